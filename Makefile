@@ -1,0 +1,53 @@
+# Everything a newcomer needs: `make up` runs the server, `make test` runs everything that CI runs.
+
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.PHONY: help up test check fmt bench tools clean
+# Two targets must not build the same .venv at once, even under -j.
+.NOTPARALLEL:
+
+BIN := .venv/bin
+RUN := .venv/.installed
+TEST := .venv/.installed-test
+SETUP := pyproject.toml scripts/setup-venv.sh
+CACHES := .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist
+
+export PYTHON
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@printf '\n  ARGS="..." is handed on by up, test and bench; PYTHON=... chooses the interpreter for .venv\n'
+
+up: $(RUN) ## start a server on this machine and print how to reach it
+	@$(BIN)/fairlead up $(ARGS)
+
+test: $(TEST) tools check ## everything that CI runs: the checks, then the tests
+	@$(BIN)/pytest $(ARGS)
+
+check: $(TEST) ## style, format, types, and who may import whom
+	@$(BIN)/ruff check --quiet
+	@$(BIN)/ruff format --check --quiet || { echo 'not formatted: run `make fmt`' >&2; exit 1; }
+	@$(BIN)/mypy --no-error-summary
+	@out="$$($(BIN)/lint-imports --no-logo --no-cache 2>&1)" || { echo "$$out" >&2; exit 1; }
+	@echo 'checks passed: style, format, types, imports'
+
+fmt: $(TEST) ## format the code and put its imports in order
+	@$(BIN)/ruff check --quiet --fix --exit-zero
+	@$(BIN)/ruff format --quiet
+
+bench: $(TEST) ## measure the server under load
+	@scripts/setup-tools.sh wrk
+	@$(BIN)/python -m bench $(ARGS)
+
+tools: ## the programs that tests talk to: kubectl, and Debian's older one beside it
+	@scripts/setup-tools.sh kubectl kubectl-debian
+
+clean: ## remove .venv, .tools and every cache; never a server's data
+	@rm -rf .venv .tools $(CACHES)
+	@find . -path ./.git -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(RUN): $(SETUP)
+	@scripts/setup-venv.sh
+
+$(TEST): $(SETUP)
+	@scripts/setup-venv.sh test

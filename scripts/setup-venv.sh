@@ -1,0 +1,56 @@
+#!/usr/bin/env bash
+# Makes .venv with a Python of at least 3.11 and installs the package into it, editable.
+# Called by the Makefile only when pyproject.toml or this file changed. `setup-venv.sh test` adds the test group.
+# On Debian, Python comes without its venv module: as root the missing package is installed, otherwise named.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+say() { printf '%s\n' "$*" >&2; }
+die() { say "error: $*"; exit 1; }
+
+new_enough() { "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; }
+
+find_python() {
+    local candidate
+    if [[ -n "${PYTHON:-}" ]]; then
+        new_enough "$PYTHON" || die "PYTHON=$PYTHON is not a Python 3.11 or newer; name another, or leave PYTHON unset"
+        echo "$PYTHON"
+        return
+    fi
+    for candidate in python3 python3.13 python3.12 python3.11; do
+        if new_enough "$candidate"; then echo "$candidate"; return; fi
+    done
+    if command -v python3 >/dev/null; then
+        die "$(python3 --version 2>&1) is too old: Fairlead needs Python 3.11 or newer. Install one and run: make PYTHON=/path/to/python3.11"
+    fi
+    die "no Python found: Fairlead needs Python 3.11 or newer (Debian: apt-get install python3 python3-venv)"
+}
+
+need_venv_module() {
+    local python=$1 package
+    if "$python" -c 'import ensurepip, venv' >/dev/null 2>&1; then return; fi
+    package="$("$python" -c 'import sys; print("python%d.%d-venv" % sys.version_info[:2])')"
+    if [[ $(id -u) != 0 ]] || ! command -v apt-get >/dev/null; then
+        die "$python has no venv module. Install it (Debian and Ubuntu: apt-get install $package) and run make again"
+    fi
+    say "installing $package"
+    scripts/apt-install.sh "$package" || die "could not install $package; install it by hand and run make again"
+}
+
+make_venv() {
+    local python
+    if [[ -x .venv/bin/pip ]] && new_enough .venv/bin/python; then return; fi
+    python="$(find_python)"
+    need_venv_module "$python"
+    say "creating .venv with $("$python" --version)"
+    "$python" -m venv --clear .venv
+}
+
+make_venv
+target=.
+if [[ "${1:-}" == test ]]; then target='.[test]'; fi
+say "installing fairlead${1:+ and what its ${1}s need} into .venv"
+.venv/bin/python -m pip install --quiet --disable-pip-version-check --root-user-action=ignore --editable "$target" ||
+    die "installing failed; the lines above say why (no network? then point PIP_INDEX_URL at a mirror)"
+touch .venv/.installed
+if [[ "${1:-}" == test ]]; then touch .venv/.installed-test; fi

@@ -1,0 +1,199 @@
+"""The rules of the house that a machine can check.
+
+Imports between rooms are import-linter's contracts in `pyproject.toml`. What depends on single files (drivers, the HTTP
+server) or on size and names is read from the syntax trees here. Each rule is a function from one source file to its
+breaches, so that the second half of this page can show each rule a breach and see it noticed: a rule that lets
+everything pass would look just like a tidy house.
+"""
+
+import ast
+import re
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PRODUCT = ("fairlead", "bench")
+EVERYTHING = (*PRODUCT, "tests")
+
+MAX_FILE_LINES = 400
+MAX_FUNCTION_LINES = 60
+MAX_PARAMETERS = 6
+
+VAGUE_NAMES = {"util", "utils", "helper", "helpers", "common", "base", "manager", "managers", "misc"}
+
+# Spelled in two halves: this file obeys its own rule.
+REMINDER = re.compile(r"\b(TO" + r"DO|FIX" + r"ME)\b")
+
+# A package from outside, and the modules (with all below them) that alone may import it.
+HOMES = {
+    "sqlite3": ("fairlead.storage.sqlite",),
+    "asyncpg": ("fairlead.storage.postgres",),
+    "psycopg": ("fairlead.storage.postgres",),
+    "grpc": ("fairlead.storage.etcd",),
+    "granian": ("fairlead.server.rsgi", "fairlead.gateway"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One Python file: where it is, seen from the project's root, and what it says."""
+
+    path: Path
+    text: str
+
+    @property
+    def module(self) -> str:
+        parts = self.path.with_suffix("").parts
+        return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+    @property
+    def tree(self) -> ast.Module:
+        return ast.parse(self.text, filename=str(self.path))
+
+
+Rule = Callable[[Source], Iterator[str]]
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def sources(*folders: str) -> list[Source]:
+    paths = sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py"))
+    return [Source(path.relative_to(ROOT), path.read_text(encoding="utf-8")) for path in paths]
+
+
+def functions(tree: ast.Module) -> Iterator[Function]:
+    return (node for node in ast.walk(tree) if isinstance(node, Function))
+
+
+def imported(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Every absolutely imported module with its line, wherever in the file the import stands."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module is not None:
+            yield node.lineno, node.module
+
+
+def strangers(source: Source) -> Iterator[str]:
+    for line, name in imported(source.tree):
+        homes = HOMES.get(name.partition(".")[0])
+        if homes and not any(source.module == home or source.module.startswith(home + ".") for home in homes):
+            yield f"{source.path}:{line}: imports {name}; only {' and '.join(homes)} may"
+
+
+def long_files(source: Source) -> Iterator[str]:
+    lines = len(source.text.splitlines())
+    if lines > MAX_FILE_LINES:
+        yield f"{source.path}: {lines} lines; split it by idea, {MAX_FILE_LINES} is the limit"
+
+
+def long_functions(source: Source) -> Iterator[str]:
+    for function in functions(source.tree):
+        lines = (function.end_lineno or function.lineno) - function.lineno + 1
+        if lines > MAX_FUNCTION_LINES:
+            place = f"{source.path}:{function.lineno}"
+            yield f"{place}: {function.name} has {lines} lines; {MAX_FUNCTION_LINES} is the limit"
+
+
+def crowded_functions(source: Source) -> Iterator[str]:
+    """Written functions only: the fields of a dataclass are no parameters that anybody reads in a row."""
+    for function in functions(source.tree):
+        spec = function.args
+        names = [arg.arg for arg in (*spec.posonlyargs, *spec.args, *spec.kwonlyargs)]
+        count = len(names) - (names[:1] in (["self"], ["cls"]))
+        if count > MAX_PARAMETERS:
+            yield f"{source.path}:{function.lineno}: {function.name} takes {count} parameters; make a value of them"
+
+
+def vague_names(source: Source) -> Iterator[str]:
+    vague = VAGUE_NAMES.intersection(source.path.with_suffix("").parts)
+    if vague:
+        yield f"{source.path}: `{vague.pop()}` names no idea; say what is inside"
+
+
+def reminders(source: Source) -> Iterator[str]:
+    for number, line in enumerate(source.text.splitlines(), start=1):
+        if REMINDER.search(line):
+            yield f"{source.path}:{number}: do it now, or write an issue"
+
+
+def breaches(rule: Rule, *folders: str) -> str:
+    found = sources(*folders)
+    assert found, f"no Python files under {folders}: the rule would hold for want of code"
+    return "\n".join(breach for source in found for breach in rule(source))
+
+
+def test_rooms_import_only_what_their_contracts_allow() -> None:
+    lint_imports = Path(sysconfig.get_path("scripts")) / "lint-imports"
+    result = subprocess.run(
+        [sys.executable, str(lint_imports), "--no-logo", "--no-cache"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+def test_drivers_and_the_http_server_are_imported_only_at_home() -> None:
+    assert not breaches(strangers, "fairlead")
+
+
+def test_no_file_is_longer_than_a_reader_can_hold() -> None:
+    assert not breaches(long_files, *EVERYTHING)
+
+
+def test_no_function_is_longer_than_a_screen() -> None:
+    assert not breaches(long_functions, *EVERYTHING)
+
+
+def test_no_function_takes_more_than_six_parameters() -> None:
+    assert not breaches(crowded_functions, *PRODUCT)
+
+
+def test_every_module_name_says_what_is_inside() -> None:
+    assert not breaches(vague_names, *EVERYTHING)
+
+
+def test_no_reminders_are_left_in_the_code() -> None:
+    assert not breaches(reminders, *EVERYTHING)
+
+
+BREACHES: list[tuple[Rule, str, str]] = [
+    (strangers, "fairlead/registry/resource.py", "def f():\n    import sqlite3"),
+    (strangers, "fairlead/storage/view.py", "from sqlite3 import dbapi2"),
+    (strangers, "fairlead/storage/sqlite_like.py", "import sqlite3"),
+    (strangers, "fairlead/server/watch.py", "import granian.rsgi"),
+    (long_files, "fairlead/app.py", "x = 1\n" * 401),
+    (long_functions, "fairlead/app.py", "def f():\n" + "    x = 1\n" * 60),
+    (crowded_functions, "fairlead/app.py", "async def f(a, b, c, d, *, e, f, g): ..."),
+    (vague_names, "fairlead/server/utils.py", ""),
+    (vague_names, "fairlead/common/__init__.py", ""),
+    (reminders, "fairlead/app.py", "x = 1  # TO" + "DO: more"),
+]
+
+TIDY: list[tuple[Rule, str, str]] = [
+    (strangers, "fairlead/storage/sqlite.py", "import sqlite3"),
+    (strangers, "fairlead/gateway/stream.py", "from granian.rsgi import Scope"),
+    (strangers, "fairlead/server/rsgi.py", "from granian.rsgi import Scope"),
+    (long_files, "fairlead/app.py", "x = 1\n" * 400),
+    (long_functions, "fairlead/app.py", "def f():\n" + "    x = 1\n" * 59),
+    (crowded_functions, "fairlead/app.py", "class C:\n    def f(self, a, b, c, d, e, f): ..."),
+    (vague_names, "fairlead/storage/database.py", ""),
+    (reminders, "fairlead/app.py", "mastodon = 1"),
+]
+
+
+@pytest.mark.parametrize(("rule", "path", "text"), BREACHES)
+def test_a_breach_of_a_rule_is_noticed(rule: Rule, path: str, text: str) -> None:
+    assert list(rule(Source(Path(path), text)))
+
+
+@pytest.mark.parametrize(("rule", "path", "text"), TIDY)
+def test_a_tidy_file_is_left_alone(rule: Rule, path: str, text: str) -> None:
+    assert not list(rule(Source(Path(path), text)))

@@ -1,0 +1,32 @@
+"""What every test may ask for.
+
+Tests run against real components: a kubectl, a database, a load generator. A component is an executable on the PATH or
+in `.tools/bin`, where `scripts/setup-tools.sh` puts those that must not replace the machine's own. A laptop may lack
+one, and its tests are then skipped with the reason in the summary. CI may not: there the same gap is a failure, or the
+tests would slowly stop running without anyone noticing.
+"""
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+TOOLS = Path(__file__).resolve().parent.parent / ".tools" / "bin"
+
+
+@pytest.fixture(scope="session")
+def component() -> Callable[[str], Path]:
+    """`component("kubectl")` is the path of that executable, or the end of the test that needs it."""
+    return find_component
+
+
+def find_component(name: str) -> Path:
+    found = shutil.which(name, path=str(TOOLS)) or shutil.which(name)
+    if found is not None:
+        return Path(found)
+    reason = f"{name} is not installed; `make tools` installs it, or put it on the PATH"
+    if os.environ.get("CI") == "true":
+        pytest.fail(reason, pytrace=False)
+    pytest.skip(reason)
