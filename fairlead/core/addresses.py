@@ -1,0 +1,57 @@
+"""Texts that must be an address or a name before they are used as one.
+
+Each function looks at one text and says what is wrong with it, or None. `settings.py` attaches them to its fields.
+"""
+
+import ipaddress
+import re
+from urllib.parse import urlsplit
+
+LABEL = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
+DNS_NAME = re.compile(rf"{LABEL}(\.{LABEL})*")
+
+
+def check_ip_address(value: str) -> str | None:
+    try:
+        ipaddress.ip_address(value)
+    except ValueError:
+        return "must be an IP address, such as 127.0.0.1, or 0.0.0.0 for all of the machine's"
+    return None
+
+
+def check_host_name(value: str) -> str | None:
+    """What a certificate may be made out to."""
+    if DNS_NAME.fullmatch(value.removeprefix("*.")) or check_ip_address(value) is None:
+        return None
+    return "must be a DNS name in lower case or an IP address"
+
+
+def check_base_url(value: str) -> str | None:
+    """A scheme, a host and perhaps a port; nothing else, as paths are ours to append."""
+    try:
+        parts = urlsplit(value)
+        host, port = parts.hostname or "", parts.port
+    except ValueError:
+        host, port = "", None
+    plain = f"https://{bracketed(host)}" + ("" if port is None else f":{port}")
+    if value == plain and port != 0 and check_host_name(host) is None and "*" not in host:
+        return None
+    return "must look like https://fairlead.example.com or https://192.0.2.7:8443, without a path"
+
+
+def bracketed(host: str) -> str:
+    """A host as URLs write it: the colons of an IPv6 address must not be taken for the one before the port."""
+    return f"[{host}]" if ":" in host else host
+
+
+def check_api_group(value: str) -> str | None:
+    if DNS_NAME.fullmatch(value) and "." in value and len(value) <= 253:
+        return None
+    return "must be a DNS name of at least two parts in lower case, such as management.example.com"
+
+
+def check_namespace_prefix(value: str) -> str | None:
+    """Namespaces have at most 63 characters, and the project's name needs its share of them."""
+    if re.fullmatch(r"[a-z0-9][a-z0-9-]{0,31}", value):
+        return None
+    return "must be at most 32 lower case letters, digits and dashes, and not begin with a dash"

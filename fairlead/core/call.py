@@ -1,0 +1,76 @@
+"""A request on its way through the stages, and the reply that comes back.
+
+`server/rsgi.py` makes a Call out of whatever the HTTP server hands over and sends the Reply; everything between knows
+these two only. `server/route.py` fills in the Target, the authenticators the User.
+"""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from fairlead.core.user import User
+
+
+class Headers(Protocol):
+    """Request headers; names in lower case."""
+
+    def get(self, key: str, default: str = "") -> str: ...
+
+    def get_all(self, key: str) -> list[str]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What is being asked: the URL and the method, parsed once.
+
+    `verb` is Kubernetes' (get, list, watch, create, update, patch, delete, deletecollection) for resources, and the
+    lower case method for everything else. `root` says which API root the path hung under ("" is the platform's own).
+    """
+
+    verb: str
+    path: str
+    root: str = ""
+    group: str = ""
+    version: str = ""
+    resource: str = ""
+    subresource: str = ""
+    namespace: str = ""
+    name: str = ""
+
+    @property
+    def is_resource(self) -> bool:
+        return bool(self.resource)
+
+
+@dataclass(slots=True)
+class Call:
+    """One request. The body is read once, by the stage that needs it, under the limit that this stage names."""
+
+    method: str
+    path: str
+    query: Mapping[str, list[str]]
+    headers: Headers
+    read_body: Callable[[], Awaitable[bytes]]
+    client: str = ""
+    audit_id: str = ""
+    target: Target = Target("", "")
+    user: User | None = None
+    warnings: list[str] = field(default_factory=list)
+
+    def parameter(self, name: str) -> str:
+        """The first value of a query parameter, or an empty string."""
+        values = self.query.get(name)
+        return values[0] if values else ""
+
+
+@dataclass(slots=True)
+class Reply:
+    """An answer: a status, headers, and either finished bytes or a stream of them."""
+
+    status: int
+    body: bytes = b""
+    content_type: str = "application/json"
+    headers: list[tuple[str, str]] = field(default_factory=list)
+    stream: AsyncIterator[bytes] | None = None
+    cacheable: bool = False
+    """The headers say how long it may be kept; everything else is for the asker alone, and only now."""

@@ -1,0 +1,195 @@
+"""Everything that can be wrong with a request, as exceptions that are raised anywhere and rendered once.
+
+`server/failures.py` turns them into Kubernetes' `Status` object; nothing else does. A `Problem` is one thing wrong with
+one field; `Invalid` carries all of them, so that a user mends a file once and not once per mistake.
+
+ApiError
+├── BadRequest 400            the body or the query cannot be understood
+├── Unauthorized 401          no valid credential
+├── Forbidden 403             a valid credential without the right
+├── NotFound 404
+├── MethodNotAllowed 405
+├── NotAcceptable 406         no representation that the Accept header allows
+├── AlreadyExists 409         create of a taken name
+├── Conflict 409              the object has moved on since the caller read it
+├── Expired 410               the version or continue token is too old
+├── TooLarge 413              body or patch past its limit
+├── UnsupportedMediaType 415
+├── Invalid 422               understood, but not acceptable: every problem is listed
+├── TooManyRequests 429       with Retry-After
+├── Internal 500              our fault
+├── Unavailable 503           the store cannot answer now
+└── Timeout 504               waited long enough
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing wrong with one field, in Kubernetes' words. The factories below are its vocabulary."""
+
+    field: str
+    reason: str
+    message: str
+
+    @staticmethod
+    def required(path: str, why: str = "") -> Problem:
+        return Problem(path, "FieldValueRequired", f"Required value: {why}" if why else "Required value")
+
+    @staticmethod
+    def invalid(path: str, value: Any, why: str) -> Problem:
+        return Problem(path, "FieldValueInvalid", f"Invalid value: {shown(value)}: {why}")
+
+    @staticmethod
+    def wrong_type(path: str, value: Any, why: str) -> Problem:
+        return Problem(path, "FieldValueTypeInvalid", f"Invalid value: {shown(value)}: {why}")
+
+    @staticmethod
+    def unsupported(path: str, value: Any, allowed: Sequence[str]) -> Problem:
+        choices = ", ".join(json.dumps(each) for each in allowed)
+        return Problem(
+            path, "FieldValueNotSupported", f"Unsupported value: {shown(value)}: supported values: {choices}"
+        )
+
+    @staticmethod
+    def duplicate(path: str, value: Any) -> Problem:
+        return Problem(path, "FieldValueDuplicate", f"Duplicate value: {shown(value)}")
+
+    @staticmethod
+    def forbidden(path: str, why: str) -> Problem:
+        return Problem(path, "FieldValueForbidden", f"Forbidden: {why}")
+
+    @staticmethod
+    def too_long(path: str, limit: int) -> Problem:
+        return Problem(path, "FieldValueTooLong", f"Too long: may not be more than {limit} bytes")
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.message}"
+
+
+def shown(value: Any) -> str:
+    """A value as an error message quotes it."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+@dataclass(frozen=True, slots=True)
+class Details:
+    """What a `Status` says beyond its message."""
+
+    name: str = ""
+    group: str = ""
+    kind: str = ""
+    uid: str = ""
+    problems: Sequence[Problem] = field(default=())
+    retry_after: int = 0
+
+
+class ApiError(Exception):
+    """An answer with a status code of 400 or more. Subclasses fix the code and Kubernetes' reason word."""
+
+    code = 500
+    reason = "InternalError"
+
+    def __init__(self, message: str, details: Details | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.details = details or Details()
+
+
+class BadRequest(ApiError):
+    code, reason = 400, "BadRequest"
+
+
+class Unauthorized(ApiError):
+    code, reason = 401, "Unauthorized"
+
+    def __init__(self, message: str = "Unauthorized") -> None:
+        super().__init__(message)
+
+
+class Forbidden(ApiError):
+    code, reason = 403, "Forbidden"
+
+
+class NotFound(ApiError):
+    code, reason = 404, "NotFound"
+
+    @staticmethod
+    def of(plural: str, group: str, name: str) -> NotFound:
+        return NotFound(f'{qualified(plural, group)} "{name}" not found', Details(name, group, plural))
+
+
+class MethodNotAllowed(ApiError):
+    code, reason = 405, "MethodNotAllowed"
+
+
+class NotAcceptable(ApiError):
+    code, reason = 406, "NotAcceptable"
+
+
+class AlreadyExists(ApiError):
+    code, reason = 409, "AlreadyExists"
+
+    @staticmethod
+    def of(plural: str, group: str, name: str) -> AlreadyExists:
+        return AlreadyExists(f'{qualified(plural, group)} "{name}" already exists', Details(name, group, plural))
+
+
+class Conflict(ApiError):
+    code, reason = 409, "Conflict"
+
+    @staticmethod
+    def of(plural: str, group: str, name: str, why: str) -> Conflict:
+        message = f'Operation cannot be fulfilled on {qualified(plural, group)} "{name}": {why}'
+        return Conflict(message, Details(name, group, plural))
+
+
+class Expired(ApiError):
+    code, reason = 410, "Expired"
+
+
+class TooLarge(ApiError):
+    code, reason = 413, "RequestEntityTooLarge"
+
+
+class UnsupportedMediaType(ApiError):
+    code, reason = 415, "UnsupportedMediaType"
+
+
+class Invalid(ApiError):
+    code, reason = 422, "Invalid"
+
+    @staticmethod
+    def of(kind: str, group: str, name: str, problems: Iterable[Problem]) -> Invalid:
+        listed = tuple(dict.fromkeys(problems))
+        texts = [str(problem) for problem in listed]
+        text = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
+        message = f'{qualified(kind, group)} "{name}" is invalid: {text}'
+        return Invalid(message, Details(name, group, kind, problems=listed))
+
+
+class TooManyRequests(ApiError):
+    code, reason = 429, "TooManyRequests"
+
+
+class Internal(ApiError):
+    code, reason = 500, "InternalError"
+
+
+class Unavailable(ApiError):
+    code, reason = 503, "ServiceUnavailable"
+
+
+class Timeout(ApiError):
+    code, reason = 504, "Timeout"
+
+
+def qualified(word: str, group: str) -> str:
+    """`apps.management.service.sh`, or just `namespaces` in the core group."""
+    return f"{word}.{group}" if group else word
