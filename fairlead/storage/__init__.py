@@ -1,0 +1,15 @@
+"""Revisioned bytes under tuple keys: the lowest room of the house, below it there is only the disk.
+
+    contract.py       the whole promise and its errors, on one page; what everybody above imports
+    open.py           "sqlite:/var/lib/fairlead.db" -> Store
+    memory.py         a store for tests and trials
+    sqlite/           the store for one server: one file on its disk
+    view.py           the picture in memory that reads are served from; watchers.py: who hears of changes to it
+    retention.py      the background task that forgets old history
+
+    keys.py           tuple keys <-> bytes of the same order
+    commits.py        what makes a commit well-formed, and where it conflicts
+    feed.py           replay, then live: the watch of every store
+
+`docs/storage.md` tells the same story for people who run a store or want to add one.
+"""

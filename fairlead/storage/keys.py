@@ -1,0 +1,32 @@
+"""Tuple keys as bytes that sort like the tuples. Called by every store that keeps keys in one ordered column or list.
+
+Each part is its UTF-8 bytes, with NUL written as 00 FF, ended by 00. UTF-8 never holds the byte FF, so an end (00 and
+then anything but FF) is never mistaken for an escaped NUL and no part can pretend to be two. All keys that begin with
+a prefix lie between the packed prefix and the same bytes with FF behind them, and nothing else lies there.
+"""
+
+import re
+
+from fairlead.storage.contract import Key
+
+_END = re.compile(rb"\x00(?!\xff)")
+
+
+def pack(key: Key) -> bytes:
+    """The bytes of a key or of a prefix. ValueError where a part is not Unicode text (a lone surrogate)."""
+    return b"".join([part.encode().replace(b"\0", b"\0\xff") + b"\0" for part in key])
+
+
+def unpack(packed: bytes) -> Key:
+    parts = _END.split(packed)
+    return tuple([part.replace(b"\0\xff", b"\0").decode() for part in parts[:-1]])
+
+
+def prefix_range(prefix: Key, after: Key | None = None) -> tuple[bytes, bytes]:
+    """The half-open range [low, high) of the packed keys that begin with `prefix` and come after the key `after`."""
+    low = pack(prefix)
+    high = low + b"\xff"
+    if after is not None:
+        # The smallest bytes above a packed key are that key and one more NUL.
+        low = max(low, pack(after) + b"\0")
+    return low, high

@@ -1,0 +1,138 @@
+"""A store in this process's memory: for tests, trials and `memory:`. Nothing survives the process.
+
+It keeps the whole contract, history, compaction and watches included, so that whatever works on it works on the others.
+No method awaits before its work is done, so each is atomic on its loop and needs no lock. Each then lets the others run
+once before it answers: what it says may be old news by then, as with any store.
+"""
+
+import asyncio
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import AsyncIterator, Iterator, Sequence
+from itertools import islice
+
+from fairlead.storage.commits import find_conflict, prepare
+from fairlead.storage.contract import (
+    FIRST_REVISION,
+    Change,
+    Check,
+    Compacted,
+    Event,
+    Key,
+    Page,
+    Record,
+    Unavailable,
+)
+from fairlead.storage.feed import Feed, cut_piece
+from fairlead.storage.keys import pack, prefix_range
+
+
+class MemoryStore:
+    def __init__(self) -> None:
+        self._keys: list[bytes] = []
+        """Every packed key that has a version, in order."""
+        self._versions: dict[bytes, list[Event]] = {}
+        """Oldest version first; never empty."""
+        self._log: list[Event] = []
+        """All events after `oldest()`, in revision order."""
+        self._feed = Feed(FIRST_REVISION, FIRST_REVISION, self._replay)
+        self._closed = False
+
+    async def read(self, key: Key) -> Record | None:
+        self._refuse_closed()
+        record = self._as_of(pack(key), self._feed.revision)
+        await asyncio.sleep(0)
+        return record
+
+    async def scan(self, prefix: Key, *, after: Key | None = None, limit: int = 0, at: int | None = None) -> Page:
+        self._refuse_closed()
+        at = self._feed.revision if at is None else min(at, self._feed.revision)
+        if at < self._feed.oldest:
+            raise Compacted(at, self._feed.oldest)
+        low, high = prefix_range(prefix, after)
+        records = list(islice(self._records(low, high, at), limit + 1 if limit else None))
+        await asyncio.sleep(0)
+        return Page(records[: limit or None], at, more=bool(limit) and len(records) > limit)
+
+    async def commit(self, changes: Sequence[Change], checks: Sequence[Check] = ()) -> int:
+        self._refuse_closed()
+        commit = prepare(changes, checks)
+        if conflict := find_conflict(commit, self._revision_of):
+            raise conflict
+        revision = self._feed.revision + 1
+        events = [Event(change.key, change.value, revision) for change in commit.changes]
+        for packed, event in zip(commit.changed, events, strict=True):
+            if packed not in self._versions:
+                insort(self._keys, packed)
+            self._versions.setdefault(packed, []).append(event)
+        self._log.extend(events)
+        self._feed.publish(revision, events)
+        await asyncio.sleep(0)
+        return revision
+
+    def watch(self, prefix: Key, since: int) -> AsyncIterator[Sequence[Event]]:
+        return self._feed.follow(prefix, since)
+
+    async def revision(self) -> int:
+        return self._feed.revision
+
+    async def oldest(self) -> int:
+        return self._feed.oldest
+
+    async def compact(self, before: int) -> None:
+        self._refuse_closed()
+        before = min(before, self._feed.revision)
+        self._feed.compacted(before)
+        forgotten = bisect_right(self._log, before, key=_revision)
+        touched = {pack(event.key) for event in self._log[:forgotten]}
+        del self._log[:forgotten]
+        for packed in touched:
+            self._forget(packed, before)
+        await asyncio.sleep(0)
+
+    async def check(self) -> None:
+        self._refuse_closed()
+
+    async def close(self) -> None:
+        self._closed = True
+        self._feed.close()
+
+    def _refuse_closed(self) -> None:
+        if self._closed:
+            raise Unavailable("the store is closed")
+
+    def _as_of(self, packed: bytes, at: int) -> Record | None:
+        versions = self._versions.get(packed, [])
+        index = bisect_right(versions, at, key=_revision) - 1
+        if index < 0 or (value := versions[index].value) is None:
+            return None
+        return Record(versions[index].key, value, versions[index].revision)
+
+    def _records(self, low: bytes, high: bytes, at: int) -> Iterator[Record]:
+        for index in range(bisect_left(self._keys, low), bisect_left(self._keys, high)):
+            if record := self._as_of(self._keys[index], at):
+                yield record
+
+    def _revision_of(self, packed: bytes) -> int:
+        record = self._as_of(packed, self._feed.revision)
+        return record.revision if record else 0
+
+    def _forget(self, packed: bytes, before: int) -> None:
+        """Drops the versions that no state from `before` on shows: all superseded by then, and a deletion by then."""
+        versions = self._versions[packed]
+        shown = bisect_right(versions, before, key=_revision) - 1
+        if versions[shown].value is None:
+            shown += 1
+        del versions[:shown]
+        if not versions:
+            del self._versions[packed]
+            del self._keys[bisect_left(self._keys, packed)]
+
+    async def _replay(self, prefix: Key, since: int, upto: int) -> tuple[Sequence[Event], int]:
+        start = bisect_right(self._log, since, key=_revision)
+        end = bisect_right(self._log, upto, key=_revision)
+        wanted = [event for event in self._log[start:end] if event.key[: len(prefix)] == prefix]
+        return cut_piece(wanted, upto)
+
+
+def _revision(event: Event) -> int:
+    return event.revision

@@ -1,0 +1,198 @@
+"""Opening a database file: who may, with which settings and schema; and what goes wrong, in words for people.
+
+Called by `SqliteStore.open` in a thread, by the readers, and by the writer for `transaction` and `explain`.
+"""
+
+import fcntl
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from fairlead.storage.contract import FIRST_REVISION, Unavailable
+
+SCHEMA_VERSION = 1
+APPLICATION_ID = 0x46414952
+"""Written into the file's header, so that a stranger's database is told from ours."""
+
+BUSY_SECONDS = 2.0
+"""How long to wait for somebody with an SQLite shell who holds the file's own lock."""
+
+SEQUENCE_BITS = 20
+"""A row's id is its commit's revision and, in the low bits, its place within the commit: ids order like history."""
+
+SETTINGS = """
+    PRAGMA auto_vacuum = INCREMENTAL;    -- only takes effect before the first page is written
+    PRAGMA journal_mode = WAL;           -- readers and the writer do not wait for each other
+    PRAGMA synchronous = FULL;           -- a commit is on the disk before anyone hears of it
+    PRAGMA fullfsync = ON;               -- and, on macOS, not only in the disk's own cache
+    PRAGMA wal_autocheckpoint = 4000;    -- about 16 MB of log, then back into the file
+    PRAGMA journal_size_limit = 67108864;
+    PRAGMA cache_size = -32768;          -- 32 MB of pages
+"""
+
+SCHEMA = f"""
+    CREATE TABLE log (
+        id INTEGER PRIMARY KEY,      -- revision << {SEQUENCE_BITS} | place within the commit
+        key BLOB NOT NULL,           -- packed, see keys.py
+        value BLOB,                  -- NULL: the key was deleted
+        previous INTEGER NOT NULL    -- the id that this row supersedes, 0 if none
+    );
+    CREATE UNIQUE INDEX log_key ON log (key, id);
+    CREATE TABLE meta (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
+    INSERT INTO meta VALUES
+        ('schema', {SCHEMA_VERSION}),
+        ('compacted', {FIRST_REVISION}),    -- states from this revision on are readable
+        ('swept', 0);                       -- up to this id, the rows that compaction forgets are deleted
+    PRAGMA application_id = {APPLICATION_ID};
+"""
+
+NEWEST = """
+    SELECT key, id FROM log AS row
+    WHERE id = (SELECT max(id) FROM log WHERE key = row.key) AND value IS NOT NULL
+"""
+
+MEANINGS = {
+    sqlite3.SQLITE_FULL: "the disk is full; free some space, and the store goes on by itself",
+    sqlite3.SQLITE_READONLY: "the file is read-only; make it and its folder writable for the server's user",
+    sqlite3.SQLITE_IOERR: "the disk reports an error; look at the system's log and at quotas and limits on file sizes",
+    sqlite3.SQLITE_BUSY: "another program holds the database; close its connection, and the store goes on by itself",
+    sqlite3.SQLITE_CANTOPEN: "the file cannot be opened; see that the server's user may read and write it",
+    sqlite3.SQLITE_NOTADB: "this is not a database; name another path, or restore the file from a backup",
+    sqlite3.SQLITE_CORRUPT: "the database is damaged; stop the server and restore the file from a backup",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Database:
+    """An open file, and what the writer has to know of its contents."""
+
+    path: str
+    lock: int
+    connection: sqlite3.Connection
+    newest: dict[bytes, int]
+    """The id of the newest row of every key that exists."""
+    revision: int
+    compacted: int
+    swept: int
+
+
+def first_id(revision: int) -> int:
+    return revision << SEQUENCE_BITS
+
+
+def last_id(revision: int) -> int:
+    return (revision + 1 << SEQUENCE_BITS) - 1
+
+
+def explain(path: str, error: sqlite3.Error) -> str:
+    # The low byte is the error's family, which is as much as there is an advice for.
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    meaning = MEANINGS.get(
+        code, "SQLite refuses; if this lasts, restart the server, then restore the file from a backup"
+    )
+    return f"{path}: {meaning} ({error})"
+
+
+@contextmanager
+def transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    """All or nothing."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        connection.execute("COMMIT")
+    finally:
+        if connection.in_transaction:
+            connection.rollback()
+
+
+def open_database(path: Path) -> Database:
+    """Raises Unavailable, with a message that says what to do."""
+    # Two names of one file must meet at one lock.
+    name = os.path.realpath(path)
+    if not os.path.isdir(os.path.dirname(name)):
+        raise Unavailable(f"{name}: the folder does not exist; create it, or name another path")
+    lock = _lock(name)
+    try:
+        _create_file(name)
+        return _load(name, lock)
+    except sqlite3.Error as error:
+        os.close(lock)
+        raise Unavailable(explain(name, error)) from error
+    except BaseException:
+        os.close(lock)
+        raise
+
+
+def connect(path: str) -> sqlite3.Connection:
+    return sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+
+
+def _lock(name: str) -> int:
+    """A lock that the system drops with the process, however that ends. The file stays; only the hold on it counts."""
+    with _refusals(f"{name}.lock"):
+        lock = os.open(f"{name}.lock", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        holder = os.read(lock, 32).decode(errors="replace").strip() or "unknown"
+        os.close(lock)
+        message = f"{name}: in use by another server (process {holder}); stop that one, or name another path"
+        raise Unavailable(message) from None
+    with _refusals(f"{name}.lock"):
+        os.ftruncate(lock, 0)
+        os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
+    return lock
+
+
+def _create_file(name: str) -> None:
+    """Asks the system for what SQLite would only fail at later, and keeps the file to its owner from the start."""
+    with _refusals(name):
+        os.close(os.open(name, os.O_RDWR | os.O_CREAT, 0o600))
+
+
+@contextmanager
+def _refusals(name: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        advice = "see that the file and its folder are writable for the server's user, or name another path"
+        raise Unavailable(f"{name}: cannot be opened for writing ({error.strerror}); {advice}") from error
+
+
+def _load(name: str, lock: int) -> Database:
+    connection = connect(name)
+    try:
+        # Asked first: not even the settings of a stranger's file are ours to change.
+        empty = not _is_ours(name, connection)
+        connection.executescript(SETTINGS)
+        if empty:
+            connection.executescript(f"BEGIN IMMEDIATE; {SCHEMA}; COMMIT;")
+        meta = dict(connection.execute("SELECT name, value FROM meta"))
+        (last,) = connection.execute("SELECT max(id) FROM log").fetchone()
+        # The newest row may itself have been compacted away, but never below the revision compacted to.
+        revision = max((last or 0) >> SEQUENCE_BITS, meta["compacted"])
+        newest = dict(connection.execute(NEWEST))
+        return Database(name, lock, connection, newest, revision, meta["compacted"], meta["swept"])
+    except BaseException:
+        connection.close()
+        raise
+
+
+def _is_ours(name: str, connection: sqlite3.Connection) -> bool:
+    """False for a file with nothing in it yet; Unavailable for one that this version cannot work with."""
+    (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    if not tables:
+        return False
+    (owner,) = connection.execute("PRAGMA application_id").fetchone()
+    if owner != APPLICATION_ID:
+        raise Unavailable(f"{name}: this is some other program's database; name another path")
+    (version,) = connection.execute("SELECT value FROM meta WHERE name = 'schema'").fetchone()
+    if version > SCHEMA_VERSION:
+        raise Unavailable(
+            f"{name}: written by a newer version of Fairlead (schema {version}, this one knows {SCHEMA_VERSION}); "
+            "install that version again, or restore a backup from before the upgrade"
+        )
+    return True

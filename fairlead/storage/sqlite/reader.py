@@ -1,0 +1,96 @@
+"""Reading: the queries, and the threads that run them so that the event loop never waits for the disk.
+
+Called by SqliteStore. Each query reads up to a revision that the loop has already heard of, so what a reader sees never
+runs ahead of the watches; rows up to it do not change, but compaction may take them, which the store checks afterwards.
+"""
+
+import asyncio
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from typing import TypeVar
+
+from fairlead.storage.contract import Event, Key, Record, Unavailable
+from fairlead.storage.feed import cut_piece
+from fairlead.storage.keys import pack, prefix_range, unpack
+from fairlead.storage.sqlite.file import SEQUENCE_BITS, connect, explain, last_id
+
+THREADS = 2
+"""So that one long scan does not keep everybody else waiting."""
+
+READ = "SELECT value, id FROM log WHERE key = ? AND id <= ? ORDER BY id DESC LIMIT 1"
+
+SCAN = """
+    SELECT key, value, id FROM log AS row
+    WHERE key >= ? AND key < ? AND value IS NOT NULL
+        AND id = (SELECT max(id) FROM log WHERE key = row.key AND id <= ?)
+    ORDER BY key LIMIT ?
+"""
+
+# The plus keeps SQLite from walking the index on keys, and then sorting: history is read in its own order.
+REPLAY = "SELECT id, key, value FROM log WHERE id > ? AND id <= ? AND +key >= ? AND +key < ? ORDER BY id"
+
+T = TypeVar("T")
+
+
+class Readers:
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="fairlead-read")
+        self._mine = threading.local()
+        self._connections: list[sqlite3.Connection] = []
+
+    async def ask(self, query: Callable[[sqlite3.Connection], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, self._run, query)
+
+    def close(self) -> None:
+        """Waits for the queries under way."""
+        self._threads.shutdown()
+        while self._connections:
+            self._connections.pop().close()
+
+    def _run(self, query: Callable[[sqlite3.Connection], T]) -> T:
+        try:
+            return query(self._connection())
+        except sqlite3.Error as error:
+            raise Unavailable(explain(self._path, error)) from error
+
+    def _connection(self) -> sqlite3.Connection:
+        connection: sqlite3.Connection | None = getattr(self._mine, "connection", None)
+        if connection is None:
+            connection = connect(self._path)
+            connection.execute("PRAGMA query_only = ON")
+            self._mine.connection = connection
+            self._connections.append(connection)
+        return connection
+
+
+def read_record(connection: sqlite3.Connection, key: Key, at: int) -> Record | None:
+    row = connection.execute(READ, (pack(key), last_id(at))).fetchone()
+    if row is None or row[0] is None:
+        return None
+    return Record(key, row[0], row[1] >> SEQUENCE_BITS)
+
+
+def scan_records(
+    connection: sqlite3.Connection, prefix: Key, after: Key | None, limit: int, at: int
+) -> tuple[list[Record], bool]:
+    """The records, and whether there are more of them."""
+    low, high = prefix_range(prefix, after)
+    rows = connection.execute(SCAN, (low, high, last_id(at), limit + 1 if limit else -1)).fetchall()
+    more = bool(limit) and len(rows) > limit
+    return [Record(unpack(key), value, id >> SEQUENCE_BITS) for key, value, id in rows[: limit or None]], more
+
+
+def replay_events(connection: sqlite3.Connection, prefix: Key, since: int, upto: int) -> tuple[Sequence[Event], int]:
+    low, high = prefix_range(prefix)
+    # Closed at once, also when cut short: a statement left open would hold back the checkpoint.
+    with closing(connection.execute(REPLAY, (last_id(since), last_id(upto), low, high))) as rows:
+        return cut_piece(_events(rows), upto)
+
+
+def _events(rows: sqlite3.Cursor) -> Iterator[Event]:
+    for id, key, value in rows:
+        yield Event(unpack(key), value, id >> SEQUENCE_BITS)

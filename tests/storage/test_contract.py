@@ -1,0 +1,382 @@
+"""What every store promises about commits, reads, scans and compaction. Watches are in `test_contract_watch.py`."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from fairlead.storage.contract import (
+    FIRST_REVISION,
+    Change,
+    Check,
+    Compacted,
+    Conflict,
+    Key,
+    Page,
+    Record,
+    Store,
+    Unavailable,
+)
+
+A, B, C = ("things", "a"), ("things", "b"), ("things", "c")
+
+
+async def put(store: Store, key: Key, value: bytes = b"x") -> int:
+    """Writes a key, whatever it held."""
+    record = await store.read(key)
+    return await store.commit([Change(key, value, record.revision if record else 0)])
+
+
+async def drop(store: Store, key: Key) -> int:
+    record = await store.read(key)
+    assert record is not None
+    return await store.commit([Change(key, None, record.revision)])
+
+
+def keys(page: Page) -> list[Key]:
+    return [record.key for record in page.records]
+
+
+async def test_an_empty_store_stands_at_the_first_revision(store: Store) -> None:
+    assert await store.revision() == FIRST_REVISION
+    assert await store.oldest() == FIRST_REVISION
+    assert await store.scan(()) == Page([], FIRST_REVISION, more=False)
+    assert await store.scan((), at=FIRST_REVISION) == Page([], FIRST_REVISION, more=False)
+
+
+async def test_what_was_before_the_first_revision_is_compacted(store: Store) -> None:
+    with pytest.raises(Compacted) as caught:
+        await store.scan((), at=1)
+    assert (caught.value.asked, caught.value.oldest) == (1, FIRST_REVISION)
+
+
+async def test_a_commit_is_read_back_with_its_revision(store: Store) -> None:
+    revision = await store.commit([Change(A, b"\x00\xffany bytes", 0)])
+    assert revision > FIRST_REVISION
+    assert await store.read(A) == Record(A, b"\x00\xffany bytes", revision)
+    assert await store.revision() == revision
+
+
+async def test_an_empty_value_is_a_value(store: Store) -> None:
+    revision = await store.commit([Change(A, b"", 0)])
+    assert await store.read(A) == Record(A, b"", revision)
+
+
+async def test_a_missing_key_reads_as_none(store: Store) -> None:
+    assert await store.read(A) is None
+
+
+async def test_every_commit_gets_a_greater_revision(store: Store) -> None:
+    first = await put(store, A)
+    second = await put(store, B)
+    third = await put(store, A)
+    assert FIRST_REVISION < first < second < third
+
+
+async def test_creating_a_key_that_exists_is_refused(store: Store) -> None:
+    actual = await put(store, A, b"old")
+    with pytest.raises(Conflict) as caught:
+        await store.commit([Change(A, b"new", 0)])
+    assert (caught.value.key, caught.value.expected, caught.value.actual) == (A, 0, actual)
+    assert await store.read(A) == Record(A, b"old", actual)
+    assert await store.revision() == actual
+
+
+async def test_updating_with_a_stale_revision_is_refused(store: Store) -> None:
+    stale = await put(store, A)
+    actual = await put(store, A)
+    with pytest.raises(Conflict) as caught:
+        await store.commit([Change(A, b"new", stale)])
+    assert (caught.value.expected, caught.value.actual) == (stale, actual)
+
+
+async def test_updating_or_deleting_a_missing_key_is_refused(store: Store) -> None:
+    for value in (b"new", None):
+        with pytest.raises(Conflict) as caught:
+            await store.commit([Change(A, value, 1234)])
+        assert (caught.value.expected, caught.value.actual) == (1234, 0)
+
+
+async def test_deleting_with_a_stale_revision_is_refused(store: Store) -> None:
+    stale = await put(store, A)
+    await put(store, A, b"kept")
+    with pytest.raises(Conflict):
+        await store.commit([Change(A, None, stale)])
+    record = await store.read(A)
+    assert record is not None
+    assert record.value == b"kept"
+
+
+async def test_a_deleted_key_is_absent_and_can_be_created_again(store: Store) -> None:
+    created = await put(store, A)
+    deleted = await drop(store, A)
+    assert await store.read(A) is None
+    with pytest.raises(Conflict):
+        await store.commit([Change(A, b"x", deleted)])
+    with pytest.raises(Conflict):
+        await store.commit([Change(A, b"x", created)])
+    again = await store.commit([Change(A, b"again", 0)])
+    assert await store.read(A) == Record(A, b"again", again)
+
+
+async def test_a_check_that_holds_lets_the_commit_pass(store: Store) -> None:
+    there = await put(store, A)
+    revision = await store.commit([Change(B, b"x", 0)], [Check(A, there), Check(C, 0)])
+    assert await store.read(B) == Record(B, b"x", revision)
+    record = await store.read(A)
+    assert record is not None
+    assert record.revision == there, "a check does not write"
+
+
+@pytest.mark.parametrize("expected", [0, 1, 999_999])
+async def test_a_check_that_does_not_hold_refuses_the_whole_commit(store: Store, expected: int) -> None:
+    there = await put(store, A)
+    with pytest.raises(Conflict) as caught:
+        await store.commit([Change(B, b"x", 0)], [Check(A, expected)])
+    assert (caught.value.key, caught.value.expected, caught.value.actual) == (A, expected, there)
+    assert await store.read(B) is None
+
+
+async def test_the_first_change_that_does_not_hold_is_named_before_any_check(store: Store) -> None:
+    await put(store, A)
+    await put(store, B)
+    with pytest.raises(Conflict) as caught:
+        await store.commit([Change(C, b"x", 0), Change(B, b"x", 0)], [Check(A, 0)])
+    assert caught.value.key == B
+
+
+async def test_the_changes_of_a_commit_share_one_revision(store: Store) -> None:
+    old = await put(store, A)
+    revision = await store.commit([Change(B, b"b", 0), Change(A, None, old), Change(C, b"c", 0)])
+    page = await store.scan(())
+    assert list(page.records) == [Record(B, b"b", revision), Record(C, b"c", revision)]
+    assert page.revision == revision
+
+
+async def test_a_commit_that_conflicts_in_one_key_changes_none(store: Store) -> None:
+    revision = await put(store, C)
+    with pytest.raises(Conflict):
+        await store.commit([Change(A, b"x", 0), Change(B, b"x", 0), Change(C, b"x", 0)])
+    assert keys(await store.scan(())) == [C]
+    assert await store.revision() == revision
+
+
+@pytest.mark.parametrize(
+    ("changes", "checks"),
+    [
+        ([], []),
+        ([], [Check(A, 0)]),
+        ([Change(A, b"x", 0), Change(A, b"y", 0)], []),
+        ([Change(A, b"x", 0)], [Check(A, 0)]),
+        ([Change(A, b"x", 0)], [Check(B, 0), Check(B, 0)]),
+        ([Change(A, None, 0)], []),
+        ([Change(("lone surrogate", "\ud800"), b"x", 0)], []),
+    ],
+)
+async def test_a_malformed_commit_is_a_programming_error(
+    store: Store, changes: list[Change], checks: list[Check]
+) -> None:
+    with pytest.raises(ValueError):
+        await store.commit(changes, checks)
+    assert await store.revision() == FIRST_REVISION
+
+
+async def test_only_one_of_many_concurrent_writers_wins(store: Store) -> None:
+    start = await put(store, A)
+    results = await asyncio.gather(
+        *[store.commit([Change(A, str(number).encode(), start)]) for number in range(50)], return_exceptions=True
+    )
+    won = [result for result in results if isinstance(result, int)]
+    assert len(won) == 1
+    assert sum(isinstance(result, Conflict) for result in results) == 49
+    assert await store.read(A) == Record(A, str(results.index(won[0])).encode(), won[0])
+
+
+async def test_concurrent_commits_get_distinct_revisions_in_the_order_they_were_asked_for(store: Store) -> None:
+    revisions = await asyncio.gather(*[store.commit([Change(("k", str(n)), b"x", 0)]) for n in range(200)])
+    assert revisions == sorted(set(revisions))
+    assert await store.revision() == revisions[-1]
+
+
+async def test_a_cancelled_caller_does_not_disturb_the_others(store: Store) -> None:
+    tasks = [asyncio.create_task(store.commit([Change(("k", str(n)), b"x", 0)])) for n in range(20)]
+    await asyncio.sleep(0)
+    for task in tasks[::2]:
+        task.cancel()
+    results = await asyncio.gather(*tasks, return_exceptions=True)
+    assert all(isinstance(result, int) for result in results[1::2])
+    assert await store.commit([Change(("last",), b"x", 0)]) == await store.revision()
+
+
+async def test_scans_come_in_key_order_part_by_part(store: Store) -> None:
+    unordered = [("b",), ("a", "b"), ("a",), ("a\x00",), ("a", ""), ("a!",), ("ab",), ("é",), ("", "z"), ("a", "\x00")]
+    for key in unordered:
+        await put(store, key)
+    assert keys(await store.scan(())) == sorted(unordered)
+
+
+async def test_a_prefix_matches_whole_parts_only(store: Store) -> None:
+    inside = [("a",), ("a", ""), ("a", "\x00"), ("a", "b"), ("a", "b", "c"), ("a", "\U0010ffff")]
+    outside = [(), ("",), ("ab",), ("a\x00",), ("a\x00", "b"), ("a\x00b",), ("A",), ("b", "a")]
+    for key in inside + outside:
+        await put(store, key)
+    assert keys(await store.scan(("a",))) == sorted(inside)
+    assert keys(await store.scan(("a", "b"))) == [("a", "b"), ("a", "b", "c")]
+    assert keys(await store.scan(("a\x00",))) == [("a\x00",), ("a\x00", "b")]
+    assert keys(await store.scan(("",))) == [("",)]
+
+
+async def test_a_scan_goes_on_after_a_key_be_it_there_or_not(store: Store) -> None:
+    for name in "abde":
+        await put(store, ("p", name))
+    assert keys(await store.scan(("p",), after=("p", "b"))) == [("p", "d"), ("p", "e")]
+    assert keys(await store.scan(("p",), after=("p", "c"))) == [("p", "d"), ("p", "e")]
+    assert keys(await store.scan(("p",), after=("a",)))[0] == ("p", "a")
+    assert keys(await store.scan(("p",), after=("z",))) == []
+
+
+async def test_a_limit_cuts_the_page_and_tells_whether_there_is_more(store: Store) -> None:
+    for name in "abcd":
+        await put(store, ("p", name))
+    await put(store, ("q", "not of the prefix"))
+    page = await store.scan(("p",), limit=3)
+    assert (len(page.records), page.more) == (3, True)
+    page = await store.scan(("p",), after=("p", "c"), limit=3)
+    assert (keys(page), page.more) == ([("p", "d")], False)
+    assert not (await store.scan(("p",), limit=4)).more
+    assert not (await store.scan(("p",))).more
+
+
+async def test_deleted_records_do_not_count_toward_a_limit(store: Store) -> None:
+    for name in "abc":
+        await put(store, ("p", name))
+    await drop(store, ("p", "b"))
+    page = await store.scan(("p",), limit=2)
+    assert (keys(page), page.more) == ([("p", "a"), ("p", "c")], False)
+
+
+async def test_a_scan_at_an_old_revision_shows_the_old_state(store: Store) -> None:
+    first = await put(store, A, b"1")
+    second = await put(store, B, b"2")
+    third = await put(store, A, b"3")
+    fourth = await drop(store, B)
+    assert list((await store.scan((), at=FIRST_REVISION)).records) == []
+    assert list((await store.scan((), at=first)).records) == [Record(A, b"1", first)]
+    assert list((await store.scan((), at=second)).records) == [Record(A, b"1", first), Record(B, b"2", second)]
+    assert list((await store.scan((), at=third)).records) == [Record(A, b"3", third), Record(B, b"2", second)]
+    assert list((await store.scan((), at=fourth)).records) == [Record(A, b"3", third)]
+    assert (await store.scan((), at=second)).revision == second
+
+
+async def test_a_scan_at_a_future_revision_shows_now_and_says_so(store: Store) -> None:
+    revision = await put(store, A)
+    page = await store.scan((), at=revision + 1_000)
+    assert (keys(page), page.revision) == ([A], revision)
+
+
+async def test_pages_are_one_snapshot_while_others_write(store: Store) -> None:
+    before = [("p", f"{number:03}") for number in range(0, 100, 2)]
+    for key in before:
+        await put(store, key, b"before")
+
+    async def disturb() -> None:
+        for number in range(100):
+            key = ("p", f"{number:03}")
+            if number % 4 == 0:
+                await drop(store, key)
+            else:
+                await put(store, key, b"after")
+
+    writer = asyncio.create_task(disturb())
+    page = await store.scan(("p",), limit=7)
+    records = list(page.records)
+    while page.more:
+        await asyncio.sleep(0)
+        page = await store.scan(("p",), after=records[-1].key, limit=7, at=page.revision)
+        records += page.records
+    await writer
+    assert [record.key for record in records] == before
+    assert {record.value for record in records} == {b"before"}
+
+
+async def test_compaction_takes_older_states_and_keeps_the_state_it_is_given(store: Store) -> None:
+    first = await put(store, A, b"1")
+    await put(store, B, b"gone later")
+    await drop(store, B)
+    second = await put(store, A, b"2")
+    third = await put(store, A, b"3")
+    await store.compact(second)
+    assert await store.oldest() == second
+    with pytest.raises(Compacted) as caught:
+        await store.scan((), at=second - 1)
+    assert (caught.value.asked, caught.value.oldest) == (second - 1, second)
+    assert first < second - 1
+    assert list((await store.scan((), at=second)).records) == [Record(A, b"2", second)]
+    assert list((await store.scan((), at=third)).records) == [Record(A, b"3", third)]
+    assert await store.read(A) == Record(A, b"3", third)
+
+
+async def test_compaction_keeps_what_was_written_long_before_and_never_since(store: Store) -> None:
+    old = await put(store, B, b"old")
+    for _ in range(20):
+        newest = await put(store, A)
+    await store.compact(newest)
+    assert await store.read(B) == Record(B, b"old", old)
+    assert await store.commit([Change(B, b"new", old)]) > newest
+
+
+async def test_a_deletion_that_was_compacted_away_stays_a_deletion(store: Store) -> None:
+    await put(store, A)
+    deleted = await drop(store, A)
+    await store.compact(deleted)
+    assert await store.read(A) is None
+    assert keys(await store.scan((), at=deleted)) == []
+    assert await store.revision() == deleted
+    assert await store.commit([Change(A, b"again", 0)]) > deleted
+
+
+async def test_compaction_never_goes_backwards_nor_beyond_now(store: Store) -> None:
+    for _ in range(5):
+        newest = await put(store, A)
+    await store.compact(newest - 1)
+    await store.compact(newest - 3)
+    assert await store.oldest() == newest - 1
+    await store.compact(newest + 1_000_000)
+    assert await store.oldest() == newest
+    assert await put(store, A) == newest + 1
+
+
+async def test_scans_see_every_record_while_history_is_forgotten_under_them(store: Store) -> None:
+    expected = [("k", f"{number:02}") for number in range(20)]
+    for key in expected:
+        await put(store, key)
+
+    async def rewrite() -> None:
+        for round in range(15):
+            await asyncio.gather(*[put(store, key, b"%d" % round) for key in expected])
+            await store.compact(await store.revision())
+
+    writer = asyncio.create_task(rewrite())
+    while not writer.done():
+        assert keys(await store.scan(())) == expected
+        assert await store.read(expected[7]) is not None
+    await writer
+
+
+async def test_check_is_content_while_all_is_well(store: Store) -> None:
+    await store.check()
+
+
+async def test_a_closed_store_finishes_what_was_under_way_and_refuses_the_rest(
+    open_one: Callable[[Path], Awaitable[Store]], tmp_path: Path
+) -> None:
+    store = await open_one(tmp_path)
+    under_way = [asyncio.create_task(store.commit([Change(("k", str(n)), b"x", 0)])) for n in range(50)]
+    await asyncio.sleep(0)
+    await asyncio.gather(store.close(), store.close())
+    assert len(set(await asyncio.gather(*under_way))) == 50
+    for refused in (store.read(A), store.scan(()), store.commit([Change(A, b"x", 0)]), store.compact(1), store.check()):
+        with pytest.raises(Unavailable):
+            await refused
+    await store.close()

@@ -1,0 +1,242 @@
+"""What every store promises about watches: ordered, unique, complete, whole commits; replayed first and live then."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from fairlead.storage.contract import FIRST_REVISION, Change, Compacted, Event, Key, Store
+
+A, B = ("things", "a"), ("things", "b")
+Watch = AsyncIterator[Sequence[Event]]
+
+
+async def gather(watch: Watch, count: int) -> list[Event]:
+    """The next events, as many as are asked for or a few more."""
+    events: list[Event] = []
+    async with asyncio.timeout(30):
+        while len(events) < count:
+            batch = await anext(watch)
+            assert batch, "a batch is never empty"
+            events += batch
+    return events
+
+
+async def until_revision(watch: Watch, revision: int) -> list[Sequence[Event]]:
+    """The batches up to the one that reaches a revision."""
+    batches: list[Sequence[Event]] = []
+    async with asyncio.timeout(30):
+        while not batches or batches[-1][-1].revision < revision:
+            batches.append(await anext(watch))
+    return batches
+
+
+async def test_a_watch_replays_what_happened_since(store: Store) -> None:
+    first = await store.commit([Change(A, b"1", 0)])
+    second = await store.commit([Change(A, b"2", first), Change(B, b"b", 0)])
+    third = await store.commit([Change(A, None, second)])
+    everything = [Event(A, b"1", first), Event(A, b"2", second), Event(B, b"b", second), Event(A, None, third)]
+    assert await gather(store.watch((), FIRST_REVISION), 4) == everything
+    assert await gather(store.watch((), first), 3) == everything[1:]
+    assert await gather(store.watch((), second), 1) == everything[3:]
+
+
+async def test_a_watch_goes_on_live_after_the_replay(store: Store) -> None:
+    first = await store.commit([Change(A, b"1", 0)])
+    watch = store.watch((), FIRST_REVISION)
+    assert await gather(watch, 1) == [Event(A, b"1", first)]
+    waiting = asyncio.create_task(gather(watch, 2))
+    await asyncio.sleep(0)
+    second = await store.commit([Change(A, b"2", first), Change(B, b"b", 0)])
+    assert await waiting == [Event(A, b"2", second), Event(B, b"b", second)]
+
+
+async def test_a_commit_is_with_the_watchers_before_its_caller_hears_of_it(store: Store) -> None:
+    watch = store.watch((), FIRST_REVISION)
+    heard = asyncio.create_task(gather(watch, 1))
+    await asyncio.sleep(0.01)
+    revision = await store.commit([Change(A, b"1", 0)])
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert heard.done()
+    assert heard.result() == [Event(A, b"1", revision)]
+
+
+@pytest.mark.parametrize("live", [False, True])
+async def test_a_watch_hears_of_its_prefix_only(store: Store, live: bool) -> None:
+    keys: list[Key] = [("a",), ("a", "b"), ("ab",), ("a\x00",), ("a\x00", "b"), ("b", "a"), ("a", "last")]
+    watch = store.watch(("a",), FIRST_REVISION)
+    heard = asyncio.create_task(gather(watch, 3))
+    if live:
+        await asyncio.sleep(0.01)
+    for key in keys:
+        await store.commit([Change(key, b"x", 0)])
+    assert [event.key for event in await heard] == [("a",), ("a", "b"), ("a", "last")]
+
+
+async def test_a_watch_from_the_future_waits_for_it(store: Store) -> None:
+    watch = store.watch((), FIRST_REVISION + 2)
+    heard = asyncio.create_task(gather(watch, 1))
+    await asyncio.sleep(0.01)
+    for number in range(3):
+        last = await store.commit([Change(("k", str(number)), b"x", 0)])
+    assert await heard == [Event(("k", "2"), b"x", last)]
+
+
+async def test_a_watch_from_before_compaction_is_refused(store: Store) -> None:
+    first = await store.commit([Change(A, b"1", 0)])
+    second = await store.commit([Change(A, b"2", first)])
+    third = await store.commit([Change(A, b"3", second)])
+    await store.compact(second)
+    with pytest.raises(Compacted) as caught:
+        await anext(store.watch((), first))
+    assert (caught.value.asked, caught.value.oldest) == (first, second)
+    with pytest.raises(Compacted):
+        await anext(store.watch((), 0))
+    assert await gather(store.watch((), second), 1) == [Event(A, b"3", third)]
+
+
+async def test_a_deletion_after_the_compacted_revision_is_still_heard_of(store: Store) -> None:
+    created = await store.commit([Change(A, b"1", 0)])
+    deleted = await store.commit([Change(A, None, created)])
+    await store.compact(created)
+    assert await gather(store.watch((), created), 1) == [Event(A, None, deleted)]
+
+
+async def test_a_watcher_that_keeps_up_is_not_disturbed_by_compaction(store: Store) -> None:
+    revision = await store.commit([Change(A, b"0", 0)])
+    watch = store.watch((), FIRST_REVISION)
+    events = await gather(watch, 1)
+    for number in range(1, 20):
+        revision = await store.commit([Change(A, b"%d" % number, revision)])
+        await store.compact(revision)
+        events += await gather(watch, 1)
+    assert [event.value for event in events] == [b"%d" % number for number in range(20)]
+
+
+async def test_a_quiet_watcher_is_not_too_old_because_others_were_busy(store: Store) -> None:
+    watch = store.watch(("quiet",), FIRST_REVISION)
+    heard = asyncio.create_task(gather(watch, 1))
+    await asyncio.sleep(0.01)
+    revision = 0
+    for _ in range(20):
+        revision = await store.commit([Change(A, b"busy", revision)])
+    await store.compact(revision)
+    last = await store.commit([Change(("quiet",), b"x", 0)])
+    assert await heard == [Event(("quiet",), b"x", last)]
+
+
+async def test_a_watcher_far_behind_misses_nothing(store: Store) -> None:
+    """More than the store holds for one watcher in memory."""
+    revision = await store.commit([Change(A, b"first", 0)])
+    watch = store.watch((), FIRST_REVISION)
+    await gather(watch, 1)
+    big = random.Random(1).randbytes(1024 * 1024)
+    for _ in range(20):
+        revision = await store.commit([Change(A, big, revision)])
+    last = await store.commit([Change(B, b"last", 0)])
+    events = [event for batch in await until_revision(watch, last) for event in batch]
+    assert [event.revision for event in events] == list(range(revision - 19, last + 1))
+    assert all(event.value == big for event in events[:-1])
+
+
+async def test_a_watcher_far_behind_is_told_when_compaction_has_overtaken_it(store: Store) -> None:
+    revision = await store.commit([Change(A, b"first", 0)])
+    watch = store.watch((), FIRST_REVISION)
+    await gather(watch, 1)
+    for _ in range(20):
+        revision = await store.commit([Change(A, bytes(1024 * 1024), revision)])
+    await store.compact(revision)
+    with pytest.raises(Compacted):
+        await anext(watch)
+
+
+async def test_closing_the_store_ends_its_watches(open_one: Callable[[Path], Awaitable[Store]], tmp_path: Path) -> None:
+    store = await open_one(tmp_path)
+    heard: list[Event] = []
+
+    async def listen() -> None:
+        async for batch in store.watch((), FIRST_REVISION):
+            heard.extend(batch)
+
+    listeners = [asyncio.create_task(listen()) for _ in range(3)]
+    await asyncio.sleep(0.01)
+    await store.commit([Change(A, b"x", 0)])
+    await store.close()
+    async with asyncio.timeout(10):
+        await asyncio.gather(*listeners)
+    assert len(heard) == 3
+    assert [batch async for batch in store.watch((), FIRST_REVISION)] == []
+
+
+WRITERS, COMMITS, KEYS = 12, 40, 5
+
+
+async def write(store: Store, writer: int, log: list[Event]) -> None:
+    """Creates, updates and deletes keys of its own, one to three at a time, and notes what was acknowledged."""
+    rng = random.Random(writer)
+    held: dict[Key, int] = {}
+    for number in range(COMMITS):
+        chosen: list[Key] = [
+            ("w", str(writer % 3), f"{writer}-{n}") for n in rng.sample(range(KEYS), rng.randint(1, 3))
+        ]
+        changes = []
+        for key in chosen:
+            value = None if key in held and rng.random() < 0.3 else b"%d" % number
+            changes.append(Change(key, value, held.get(key, 0)))
+        revision = await store.commit(changes)
+        for change in changes:
+            log.append(Event(change.key, change.value, revision))
+            if change.value is None:
+                del held[change.key]
+            else:
+                held[change.key] = revision
+
+
+async def test_watchers_that_start_anywhere_see_the_same_history_under_concurrent_writers(store: Store) -> None:
+    log: list[Event] = []
+    started: list[tuple[Key, int, Watch]] = []
+    heard: list[asyncio.Task[list[Sequence[Event]]]] = []
+    last: Key = ("w", "last")
+
+    def start(prefix: Key, since: int) -> None:
+        watch = store.watch(prefix, since)
+        started.append((prefix, since, watch))
+        heard.append(asyncio.create_task(until_event(watch, last if not prefix[1:] else (*prefix, "last"))))
+
+    writers = [asyncio.create_task(write(store, number, log)) for number in range(WRITERS)]
+    start((), FIRST_REVISION)
+    while not all(writer.done() for writer in writers):
+        revision = await store.revision()
+        since = random.Random(revision).randint(FIRST_REVISION, revision)
+        if len(started) < 60:
+            start(((), ("w",), ("w", "1"))[len(started) % 3], since)
+        await asyncio.sleep(0.001)
+    await asyncio.gather(*writers)
+    ends = [Change((*prefix, "last"), b"end", 0) for prefix in (("w", "1"), ("w",))]
+    revision = await store.commit(ends)
+    log += [Event(end.key, end.value, revision) for end in ends]
+    for (prefix, since, _), task in zip(started, heard, strict=True):
+        batches = await task
+        judge(batches, [event for event in log if event.revision > since and event.key[: len(prefix)] == prefix])
+
+
+async def until_event(watch: Watch, key: Key) -> list[Sequence[Event]]:
+    batches: list[Sequence[Event]] = []
+    async with asyncio.timeout(30):
+        async for batch in watch:
+            batches.append(batch)
+            if any(event.key == key for event in batch):
+                break
+    return batches
+
+
+def judge(batches: list[Sequence[Event]], expected: list[Event]) -> None:
+    """Ordered, unique, complete; and no commit is torn between two batches."""
+    events = [event for batch in batches for event in batch]
+    assert events == sorted(expected, key=lambda event: event.revision)
+    for earlier, later in pairwise(batches):
+        assert earlier[-1].revision < later[0].revision

@@ -1,0 +1,51 @@
+"""Packed keys: the same order as tuples, the way back, and ranges that hold a prefix's keys and nothing else."""
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from fairlead.storage.contract import Key
+from fairlead.storage.keys import pack, prefix_range, unpack
+
+# Few characters, among them all that could go wrong, so that keys often share beginnings.
+PARTS = st.text(alphabet="\x00\x01ab\xff\u0100\U0010ffff", max_size=4) | st.text(max_size=8)
+KEYS = st.lists(PARTS, max_size=4).map(tuple)
+
+
+@given(KEYS)
+def test_a_key_survives_packing(key: Key) -> None:
+    assert unpack(pack(key)) == key
+
+
+@given(KEYS, KEYS)
+@example(("a",), ("a\x00",))
+@example(("a", "b"), ("a\x00b",))
+@example(("a", ""), ("a",))
+@example(("\uffff",), ("\U00010000",))
+def test_packed_keys_order_like_the_keys(one: Key, other: Key) -> None:
+    assert (pack(one) < pack(other)) == (one < other)
+    assert (pack(one) == pack(other)) == (one == other)
+
+
+@given(KEYS, KEYS)
+@example((), ())
+@example(("a",), ("ab",))
+@example(("a",), ("a\x00",))
+@example(("a",), ("a", "\x00"))
+def test_a_prefix_range_holds_exactly_the_keys_that_begin_with_it(prefix: Key, key: Key) -> None:
+    low, high = prefix_range(prefix)
+    assert (low <= pack(key) < high) == (key[: len(prefix)] == prefix)
+    assert low <= pack(prefix + key) < high
+
+
+@given(KEYS, KEYS, KEYS)
+def test_a_range_after_a_key_begins_right_behind_it(prefix: Key, after: Key, key: Key) -> None:
+    low, high = prefix_range(prefix, after)
+    for candidate in (key, prefix + key, after, after + key, prefix):
+        belongs = candidate[: len(prefix)] == prefix and candidate > after
+        assert (low <= pack(candidate) < high) == belongs
+
+
+def test_text_that_is_not_unicode_is_refused() -> None:
+    with pytest.raises(ValueError):
+        pack(("\ud800",))

@@ -1,0 +1,151 @@
+"""Random histories, told to each store and to a model that is too simple to be wrong: a list of all states."""
+
+import asyncio
+import tempfile
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from fairlead.storage.contract import FIRST_REVISION, Change, Check, Compacted, Conflict, Event, Key, Record, Store
+
+KEYS: list[Key] = [("a",), ("a", "b"), ("a", "b", "c"), ("ab",), ("a\x00",), ("b", "\x00"), ()]
+
+
+@dataclass
+class Model:
+    states: dict[int, dict[Key, Record]] = field(default_factory=lambda: {FIRST_REVISION: {}})
+    events: list[Event] = field(default_factory=list)
+    revision: int = FIRST_REVISION
+    oldest: int = FIRST_REVISION
+
+    def commit(self, changes: list[Change], checks: list[Check]) -> int | None:
+        """The new revision, None for a conflict."""
+        state = dict(self.states[self.revision])
+        wishes: list[Change | Check] = [*changes, *checks]
+        for wish in wishes:
+            if wish.expected != (state[wish.key].revision if wish.key in state else 0):
+                return None
+        self.revision += 1
+        for change in changes:
+            if change.value is None:
+                del state[change.key]
+            else:
+                state[change.key] = Record(change.key, change.value, self.revision)
+            self.events.append(Event(change.key, change.value, self.revision))
+        self.states[self.revision] = state
+        return self.revision
+
+    def scan(self, prefix: Key, after: Key | None, at: int) -> list[Record]:
+        state = self.states[at]
+        found = [key for key in state if key[: len(prefix)] == prefix and (after is None or key > after)]
+        return [state[key] for key in sorted(found)]
+
+
+# A wish: which key, what to write (None: delete), and how far the expected revision is from the right one.
+WISH = st.tuples(
+    st.integers(0, len(KEYS) - 1), st.none() | st.binary(max_size=3), st.sampled_from([0, 0, 0, 0, 0, 1, -1])
+)
+COMMIT = st.tuples(
+    st.just("commit"),
+    st.lists(WISH, min_size=1, max_size=3, unique_by=lambda wish: wish[0]),
+    st.lists(WISH, max_size=1),
+)
+PLACE = st.floats(0, 1)
+COMPACT = st.tuples(st.just("compact"), PLACE)
+SCAN = st.tuples(
+    st.just("scan"), st.sampled_from(KEYS), st.none() | st.sampled_from(KEYS), st.integers(0, 3), st.none() | PLACE
+)
+WATCH = st.tuples(st.just("watch"), st.sampled_from(KEYS), PLACE)
+STEPS = st.lists(COMMIT | COMMIT | COMMIT | COMPACT | SCAN | WATCH, max_size=25)
+
+
+def anywhere(model: Model, place: float) -> int:
+    """A revision from a little before the first to the newest."""
+    start = FIRST_REVISION - 1
+    return start + round(place * (model.revision - start))
+
+
+async def do_commit(store: Store, model: Model, wishes: list, conditions: list) -> None:
+    def expected(number: int, off: int) -> int:
+        record = model.states[model.revision].get(KEYS[number])
+        return max(0, (record.revision if record else 0) + off)
+
+    changes = [Change(KEYS[number], value, expected(number, off)) for number, value, off in wishes]
+    # To delete what must not exist is a mistake of the caller, not a conflict.
+    changes = [Change(c.key, b"x", 0) if c.value is None and not c.expected else c for c in changes]
+    named = {change.key for change in changes}
+    checks = [Check(KEYS[number], expected(number, off)) for number, _, off in conditions if KEYS[number] not in named]
+    try:
+        actual = await store.commit(changes, checks)
+    except Conflict:
+        actual = None
+    assert actual == model.commit(changes, checks)
+
+
+async def do_compact(store: Store, model: Model, place: float) -> None:
+    before = anywhere(model, place)
+    await store.compact(before)
+    model.oldest = max(model.oldest, before)
+
+
+async def do_scan(store: Store, model: Model, prefix: Key, after: Key | None, limit: int, place: float | None) -> None:
+    at = None if place is None else anywhere(model, place)
+    revision = model.revision if at is None else at
+    try:
+        page = await store.scan(prefix, after=after, limit=limit, at=at)
+    except Compacted:
+        assert revision < model.oldest
+        return
+    expected = model.scan(prefix, after, revision)
+    assert revision >= model.oldest
+    assert page.revision == revision
+    assert list(page.records) == (expected[:limit] if limit else expected)
+    assert page.more == (0 < limit < len(expected))
+
+
+async def do_watch(store: Store, model: Model, prefix: Key, place: float) -> None:
+    since = anywhere(model, place)
+    expected = [e for e in model.events if e.revision > since and e.key[: len(prefix)] == prefix]
+    events: list[Event] = []
+    try:
+        if since >= model.oldest and not expected:
+            return
+        async for batch in store.watch(prefix, since):
+            events += batch
+            if len(events) >= len(expected):
+                break
+    except Compacted:
+        assert since < model.oldest
+        return
+    assert since >= model.oldest
+    assert events == expected
+
+
+DO: dict[str, Callable[..., Awaitable[None]]] = {
+    "commit": do_commit,
+    "compact": do_compact,
+    "scan": do_scan,
+    "watch": do_watch,
+}
+
+
+async def play(open_one: Callable[[Path], Awaitable[Store]], steps: list) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        store, model = await open_one(Path(folder)), Model()
+        try:
+            for name, *arguments in steps:
+                await DO[name](store, model, *arguments)
+                assert (await store.revision(), await store.oldest()) == (model.revision, model.oldest)
+            for key in KEYS:
+                assert await store.read(key) == model.states[model.revision].get(key)
+        finally:
+            await store.close()
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(steps=STEPS)
+def test_a_store_does_what_the_model_does(open_one: Callable[[Path], Awaitable[Store]], steps: list) -> None:
+    asyncio.run(play(open_one, steps))

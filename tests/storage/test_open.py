@@ -1,0 +1,47 @@
+"""A store's address."""
+
+from pathlib import Path
+
+import pytest
+
+from fairlead.storage.contract import Change
+from fairlead.storage.memory import MemoryStore
+from fairlead.storage.open import SCHEMES, open_store
+from fairlead.storage.sqlite import SqliteStore
+
+
+async def test_memory_is_an_address() -> None:
+    store = await open_store("memory:")
+    assert isinstance(store, MemoryStore)
+    await store.close()
+
+
+@pytest.mark.parametrize("form", ["sqlite:{}/x.db", "sqlite://{}/x.db"])
+async def test_an_absolute_path_is_an_address(form: str, tmp_path: Path) -> None:
+    store = await open_store(form.format(tmp_path))
+    assert isinstance(store, SqliteStore)
+    await store.commit([Change(("k",), b"x", 0)])
+    await store.close()
+    assert (tmp_path / "x.db").exists()
+
+
+async def test_a_relative_path_is_an_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    store = await open_store("sqlite:x.db")
+    await store.close()
+    assert (tmp_path / "x.db").exists()
+
+
+@pytest.mark.parametrize("url", ["", "memory", "sqlite", "/var/lib/x.db", "mongodb://host", "Memory:", ":"])
+async def test_any_other_address_is_refused_with_the_forms_that_are_known(url: str) -> None:
+    with pytest.raises(ValueError) as caught:
+        await open_store(url)
+    for form, _ in SCHEMES.values():
+        assert form in str(caught.value)
+
+
+@pytest.mark.parametrize("url", ["memory:x", "sqlite:", "sqlite::memory:"])
+async def test_a_wrong_rest_of_an_address_is_refused_with_the_right_form(url: str) -> None:
+    with pytest.raises(ValueError) as caught:
+        await open_store(url)
+    assert SCHEMES[url.partition(":")[0]][0] in str(caught.value)

@@ -1,0 +1,42 @@
+"""The backup that `docs/storage.md` tells people to take, while the server writes."""
+
+import asyncio
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+from fairlead.storage.contract import Change
+from fairlead.storage.sqlite import SqliteStore
+
+
+def back_up(path: Path, copy: Path) -> None:
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute(f"VACUUM INTO '{copy}'")
+
+
+async def test_a_backup_taken_under_load_is_one_moment_of_the_history(tmp_path: Path) -> None:
+    store = await SqliteStore.open(tmp_path / "store.db")
+    enough = asyncio.Event()
+
+    async def write(writer: int) -> None:
+        revision, number = 0, 0
+        while not enough.is_set():
+            number += 1
+            changes = [Change(("last", str(writer)), b"%d" % number, revision)]
+            revision = await store.commit([*changes, Change(("all", str(writer), str(number)), bytes(500), 0)])
+
+    writers = [asyncio.create_task(write(number)) for number in range(16)]
+    copies = [tmp_path / f"copy-{number}.db" for number in range(3)]
+    for copy in copies:
+        await asyncio.sleep(0.02)
+        await asyncio.to_thread(back_up, tmp_path / "store.db", copy)
+    enough.set()
+    await asyncio.gather(*writers)
+    for copy in copies:
+        restored = await SqliteStore.open(copy)
+        then = await store.scan((), at=await restored.revision())
+        assert len(then.records) > 0
+        assert await restored.scan(()) == then
+        assert await restored.commit([Change(("new",), b"x", 0)]) > then.revision
+        await restored.close()
+    await store.close()
