@@ -1,0 +1,35 @@
+"""Every kind by group, version and plural: the one source of routes, discovery, OpenAPI and authorization names."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from fairlead.registry.kind import MANAGEMENT_GROUP, Kind
+
+
+class Catalog:
+    """The kinds that this server serves, in the order they were declared.
+
+    `api_group` moves the management kinds to another group, for those who serve under their own domain.
+    """
+
+    def __init__(self, kinds: Iterable[Kind], api_group: str = MANAGEMENT_GROUP) -> None:
+        self.kinds: tuple[Kind, ...] = tuple(
+            replace(kind, group=api_group) if kind.group == MANAGEMENT_GROUP else kind for kind in kinds
+        )
+        self._by_plural = {(kind.group, kind.version, kind.plural): kind for kind in self.kinds}
+        self._by_resource = {(kind.group, kind.plural): kind for kind in self.kinds}
+
+    def find(self, group: str, version: str, plural: str) -> Kind | None:
+        """The kind behind a URL, if it is served."""
+        return self._by_plural.get((group, version, plural))
+
+    def resource(self, group: str, plural: str) -> Kind | None:
+        """The kind behind a storage key, whose first two parts are group and plural."""
+        return self._by_resource.get((group, plural))
+
+    def groups(self) -> dict[str, dict[str, list[Kind]]]:
+        """group -> version -> kinds, in order of declaration."""
+        found: dict[str, dict[str, list[Kind]]] = {}
+        for kind in self.kinds:
+            found.setdefault(kind.group, {}).setdefault(kind.version, []).append(kind)
+        return found

@@ -1,0 +1,92 @@
+"""What came in: is it the right kind, in the right place, and does it hold fields that nobody declared?
+
+The first thing that happens to every body, before any rule of the kind itself. Bodies that cannot be what the URL asks
+for are refused with 400; unknown and duplicate fields are dropped with a warning, or refused, as `fieldValidation`
+says.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from fairlead.core.errors import ApiError, BadRequest, Invalid, Problem
+from fairlead.core.objects import Object, metadata
+from fairlead.registry.kind import Kind
+from fairlead.registry.meta import check_shape, undecodable
+from fairlead.registry.validate import Validator
+from fairlead.registry.writing import Writing
+
+
+def as_object(body: Any, kind: Kind) -> Object:
+    """The decoded body, if it is an object of the kind at all."""
+    if not isinstance(body, dict):
+        what = "nothing" if body is None else "a list" if isinstance(body, list) else "a single value"
+        raise _unrecognized(kind, f"the body is {what} where an object is expected")
+    sent_kind, sent_version = body.get("kind"), body.get("apiVersion")
+    if not sent_kind and kind.builtin:
+        body["kind"] = sent_kind = kind.name
+    if not sent_version and kind.builtin:
+        body["apiVersion"] = sent_version = kind.api_version
+    if not isinstance(sent_kind, str) or not sent_kind:
+        raise _unrecognized(kind, f"Object 'Kind' is missing; say `kind: {kind.name}`")
+    if not isinstance(sent_version, str) or not sent_version:
+        raise _unrecognized(kind, f"Object 'apiVersion' is missing; say `apiVersion: {kind.api_version}`")
+    if sent_version != kind.api_version:
+        raise BadRequest(
+            f"the API version in the data ({sent_version}) does not match the expected API version ({kind.api_version})"
+        )
+    if sent_kind != kind.name:
+        raise _other_kind(body, kind)
+    return body
+
+
+def _unrecognized(kind: Kind, why: str) -> BadRequest:
+    return BadRequest(f"the object provided is unrecognized (must be of type {kind.name}): {why}")
+
+
+def _other_kind(body: Object, kind: Kind) -> ApiError:
+    if kind.builtin:
+        return _unrecognized(kind, f'it is of kind "{body["kind"]}"')
+    meta = body.get("metadata")
+    name = str(meta.get("name", "")) if isinstance(meta, dict) else ""
+    problem = Problem.invalid("kind", body["kind"], f"must be {kind.name}")
+    return Invalid.of(body["kind"], kind.group, name, [problem])
+
+
+def settle_place(obj: Object, kind: Kind, namespace: str, name: str = "") -> None:
+    """The body's name and namespace against the URL's. What the body leaves out is taken from the URL."""
+    meta = metadata(obj)
+    if name and not meta.get("name"):
+        raise BadRequest(f"the name of the object ({name} based on URL) was undeterminable: name must be provided")
+    if name and meta["name"] != name:
+        raise BadRequest(f"the name of the object ({meta['name']}) does not match the name on the URL ({name})")
+    if not meta.get("namespace") or not namespace:
+        meta["namespace"] = namespace
+    if meta["namespace"] != namespace:
+        raise BadRequest("the namespace of the provided object does not match the namespace sent on the request")
+
+
+def shape(obj: Object, kind: Kind, validator: Validator, writing: Writing, duplicates: Sequence[str]) -> list[Problem]:
+    """Prunes the object, deals with unknown and duplicate fields, and returns what the schema has against it."""
+    unknown = check_shape(obj, kind)
+    findings = validator.examine(obj)
+    strange = [f'duplicate field "{path}"' for path in duplicates]
+    strange += [f'unknown field "{path}"' for path in (*unknown, *findings.unknown)]
+    if strange and writing.field_validation == "Strict":
+        raise BadRequest(undecodable(kind, f"strict decoding error: {', '.join(strange)}"))
+    if writing.field_validation == "Warn":
+        writing.warnings.extend(strange)
+    if kind.builtin and findings.problems:
+        raise BadRequest(undecodable(kind, str(findings.problems[0])))
+    return findings.problems
+
+
+@contextmanager
+def blaming_the_patch(writing: Writing) -> Iterator[None]:
+    """A patch whose result cannot be decoded was understood itself, so it is 422 and not 400."""
+    try:
+        yield
+    except BadRequest as error:
+        if not writing.patching:
+            raise
+        raise Invalid.of("", "", "", [Problem("patch", "FieldValueInvalid", f"Invalid value: {error}")]) from None

@@ -1,0 +1,158 @@
+"""The words that a kind is declared with: Kind, Column, Change.
+
+One `Kind` value is all there is to say about a kind. Routes, discovery, OpenAPI, validation, defaults, unknown-field
+warnings, merge keys, `/status`, `kubectl get` tables, field selectors and authorization names derive from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from fairlead.core.errors import Problem
+from fairlead.core.objects import Object
+from fairlead.core.user import User
+from fairlead.registry import schema as words
+from fairlead.registry.schema import Schema
+from fairlead.storage.contract import Change as Write
+from fairlead.storage.contract import Check, Key
+
+__all__ = ["ALL_VERBS", "MANAGEMENT_GROUP", "Change", "Column", "Kind", "Problem"]
+
+MANAGEMENT_GROUP = "management.service.sh"
+"""The default of the setting `api_group`; kinds declared with this group move along when it is set."""
+
+ALL_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of `kubectl get`. `path` is dotted (`status.phase`) or a function of the object.
+
+    A `wide` one needs `-o wide`; one of type `date` shows how long ago that was.
+    """
+
+    name: str
+    path: str | Callable[[Object], Any]
+    type: str = "string"
+    description: str = ""
+    wide: bool = False
+
+
+@dataclass(slots=True)
+class Change:
+    """A write under way, as the kind's own rules and the admission chain see it.
+
+    `old` is None on create, `new` on delete. Rules may fill in `new` (prepare, admission), add `warnings`, and hang
+    further writes and conditions onto the same commit (`also`, `checks`).
+    """
+
+    verb: str
+    kind: Kind
+    user: User
+    old: Object | None
+    new: Object | None
+    subresource: str = ""
+    dry_run: bool = False
+    also: list[Write] = field(default_factory=list)
+    checks: list[Check] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+    @property
+    def spec(self) -> Object:
+        """The new object's spec, empty if there is none."""
+        spec = (self.new or {}).get("spec")
+        return spec if isinstance(spec, dict) else {}
+
+    @property
+    def obj(self) -> Object:
+        """The object after the change, or the one that goes away."""
+        return self.new if self.new is not None else self.old or {}
+
+
+def _nothing(change: Change) -> None:
+    return None
+
+
+def _no_problems(change: Change) -> Iterable[Problem]:
+    return ()
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of object. `fields` are those beside apiVersion, kind and metadata: usually spec and status."""
+
+    name: str
+    plural: str
+    namespaced: bool
+    fields: Mapping[str, Schema]
+    description: str
+    group: str = MANAGEMENT_GROUP
+    version: str = "v1"
+    short_names: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()
+    verbs: tuple[str, ...] = ALL_VERBS
+    status_subresource: bool = False
+    """The status belongs to a controller: it has `/status`, and writes elsewhere leave it alone."""
+    parts: tuple[str, ...] = ()
+    """Further subresources that are written like the object itself (Namespace's `finalize`)."""
+    columns: tuple[Column, ...] = ()
+    whole_table: bool = False
+    """The columns are the whole table; otherwise Name comes first and Age last by themselves."""
+    selectable: tuple[str, ...] = ()
+    """Dotted paths that fieldSelector accepts beside metadata.name and metadata.namespace."""
+    immutable: tuple[str, ...] = ()
+    """Dotted paths whose value may not change once set."""
+    secret: tuple[str, ...] = ()
+    """Dotted paths of credentials; logs, audit and the console leave them out."""
+    name_is_label: bool = False
+    """Names are DNS labels (63 characters, no dots) instead of DNS subdomains."""
+    held_by: tuple[str, ...] = ("metadata.finalizers",)
+    """Dotted paths of the lists that must be empty before a deleted object goes."""
+    deleting: Callable[[Object], None] | None = None
+    """Marks the object when its deletion begins, for a kind that shows it beyond metadata (Namespace's phase)."""
+    prepare: Callable[[Change], None] = _nothing
+    """Fills in what may be left out, after pruning and defaults and before checks. Pure."""
+    check: Callable[[Change], Iterable[Problem]] = _no_problems
+    """Yields every problem that a schema cannot say. Pure."""
+    selectable_value: Callable[[Object, str], Any] | None = None
+    """For a kind whose selectable fields are not simply their paths (Event's `source`)."""
+    tracks_generation: bool = True
+    """metadata.generation counts changes of the desired state; a few core kinds have none."""
+    builtin: bool = False
+    """Behaves like the kinds compiled into a kube-apiserver where those differ from custom resources: bodies may leave
+    out kind and apiVersion, what does not decode is a 400, list items carry no types, ages in tables are text."""
+    writes_without_version: bool = False
+    """PUT without resourceVersion is taken as it comes (last write wins), as core kinds do."""
+
+    @property
+    def api_version(self) -> str:
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def singular(self) -> str:
+        return self.name.lower()
+
+    @property
+    def subresources(self) -> tuple[str, ...]:
+        """What stands below an object's path and is written like the object."""
+        return ("status", *self.parts) if self.status_subresource else self.parts
+
+    @property
+    def list_kind(self) -> str:
+        return f"{self.name}List"
+
+    def key(self, namespace: str, name: str) -> Key:
+        """Where the object is stored."""
+        return (self.group, self.plural, namespace, name)
+
+    def schema(self) -> Schema:
+        """The whole object as structural OpenAPI, metadata left as the object that `registry/meta.py` looks after."""
+        properties = {
+            "apiVersion": words.string("Versioned schema of this representation of an object."),
+            "kind": words.string("The kind of object that this is."),
+            "metadata": words.free("Standard object metadata."),
+            **self.fields,
+        }
+        return {"type": "object", "description": self.description, "properties": properties}

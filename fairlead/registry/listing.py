@@ -1,0 +1,124 @@
+"""Lists: selection, paging on a consistent snapshot, and the meanings of resourceVersion."""
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+
+import orjson
+
+from fairlead.core.errors import BadRequest, Details, Expired, Problem, Timeout
+from fairlead.core.objects import Object
+from fairlead.registry.kind import Kind
+from fairlead.registry.paging import WHATEVER_REVISION, Position, parse_token
+from fairlead.registry.selectors import EVERYTHING, Selection
+from fairlead.registry.translate import storage_errors
+from fairlead.registry.writing import Listed
+from fairlead.storage.contract import Compacted
+from fairlead.storage.view import Entry, View
+
+FRESH_SECONDS = 3.0
+"""How long a request for a version that is not there yet waits for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListQuery:
+    """What a list was asked for. `version` is None for the newest; `exact` wants that very snapshot."""
+
+    selection: Selection = EVERYTHING
+    limit: int = 0
+    token: str = ""
+    version: int | None = None
+    exact: bool = False
+
+
+class TooOld(Expired):
+    """An expired continue token, with another that goes on from the same place in whatever is there now."""
+
+    def __init__(self, token: str) -> None:
+        super().__init__(
+            "The provided continue parameter is too old to display a consistent list result. You can start a new list "
+            "without the continue parameter, or use the continue token in this response to retrieve the remainder of "
+            "the results. Continuing with the provided token results in an inconsistent list - objects that were "
+            "created, modified, or deleted between the time the first chunk was returned and now may show up in the "
+            "list."
+        )
+        self.token = token
+
+
+async def wait_for_version(view: View, version: int | None) -> None:
+    """Waits until the view is at least at `version` (None: at everything acknowledged so far)."""
+    try:
+        async with asyncio.timeout(FRESH_SECONDS):
+            with storage_errors():
+                await (view.fresh() if version is None else view.reached(version))
+    except TimeoutError:
+        problem = Problem("", "ResourceVersionTooLarge", "Too large resource version")
+        details = Details(problems=(problem,), retry_after=1)
+        raise Timeout(f"Too large resource version: {version}, current: {view.revision}", details) from None
+
+
+async def list_entries(view: View, kind: Kind, namespace: str, query: ListQuery) -> Listed:
+    """One page of a list, or all of it."""
+    if query.token:
+        return _next_page(view, kind, namespace, query)
+    await wait_for_version(view, query.version)
+    at = query.version if query.exact else None
+    try:
+        return _page(view, kind, namespace, query, Position(view.revision if at is None else at, ("", "")))
+    except Compacted:
+        raise Expired("The resourceVersion for the provided list is too old.") from None
+
+
+def _next_page(view: View, kind: Kind, namespace: str, query: ListQuery) -> Listed:
+    if query.version:
+        raise BadRequest("specifying resource version is not allowed when using continue")
+    position = parse_token(query.token)
+    if position.revision == WHATEVER_REVISION:
+        position = Position(view.revision, position.after)
+    try:
+        return _page(view, kind, namespace, query, position)
+    except Compacted:
+        raise TooOld(Position(WHATEVER_REVISION, position.after).token()) from None
+
+
+def _page(view: View, kind: Kind, namespace: str, query: ListQuery, position: Position) -> Listed:
+    chosen = _selected(view, kind, namespace, query.selection, position)
+    if query.limit <= 0:
+        return Listed(list(chosen), position.revision)
+    entries = list(islice(chosen, query.limit))
+    following = next(chosen, None)
+    if following is None:
+        return Listed(entries, position.revision)
+    last = entries[-1].key
+    token = Position(position.revision, (last[2], last[3])).token()
+    remaining = None if query.selection else 1 + sum(1 for _ in chosen)
+    return Listed(entries, position.revision, token, remaining)
+
+
+def _selected(view: View, kind: Kind, namespace: str, selection: Selection, position: Position) -> Iterator[Entry]:
+    entries = view.entries(kind.group, kind.plural, namespace, after=position.after, at=position.revision)
+    if not selection:
+        return entries
+    return (entry for entry in entries if selection.accepts(entry.labels, entry.fields))
+
+
+def list_metadata(listed: Listed) -> Object:
+    """The metadata of a list."""
+    metadata: Object = {"resourceVersion": str(listed.revision)}
+    if listed.token:
+        metadata["continue"] = listed.token
+    if listed.remaining:
+        metadata["remainingItemCount"] = listed.remaining
+    return metadata
+
+
+def list_body(kind: Kind, listed: Listed) -> bytes:
+    """The list as it is served: finished objects, joined."""
+    head = {"kind": kind.list_kind, "apiVersion": kind.api_version, "metadata": list_metadata(listed)}
+    bodies = [entry.body for entry in listed.entries]
+    if kind.builtin:
+        types = len(b'{"apiVersion":"%b","kind":"%b",' % (kind.api_version.encode(), kind.name.encode()))
+        bodies = [b"{" + body[types:] for body in bodies]
+    items = b",".join(bodies)
+    return b'%b,"items":[%b]}' % (orjson.dumps(head)[:-1], items)

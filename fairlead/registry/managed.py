@@ -1,0 +1,175 @@
+"""metadata.managedFields: who wrote which field, kept the way a kube-apiserver keeps it.
+
+`registry/resource.py` calls `record_update` last in every create, update and patch, when the object is as it will be
+stored. An entry belongs to a manager's name, an operation, an API version and a subresource. Whoever gives a field a
+value takes it from everybody else; a field that goes leaves every entry; an entry without fields goes too.
+
+What may look odd is Kubernetes' own: an object without any entry stays untracked until somebody applies it, entries
+that a client sends replace the stored ones, and entries that make no sense are passed over as if they were not sent.
+Their types are right by then: `registry/meta.py` has looked at them.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from fairlead.core.clock import timestamp
+from fairlead.core.errors import Problem
+from fairlead.core.objects import Object, metadata
+from fairlead.registry.patching.fieldset import FieldSet, Shape, all_fields, changed, difference, parsed, union
+
+Entries = list[Object]
+
+MAX_UPDATES = 10
+"""Of more updaters than that the oldest are thrown together, so that the record cannot outgrow the object."""
+ANCIENT = "ancient-changes"
+NAME_LIMIT = 128
+SUBRESOURCE_LIMIT = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Writer:
+    """Whose entry an update goes to, and when it happened."""
+
+    manager: str
+    api_version: str
+    now: str
+    subresource: str = ""
+
+    def entry(self, fields: FieldSet) -> Object:
+        made: Object = {"manager": self.manager, "operation": "Update", "apiVersion": self.api_version}
+        made.update(time=self.now, fieldsType="FieldsV1", fieldsV1=fields)
+        if self.subresource:
+            made["subresource"] = self.subresource
+        return made
+
+    def owns(self, entry: Object) -> bool:
+        return _identity(entry) == (self.manager, "Update", self.api_version, self.subresource)
+
+
+def record_update(old: Object | None, new: Object, shape: Shape, writer: Writer) -> None:
+    """Sets the managedFields of `new` after a create (`old` is None), an update or a patch.
+
+    When nothing changed they are the very list of `old`, so that a write without effect is recognised by comparing.
+    """
+    meta = metadata(new)
+    sent = meta.pop("managedFields", None)
+    stored: Entries = [] if old is None else metadata(old).get("managedFields") or []
+    entries = stored if writer.subresource or sent == stored else _sent_or_stored(sent, stored)
+    removed: FieldSet = {}
+    if old is None:
+        taken = all_fields(new, shape)
+    elif entries:
+        taken, removed = changed(old, new, shape)
+    else:
+        return
+    if taken or removed or entries is not stored:
+        entries = arranged(moved(entries, taken, removed, writer))
+    if entries:
+        meta["managedFields"] = entries
+
+
+def moved(entries: Entries, taken: FieldSet, removed: FieldSet, writer: Writer) -> Entries:
+    """The entries after the writer took fields, new ones or other managers', and removed some from the object.
+
+    The time of an entry is that of its manager's last change; losing fields to others does not count.
+    """
+    kept: Entries = []
+    mine: FieldSet = {}
+    unchanged: Object | None = None
+    for entry in entries:
+        fields = entry["fieldsV1"]
+        left = difference(fields, removed)
+        if writer.owns(entry):
+            mine = left
+            unchanged = entry if left is fields and not taken else None
+            continue
+        left = difference(left, taken)
+        if left:
+            kept.append(entry if left is fields else {**entry, "fieldsV1": left})
+    mine = union(mine, taken)
+    if mine:
+        kept.append(unchanged or writer.entry(mine))
+    return kept
+
+
+def arranged(entries: Entries) -> Entries:
+    """The entries in Kubernetes' order: what was applied, then what was updated, each from the oldest on."""
+    return sorted(_capped(entries), key=_order)
+
+
+def _order(entry: Object) -> tuple[str, ...]:
+    manager, operation, version, subresource = _identity(entry)
+    return (operation, entry.get("time") or "", manager, version, subresource)
+
+
+def _identity(entry: Object) -> tuple[str, str, str, str]:
+    return (entry.get("manager", ""), entry["operation"], entry["apiVersion"], entry.get("subresource", ""))
+
+
+def _capped(entries: Entries) -> Entries:
+    """Throws the oldest updates together, those of one API version into one entry, until few enough are left."""
+    updates = [entry for entry in entries if entry["operation"] == "Update"]
+    excess = len(updates) - MAX_UPDATES
+    if excess <= 0:
+        return entries
+    kept = {_identity(entry): entry for entry in entries}
+    oldest = {entry["apiVersion"]: entry for entry in updates if _is_ancient(entry)}
+    for entry in sorted(updates, key=_order):
+        older = oldest.setdefault(entry["apiVersion"], entry)
+        if excess > 0 and older is not entry and not _is_ancient(entry):
+            del kept[_identity(older)], kept[_identity(entry)]
+            joined = oldest[entry["apiVersion"]] = _thrown_together(older, entry)
+            kept[_identity(joined)] = joined
+            excess -= 1
+    return list(kept.values())
+
+
+def _is_ancient(entry: Object) -> bool:
+    return entry.get("manager") == ANCIENT and not entry.get("subresource")
+
+
+def _thrown_together(older: Object, newer: Object) -> Object:
+    when = max(older.get("time") or "", newer.get("time") or "")
+    fields = union(older["fieldsV1"], newer["fieldsV1"])
+    return Writer(ANCIENT, newer["apiVersion"], when).entry(fields)
+
+
+def _sent_or_stored(sent: Any, stored: Entries) -> Entries:
+    """The entries to go on from. An empty list, or one with nothing but an empty entry, wipes the record out."""
+    if sent == [] or sent == [{}]:
+        return []
+    try:
+        return _parsed(sent) or stored
+    except ValueError:
+        return stored
+
+
+def _parsed(sent: Any) -> Entries:
+    """Entries that a client sent, in the form that they are stored in. ValueError if one of them makes no sense."""
+    found: dict[tuple[str, str, str, str], Object] = {}
+    for entry in sent or ():
+        if entry.get("operation") not in ("Apply", "Update") or not entry.get("apiVersion"):
+            raise ValueError("an entry names an operation, Apply or Update, and an API version")
+        if entry.get("fieldsType") != "FieldsV1":
+            raise ValueError("FieldsV1 is the only type of fields")
+        known = {name: entry[name] for name in ("manager", "operation", "apiVersion", "subresource") if entry.get(name)}
+        if entry.get("time"):
+            known["time"] = timestamp(datetime.fromisoformat(entry["time"]).astimezone(UTC))
+        known.update(fieldsType="FieldsV1", fieldsV1=parsed(entry.get("fieldsV1") or {}))
+        found[_identity(known)] = known
+    return list(found.values())
+
+
+def problems(obj: Object) -> Iterator[Problem]:
+    """What is wrong with entries that a client sent, beyond what is passed over: names that are too long to keep."""
+    for index, entry in enumerate(metadata(obj).get("managedFields") or ()):
+        path = f"metadata.managedFields[{index}]"
+        name = entry.get("manager") or ""
+        if len(name.encode()) > NAME_LIMIT:
+            yield Problem.too_long(f"{path}.manager", NAME_LIMIT)
+        if not name.isprintable():
+            yield Problem.invalid(f"{path}.manager", name, "should only contain printable characters")
+        if len((entry.get("subresource") or "").encode()) > SUBRESOURCE_LIMIT:
+            yield Problem.too_long(f"{path}.subresource", SUBRESOURCE_LIMIT)

@@ -1,0 +1,209 @@
+"""metadata: what the server sets, what it keeps, and what it refuses.
+
+The same for every kind. `registry/resource.py` calls these around each write; nothing here knows of stores or requests.
+"""
+
+import random
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+from fairlead.core.errors import BadRequest, Problem, shown
+from fairlead.core.objects import Object, metadata
+from fairlead.registry import schema as words
+from fairlead.registry.kind import Kind
+from fairlead.registry.names import label_faults, qualified_faults, subdomain_faults, value_faults
+from fairlead.registry.validate import Validator
+
+ANNOTATIONS_LIMIT = 256 * 1024
+GENERATED_LENGTH = 63
+SUFFIX_LENGTH = 5
+_SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
+"""Neither vowels nor look-alikes, so that suffixes spell nothing and can be read out."""
+
+METADATA = words.obj(
+    "Standard object metadata.",
+    name=words.string("Name, unique within its namespace and kind. Cannot be updated."),
+    generateName=words.string("Prefix of a name that the server completes when no name is given."),
+    namespace=words.string("Namespace within which the name is unique. Cannot be updated."),
+    selfLink=words.string("Deprecated: no longer populated."),
+    uid=words.string("Identity in time and space, set by the server."),
+    resourceVersion=words.string("Opaque version of this object, for optimistic concurrency and watches."),
+    generation=words.integer("Sequence number of the desired state, set by the server."),
+    creationTimestamp=words.timestamp("When the object was created, set by the server."),
+    deletionTimestamp=words.timestamp("When deletion was requested, set by the server."),
+    deletionGracePeriodSeconds=words.integer("Seconds allowed for graceful termination, set by the server."),
+    labels=words.mapping(
+        words.nullable(words.string("Value of a label.")), "Labels to organize and select objects by."
+    ),
+    annotations=words.mapping(
+        words.nullable(words.string("Value of an annotation.")), "Unstructured notes, not selectable."
+    ),
+    finalizers=words.array_set(words.string("Who still has to clean up."), "Must be empty before the object goes."),
+    ownerReferences=words.array_map(
+        ("uid",),
+        words.obj(
+            "An object that this one depends on.",
+            apiVersion=words.string("API version of the owner."),
+            kind=words.string("Kind of the owner."),
+            name=words.string("Name of the owner."),
+            uid=words.string("UID of the owner."),
+            controller=words.boolean("Whether this owner is the managing controller."),
+            blockOwnerDeletion=words.boolean("Whether foreground deletion of the owner waits for this object."),
+        ),
+        "Objects that this one depends on; it is garbage collected when all of them are gone.",
+    ),
+    managedFields=words.array(
+        words.obj(
+            "A workflow and the fields it manages.",
+            manager=words.string("Who manages the fields."),
+            operation=words.string("Apply or Update."),
+            apiVersion=words.string("Version of the resource that the field set applies to."),
+            time=words.timestamp("When the entry last changed."),
+            fieldsType=words.string("FieldsV1, the only form."),
+            fieldsV1=words.free("The set of fields."),
+            subresource=words.string("Subresource used, empty for the main resource."),
+        ),
+        "Which workflow manages which fields.",
+    ),
+)
+
+_shape = Validator(METADATA)
+_SERVER_SET = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation", "selfLink")
+
+
+def check_shape(obj: Object, kind: Kind) -> list[str]:
+    """Refuses metadata of the wrong types outright; returns the paths of unknown fields, which are dropped."""
+    if obj.get("metadata") is None:
+        obj["metadata"] = {}
+    found = obj["metadata"]
+    if not isinstance(found, dict):
+        raise BadRequest(undecodable(kind, "metadata must be an object"))
+    findings = _shape.examine(found)
+    for problem in findings.problems:
+        raise BadRequest(undecodable(kind, f"metadata.{problem.field}: {problem.message}"))
+    for name in ("labels", "annotations"):
+        values = found.get(name)
+        if values:
+            for key, value in values.items():
+                if value is None:
+                    values[key] = ""
+    return [f"metadata.{path}" for path in findings.unknown]
+
+
+def undecodable(kind: Kind, why: str) -> str:
+    """How a body is refused that cannot be an object of the kind."""
+    return f'{kind.name} in version "{kind.version}" cannot be handled as a {kind.name}: {why}'
+
+
+def begin(obj: Object, now: str, kind: Kind) -> None:
+    """Metadata of an object about to be created: what only the server sets is set, whatever the body said."""
+    meta = metadata(obj)
+    for name in _SERVER_SET:
+        meta.pop(name, None)
+    meta["uid"] = str(uuid.uuid4())
+    meta["creationTimestamp"] = now
+    if kind.tracks_generation:
+        meta["generation"] = 1
+    tidy(meta)
+
+
+def carry_over(old: Object, new: Object) -> None:
+    """Metadata of an update: what only the server sets stays as it was."""
+    before, after = metadata(old), metadata(new)
+    for name in _SERVER_SET:
+        if name in before:
+            after[name] = before[name]
+        else:
+            after.pop(name, None)
+    after["resourceVersion"] = before["resourceVersion"]
+    tidy(after)
+
+
+def tidy(meta: Object) -> None:
+    """Empty collections and texts say nothing, so they are left out, as Kubernetes does."""
+    for name in [name for name, value in meta.items() if not value and name in _OMITTED_WHEN_EMPTY]:
+        del meta[name]
+
+
+_OMITTED_WHEN_EMPTY = frozenset(
+    {"labels", "annotations", "finalizers", "ownerReferences", "generateName", "selfLink", "namespace"}
+)
+
+
+def generated_name(prefix: str) -> str:
+    """The prefix, cut to fit, and five random letters."""
+    suffix = "".join(random.choices(_SUFFIX_LETTERS, k=SUFFIX_LENGTH))
+    return prefix[: GENERATED_LENGTH - SUFFIX_LENGTH] + suffix
+
+
+def problems(obj: Object, kind: Kind) -> Iterator[Problem]:
+    """Everything wrong with an object's metadata."""
+    meta = metadata(obj)
+    yield from _name_problems(meta, kind)
+    yield from label_problems(meta.get("labels") or {}, "metadata.labels")
+    yield from _annotation_problems(meta.get("annotations") or {})
+    for finalizer in meta.get("finalizers") or ():
+        for fault in qualified_faults(finalizer):
+            yield Problem.invalid("metadata.finalizers", finalizer, fault)
+    yield from _owner_problems(meta.get("ownerReferences") or ())
+
+
+def update_problems(old: Object, new: Object) -> Iterator[Problem]:
+    """What an update may not do to metadata."""
+    before, after = metadata(old), metadata(new)
+    if "deletionTimestamp" not in before:
+        return
+    added = [each for each in after.get("finalizers") or () if each not in (before.get("finalizers") or ())]
+    if added:
+        listed = ", ".join(shown(each) for each in added)
+        yield Problem.forbidden(
+            "metadata.finalizers",
+            f"no new finalizers can be added if the object is being deleted, found new finalizers []string{{{listed}}}",
+        )
+
+
+def _name_problems(meta: Object, kind: Kind) -> Iterator[Problem]:
+    name, prefix = meta.get("name"), meta.get("generateName")
+    faults = label_faults if kind.name_is_label else subdomain_faults
+    if prefix:
+        # The suffix that follows makes a dash at the end all right.
+        for fault in faults(f"{prefix[:-1]}a" if prefix.endswith("-") else prefix):
+            yield Problem.invalid("metadata.generateName", prefix, fault)
+    if not name:
+        yield Problem.required("metadata.name", "name or generateName is required")
+        return
+    for fault in faults(name):
+        yield Problem.invalid("metadata.name", name, fault)
+
+
+def label_problems(labels: Object, path: str) -> Iterator[Problem]:
+    """What is wrong with a map of labels, wherever it stands."""
+    for key, value in labels.items():
+        for fault in qualified_faults(key):
+            yield Problem.invalid(path, key, fault)
+        for fault in value_faults(value):
+            yield Problem.invalid(path, value, fault)
+
+
+def _annotation_problems(annotations: Object) -> Iterator[Problem]:
+    size = 0
+    for key, value in annotations.items():
+        size += len(key.encode()) + len(value.encode())
+        for fault in qualified_faults(key.lower()):
+            yield Problem.invalid("metadata.annotations", key, fault)
+    if size > ANNOTATIONS_LIMIT:
+        yield Problem.too_long("metadata.annotations", ANNOTATIONS_LIMIT)
+
+
+def _owner_problems(owners: Any) -> Iterator[Problem]:
+    controllers = []
+    for index, owner in enumerate(owners):
+        for name in ("apiVersion", "kind", "name", "uid"):
+            if not owner.get(name):
+                yield Problem.required(f"metadata.ownerReferences[{index}].{name}", "must not be empty")
+        if owner.get("controller"):
+            controllers.append(f"{owner.get('kind')}/{owner.get('name')}")
+    if len(controllers) > 1:
+        why = 'Only one reference can have Controller set to true. Found "true" in references for '
+        yield Problem.invalid("metadata.ownerReferences", owners, why + " and ".join(controllers[:2]))

@@ -1,0 +1,37 @@
+"""Continue tokens: where the next page of a list starts, and in which snapshot."""
+
+import base64
+import binascii
+from dataclasses import dataclass
+
+import orjson
+
+from fairlead.core.errors import BadRequest
+
+WHATEVER_REVISION = -1
+"""In a token handed out with 410: go on from there in whatever the list looks like now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """The snapshot being paged through and the last place that was handed out."""
+
+    revision: int
+    after: tuple[str, str]
+
+    def token(self) -> str:
+        document = {"v": "meta.k8s.io/v1", "rv": self.revision, "after": self.after}
+        return base64.urlsafe_b64encode(orjson.dumps(document)).rstrip(b"=").decode()
+
+
+def parse_token(token: str) -> Position:
+    """Anything that `Position.token` did not make is a 400, never a crash."""
+    try:
+        padded = token.encode() + b"=" * (-len(token) % 4)
+        document = orjson.loads(base64.b64decode(padded, altchars=b"-_", validate=True))
+        revision, (namespace, name) = document["rv"], document["after"]
+    except (binascii.Error, ValueError, KeyError, TypeError) as error:
+        raise BadRequest(f"invalid continue token: continue key is not valid: {error}") from None
+    if type(revision) is not int or not isinstance(namespace, str) or not isinstance(name, str):
+        raise BadRequest("invalid continue token: continue key is not valid: it was not made by this server")
+    return Position(revision, (namespace, name))

@@ -1,0 +1,33 @@
+"""All resources together: what verbs, admission rules and controllers find the others through."""
+
+from collections.abc import Iterator
+
+from fairlead.core.clock import Clock
+from fairlead.registry.catalog import Catalog
+from fairlead.registry.kind import Kind
+from fairlead.registry.resource import Admission, Resource
+from fairlead.storage.contract import Store
+from fairlead.storage.view import View
+
+
+class Registry:
+    """The kinds that are served, each with its resource."""
+
+    def __init__(self, catalog: Catalog, store: Store, view: View, admit: Admission, clock: Clock) -> None:
+        self.catalog = catalog
+        self.view = view
+        self.clock = clock
+        self._resources = {
+            (kind.group, kind.plural): Resource(kind, store, view, admit, clock) for kind in catalog.kinds
+        }
+
+    def resource(self, group: str, plural: str) -> Resource:
+        """The resource of a kind that is known to be served."""
+        return self._resources[group, plural]
+
+    def of(self, kind: Kind) -> Resource:
+        return self._resources[kind.group, kind.plural]
+
+    def namespaced(self) -> Iterator[Resource]:
+        """Everything that can live in a namespace."""
+        return (resource for resource in self._resources.values() if resource.kind.namespaced)

@@ -1,0 +1,262 @@
+"""What each verb does to objects of any kind: the one path that every write takes.
+
+Verbs, controllers and start-up all come through here. A write is a function of the old object, run in a
+compare-and-swap loop: shape and prune, keep what only the server sets, the kind's own rules, admission, field
+ownership, commit. Nothing goes around it. Reads come from the view and never wait for the store's disk.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from fairlead.core.clock import Clock, timestamp
+from fairlead.core.errors import AlreadyExists, BadRequest, Conflict, Invalid, NotFound, Problem
+from fairlead.core.objects import Object, copied, dig, identical, metadata, name_of
+from fairlead.registry import deletion, intake, meta
+from fairlead.registry.kind import Change, Kind
+from fairlead.registry.managed import Writer, record_update
+from fairlead.registry.patching.fieldset import shape_of
+from fairlead.registry.record import decode, encode, stamped
+from fairlead.registry.translate import storage_errors
+from fairlead.registry.validate import Validator
+from fairlead.registry.writing import Deleted, Deleting, Writing
+from fairlead.storage import contract
+from fairlead.storage.contract import Key, Store
+from fairlead.storage.view import Entry, View
+
+ATTEMPTS = 8
+"""How often a write that lost a race, or drew a taken name, is tried again before the caller is told."""
+
+Admission = Callable[[Change], Awaitable[None]]
+Edit = Callable[[Object], Object]
+"""From the current object (to be left alone) to the proposed one (the registry's to change)."""
+
+_MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
+
+
+class Resource:
+    """One kind's objects."""
+
+    def __init__(self, kind: Kind, store: Store, view: View, admit: Admission, clock: Clock) -> None:
+        self.kind = kind
+        self.view = view
+        self._store = store
+        self._admit = admit
+        self._clock = clock
+        self._validator = Validator(kind.schema())
+        self._shape = shape_of(kind.schema())
+        self._shape_without_status = shape_of(kind.schema(), ("status",)) if kind.status_subresource else self._shape
+
+    def peek(self, namespace: str, name: str) -> Entry | None:
+        """The object as the view has it now."""
+        return self.view.get(self.kind.key(namespace, name))
+
+    async def get(self, namespace: str, name: str) -> Entry:
+        """The object as of every write acknowledged before the call."""
+        with storage_errors():
+            await self.view.fresh()
+        return self._existing(namespace, name)
+
+    def _existing(self, namespace: str, name: str) -> Entry:
+        entry = self.peek(namespace, name)
+        if entry is None:
+            raise NotFound.of(self.kind.plural, self.kind.group, name)
+        return entry
+
+    async def create(self, body: Any, namespace: str, writing: Writing, duplicates: Sequence[str] = ()) -> bytes:
+        """Stores a new object and returns it as it is served."""
+        kind = self.kind
+        obj = intake.as_object(body, kind)
+        problems = intake.shape(obj, kind, self._validator, writing, duplicates)
+        intake.settle_place(obj, kind, namespace)
+        if obj["metadata"].pop("resourceVersion", None):
+            raise BadRequest("resourceVersion should not be set on objects to be created")
+        prefix = "" if obj["metadata"].get("name") else obj["metadata"].get("generateName", "")
+        for _ in range(ATTEMPTS):
+            if prefix:
+                obj["metadata"]["name"] = meta.generated_name(prefix)
+            change = Change("create", kind, writing.user, None, obj, dry_run=writing.dry_run)
+            await self._settle(change, problems, writing)
+            try:
+                return await self._commit(change, writing, 0)
+            except contract.Conflict as conflict:
+                if conflict.expected == 0 and not (prefix and conflict.key == self._key(obj)):
+                    raise AlreadyExists.of(conflict.key[1], conflict.key[0], conflict.key[3]) from None
+                await self._catch_up()
+        raise AlreadyExists.of(kind.plural, kind.group, name_of(obj))
+
+    async def draft(self, obj: Object, writing: Writing) -> contract.Change:
+        """The write that would create an object, to be hung onto the commit of another one."""
+        change = Change("create", self.kind, writing.user, None, obj, dry_run=writing.dry_run)
+        await self._settle(change, (), writing)
+        return contract.Change(self._key(obj), encode(obj), 0)
+
+    async def _settle(self, change: Change, problems: Sequence[Problem], writing: Writing) -> None:
+        """Everything that a new object goes through before it may be stored. Running it twice is harmless."""
+        obj = change.obj
+        now = timestamp(self._clock.now())
+        meta.begin(obj, now, self.kind)
+        if self.kind.status_subresource and "status" in obj:
+            obj["status"] = {}
+        if not problems:
+            self.kind.prepare(change)
+        await self._admit(change)
+        self._refuse(change, problems)
+        self._record(change, writing, now)
+
+    async def modify(
+        self, namespace: str, name: str, edit: Edit, writing: Writing, duplicates: Sequence[str] = ()
+    ) -> bytes:
+        """Replaces an object by what `edit` makes of it, again and again until nobody came in between."""
+        for _ in range(ATTEMPTS):
+            entry = await self.get(namespace, name)
+            old = decode(entry)
+            proposed = edit(old)
+            with intake.blaming_the_patch(writing):
+                new = intake.as_object(proposed, self.kind)
+                problems = intake.shape(new, self.kind, self._validator, writing, duplicates)
+            intake.settle_place(new, self.kind, namespace, name)
+            change = Change("update", self.kind, writing.user, old, new, writing.subresource, writing.dry_run)
+            await self._reconcile(change, problems, writing)
+            if identical(old, new):
+                return entry.body
+            try:
+                return await self._commit(change, writing, entry.revision)
+            except contract.Conflict:
+                await self._catch_up()
+        raise Conflict.of(self.kind.plural, self.kind.group, name, _MODIFIED)
+
+    async def _reconcile(self, change: Change, problems: Sequence[Problem], writing: Writing) -> None:
+        """Everything that a changed object goes through before it may be stored."""
+        kind, old, new = self.kind, change.old or {}, change.obj
+        self._check_versions(old, new, writing)
+        meta.carry_over(old, new)
+        self._keep_apart(old, new, writing.subresource)
+        if not problems:
+            kind.prepare(change)
+        await self._admit(change)
+        self._refuse(change, [*problems, *meta.update_problems(old, new), *self._immutable_problems(old, new)])
+        if kind.tracks_generation and not _same_desire(old, new):
+            metadata(new)["generation"] = metadata(old).get("generation", 0) + 1
+        self._record(change, writing, timestamp(self._clock.now()))
+
+    def _check_versions(self, old: Object, new: Object, writing: Writing) -> None:
+        kind, before, after = self.kind, metadata(old), metadata(new)
+        if after.get("uid") and after["uid"] != before["uid"]:
+            if writing.patching:
+                problem = Problem.invalid("metadata.uid", after["uid"], "field is immutable")
+                raise Invalid.of(kind.name, kind.group, before["name"], [problem])
+            why = f"Precondition failed: UID in precondition: {after['uid']}, UID in object meta: {before['uid']}"
+            raise Conflict.of(kind.plural, kind.group, before["name"], why)
+        version = after.get("resourceVersion")
+        if not version and not kind.writes_without_version:
+            problem = Problem.invalid("metadata.resourceVersion", 0, "must be specified for an update")
+            raise Invalid.of(kind.plural, kind.group, before["name"], [problem])
+        if version and version != before["resourceVersion"]:
+            raise Conflict.of(kind.plural, kind.group, before["name"], _MODIFIED)
+
+    def _keep_apart(self, old: Object, new: Object, subresource: str) -> None:
+        """Where a controller owns the status, /status writes nothing else and everything else leaves it alone."""
+        if subresource == "status":
+            status = new.get("status")
+            managed = metadata(new).get("managedFields")
+            new.clear()
+            new.update(copied(old))
+            if status is not None:
+                new["status"] = status
+            if managed is not None:
+                metadata(new)["managedFields"] = managed
+        elif self.kind.status_subresource:
+            if old.get("status"):
+                new["status"] = old["status"]
+            elif "status" in new:
+                new["status"] = {}
+
+    def _immutable_problems(self, old: Object, new: Object) -> list[Problem]:
+        return [
+            Problem.invalid(path, after, "field is immutable")
+            for path, before, after in _values(self.kind.immutable, old, new)
+            if before is not None and before != after
+        ]
+
+    def _refuse(self, change: Change, problems: Sequence[Problem]) -> None:
+        """Raises with every problem at once. A kind's own checks may rely on the schema, so they come after it."""
+        found = [*problems, *meta.problems(change.obj, self.kind)]
+        if not problems:
+            found.extend(self.kind.check(change))
+        if found:
+            raise Invalid.of(self.kind.name, self.kind.group, name_of(change.obj), found)
+
+    def _record(self, change: Change, writing: Writing, now: str) -> None:
+        writer = Writer(writing.manager, self.kind.api_version, now, writing.subresource)
+        shape = self._shape if writing.subresource else self._shape_without_status
+        record_update(change.old, change.obj, shape, writer)
+
+    async def _commit(self, change: Change, writing: Writing, expected: int) -> bytes:
+        """Stores a create or update; an object whose deletion has nothing left to wait for goes instead."""
+        writing.warnings.extend(change.warnings)
+        obj = change.obj
+        value = encode(obj)
+        key = self._key(obj)
+        gone = deletion.finished(obj, self.kind)
+        if writing.dry_run:
+            if expected == 0 and self.view.get(key) is not None:
+                raise contract.Conflict(key, 0, 1)
+            return stamped(value, expected) if expected else value
+        write = contract.Change(key, None if gone else value, expected)
+        revision = await self._store_commit([write, *change.also], change.checks)
+        return stamped(value, expected if gone else revision)
+
+    async def delete(self, namespace: str, name: str, deleting: Deleting, writing: Writing) -> Deleted:
+        """Removes an object, or marks it where finalizers hold it."""
+        for _ in range(ATTEMPTS):
+            entry = await self.get(namespace, name)
+            old = decode(entry)
+            deletion.check_preconditions(old, self.kind, deleting)
+            change = Change("delete", self.kind, writing.user, old, None, dry_run=writing.dry_run)
+            await self._admit(change)
+            new = deletion.marked(old, self.kind, deleting, timestamp(self._clock.now()))
+            try:
+                return await self._take_away(entry, old, new, change)
+            except contract.Conflict:
+                await self._catch_up()
+        raise Conflict.of(self.kind.plural, self.kind.group, name, _MODIFIED)
+
+    async def _take_away(self, entry: Entry, old: Object, new: Object | None, change: Change) -> Deleted:
+        uid, name = metadata(old)["uid"], metadata(old)["name"]
+        value = encode(new) if new is not None else None
+        if new is not None and identical(old, new):
+            return Deleted(False, entry.body, uid, name)
+        revision = entry.revision
+        if not change.dry_run:
+            write = contract.Change(entry.key, value, entry.revision)
+            revision = await self._store_commit([write, *change.also], change.checks)
+        if value is None:
+            return Deleted(True, entry.body, uid, name)
+        return Deleted(False, stamped(value, revision), uid, name)
+
+    async def _store_commit(self, changes: Sequence[contract.Change], checks: Sequence[contract.Check]) -> int:
+        with storage_errors():
+            revision = await self._store.commit(changes, checks)
+        await self.view.reached(revision)
+        return revision
+
+    async def _catch_up(self) -> None:
+        """After a lost race: looks at the store's newest state, whichever replica wrote it."""
+        with storage_errors():
+            await self.view.fresh()
+
+    def _key(self, obj: Object) -> Key:
+        return self.kind.key(obj["metadata"].get("namespace", ""), obj["metadata"]["name"])
+
+
+def _same_desire(old: Object, new: Object) -> bool:
+    """Whether two states of an object want the same: everything but metadata and status counts."""
+    apart = ("metadata", "status")
+    return identical(
+        {name: value for name, value in old.items() if name not in apart},
+        {name: value for name, value in new.items() if name not in apart},
+    )
+
+
+def _values(paths: Sequence[str], old: Object, new: Object) -> list[tuple[str, Any, Any]]:
+    return [(path, dig(old, path), dig(new, path)) for path in paths]

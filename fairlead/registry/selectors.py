@@ -1,0 +1,193 @@
+"""labelSelector and fieldSelector: text in, a test on entries out.
+
+The grammar and the words of its errors are Kubernetes'. A selector is parsed once per request, and asked once per
+object.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from fairlead.core.errors import BadRequest
+from fairlead.registry.names import qualified_faults, value_faults
+
+_TOKEN = re.compile(r"\s*(==|!=|[=!(),<>]|[^\s=!(),<>]+)")
+_MARKS = frozenset({"=", "==", "!=", "!", "(", ")", ",", "<", ">"})
+_OPERATORS = "in, notin, =, ==, !=, gt, lt"
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """One condition on one label or field."""
+
+    key: str
+    operator: str
+    values: frozenset[str] = frozenset()
+
+    def accepts(self, found: Mapping[str, str]) -> bool:
+        return _TESTS[self.operator](found.get(self.key), self.values)
+
+
+def _compares(test: Callable[[int, int], bool]) -> Callable[[str | None, frozenset[str]], bool]:
+    def accepts(value: str | None, values: frozenset[str]) -> bool:
+        try:
+            return value is not None and test(int(value), int(next(iter(values))))
+        except ValueError:
+            return False
+
+    return accepts
+
+
+_TESTS: dict[str, Callable[[str | None, frozenset[str]], bool]] = {
+    "in": lambda value, values: value is not None and value in values,
+    "notin": lambda value, values: value is None or value not in values,
+    "exists": lambda value, values: value is not None,
+    "missing": lambda value, values: value is None,
+    ">": _compares(lambda left, right: left > right),
+    "<": _compares(lambda left, right: left < right),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """All conditions of a list or watch. An empty one takes everything."""
+
+    labels: tuple[Requirement, ...] = ()
+    fields: tuple[Requirement, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.labels or self.fields)
+
+    def accepts(self, labels: Mapping[str, str], fields: Mapping[str, str]) -> bool:
+        return all(each.accepts(labels) for each in self.labels) and all(each.accepts(fields) for each in self.fields)
+
+    def named(self) -> str:
+        """The one name that a fieldSelector asks for, or an empty string."""
+        for each in self.fields:
+            if each.key == "metadata.name" and each.operator == "in":
+                return next(iter(each.values))
+        return ""
+
+
+EVERYTHING = Selection()
+
+
+def parse_labels(text: str) -> tuple[Requirement, ...]:
+    """`a=b,c!=d,e in (f,g),h notin (i),j,!k,l>1`."""
+    return tuple(_LabelParser(_tokens(text)).requirements()) if text.strip() else ()
+
+
+def _tokens(text: str) -> list[str]:
+    return [match.group(1) for match in _TOKEN.finditer(text)]
+
+
+class _LabelParser:
+    def __init__(self, tokens: list[str]) -> None:
+        self._tokens = tokens
+        self._at = 0
+
+    def requirements(self) -> Iterator[Requirement]:
+        while True:
+            if self._peek() not in ("", "!") and self._peek() in _MARKS:
+                raise BadRequest(f"found '{self._peek()}', expected: !, identifier, or 'end of string'")
+            yield self._requirement()
+            end = self._next()
+            if end == "":
+                return
+            if end != ",":
+                raise BadRequest(f"found '{end}', expected: ',' or 'end of string'")
+            if self._peek() != "!" and (self._peek() == "" or self._peek() in _MARKS):
+                raise BadRequest(f"found '{self._peek()}', expected: identifier after ','")
+
+    def _requirement(self) -> Requirement:
+        if self._peek() == "!":
+            self._next()
+            return Requirement(self._key(), "missing")
+        key = self._key()
+        if self._peek() in ("", ","):
+            return Requirement(key, "exists")
+        operator = self._next()
+        if operator in ("in", "notin"):
+            return Requirement(key, operator, self._checked(key, self._list()))
+        if operator in ("=", "=="):
+            return Requirement(key, "in", self._checked(key, [self._single()]))
+        if operator == "!=":
+            return Requirement(key, "notin", self._checked(key, [self._single()]))
+        if operator in ("<", ">"):
+            return Requirement(key, operator, self._number(self._single()))
+        raise BadRequest(f"unable to parse requirement: found '{operator}', expected: {_OPERATORS}")
+
+    def _key(self) -> str:
+        key = self._next()
+        if key == "" or key in _MARKS:
+            raise BadRequest(f"unable to parse requirement: found '{key}', expected: identifier")
+        for fault in qualified_faults(key):
+            raise BadRequest(f'unable to parse requirement: <nil>: Invalid value: "{key}": {fault}')
+        return key
+
+    def _single(self) -> str:
+        return self._next() if self._peek() not in ("", ",") and self._peek() not in _MARKS else ""
+
+    def _list(self) -> list[str]:
+        if self._next() != "(":
+            raise BadRequest(f"unable to parse requirement: found '{self._tokens[self._at - 1]}', expected: '('")
+        values: list[str] = []
+        while True:
+            values.append(self._single())
+            end = self._next()
+            if end == ")":
+                return values
+            if end != ",":
+                raise BadRequest(f"unable to parse requirement: found '{end}', expected: ',' or ')'")
+
+    def _checked(self, key: str, values: Iterable[str]) -> frozenset[str]:
+        checked = list(values)
+        for index, value in enumerate(checked):
+            for fault in value_faults(value):
+                raise BadRequest(
+                    f'unable to parse requirement: values[{index}][{key}]: Invalid value: "{value}": {fault}'
+                )
+        return frozenset(checked)
+
+    def _number(self, value: str) -> frozenset[str]:
+        if not re.fullmatch(r"[+-]?\d+", value):
+            raise BadRequest(
+                f'unable to parse requirement: values[0]: Invalid value: "{value}": '
+                "for 'Gt', 'Lt' operators, the value must be an integer"
+            )
+        return frozenset({value})
+
+    def _peek(self) -> str:
+        return self._tokens[self._at] if self._at < len(self._tokens) else ""
+
+    def _next(self) -> str:
+        token = self._peek()
+        self._at += 1
+        return token
+
+
+def parse_fields(text: str, allowed: Iterable[str]) -> tuple[Requirement, ...]:
+    """`metadata.name=a,status.phase!=Ready`. `allowed` are the fields that the kind lets people select by."""
+    supported = frozenset(allowed)
+    found = []
+    for part in _split_unescaped(text):
+        if not part:
+            continue
+        match = re.match(r"((?:\\.|[^\\=!])*)(==|!=|=)(.*)", part, re.DOTALL)
+        if match is None:
+            raise BadRequest(f"invalid selector: '{text}'; can't understand '{part}'")
+        key, operator, value = match.groups()
+        if key not in supported:
+            raise BadRequest(f"field label not supported: {key}")
+        found.append(Requirement(key, "notin" if operator == "!=" else "in", frozenset({_unescaped(value, text)})))
+    return tuple(found)
+
+
+def _split_unescaped(text: str) -> list[str]:
+    return re.split(r"(?<!\\),", text)
+
+
+def _unescaped(value: str, selector: str) -> str:
+    if re.search(r"(?<!\\)=", value):
+        raise BadRequest(f"invalid selector: '{selector}'; can't understand '{value}'")
+    return re.sub(r"\\([\\,=])", r"\1", value)

@@ -1,0 +1,101 @@
+"""Objects as rows of a Table, the form in which `kubectl get` asks for them."""
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from fairlead.core.objects import Object, dig, metadata
+from fairlead.registry.kind import Column, Kind
+
+_NAME = Column("Name", "metadata.name", description="Name, unique within the namespace.")
+_AGE = Column("Age", "metadata.creationTimestamp", type="date", description="Time since the object was created.")
+_MINUTE, _HOUR, _DAY, _YEAR = 60, 3_600, 86_400, 365 * 86_400
+_SPANS = (
+    (2 * _MINUTE, 1, "s", 0, ""),
+    (10 * _MINUTE, _MINUTE, "m", 1, "s"),
+    (3 * _HOUR, _MINUTE, "m", 0, ""),
+    (8 * _HOUR, _HOUR, "h", _MINUTE, "m"),
+    (2 * _DAY, _HOUR, "h", 0, ""),
+    (8 * _DAY, _DAY, "d", _HOUR, "h"),
+    (2 * _YEAR, _DAY, "d", 0, ""),
+    (8 * _YEAR, _YEAR, "y", _DAY, "d"),
+)
+"""Below which age which unit is used, and which smaller one beside it."""
+
+
+def columns_of(kind: Kind) -> tuple[Column, ...]:
+    """Name first, what matters for the kind, then Age, and behind it what only `-o wide` shows."""
+    if kind.whole_table:
+        return kind.columns
+    narrow = tuple(column for column in kind.columns if not column.wide)
+    wide = tuple(column for column in kind.columns if column.wide)
+    return (_NAME, *narrow, _AGE, *wide)
+
+
+def table(kind: Kind, objects: Iterable[Object], list_metadata: Object, include: str, now: datetime) -> Object:
+    """A Table of the objects; `include` is None, Metadata or Object and says what each row carries along."""
+    columns = columns_of(kind)
+    return {
+        "kind": "Table",
+        "apiVersion": "meta.k8s.io/v1",
+        "metadata": list_metadata,
+        "columnDefinitions": [_definition(column, kind) for column in columns],
+        "rows": [_row(columns, obj, include, now) for obj in objects],
+    }
+
+
+def partial(obj: Object) -> Object:
+    """Just the metadata of an object."""
+    return {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata(obj)}
+
+
+def _definition(column: Column, kind: Kind) -> Object:
+    return {
+        "name": column.name,
+        "type": "string" if kind.builtin and column.type == "date" else column.type,
+        "format": "name" if column.name == "Name" else "",
+        "description": column.description or f"{column.name} of the object.",
+        "priority": 1 if column.wide else 0,
+    }
+
+
+def _row(columns: Sequence[Column], obj: Object, include: str, now: datetime) -> Object:
+    row: Object = {"cells": [_cell(column, obj, now) for column in columns]}
+    if include == "Object":
+        row["object"] = obj
+    elif include != "None":
+        row["object"] = partial(obj)
+    return row
+
+
+def _cell(column: Column, obj: Object, now: datetime) -> Any:
+    value = column.path(obj) if callable(column.path) else dig(obj, column.path)
+    if column.type == "date":
+        return age(value, now)
+    if value is None:
+        return "" if column.type == "string" else None
+    return _text(value) if isinstance(value, bool | list) else value
+
+
+def _text(value: bool | list[Any]) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return ",".join(str(each) for each in value)
+
+
+def age(moment: Any, now: datetime) -> str:
+    """How long ago a timestamp was, as kubectl words it: 45s, 3m12s, 5h, 2d."""
+    if not isinstance(moment, str) or not moment:
+        return "<unknown>"
+    then = datetime.fromisoformat(moment.replace("Z", "+00:00"))
+    return _span(max(0, int((now.astimezone(UTC) - then).total_seconds())))
+
+
+def _span(seconds: int) -> str:
+    """Two units while the first is small, one when it is large: the reader's precision, not the clock's."""
+    for limit, size, unit, smaller, small_unit in _SPANS:
+        if seconds < limit:
+            count, rest = divmod(seconds, size)
+            detail = rest // smaller if smaller else 0
+            return f"{count}{unit}{detail}{small_unit}" if detail else f"{count}{unit}"
+    return f"{seconds // _YEAR}y"

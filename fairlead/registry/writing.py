@@ -1,0 +1,50 @@
+"""How a write was asked for, and what came of it: the values that pass between the verbs and the registry."""
+
+from dataclasses import dataclass, field
+
+from fairlead.core.user import User
+from fairlead.storage.view import Entry
+
+
+@dataclass(frozen=True, slots=True)
+class Writing:
+    """Who writes, and the options that came with it. `warnings` collects what the writer should be told."""
+
+    user: User
+    manager: str = "unknown"
+    dry_run: bool = False
+    field_validation: str = "Warn"
+    subresource: str = ""
+    patching: bool = False
+    """The new object was computed from the old one, so what is wrong with it is wrong with the patch."""
+    warnings: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Deleting:
+    """The options of a delete. `propagation` is empty, Background, Foreground or Orphan."""
+
+    uid: str = ""
+    resource_version: str = ""
+    propagation: str = ""
+    grace_seconds: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Deleted:
+    """What a delete did: `gone`, or still there with its finalizers. `body` is the object's last known state."""
+
+    gone: bool
+    body: bytes
+    uid: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A piece of a list: the entries, the snapshot they stand for, where to go on, and how many more there are."""
+
+    entries: list[Entry]
+    revision: int
+    token: str = ""
+    remaining: int | None = None

@@ -1,0 +1,290 @@
+"""JSON patch: the rules of RFC 6902 and its pointers, by example and as laws, and limits on what a patch may cost."""
+
+from copy import deepcopy
+from typing import Any
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from fairlead.core.errors import BadRequest, Invalid, TooLarge
+from fairlead.core.malformed import MAX_DEPTH
+from fairlead.registry.patching import jsonpatch
+from fairlead.registry.patching.fieldset import same
+from fairlead.registry.patching.jsonpatch import apply
+
+names = st.sampled_from(["a", "b", "c/d", "~", ""])
+values = st.recursive(
+    st.none() | st.booleans() | st.integers(-3, 3) | st.sampled_from(["", "x"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(names, inner, max_size=3),
+    max_leaves=8,
+)
+documents = st.dictionaries(names, values, max_size=3)
+
+
+def pointers(value: Any, here: str = "") -> list[str]:
+    """Every pointer into a value, but the one to the whole of it."""
+    if isinstance(value, dict):
+        inside = [(name.replace("~", "~0").replace("/", "~1"), each) for name, each in value.items()]
+    else:
+        inside = [(str(index), each) for index, each in enumerate(value)] if isinstance(value, list) else []
+    found = []
+    for token, each in inside:
+        found += [f"{here}/{token}", *pointers(each, f"{here}/{token}")]
+    return found
+
+
+def at(value: Any, pointer: str) -> Any:
+    for token in pointer.split("/")[1:]:
+        value = value[int(token)] if isinstance(value, list) else value[token.replace("~1", "/").replace("~0", "~")]
+    return value
+
+
+@st.composite
+def documents_and_pointers(draw: st.DrawFn) -> tuple[Any, str]:
+    document = draw(documents)
+    found = pointers(document)
+    assume(found)
+    return document, draw(st.sampled_from(found))
+
+
+@pytest.mark.parametrize(
+    ("document", "operation", "expected"),
+    [
+        ({"a": 1}, {"op": "add", "path": "/b", "value": 2}, {"a": 1, "b": 2}),
+        ({"a": 1}, {"op": "add", "path": "/a", "value": None}, {"a": None}),
+        ({"a": [1, 3]}, {"op": "add", "path": "/a/1", "value": 2}, {"a": [1, 2, 3]}),
+        ({"a": [1]}, {"op": "add", "path": "/a/1", "value": 2}, {"a": [1, 2]}),
+        ({"a": [1]}, {"op": "add", "path": "/a/-", "value": [2]}, {"a": [1, [2]]}),
+        ({"a": 1}, {"op": "add", "path": "", "value": {"b": 2}}, {"b": 2}),
+        ({"a": 1}, {"op": "add", "path": "/", "value": 2}, {"a": 1, "": 2}),
+        ({"a": 1, "b": 2}, {"op": "remove", "path": "/a"}, {"b": 2}),
+        ({"a": [1, 2, 3]}, {"op": "remove", "path": "/a/1"}, {"a": [1, 3]}),
+        ({"a": 1}, {"op": "replace", "path": "/a", "value": 2}, {"a": 2}),
+        ({"a": [1, 2]}, {"op": "replace", "path": "/a/0", "value": 3}, {"a": [3, 2]}),
+        ({"a": {}}, {"op": "replace", "path": "/a/b", "value": 1}, {"a": {"b": 1}}),
+        ({"a": 1}, {"op": "replace", "path": "", "value": {}}, {}),
+        ({"a": {"b": 1}, "c": {}}, {"op": "move", "from": "/a/b", "path": "/c/d"}, {"a": {}, "c": {"d": 1}}),
+        ({"a": [1, 2, 3]}, {"op": "move", "from": "/a/0", "path": "/a/2"}, {"a": [2, 3, 1]}),
+        ({"a": {"b": {"c": 1}}}, {"op": "move", "from": "/a/b", "path": "/a"}, {"a": {"c": 1}}),
+        ({"a": {"b": 1}}, {"op": "move", "from": "/a", "path": "/a"}, {"a": {"b": 1}}),
+        ({"a": {"b": 1}}, {"op": "copy", "from": "/a", "path": "/a/c"}, {"a": {"b": 1, "c": {"b": 1}}}),
+        ({"a/b": 1, "m~n": 2}, {"op": "remove", "path": "/a~1b"}, {"m~n": 2}),
+        ({"a/b": 1, "m~n": 2}, {"op": "remove", "path": "/m~0n"}, {"a/b": 1}),
+        ({"~1": 1}, {"op": "replace", "path": "/~01", "value": 2}, {"~1": 2}),
+        ({"0": 1}, {"op": "remove", "path": "/0"}, {}),
+        ({"a": 1}, {"op": "add", "path": "/b", "value": 2, "note": "ignored"}, {"a": 1, "b": 2}),
+    ],
+)
+def test_an_operation(document, operation, expected):
+    assert apply(document, [operation]) == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "tested"),
+    [(1, 1), (1, 1.0), ("x", "x"), (None, None), ([1, {"b": 2}], [1, {"b": 2}]), ({"x": 1, "y": 2}, {"y": 2, "x": 1})],
+)
+def test_a_test_that_holds(value, tested):
+    assert apply({"a": value}, [{"op": "test", "path": "/a", "value": tested}]) == {"a": value}
+
+
+@pytest.mark.parametrize(
+    ("value", "tested"), [(1, 2), (1, "1"), (1, True), (0, False), ([1, 2], [2, 1]), ({"x": 1}, {}), ([True], [1])]
+)
+def test_a_test_that_fails(value, tested):
+    with pytest.raises(Invalid, match="read the object again"):
+        apply({"a": value}, [{"op": "test", "path": "/a", "value": tested}])
+
+
+def test_a_test_for_null_holds_where_a_field_is_missing_but_not_where_its_parent_is():
+    assert apply({"a": {}}, [{"op": "test", "path": "/a/b", "value": None}]) == {"a": {}}
+    with pytest.raises(Invalid):
+        apply({"a": {}}, [{"op": "test", "path": "/a/b/c", "value": None}])
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        {"op": "remove", "path": "/spec/nothing"},
+        {"op": "remove", "path": "/nothing/at/all"},
+        {"op": "add", "path": "/nothing/x", "value": 1},
+        {"op": "replace", "path": "/nothing/x", "value": 1},
+        {"op": "add", "path": "/spec/icon/x", "value": 1},
+        {"op": "test", "path": "/spec/nothing", "value": 1},
+        {"op": "add", "path": "/list/3", "value": 1},
+        {"op": "add", "path": "/list/x", "value": 1},
+        {"op": "add", "path": "/list/-1", "value": 1},
+        {"op": "add", "path": "/list/01", "value": 1},
+        {"op": "add", "path": "/list/\u0661", "value": 1},
+        {"op": "add", "path": "/list/" + "9" * 5000, "value": 1},
+        {"op": "replace", "path": "/list/-", "value": 1},
+        {"op": "replace", "path": "/list/2", "value": 1},
+        {"op": "remove", "path": "/list/2"},
+        {"op": "remove", "path": "/list/-"},
+        {"op": "remove", "path": "/list/"},
+        {"op": "test", "path": "/list/2", "value": None},
+        {"op": "copy", "from": "/nothing", "path": "/spec/x"},
+        {"op": "move", "from": "/nothing", "path": "/spec/x"},
+        {"op": "move", "from": "/nothing", "path": "/nothing"},
+        {"op": "move", "from": "/spec", "path": "/spec/x"},
+        {"op": "move", "from": "", "path": "/spec/x"},
+        {"op": "move", "path": "/spec/x"},
+        {"op": "add", "path": "spec/icon", "value": 1},
+        {"op": "add", "path": "/spec/~2", "value": 1},
+        {"op": "add", "path": "/spec/~", "value": 1},
+        {"op": "add", "path": "/spec/icon"},
+        {"op": "test", "path": "/spec/icon"},
+        {"op": "add", "value": 1},
+        {"op": "merge", "path": "/spec", "value": 1},
+        {"path": "/spec", "value": 1},
+        {},
+        {"op": "remove", "path": ""},
+        {"op": "replace", "path": "", "value": [1]},
+    ],
+)
+def test_an_operation_that_cannot_be_carried_out(operation):
+    document = {"spec": {"icon": "i"}, "list": [1, 2]}
+    with pytest.raises(Invalid) as caught:
+        apply(document, [{"op": "add", "path": "/spec/before", "value": 1}, operation])
+    assert (caught.value.code, caught.value.details.problems) == (422, ())
+    assert caught.value.message.startswith("the server rejected our request due to an error in our request: ")
+    assert document == {"spec": {"icon": "i"}, "list": [1, 2]}
+
+
+def test_the_message_says_which_operation_it_was():
+    operations = [{"op": "add", "path": "/a", "value": 1}, {"op": "remove", "path": "/b"}]
+    with pytest.raises(Invalid, match=r"operation 1 \(remove /b\): there is no 'b'"):
+        apply({}, operations)
+
+
+def test_the_message_stays_short_however_long_the_path():
+    with pytest.raises(Invalid) as caught:
+        apply({}, [{"op": "remove", "path": "/" + "x" * 100_000}])
+    assert len(caught.value.message) < 500
+
+
+@pytest.mark.parametrize(
+    "body", [{"op": "add"}, ["x"], [None], "x", None, 5, [{"op": 1}], [{"op": "add", "path": 1}], [{"from": None}]]
+)
+def test_a_body_that_is_no_list_of_operations_is_not_a_patch(body):
+    with pytest.raises(BadRequest, match="error decoding patch"):
+        apply({}, body)
+
+
+def test_no_operations_change_nothing():
+    assert apply({"a": 1}, []) == {"a": 1}
+
+
+def test_too_many_operations_are_too_large():
+    operations = [{"op": "test", "path": "", "value": {}}] * 10_001
+    with pytest.raises(TooLarge, match="The allowed maximum operations in a JSON patch is 10000, got 10001"):
+        apply({}, operations)
+    assert apply({}, operations[1:]) == {}
+
+
+def test_copies_of_copies_are_too_large():
+    operations: list[dict] = [{"op": "add", "path": "/a", "value": {"x": "y" * 100}}]
+    operations += [{"op": "copy", "from": "/a", "path": f"/a/c{number}"} for number in range(40)]
+    with pytest.raises(TooLarge, match="copy less"):
+        apply({}, operations)
+
+
+def test_shifting_a_long_list_again_and_again_is_too_large(monkeypatch):
+    monkeypatch.setattr(jsonpatch, "MAX_SHIFTED_ENTRIES", 1000)
+    at_the_end = [{"op": "add", "path": "/a/-", "value": 0}] * 1000
+    assert len(apply({"a": []}, at_the_end)["a"]) == 1000
+    with pytest.raises(TooLarge, match="work from its end"):
+        apply({"a": list(range(100))}, [{"op": "remove", "path": "/a/0"}] * 20)
+    with pytest.raises(TooLarge, match="work from its end"):
+        apply({"a": list(range(100))}, [{"op": "add", "path": "/a/0", "value": 0}] * 20)
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        {"op": "test", "path": "/x", "value": {}},
+        {"op": "copy", "from": "/x", "path": "/y"},
+        {"op": "test", "path": "", "value": 1},
+    ],
+)
+def test_moves_that_nest_ever_deeper_are_refused(last):
+    operations: list[dict] = [{"op": "add", "path": "/x", "value": {}}]
+    for _ in range(2000):
+        operations += [{"op": "add", "path": "/y", "value": {}}, {"op": "move", "from": "/x", "path": "/y/x"}]
+        operations += [{"op": "move", "from": "/y", "path": "/x"}]
+    with pytest.raises(Invalid):
+        apply({}, [*operations, last])
+    with pytest.raises(Invalid, match="too many levels"):
+        apply({}, operations)
+
+
+def test_copies_that_nest_ever_deeper_are_refused():
+    nested: Any = 1
+    for _ in range(150):
+        nested = {"x": nested}
+    grow = [{"op": "copy", "from": "/a", "path": "/a" + "/x" * 149 + "/x"}] * 2
+    with pytest.raises(Invalid, match="too many levels"):
+        apply({"a": nested}, grow)
+
+
+def test_a_patch_may_nest_as_deep_as_a_body_may_and_no_deeper():
+    nested: Any = 1
+    for _ in range(MAX_DEPTH - 2):
+        nested = [nested]
+    assert apply({"a": {}}, [{"op": "add", "path": "/a/b", "value": nested}]) == {"a": {"b": nested}}
+    with pytest.raises(Invalid, match="too many levels"):
+        apply({"a": {"b": {}}}, [{"op": "add", "path": "/a/b/c", "value": nested}])
+
+
+@given(documents_and_pointers())
+def test_every_value_passes_the_test_for_itself(pair):
+    document, pointer = pair
+    assert apply(document, [{"op": "test", "path": pointer, "value": at(document, pointer)}]) == document
+
+
+@given(documents_and_pointers(), values)
+def test_what_is_replaced_is_there_afterwards(pair, value):
+    document, pointer = pair
+    assert same(at(apply(document, [{"op": "replace", "path": pointer, "value": value}]), pointer), value)
+
+
+@given(documents_and_pointers(), values)
+def test_what_is_added_can_be_removed_again(pair, value):
+    document, pointer = pair
+    parent = at(document, pointer.rpartition("/")[0])
+    back = [{"op": "add", "path": pointer, "value": value}, {"op": "remove", "path": pointer}]
+    if isinstance(parent, list):
+        assert apply(document, back) == document
+    else:
+        assert apply(document, back) == apply(document, back[1:])
+
+
+@given(documents_and_pointers(), values)
+def test_moving_there_and_back_changes_nothing(pair, value):
+    document, pointer = pair
+    document = {"document": document, "aside": value}
+    there = {"op": "move", "from": "/document" + pointer, "path": "/new"}
+    assert apply(document, [there, {**there, "from": "/new", "path": "/document" + pointer}]) == document
+
+
+@given(documents_and_pointers())
+def test_a_copy_is_equal_and_independent(pair):
+    document, pointer = pair
+    copied = apply({"document": document}, [{"op": "copy", "from": "/document" + pointer, "path": "/new"}])
+    assert same(copied["new"], at(document, pointer))
+    emptied = apply(copied, [{"op": "replace", "path": "/document" + pointer, "value": "gone"}])
+    assert same(emptied["new"], at(document, pointer))
+
+
+@given(documents, values)
+def test_neither_the_document_nor_the_patch_is_touched(document, value):
+    operations = [
+        {"op": "add", "path": "/new", "value": {"inner": value}},
+        {"op": "add", "path": "/new/more", "value": 1},
+        {"op": "copy", "from": "/new", "path": "/again"},
+        {"op": "remove", "path": "/again/inner"},
+    ]
+    before = deepcopy((document, operations))
+    result = apply(document, operations)
+    result["new"]["inner"] = "changed"
+    assert (document, operations) == before
