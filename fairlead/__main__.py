@@ -1,0 +1,6 @@
+"""`python -m fairlead` is `fairlead`."""
+
+from fairlead.cli import main
+
+if __name__ == "__main__":
+    main()

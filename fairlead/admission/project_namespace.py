@@ -1,0 +1,53 @@
+"""A project's namespace comes and goes with the project, and not by itself.
+
+Creating a project creates the namespace in the same commit. Deleting one leaves a finalizer behind, which the project
+controller takes off when the namespace and all that was in it are gone.
+"""
+
+from fairlead.admission.chain import Rule
+from fairlead.core.errors import Details, Forbidden
+from fairlead.core.objects import metadata, name_of
+from fairlead.core.user import CONTROLLER
+from fairlead.registry.kind import Change
+from fairlead.registry.registry import Registry
+from fairlead.registry.writing import Writing
+
+FINALIZER = "service.sh/project-namespace"
+PROJECT_LABEL = "service.sh/project"
+
+
+def project_namespace(prefix: str, api_group: str) -> Rule:
+    """The rule, for the namespace prefix and API group that this server uses."""
+
+    async def rule(change: Change, registry: Registry) -> None:
+        if change.kind.group == api_group and change.kind.plural == "projects" and change.verb == "create":
+            await _create_namespace(change, registry, prefix)
+        elif (change.kind.group, change.kind.plural) == ("", "namespaces"):
+            _leave_to_project(change, prefix)
+
+    return rule
+
+
+async def _create_namespace(change: Change, registry: Registry, prefix: str) -> None:
+    meta = metadata(change.obj)
+    if not meta.get("name"):
+        return
+    finalizers = meta.setdefault("finalizers", [])
+    if FINALIZER not in finalizers:
+        finalizers.append(FINALIZER)
+    namespace = {
+        "apiVersion": "v1",
+        "kind": "Namespace",
+        "metadata": {"name": f"{prefix}{meta['name']}", "labels": {PROJECT_LABEL: meta["name"]}},
+    }
+    writing = Writing(CONTROLLER, "fairlead")
+    change.also.append(await registry.resource("", "namespaces").draft(namespace, writing))
+
+
+def _leave_to_project(change: Change, prefix: str) -> None:
+    name = name_of(change.obj)
+    if not name.startswith(prefix) or change.user == CONTROLLER or change.verb == "update":
+        return
+    project = name.removeprefix(prefix)
+    why = f'it comes and goes with project "{project}"; {change.verb} the project instead'
+    raise Forbidden(f'namespaces "{name}" is forbidden: {why}', Details(name, "", "namespaces"))

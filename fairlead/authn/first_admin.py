@@ -1,0 +1,61 @@
+"""The first start: a user `admin` with one access key, without which nobody could ever sign in."""
+
+import os
+import uuid
+from pathlib import Path
+
+import orjson
+
+from fairlead.authn.accesskeys import ACCESS_KEYS, USERS, Pepper, new_key
+from fairlead.core.clock import Clock, timestamp
+from fairlead.core.files import FileProblem, read_file, write_file
+from fairlead.core.objects import Object
+from fairlead.storage.contract import Change, Conflict, Store
+from fairlead.storage.view import View
+
+ADMIN = "admin"
+ADMIN_KEY = "admin-first-key"
+PEPPER_BYTES = 32
+
+
+def load_pepper(path: Path) -> Pepper:
+    """The pepper of this installation, made when there is none. Only its owner can read the file."""
+    secret = read_file(path)
+    if secret is None:
+        secret = os.urandom(PEPPER_BYTES)
+        write_file(path, secret)
+    if len(secret) < PEPPER_BYTES:
+        raise FileProblem(
+            f"{path}: too short to be the secret that access keys are checked with; restore it from a backup"
+        )
+    return Pepper(secret)
+
+
+async def ensure_admin(store: Store, view: View, pepper: Pepper, api_group: str, clock: Clock) -> str | None:
+    """Creates the admin and a key where there are no users yet; returns the key then, and only then."""
+    if view.count(api_group, USERS):
+        return None
+    key = new_key()
+    now = timestamp(clock.now())
+    user = _object(api_group, "User", ADMIN, now, {"username": ADMIN, "groups": ["system:masters"]})
+    spec = {"displayName": "First key", "user": ADMIN, "type": "User", "key": pepper.digest(key)}
+    access_key = _object(api_group, "OwnedAccessKey", ADMIN_KEY, now, spec)
+    changes = [
+        Change((api_group, USERS, "", ADMIN), orjson.dumps(user), 0),
+        Change((api_group, ACCESS_KEYS, "", ADMIN_KEY), orjson.dumps(access_key), 0),
+    ]
+    try:
+        await view.reached(await store.commit(changes))
+    except Conflict:  # another replica was first
+        await view.fresh()
+        return None
+    return key
+
+
+def _object(api_group: str, kind: str, name: str, now: str, spec: Object) -> Object:
+    return {
+        "apiVersion": f"{api_group}/v1",
+        "kind": kind,
+        "metadata": {"name": name, "uid": str(uuid.uuid4()), "creationTimestamp": now, "generation": 1},
+        "spec": spec,
+    }

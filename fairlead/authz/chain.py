@@ -1,0 +1,34 @@
+"""May you? Authorizers are asked in order; each allows, denies, or has no opinion. What nobody allows is denied."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from fairlead.core.call import Target
+from fairlead.core.user import ADMIN_GROUPS, User
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """An answer with its reason."""
+
+    allowed: bool
+    reason: str = ""
+
+
+Authorizer = Callable[[User, Target], Decision | None]
+"""A decision, or None for no opinion."""
+
+
+def authorize(authorizers: Sequence[Authorizer], user: User, target: Target) -> Decision:
+    for authorizer in authorizers:
+        decision = authorizer(user, target)
+        if decision is not None:
+            return decision
+    return Decision(False)
+
+
+def administrators(user: User, target: Target) -> Decision | None:
+    """The built-in admin groups may do everything."""
+    if ADMIN_GROUPS.intersection(user.groups):
+        return Decision(True, "member of a built-in admin group")
+    return None

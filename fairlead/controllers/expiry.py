@@ -1,0 +1,41 @@
+"""Removes Events when they have been kept long enough."""
+
+from contextlib import suppress
+from datetime import datetime
+
+from fairlead.core.errors import NotFound
+from fairlead.core.objects import Object, dig
+from fairlead.core.user import CONTROLLER
+from fairlead.registry.record import decode
+from fairlead.registry.registry import Registry
+from fairlead.registry.writing import Deleting, Writing
+from fairlead.storage.contract import Key
+
+_TIMES = ("series.lastObservedTime", "lastTimestamp", "eventTime", "metadata.creationTimestamp")
+
+
+class Expiry:
+    name, group, plural = "expiry", "", "events"
+
+    def __init__(self, registry: Registry, seconds: float) -> None:
+        self._registry = registry
+        self._seconds = seconds
+
+    async def reconcile(self, key: Key) -> float | None:
+        events = self._registry.resource(self.group, self.plural)
+        entry = events.peek(key[2], key[3])
+        if entry is None:
+            return None
+        age = (self._registry.clock.now() - _last_seen(decode(entry))).total_seconds()
+        if age < self._seconds:
+            return self._seconds - age
+        with suppress(NotFound):
+            await events.delete(key[2], key[3], Deleting(), Writing(CONTROLLER, "fairlead"))
+        return None
+
+
+def _last_seen(event: Object) -> datetime:
+    """When it last happened, by the clock of whoever said so, but never before the server wrote it down."""
+    created = dig(event, "metadata.creationTimestamp")
+    told = next((value for path in _TIMES if (value := dig(event, path))), created)
+    return max(datetime.fromisoformat(told), datetime.fromisoformat(created))

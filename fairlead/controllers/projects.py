@@ -1,0 +1,83 @@
+"""Keeps a project's status true, and ends its namespace before the project itself goes."""
+
+from fairlead.admission.project_namespace import FINALIZER
+from fairlead.core.clock import timestamp
+from fairlead.core.errors import NotFound
+from fairlead.core.objects import Object, metadata
+from fairlead.core.user import CONTROLLER
+from fairlead.registry.record import decode
+from fairlead.registry.recording import record
+from fairlead.registry.registry import Registry
+from fairlead.registry.writing import Deleting, Writing
+from fairlead.storage.contract import Key
+
+LOOK_AGAIN = 0.2
+
+
+class Projects:
+    name, plural = "projects", "projects"
+
+    def __init__(self, registry: Registry, api_group: str, prefix: str) -> None:
+        self.group = api_group
+        self._registry = registry
+        self._prefix = prefix
+
+    async def reconcile(self, key: Key) -> float | None:
+        entry = self._registry.resource(self.group, self.plural).peek("", key[3])
+        if entry is None:
+            return None
+        project = decode(entry)
+        if "deletionTimestamp" in metadata(project):
+            return await self._end(project)
+        await self._report(project)
+        return None
+
+    async def _end(self, project: Object) -> float | None:
+        """Deletes the namespace and waits for it, then takes the finalizer off."""
+        name = metadata(project)["name"]
+        namespace = f"{self._prefix}{name}"
+        try:
+            await self._registry.resource("", "namespaces").delete(
+                "", namespace, Deleting(), Writing(CONTROLLER, "fairlead")
+            )
+            return LOOK_AGAIN
+        except NotFound:
+            projects = self._registry.resource(self.group, self.plural)
+            await projects.modify("", name, _released, Writing(CONTROLLER, "fairlead"))
+            return None
+
+    async def _report(self, project: Object) -> None:
+        """Ready, once; an Event says so too."""
+        if _is_ready(project):
+            return
+        now = timestamp(self._registry.clock.now())
+        name = metadata(project)["name"]
+        message = f"namespace {self._prefix}{name} is there"
+
+        def ready(current: Object) -> Object:
+            condition = {
+                "type": "Ready",
+                "status": "True",
+                "reason": "NamespaceReady",
+                "message": message,
+                "lastTransitionTime": now,
+            }
+            generation = metadata(current)["generation"]
+            status = {**(current.get("status") or {}), "observedGeneration": generation, "conditions": [condition]}
+            return {**current, "status": status}
+
+        projects = self._registry.resource(self.group, self.plural)
+        await projects.modify("", name, ready, Writing(CONTROLLER, "fairlead", subresource="status"))
+        await record(self._registry, project, "NamespaceReady", message)
+
+
+def _is_ready(project: Object) -> bool:
+    status = project.get("status") or {}
+    observed: object = status.get("observedGeneration")
+    return bool(observed == metadata(project)["generation"])
+
+
+def _released(project: Object) -> Object:
+    meta = metadata(project)
+    finalizers = [each for each in meta.get("finalizers") or () if each != FINALIZER]
+    return {**project, "metadata": {**meta, "finalizers": finalizers}}

@@ -1,0 +1,103 @@
+"""Representations: bodies in (JSON, YAML) and out (JSON, YAML, Table, PartialObjectMetadata).
+
+Handlers deal in finished JSON bytes; only a client that asks for another form pays for decoding them.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import orjson
+
+from fairlead.core import json, yaml
+from fairlead.core.call import Call
+from fairlead.core.errors import BadRequest, NotAcceptable, UnsupportedMediaType
+from fairlead.core.malformed import Malformed
+from fairlead.server.accept import accepted, wishes
+
+JSON = "application/json"
+YAML = "application/yaml"
+_OFFERED = (JSON, YAML)
+_META_GROUP = "meta.k8s.io"
+_VIEWS = frozenset({"Table", "PartialObjectMetadata", "PartialObjectMetadataList"})
+_IN_FORMATS = "application/json, application/yaml"
+_PRETTY_AGENTS = ("curl/", "Wget/", "Mozilla/")
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """How an answer shall look: its media type, and the view of the object (empty for the object itself)."""
+
+    media_type: str = JSON
+    view: str = ""
+
+
+@lru_cache(maxsize=512)
+def chosen_form(accept: str) -> Form:
+    """What an Accept header asks for; 406 when there is no such thing here."""
+    for wish in wishes(accept):
+        for media_type in _OFFERED:
+            if not wish.covers(media_type):
+                continue
+            if not wish.kind:
+                return Form(media_type)
+            if wish.kind in _VIEWS and wish.group == _META_GROUP and wish.version == "v1":
+                return Form(media_type, wish.kind)
+    raise NotAcceptable(f"only the following media types are accepted: {', '.join(_OFFERED)}")
+
+
+def error_media_type(accept: str) -> str:
+    """Errors are JSON unless the client asked for YAML; an Accept header that nothing satisfies does not hide them."""
+    return accepted(accept, _OFFERED) or JSON
+
+
+def wants_pretty(call: Call) -> bool:
+    """Indented, if the query says so, or if it says nothing and a person's tool is asking."""
+    if "pretty" in call.query:
+        return call.parameter("pretty").lower() not in ("0", "false")
+    return call.headers.get("user-agent", "").startswith(_PRETTY_AGENTS)
+
+
+def rendered(body: bytes, media_type: str, pretty: bool) -> bytes:
+    """Finished JSON in the form that was asked for."""
+    if media_type == YAML:
+        return yaml.encode(orjson.loads(body))
+    if pretty:
+        return json.encode_pretty(orjson.loads(body))
+    return body
+
+
+def media_type_of(call: Call) -> str:
+    """The media type of the request's body, without its parameters."""
+    return call.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+async def read_object(call: Call, expected: str, *, optional: bool = False) -> tuple[Any, Sequence[str]]:
+    """The body as a value, and the paths of keys that it holds twice. `expected` names what should be in it."""
+    media_type = media_type_of(call)
+    body = await call.read_body()
+    if optional and not body:
+        return None, ()
+    if media_type not in ("", JSON, YAML):
+        raise UnsupportedMediaType(
+            f"the body of the request was in an unknown format - accepted media types include: {_IN_FORMATS}"
+        )
+    try:
+        return parsed_yaml(body) if media_type == YAML else parsed_json(body)
+    except BadRequest as error:
+        raise BadRequest(f"the object provided is unrecognized (must be of type {expected}): {error}") from None
+
+
+def parsed_json(body: bytes) -> tuple[Any, Sequence[str]]:
+    try:
+        return json.decode(body), json.duplicate_keys(body)
+    except Malformed as error:
+        raise BadRequest(f"the body is not valid JSON: {error}") from None
+
+
+def parsed_yaml(body: bytes) -> tuple[Any, Sequence[str]]:
+    try:
+        return yaml.decode(body)
+    except Malformed as error:
+        raise BadRequest(f"the body is not valid YAML: {error}") from None

@@ -1,0 +1,227 @@
+"""OpenAPI v2 as protobuf: the only form that client-go's `OpenAPISchema()` reads.
+
+Handed JSON instead, client-go fails with "cannot parse invalid wire-format data" whatever the Content-Type says. Then
+kubectl up to 1.28 neither explains nor applies anything, and Argo CD gives the whole cluster up. The media type that
+they ask with has an @, which Go refuses to parse in an answer; so the answer carries the later name.
+
+The messages are those of the schema `openapi.v2`; the numbers below are its field numbers. Only what `openapi_v2.py`
+produces is encoded, and the security part, which nobody reads, is left out.
+
+Each encoder takes a field number and a value and returns the field's bytes. A message is its fields, one after another.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import orjson
+
+from fairlead.registry.schema import Schema
+
+MEDIA_TYPE = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
+ASKED_AS = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
+
+Field = Callable[[int, Any], bytes]
+Fields = Mapping[str, tuple[int, Field]]
+
+_VARINT, _FIXED64, _LENGTH = 0, 1, 2
+_EXTENSION = "x-"
+
+
+def encode(document: Mapping[str, Any]) -> bytes:
+    """The bytes of a v2 document."""
+    return _fields(_DOCUMENT, document)
+
+
+# --- wire format ---
+
+
+def _varint(value: int) -> bytes:
+    found = bytearray()
+    while value > 0x7F:
+        found.append(value & 0x7F | 0x80)
+        value >>= 7
+    found.append(value)
+    return bytes(found)
+
+
+def _tag(number: int, wire_type: int) -> bytes:
+    return _varint(number << 3 | wire_type)
+
+
+def _block(number: int, content: bytes) -> bytes:
+    return _tag(number, _LENGTH) + _varint(len(content)) + content
+
+
+def _text(number: int, value: str) -> bytes:
+    return _block(number, value.encode())
+
+
+def _texts(number: int, values: Iterable[str]) -> bytes:
+    return b"".join(_text(number, value) for value in values)
+
+
+def _flag(number: int, value: bool) -> bytes:
+    return _tag(number, _VARINT) + _varint(int(value))
+
+
+def _whole(number: int, value: int) -> bytes:
+    # Negative numbers go as their 64 bit two's complement.
+    return _tag(number, _VARINT) + _varint(value & 0xFFFF_FFFF_FFFF_FFFF)
+
+
+def _double(number: int, value: float) -> bytes:
+    return _tag(number, _FIXED64) + struct.pack("<d", value)
+
+
+def _fields(known: Fields, value: Mapping[str, Any], extensions: int = 0) -> bytes:
+    """A message's fields in the order of the value; `extensions` is the number that its `x-` fields go under."""
+    parts = [encoder(number, value[name]) for name, (number, encoder) in known.items() if name in value]
+    if extensions:
+        parts += [_named(_any)(extensions, pair) for pair in value.items() if pair[0].startswith(_EXTENSION)]
+    return b"".join(parts)
+
+
+# --- shapes that recur ---
+
+
+def _any(number: int, value: Any) -> bytes:
+    """A value of any shape, as YAML text; JSON is YAML."""
+    return _block(number, _block(2, orjson.dumps(value)))
+
+
+def _anys(number: int, values: Iterable[Any]) -> bytes:
+    return b"".join(_any(number, value) for value in values)
+
+
+def _named(encoder: Field) -> Field:
+    """An entry of a map: the key as field 1, the value as field 2."""
+    return lambda number, pair: _block(number, _text(1, pair[0]) + encoder(2, pair[1]))
+
+
+def _map(encoder: Field, inner: int = 1) -> Field:
+    """A map as a message of its own, whose entries are all field `inner`."""
+    entry = _named(encoder)
+    return lambda number, value: _block(number, b"".join(entry(inner, pair) for pair in value.items()))
+
+
+# --- messages ---
+
+
+def _schema(number: int, schema: Schema) -> bytes:
+    return _block(number, _fields(_SCHEMA, schema, 31))
+
+
+def _schema_type(number: int, value: str) -> bytes:
+    return _block(number, _text(1, value))
+
+
+def _inner_schema(number: int, value: Schema) -> bytes:
+    """Items of a list, or the schema of a response: a message around a schema."""
+    return _block(number, _schema(1, value))
+
+
+def _additional(number: int, value: Schema | bool) -> bytes:
+    return _block(number, _flag(2, value) if isinstance(value, bool) else _schema(1, value))
+
+
+def _info(number: int, value: Schema) -> bytes:
+    return _block(number, _fields({"title": (1, _text), "version": (2, _text)}, value))
+
+
+def _path_item(number: int, value: Schema) -> bytes:
+    return _block(number, _fields(_PATH_ITEM, value))
+
+
+def _operation(number: int, value: Schema) -> bytes:
+    return _block(number, _fields(_OPERATION, value, 13))
+
+
+def _parameters(number: int, values: Iterable[Schema]) -> bytes:
+    return b"".join(_block(number, _block(1, _parameter(value))) for value in values)
+
+
+def _parameter(value: Schema) -> bytes:
+    """Wrapped by where it stands: body is 1; others are 2, in which query is 3 and path is 4."""
+    if value["in"] == "body":
+        return _block(1, _fields(_BODY, value))
+    return _block(2, _block(3, _fields(_QUERY, value)) if value["in"] == "query" else _block(4, _fields(_PATH, value)))
+
+
+def _response(number: int, value: Schema) -> bytes:
+    return _block(number, _block(1, _fields({"description": (1, _text), "schema": (2, _inner_schema)}, value)))
+
+
+_SCHEMA: Fields = {
+    "$ref": (1, _text),
+    "format": (2, _text),
+    "title": (3, _text),
+    "description": (4, _text),
+    "default": (5, _any),
+    "multipleOf": (6, _double),
+    "maximum": (7, _double),
+    "exclusiveMaximum": (8, _flag),
+    "minimum": (9, _double),
+    "exclusiveMinimum": (10, _flag),
+    "maxLength": (11, _whole),
+    "minLength": (12, _whole),
+    "pattern": (13, _text),
+    "maxItems": (14, _whole),
+    "minItems": (15, _whole),
+    "uniqueItems": (16, _flag),
+    "maxProperties": (17, _whole),
+    "minProperties": (18, _whole),
+    "required": (19, _texts),
+    "enum": (20, _anys),
+    "additionalProperties": (21, _additional),
+    "type": (22, _schema_type),
+    "items": (23, _inner_schema),
+    "properties": (25, _map(_schema)),
+}
+
+_BODY: Fields = {
+    "description": (1, _text),
+    "name": (2, _text),
+    "in": (3, _text),
+    "required": (4, _flag),
+    "schema": (5, _schema),
+}
+
+_QUERY: Fields = {"in": (2, _text), "description": (3, _text), "name": (4, _text), "type": (6, _text)}
+
+_PATH: Fields = {
+    "required": (1, _flag),
+    "in": (2, _text),
+    "description": (3, _text),
+    "name": (4, _text),
+    "type": (5, _text),
+}
+
+_OPERATION: Fields = {
+    "tags": (1, _texts),
+    "description": (3, _text),
+    "operationId": (5, _text),
+    "produces": (6, _texts),
+    "consumes": (7, _texts),
+    "parameters": (8, _parameters),
+    "responses": (9, _map(_response)),
+}
+
+_PATH_ITEM: Fields = {
+    "get": (2, _operation),
+    "put": (3, _operation),
+    "post": (4, _operation),
+    "delete": (5, _operation),
+    "patch": (8, _operation),
+    "parameters": (9, _parameters),
+}
+
+_DOCUMENT: Fields = {
+    "swagger": (1, _text),
+    "info": (2, _info),
+    "basePath": (4, _text),
+    "paths": (8, _map(_path_item, inner=2)),
+    "definitions": (9, _map(_schema)),
+}

@@ -1,0 +1,27 @@
+"""The stages that every request passes, in order, and the loop that strings them together.
+
+A stage takes the call and the rest of the pipeline. It answers itself, or it goes on and may look at the reply.
+`fairlead/app.py` names the stages: failures, deadline, route, authenticate, authorize, serve.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+
+from fairlead.core.call import Call, Reply
+
+Proceed = Callable[[Call], Awaitable[Reply]]
+Stage = Callable[[Call, Proceed], Awaitable[Reply]]
+
+
+def pipeline(stages: Sequence[Stage], serve: Proceed) -> Proceed:
+    """One function that runs the stages from first to last, and `serve` in the end."""
+    handler = serve
+    for stage in reversed(stages):
+        handler = _followed(stage, handler)
+    return handler
+
+
+def _followed(stage: Stage, proceed: Proceed) -> Proceed:
+    def handler(call: Call) -> Awaitable[Reply]:
+        return stage(call, proceed)
+
+    return handler

@@ -1,0 +1,57 @@
+"""The end of the pipeline: resources go to the verbs, everything else is a document or a health check."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+
+from fairlead.core.call import Call, Reply
+from fairlead.core.errors import MethodNotAllowed
+from fairlead.server.document import Document, answer, find
+from fairlead.server.health import TEXT
+from fairlead.server.pipeline import Proceed, Stage
+from fairlead.server.route import route
+
+Handler = Callable[[Call], Awaitable[Reply]]
+
+_HEALTH_PATHS = frozenset({"/healthz", "/livez", "/readyz"})
+
+
+def routed(mount: str) -> Stage:
+    """The stage that finds out what is being asked."""
+
+    async def stage(call: Call, proceed: Proceed) -> Reply:
+        call.target = route(call.method, call.path, call.query, mount)
+        return await proceed(call)
+
+    return stage
+
+
+def deadline(seconds: float) -> Stage:
+    """The stage that bounds how long a request may take. Streams have begun by then and end by their own rules."""
+
+    async def stage(call: Call, proceed: Proceed) -> Reply:
+        async with asyncio.timeout(seconds):
+            return await proceed(call)
+
+    return stage
+
+
+class Serve:
+    """Answers what has passed every stage. `roots` holds the documents of the management API and of the platform."""
+
+    def __init__(self, verbs: Handler, health: Handler, roots: Mapping[str, Mapping[str, Document]]) -> None:
+        self._verbs = verbs
+        self._health = health
+        self._roots = roots
+
+    async def __call__(self, call: Call) -> Reply:
+        target = call.target
+        document = find(self._roots[target.root], target.path)
+        if document is None and target.is_resource:
+            return await self._verbs(call)
+        if target.path in _HEALTH_PATHS:
+            return await self._health(call)
+        if document is None:
+            return Reply(404, b"404 page not found\n", TEXT)
+        if target.verb != "get":
+            raise MethodNotAllowed(f"{call.method} is not supported on {target.path}; it can only be read")
+        return answer(document, call.headers.get("accept", ""), call.headers.get("if-none-match", ""), call.query)

@@ -1,0 +1,191 @@
+"""What each verb answers: a few lines each onto the registry.
+
+The end of the pipeline for resources. By now it is known what is asked, by whom, and that they may.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import orjson
+
+from fairlead.core.call import Call, Reply, Target
+from fairlead.core.errors import BadRequest, MethodNotAllowed, NotFound, Unauthorized
+from fairlead.core.objects import Object, copied
+from fairlead.core.user import User
+from fairlead.registry.kind import Kind
+from fairlead.registry.listing import list_body, list_entries, list_metadata, wait_for_version
+from fairlead.registry.registry import Registry
+from fairlead.registry.resource import Resource
+from fairlead.registry.table import partial, table
+from fairlead.registry.writing import Deleted
+from fairlead.server import options
+from fairlead.server.negotiate import chosen_form, read_object, rendered, wants_pretty
+from fairlead.server.patch import read_patch
+from fairlead.server.watch import WatchLimits, open_stream
+
+Verb = Callable[[Call, Resource, str], Awaitable[Reply]]
+
+_NEEDS_NAME = frozenset({"update", "patch"})
+
+
+class Verbs:
+    """The verbs on resources. Each gets the call, the resource, and the namespace the objects live in."""
+
+    def __init__(self, registry: Registry, limits: WatchLimits) -> None:
+        self._registry = registry
+        self._limits = limits
+        self._verbs: dict[str, Verb] = {
+            "get": self._get,
+            "list": self._list,
+            "watch": self._watch,
+            "create": self._create,
+            "update": self._update,
+            "patch": self._patch,
+            "delete": self._delete,
+            "deletecollection": self._delete_collection,
+        }
+
+    async def __call__(self, call: Call) -> Reply:
+        chosen_form(call.headers.get("accept", ""))  # what cannot be answered is not done either
+        target = call.target
+        kind = self._registry.catalog.find(target.group, target.version, target.resource)
+        if kind is None or not _exists(kind, target):
+            raise NotFound("the server could not find the requested resource")
+        verb = self._verbs.get(target.verb)
+        if verb is None or not _serves(kind, target):
+            raise MethodNotAllowed("the server does not allow this method on the requested resource")
+        if target.verb in _NEEDS_NAME and not target.name:
+            raise BadRequest("name must be provided")
+        return await verb(call, self._registry.of(kind), target.namespace if kind.namespaced else "")
+
+    async def _get(self, call: Call, resource: Resource, namespace: str) -> Reply:
+        version = call.parameter("resourceVersion")
+        if version:
+            await wait_for_version(resource.view, options.revision(version))
+        entry = await resource.get(namespace, call.target.name)
+        return self._object(call, resource.kind, entry.body)
+
+    async def _list(self, call: Call, resource: Resource, namespace: str) -> Reply:
+        kind = resource.kind
+        form = chosen_form(call.headers.get("accept", ""))
+        listed = await list_entries(resource.view, kind, namespace, options.list_query(call, kind))
+        if not form.view:
+            return _reply(call, 200, list_body(kind, listed), form.media_type)
+        objects = [orjson.loads(entry.body) for entry in listed.entries]
+        return self._viewed(call, kind, objects, list_metadata(listed))
+
+    async def _watch(self, call: Call, resource: Resource, namespace: str) -> Reply:
+        form = chosen_form(call.headers.get("accept", ""))
+        query = options.watch_query(call, resource.kind)
+        clock = self._registry.clock
+        stream = await open_stream(resource, namespace, query, self._limits, form.view, clock)
+        return Reply(200, stream=stream)
+
+    async def _create(self, call: Call, resource: Resource, namespace: str) -> Reply:
+        writing = options.writing(call, _user(call))
+        body, duplicates = await read_object(call, resource.kind.name)
+        created = await resource.create(body, namespace, writing, duplicates)
+        return self._object(call, resource.kind, created, 201)
+
+    async def _update(self, call: Call, resource: Resource, namespace: str) -> Reply:
+        writing = options.writing(call, _user(call))
+        body, duplicates = await read_object(call, resource.kind.name)
+        updated = await resource.modify(namespace, call.target.name, lambda old: _again(body), writing, duplicates)
+        return self._object(call, resource.kind, updated)
+
+    async def _patch(self, call: Call, resource: Resource, namespace: str) -> Reply:
+        writing = options.writing(call, _user(call))
+        edit, duplicates = await read_patch(call)
+        patched = await resource.modify(namespace, call.target.name, edit, writing, duplicates)
+        return self._object(call, resource.kind, patched)
+
+    async def _delete(self, call: Call, resource: Resource, namespace: str) -> Reply:
+        deleting, writing = options.deleting(call, await _delete_body(call), _user(call))
+        deleted = await resource.delete(namespace, call.target.name, deleting, writing)
+        if deleted.gone:
+            form = chosen_form(call.headers.get("accept", ""))
+            return _reply(call, 200, orjson.dumps(_success(resource.kind, deleted)), form.media_type)
+        return self._object(call, resource.kind, deleted.body)
+
+    async def _delete_collection(self, call: Call, resource: Resource, namespace: str) -> Reply:
+        deleting, writing = options.deleting(call, await _delete_body(call), _user(call))
+        kind = resource.kind
+        listed = await list_entries(resource.view, kind, namespace, options.list_query(call, kind))
+        for entry in listed.entries:
+            try:
+                await resource.delete(entry.key[2], entry.key[3], deleting, writing)
+            except NotFound:
+                continue
+        form = chosen_form(call.headers.get("accept", ""))
+        return _reply(call, 200, list_body(kind, listed), form.media_type)
+
+    def _object(self, call: Call, kind: Kind, body: bytes, status: int = 200) -> Reply:
+        form = chosen_form(call.headers.get("accept", ""))
+        if not form.view:
+            return _reply(call, status, body, form.media_type)
+        obj = orjson.loads(body)
+        metadata = {"resourceVersion": obj["metadata"].get("resourceVersion", "")}
+        return self._viewed(call, kind, [obj], metadata, status)
+
+    def _viewed(self, call: Call, kind: Kind, objects: list[Object], metadata: Object, status: int = 200) -> Reply:
+        """Objects as a Table or as their metadata alone."""
+        form = chosen_form(call.headers.get("accept", ""))
+        if form.view == "Table":
+            include = _include_object(call)
+            view = table(kind, objects, metadata, include, self._registry.clock.now())
+        elif form.view == "PartialObjectMetadata":
+            view = partial(objects[0])
+        else:
+            items = [partial(obj) for obj in objects]
+            view = {"kind": form.view, "apiVersion": "meta.k8s.io/v1", "metadata": metadata, "items": items}
+        return _reply(call, status, orjson.dumps(view), form.media_type)
+
+
+def _exists(kind: Kind, target: Target) -> bool:
+    """Whether the path fits the kind's scope and subresources."""
+    if target.subresource and target.subresource not in kind.subresources:
+        return False
+    if kind.namespaced:
+        return bool(target.namespace) or not target.name
+    return not target.namespace or (kind.plural == "namespaces" and target.name == target.namespace)
+
+
+def _serves(kind: Kind, target: Target) -> bool:
+    if target.subresource:
+        return target.verb in ("get", "update", "patch")
+    if kind.namespaced and not target.namespace and target.verb not in ("list", "watch"):
+        return False
+    return target.verb in kind.verbs and not (target.verb == "create" and target.name)
+
+
+def _user(call: Call) -> User:
+    if call.user is None:
+        raise Unauthorized
+    return call.user
+
+
+def _again(body: Any) -> Any:
+    """A fresh copy for each attempt, since the registry changes what it is given."""
+    return copied(body) if isinstance(body, dict) else body
+
+
+def _include_object(call: Call) -> str:
+    include = call.parameter("includeObject") or "Metadata"
+    if include not in ("None", "Metadata", "Object"):
+        raise BadRequest(f'includeObject must be None, Metadata or Object, not "{include}"')
+    return include
+
+
+async def _delete_body(call: Call) -> Any:
+    body, _ = await read_object(call, options.DELETE_OPTIONS, optional=True)
+    return body
+
+
+def _success(kind: Kind, deleted: Deleted) -> Object:
+    details = {"name": deleted.name, "group": kind.group, "kind": kind.plural, "uid": deleted.uid}
+    found = {name: value for name, value in details.items() if value}
+    return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": found}
+
+
+def _reply(call: Call, status: int, body: bytes, media_type: str) -> Reply:
+    return Reply(status, rendered(body, media_type, wants_pretty(call)), media_type)

@@ -1,0 +1,123 @@
+"""Watches: newline-delimited events, with bookmarks, time limits and an honest end.
+
+`registry/watching.py` says what the events are. Here they are framed, and once a stream has begun its errors become its
+last event.
+"""
+
+import random
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from datetime import datetime
+
+import orjson
+
+from fairlead.core.clock import Clock
+from fairlead.core.errors import ApiError
+from fairlead.core.objects import Object
+from fairlead.registry.kind import Kind
+from fairlead.registry.listing import wait_for_version
+from fairlead.registry.resource import Resource
+from fairlead.registry.table import partial, table
+from fairlead.registry.watching import Feed, WatchEvent, line
+from fairlead.server.failures import status_of
+from fairlead.server.options import WatchQuery
+
+BOOKMARK_SECONDS = 60.0
+INITIAL_EVENTS_END = "k8s.io/initial-events-end"
+
+Encode = Callable[[WatchEvent], bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class WatchLimits:
+    """How long a watch lasts if it does not say (between once and twice this), and what may wait for a slow reader."""
+
+    seconds: float
+    queue: int
+
+
+async def open_stream(
+    resource: Resource, namespace: str, query: WatchQuery, limits: WatchLimits, view: str, clock: Clock
+) -> AsyncIterator[bytes]:
+    """The stream of a watch, begun as far as it can fail before its first byte."""
+    await wait_for_version(resource.view, query.since)
+    feed = Feed(resource.view, resource.kind, namespace, query.selection, limits.queue)
+    seconds = query.timeout or limits.seconds * random.uniform(1, 2)
+    stream = Stream(resource.kind, feed, query, view, clock)
+    return stream.lines(clock.monotonic() + seconds)
+
+
+class Stream:
+    """One watch under way."""
+
+    def __init__(self, kind: Kind, feed: Feed, query: WatchQuery, view: str, clock: Clock) -> None:
+        self._kind = kind
+        self._feed = feed
+        self._query = query
+        self._clock = clock
+        self._encode = _encoder(kind, view, clock.now)
+
+    async def lines(self, deadline: float) -> AsyncIterator[bytes]:
+        """Chunks of whole lines until the deadline, the server's end or an error."""
+        try:
+            async for chunk in self._events(deadline):
+                yield chunk
+        except ApiError as error:
+            yield line("ERROR", orjson.dumps(status_of(error)))
+        finally:
+            self._feed.close()
+
+    async def _events(self, deadline: float) -> AsyncIterator[bytes]:
+        initial = self._begin()
+        if initial:
+            yield initial
+        bookmark_at = self._clock.monotonic() + BOOKMARK_SECONDS
+        while True:
+            chunk = b"".join(map(self._encode, self._feed.take()))
+            now = self._clock.monotonic()
+            over = now >= deadline or self._feed.ended
+            if self._query.bookmarks and (over or now >= bookmark_at):
+                bookmark_at = now + BOOKMARK_SECONDS
+                chunk += self._bookmark({})
+            if chunk:
+                yield chunk
+            if over:
+                return
+            await self._feed.wait(min(deadline, bookmark_at) - now)
+
+    def _begin(self) -> bytes:
+        """Starts the feed; what exists comes first if that was asked for."""
+        if self._query.since is not None:
+            self._feed.start(self._query.since)
+            return b""
+        chunk = b"".join(map(self._encode, self._feed.existing()))
+        if self._query.marked and self._query.bookmarks:
+            chunk += self._bookmark({INITIAL_EVENTS_END: "true"})
+        return chunk
+
+    def _bookmark(self, annotations: dict[str, str]) -> bytes:
+        """Nothing waits undelivered when this is made, so the position it tells is safe to resume from."""
+        metadata: Object = {"resourceVersion": str(self._feed.position()), "creationTimestamp": None}
+        if annotations:
+            metadata["annotations"] = annotations
+        obj = {"kind": self._kind.name, "apiVersion": self._kind.api_version, "metadata": metadata}
+        return line("BOOKMARK", orjson.dumps(obj))
+
+
+def _encoder(kind: Kind, view: str, now: Callable[[], datetime]) -> Encode:
+    """Events as they are, or their objects turned into the view that was asked for."""
+    if not view:
+        return _as_it_is
+    if view == "Table":
+        return lambda event: line(event.type, orjson.dumps(_row_table(kind, event, now())))
+    return lambda event: line(event.type, orjson.dumps(partial(orjson.loads(event.body))))
+
+
+def _as_it_is(event: WatchEvent) -> bytes:
+    return event.line
+
+
+def _row_table(kind: Kind, event: WatchEvent, now: datetime) -> Object:
+    obj = orjson.loads(event.body)
+    version = {"resourceVersion": obj["metadata"]["resourceVersion"]}
+    return table(kind, [obj], version, "Metadata", now)

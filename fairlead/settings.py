@@ -1,0 +1,343 @@
+"""Everything that can be configured, as one frozen value.
+
+A field is a setting: its name gives the key in the file, the environment variable and the flag, its annotation the
+help and the bounds. The commands call `load`, `app.py` hands the values on, and docs/settings.md is held against this
+page by a test. To add a setting, add a field.
+
+A flag wins over the environment, that over the file, and the file over the default. Nothing unknown is passed over in
+silence: a misspelt limit that is quietly not in force would be found out at the worst moment.
+"""
+
+import difflib
+import ipaddress
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import Field, dataclass, field, fields
+from pathlib import Path
+from typing import Annotated, Any, get_args
+from urllib.parse import urlsplit
+
+from fairlead.core.addresses import (
+    bracketed,
+    check_api_group,
+    check_base_url,
+    check_host_name,
+    check_ip_address,
+    check_namespace_prefix,
+)
+from fairlead.core.files import read_file
+
+ENVIRONMENT_PREFIX = "FAIRLEAD_"
+CONFIG = "config"
+"""Names the file itself, so it is a flag and a variable but no field and no key."""
+
+LOG_LEVELS = ("debug", "info", "warning", "error")
+LOG_FORMATS = ("json", "console")
+
+# Kubernetes tells every container about the services beside it. One named `fairlead` must not look like settings.
+SERVICE_LINK = re.compile(r"FAIRLEAD_(\w+_)?(SERVICE_(HOST|PORT)|PORT_\d+_(TCP|UDP|SCTP))(_\w+)?")
+SERVICE_ADDRESS = re.compile(r"(tcp|udp|sctp)://\S+")
+
+
+class StartError(Exception):
+    """The server cannot start until the user mends something. The message says what, one line for each thing."""
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """What a field knows beside its name, type and default."""
+
+    group: str
+    help: str
+    minimum: int = 1
+    maximum: int = 2**31 - 1
+    choices: tuple[str, ...] = ()
+    check: Callable[[str], str | None] | None = None
+    """Looks at one text and says what is wrong with it."""
+    computed: str = ""
+    """The default in words, where the one on the field only stands for it."""
+
+
+def _data_folder() -> Path:
+    given = os.environ.get("XDG_DATA_HOME", "")
+    # The XDG specification has relative paths ignored.
+    if given.startswith("/"):
+        return Path(given) / "fairlead"
+    try:
+        return Path.home() / ".local" / "share" / "fairlead"
+    except RuntimeError as error:
+        raise StartError(f"this user has no home folder; name a folder with {flag('data')}") from error
+
+
+SELF_MADE = "self-made, in <data>/tls"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    data: Annotated[
+        Path,
+        About(
+            "Place",
+            "Folder for the database, certificates and the administrator's kubeconfig",
+            computed="$XDG_DATA_HOME/fairlead, else ~/.local/share/fairlead",
+        ),
+    ] = field(default_factory=_data_folder)
+    store: Annotated[
+        str,
+        About(
+            "Place",
+            "Where objects are kept: sqlite:PATH, or memory: to forget them at the end",
+            computed="sqlite:<data>/fairlead.db",
+        ),
+    ] = ""
+    listen: Annotated[
+        str, About("Place", "IP address to listen on; 0.0.0.0 for all of the machine's", check=check_ip_address)
+    ] = "127.0.0.1"
+    port: Annotated[int, About("Place", "Port to listen on; 0 for any free one", minimum=0, maximum=65535)] = 8443
+    public_url: Annotated[
+        str,
+        About(
+            "Place",
+            "Address that clients are told, where it is not the one that the server listens on",
+            check=check_base_url,
+            computed="https://<listen>:<port>",
+        ),
+    ] = ""
+
+    tls_cert: Annotated[
+        Path | None,
+        About(
+            "TLS", "PEM file with the server's certificate and those between it and its authority", computed=SELF_MADE
+        ),
+    ] = None
+    tls_key: Annotated[
+        Path | None, About("TLS", "PEM file with the key of tls_cert, without a passphrase", computed=SELF_MADE)
+    ] = None
+    tls_ca: Annotated[
+        Path | None,
+        About("TLS", "PEM file with the authority that clients need to trust tls_cert", computed="the clients' own"),
+    ] = None
+    tls_names: Annotated[
+        tuple[str, ...],
+        About(
+            "TLS",
+            "More DNS names and IP addresses for the self-made certificate, separated by commas",
+            check=check_host_name,
+            computed="none",
+        ),
+    ] = ()
+
+    api_group: Annotated[str, About("API", "API group of the management kinds", check=check_api_group)] = (
+        "management.service.sh"
+    )
+    namespace_prefix: Annotated[
+        str, About("API", "What a project's namespace has before the project's name", check=check_namespace_prefix)
+    ] = "service-p-"
+
+    body_limit: Annotated[
+        int, About("Limits", "Largest request body, in bytes", minimum=1024, maximum=64 * 1024 * 1024)
+    ] = 3 * 1024 * 1024
+    request_timeout: Annotated[int, About("Limits", "Seconds that a request may take, watches apart", maximum=3600)] = (
+        60
+    )
+    watch_timeout_min: Annotated[
+        int, About("Limits", "Seconds that a watch lasts at least; chance makes it up to twice as many", maximum=86400)
+    ] = 1800
+    watch_queue: Annotated[int, About("Limits", "Events that may wait for one slow watcher before it is cut off")] = (
+        10_000
+    )
+    history_seconds: Annotated[int, About("Limits", "Seconds for which old revisions stay readable at least")] = 300
+    history_revisions: Annotated[
+        int, About("Limits", "How many of the newest revisions stay readable at least", minimum=0)
+    ] = 1000
+    event_ttl: Annotated[int, About("Limits", "Seconds for which Event objects are kept")] = 3600
+    shutdown_grace: Annotated[
+        int, About("Limits", "Seconds that requests under way get when the server stops", minimum=0, maximum=3600)
+    ] = 10
+
+    log_level: Annotated[str, About("Log", "Least important lines shown", choices=LOG_LEVELS)] = "info"
+    log_format: Annotated[str, About("Log", "One JSON object a line, or columns for people", choices=LOG_FORMATS)] = (
+        "json"
+    )
+
+    @property
+    def store_url(self) -> str:
+        return self.store or f"sqlite:{self.data / 'fairlead.db'}"
+
+    @property
+    def certificate_names(self) -> tuple[str, ...]:
+        """Names that the self-made certificate needs beside those that every machine has."""
+        asked = (*self.tls_names, urlsplit(self.public_url).hostname or "", self._host)
+        return tuple(dict.fromkeys(name for name in asked if name))
+
+    def base_url(self, port: int) -> str:
+        """The address for clients, given the port that the system really handed out."""
+        return self.public_url or f"https://{bracketed(self._host)}:{port}"
+
+    @property
+    def _host(self) -> str:
+        """Nobody can connect to "all addresses", but on this machine loopback is one of them."""
+        address = ipaddress.ip_address(self.listen)
+        if not address.is_unspecified:
+            return self.listen
+        return "::1" if address.version == 6 else "127.0.0.1"
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A field of Settings, taken apart."""
+
+    name: str
+    type: Any
+    about: About
+    default: Any
+
+    @property
+    def shown_default(self) -> str:
+        return self.about.computed or str(self.default)
+
+
+def _taken_apart(each: Field[Any]) -> Setting:
+    kind, about = get_args(each.type)
+    return Setting(each.name, kind, about, each.default)
+
+
+SETTINGS = {each.name: _taken_apart(each) for each in fields(Settings)}
+
+
+def flag(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
+def variable(name: str) -> str:
+    return ENVIRONMENT_PREFIX + name.upper()
+
+
+Given = dict[str, tuple[str, Any]]
+"""By the setting's name: what the user calls it, and the value as it stands there."""
+
+
+def load(
+    flags: Mapping[str, str | None], environment: Mapping[str, str], defaults: Mapping[str, Any] | None = None
+) -> Settings:
+    """All of the sources as one value. `flags` are named like the fields, None where not given. Raises StartError."""
+    problems: list[str] = []
+    config = flags.get(CONFIG) or environment.get(variable(CONFIG))
+    given: Given = {
+        **(_from_file(_absolute(config), problems) if config else {}),
+        **_from_environment(environment, problems),
+        **{name: (flag(name), value) for name, value in flags.items() if name in SETTINGS and value is not None},
+    }
+    values = dict(defaults or {})
+    for name, (origin, raw) in given.items():
+        try:
+            values[name] = READERS[SETTINGS[name].type](raw, SETTINGS[name].about)
+        except ValueError as error:
+            problems.append(f"{origin}: {error}")
+    settings = Settings(**values)
+    problems.extend(_contradictions(settings))
+    if problems:
+        raise StartError("\n".join(problems))
+    return settings
+
+
+def _contradictions(settings: Settings) -> Iterator[str]:
+    if bool(settings.tls_cert) != bool(settings.tls_key):
+        yield "tls_cert and tls_key belong together; give both, or neither for a self-made certificate"
+    elif settings.tls_ca and not settings.tls_cert:
+        yield "tls_ca is for a tls_cert of your own; leave it out, or give tls_cert and tls_key as well"
+    elif settings.tls_names and settings.tls_cert:
+        yield "tls_names are for the self-made certificate; leave them out, or leave out tls_cert and tls_key"
+
+
+def _from_environment(environment: Mapping[str, str], problems: list[str]) -> Given:
+    known = {variable(name): name for name in SETTINGS}
+    found: Given = {}
+    for key, value in environment.items():
+        if not key.startswith(ENVIRONMENT_PREFIX) or _is_service_link(key, value):
+            continue
+        if key in known:
+            # `FAIRLEAD_PORT=` is how compose files and shells say "not set".
+            found.update({known[key]: (key, value)} if value else {})
+        elif key != variable(CONFIG):
+            problems.append(_unknown(key, [*known, variable(CONFIG)], "unset it"))
+    return found
+
+
+def _is_service_link(key: str, value: str) -> bool:
+    return bool(SERVICE_LINK.fullmatch(key) or (key.endswith("_PORT") and SERVICE_ADDRESS.fullmatch(value)))
+
+
+def _from_file(path: Path, problems: list[str]) -> Given:
+    import yaml
+
+    content = read_file(path)
+    if content is None:
+        raise StartError(f"{path}: no such file; create it, or leave out {flag(CONFIG)} and {variable(CONFIG)}")
+    try:
+        values = yaml.safe_load(content) or {}
+    except yaml.MarkedYAMLError as error:
+        # Not the error's own text: it quotes the file, which may hold a password.
+        line = error.problem_mark.line + 1 if error.problem_mark else "?"
+        raise StartError(f"{path}: not YAML in line {line}; texts that end in a colon need quotes") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise StartError(f"{path}: not a text in UTF-8; save it as one") from error
+    if not isinstance(values, dict):
+        raise StartError(f"{path}: must hold settings, one `name: value` a line")
+    problems.extend(f"{path}: {_unknown(str(key), SETTINGS, 'remove it')}" for key in values if key not in SETTINGS)
+    return {key: (f"{path}: {key}", value) for key, value in values.items() if key in SETTINGS and value is not None}
+
+
+def _unknown(key: str, known: Mapping[str, Any] | list[str], advice: str) -> str:
+    (nearest,) = difflib.get_close_matches(key, list(known), n=1, cutoff=0.0)
+    return f"there is no setting {key}; did you mean {nearest}? Otherwise {advice}"
+
+
+def _read_text(raw: Any, about: About) -> str:
+    if not isinstance(raw, str):
+        raise ValueError(f"{raw!r} is not a text; put it in quotes")
+    if about.choices and raw not in about.choices:
+        raise ValueError(f"{raw!r} is none of {', '.join(about.choices)}")
+    computed = not raw and about.computed
+    if not computed and about.check and (wrong := about.check(raw)):
+        raise ValueError(f"{raw!r} {wrong}")
+    return raw
+
+
+def _read_number(raw: Any, about: About) -> int:
+    if isinstance(raw, str) and re.fullmatch(r"-?[0-9]{1,18}", raw.strip()):
+        raw = int(raw)
+    if not isinstance(raw, int) or isinstance(raw, bool):
+        raise ValueError(f"{raw!r} is not a whole number")
+    if not about.minimum <= raw <= about.maximum:
+        raise ValueError(f"{raw} is out of bounds; it must be between {about.minimum} and {about.maximum}")
+    return raw
+
+
+def _read_path(raw: Any, about: About) -> Path:
+    text = _read_text(raw, about)
+    if not text:
+        raise ValueError("must not be empty; name a path, or leave it out")
+    return _absolute(text)
+
+
+def _absolute(text: str) -> Path:
+    """Because paths are shown to people who stand elsewhere."""
+    return Path(os.path.expanduser(text)).absolute()
+
+
+def _read_texts(raw: Any, about: About) -> tuple[str, ...]:
+    parts = raw.split(",") if isinstance(raw, str) else raw
+    if not isinstance(parts, list):
+        raise ValueError(f"{raw!r} is neither a list nor a text with commas between")
+    return tuple(_read_text(part.strip() if isinstance(part, str) else part, about) for part in parts if part != "")
+
+
+READERS: dict[Any, Callable[[Any, About], Any]] = {
+    str: _read_text,
+    int: _read_number,
+    Path: _read_path,
+    Path | None: _read_path,
+    tuple[str, ...]: _read_texts,
+}

@@ -1,0 +1,61 @@
+"""What people see before anything runs: help, versions, and misspelt commands."""
+
+import json
+import tomllib
+from pathlib import Path
+
+from typer.testing import CliRunner
+
+from fairlead import __version__
+from fairlead.cli import COMMANDS, make_app
+from fairlead.settings import SETTINGS, flag
+
+PROJECT = Path(__file__).resolve().parents[2] / "pyproject.toml"
+
+
+def fairlead(*arguments: str, **variables: str) -> tuple[int, str]:
+    result = CliRunner().invoke(make_app(), arguments, env={"COLUMNS": "200", "NO_COLOR": "1", **variables})
+    return result.exit_code, result.output
+
+
+def test_help_names_every_command_and_where_to_start() -> None:
+    code, output = fairlead("--help")
+    assert code == 0
+    assert "Start with fairlead up" in output
+    assert all(f" {name} " in output for name, _ in COMMANDS)
+
+
+def test_serve_has_a_flag_for_every_setting_with_its_default() -> None:
+    code, output = fairlead("serve", "--help")
+    assert code == 0
+    assert "--config" in output
+    text = " ".join(output.replace("│", " ").split())
+    for name, setting in SETTINGS.items():
+        assert f"{flag(name)} " in text
+        assert f"{setting.about.help}. Default: {setting.shown_default}" in text
+
+
+def test_the_version_is_told_in_three_ways() -> None:
+    assert fairlead("version") == fairlead("--version") == (0, f"fairlead {__version__}\n")
+    code, output = fairlead("version", "--json")
+    assert (code, json.loads(output)["version"]) == (0, __version__)
+
+
+def test_the_version_is_the_one_of_the_package() -> None:
+    assert tomllib.loads(PROJECT.read_text())["project"]["version"] == __version__
+
+
+def test_a_bad_setting_ends_the_command_with_one_line_about_it() -> None:
+    assert fairlead("up", "--port", "many") == (1, "fairlead: --port: 'many' is not a whole number\n")
+    assert fairlead("serve", "--config", "/nowhere/fairlead.yaml") == (
+        1,
+        "fairlead: /nowhere/fairlead.yaml: no such file; create it, or leave out --config and FAIRLEAD_CONFIG\n",
+    )
+
+
+def test_a_variable_that_nobody_reads_stops_the_start() -> None:
+    code, output = fairlead("up", FAIRLEAD_BODYLIMIT="5000")
+    assert (code, output) == (
+        1,
+        "fairlead: there is no setting FAIRLEAD_BODYLIMIT; did you mean FAIRLEAD_BODY_LIMIT? Otherwise unset it\n",
+    )

@@ -1,0 +1,68 @@
+"""`fairlead serve`, as a process: settings from everywhere, logs as data, and no secret in them."""
+
+import json
+import signal
+import ssl
+import stat
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from fairlead.cli.kubeconfig import read_key
+from fairlead.core.certificates import ensure_certificates
+from tests.cli.conftest import Fairlead
+
+
+def until_ready(process: "subprocess.Popen[str]") -> list[dict[str, Any]]:
+    """The log lines up to the one that says that the server answers."""
+    assert process.stderr is not None
+    lines: list[dict[str, Any]] = []
+    for line in process.stderr:
+        assert line.startswith("{"), line + process.communicate()[1]
+        lines.append(json.loads(line))
+        if lines[-1]["event"] == "ready":
+            return lines
+    pytest.fail(f"never ready: {lines}")
+
+
+def test_it_logs_its_address_and_where_the_first_key_is_but_never_the_key(fairlead: Fairlead, tmp_path: Path) -> None:
+    (tmp_path / "fairlead.yaml").write_text(f"data: {tmp_path / 'data'}\nport: 1\nlog_level: debug\n")
+    process = fairlead("serve", "--config", str(tmp_path / "fairlead.yaml"), FAIRLEAD_PORT="0")
+    lines = until_ready(process)
+    kubeconfig = tmp_path / "data" / "admin.kubeconfig"
+    assert lines[-1]["kubeconfig"] == str(kubeconfig)
+    assert lines[-1]["first_start"] is True
+    assert stat.S_IMODE(kubeconfig.stat().st_mode) == 0o600
+    key = read_key(kubeconfig)
+    trust = ssl.create_default_context(cafile=str(tmp_path / "data" / "tls" / "ca.crt"))
+    path = "/kubernetes/management/apis/management.service.sh/v1/apps"
+    answer = httpx.get(lines[-1]["url"] + path, verify=trust, headers={"Authorization": f"Bearer {key}"})
+    assert answer.status_code == 200
+    process.send_signal(signal.SIGTERM)
+    output, errors = process.communicate(timeout=20)
+    assert (process.returncode, output) == (0, "")
+    assert key is not None
+    assert key not in json.dumps(lines) + errors
+
+
+def test_a_certificate_of_ones_own_is_served_and_its_authority_told(fairlead: Fairlead, tmp_path: Path) -> None:
+    own = ensure_certificates(tmp_path / "own", ["fairlead.test"])
+    files = ["--tls-cert", str(own.cert_file), "--tls-key", str(own.key_file), "--tls-ca", str(own.ca_file)]
+    process = fairlead("serve", "--data", str(tmp_path / "data"), "--port", "0", *files)
+    url = until_ready(process)[-1]["url"]
+    trust = ssl.create_default_context(cafile=str(own.ca_file))
+    assert httpx.get(f"{url}/healthz", verify=trust).status_code == 200
+    assert b"certificate-authority-data" in (tmp_path / "data" / "admin.kubeconfig").read_bytes()
+    assert not (tmp_path / "data" / "tls").exists()
+
+
+def test_a_certificate_that_cannot_work_is_refused_at_once(fairlead: Fairlead, tmp_path: Path) -> None:
+    one, other = ensure_certificates(tmp_path / "one"), ensure_certificates(tmp_path / "other")
+    files = ["--tls-cert", str(one.cert_file), "--tls-key", str(other.key_file)]
+    process = fairlead("serve", "--data", str(tmp_path / "data"), "--port", "0", *files)
+    output, errors = process.communicate(timeout=20)
+    assert (process.returncode, output) == (1, "")
+    assert errors.startswith("fairlead: ") and "no usable pair" in errors

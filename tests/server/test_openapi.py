@@ -1,0 +1,229 @@
+"""OpenAPI v3: what kubectl validates, explains and applies by."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from fairlead.kinds import KINDS
+from fairlead.registry.catalog import Catalog
+from fairlead.registry.kind import MANAGEMENT_GROUP, Kind
+from fairlead.registry.schema import array_map, free, obj, string
+from fairlead.server.discovery import Subresource
+from fairlead.server.document import Document, answer
+from fairlead.server.documents import documents
+from fairlead.server.openapi import schema_name
+from fairlead.server.openapi_metadata import OBJECT_META, OWNER_REFERENCE, shared_schemas
+
+CONDITIONS = array_map(("type",), obj("One condition.", type=string("Its type.")), "What is known.")
+PAIRS = array_map(("a", "b"), obj("A pair.", a=string("One."), b=string("Other.")), "Pairs.")
+CHART = obj("The chart.", required=("name",), name=string("Name of the chart."), version=string("Its version."))
+SPEC = obj("What is wanted.", config=obj("How to install it.", chart=CHART))
+STATUS = obj("What is so.", conditions=CONDITIONS, history=obj("The past.", pairs=PAIRS, conditions=CONDITIONS))
+
+APP = Kind("App", "apps", False, {"spec": SPEC, "status": free("Anything.")}, "An app.")
+CLUSTER = Kind("Cluster", "clusters", False, {"status": STATUS}, "A cluster.", status_subresource=True)
+WORKSPACE = Kind("Workspace", "workspaces", True, {"spec": SPEC}, "A workspace.")
+RUNNER = Kind("Runner", "runners", False, {}, "A runner.")
+ACCESS_KEY = Kind("RunnerAccessKey", "runneraccesskeys", False, {"key": string("The key.")}, "A key.", verbs=("get",))
+TOKEN = Kind("Token", "tokens", False, {"spec": SPEC}, "A token.", verbs=("create",))
+READ_ONLY = Kind("Report", "reports", False, {"spec": SPEC}, "A report.", verbs=("get", "list"))
+NAMESPACE = Kind("Namespace", "namespaces", False, {"status": STATUS}, "A namespace.", group="")
+LEASE = Kind("Lease", "leases", True, {"spec": SPEC}, "A lease.", group="coordination.k8s.io")
+ROLE = Kind("Role", "roles", True, {}, "A role.", group="rbac.authorization.k8s.io")
+
+OURS = (APP, CLUSTER, WORKSPACE, RUNNER, TOKEN, READ_ONLY)
+CATALOG = Catalog((*OURS, NAMESPACE, LEASE, ROLE))
+SUBRESOURCES = (Subresource(MANAGEMENT_GROUP, "runners", "accesskey", ACCESS_KEY, ("get",)),)
+DOCUMENTS = documents(CATALOG, "/mount", version="0.1.0", subresources=SUBRESOURCES)
+
+GROUP_PATH = f"/apis/{MANAGEMENT_GROUP}/v1"
+INDEX_NAME = f"apis/{MANAGEMENT_GROUP}/v1"
+
+
+def decoded(document: Document) -> Any:
+    return json.loads(document.variants[0].body)
+
+
+MANAGEMENT = decoded(DOCUMENTS[f"/openapi/v3{GROUP_PATH}"])
+CORE = decoded(DOCUMENTS["/openapi/v3/api/v1"])
+
+
+def operation(path: str, method: str, document: Any = MANAGEMENT) -> Any:
+    return document["paths"][path][method]
+
+
+def schema(kind: Kind, document: Any = MANAGEMENT) -> Any:
+    return document["components"]["schemas"][schema_name(kind)]
+
+
+def actions(path: str) -> dict[str, str]:
+    item = MANAGEMENT["paths"][path]
+    return {method: each["x-kubernetes-action"] for method, each in item.items() if method != "parameters"}
+
+
+def references(value: Any) -> Iterator[str]:
+    if isinstance(value, dict):
+        yield from (each for name, each in value.items() if name == "$ref")
+        for each in value.values():
+            yield from references(each)
+    elif isinstance(value, list):
+        for each in value:
+            yield from references(each)
+
+
+def test_the_index_names_each_document_below_the_mount_by_its_hash():
+    index = decoded(DOCUMENTS["/openapi/v3"])["paths"]
+    assert list(index) == ["api/v1", INDEX_NAME, "apis/coordination.k8s.io/v1", "apis/rbac.authorization.k8s.io/v1"]
+    document = DOCUMENTS[f"/openapi/v3{GROUP_PATH}"]
+    assert index[INDEX_NAME] == {"serverRelativeURL": f"/mount/openapi/v3{GROUP_PATH}?hash={document.hash}"}
+
+
+def test_a_document_asked_for_by_its_hash_is_kept_for_ever_and_an_old_hash_is_redirected():
+    document = DOCUMENTS[f"/openapi/v3{GROUP_PATH}"]
+    kept = answer(document, "application/json", query={"hash": [document.hash], "timeout": ["32s"]})
+    assert "immutable" in dict(kept.headers)["Cache-Control"]
+    moved = answer(document, "application/json", query={"hash": ["0123"]})
+    assert (moved.status, dict(moved.headers)["Location"]) == (301, document.location)
+
+
+def test_the_hash_changes_with_the_content_and_with_nothing_else():
+    path = f"/openapi/v3{GROUP_PATH}"
+    again = documents(CATALOG, "/mount", version="0.1.0", subresources=SUBRESOURCES)
+    assert again[path].hash == DOCUMENTS[path].hash
+    fewer = documents(Catalog(OURS), "/mount", version="0.1.0")
+    assert fewer[path].hash != DOCUMENTS[path].hash
+
+
+def test_what_can_be_done_to_a_collection_and_to_an_object():
+    assert actions(f"{GROUP_PATH}/apps") == {"get": "list", "post": "post", "delete": "deletecollection"}
+    assert actions(f"{GROUP_PATH}/apps/{{name}}") == {"get": "get", "put": "put", "patch": "patch", "delete": "delete"}
+
+
+def test_a_namespaced_kind_is_listed_over_all_namespaces_and_written_within_one():
+    assert actions(f"{GROUP_PATH}/workspaces") == {"get": "list"}
+    home = f"{GROUP_PATH}/namespaces/{{namespace}}/workspaces"
+    assert actions(home) == {"get": "list", "post": "post", "delete": "deletecollection"}
+    parameters = MANAGEMENT["paths"][f"{home}/{{name}}"]["parameters"]
+    assert [each["name"] for each in parameters if each["in"] == "path"] == ["name", "namespace"]
+
+
+def test_verbs_that_a_kind_does_not_have_are_not_described():
+    assert actions(f"{GROUP_PATH}/tokens") == {"post": "post"}
+    assert f"{GROUP_PATH}/tokens/{{name}}" not in MANAGEMENT["paths"]
+    assert actions(f"{GROUP_PATH}/reports/{{name}}") == {"get": "get"}
+    query = {each["name"] for each in operation(f"{GROUP_PATH}/reports", "get")["parameters"]}
+    assert "limit" in query
+    assert "watch" not in query
+
+
+def test_subresources_have_paths_and_schemas():
+    assert actions(f"{GROUP_PATH}/clusters/{{name}}/status") == {"get": "get", "put": "put", "patch": "patch"}
+    key = operation(f"{GROUP_PATH}/runners/{{name}}/accesskey", "get")
+    assert key["x-kubernetes-group-version-kind"]["kind"] == "RunnerAccessKey"
+    assert "key" in schema(ACCESS_KEY)["properties"]
+
+
+def test_an_operation_names_its_kind():
+    expected = {"group": MANAGEMENT_GROUP, "version": "v1", "kind": "App"}
+    assert operation(f"{GROUP_PATH}/apps/{{name}}", "get")["x-kubernetes-group-version-kind"] == expected
+
+
+@pytest.mark.parametrize(("path", "method"), [("apps", "post"), ("apps/{name}", "put"), ("apps/{name}", "patch")])
+def test_writes_take_field_validation_so_that_kubectl_leaves_validation_to_the_server(path, method):
+    query = {each["name"] for each in operation(f"{GROUP_PATH}/{path}", method)["parameters"]}
+    assert query >= {"fieldValidation", "fieldManager", "dryRun"}
+
+
+def test_strategic_merge_patches_are_announced_for_kubernetes_own_kinds_only():
+    ours = ["application/apply-patch+yaml", "application/json-patch+json", "application/merge-patch+json"]
+    assert list(operation(f"{GROUP_PATH}/apps/{{name}}", "patch")["requestBody"]["content"]) == ours
+    native = operation("/api/v1/namespaces/{name}", "patch", CORE)["requestBody"]["content"]
+    assert list(native) == [*ours, "application/strategic-merge-patch+json"]
+
+
+def test_the_announced_patch_types_can_be_chosen():
+    chosen = documents(CATALOG, types=lambda kind: ("application/merge-patch+json",))
+    patch = operation(f"{GROUP_PATH}/apps/{{name}}", "patch", decoded(chosen[f"/openapi/v3{GROUP_PATH}"]))
+    assert list(patch["requestBody"]["content"]) == ["application/merge-patch+json"]
+
+
+def test_merge_keys_are_said_where_strategic_merge_patches_are():
+    native = schema(NAMESPACE, CORE)["properties"]["status"]["properties"]
+    for conditions in (native["conditions"], native["history"]["properties"]["conditions"]):
+        assert conditions["x-kubernetes-patch-merge-key"] == "type"
+        assert conditions["x-kubernetes-patch-strategy"] == "merge"
+    assert "x-kubernetes-patch-merge-key" not in native["history"]["properties"]["pairs"]
+    assert "x-kubernetes-patch-merge-key" not in schema(CLUSTER)["properties"]["status"]["properties"]["conditions"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        (APP, "sh.service.management.v1.App"),
+        (NAMESPACE, "io.k8s.api.core.v1.Namespace"),
+        (LEASE, "io.k8s.api.coordination.v1.Lease"),
+        (ROLE, "io.k8s.api.rbac.v1.Role"),
+    ],
+)
+def test_schemas_are_named_by_the_domain_backwards(kind, name):
+    assert schema_name(kind) == name
+
+
+def test_a_kinds_schema_is_its_own_with_the_shared_metadata():
+    app = schema(APP)
+    assert app["x-kubernetes-group-version-kind"] == [{"group": MANAGEMENT_GROUP, "version": "v1", "kind": "App"}]
+    assert list(app["properties"]) == ["apiVersion", "kind", "metadata", "spec", "status"]
+    assert app["properties"]["spec"] == SPEC
+    assert app["properties"]["metadata"]["allOf"] == [{"$ref": f"#/components/schemas/{OBJECT_META}"}]
+
+
+def test_explain_can_walk_down_to_a_nested_field():
+    chart = schema(APP)["properties"]["spec"]["properties"]["config"]["properties"]["chart"]
+    assert chart["properties"]["name"]["description"] == "Name of the chart."
+
+
+def test_a_list_has_a_schema_only_where_the_kind_can_be_listed():
+    listed = MANAGEMENT["components"]["schemas"][f"{schema_name(APP)}List"]
+    assert listed["x-kubernetes-group-version-kind"][0]["kind"] == "AppList"
+    assert listed["properties"]["items"]["items"] == {"$ref": f"#/components/schemas/{schema_name(APP)}"}
+    assert f"{schema_name(TOKEN)}List" not in MANAGEMENT["components"]["schemas"]
+
+
+def test_every_shared_field_is_explained():
+    for name, shared in shared_schemas().items():
+        assert shared["description"], name
+        for field, each in shared.get("properties", {}).items():
+            assert each.get("description"), f"{name}.{field}"
+
+
+def test_owner_references_merge_by_uid():
+    owners = shared_schemas()[OBJECT_META]["properties"]["ownerReferences"]
+    assert owners["items"] == {"$ref": f"#/components/schemas/{OWNER_REFERENCE}"}
+    assert owners["x-kubernetes-list-map-keys"] == ["uid"]
+    assert owners["x-kubernetes-patch-merge-key"] == "uid"
+
+
+def test_the_document_says_where_its_paths_hang():
+    assert MANAGEMENT["openapi"] == "3.0.0"
+    assert MANAGEMENT["servers"] == [{"url": "/mount"}]
+    assert MANAGEMENT["info"] == {"title": "Fairlead", "version": "0.1.0"}
+
+
+def product_documents() -> list[Any]:
+    product = documents(Catalog(KINDS))
+    return [decoded(each) for path, each in product.items() if path.startswith("/openapi/v3/")]
+
+
+def test_every_reference_leads_somewhere():
+    for document in (*product_documents(), MANAGEMENT, CORE):
+        names = {f"#/components/schemas/{name}" for name in document["components"]["schemas"]}
+        assert set(references(document)) <= names
+
+
+def test_operation_ids_are_unique():
+    for document in (*product_documents(), MANAGEMENT, CORE):
+        operations = [each for item in document["paths"].values() for each in item.values() if isinstance(each, dict)]
+        ids = [each["operationId"] for each in operations]
+        assert len(ids) == len(set(ids)) > 0

@@ -1,0 +1,207 @@
+"""OpenAPI v2: the same as v3 in older words, as JSON and as protobuf."""
+
+import json
+import struct
+from collections.abc import Iterator
+from typing import Any
+
+from fairlead.kinds import KINDS
+from fairlead.registry.catalog import Catalog
+from fairlead.registry.kind import Kind
+from fairlead.registry.schema import array, enum, free, integer, mapping, obj, string
+from fairlead.server.document import answer
+from fairlead.server.documents import documents
+from fairlead.server.openapi_v2_protobuf import encode
+
+PROTOBUF = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
+
+OPEN = {**free("Anything, of which some is known."), "properties": {"known": string("Known.")}}
+SPEC = obj(
+    "What is wanted.",
+    required=("size",),
+    size=integer("How big.", minimum=-1, default=3),
+    where=array(enum("A place.", "here", "there"), "Places."),
+    labels=mapping(string(), "Labels."),
+    open=OPEN,
+)
+APP = Kind("App", "apps", False, {"spec": SPEC}, "An app.")
+NAMESPACE = Kind("Namespace", "namespaces", False, {}, "A namespace.", group="")
+
+DOCUMENT = documents(Catalog((APP, NAMESPACE)), "/mount", version="0.1.0")["/openapi/v2"]
+SWAGGER = json.loads(answer(DOCUMENT).body)
+APP_NAME = "sh.service.management.v1.App"
+APP_PATH = "/apis/management.service.sh/v1/apps/{name}"
+
+
+def test_one_document_has_the_paths_and_schemas_of_all_groups():
+    assert (SWAGGER["swagger"], SWAGGER["basePath"]) == ("2.0", "/mount")
+    assert SWAGGER["info"] == {"title": "Fairlead", "version": "0.1.0"}
+    assert {APP_PATH, "/api/v1/namespaces/{name}"} <= SWAGGER["paths"].keys()
+    assert {APP_NAME, f"{APP_NAME}List", "io.k8s.api.core.v1.Namespace"} <= SWAGGER["definitions"].keys()
+
+
+def test_a_definition_names_its_kind():
+    expected = {"group": "management.service.sh", "version": "v1", "kind": "App"}
+    assert SWAGGER["definitions"][APP_NAME]["x-kubernetes-group-version-kind"] == [expected]
+
+
+def test_a_described_reference_stands_beside_its_description():
+    assert SWAGGER["definitions"][APP_NAME]["properties"]["metadata"] == {
+        "description": "Standard object metadata.",
+        "$ref": "#/definitions/io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta",
+    }
+
+
+def test_bodies_become_parameters_and_media_types_become_lists():
+    patch = SWAGGER["paths"][APP_PATH]["patch"]
+    assert patch["consumes"] == [
+        "application/apply-patch+yaml",
+        "application/json-patch+json",
+        "application/merge-patch+json",
+    ]
+    assert patch["produces"] == ["application/json", "application/yaml"]
+    body = next(each for each in patch["parameters"] if each["in"] == "body")
+    assert body["required"] is True
+    assert body["schema"]["$ref"].startswith("#/definitions/")
+    assert {"name": "fieldValidation", "type": "string"}.items() <= patch["parameters"][2].items()
+    assert patch["responses"]["200"]["schema"] == {"$ref": f"#/definitions/{APP_NAME}"}
+
+
+def test_an_open_structure_lists_no_fields_so_that_old_kubectl_lets_all_pass():
+    spec = SWAGGER["definitions"][APP_NAME]["properties"]["spec"]
+    assert "properties" not in spec["properties"]["open"]
+    assert spec["properties"]["size"]["minimum"] == -1
+
+
+def test_nothing_of_v3_is_left():
+    product = answer(documents(Catalog(KINDS))["/openapi/v2"]).body
+    assert b"#/components/" not in product
+    for item in json.loads(product)["paths"].values():
+        for operation in (each for each in item.values() if isinstance(each, dict)):
+            assert "requestBody" not in operation
+            assert not any("content" in each for each in operation["responses"].values())
+            assert not any("schema" in each for each in operation["parameters"] if each["in"] != "body")
+
+
+def test_every_reference_leads_somewhere():
+    product = json.loads(answer(documents(Catalog(KINDS))["/openapi/v2"]).body)
+    text = json.dumps(product)
+    wanted = {part.partition('"')[0] for part in text.split('"$ref": "#/definitions/')[1:]}
+    assert wanted
+    assert wanted <= product["definitions"].keys()
+
+
+def test_who_can_read_json_gets_json_even_if_protobuf_is_asked_first():
+    assert answer(DOCUMENT, f"{PROTOBUF}, application/json").content_type == "application/json"
+    assert answer(DOCUMENT, "*/*").content_type == "application/json"
+
+
+def test_who_asks_for_nothing_but_protobuf_gets_it_under_a_name_that_go_can_parse():
+    reply = answer(DOCUMENT, PROTOBUF)
+    assert reply.content_type == "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
+    assert reply.body == encode(SWAGGER)
+
+
+# --- a reader of the wire format: messages as {field number: [values]} ---
+
+
+def fields(message: bytes) -> Iterator[tuple[int, Any]]:
+    position = 0
+
+    def varint() -> int:
+        nonlocal position
+        value = shift = 0
+        while True:
+            byte = message[position]
+            position += 1
+            value |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                return value
+
+    while position < len(message):
+        number, wire_type = divmod(varint(), 8)
+        if wire_type == 0:
+            yield number, varint()
+        elif wire_type == 1:
+            yield number, struct.unpack("<d", message[position : position + 8])[0]
+            position += 8
+        else:
+            assert wire_type == 2
+            length = varint()
+            assert position + length <= len(message)
+            yield number, message[position : position + length]
+            position += length
+
+
+def read(message: bytes) -> dict[int, list[Any]]:
+    found: dict[int, list[Any]] = {}
+    for number, value in fields(message):
+        found.setdefault(number, []).append(value)
+    return found
+
+
+def entries(message: bytes, number: int = 1) -> dict[str, bytes]:
+    """A map: entries with the key in field 1 and the value in field 2."""
+    return {pair[1][0].decode(): pair[2][0] for pair in map(read, read(message).get(number, []))}
+
+
+def packed_schema(**schema: Any) -> dict[int, list[Any]]:
+    packed = encode({"definitions": {"X": schema}})
+    return read(entries(read(packed)[9][0])["X"])
+
+
+def test_the_protobuf_document_has_the_same_paths_and_definitions():
+    document = read(encode(SWAGGER))
+    assert (document[1], document[4]) == ([b"2.0"], [b"/mount"])
+    assert read(document[2][0]) == {1: [b"Fairlead"], 2: [b"0.1.0"]}
+    assert entries(document[8][0], 2).keys() == SWAGGER["paths"].keys()
+    assert entries(document[9][0]).keys() == SWAGGER["definitions"].keys()
+
+
+def test_a_packed_operation_has_its_parameters_and_its_kind():
+    item = read(entries(read(encode(SWAGGER))[8][0], 2)[APP_PATH])
+    patch = read(item[8][0])
+    wrapped = [read(read(each)[1][0]) for each in patch[8]]
+    query = [read(read(each[2][0])[3][0]) for each in wrapped if 2 in each]
+    assert b"fieldValidation" in [each[4][0] for each in query]
+    assert [read(each[1][0])[3] for each in wrapped if 1 in each] == [[b"body"]]
+    path_parameter = read(read(read(read(item[9][0])[1][0])[2][0])[4][0])
+    assert (path_parameter[4], path_parameter[1]) == ([b"name"], [1])
+    extensions = {pair[1][0]: read(pair[2][0])[2][0] for pair in map(read, patch[13])}
+    assert json.loads(extensions[b"x-kubernetes-group-version-kind"])["kind"] == "App"
+    assert extensions[b"x-kubernetes-action"] == b'"patch"'
+
+
+def test_a_packed_response_has_its_schema():
+    get = read(read(entries(read(encode(SWAGGER))[8][0], 2)[APP_PATH])[2][0])
+    response = read(read(entries(get[9][0])["200"])[1][0])
+    assert response[1] == [b"OK"]
+    assert read(read(response[2][0])[1][0]) == {1: [f"#/definitions/{APP_NAME}".encode()]}
+
+
+def test_a_packed_schema_keeps_its_words():
+    packed = packed_schema(**SPEC)
+    assert packed[4] == [b"What is wanted."]
+    assert packed[19] == [b"size"]
+    assert read(packed[22][0]) == {1: [b"object"]}
+    inner = entries(packed[25][0])
+    size, where, labels = read(inner["size"]), read(inner["where"]), read(inner["labels"])
+    assert size[9] == [-1.0]
+    assert read(size[5][0]) == {2: [b"3"]}
+    places = read(read(where[23][0])[1][0])
+    assert [read(each)[2][0] for each in places[20]] == [b'"here"', b'"there"']
+    assert read(read(read(labels[21][0])[1][0])[22][0]) == {1: [b"string"]}
+
+
+def test_numbers_and_flags_are_packed_by_their_types():
+    packed = packed_schema(minLength=300, maximum=1.5, uniqueItems=True, additionalProperties=False, minItems=-1)
+    assert packed[12] == [300]
+    assert packed[7] == [1.5]
+    assert packed[16] == [1]
+    assert read(packed[21][0]) == {2: [0]}
+    assert packed[15] == [2**64 - 1]
+
+
+def test_text_beyond_ascii_survives():
+    assert packed_schema(description="größer · 大")[4][0].decode() == "größer · 大"
