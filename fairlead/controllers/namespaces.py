@@ -1,6 +1,10 @@
-"""Empties a namespace that is being deleted, then lets it go."""
+"""Empties a namespace that is being deleted, then lets it go. Until then its conditions say what it waits for."""
 
-from fairlead.core.objects import metadata
+from collections import Counter
+from dataclasses import dataclass, field
+
+from fairlead.core.clock import timestamp
+from fairlead.core.objects import Object, metadata
 from fairlead.core.user import CONTROLLER
 from fairlead.registry.record import decode
 from fairlead.registry.registry import Registry
@@ -11,35 +15,89 @@ LOOK_AGAIN = 0.2
 FINALIZER = "kubernetes"
 
 
+@dataclass(slots=True)
+class Remains:
+    """What is still in a namespace after everything has been deleted that could be."""
+
+    resources: Counter[str] = field(default_factory=Counter)
+    finalizers: Counter[str] = field(default_factory=Counter)
+
+    def conditions(self, now: str) -> list[Object]:
+        resources = ", ".join(f"{name} has {count} resource instances" for name, count in self.resources.items())
+        finalizers = ", ".join(f"{name} in {count} resource instances" for name, count in self.finalizers.items())
+        deleted = "All content successfully deleted, may be waiting on finalization"
+        return [
+            _condition("NamespaceDeletionContentFailure", "False", "ContentDeleted", deleted, now),
+            _condition(
+                "NamespaceContentRemaining",
+                "True",
+                "SomeResourcesRemain",
+                f"Some resources are remaining: {resources}",
+                now,
+            ),
+            _condition(
+                "NamespaceFinalizersRemaining",
+                "True",
+                "SomeFinalizersRemain",
+                f"Some content in the namespace has finalizers remaining: {finalizers}",
+                now,
+            ),
+        ]
+
+
+def _condition(type: str, status: str, reason: str, message: str, now: str) -> Object:
+    return {"type": type, "status": status, "reason": reason, "message": message, "lastTransitionTime": now}
+
+
 class Namespaces:
     name, group, plural = "namespaces", "", "namespaces"
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
+        self._namespaces = registry.resource("", "namespaces")
 
     async def reconcile(self, key: Key) -> float | None:
-        namespaces = self._registry.resource("", "namespaces")
-        entry = namespaces.peek("", key[3])
-        if entry is None or "deletionTimestamp" not in metadata(decode(entry)):
+        entry = self._namespaces.peek("", key[3])
+        if entry is None:
             return None
-        if await self._empty(key[3]):
-            await namespaces.modify("", key[3], _finalized, Writing(CONTROLLER, "fairlead", subresource="finalize"))
+        namespace = decode(entry)
+        if "deletionTimestamp" not in metadata(namespace) or FINALIZER not in namespace["spec"].get("finalizers", ()):
             return None
-        return LOOK_AGAIN
+        remains = await self._empty(key[3])
+        if remains.resources:
+            await self._tell(namespace, remains)
+            return LOOK_AGAIN
+        writing = Writing(CONTROLLER, "fairlead", subresource="finalize")
+        await self._namespaces.modify("", key[3], _finalized, writing)
+        return None
 
-    async def _empty(self, namespace: str) -> bool:
-        """Deletes what is left; whether nothing is."""
-        left = False
-        writing = Writing(CONTROLLER, "fairlead")
+    async def _empty(self, namespace: str) -> Remains:
+        """Deletes everything; what finalizers hold remains."""
+        remains = Remains()
         for resource in self._registry.namespaced():
             kind = resource.kind
             for entry in list(self._registry.view.entries(kind.group, kind.plural, namespace)):
-                deleted = await resource.delete(namespace, entry.key[3], Deleting(propagation="Background"), writing)
-                left = left or not deleted.gone
-        return not left
+                deleting = Deleting(propagation="Background")
+                deleted = await resource.delete(namespace, entry.key[3], deleting, Writing(CONTROLLER, "fairlead"))
+                if not deleted.gone:
+                    remains.resources[f"{kind.plural}.{kind.group}"] += 1
+                    remains.finalizers.update(metadata(decode(entry)).get("finalizers") or ())
+        return remains
+
+    async def _tell(self, namespace: Object, remains: Remains) -> None:
+        """Writes the conditions, if they say something new."""
+        wanted = remains.conditions(timestamp(self._registry.clock.now()))
+        known = {each["type"]: each["message"] for each in (namespace.get("status") or {}).get("conditions") or ()}
+        if all(known.get(each["type"]) == each["message"] for each in wanted):
+            return
+
+        def told(current: Object) -> Object:
+            return {**current, "status": {**(current.get("status") or {}), "conditions": wanted}}
+
+        writing = Writing(CONTROLLER, "fairlead", subresource="status")
+        await self._namespaces.modify("", metadata(namespace)["name"], told, writing)
 
 
-def _finalized(namespace: dict[str, object]) -> dict[str, object]:
-    spec = namespace.get("spec")
-    kept = spec.get("finalizers", []) if isinstance(spec, dict) else []
+def _finalized(namespace: Object) -> Object:
+    kept = namespace["spec"].get("finalizers") or ()
     return {**namespace, "spec": {"finalizers": [each for each in kept if each != FINALIZER]}}

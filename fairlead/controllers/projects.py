@@ -47,34 +47,26 @@ class Projects:
             return None
 
     async def _report(self, project: Object) -> None:
-        """Ready, once; an Event says so too."""
-        if _is_ready(project):
+        """Ready, for the generation that was looked at; the first time an Event says so, too."""
+        status = project.get("status") or {}
+        if status.get("observedGeneration") == metadata(project)["generation"]:
             return
         now = timestamp(self._registry.clock.now())
         name = metadata(project)["name"]
         message = f"namespace {self._prefix}{name} is there"
 
-        def ready(current: Object) -> Object:
-            condition = {
-                "type": "Ready",
-                "status": "True",
-                "reason": "NamespaceReady",
-                "message": message,
-                "lastTransitionTime": now,
-            }
-            generation = metadata(current)["generation"]
-            status = {**(current.get("status") or {}), "observedGeneration": generation, "conditions": [condition]}
-            return {**current, "status": status}
+        ready = {"type": "Ready", "status": "True", "reason": "NamespaceReady", "message": message}
+        first = not status.get("conditions")
+        conditions = [{**ready, "lastTransitionTime": now}] if first else status["conditions"]
+
+        def observed(current: Object) -> Object:
+            seen = {"observedGeneration": metadata(current)["generation"], "conditions": conditions}
+            return {**current, "status": {**(current.get("status") or {}), **seen}}
 
         projects = self._registry.resource(self.group, self.plural)
-        await projects.modify("", name, ready, Writing(CONTROLLER, "fairlead", subresource="status"))
-        await record(self._registry, project, "NamespaceReady", message)
-
-
-def _is_ready(project: Object) -> bool:
-    status = project.get("status") or {}
-    observed: object = status.get("observedGeneration")
-    return bool(observed == metadata(project)["generation"])
+        await projects.modify("", name, observed, Writing(CONTROLLER, "fairlead", subresource="status"))
+        if first:
+            await record(self._registry, project, "NamespaceReady", message)
 
 
 def _released(project: Object) -> Object:

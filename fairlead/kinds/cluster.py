@@ -2,7 +2,16 @@
 
 from collections.abc import Iterable
 
-from fairlead.kinds.shared import ACCESS, CATEGORY, CONDITIONS, DESCRIPTION, DISPLAY_NAME, OWNER, owner_problems
+from fairlead.kinds.shared import (
+    ACCESS,
+    CATEGORY,
+    CONDITIONS,
+    DESCRIPTION,
+    DISPLAY_NAME,
+    OBSERVED_GENERATION,
+    OWNER,
+    owner_problems,
+)
 from fairlead.registry.kind import Change, Column, Kind, Problem
 from fairlead.registry.schema import boolean, enum, free, obj, string, timestamp
 
@@ -33,6 +42,7 @@ STATUS = obj(
     reason=string("Why the phase is what it is, as one word, such as `Offline` or `HealthCheckCluster`."),
     message=string("The same for people."),
     conditions=CONDITIONS,
+    observedGeneration=OBSERVED_GENERATION,
     online=boolean("Whether the last look reached the cluster."),
     version=string("Kubernetes version of the cluster."),
     clusterUID=string(

@@ -14,6 +14,7 @@ from fairlead.kinds.shared import (
     CONDITIONS,
     DESCRIPTION,
     DISPLAY_NAME,
+    OBSERVED_GENERATION,
     OWNER,
     TEXT_MAP,
     condition_status,
@@ -86,6 +87,7 @@ _USAGE = mapping(described(TEXT_MAP, "Amounts by what is counted."))
 STATUS = obj(
     "How the project is doing. Written by the server.",
     conditions=CONDITIONS,
+    observedGeneration=OBSERVED_GENERATION,
     quotas=obj(
         "What is used of the quotas.",
         project=obj(

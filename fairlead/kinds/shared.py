@@ -64,6 +64,8 @@ CONDITIONS = array_map(
     "What is known about the object, one entry for each aspect. `kubectl wait --for=condition=...` looks here.",
 )
 
+OBSERVED_GENERATION = integer("The metadata.generation that the status speaks of. Older means: not looked at yet.")
+
 TEMPLATE_REF = obj(
     "The template that this is made from.",
     name=string("Name of the template."),

@@ -1,9 +1,9 @@
 """How far behind a client is, asked of the kernel.
 
 The HTTP server takes whatever a stream is given into a queue without bound, so nothing would ever tell a stream that
-its client has stopped reading. The kernel knows: TCP counts the bytes that the other side has acknowledged. A stream that
-waits here before each chunk holds at most HIGH_WATER undelivered bytes; what comes meanwhile waits in its own bounded
-queue and, if that overflows, ends the stream with an error instead of filling the memory.
+its client has stopped reading. The kernel knows: TCP counts the bytes that the other side has acknowledged. A stream
+that waits here before each chunk holds at most HIGH_WATER undelivered bytes; what comes meanwhile waits in its own
+bounded queue and, if that overflows, ends the stream with an error instead of filling the memory.
 
 One connection may carry several streams and other answers, so the account is kept per connection. Where the kernel does
 not tell (not Linux, or not TCP), streams run unpaced.
@@ -103,8 +103,8 @@ class Pace:
 
     async def wait(self) -> None:
         """Returns when the client has caught up far enough."""
-        while self.account is not None and self.account.is_full():
-            await asyncio.sleep(POLL_SECONDS)  # noqa: ASYNC110  # the kernel cannot be waited for, only asked
+        while self.account is not None and self.account.is_full():  # noqa: ASYNC110  # the kernel can only be asked
+            await asyncio.sleep(POLL_SECONDS)
 
     def sent(self, size: int) -> None:
         if self.account is not None:
