@@ -9,6 +9,7 @@ from fairlead.core.errors import Details, Forbidden
 from fairlead.core.objects import metadata, name_of
 from fairlead.core.user import CONTROLLER
 from fairlead.registry.kind import Change
+from fairlead.registry.names import label_faults
 from fairlead.registry.registry import Registry
 from fairlead.registry.writing import Writing
 
@@ -30,8 +31,8 @@ def project_namespace(prefix: str, api_group: str) -> Rule:
 
 async def _create_namespace(change: Change, registry: Registry, prefix: str) -> None:
     meta = metadata(change.obj)
-    if not meta.get("name"):
-        return
+    if any(label_faults(f"{prefix}{meta.get('name', '')}")):
+        return  # the project's own checks say what is wrong with its name
     finalizers = meta.setdefault("finalizers", [])
     if FINALIZER not in finalizers:
         finalizers.append(FINALIZER)

@@ -88,7 +88,7 @@ SECRET = Kind(
         "type": string("What the secret is for. Well-known types need certain keys. Stays as it is.", default=OPAQUE),
         "immutable": IMMUTABLE,
     },
-    description="Credentials by key, sealed at rest and left out of logs.",
+    description="Credentials by key, left out of logs.",
     columns=(
         Column("Type", "type", description="What the secret is for."),
         Column("Data", _count, description="Number of keys."),

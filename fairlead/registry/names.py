@@ -30,7 +30,7 @@ _VALUE_EXAMPLES = f"(e.g. 'MyValue',  or 'my_value',  or '12345', regex used for
 def subdomain_faults(text: str) -> Iterator[str]:
     """A DNS subdomain: the names of most objects."""
     if len(text) > SUBDOMAIN_LENGTH:
-        yield f"must be no more than {SUBDOMAIN_LENGTH} bytes"
+        yield f"must be no more than {SUBDOMAIN_LENGTH} characters"
     if not _subdomain.fullmatch(text):
         yield (
             "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must "
@@ -42,7 +42,7 @@ def subdomain_faults(text: str) -> Iterator[str]:
 def label_faults(text: str) -> Iterator[str]:
     """A DNS label: the names of namespaces and of what becomes a part of one."""
     if len(text) > LABEL_LENGTH:
-        yield f"must be no more than {LABEL_LENGTH} bytes"
+        yield f"must be no more than {LABEL_LENGTH} characters"
     if not _label.fullmatch(text):
         yield (
             "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and "

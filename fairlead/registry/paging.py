@@ -8,6 +8,8 @@ import orjson
 
 from fairlead.core.errors import BadRequest
 
+_NOT_OURS = "invalid continue token: continue key is not valid: pass metadata.continue of the previous page as it was"
+
 WHATEVER_REVISION = -1
 """In a token handed out with 410: go on from there in whatever the list looks like now."""
 
@@ -30,8 +32,8 @@ def parse_token(token: str) -> Position:
         padded = token.encode() + b"=" * (-len(token) % 4)
         document = orjson.loads(base64.b64decode(padded, altchars=b"-_", validate=True))
         revision, (namespace, name) = document["rv"], document["after"]
-    except (binascii.Error, ValueError, KeyError, TypeError) as error:
-        raise BadRequest(f"invalid continue token: continue key is not valid: {error}") from None
+    except (binascii.Error, ValueError, KeyError, TypeError):
+        raise BadRequest(_NOT_OURS) from None
     if type(revision) is not int or not isinstance(namespace, str) or not isinstance(name, str):
-        raise BadRequest("invalid continue token: continue key is not valid: it was not made by this server")
+        raise BadRequest(_NOT_OURS)
     return Position(revision, (namespace, name))

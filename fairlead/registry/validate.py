@@ -46,10 +46,18 @@ class Validator:
         return findings
 
     def _remaining(self, obj: Object) -> Iterator[Problem]:
-        """What the compiled validator objects to and the walk has no words of its own for: formats and bounds."""
+        """What the compiled validator objects to and the walk has no words of its own for: formats and bounds.
+
+        Text is not repeated in the message: it may be a password that was pasted where base64 belongs.
+        """
         for error in self._compiled.iter_errors(obj):
-            path = _joined(error.instance_path)
-            yield Problem.invalid(path, _at(obj, error.instance_path), f"{path} in body {error.message}")
+            path, value = _joined(error.instance_path), _at(obj, error.instance_path)
+            if isinstance(value, str):
+                yield Problem(
+                    path, "FieldValueInvalid", f"Invalid value: {_WANTED.get(error.kind.value, error.kind.value)}"
+                )
+            else:
+                yield Problem.invalid(path, value, f"{path} in body {error.message}")
 
 
 def _walk(value: Any, schema: Schema, path: str, findings: Findings) -> None:
@@ -148,6 +156,10 @@ def _is_base64(text: str) -> bool:
 
 
 _FORMATS = {"byte": _is_base64}
+_WANTED = {
+    "byte": "must be base64, with the standard alphabet and padding",
+    "date-time": "must be a date and time as RFC 3339 writes them, such as 2026-01-31T12:00:00Z",
+}
 
 
 def _defaults(schema: Schema) -> Iterator[Any]:

@@ -33,8 +33,6 @@ def _reply(call: Call, error: ApiError) -> Reply:
     media_type = error_media_type(call.headers.get("accept", ""))
     body = rendered(orjson.dumps(status_of(error)), media_type, wants_pretty(call))
     headers = [("retry-after", str(error.details.retry_after))] if error.details.retry_after else []
-    if error.code == 401:
-        headers.append(("www-authenticate", 'Bearer realm="fairlead"'))
     return Reply(error.code, body, media_type, headers)
 
 

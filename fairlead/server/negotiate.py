@@ -3,7 +3,7 @@
 Handlers deal in finished JSON bytes; only a client that asks for another form pays for decoding them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -14,6 +14,7 @@ from fairlead.core import json, yaml
 from fairlead.core.call import Call
 from fairlead.core.errors import BadRequest, NotAcceptable, UnsupportedMediaType
 from fairlead.core.malformed import Malformed
+from fairlead.server import protobuf
 from fairlead.server.accept import accepted, wishes
 
 JSON = "application/json"
@@ -21,7 +22,6 @@ YAML = "application/yaml"
 _OFFERED = (JSON, YAML)
 _META_GROUP = "meta.k8s.io"
 _VIEWS = frozenset({"Table", "PartialObjectMetadata", "PartialObjectMetadataList"})
-_IN_FORMATS = "application/json, application/yaml"
 _PRETTY_AGENTS = ("curl/", "Wget/", "Mozilla/")
 
 
@@ -79,12 +79,13 @@ async def read_object(call: Call, expected: str, *, optional: bool = False) -> t
     body = await call.read_body()
     if optional and not body:
         return None, ()
-    if media_type not in ("", JSON, YAML):
+    if media_type not in _DECODERS:
+        known = ", ".join(filter(None, _DECODERS))
         raise UnsupportedMediaType(
-            f"the body of the request was in an unknown format - accepted media types include: {_IN_FORMATS}"
+            f"the body of the request was in an unknown format - accepted media types include: {known}"
         )
     try:
-        return parsed_yaml(body) if media_type == YAML else parsed_json(body)
+        return _DECODERS[media_type](body)
     except BadRequest as error:
         raise BadRequest(f"the object provided is unrecognized (must be of type {expected}): {error}") from None
 
@@ -101,3 +102,19 @@ def parsed_yaml(body: bytes) -> tuple[Any, Sequence[str]]:
         return yaml.decode(body)
     except Malformed as error:
         raise BadRequest(f"the body is not valid YAML: {error}") from None
+
+
+def _parsed_protobuf(body: bytes) -> tuple[Any, Sequence[str]]:
+    try:
+        return protobuf.decode(body), ()
+    except Malformed as error:
+        raise BadRequest(f"the body is not valid protobuf: {error}") from None
+
+
+_DECODERS: dict[str, Callable[[bytes], tuple[Any, Sequence[str]]]] = {
+    "": parsed_json,
+    JSON: parsed_json,
+    YAML: parsed_yaml,
+    protobuf.MEDIA_TYPE: _parsed_protobuf,
+}
+"""What a body may be written in; without a Content-Type it is taken for JSON."""

@@ -46,7 +46,9 @@ def shared_schemas() -> dict[str, Schema]:
 def type_fields() -> dict[str, Schema]:
     """The two fields that say what an object is."""
     return {
-        "apiVersion": words.string("Group and version of this object's schema, such as management.service.sh/v1."),
+        "apiVersion": words.string(
+            "Group and version of this object's schema, as in `group/v1`, or `v1` in the core group."
+        ),
         "kind": words.string("The kind of object that this is, in CamelCase."),
     }
 

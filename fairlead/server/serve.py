@@ -52,6 +52,6 @@ class Serve:
             return await self._health(call)
         if document is None:
             return Reply(404, b"404 page not found\n", TEXT)
-        if target.verb != "get":
+        if target.verb not in ("get", "list"):
             raise MethodNotAllowed(f"{call.method} is not supported on {target.path}; it can only be read")
         return answer(document, call.headers.get("accept", ""), call.headers.get("if-none-match", ""), call.query)
