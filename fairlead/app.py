@@ -6,27 +6,31 @@ The only module that sees every room of the house; only `cli/up.py` and `cli/ser
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import structlog
 
 from fairlead import __version__
+from fairlead.admission.block_owner_deletion import block_owner_deletion
 from fairlead.admission.chain import Chain
+from fairlead.admission.lasting_namespaces import lasting_namespaces
 from fairlead.admission.living_namespace import living_namespace
 from fairlead.admission.project_namespace import project_namespace
 from fairlead.authn.accesskeys import ACCESS_KEYS, USERS, AccessKeys
 from fairlead.authn.first_admin import ensure_admin, load_pepper
-from fairlead.authz.chain import administrators
+from fairlead.authz.chain import Decision, administrators, authorize
 from fairlead.controllers.expiry import Expiry
+from fairlead.controllers.garbage import Garbage
 from fairlead.controllers.loop import Controller, run_all
 from fairlead.controllers.namespaces import Namespaces
 from fairlead.controllers.projects import Projects
+from fairlead.core.call import Target
 from fairlead.core.certificates import Certificates, ensure_certificates, given_certificates
 from fairlead.core.clock import Clock, SystemClock
 from fairlead.core.errors import AlreadyExists
 from fairlead.core.files import private_folder
-from fairlead.core.user import CONTROLLER
+from fairlead.core.user import CONTROLLER, User
 from fairlead.kinds import KINDS
 from fairlead.kinds.project import PROJECT, project
 from fairlead.registry.catalog import Catalog
@@ -56,6 +60,7 @@ MOUNT = "/kubernetes/management"
 NAMESPACES = ("default", "service-system")
 """Namespaces that are always there: for objects that need one, and for the server's own."""
 
+AUTHORIZERS = (administrators,)
 COMPACT_SECONDS = 5.0
 
 log = structlog.get_logger(__name__)
@@ -104,10 +109,22 @@ def _catalog(settings: Settings) -> Catalog:
 
 
 def _registry(settings: Settings, catalog: Catalog, store: Store, view: View, clock: Clock) -> Registry:
-    admission = Chain((living_namespace, project_namespace(settings.namespace_prefix, settings.api_group)))
+    admission = Chain(
+        (
+            living_namespace,
+            lasting_namespaces(NAMESPACES),
+            project_namespace(settings.namespace_prefix, settings.api_group),
+            block_owner_deletion(_may),
+        )
+    )
     registry = Registry(catalog, store, view, admission, clock)
     admission.look_around_in(registry)
     return registry
+
+
+def _may(user: User, target: Target) -> Decision:
+    """What the rules ask: the same as if the user had sent such a request."""
+    return authorize(AUTHORIZERS, user, replace(target, root=MANAGEMENT))
 
 
 def _pipeline(settings: Settings, registry: Registry, store: Store, keys: AccessKeys) -> Proceed:
@@ -120,7 +137,7 @@ def _pipeline(settings: Settings, registry: Registry, store: Store, keys: Access
         deadline(settings.request_timeout),
         routed(MOUNT),
         authenticated((keys,)),
-        authorized((administrators,)),
+        authorized(AUTHORIZERS),
     )
     verbs = Verbs(registry, WatchLimits(settings.watch_timeout_min, settings.watch_queue))
     roots = {
@@ -135,6 +152,7 @@ def _controllers(settings: Settings, registry: Registry) -> tuple[Controller, ..
         Namespaces(registry),
         Projects(registry, settings.api_group, settings.namespace_prefix),
         Expiry(registry, settings.event_ttl),
+        Garbage(registry),
     )
 
 

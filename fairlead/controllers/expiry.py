@@ -3,6 +3,7 @@
 from contextlib import suppress
 from datetime import datetime
 
+from fairlead.controllers.loop import itself
 from fairlead.core.errors import NotFound
 from fairlead.core.objects import Object, dig
 from fairlead.core.user import CONTROLLER
@@ -15,14 +16,16 @@ _TIMES = ("series.lastObservedTime", "lastTimestamp", "eventTime", "metadata.cre
 
 
 class Expiry:
-    name, group, plural = "expiry", "", "events"
+    name, workers = "expiry", 1
+    watches = (("", "events"),)
+    concerned = staticmethod(itself)
 
     def __init__(self, registry: Registry, seconds: float) -> None:
         self._registry = registry
         self._seconds = seconds
 
     async def reconcile(self, key: Key) -> float | None:
-        events = self._registry.resource(self.group, self.plural)
+        events = self._registry.resource("", "events")
         entry = events.peek(key[2], key[3])
         if entry is None:
             return None

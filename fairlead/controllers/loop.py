@@ -5,18 +5,17 @@ missed or repeated calls do no harm. What it returns is when it wants to look ag
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
 import structlog
 
+from fairlead.controllers.ears import Ears
 from fairlead.core.clock import Clock
 from fairlead.core.errors import ApiError
 from fairlead.storage.contract import Key
 from fairlead.storage.view import Entry, View
-from fairlead.storage.watchers import Watcher
 
-QUEUE = 100_000
 FIRST_RETRY, LAST_RETRY = 0.05, 30.0
 IDLE_SECONDS = 60.0
 
@@ -25,11 +24,23 @@ log = structlog.get_logger(__name__)
 
 class Controller(Protocol):
     name: str
-    group: str
-    plural: str
+    workers: int
+    """How many objects it looks at side by side."""
+
+    @property
+    def watches(self) -> Sequence[tuple[str, str]]:
+        """The resources, by group and plural, whose changes it hears of."""
+
+    def concerned(self, key: Key, entry: Entry | None) -> Iterable[Key]:
+        """Which objects to look at now that this one is as it is, or gone (None). For most controllers: `itself`."""
 
     async def reconcile(self, key: Key) -> float | None:
         """Makes one object true. Returns the seconds after which to look at it again, or None for "when it changes"."""
+
+
+def itself(key: Key, entry: Entry | None) -> Iterable[Key]:
+    """For controllers that look at an object when it changes, and at no other."""
+    return (key,)
 
 
 class Loop:
@@ -44,34 +55,48 @@ class Loop:
 
     async def run(self) -> None:
         """Works until it is cancelled or the server stops."""
-        watcher = self._start()
+        ears = self._start()
         try:
-            while not watcher.ended:
-                if watcher.overflowed:
-                    self._view.unwatch(self._controller.group, self._controller.plural, watcher)
-                    watcher = self._start()
-                for transition in watcher.drain():
-                    self._due[transition.key] = self._clock.monotonic()
+            while not ears.ended:
+                if ears.overflowed:
+                    ears.close()
+                    ears = self._start()
+                for transition in ears.drain():
+                    self._note(transition.key, transition.current)
                 await self.work()
-                await watcher.wait(self._idle_for())
+                await ears.wait(self._idle_for())
         finally:
-            self._view.unwatch(self._controller.group, self._controller.plural, watcher)
+            ears.close()
 
-    def _start(self) -> Watcher[Entry]:
-        group, plural = self._controller.group, self._controller.plural
-        watcher = self._view.watch(group, plural, "", self._view.revision, QUEUE)
+    def _start(self) -> Ears:
+        ears = Ears(self._view, self._controller.watches)
+        for group, plural in self._controller.watches:
+            for entry in self._view.entries(group, plural):
+                self._note(entry.key, entry)
+        return ears
+
+    def _note(self, key: Key, entry: Entry | None) -> None:
         now = self._clock.monotonic()
-        self._due.update((entry.key, now) for entry in self._view.entries(group, plural))
-        return watcher
+        self._due.update((each, now) for each in self._controller.concerned(key, entry))
 
     async def work(self) -> None:
         """Reconciles everything that is due."""
         now = self._clock.monotonic()
-        for key in [key for key, at in self._due.items() if at <= now]:
+        due = [key for key, at in self._due.items() if at <= now]
+        for key in due:
             del self._due[key]
+        keys = iter(due)
+        async with asyncio.TaskGroup() as group:
+            for _ in range(min(self._controller.workers, len(due))):
+                group.create_task(self._work_on(keys))
+
+    async def _work_on(self, keys: Iterator[Key]) -> None:
+        for key in keys:
             again = await self._reconcile(key)
             if again is not None:
                 self._due[key] = min(self._due.get(key, float("inf")), self._clock.monotonic() + again)
+            # Whoever finds nothing to do has not waited for anything: requests get their turn here.
+            await asyncio.sleep(0)
 
     async def _reconcile(self, key: Key) -> float | None:
         try:

@@ -3,6 +3,7 @@
 from collections import Counter
 from dataclasses import dataclass, field
 
+from fairlead.controllers.loop import itself
 from fairlead.core.clock import timestamp
 from fairlead.core.objects import Object, metadata
 from fairlead.core.user import CONTROLLER
@@ -50,7 +51,9 @@ def _condition(type: str, status: str, reason: str, message: str, now: str) -> O
 
 
 class Namespaces:
-    name, group, plural = "namespaces", "", "namespaces"
+    name, workers = "namespaces", 1
+    watches = (("", "namespaces"),)
+    concerned = staticmethod(itself)
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry

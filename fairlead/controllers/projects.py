@@ -1,6 +1,7 @@
 """Keeps a project's status true, and ends its namespace before the project itself goes."""
 
 from fairlead.admission.project_namespace import FINALIZER
+from fairlead.controllers.loop import itself
 from fairlead.core.clock import timestamp
 from fairlead.core.errors import NotFound
 from fairlead.core.objects import Object, metadata
@@ -15,15 +16,17 @@ LOOK_AGAIN = 0.2
 
 
 class Projects:
-    name, plural = "projects", "projects"
+    name, workers = "projects", 1
+    concerned = staticmethod(itself)
 
     def __init__(self, registry: Registry, api_group: str, prefix: str) -> None:
-        self.group = api_group
+        self.watches = ((api_group, "projects"),)
         self._registry = registry
+        self._projects = registry.resource(api_group, "projects")
         self._prefix = prefix
 
     async def reconcile(self, key: Key) -> float | None:
-        entry = self._registry.resource(self.group, self.plural).peek("", key[3])
+        entry = self._projects.peek("", key[3])
         if entry is None:
             return None
         project = decode(entry)
@@ -42,8 +45,7 @@ class Projects:
             )
             return LOOK_AGAIN
         except NotFound:
-            projects = self._registry.resource(self.group, self.plural)
-            await projects.modify("", name, _released, Writing(CONTROLLER, "fairlead"))
+            await self._projects.modify("", name, _released, Writing(CONTROLLER, "fairlead"))
             return None
 
     async def _report(self, project: Object) -> None:
@@ -63,8 +65,7 @@ class Projects:
             seen = {"observedGeneration": metadata(current)["generation"], "conditions": conditions}
             return {**current, "status": {**(current.get("status") or {}), **seen}}
 
-        projects = self._registry.resource(self.group, self.plural)
-        await projects.modify("", name, observed, Writing(CONTROLLER, "fairlead", subresource="status"))
+        await self._projects.modify("", name, observed, Writing(CONTROLLER, "fairlead", subresource="status"))
         if first:
             await record(self._registry, project, "NamespaceReady", message)
 

@@ -1,8 +1,9 @@
 """metadata.managedFields: who wrote which field, kept the way a kube-apiserver keeps it.
 
 `registry/resource.py` calls `record_update` last in every create, update and patch, when the object is as it will be
-stored. An entry belongs to a manager's name, an operation, an API version and a subresource. Whoever gives a field a
-value takes it from everybody else; a field that goes leaves every entry; an entry without fields goes too.
+stored; after an apply it calls `record_apply`, as `patching/apply.py` has reckoned by then who owns what. An entry
+belongs to a manager's name, an operation, an API version and a subresource. Whoever gives a field a value takes it from
+everybody else; a field that goes leaves every entry; an entry without fields goes too.
 
 What may look odd is Kubernetes' own: an object without any entry stays untracked until somebody applies it, entries
 that a client sends replace the stored ones, and entries that make no sense are passed over as if they were not sent.
@@ -16,36 +17,41 @@ from typing import Any
 
 from fairlead.core.clock import timestamp
 from fairlead.core.errors import Problem
-from fairlead.core.objects import Object, metadata
-from fairlead.registry.patching.fieldset import FieldSet, Shape, all_fields, changed, difference, parsed, union
+from fairlead.core.objects import Object, identical, metadata
+from fairlead.registry.patching.fieldset import FieldSet, difference, parsed, union
+from fairlead.registry.patching.shape import Shape
+from fairlead.registry.patching.walks import all_fields, changed
 
 Entries = list[Object]
 
 MAX_UPDATES = 10
 """Of more updaters than that the oldest are thrown together, so that the record cannot outgrow the object."""
 ANCIENT = "ancient-changes"
+APPLY, UPDATE = "Apply", "Update"
 NAME_LIMIT = 128
 SUBRESOURCE_LIMIT = 256
 
 
 @dataclass(frozen=True, slots=True)
 class Writer:
-    """Whose entry an update goes to, and when it happened."""
+    """Whose entry a write goes to, and when it happened."""
 
     manager: str
     api_version: str
     now: str
     subresource: str = ""
+    operation: str = UPDATE
 
     def entry(self, fields: FieldSet) -> Object:
-        made: Object = {"manager": self.manager, "operation": "Update", "apiVersion": self.api_version}
+        made: Object = {"manager": self.manager, "operation": self.operation, "apiVersion": self.api_version}
         made.update(time=self.now, fieldsType="FieldsV1", fieldsV1=fields)
         if self.subresource:
             made["subresource"] = self.subresource
         return made
 
     def owns(self, entry: Object) -> bool:
-        return _identity(entry) == (self.manager, "Update", self.api_version, self.subresource)
+        version = "" if self.operation == APPLY else self.api_version
+        return _identity(entry) == (self.manager, self.operation, version, self.subresource)
 
 
 def record_update(old: Object | None, new: Object, shape: Shape, writer: Writer) -> None:
@@ -70,27 +76,48 @@ def record_update(old: Object | None, new: Object, shape: Shape, writer: Writer)
         meta["managedFields"] = entries
 
 
+def record_apply(old: Object | None, new: Object, writer: Writer) -> None:
+    """Settles the entries that apply has put into `new`, where `old` is None if it was created.
+
+    The time of the writer's entry is that of its last change, be it of the object or of what the writer claims. When
+    nothing changed, the entries are those of `old`.
+    """
+    meta = metadata(new)
+    entries: Entries = meta.pop("managedFields", None) or []
+    if old is None or not identical(_unrecorded(old), _unrecorded(new)):
+        entries = [{**entry, "time": writer.now} if writer.owns(entry) else entry for entry in entries]
+    if entries:
+        meta["managedFields"] = arranged(entries)
+
+
+def _unrecorded(obj: Object) -> Object:
+    kept = {name: value for name, value in metadata(obj).items() if name != "managedFields"}
+    return {**obj, "metadata": kept}
+
+
 def moved(entries: Entries, taken: FieldSet, removed: FieldSet, writer: Writer) -> Entries:
     """The entries after the writer took fields, new ones or other managers', and removed some from the object.
 
     The time of an entry is that of its manager's last change; losing fields to others does not count.
     """
+    mine = next(filter(writer.owns, entries), None)
+    kept = released([entry for entry in entries if entry is not mine], taken, removed)
+    fields = difference(mine["fieldsV1"], removed) if mine else {}
+    if mine and fields and not taken and fields is mine["fieldsV1"]:
+        kept.append(mine)
+    elif taken or fields:
+        kept.append(writer.entry(union(fields, taken)))
+    return kept
+
+
+def released(entries: Entries, taken: FieldSet, removed: FieldSet) -> Entries:
+    """The entries without fields that somebody else took or removed."""
     kept: Entries = []
-    mine: FieldSet = {}
-    unchanged: Object | None = None
     for entry in entries:
         fields = entry["fieldsV1"]
-        left = difference(fields, removed)
-        if writer.owns(entry):
-            mine = left
-            unchanged = entry if left is fields and not taken else None
-            continue
-        left = difference(left, taken)
+        left = difference(difference(fields, removed), taken)
         if left:
             kept.append(entry if left is fields else {**entry, "fieldsV1": left})
-    mine = union(mine, taken)
-    if mine:
-        kept.append(unchanged or writer.entry(mine))
     return kept
 
 
@@ -100,17 +127,19 @@ def arranged(entries: Entries) -> Entries:
 
 
 def _order(entry: Object) -> tuple[str, ...]:
-    manager, operation, version, subresource = _identity(entry)
-    return (operation, entry.get("time") or "", manager, version, subresource)
+    manager, operation, _, subresource = _identity(entry)
+    return (operation, entry.get("time") or "", manager, entry["apiVersion"], subresource)
 
 
 def _identity(entry: Object) -> tuple[str, str, str, str]:
-    return (entry.get("manager", ""), entry["operation"], entry["apiVersion"], entry.get("subresource", ""))
+    """What tells entries apart. Who applies has one entry, whichever version it was applied in."""
+    version = "" if entry["operation"] == APPLY else entry["apiVersion"]
+    return (entry.get("manager", ""), entry["operation"], version, entry.get("subresource", ""))
 
 
 def _capped(entries: Entries) -> Entries:
     """Throws the oldest updates together, those of one API version into one entry, until few enough are left."""
-    updates = [entry for entry in entries if entry["operation"] == "Update"]
+    updates = [entry for entry in entries if entry["operation"] == UPDATE]
     excess = len(updates) - MAX_UPDATES
     if excess <= 0:
         return entries
@@ -150,7 +179,7 @@ def _parsed(sent: Any) -> Entries:
     """Entries that a client sent, in the form that they are stored in. ValueError if one of them makes no sense."""
     found: dict[tuple[str, str, str, str], Object] = {}
     for entry in sent or ():
-        if entry.get("operation") not in ("Apply", "Update") or not entry.get("apiVersion"):
+        if entry.get("operation") not in (APPLY, UPDATE) or not entry.get("apiVersion"):
             raise ValueError("an entry names an operation, Apply or Update, and an API version")
         if entry.get("fieldsType") != "FieldsV1":
             raise ValueError("FieldsV1 is the only type of fields")

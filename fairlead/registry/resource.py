@@ -13,8 +13,9 @@ from fairlead.core.errors import AlreadyExists, BadRequest, Conflict, Invalid, N
 from fairlead.core.objects import Object, copied, dig, identical, metadata, name_of
 from fairlead.registry import deletion, intake, meta
 from fairlead.registry.kind import Change, Kind
-from fairlead.registry.managed import Writer, record_update
-from fairlead.registry.patching.fieldset import shape_of
+from fairlead.registry.managed import APPLY, UPDATE, Writer, record_apply, record_update
+from fairlead.registry.patching.apply import Applying
+from fairlead.registry.patching.shape import shapes_of
 from fairlead.registry.record import decode, encode, stamped
 from fairlead.registry.translate import storage_errors
 from fairlead.registry.validate import Validator
@@ -43,8 +44,8 @@ class Resource:
         self._admit = admit
         self._clock = clock
         self._validator = Validator(kind.schema())
-        self._shape = shape_of(kind.schema())
-        self._shape_without_status = shape_of(kind.schema(), ("status",)) if kind.status_subresource else self._shape
+        self.shapes = shapes_of(kind)
+        self._applying = Applying.of(kind, self.shapes)
 
     def peek(self, namespace: str, name: str) -> Entry | None:
         """The object as the view has it now."""
@@ -80,9 +81,17 @@ class Resource:
                 return await self._commit(change, writing, 0)
             except contract.Conflict as conflict:
                 if conflict.expected == 0 and not (prefix and conflict.key == self._key(obj)):
-                    raise AlreadyExists.of(conflict.key[1], conflict.key[0], conflict.key[3]) from None
+                    raise self._taken(conflict.key) from None
                 await self._catch_up()
         raise AlreadyExists.of(kind.plural, kind.group, name_of(obj))
+
+    def _taken(self, key: Key) -> AlreadyExists:
+        """Which object has the name; one that is on its way out will free it soon."""
+        error = AlreadyExists.of(key[1], key[0], key[3])
+        entry = self.view.get(key)
+        if entry is not None and "deletionTimestamp" in metadata(decode(entry)):
+            error.message = f"object is being deleted: {error.message}"
+        return error
 
     async def draft(self, obj: Object, writing: Writing) -> contract.Change:
         """The write that would create an object, to be hung onto the commit of another one."""
@@ -93,15 +102,14 @@ class Resource:
     async def _settle(self, change: Change, problems: Sequence[Problem], writing: Writing) -> None:
         """Everything that a new object goes through before it may be stored. Running it twice is harmless."""
         obj = change.obj
-        now = timestamp(self._clock.now())
-        meta.begin(obj, now, self.kind)
+        meta.begin(obj, timestamp(self._clock.now()), self.kind)
         if self.kind.status_subresource and "status" in obj:
             obj["status"] = {}
         if not problems:
             self.kind.prepare(change)
         await self._admit(change)
         self._refuse(change, problems)
-        self._record(change, writing, now)
+        self._record(change, writing)
 
     async def modify(
         self, namespace: str, name: str, edit: Edit, writing: Writing, duplicates: Sequence[str] = ()
@@ -125,6 +133,34 @@ class Resource:
                 await self._catch_up()
         raise Conflict.of(self.kind.plural, self.kind.group, name, _MODIFIED)
 
+    async def apply(
+        self, config: Any, namespace: str, name: str, writing: Writing, duplicates: Sequence[str] = ()
+    ) -> tuple[bytes, bool]:
+        """Gives an object the fields that a configuration names, or creates it. Tells whether it was created."""
+        wanted = self._applying.checked(config)
+        if duplicates and writing.field_validation == "Strict":
+            named = ", ".join(f'duplicate field "{path}"' for path in duplicates)
+            raise BadRequest(meta.undecodable(self.kind, f"strict decoding error: {named}"))
+
+        def edit(old: Object) -> Object:
+            return self._applying.applied(old, wanted, self._writer(writing), force=writing.force)
+
+        for _ in range(ATTEMPTS):
+            try:
+                return await self.modify(namespace, name, edit, writing, duplicates), False
+            except NotFound:
+                if writing.subresource or self.peek(namespace, name) is not None:
+                    raise
+            new = self._applying.created(wanted, self._writer(writing))
+            intake.settle_place(new, self.kind, namespace, name)
+            try:
+                return await self.create(new, namespace, writing, duplicates), True
+            except AlreadyExists:
+                await self._catch_up()
+                if self.peek(namespace, name) is None:
+                    raise
+        raise Conflict.of(self.kind.plural, self.kind.group, name, _MODIFIED)
+
     async def _reconcile(self, change: Change, problems: Sequence[Problem], writing: Writing) -> None:
         """Everything that a changed object goes through before it may be stored."""
         kind, old, new = self.kind, change.old or {}, change.obj
@@ -137,7 +173,7 @@ class Resource:
         self._refuse(change, [*problems, *meta.update_problems(old, new), *self._immutable_problems(old, new)])
         if kind.tracks_generation and not _same_desire(old, new):
             metadata(new)["generation"] = metadata(old).get("generation", 0) + 1
-        self._record(change, writing, timestamp(self._clock.now()))
+        self._record(change, writing)
 
     def _check_versions(self, old: Object, new: Object, writing: Writing) -> None:
         kind, before, after = self.kind, metadata(old), metadata(new)
@@ -186,10 +222,16 @@ class Resource:
         if found:
             raise Invalid.of(self.kind.name, self.kind.group, name_of(change.obj), found)
 
-    def _record(self, change: Change, writing: Writing, now: str) -> None:
-        writer = Writer(writing.manager, self.kind.api_version, now, writing.subresource)
-        shape = self._shape if writing.subresource else self._shape_without_status
-        record_update(change.old, change.obj, shape, writer)
+    def _record(self, change: Change, writing: Writing) -> None:
+        writer = self._writer(writing)
+        if writing.applying:
+            record_apply(change.old, change.obj, writer)
+        else:
+            record_update(change.old, change.obj, self.shapes.written[writing.subresource], writer)
+
+    def _writer(self, writing: Writing) -> Writer:
+        now, operation = timestamp(self._clock.now()), APPLY if writing.applying else UPDATE
+        return Writer(writing.manager, self.kind.api_version, now, writing.subresource, operation)
 
     async def _commit(self, change: Change, writing: Writing, expected: int) -> bytes:
         """Stores a create or update; an object whose deletion has nothing left to wait for goes instead."""

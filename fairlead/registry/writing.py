@@ -17,6 +17,10 @@ class Writing:
     subresource: str = ""
     patching: bool = False
     """The new object was computed from the old one, so what is wrong with it is wrong with the patch."""
+    applying: bool = False
+    """The new object was applied: its managedFields are reckoned already, and name the fields that the writer wants."""
+    force: bool = False
+    """With `applying`: take fields over that others own."""
     warnings: list[str] = field(default_factory=list)
 
 

@@ -16,7 +16,7 @@ from fairlead.server.route import truthy
 _META_GROUP = "meta.k8s.io"
 _MATCHES = ("Exact", "NotOlderThan", "")
 _POLICIES = ("Foreground", "Background", "Orphan", "nil")
-_FIELD_VALIDATIONS = ("Ignore", "Warn", "Strict")
+_FIELD_VALIDATIONS = ("", "Ignore", "Strict", "Warn")
 _MANAGER_LENGTH = 128
 _OPTION_KINDS = {"create": "CreateOptions", "update": "UpdateOptions", "patch": "PatchOptions"}
 DELETE_OPTIONS = "DeleteOptions"
@@ -100,14 +100,15 @@ def _initial_problems(match: str, asked: bool) -> list[Problem]:
     return problems
 
 
-def writing(call: Call, user: User) -> Writing:
-    """How a create, update or patch was asked for."""
+def writing(call: Call, user: User, *, applying: bool = False) -> Writing:
+    """How a create, update or patch was asked for; `applying`, if the patch is applied."""
     options = _OPTION_KINDS[call.target.verb]
     manager = call.parameter("fieldManager")
     field_validation = call.parameter("fieldValidation")
-    problems = [*_dry_run_problems(call.query.get("dryRun", [])), *_manager_problems(manager)]
-    if field_validation and field_validation not in _FIELD_VALIDATIONS:
-        problems.append(Problem.unsupported("fieldValidation", field_validation, ("", *_FIELD_VALIDATIONS)))
+    problems = [*_apply_problems(call, applying), *_manager_problems(manager)]
+    problems += _dry_run_problems(call.query.get("dryRun", []))
+    if field_validation not in _FIELD_VALIDATIONS:
+        problems.append(Problem.unsupported("fieldValidation", field_validation, _FIELD_VALIDATIONS))
     _refuse(options, problems)
     return Writing(
         user,
@@ -116,6 +117,8 @@ def writing(call: Call, user: User) -> Writing:
         field_validation=field_validation or "Warn",
         subresource=call.target.subresource,
         patching=call.target.verb == "patch",
+        applying=applying,
+        force=truthy(call.parameter("force"), present="force" in call.query),
         warnings=call.warnings,
     )
 
@@ -182,6 +185,15 @@ def _manager_problems(manager: str) -> list[Problem]:
         return [Problem.too_long("fieldManager", _MANAGER_LENGTH)]
     if not manager.isprintable():
         return [Problem.invalid("fieldManager", manager, "should only contain printable characters")]
+    return []
+
+
+def _apply_problems(call: Call, applying: bool) -> list[Problem]:
+    """Who applies says in whose name, as the fields will belong to it. Only applying can meet others' fields."""
+    if applying and not call.parameter("fieldManager"):
+        return [Problem.required("fieldManager", "is required for apply patch")]
+    if call.target.verb == "patch" and not applying and "force" in call.query:
+        return [Problem.forbidden("force", "may not be specified for non-apply patch")]
     return []
 
 

@@ -1,27 +1,58 @@
-"""Patch bodies: the media type says which kind of patch it is, the body becomes an edit of the old object."""
+"""Patch bodies: the media type says which kind of patch it is, the body becomes an edit of the old object.
+
+What is applied is no edit but a configuration, in YAML or in JSON, which the registry merges knowing who owns what.
+"""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
+from fairlead.core import json, yaml
 from fairlead.core.call import Call
-from fairlead.core.errors import UnsupportedMediaType
+from fairlead.core.errors import BadRequest, UnsupportedMediaType
+from fairlead.core.malformed import Malformed
 from fairlead.core.objects import Object
-from fairlead.registry.patching import jsonpatch, mergepatch
+from fairlead.registry.patching import jsonpatch, mergepatch, strategic
+from fairlead.registry.patching.shape import Shape
 from fairlead.registry.resource import Edit
 from fairlead.server.negotiate import media_type_of, parsed_json
 
+_APPLY = "application/apply-patch+yaml"
+_STRATEGIC = "application/strategic-merge-patch+json"
 _PATCHES: dict[str, Callable[[Object, Any], Any]] = {
     "application/json-patch+json": jsonpatch.apply,
     "application/merge-patch+json": mergepatch.apply,
 }
+_ACCEPTED = (*_PATCHES, _STRATEGIC, _APPLY)
 
 
-async def read_patch(call: Call) -> tuple[Edit, Sequence[str]]:
-    """The edit that a patch asks for, and the keys that its body holds twice."""
-    patch = _PATCHES.get(media_type_of(call))
-    if patch is None:
+def applies(call: Call) -> bool:
+    """Whether the body is a configuration to apply. Refuses what is no patch at all."""
+    media_type = media_type_of(call)
+    if media_type not in _ACCEPTED:
         raise UnsupportedMediaType(
-            f"the body of the request was in an unknown format - accepted media types include: {', '.join(_PATCHES)}"
+            f"the body of the request was in an unknown format - accepted media types include: {', '.join(_ACCEPTED)}"
         )
+    return media_type == _APPLY
+
+
+async def read_patch(call: Call, shape: Shape) -> tuple[Edit, Sequence[str]]:
+    """The edit that a patch asks for, and the keys that its body holds twice. `shape` says how lists merge."""
+    media_type = media_type_of(call)
     body, duplicates = parsed_json(await call.read_body())
+    patch = _PATCHES.get(media_type) or partial(strategic.apply, shape=shape)
     return lambda old: patch(old, body), duplicates
+
+
+async def read_configuration(call: Call) -> tuple[Any, Sequence[str]]:
+    """What shall be applied, and the keys that the body holds twice. Nearly all clients send JSON, which is quicker."""
+    body = await call.read_body()
+    if body.lstrip().startswith(b"{"):
+        try:
+            return json.decode(body), json.duplicate_keys(body)
+        except Malformed:
+            pass  # YAML may begin with a brace as well
+    try:
+        return yaml.decode(body)
+    except Malformed as error:
+        raise BadRequest(f"error decoding patch: error converting YAML to JSON: {error}") from None

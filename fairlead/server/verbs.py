@@ -20,7 +20,7 @@ from fairlead.registry.table import partial, table
 from fairlead.registry.writing import Deleted
 from fairlead.server import options
 from fairlead.server.negotiate import chosen_form, read_object, rendered, wants_pretty
-from fairlead.server.patch import read_patch
+from fairlead.server.patch import applies, read_configuration, read_patch
 from fairlead.server.watch import WatchLimits, open_stream
 
 Verb = Callable[[Call, Resource, str], Awaitable[Reply]]
@@ -94,8 +94,13 @@ class Verbs:
         return self._object(call, resource.kind, updated)
 
     async def _patch(self, call: Call, resource: Resource, namespace: str) -> Reply:
-        writing = options.writing(call, _user(call))
-        edit, duplicates = await read_patch(call)
+        applying = applies(call)
+        writing = options.writing(call, _user(call), applying=applying)
+        if applying:
+            config, duplicates = await read_configuration(call)
+            applied, created = await resource.apply(config, namespace, call.target.name, writing, duplicates)
+            return self._object(call, resource.kind, applied, 201 if created else 200)
+        edit, duplicates = await read_patch(call, resource.shapes.whole)
         patched = await resource.modify(namespace, call.target.name, edit, writing, duplicates)
         return self._object(call, resource.kind, patched)
 

@@ -10,19 +10,16 @@ from fairlead.registry import schema as words
 from fairlead.registry.patching.fieldset import (
     SELF,
     FieldSet,
-    all_fields,
-    applied_fields,
-    changed,
     difference,
     intersection,
-    leaves,
     parsed,
     paths,
     same,
-    shape_of,
+    shown_path,
     union,
-    with_parents,
 )
+from fairlead.registry.patching.shape import shape_of
+from fairlead.registry.patching.walks import all_fields, applied_fields, changed, with_parents
 
 SCHEMA = words.obj(
     spec=words.obj(
@@ -114,12 +111,6 @@ def test_sets_behave_like_sets_of_paths(one, other):
 def test_the_paths_of_a_set_are_those_it_was_built_from(one):
     assert set(paths(built(one))) == one
     assert len(list(paths(built(one)))) == len(one)
-
-
-@given(path_sets)
-def test_leaves_are_the_paths_that_none_goes_on_from(one):
-    ends = {path for path in one if not any(len(other) > len(path) and other[: len(path)] == path for other in one)}
-    assert leaves(built(one)) == built(ends)
 
 
 @given(path_sets, path_sets)
@@ -346,3 +337,13 @@ def test_sets_from_outside_get_the_one_form():
 def test_what_is_no_set_is_refused(wrong):
     with pytest.raises(ValueError):
         parsed(wrong)
+
+
+def test_paths_are_shown_as_messages_spell_them():
+    path = ("f:metadata", "f:ownerReferences", 'k:{"port":1,"uid":"u"}', 'v:"x"', "i:3", "f:a.b")
+    assert shown_path(path) == '.metadata.ownerReferences[port=1,uid="u"][="x"][3].a.b'
+
+
+def test_metadata_as_such_is_not_put_back():
+    fields = applied_fields({"metadata": {"labels": {"a": "1"}}}, SHAPE)
+    assert with_parents(fields, SHAPE) == {"f:metadata": {"f:labels": {".": {}, "f:a": {}}}}

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from fairlead.core.objects import Object
 from fairlead.registry import schema as words
 from fairlead.registry.managed import ANCIENT, MAX_UPDATES, Writer, problems, record_update
-from fairlead.registry.patching.fieldset import paths, shape_of
+from fairlead.registry.patching.fieldset import paths
+from fairlead.registry.patching.shape import shape_of
 
 VERSION = "example.io/v1"
 SCHEMA = words.obj(

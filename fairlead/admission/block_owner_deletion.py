@@ -1,0 +1,81 @@
+"""Whoever makes an object hold up the deletion of its owner must be allowed to delete that owner.
+
+`blockOwnerDeletion: true` makes a foreground deletion of the owner wait for the object, for ever if that never goes. So
+it takes the right to delete the owner to set it; what has been set before may stay.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Protocol
+
+from fairlead.admission.chain import Rule
+from fairlead.core.call import Target
+from fairlead.core.errors import Invalid, Problem
+from fairlead.core.objects import Object, metadata, name_of
+from fairlead.core.user import User
+from fairlead.registry.kind import Change, Kind
+from fairlead.registry.registry import Registry
+
+PATH = "metadata.ownerReferences"
+_IDENTITY = ("apiVersion", "kind", "name", "uid")
+
+
+class Verdict(Protocol):
+    """What an authorizer answers."""
+
+    @property
+    def allowed(self) -> bool: ...
+
+    @property
+    def reason(self) -> str: ...
+
+
+def block_owner_deletion(authorize: Callable[[User, Target], Verdict]) -> Rule:
+    """The rule, for whoever decides what users may do."""
+
+    async def rule(change: Change, registry: Registry) -> None:
+        if change.new is None:
+            return
+        before = {_identity(each) for each in _blocking(change.old)}
+        problems = []
+        for each in _blocking(change.new):
+            if _identity(each) not in before:
+                verdict = authorize(change.user, _deletion_of(each, change, registry.catalog.kinds))
+                if not verdict.allowed:
+                    problems.append(_problem(each, change.user, verdict))
+        if problems:
+            raise Invalid.of(change.kind.name, change.kind.group, name_of(change.new), problems)
+
+    return rule
+
+
+def _blocking(obj: Object | None) -> Iterator[Object]:
+    owners = metadata(obj).get("ownerReferences") if obj is not None else None
+    return (each for each in owners or () if each.get("blockOwnerDeletion"))
+
+
+def _identity(reference: Object) -> tuple[str, ...]:
+    """All of it: with the uid alone, a reference that was allowed could be turned onto another owner later."""
+    return tuple(reference.get(part, "") for part in _IDENTITY)
+
+
+def _deletion_of(reference: Object, change: Change, kinds: tuple[Kind, ...]) -> Target:
+    """The request to delete an owner. Of a kind that is not served, it is one to delete anything in its group."""
+    api_version, name = reference.get("apiVersion", ""), reference.get("name", "")
+    group, _, version = api_version.rpartition("/")
+    kind = next((each for each in kinds if (each.api_version, each.name) == (api_version, reference.get("kind"))), None)
+    if kind is None:
+        return Target("delete", "", group=group, version=version, resource="*", name="*")
+    namespace = metadata(change.obj).get("namespace", "") if kind.namespaced else ""
+    if (kind.group, kind.plural) == ("", "namespaces"):
+        namespace = name  # as in the path of a request for a namespace
+    return Target("delete", "", group=group, version=version, resource=kind.plural, namespace=namespace, name=name)
+
+
+def _problem(reference: Object, user: User, verdict: Verdict) -> Problem:
+    owner = f'{reference.get("kind", "")} "{reference.get("name", "")}"'
+    because = f" ({verdict.reason})" if verdict.reason else ""
+    return Problem.forbidden(
+        PATH,
+        f'cannot set blockOwnerDeletion for {owner}: User "{user.name}" may not delete that owner{because}; '
+        "leave blockOwnerDeletion out, or ask for that right",
+    )

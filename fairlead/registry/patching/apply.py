@@ -1,0 +1,143 @@
+"""Server-side apply: somebody says which fields they want to have and how, and owns exactly those afterwards.
+
+`registry/resource.py` runs `applied` as an edit in its compare-and-swap loop, again after every lost race. The
+configuration is merged into the object; what its manager applied before and left out now goes, unless somebody else
+owns it; a field that others own and that would get another value is a conflict, unless taken by force. The proposed
+object carries the new managedFields with it, and `registry/managed.py` settles their times once the object is as it
+will be stored.
+"""
+
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+from fairlead.core.errors import BadRequest, Conflict
+from fairlead.core.objects import Object, copied, metadata
+from fairlead.registry import meta
+from fairlead.registry.kind import Kind
+from fairlead.registry.managed import Entries, Writer, released
+from fairlead.registry.patching import lastapplied
+from fairlead.registry.patching.conflicts import Contested, conflict
+from fairlead.registry.patching.fieldset import FieldSet, difference, intersection, union
+from fairlead.registry.patching.merge import merged, without
+from fairlead.registry.patching.shape import Shape, Shapes
+from fairlead.registry.patching.typed import faults
+from fairlead.registry.patching.walks import all_fields, applied_fields, changed, with_parents
+from fairlead.registry.schema import Schema
+
+BEFORE_FIRST_APPLY = "before-first-apply"
+"""Owns what was there before anybody was recorded, from the first apply on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Applying:
+    """What apply needs to know of a kind. Made once."""
+
+    kind: Kind
+    shapes: Shapes
+    schema: Schema
+
+    @staticmethod
+    def of(kind: Kind, shapes: Shapes) -> "Applying":
+        schema = kind.schema()
+        return Applying(kind, shapes, {**schema, "properties": {**schema["properties"], "metadata": meta.METADATA}})
+
+    def checked(self, body: Any) -> Object:
+        """The configuration, if it is one of this kind."""
+        if not isinstance(body, dict | None):
+            raise BadRequest("error decoding patch: the body must be an object with apiVersion, kind and metadata")
+        config: Object = body or {}
+        sent, kind = _type_text(config), self.kind
+        if (config.get("apiVersion"), config.get("kind")) != (kind.api_version, kind.name):
+            expected = _type_text({"apiVersion": kind.api_version, "kind": kind.name})
+            raise BadRequest(f"invalid object type: {sent}; expected {expected}")
+        sent_meta = config.get("metadata")
+        where = sent_meta if isinstance(sent_meta, dict) else {}
+        if where.get("managedFields") is not None:
+            raise BadRequest("metadata.managedFields must be nil")
+        wrong = faults(config, self.schema)
+        if wrong:
+            name = f"{where.get('namespace') or ''}/{where.get('name') or ''}"
+            raise BadRequest(f"failed to create typed patch object ({name}; {sent}): {wrong}")
+        return config
+
+    def created(self, config: Object, writer: Writer) -> Object:
+        """A new object that is what the configuration says."""
+        obj = copied(config)
+        uid = metadata(obj).pop("uid", None)
+        if uid:
+            why = f"uid mismatch: the provided object specified uid {uid}, and no existing object was found"
+            raise Conflict.of(self.kind.plural, self.kind.group, metadata(obj).get("name") or "", why)
+        metadata(obj).pop("resourceVersion", None)
+        claimed = applied_fields(config, self.shapes.written[writer.subresource])
+        metadata(obj)["managedFields"] = [writer.entry(claimed)] if claimed else []
+        return obj
+
+    def applied(self, live: Object, config: Object, writer: Writer, *, force: bool) -> Object:
+        """The object with the configuration applied. Raises if others own what would change."""
+        whole, owned = self.shapes.whole, self.shapes.written[writer.subresource]
+        entries = _entries(live, owned, writer)
+        mine = next(filter(writer.owns, entries), None)
+        others = [entry for entry in entries if entry is not mine]
+        claimed = applied_fields(config, owned)
+        new = merged(live, config, whole)
+        if mine is not None and difference(mine["fieldsV1"], claimed):
+            managed = reduce(union, (entry["fieldsV1"] for entry in others), claimed)
+            new = _pruned(new, mine["fieldsV1"], managed, whole)
+        taken, removed = changed(live, new, owned)
+        if not force:
+            self._refuse_conflicts(live, _contested(others, taken), writer)
+        new = copied(new)
+        if writer.manager == lastapplied.KUBECTL:
+            lastapplied.renew(new, config)
+        kept = released(others, taken, removed)
+        if claimed:
+            kept.append(mine if mine is not None and mine["fieldsV1"] == claimed else writer.entry(claimed))
+        metadata(new)["managedFields"] = kept
+        return new
+
+    def _refuse_conflicts(self, live: Object, contested: Contested, writer: Writer) -> None:
+        if contested and writer.manager == lastapplied.KUBECTL:
+            free = lastapplied.unchanged_since(live, self.shapes.whole, self.schema)
+            contested = [(entry, left) for entry, fields in contested if (left := difference(fields, free))]
+        if contested:
+            raise conflict(contested)
+
+
+def _type_text(obj: Object) -> str:
+    """Group, version and kind as Kubernetes writes them in messages."""
+    version, kind = obj.get("apiVersion"), obj.get("kind")
+    text = version if isinstance(version, str) and version.count("/") <= 1 else ""
+    group_version = text if "/" in text else f"/{text}"
+    return f"{group_version}, Kind={kind if isinstance(kind, str) else ''}"
+
+
+def _entries(live: Object, owned: Shape, writer: Writer) -> Entries:
+    recorded: Entries = metadata(live).get("managedFields") or []
+    if recorded:
+        return recorded
+    fields = all_fields(live, owned)
+    first = Writer(BEFORE_FIRST_APPLY, writer.api_version, writer.now, writer.subresource)
+    return [first.entry(fields)] if fields else []
+
+
+def _contested(others: Entries, taken: FieldSet) -> Contested:
+    shared = ((entry, intersection(entry["fieldsV1"], taken)) for entry in others) if taken else ()
+    return [(entry, fields) for entry, fields in shared if fields]
+
+
+def _pruned(obj: Object, last: FieldSet, managed: FieldSet, shape: Shape) -> Object:
+    """The object without what was applied last, is not managed by anybody now, and holds nothing that is.
+
+    Removing a field removes all that is below it, so it takes three steps: without what was applied last; the same
+    with everything that is managed back in; and with that back in, too, which was below but never applied.
+    """
+    last, managed = with_parents(last, shape), with_parents(managed, shape)
+    everything = _present(obj, shape)
+    dropped = difference(everything, union(_present(without(obj, last, shape), shape), managed))
+    gone = difference(everything, _present(without(obj, dropped, shape), shape))
+    return without(obj, intersection(gone, last), shape)
+
+
+def _present(obj: Object, shape: Shape) -> FieldSet:
+    return with_parents(applied_fields(obj, shape), shape)

@@ -1,0 +1,82 @@
+"""Whether a configuration that somebody applies can be merged at all: every field declared, every value of its type.
+
+A configuration is a part of an object, so nothing is required of it. What else the kind asks for is asked of the
+merged object. The words are those of structured-merge-diff, which says the same inside Kubernetes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+from fairlead.core.errors import shown
+from fairlead.core.objects import Object
+from fairlead.registry.patching.fieldset import key_text, shown_path
+from fairlead.registry.schema import Schema
+
+_EXPECTED: dict[str, tuple[str, type | tuple[type, ...]]] = {
+    "object": ("map", dict),
+    "array": ("list", list),
+    "string": ("string", str),
+    "boolean": ("boolean", bool),
+    "integer": ("numeric (int or float)", (int, float)),
+    "number": ("numeric (int or float)", (int, float)),
+}
+_MOST_FAULTS = 10
+_LONGEST_VALUE = 60
+
+
+def faults(config: Object, schema: Schema) -> str:
+    """What is wrong, as one text; empty if nothing is. The first few faults are enough to mend a file."""
+    found = list(islice(_object_faults(config, schema, ""), _MOST_FAULTS))
+    return "\n  ".join(["errors:", *found]) if len(found) > 1 else "".join(found)
+
+
+def _faults(value: Any, schema: Schema, path: str) -> Iterator[str]:
+    wanted = schema.get("type")
+    if value is None or wanted is None:
+        return
+    name, types = _EXPECTED[wanted]
+    fits = isinstance(value, types) and (wanted == "boolean" or not isinstance(value, bool))
+    if not fits:
+        yield f"{path}: expected {name}, got {shown(value):.{_LONGEST_VALUE}}"
+    elif wanted == "object":
+        yield from _object_faults(value, schema, path)
+    elif wanted == "array":
+        yield from _list_faults(value, schema, path)
+
+
+def _object_faults(value: Object, schema: Schema, path: str) -> Iterator[str]:
+    properties, others = schema.get("properties", {}), schema.get("additionalProperties")
+    for name, each in value.items():
+        expected = properties.get(name, others)
+        if expected is not None:
+            yield from _faults(each, expected, f"{path}.{name}")
+        elif not schema.get("x-kubernetes-preserve-unknown-fields"):
+            yield f"{path}.{name}: field not declared in schema"
+
+
+def _list_faults(values: list[Any], schema: Schema, path: str) -> Iterator[str]:
+    sort, items = schema.get("x-kubernetes-list-type"), schema["items"]
+    seen = set()
+    for place, each in enumerate(values):
+        step = f"i:{place}"
+        if sort == "set":
+            step = "v:" + key_text(each)
+        elif sort == "map" and isinstance(each, dict):
+            keys = {key: each.get(key, _default(items, key)) for key in sorted(schema["x-kubernetes-list-map-keys"])}
+            missing = [key for key, value in keys.items() if value is None]
+            if missing:
+                yield f'{path}: element {place}: associative list with keys has an element that omits "{missing[0]}"'
+                continue
+            step = "k:" + key_text(keys)
+        inside = f"{path}{shown_path((step,))}"
+        if step in seen:
+            yield f"{path}: duplicate entries for key {shown_path((step,))}"
+        seen.add(step)
+        yield from _faults(each, items, inside)
+
+
+def _default(items: Schema, key: str) -> Any:
+    return items.get("properties", {}).get(key, {}).get("default")

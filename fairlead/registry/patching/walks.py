@@ -1,0 +1,170 @@
+"""Walks over objects that end in sets of fields: what is there, what somebody claims, and what a change touches.
+
+`registry/managed.py` keeps the record of owners with these, `apply.py` finds conflicts with them. They follow
+structured-merge-diff, the library that defines these sets, also where it is odd: an emptied map stays with its owner,
+and duplicates in a list are owned as one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fairlead.core.objects import Object
+from fairlead.registry.patching.fieldset import SELF, FieldSet, same, tidy
+from fairlead.registry.patching.shape import FREE, LEAF, UNOWNED, Shape, indexed
+
+
+def all_fields(obj: Object, shape: Shape) -> FieldSet:
+    """Everything in an object, with the structures on the way: what its creator owns."""
+    return _beside_metadata(_inside(obj, shape))
+
+
+def _beside_metadata(fields: FieldSet) -> FieldSet:
+    """Takes `metadata` as such back out of a set just made: every object has it, so it is nobody's."""
+    meta = fields.get("f:metadata")
+    if meta is not None:
+        meta.pop(SELF, None)
+        if not meta:
+            del fields["f:metadata"]
+    return fields
+
+
+def _inside(value: Object, shape: Shape) -> FieldSet:
+    found: FieldSet = {}
+    fields, entries = shape.fields, shape.entries or FREE
+    for name, each in value.items():
+        inner = fields.get(name, entries)
+        if inner is LEAF:
+            found["f:" + name] = {}
+        elif inner is not UNOWNED:
+            found["f:" + name] = _whole(each, inner)
+    return found
+
+
+def _whole(value: Any, shape: Shape) -> FieldSet:
+    """A field that is there on one side only: itself and all that is in it."""
+    below: FieldSet = {}
+    if value and shape is not LEAF:
+        if shape.keys is None and isinstance(value, dict):
+            below = _inside(value, shape)
+        elif shape.keys is not None and isinstance(value, list):
+            below = {step: _entry(values, shape) for step, values in indexed(value, shape).items()}
+    return {SELF: {}, **below} if below else below
+
+
+def _entry(values: list[Any], shape: Shape) -> FieldSet:
+    return _whole(values[0], shape.entries or FREE) if len(values) == 1 else {}
+
+
+def applied_fields(obj: Object, shape: Shape) -> FieldSet:
+    """What somebody who applies an object claims: its values, but not the declared structures that lead to them."""
+    return _beside_metadata(_claimed_inside(obj, shape))
+
+
+def _claimed_inside(value: Object, shape: Shape) -> FieldSet:
+    found: FieldSet = {}
+    for name, each in value.items():
+        inner = shape.fields.get(name)
+        below = _claimed(each, inner or shape.entries or FREE, declared=inner is not None)
+        if inner is not UNOWNED and below is not None:
+            found["f:" + name] = below
+    return found
+
+
+def _claimed(value: Any, shape: Shape, *, declared: bool) -> FieldSet | None:
+    if shape.keys is None:
+        if shape is LEAF or not value or not isinstance(value, dict):
+            return {}
+        below = _claimed_inside(value, shape)
+    elif isinstance(value, list):
+        inner, found = shape.entries or FREE, indexed(value, shape)
+        below = {
+            step: {} if len(each) > 1 else _claimed(each[0], inner, declared=False) for step, each in found.items()
+        }
+    else:
+        return {}
+    return tidy(below if declared else {SELF: {}, **below})
+
+
+def changed(old: Object, new: Object, shape: Shape) -> tuple[FieldSet, FieldSet]:
+    """From one state of an object to the next: the fields that were added or got another value, and those that went."""
+    taken, removed = _compared_maps(old, new, shape)
+    return _beside_metadata(taken), _beside_metadata(removed)
+
+
+def _compared_maps(old: Object, new: Object, shape: Shape) -> tuple[FieldSet, FieldSet]:
+    taken: FieldSet = {}
+    gone = old.keys() - new.keys()
+    removed = _inside({name: old[name] for name in gone}, shape) if gone else {}
+    fields, entries = shape.fields, shape.entries or FREE
+    for name, after in new.items():
+        inner = fields.get(name, entries)
+        if inner is UNOWNED:
+            continue
+        if name not in old:
+            taken["f:" + name] = _whole(after, inner)
+        elif inner is not LEAF:
+            _note("f:" + name, _compared(old[name], after, inner), taken, removed)
+        elif not same(old[name], after):
+            taken["f:" + name] = {}
+    return taken, removed
+
+
+def _note(step: str, outcome: tuple[FieldSet | None, FieldSet], taken: FieldSet, removed: FieldSet) -> None:
+    """Adds what became of a field that is there before and after."""
+    more, less = outcome
+    if more is not None:
+        taken[step] = more
+    if less:
+        removed[step] = less
+
+
+def _compared(old: Any, new: Any, shape: Shape) -> tuple[FieldSet | None, FieldSet]:
+    """What was taken (None: nothing; empty: the field itself, as a whole) and what was removed below the field."""
+    if (old or new) and shape is not LEAF:
+        if shape.keys is not None:
+            if isinstance(old, list | None) and isinstance(new, list | None):
+                taken, removed = _compared_lists(indexed(old or [], shape), indexed(new or [], shape), shape)
+                return taken or None, removed
+        elif isinstance(old, dict) and isinstance(new, dict):
+            taken, removed = _compared_maps(old, new, shape)
+            return taken or None, removed
+        elif isinstance(new, dict) and new:
+            return (_inside(new, shape) if old is None else _whole(new, shape)), {}
+        elif isinstance(old, dict) and old:
+            return (None if new is None else {}), _inside(old, shape)
+    return None if same(old, new) else {}, {}
+
+
+def _compared_lists(old: dict[str, list[Any]], new: dict[str, list[Any]], shape: Shape) -> tuple[FieldSet, FieldSet]:
+    taken: FieldSet = {}
+    removed = {step: _entry(before, shape) for step, before in old.items() if step not in new}
+    for step, after in new.items():
+        before = old.get(step)
+        if before is None:
+            taken[step] = _entry(after, shape)
+        elif len(before) == len(after) == 1:
+            _note(step, _compared(before[0], after[0], shape.entries or FREE), taken, removed)
+        elif len(before) == 1 or len(after) == 1:
+            taken[step], removed[step] = _entry(after, shape), _entry(before, shape)
+        elif not same(before, after):
+            taken[step] = {}
+    return taken, removed
+
+
+def with_parents(fields: FieldSet, shape: Shape) -> FieldSet:
+    """The set with every declared field that leads to one of its paths. Apply leaves those out; removal needs them."""
+    return _beside_metadata(_with_parents(fields, shape))
+
+
+def _with_parents(fields: FieldSet, shape: Shape) -> FieldSet:
+    full = {}
+    for step, below in fields.items():
+        if below:
+            named = step.startswith("f:") and step[2:] in shape.fields
+            inner = shape.fields.get(step[2:]) if named else shape.entries
+            below = _with_parents(below, inner or FREE)
+            if named:
+                below = {SELF: {}, **below}
+        full[step] = below
+    return full
