@@ -21,6 +21,9 @@ ROOT = Path(__file__).resolve().parents[2]
 PRODUCT = ("fairlead", "bench")
 EVERYTHING = (*PRODUCT, "tests")
 
+STANDS_ALONE = {Path("tests/conformance/replay.py")}
+"""Tools that came with a kit and are kept as they came."""
+
 MAX_FILE_LINES = 400
 MAX_FUNCTION_LINES = 60
 MAX_PARAMETERS = 6
@@ -63,7 +66,8 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 def sources(*folders: str) -> list[Source]:
     paths = sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py"))
-    return [Source(path.relative_to(ROOT), path.read_text(encoding="utf-8")) for path in paths]
+    found = [Source(path.relative_to(ROOT), path.read_text(encoding="utf-8")) for path in paths]
+    return [source for source in found if source.path not in STANDS_ALONE]
 
 
 def functions(tree: ast.Module) -> Iterator[Function]:

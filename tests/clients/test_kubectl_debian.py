@@ -1,0 +1,117 @@
+"""The kubectl that Debian ships, which is years older: it validates by itself and knows nothing of newer discovery.
+
+It reads OpenAPI v2 and the plain discovery lists, asks for no field validation, and sends core kinds as JSON.
+"""
+
+import base64
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.clients.kubectl import Kubectl, cut
+from tests.clients.objects import app, as_yaml, project, workspace
+from tests.clients.running import GROUP, VERSION, Server
+
+
+@pytest.fixture(scope="module")
+def old(server: Server, component: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Kubectl:
+    return Kubectl(component("kubectl-debian"), server.kubeconfig, tmp_path_factory.mktemp("home"))
+
+
+def test_it_finds_every_kind(old: Kubectl) -> None:
+    rows = {row[0]: row[1:] for row in cut(old("api-resources"))}
+    assert rows["apps"] == ["", VERSION, "false", "App"]
+    assert rows["devpodworkspaceinstances"] == ["ws", VERSION, "true", "DevPodWorkspaceInstance"]
+    assert {"configmaps", "secrets", "events", "namespaces", "leases"} <= rows.keys()
+    assert 'GitVersion:"v1.' in old("version").partition("Server Version")[2]
+
+
+@pytest.mark.parametrize("kind", ["apps", "projects", "ws", "secrets", "events"])
+def test_it_explains(old: Kubectl, kind: str) -> None:
+    told = old("explain", kind, "--recursive")
+    assert "   metadata\t<Object>\n      annotations\t<map[string]string>\n" in told
+    assert "<>" not in told, "a field without a type"
+
+
+def test_it_explains_a_single_field(old: Kubectl) -> None:
+    assert "Name of the chart in its repository." in old("explain", "app.spec.config.chart.name")
+
+
+def test_it_creates_reads_changes_and_deletes(old: Kubectl) -> None:
+    body = app("a", {"x": "1"}, displayName="A", config={"chart": {"name": "nginx"}})
+    assert old("create", "-f", "-", body=as_yaml(body)) == f"app.{GROUP}/a created\n"
+    assert cut(old("get", "apps"))[1][:3] == ["a", "A", "nginx"]
+    assert old.read("app", "a")["spec"] == body["spec"]
+    old("label", "app", "a", "y=2")
+    old("annotate", "app", "a", "note=n")
+    old("patch", "app", "a", "--type=json", "-p", '[{"op":"replace","path":"/spec/displayName","value":"B"}]')
+    obj = old.read("app", "a")
+    assert (obj["metadata"]["labels"], obj["spec"]["displayName"]) == ({"x": "1", "y": "2"}, "B")
+    obj["spec"] = {"displayName": "C"}
+    old("replace", "-f", "-", body=json.dumps(obj))
+    assert "Display Name:  C" in old("describe", "app", "a")
+    assert old("delete", "app", "a") == f'app.{GROUP} "a" deleted\n'
+    assert old.names("apps") == []
+
+
+def test_it_applies(old: Kubectl) -> None:
+    assert old("apply", "-f", "-", body=as_yaml(app("b", displayName="1"))) == f"app.{GROUP}/b created\n"
+    assert old("apply", "-f", "-", body=as_yaml(app("b", displayName="2"))) == f"app.{GROUP}/b configured\n"
+    assert old("apply", "-f", "-", body=as_yaml(app("b", displayName="2"))) == f"app.{GROUP}/b unchanged\n"
+    old("delete", "-f", "-", body=as_yaml(app("b")))
+
+
+def test_its_own_validation_knows_our_schemas(old: Kubectl) -> None:
+    said = old.refused("create", "-f", "-", body=as_yaml(app("x", displayNam="a", recommendedApp="cluster")))
+    assert 'unknown field "displayNam"' in said
+    assert 'got "string", expected "array"' in said
+
+
+def test_without_its_validation_the_server_still_validates_and_warns(old: Kubectl) -> None:
+    body = as_yaml(app("x", recommendedApp="cluster"))
+    assert "must be of type array" in old.refused("create", "--validate=false", "-f", "-", body=body)
+    body = as_yaml(app("warned", displayNam="a"))
+    said = old.warned("create", "--validate=false", "-f", "-", body=body)
+    assert said == 'Warning: unknown field "spec.displayNam"\n'
+    old("delete", "apps", "--all")
+
+
+def test_it_lists_selects_and_pages(old: Kubectl) -> None:
+    bodies = [app(f"n{i}", {"odd": str(i % 2)}, owner={"user": f"u{i}"}) for i in range(5)]
+    old("create", "-f", "-", body=as_yaml(*bodies))
+    assert old.names("apps", "--chunk-size=2") == ["n0", "n1", "n2", "n3", "n4"]
+    assert old.names("apps", "-l", "odd in (1)") == ["n1", "n3"]
+    assert old.names("apps", "--field-selector", "spec.owner.user=u3") == ["n3"]
+    assert "field label not supported: spec.x" in old.refused("get", "apps", "--field-selector", "spec.x=1")
+    old("delete", "apps", "-l", "odd=1")
+    assert old.names("apps") == ["n0", "n2", "n4"]
+    old("delete", "apps", "--all")
+
+
+def test_it_watches(old: Kubectl) -> None:
+    old("create", "-f", "-", body=as_yaml(app("watched", displayName="before")))
+    with old.watching("get", "app", "watched", "-w") as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        assert process.stdout.readline().split()[:2] == ["watched", "before"]
+        old("patch", "app", "watched", "--type=merge", "-p", '{"spec":{"displayName":"after"}}')
+        assert process.stdout.readline().split()[:2] == ["watched", "after"]
+    old("delete", "app", "watched")
+
+
+def test_it_works_in_projects(old: Kubectl) -> None:
+    space = "service-p-old"
+    old("create", "-f", "-", body=as_yaml(project("old"), workspace("w", space, owner={"user": "ada"})))
+    old("wait", "--for=condition=Ready", "project/old", "--timeout=10s")
+    old("create", "configmap", "c", "-n", space, "--from-literal=a=1")
+    old("create", "secret", "generic", "s", "-n", space, "--from-literal=a=1")
+    assert old.read("cm", "c", "-n", space)["data"] == {"a": "1"}
+    assert old.read("secret", "s", "-n", space)["data"] == {"a": base64.b64encode(b"1").decode()}
+    old.await_event("old")
+    assert "NamespaceReady" in old("describe", "project", "old")
+    assert {"old", "w"} <= set(old.names("fairlead", "-A"))
+    assert "delete the project instead" in old.refused("delete", "ns", space)
+    old("delete", "project", "old", "--timeout=20s")
+    assert old.names("ns", space, "--ignore-not-found") == []

@@ -1,0 +1,211 @@
+"""kubectl writes: create, replace, patch, label, annotate, edit and delete."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.clients.kubectl import Kubectl
+from tests.clients.objects import Body, app, as_yaml, cluster
+from tests.clients.running import GROUP
+
+COMMENTED = """\
+# Files of users have comments, nulls and an empty status in them.
+apiVersion: management.service.sh/v1
+kind: App
+metadata:
+  creationTimestamp: null
+  name: from-yaml
+spec:
+  displayName: "From YAML"   # quoted
+  recommendedApp: [cluster]
+  config:
+    manifests: |
+      kind: ConfigMap
+      apiVersion: v1
+status: {}
+"""
+
+
+def created(kubectl: Kubectl, *bodies: Body) -> None:
+    kubectl("create", "-f", "-", body=as_yaml(*bodies))
+
+
+def the_app(kubectl: Kubectl, name: str) -> Any:
+    return kubectl.read("app", name)
+
+
+def test_create_takes_a_yaml_file(kubectl: Kubectl, tmp_path: Path) -> None:
+    (tmp_path / "app.yaml").write_text(COMMENTED)
+    assert kubectl("create", "-f", str(tmp_path / "app.yaml")) == f"app.{GROUP}/from-yaml created\n"
+    obj = the_app(kubectl, "from-yaml")
+    assert obj["spec"] == yaml.safe_load(COMMENTED)["spec"]
+    assert obj["metadata"]["creationTimestamp"].endswith("Z")
+
+
+def test_create_takes_a_json_file(kubectl: Kubectl, tmp_path: Path) -> None:
+    (tmp_path / "app.json").write_text(json.dumps(app("from-json", {"a": "b"}, displayName="J")))
+    assert kubectl("create", "-f", str(tmp_path / "app.json")) == f"app.{GROUP}/from-json created\n"
+    assert the_app(kubectl, "from-json")["spec"] == {"displayName": "J"}
+
+
+def test_create_takes_many_documents_in_a_folder_of_files(kubectl: Kubectl, tmp_path: Path) -> None:
+    (tmp_path / "1.yaml").write_text(as_yaml(app("many-1"), cluster("many-2")))
+    (tmp_path / "2.json").write_text(json.dumps(app("many-3")))
+    said = kubectl("create", "-f", str(tmp_path)).splitlines()
+    assert said == [
+        f"app.{GROUP}/many-1 created",
+        f"cluster.{GROUP}/many-2 created",
+        f"app.{GROUP}/many-3 created",
+    ]
+
+
+def test_create_makes_up_a_name_that_begins_as_asked(kubectl: Kubectl) -> None:
+    body = app("")
+    body["metadata"] = {"generateName": "made-up-"}
+    said = kubectl("create", "-f", "-", "-o", "name", body=as_yaml(body))
+    assert said.startswith(f"app.{GROUP}/made-up-")
+    assert len(said.strip()) > len(f"app.{GROUP}/made-up-")
+
+
+@pytest.mark.parametrize("where", ["client", "server"])
+def test_a_dry_run_creates_nothing(kubectl: Kubectl, where: str) -> None:
+    said = kubectl("create", "-f", "-", f"--dry-run={where}", "-o", "yaml", body=as_yaml(app("dry", displayName="D")))
+    assert yaml.safe_load(said)["spec"] == {"displayName": "D"}
+    assert kubectl.names("app", "dry", "--ignore-not-found") == []
+
+
+def test_replace_puts_an_edited_object_in_place_of_the_old(kubectl: Kubectl) -> None:
+    created(kubectl, app("replaced", displayName="before", description="goes"))
+    obj = the_app(kubectl, "replaced")
+    obj["spec"] = {"displayName": "after"}
+    assert kubectl("replace", "-f", "-", body=json.dumps(obj)) == f"app.{GROUP}/replaced replaced\n"
+    new = the_app(kubectl, "replaced")
+    assert new["spec"] == {"displayName": "after"}
+    assert new["metadata"]["uid"] == obj["metadata"]["uid"]
+    assert new["metadata"]["generation"] == 2
+
+
+def test_replace_with_force_makes_a_new_object(kubectl: Kubectl) -> None:
+    created(kubectl, app("forced"))
+    before = the_app(kubectl, "forced")
+    kubectl("replace", "--force", "-f", "-", body=as_yaml(app("forced", displayName="new")))
+    after = the_app(kubectl, "forced")
+    assert after["metadata"]["uid"] != before["metadata"]["uid"]
+    assert after["spec"] == {"displayName": "new"}
+
+
+def test_a_json_patch_changes_what_it_names(kubectl: Kubectl) -> None:
+    created(kubectl, app("patched", displayName="before", description="goes", recommendedApp=["cluster"]))
+    operations = [
+        {"op": "test", "path": "/spec/displayName", "value": "before"},
+        {"op": "add", "path": "/metadata/annotations", "value": {}},
+        {"op": "add", "path": "/metadata/annotations/example.com~1key", "value": "with a slash"},
+        {"op": "replace", "path": "/spec/displayName", "value": "after"},
+        {"op": "remove", "path": "/spec/description"},
+        {"op": "add", "path": "/spec/recommendedApp/-", "value": "space"},
+    ]
+    said = kubectl("patch", "app", "patched", "--type=json", "-p", json.dumps(operations))
+    assert said == f"app.{GROUP}/patched patched\n"
+    obj = the_app(kubectl, "patched")
+    assert obj["spec"] == {"displayName": "after", "recommendedApp": ["cluster", "space"]}
+    assert obj["metadata"]["annotations"] == {"example.com/key": "with a slash"}
+
+
+def test_a_merge_patch_changes_and_removes_and_says_when_nothing_changed(kubectl: Kubectl) -> None:
+    created(kubectl, app("merged", displayName="before", description="goes"))
+    patch = ("patch", "app", "merged", "--type=merge", "-p", '{"spec":{"displayName":"after","description":null}}')
+    assert kubectl(*patch) == f"app.{GROUP}/merged patched\n"
+    assert the_app(kubectl, "merged")["spec"] == {"displayName": "after"}
+    assert kubectl(*patch) == f"app.{GROUP}/merged patched (no change)\n"
+
+
+def test_a_patch_without_a_type_merges_lists_by_their_keys(kubectl: Kubectl) -> None:
+    """kubectl's default is the strategic merge patch."""
+    created(kubectl, cluster("strategic"))
+
+    def patch(status: str) -> None:
+        conditions = f'{{"status":{{"conditions":[{{"type":"{status}","status":"True"}}]}}}}'
+        kubectl("patch", "cluster", "strategic", "--subresource=status", "-p", conditions)
+
+    patch("Ready")
+    patch("Synced")
+    conditions = kubectl.read("cluster", "strategic")["status"]["conditions"]
+    assert sorted(each["type"] for each in conditions) == ["Ready", "Synced"]
+
+
+def test_status_is_patched_apart_from_everything_else(kubectl: Kubectl) -> None:
+    created(kubectl, cluster("with-status", displayName="C"))
+    patch = '{"spec":{"displayName":"ignored"},"status":{"phase":"Failed","reason":"Offline"}}'
+    kubectl("patch", "cluster", "with-status", "--subresource=status", "--type=merge", "-p", patch)
+    obj = kubectl.read("cluster", "with-status")
+    assert obj["spec"] == {"displayName": "C"}
+    assert obj["status"]["phase"] == "Failed"
+    assert kubectl.names("clusters", "--field-selector", "status.phase=Failed") == ["with-status"]
+
+
+@pytest.mark.parametrize(("command", "field"), [("label", "labels"), ("annotate", "annotations")])
+def test_labels_and_annotations_are_added_overwritten_and_removed(kubectl: Kubectl, command: str, field: str) -> None:
+    name = f"to-{command}"
+    created(kubectl, app(name))
+
+    def now() -> Any:
+        return the_app(kubectl, name)["metadata"].get(field)
+
+    kubectl(command, "app", name, "example.com/one=1", "two=2")
+    assert now() == {"example.com/one": "1", "two": "2"}
+    assert "already has a value" in kubectl.refused(command, "app", name, "two=3")
+    kubectl(command, "app", name, "two=3", "--overwrite")
+    assert now() == {"example.com/one": "1", "two": "3"}
+    kubectl(command, "app", name, "two-", "example.com/one-")
+    assert not now()
+    assert the_app(kubectl, name)["metadata"]["generation"] == 1
+
+
+def test_edit_sends_what_the_editor_saved(kubectl: Kubectl, tmp_path: Path) -> None:
+    created(kubectl, app("edited", displayName="before"))
+    editor = tmp_path / "editor"
+    editor.write_text("#!/bin/sh\nsed -i 's/displayName: before/displayName: after/' \"$1\"\n")
+    editor.chmod(0o755)
+    said = kubectl.with_variable("KUBE_EDITOR", str(editor))("edit", "app", "edited")
+    assert said == f"app.{GROUP}/edited edited\n"
+    assert the_app(kubectl, "edited")["spec"] == {"displayName": "after"}
+
+
+def test_delete_takes_names_files_and_selectors(kubectl: Kubectl) -> None:
+    names = ["bye-1", "bye-2", "bye-3", "bye-4"]
+    created(kubectl, *(app(name, {"bye": "yes"}) for name in names))
+    assert kubectl("delete", "app", "bye-1").startswith(f'app.{GROUP} "bye-1" deleted')
+    assert kubectl("delete", "-f", "-", body=as_yaml(app("bye-2"))).startswith(f'app.{GROUP} "bye-2" deleted')
+    assert kubectl.names("apps", "-l", "bye") == ["bye-3", "bye-4"]
+    kubectl("delete", "apps", "-l", "bye=yes", "--dry-run=client")
+    assert kubectl.names("apps", "-l", "bye") == ["bye-3", "bye-4"]
+    kubectl("delete", "apps", "-l", "bye=yes")
+    assert kubectl.names("apps", "-l", "bye") == []
+
+
+def test_delete_all_leaves_none_and_no_other_kind_less(kubectl: Kubectl) -> None:
+    created(kubectl, app("all-1"), app("all-2"), cluster("stays"))
+    kubectl("delete", "apps", "--all")
+    assert kubectl.names("apps") == []
+    assert "stays" in kubectl.names("clusters")
+
+
+@pytest.mark.parametrize("policy", ["background", "foreground", "orphan"])
+def test_delete_waits_for_the_end_whatever_is_to_become_of_dependents(kubectl: Kubectl, policy: str) -> None:
+    created(kubectl, cluster(policy))
+    kubectl("delete", "cluster", policy, f"--cascade={policy}", "--timeout=20s")
+    assert kubectl.names("cluster", policy, "--ignore-not-found") == []
+
+
+def test_an_object_with_a_finalizer_waits_for_it(kubectl: Kubectl) -> None:
+    body = app("held")
+    body["metadata"]["finalizers"] = ["example.com/hold"]
+    created(kubectl, body)
+    kubectl("delete", "app", "held", "--wait=false")
+    assert the_app(kubectl, "held")["metadata"]["deletionTimestamp"]
+    with kubectl.watching("wait", "--for=delete", "app/held", "--timeout=20s") as process:
+        kubectl("patch", "app", "held", "--type=json", "-p", '[{"op":"remove","path":"/metadata/finalizers"}]')
+        assert process.wait(20) == 0
