@@ -39,6 +39,7 @@ from fairlead.registry.record import finisher
 from fairlead.registry.registry import Registry
 from fairlead.registry.translate import storage_errors
 from fairlead.registry.writing import Writing
+from fairlead.server.compress import compressed
 from fairlead.server.documents import documents
 from fairlead.server.failures import failures
 from fairlead.server.health import Health
@@ -133,6 +134,7 @@ def _pipeline(settings: Settings, registry: Registry, store: Store, keys: Access
             await store.check()
 
     stages = (
+        compressed,
         failures,
         deadline(settings.request_timeout),
         routed(MOUNT),

@@ -171,7 +171,7 @@ def _sent_or_stored(sent: Any, stored: Entries) -> Entries:
         return []
     try:
         return _parsed(sent) or stored
-    except ValueError:
+    except (ValueError, OverflowError):  # the latter for a time that is none in UTC
         return stored
 
 
@@ -191,7 +191,7 @@ def _parsed(sent: Any) -> Entries:
     return list(found.values())
 
 
-def problems(obj: Object) -> Iterator[Problem]:
+def record_problems(obj: Object) -> Iterator[Problem]:
     """What is wrong with entries that a client sent, beyond what is passed over: names that are too long to keep."""
     for index, entry in enumerate(metadata(obj).get("managedFields") or ()):
         path = f"metadata.managedFields[{index}]"

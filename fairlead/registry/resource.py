@@ -13,7 +13,7 @@ from fairlead.core.errors import AlreadyExists, BadRequest, Conflict, Invalid, N
 from fairlead.core.objects import Object, copied, dig, identical, metadata, name_of
 from fairlead.registry import deletion, intake, meta
 from fairlead.registry.kind import Change, Kind
-from fairlead.registry.managed import APPLY, UPDATE, Writer, record_apply, record_update
+from fairlead.registry.managed import APPLY, UPDATE, Writer, record_apply, record_problems, record_update
 from fairlead.registry.patching.apply import Applying
 from fairlead.registry.patching.shape import shapes_of
 from fairlead.registry.record import decode, encode, stamped
@@ -216,7 +216,7 @@ class Resource:
 
     def _refuse(self, change: Change, problems: Sequence[Problem]) -> None:
         """Raises with every problem at once. A kind's own checks may rely on the schema, so they come after it."""
-        found = [*problems, *meta.problems(change.obj, self.kind)]
+        found = [*problems, *meta.problems(change.obj, self.kind), *record_problems(change.obj)]
         if not problems:
             found.extend(self.kind.check(change))
         if found:

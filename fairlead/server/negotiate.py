@@ -73,10 +73,18 @@ def media_type_of(call: Call) -> str:
     return call.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
+async def read_raw(call: Call) -> bytes:
+    """The body as it was sent. A packed one is refused: unpacking could turn a few bytes into gigabytes."""
+    encoding = call.headers.get("content-encoding", "identity").strip().lower()
+    if encoding not in ("", "identity"):
+        raise UnsupportedMediaType(f'a body with Content-Encoding "{encoding}" is not read; send it unpacked')
+    return await call.read_body()
+
+
 async def read_object(call: Call, expected: str, *, optional: bool = False) -> tuple[Any, Sequence[str]]:
     """The body as a value, and the paths of keys that it holds twice. `expected` names what should be in it."""
     media_type = media_type_of(call)
-    body = await call.read_body()
+    body = await read_raw(call)
     if optional and not body:
         return None, ()
     if media_type not in _DECODERS:

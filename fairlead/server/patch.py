@@ -15,7 +15,7 @@ from fairlead.core.objects import Object
 from fairlead.registry.patching import jsonpatch, mergepatch, strategic
 from fairlead.registry.patching.shape import Shape
 from fairlead.registry.resource import Edit
-from fairlead.server.negotiate import media_type_of, parsed_json
+from fairlead.server.negotiate import media_type_of, parsed_json, read_raw
 
 _APPLY = "application/apply-patch+yaml"
 _STRATEGIC = "application/strategic-merge-patch+json"
@@ -39,14 +39,14 @@ def applies(call: Call) -> bool:
 async def read_patch(call: Call, shape: Shape) -> tuple[Edit, Sequence[str]]:
     """The edit that a patch asks for, and the keys that its body holds twice. `shape` says how lists merge."""
     media_type = media_type_of(call)
-    body, duplicates = parsed_json(await call.read_body())
+    body, duplicates = parsed_json(await read_raw(call))
     patch = _PATCHES.get(media_type) or partial(strategic.apply, shape=shape)
     return lambda old: patch(old, body), duplicates
 
 
 async def read_configuration(call: Call) -> tuple[Any, Sequence[str]]:
     """What shall be applied, and the keys that the body holds twice. Nearly all clients send JSON, which is quicker."""
-    body = await call.read_body()
+    body = await read_raw(call)
     if body.lstrip().startswith(b"{"):
         try:
             return json.decode(body), json.duplicate_keys(body)

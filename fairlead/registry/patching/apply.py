@@ -127,10 +127,10 @@ def _contested(others: Entries, taken: FieldSet) -> Contested:
 
 
 def _pruned(obj: Object, last: FieldSet, managed: FieldSet, shape: Shape) -> Object:
-    """The object without what was applied last, is not managed by anybody now, and holds nothing that is.
+    """The object without what was applied last and is managed by nobody now.
 
-    Removing a field removes all that is below it, so it takes three steps: without what was applied last; the same
-    with everything that is managed back in; and with that back in, too, which was below but never applied.
+    Removing a field removes all that is below it, so it takes three steps: away with what was applied last; back with
+    all that is managed; and of the rest only that goes which was applied, itself or the structure around it.
     """
     last, managed = with_parents(last, shape), with_parents(managed, shape)
     everything = _present(obj, shape)
