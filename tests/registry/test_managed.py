@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from fairlead.core.objects import Object
 from fairlead.registry import schema as words
-from fairlead.registry.managed import ANCIENT, MAX_UPDATES, Writer, problems, record_update
+from fairlead.registry.managed import ANCIENT, MAX_UPDATES, Writer, record_problems, record_update
 from fairlead.registry.patching.fieldset import paths
 from fairlead.registry.patching.shape import shape_of
 
@@ -273,7 +273,7 @@ def test_the_old_object_is_left_alone():
 
 def test_names_that_are_too_long_to_keep_are_problems():
     entries = [entry(), entry(manager="x" * 129), entry(manager="a\nb"), entry(subresource="s" * 257)]
-    found = list(problems({"metadata": {"managedFields": entries}}))
+    found = list(record_problems({"metadata": {"managedFields": entries}}))
     assert [problem.field for problem in found] == [
         "metadata.managedFields[1].manager",
         "metadata.managedFields[2].manager",

@@ -1,0 +1,83 @@
+"""What can be merged at all, and in which words the rest is refused."""
+
+from typing import Any
+
+import pytest
+
+from fairlead.registry import schema as words
+from fairlead.registry.patching.typed import faults
+
+SCHEMA = words.obj(
+    text=words.string(),
+    number=words.integer(),
+    flag=words.boolean(),
+    tags=words.mapping(words.string()),
+    inner=words.obj("", required=("a",), a=words.string(), b=words.enum("", "x", "y")),
+    users=words.array(words.string()),
+    groups=words.array_set(words.string()),
+    ports=words.array_map(
+        ("port", "protocol"), words.obj("", port=words.integer(), protocol=words.string(default="TCP"))
+    ),
+    free=words.free(),
+    any=words.anything(),
+)
+
+FINE: list[tuple[str, Any]] = [
+    ("nothing", {}),
+    ("parts without what a whole needs", {"inner": {}}),
+    ("values that only the whole is asked for", {"inner": {"b": "z"}}),
+    ("nulls", dict.fromkeys(("text", "number", "inner", "users", "free"))),
+    ("numbers with a point", {"number": 1.5}),
+    ("free content", {"free": {"a": [{"b": None}]}, "any": [1, "x"]}),
+    ("entries that leave a key to its default", {"ports": [{"port": 1}, {"port": 1, "protocol": "UDP"}]}),
+]
+
+
+@pytest.mark.parametrize(("what", "config"), FINE, ids=[row[0] for row in FINE])
+def test_nothing_is_wrong_with(what: str, config: Any) -> None:
+    assert faults(config, SCHEMA) == ""
+
+
+WRONG: list[tuple[str, Any, str]] = [
+    ("an unknown field", {"inner": {"c": 1}}, ".inner.c: field not declared in schema"),
+    ("a number for a text", {"text": 7}, ".text: expected string, got 7"),
+    ("true for a number", {"number": True}, ".number: expected numeric (int or float), got true"),
+    ("a number for a flag", {"flag": 1}, ".flag: expected boolean, got 1"),
+    ("a list for a map", {"tags": ["x"]}, '.tags: expected map, got ["x"]'),
+    ("a map for a list", {"users": {"x": []}}, '.users: expected list, got {"x":[]}'),
+    ("a value of a map", {"tags": {"x": 1}}, ".tags.x: expected string, got 1"),
+    ("an entry of a list", {"users": ["a", 1]}, ".users[1]: expected string, got 1"),
+    ("the same twice in a set", {"groups": ["a", "b", "a"]}, '.groups: duplicate entries for key [="a"]'),
+    (
+        "the same keys twice",
+        {"ports": [{"port": 1}, {"port": 1, "protocol": "TCP"}]},
+        '.ports: duplicate entries for key [port=1,protocol="TCP"]',
+    ),
+    (
+        "an entry without its key",
+        {"ports": [{"protocol": "TCP"}]},
+        '.ports: element 0: associative list with keys has an element that omits "port"',
+    ),
+    ("an entry that is no object", {"ports": ["x"]}, '.ports[0]: expected map, got "x"'),
+    (
+        "a field of an entry",
+        {"ports": [{"port": 1, "x": 1}]},
+        '.ports[port=1,protocol="TCP"].x: field not declared in schema',
+    ),
+]
+
+
+@pytest.mark.parametrize(("what", "config", "message"), WRONG, ids=[row[0] for row in WRONG])
+def test_refused(what: str, config: Any, message: str) -> None:
+    assert faults(config, SCHEMA) == message
+
+
+def test_several_faults_are_told_together_but_not_without_end():
+    assert faults({"text": 1, "x": 1}, SCHEMA) == (
+        "errors:\n  .text: expected string, got 1\n  .x: field not declared in schema"
+    )
+    assert len(faults({f"x{number}": 1 for number in range(1000)}, SCHEMA).splitlines()) == 11
+
+
+def test_a_long_value_is_not_repeated():
+    assert len(faults({"number": "x" * 1000}, SCHEMA)) < 120
