@@ -33,17 +33,15 @@ def block_owner_deletion(authorize: Callable[[User, Target], Verdict]) -> Rule:
     """The rule, for whoever decides what users may do."""
 
     async def rule(change: Change, registry: Registry) -> None:
-        if change.new is None:
-            return
         before = {_identity(each) for each in _blocking(change.old)}
         problems = []
-        for each in _blocking(change.new):
+        for each in _blocking(change.obj):
             if _identity(each) not in before:
                 verdict = authorize(change.user, _deletion_of(each, change, registry.catalog.kinds))
                 if not verdict.allowed:
                     problems.append(_problem(each, change.user, verdict))
         if problems:
-            raise Invalid.of(change.kind.name, change.kind.group, name_of(change.new), problems)
+            raise Invalid.of(change.kind.name, change.kind.group, name_of(change.obj), problems)
 
     return rule
 

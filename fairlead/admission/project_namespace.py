@@ -21,12 +21,23 @@ def project_namespace(prefix: str, api_group: str) -> Rule:
     """The rule, for the namespace prefix and API group that this server uses."""
 
     async def rule(change: Change, registry: Registry) -> None:
-        if change.kind.group == api_group and change.kind.plural == "projects" and change.verb == "create":
-            await _create_namespace(change, registry, prefix)
+        if change.kind.group == api_group and change.kind.plural == "projects":
+            if change.verb == "create":
+                await _create_namespace(change, registry, prefix)
+            elif change.verb == "update" and change.user != CONTROLLER:
+                _keep_finalizer(change)
         elif (change.kind.group, change.kind.plural) == ("", "namespaces"):
             _leave_to_project(change, prefix)
 
     return rule
+
+
+def _keep_finalizer(change: Change) -> None:
+    """Without it the project could go and leave behind a namespace that nobody may delete."""
+    if FINALIZER in metadata(change.old or {}).get("finalizers", ()):
+        finalizers = metadata(change.obj).setdefault("finalizers", [])
+        if FINALIZER not in finalizers:
+            finalizers.append(FINALIZER)
 
 
 async def _create_namespace(change: Change, registry: Registry, prefix: str) -> None:

@@ -9,7 +9,6 @@ import hashlib
 import hmac
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from fairlead.core.call import Call
 from fairlead.core.errors import Unauthorized
@@ -29,16 +28,16 @@ def new_key() -> str:
     return KEY_PREFIX + secrets.token_urlsafe(KEY_BYTES)
 
 
-@dataclass(frozen=True, slots=True)
 class Pepper:
     """The secret that digests are made with; it lives outside the database."""
 
-    secret: bytes
+    def __init__(self, secret: bytes) -> None:
+        self.secret = secret
+        self._scheme = f"{DIGEST_SCHEME}:{hashlib.sha256(secret).hexdigest()[:8]}"
 
     def digest(self, key: str) -> str:
         """What the store keeps of a key. The part in the middle names the pepper, so that it can be rotated."""
-        name = hashlib.sha256(self.secret).hexdigest()[:8]
-        return f"{DIGEST_SCHEME}:{name}:{hmac.digest(self.secret, key.encode(), 'sha256').hex()}"
+        return f"{self._scheme}:{hmac.digest(self.secret, key.encode(), 'sha256').hex()}"
 
 
 class AccessKeys:

@@ -65,7 +65,7 @@ class Garbage:
         if before != after:
             self._owners.put(key, after)
             self._new.update(found)
-            owners = (each.owner for each in (*before, *after) if each.owner is not None)
+            owners = (each.owner for each in before if each.owner is not None)
             found.extend(owner for owner in owners if lingers(self._registry.view.get(owner)))
         if entry is None:
             self._new.discard(key)
@@ -138,14 +138,14 @@ class Garbage:
 
     async def _release(self, key: Key, meta: Meta) -> float | None:
         """Takes the finalizer off an owner that is done with its dependants; otherwise says when to look again."""
-        now = self._registry.clock.monotonic()
-        settled = self._ending_since.setdefault(key, now) + SETTLE_SECONDS
         if meta.orphaning:
             finalizer, held = ORPHAN, any(self._dependants(key, meta.uid))
         elif meta.waiting:
             finalizer, held = FOREGROUND, self._blocked(key, meta.uid)
         else:
             return None
+        now = self._registry.clock.monotonic()
+        settled = self._ending_since.setdefault(key, now) + SETTLE_SECONDS
         if held:
             return LOOK_AGAIN
         if now < settled:

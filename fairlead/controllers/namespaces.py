@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from fairlead.controllers.loop import itself
 from fairlead.core.clock import timestamp
-from fairlead.core.objects import Object, metadata
+from fairlead.core.objects import Object, copied, metadata
 from fairlead.core.user import CONTROLLER
 from fairlead.registry.record import decode
 from fairlead.registry.registry import Registry
@@ -14,6 +14,7 @@ from fairlead.storage.contract import Key
 
 LOOK_AGAIN = 0.2
 FINALIZER = "kubernetes"
+_OURS = ("NamespaceDeletionContentFailure", "NamespaceContentRemaining", "NamespaceFinalizersRemaining")
 
 
 @dataclass(slots=True)
@@ -90,12 +91,14 @@ class Namespaces:
     async def _tell(self, namespace: Object, remains: Remains) -> None:
         """Writes the conditions, if they say something new."""
         wanted = remains.conditions(timestamp(self._registry.clock.now()))
-        known = {each["type"]: each["message"] for each in (namespace.get("status") or {}).get("conditions") or ()}
+        known = {each["type"]: each.get("message") for each in (namespace.get("status") or {}).get("conditions") or ()}
         if all(known.get(each["type"]) == each["message"] for each in wanted):
             return
 
         def told(current: Object) -> Object:
-            return {**current, "status": {**(current.get("status") or {}), "conditions": wanted}}
+            status = current.get("status") or {}
+            others = [each for each in status.get("conditions") or () if each["type"] not in _OURS]
+            return {**current, "status": {**status, "conditions": [*others, *wanted]}}
 
         writing = Writing(CONTROLLER, "fairlead", subresource="status")
         await self._namespaces.modify("", metadata(namespace)["name"], told, writing)
@@ -103,4 +106,4 @@ class Namespaces:
 
 def _finalized(namespace: Object) -> Object:
     kept = namespace["spec"].get("finalizers") or ()
-    return {**namespace, "spec": {"finalizers": [each for each in kept if each != FINALIZER]}}
+    return {**copied(namespace), "spec": {"finalizers": [each for each in kept if each != FINALIZER]}}

@@ -58,16 +58,22 @@ class Projects:
         message = f"namespace {self._prefix}{name} is there"
 
         ready = {"type": "Ready", "status": "True", "reason": "NamespaceReady", "message": message}
-        first = not status.get("conditions")
-        conditions = [{**ready, "lastTransitionTime": now}] if first else status["conditions"]
+        first = not _has_ready(project)
 
         def observed(current: Object) -> Object:
+            conditions = (current.get("status") or {}).get("conditions") or []
+            if not _has_ready(current):
+                conditions = [*conditions, {**ready, "lastTransitionTime": now}]
             seen = {"observedGeneration": metadata(current)["generation"], "conditions": conditions}
             return {**current, "status": {**(current.get("status") or {}), **seen}}
 
         await self._projects.modify("", name, observed, Writing(CONTROLLER, "fairlead", subresource="status"))
         if first:
             await record(self._registry, project, "NamespaceReady", message)
+
+
+def _has_ready(project: Object) -> bool:
+    return any(each["type"] == "Ready" for each in (project.get("status") or {}).get("conditions") or ())
 
 
 def _released(project: Object) -> Object:

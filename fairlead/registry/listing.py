@@ -1,9 +1,7 @@
 """Lists: selection, paging on a consistent snapshot, and the meanings of resourceVersion."""
 
 import asyncio
-from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice
 
 import orjson
 
@@ -15,7 +13,7 @@ from fairlead.registry.selectors import EVERYTHING, Selection
 from fairlead.registry.translate import storage_errors
 from fairlead.registry.writing import Listed
 from fairlead.storage.contract import Compacted
-from fairlead.storage.view import Entry, View
+from fairlead.storage.view import View
 
 FRESH_SECONDS = 3.0
 """How long a request for a version that is not there yet waits for it."""
@@ -53,6 +51,9 @@ async def wait_for_version(view: View, version: int | None) -> None:
             with storage_errors():
                 await (view.fresh() if version is None else view.reached(version))
     except TimeoutError:
+        if version is None:
+            why = "the server's picture of its store is behind; try again"
+            raise Timeout(why, Details(retry_after=1)) from None
         problem = Problem("", "ResourceVersionTooLarge", "Too large resource version")
         details = Details(problems=(problem,), retry_after=1)
         raise Timeout(f"Too large resource version: {version}, current: {view.revision}", details) from None
@@ -61,7 +62,7 @@ async def wait_for_version(view: View, version: int | None) -> None:
 async def list_entries(view: View, kind: Kind, namespace: str, query: ListQuery) -> Listed:
     """One page of a list, or all of it."""
     if query.token:
-        return _next_page(view, kind, namespace, query)
+        return await _next_page(view, kind, namespace, query)
     await wait_for_version(view, query.version)
     at = query.version if query.exact else None
     try:
@@ -70,12 +71,13 @@ async def list_entries(view: View, kind: Kind, namespace: str, query: ListQuery)
         raise Expired("The resourceVersion for the provided list is too old.") from None
 
 
-def _next_page(view: View, kind: Kind, namespace: str, query: ListQuery) -> Listed:
+async def _next_page(view: View, kind: Kind, namespace: str, query: ListQuery) -> Listed:
     if query.version:
         raise BadRequest("specifying resource version is not allowed when using continue")
     position = parse_token(query.token)
     if position.revision == WHATEVER_REVISION:
         position = Position(view.revision, position.after)
+    await wait_for_version(view, position.revision)
     try:
         return _page(view, kind, namespace, query, position)
     except Compacted:
@@ -83,24 +85,16 @@ def _next_page(view: View, kind: Kind, namespace: str, query: ListQuery) -> List
 
 
 def _page(view: View, kind: Kind, namespace: str, query: ListQuery, position: Position) -> Listed:
-    chosen = _selected(view, kind, namespace, query.selection, position)
-    if query.limit <= 0:
-        return Listed(list(chosen), position.revision)
-    entries = list(islice(chosen, query.limit))
-    following = next(chosen, None)
-    if following is None:
-        return Listed(entries, position.revision)
-    last = entries[-1].key
-    token = Position(position.revision, (last[2], last[3])).token()
-    remaining = None if query.selection else 1 + sum(1 for _ in chosen)
-    return Listed(entries, position.revision, token, remaining)
-
-
-def _selected(view: View, kind: Kind, namespace: str, selection: Selection, position: Position) -> Iterator[Entry]:
     entries = view.entries(kind.group, kind.plural, namespace, after=position.after, at=position.revision)
-    if not selection:
-        return entries
-    return (entry for entry in entries if selection.accepts(entry.labels, entry.fields))
+    if query.selection:
+        accepts = query.selection.accepts
+        entries = [entry for entry in entries if accepts(entry.labels, entry.fields)]
+    rest = len(entries) - query.limit
+    if query.limit <= 0 or rest <= 0:
+        return Listed(entries, position.revision)
+    last = entries[query.limit - 1].key
+    token = Position(position.revision, (last[2], last[3])).token()
+    return Listed(entries[: query.limit], position.revision, token, None if query.selection else rest)
 
 
 def list_metadata(listed: Listed) -> Object:
@@ -120,5 +114,4 @@ def list_body(kind: Kind, listed: Listed) -> bytes:
     if kind.builtin:
         types = len(b'{"apiVersion":"%b","kind":"%b",' % (kind.api_version.encode(), kind.name.encode()))
         bodies = [b"{" + body[types:] for body in bodies]
-    items = b",".join(bodies)
-    return b'%b,"items":[%b]}' % (orjson.dumps(head)[:-1], items)
+    return b"".join((orjson.dumps(head)[:-1], b',"items":[', b",".join(bodies), b"]}"))

@@ -146,6 +146,9 @@ def problems(obj: Object, kind: Kind) -> Iterator[Problem]:
     for finalizer in meta.get("finalizers") or ():
         for fault in qualified_faults(finalizer):
             yield Problem.invalid("metadata.finalizers", finalizer, fault)
+    if {"orphan", "foregroundDeletion"} <= set(meta.get("finalizers") or ()):
+        why = "finalizers orphan and foregroundDeletion cannot be both set"
+        yield Problem.invalid("metadata.finalizers", meta["finalizers"], why)
     yield from _owner_problems(meta.get("ownerReferences") or ())
 
 

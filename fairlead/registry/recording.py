@@ -22,7 +22,7 @@ async def record(registry: Registry, about: Object, reason: str, message: str, *
     event = {
         "apiVersion": "v1",
         "kind": "Event",
-        "metadata": {"name": f"{meta['name']}.{secrets.token_hex(8)}", "namespace": namespace},
+        "metadata": {"name": f"{meta['name'][:236].rstrip('-.')}.{secrets.token_hex(8)}", "namespace": namespace},
         "involvedObject": {
             "apiVersion": about["apiVersion"],
             "kind": about["kind"],

@@ -24,8 +24,10 @@ from fairlead.storage import contract
 from fairlead.storage.contract import Key, Store
 from fairlead.storage.view import Entry, View
 
-ATTEMPTS = 8
-"""How often a write that lost a race, or drew a taken name, is tried again before the caller is told."""
+ATTEMPTS = 100
+"""How often a write that lost a race is tried again. Each time somebody else has got on, so this ends long before."""
+DRAWS = 8
+"""How many names are drawn for a generateName before the caller is told that they are taken."""
 
 Admission = Callable[[Change], Awaitable[None]]
 Edit = Callable[[Object], Object]
@@ -72,18 +74,21 @@ class Resource:
         if obj["metadata"].pop("resourceVersion", None):
             raise BadRequest("resourceVersion should not be set on objects to be created")
         prefix = "" if obj["metadata"].get("name") else obj["metadata"].get("generateName", "")
+        draws = 0
         for _ in range(ATTEMPTS):
             if prefix:
                 obj["metadata"]["name"] = meta.generated_name(prefix)
             change = Change("create", kind, writing.user, None, obj, dry_run=writing.dry_run)
             await self._settle(change, problems, writing)
+            _tell(writing, change.warnings)
             try:
                 return await self._commit(change, writing, 0)
             except contract.Conflict as conflict:
-                if conflict.expected == 0 and not (prefix and conflict.key == self._key(obj)):
+                draws += conflict.expected == 0
+                if conflict.expected == 0 and (not prefix or draws == DRAWS):
                     raise self._taken(conflict.key) from None
                 await self._catch_up()
-        raise AlreadyExists.of(kind.plural, kind.group, name_of(obj))
+        raise Conflict.of(kind.plural, kind.group, name_of(obj), _MODIFIED)
 
     def _taken(self, key: Key) -> AlreadyExists:
         """Which object has the name; one that is on its way out will free it soon."""
@@ -122,9 +127,12 @@ class Resource:
             with intake.blaming_the_patch(writing):
                 new = intake.as_object(proposed, self.kind)
                 problems = intake.shape(new, self.kind, self._validator, writing, duplicates)
+            if writing.subresource == "status":  # nothing else of what was sent is taken
+                problems = [each for each in problems if each.field.partition(".")[0] == "status"]
             intake.settle_place(new, self.kind, namespace, name)
             change = Change("update", self.kind, writing.user, old, new, writing.subresource, writing.dry_run)
             await self._reconcile(change, problems, writing)
+            _tell(writing, change.warnings)
             if identical(old, new):
                 return entry.body
             try:
@@ -197,6 +205,7 @@ class Resource:
             managed = metadata(new).get("managedFields")
             new.clear()
             new.update(copied(old))
+            new.pop("status", None)
             if status is not None:
                 new["status"] = status
             if managed is not None:
@@ -235,18 +244,22 @@ class Resource:
 
     async def _commit(self, change: Change, writing: Writing, expected: int) -> bytes:
         """Stores a create or update; an object whose deletion has nothing left to wait for goes instead."""
-        writing.warnings.extend(change.warnings)
         obj = change.obj
         value = encode(obj)
         key = self._key(obj)
         gone = deletion.finished(obj, self.kind)
         if writing.dry_run:
-            if expected == 0 and self.view.get(key) is not None:
-                raise contract.Conflict(key, 0, 1)
+            self._check_free([key] if expected == 0 else [], change)
             return stamped(value, expected) if expected else value
         write = contract.Change(key, None if gone else value, expected)
         revision = await self._store_commit([write, *change.also], change.checks)
         return stamped(value, expected if gone else revision)
+
+    def _check_free(self, created: Sequence[Key], change: Change) -> None:
+        """What the store would check: that nothing is there yet where something is to be created."""
+        for key in (*created, *(write.key for write in change.also if write.expected == 0)):
+            if self.view.get(key) is not None:
+                raise contract.Conflict(key, 0, 1)
 
     async def delete(self, namespace: str, name: str, deleting: Deleting, writing: Writing) -> Deleted:
         """Removes an object, or marks it where finalizers hold it."""
@@ -289,6 +302,11 @@ class Resource:
 
     def _key(self, obj: Object) -> Key:
         return self.kind.key(obj["metadata"].get("namespace", ""), obj["metadata"]["name"])
+
+
+def _tell(writing: Writing, warnings: Sequence[str]) -> None:
+    """Each once, however often the write had to be tried."""
+    writing.warnings.extend(each for each in warnings if each not in writing.warnings)
 
 
 def _same_desire(old: Object, new: Object) -> bool:

@@ -74,7 +74,9 @@ def _cell(column: Column, obj: Object, now: datetime) -> Any:
         return age(value, now)
     if value is None:
         return "" if column.type == "string" else None
-    return _text(value) if isinstance(value, bool | list) else value
+    if isinstance(value, list) or (isinstance(value, bool) and column.type != "boolean"):
+        return _text(value)
+    return value
 
 
 def _text(value: bool | list[Any]) -> str:

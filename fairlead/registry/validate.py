@@ -5,9 +5,11 @@ the object walked in Python, to prune what nobody declared and to name every pro
 """
 
 import base64
+import re
 from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 
 import jsonschema_rs
@@ -32,7 +34,7 @@ class Validator:
 
     def __init__(self, schema: Schema) -> None:
         self._schema = schema
-        self._compiled = jsonschema_rs.validator_for(_closed(schema), validate_formats=True, formats=_FORMATS)
+        self._compiled = jsonschema_rs.Draft4Validator(_closed(schema), validate_formats=True, formats=_FORMATS)
         self._has_defaults = any(True for _ in _defaults(schema))
 
     def examine(self, obj: Object) -> Findings:
@@ -88,7 +90,7 @@ def _walk_object(value: Object, schema: Schema, path: str, findings: Findings) -
             if not keeps_unknown:
                 findings.unknown.append(inside)
                 del value[name]
-        elif value[name] is None and name in properties:
+        elif value[name] is None and name in properties and not expected.get("nullable"):
             del value[name]
         else:
             _walk(value[name], expected, inside, findings)
@@ -123,13 +125,18 @@ def _type_name(value: Any) -> str:
     return "null"
 
 
+def _not_null(closed: Schema) -> Schema:
+    """A null is like an absent field, also where any value is welcome; the walk takes it out."""
+    return closed if "type" in closed else {**closed, "not": {"type": "null"}}
+
+
 def _closed(schema: Schema) -> Schema:
     """The same schema for a JSON Schema validator: whatever is not declared is refused, integers are bounded."""
     closed = {key: value for key, value in schema.items() if not key.startswith("x-") and key not in _ANNOTATIONS}
     if schema.get("nullable"):
         closed["type"] = [schema["type"], "null"]
     if "properties" in schema:
-        closed["properties"] = {name: _closed(each) for name, each in schema["properties"].items()}
+        closed["properties"] = {name: _not_null(_closed(each)) for name, each in schema["properties"].items()}
     if isinstance(schema.get("additionalProperties"), dict):
         closed["additionalProperties"] = _closed(schema["additionalProperties"])
     elif schema.get("type") == "object" and not schema.get("x-kubernetes-preserve-unknown-fields"):
@@ -155,7 +162,21 @@ def _is_base64(text: str) -> bool:
     return True
 
 
-_FORMATS = {"byte": _is_base64}
+# Stricter than RFC 3339, which knows leap seconds, small letters and the year 0: whatever passes can be reckoned with.
+_MOMENT = re.compile(r"[1-9]\d{3}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)", re.ASCII)
+
+
+def _is_moment(text: str) -> bool:
+    if not _MOMENT.fullmatch(text):
+        return False
+    try:
+        datetime.fromisoformat(text).astimezone(UTC)
+    except (ValueError, OverflowError):
+        return False
+    return True
+
+
+_FORMATS = {"byte": _is_base64, "date-time": _is_moment}
 _WANTED = {
     "byte": "must be base64, with the standard alphabet and padding",
     "date-time": "must be a date and time as RFC 3339 writes them, such as 2026-01-31T12:00:00Z",

@@ -4,6 +4,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+MAX_ENTRIES = 100
+REMEMBERED_LENGTH = 1_024
+"""What anybody can send must not be able to fill the memory."""
+
 
 @dataclass(frozen=True, slots=True)
 class Wish:
@@ -19,11 +23,18 @@ class Wish:
         return self.media_type in (media_type, "*/*", f"{media_type.partition('/')[0]}/*")
 
 
-@lru_cache(maxsize=512)
 def wishes(accept: str) -> Sequence[Wish]:
     """The entries of an Accept header, best first. Clients send the same few headers again and again."""
-    parsed = [_wish(entry) for entry in (accept or "*/*").split(",") if entry.strip()]
+    return _remembered(accept) if len(accept) <= REMEMBERED_LENGTH else _wishes(accept)
+
+
+def _wishes(accept: str) -> Sequence[Wish]:
+    entries = (accept or "*/*").split(",", MAX_ENTRIES)[:MAX_ENTRIES]
+    parsed = [_wish(entry) for entry in entries if entry.strip()]
     return tuple(sorted((wish for wish in parsed if wish.quality > 0), key=lambda wish: -wish.quality))
+
+
+_remembered = lru_cache(maxsize=512)(_wishes)
 
 
 def _wish(entry: str) -> Wish:

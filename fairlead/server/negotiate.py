@@ -15,7 +15,7 @@ from fairlead.core.call import Call
 from fairlead.core.errors import BadRequest, NotAcceptable, UnsupportedMediaType
 from fairlead.core.malformed import Malformed
 from fairlead.server import protobuf
-from fairlead.server.accept import accepted, wishes
+from fairlead.server.accept import REMEMBERED_LENGTH, accepted, wishes
 
 JSON = "application/json"
 YAML = "application/yaml"
@@ -33,9 +33,12 @@ class Form:
     view: str = ""
 
 
-@lru_cache(maxsize=512)
 def chosen_form(accept: str) -> Form:
     """What an Accept header asks for; 406 when there is no such thing here."""
+    return _remembered_form(accept) if len(accept) <= REMEMBERED_LENGTH else _form(accept)
+
+
+def _form(accept: str) -> Form:
     for wish in wishes(accept):
         for media_type in _OFFERED:
             if not wish.covers(media_type):
@@ -45,6 +48,9 @@ def chosen_form(accept: str) -> Form:
             if wish.kind in _VIEWS and wish.group == _META_GROUP and wish.version == "v1":
                 return Form(media_type, wish.kind)
     raise NotAcceptable(f"only the following media types are accepted: {', '.join(_OFFERED)}")
+
+
+_remembered_form = lru_cache(maxsize=512)(_form)
 
 
 def error_media_type(accept: str) -> str:

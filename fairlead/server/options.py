@@ -24,10 +24,15 @@ DELETE_OPTIONS = "DeleteOptions"
 
 @dataclass(frozen=True, slots=True)
 class WatchQuery:
-    """What a watch was asked for. `since` is None where it begins with what exists; `marked` ends that part visibly."""
+    """What a watch was asked for.
+
+    `version` is what the client knows (None: nothing in particular). `existing` begins with what is there, and `marked`
+    says where that part ends.
+    """
 
     selection: Selection
-    since: int | None
+    version: int | None
+    existing: bool
     marked: bool
     bookmarks: bool
     timeout: int
@@ -73,17 +78,17 @@ def _match_problems(version: str, match: str) -> list[Problem]:
 
 def watch_query(call: Call, kind: Kind) -> WatchQuery:
     version, match = call.parameter("resourceVersion"), call.parameter("resourceVersionMatch")
-    marked = truthy(call.parameter("sendInitialEvents"), present="sendInitialEvents" in call.query)
-    _refuse("ListOptions", _initial_problems(match, "sendInitialEvents" in call.query))
-    since = revision(version) if version not in ("", "0") else None
+    asked = "sendInitialEvents" in call.query
+    marked = truthy(call.parameter("sendInitialEvents"), present=asked)
+    _refuse("ListOptions", _initial_problems(match, asked))
     bookmarks = truthy(call.parameter("allowWatchBookmarks"), present="allowWatchBookmarks" in call.query)
-    begins_with_existing = marked or since is None
     return WatchQuery(
         selection(call, kind),
-        None if begins_with_existing else since,
-        marked,
-        bookmarks,
-        integer(call, "timeoutSeconds"),
+        revision(version) if version not in ("", "0") else None,
+        existing=marked or (not asked and version in ("", "0")),
+        marked=marked,
+        bookmarks=bookmarks,
+        timeout=integer(call, "timeoutSeconds"),
     )
 
 
@@ -167,8 +172,11 @@ def _check_delete_body(body: Any) -> None:
     if kind != DELETE_OPTIONS:
         raise BadRequest(f'the body of a delete must be of kind {DELETE_OPTIONS}, not "{kind}"')
     for name, wanted in _DELETE_TYPES.items():
-        if body.get(name) is not None and not isinstance(body[name], wanted):
+        value = body.get(name)
+        if value is not None and (not isinstance(value, wanted) or (wanted is int and isinstance(value, bool))):
             raise BadRequest(f"{DELETE_OPTIONS}: {name} is of the wrong type")
+    if not all(isinstance(value, str) for value in body.get("dryRun") or ()):
+        raise BadRequest(f"{DELETE_OPTIONS}: dryRun must be a list of strings")
     for name, value in (body.get("preconditions") or {}).items():
         if value is not None and not isinstance(value, str):
             raise BadRequest(f"{DELETE_OPTIONS}: preconditions.{name} must be a string")

@@ -5,8 +5,8 @@ what reaches Python is one coroutine per request.
 """
 
 import asyncio
+import os
 import socket
-import uuid
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -70,7 +70,7 @@ class Front:
             scope.headers,
             _body_reader(scope, proto, self._body_limit),
             scope.client,
-            str(uuid.uuid4()),
+            _audit_id(),
         )
         reply = await self._handle(call)
         if reply.stream is None:
@@ -91,6 +91,12 @@ class Front:
                 task.cancel()
             await asyncio.gather(sending, gone, return_exceptions=True)
             self._paces.leave(call.client, pace)
+
+
+def _audit_id() -> str:
+    """A random name for the request, in the shape of a UUID but made several times as fast."""
+    text = os.urandom(16).hex()
+    return f"{text[:8]}-{text[8:12]}-4{text[13:16]}-a{text[17:20]}-{text[20:]}"
 
 
 def _body_reader(scope: Scope, proto: Any, limit: int) -> Callable[[], Any]:

@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 
 from fairlead.core.call import Call, Reply, Target
-from fairlead.core.errors import BadRequest, MethodNotAllowed, NotFound, Unauthorized
+from fairlead.core.errors import BadRequest, MethodNotAllowed, NotAcceptable, NotFound, Unauthorized
 from fairlead.core.objects import Object, copied
 from fairlead.core.user import User
 from fairlead.registry.kind import Kind
@@ -19,7 +19,7 @@ from fairlead.registry.resource import Resource
 from fairlead.registry.table import partial, table
 from fairlead.registry.writing import Deleted
 from fairlead.server import options
-from fairlead.server.negotiate import chosen_form, read_object, rendered, wants_pretty
+from fairlead.server.negotiate import JSON, Form, chosen_form, read_object, rendered, wants_pretty
 from fairlead.server.patch import applies, read_configuration, read_patch
 from fairlead.server.watch import WatchLimits, open_stream
 
@@ -46,8 +46,8 @@ class Verbs:
         }
 
     async def __call__(self, call: Call) -> Reply:
-        chosen_form(call.headers.get("accept", ""))  # what cannot be answered is not done either
         target = call.target
+        _refuse_form(chosen_form(call.headers.get("accept", "")), call)
         kind = self._registry.catalog.find(target.group, target.version, target.resource)
         if kind is None or not _exists(kind, target):
             raise NotFound("the server could not find the requested resource")
@@ -144,6 +144,19 @@ class Verbs:
             items = [partial(obj) for obj in objects]
             view = {"kind": form.view, "apiVersion": "meta.k8s.io/v1", "metadata": metadata, "items": items}
         return _reply(call, status, orjson.dumps(view), form.media_type)
+
+
+def _refuse_form(form: Form, call: Call) -> None:
+    """What cannot be answered in the form that was asked for is not done either."""
+    verb = call.target.verb
+    if form.view == "Table":
+        _include_object(call)
+    if form.view == "PartialObjectMetadata" and verb in ("list", "deletecollection"):
+        raise NotAcceptable("you requested PartialObjectMetadata, but this is a list; ask for its List form")
+    if form.view == "PartialObjectMetadataList" and verb not in ("list", "watch", "deletecollection"):
+        raise NotAcceptable("you requested PartialObjectMetadataList, but this is not a list")
+    if verb == "watch" and form.media_type != JSON:
+        raise NotAcceptable(f"a watch is only sent as {JSON}")
 
 
 def _exists(kind: Kind, target: Target) -> bool:

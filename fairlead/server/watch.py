@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from datetime import datetime
 
 import orjson
+import structlog
 
 from fairlead.core.clock import Clock
-from fairlead.core.errors import ApiError
+from fairlead.core.errors import ApiError, Internal
 from fairlead.core.objects import Object
 from fairlead.registry.kind import Kind
 from fairlead.registry.listing import wait_for_version
@@ -24,6 +25,8 @@ from fairlead.server.options import WatchQuery
 
 BOOKMARK_SECONDS = 60.0
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
+
+log = structlog.get_logger(__name__)
 
 Encode = Callable[[WatchEvent], bytes]
 
@@ -40,7 +43,7 @@ async def open_stream(
     resource: Resource, namespace: str, query: WatchQuery, limits: WatchLimits, view: str, clock: Clock
 ) -> AsyncIterator[bytes]:
     """The stream of a watch, begun as far as it can fail before its first byte."""
-    await wait_for_version(resource.view, query.since)
+    await wait_for_version(resource.view, query.version)
     feed = Feed(resource.view, resource.kind, namespace, query.selection, limits.queue)
     seconds = query.timeout or limits.seconds * random.uniform(1, 2)
     stream = Stream(resource.kind, feed, query, view, clock)
@@ -64,6 +67,9 @@ class Stream:
                 yield chunk
         except ApiError as error:
             yield line("ERROR", orjson.dumps(status_of(error)))
+        except Exception:  # a fault of ours must not look like the end of the news
+            log.exception("a watch failed unexpectedly", kind=self._kind.name)
+            yield line("ERROR", orjson.dumps(status_of(Internal("an internal error has ended this watch"))))
         finally:
             self._feed.close()
 
@@ -76,9 +82,9 @@ class Stream:
             chunk = b"".join(map(self._encode, self._feed.take()))
             now = self._clock.monotonic()
             over = now >= deadline or self._feed.ended
-            if self._query.bookmarks and (over or now >= bookmark_at):
+            if over or now >= bookmark_at:
                 bookmark_at = now + BOOKMARK_SECONDS
-                chunk += self._bookmark({})
+                chunk += self._bookmark({}) if self._query.bookmarks else b""
             if chunk:
                 yield chunk
             if over:
@@ -87,8 +93,8 @@ class Stream:
 
     def _begin(self) -> bytes:
         """Starts the feed; what exists comes first if that was asked for."""
-        if self._query.since is not None:
-            self._feed.start(self._query.since)
+        if not self._query.existing:
+            self._feed.start(self._feed.position() if self._query.version is None else self._query.version)
             return b""
         chunk = b"".join(map(self._encode, self._feed.existing()))
         if self._query.marked and self._query.bookmarks:

@@ -10,7 +10,7 @@ The view does not know what an object is: `finish`, handed in by the registry, t
 import asyncio
 from bisect import bisect_left, bisect_right, insort
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import structlog
@@ -64,18 +64,14 @@ class Collection:
             del self.order[bisect_left(self.order, place)]
         return previous
 
-    def places(self, namespace: str, after: Place | None) -> Iterator[Place]:
+    def places(self, namespace: str, after: Place | None) -> list[Place]:
         """Where objects are, in order: in one namespace or (empty) in all, past `after`."""
         order = self.order
         start = bisect_right(order, after) if after else 0
         if not namespace:
-            yield from order[start:]
-            return
+            return order[start:]
         start = max(start, bisect_left(order, (namespace, "")))
-        for place in order[start:]:
-            if place[0] != namespace:
-                return
-            yield place
+        return order[start : bisect_left(order, (namespace + "\x00", ""))]
 
     def at(self, revision: int) -> "Collection":
         """The same objects as they stood at an earlier revision: the transitions since then, undone."""
@@ -120,8 +116,14 @@ class View:
 
     async def start(self) -> None:
         """Loads the store and returns once every commit that was acknowledged before the call is in view."""
-        since = await self._load()
+        while True:
+            try:
+                since = await self._load()
+                break
+            except Compacted:  # between two pages; the next attempt begins at a younger snapshot
+                continue
         self._follower = asyncio.create_task(self._follow(since), name="view")
+        self._follower.add_done_callback(self._left_alone)
         await self.reached(await self._store.revision())
 
     def end_watches(self) -> None:
@@ -142,14 +144,13 @@ class View:
 
     def entries(
         self, group: str, plural: str, namespace: str = "", *, after: Place | None = None, at: int | None = None
-    ) -> Iterator[Entry]:
+    ) -> list[Entry]:
         """Objects in key order, now or at an earlier revision. Raises Compacted when that is too long ago."""
         collection = self._collection(group, plural)
         if at is not None and at < self.revision:
             self.remembers(at)
             collection = collection.at(at)
-        for place in collection.places(namespace, after):
-            yield collection.entries[place]
+        return [collection.entries[place] for place in collection.places(namespace, after)]
 
     def count(self, group: str, plural: str, namespace: str = "") -> int:
         """How many objects there are now."""
@@ -188,9 +189,20 @@ class View:
         """Waits until the view shows `revision`. The caller bounds the wait."""
         if self.revision >= revision:
             return
+        if self._follower is not None and self._follower.done():
+            raise Unavailable("the server no longer follows its store; restart it")
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append((revision, future))
         await future
+
+    def _left_alone(self, follower: "asyncio.Task[None]") -> None:
+        """Nobody is going to wake those who wait."""
+        if not follower.cancelled() and follower.exception() is not None:
+            log.error("following the store has failed", exc_info=follower.exception())
+        for _, future in self._waiting:
+            if not future.done():
+                future.set_exception(Unavailable("the server no longer follows its store; restart it"))
+        self._waiting = []
 
     def forget(self, before: int) -> None:
         """Drops transitions that only snapshots older than `before` need; called when the store was compacted."""
@@ -269,8 +281,10 @@ class View:
             return
         still: list[tuple[int, asyncio.Future[None]]] = []
         for awaited, future in self._waiting:
+            if future.done():
+                continue  # whoever gave up waiting
             if awaited > revision:
                 still.append((awaited, future))
-            elif not future.done():
+            else:
                 future.set_result(None)
         self._waiting = still

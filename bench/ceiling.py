@@ -1,0 +1,77 @@
+"""The ceiling: the same HTTP server with the same settings, and next to nothing behind it. `servers.py` starts it.
+
+What it reaches is what this machine, granian, TLS and the load generator together allow a handler in Python; the rest
+is ours to lose. It answers everything with the bytes that it was last taught (PUT), which are those of a real answer.
+A watch is a stream that stays open, and what is posted to `/broadcast` goes down all of them.
+
+It takes the settings from `fairlead.server.rsgi` itself, so that the two cannot drift apart.
+"""
+
+import asyncio
+import json
+import signal
+import sys
+from pathlib import Path
+from typing import Any, cast
+
+import uvloop
+
+from fairlead.core.certificates import ensure_certificates
+from fairlead.server.rsgi import Front, Listening, Scope, free_port, listening
+
+ADDRESS = "127.0.0.1"
+BROADCAST = "/broadcast"
+GRACE_SECONDS = 2.0
+
+# As many bytes of headers as a real answer has.
+HEADERS = [
+    ("content-type", "application/json"),
+    ("audit-id", "00000000-0000-4000-8000-000000000000"),
+    ("cache-control", "no-cache, private"),
+]
+
+
+class Bare:
+    """The application that granian calls."""
+
+    def __init__(self) -> None:
+        self._answer = b""
+        self._status = 200
+        self._streams: set[Any] = set()
+
+    async def __rsgi__(self, scope: Scope, proto: Any) -> None:
+        if scope.method == "GET":
+            if "watch=1" in scope.query_string:
+                await self._stream(proto)
+                return
+        else:
+            body = await proto()
+            if scope.method == "PUT":
+                self._status, self._answer = int(scope.query_string), body
+            elif scope.path == BROADCAST:
+                for stream in tuple(self._streams):
+                    await stream.send_bytes(body)
+        proto.response_bytes(self._status, HEADERS, self._answer)
+
+    async def _stream(self, proto: Any) -> None:
+        stream = proto.response_stream(200, HEADERS)
+        self._streams.add(stream)
+        await proto.client_disconnect()
+        self._streams.discard(stream)
+
+
+async def serve(tls: Path) -> None:
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    files = ensure_certificates(tls)
+    where = Listening(ADDRESS, free_port(ADDRESS, 0), files.cert_file, files.key_file, GRACE_SECONDS)
+    # The one method that granian looks for is there; nothing else of a Front is used.
+    async with listening(cast(Front, Bare()), where) as port:
+        print(json.dumps({"url": f"https://{ADDRESS}:{port}"}), flush=True)
+        await stop.wait()
+
+
+if __name__ == "__main__":
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(serve(Path(sys.argv[1])))

@@ -1,0 +1,108 @@
+"""One round of wrk, the load generator: started, read, and believed only if everything was answered."""
+
+import asyncio
+import os
+from asyncio.subprocess import PIPE
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from bench.failure import Failure
+from bench.objects import OBJECTS
+from bench.servers import Server
+
+SCRIPT = Path(__file__).with_name("load.lua")
+TIMEOUT_SECONDS = 10
+SPARE_SECONDS = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is sent. In the path and the body, load.lua puts a number for `{n}` and an object's for `{object}`."""
+
+    method: str
+    path: str
+    body: str = ""
+    content_type: str = "application/json"
+
+    @property
+    def writes(self) -> bool:
+        return self.method != "GET"
+
+    @property
+    def success(self) -> int:
+        """The status of an answer that is as it should be."""
+        return 201 if self.method == "POST" else 200
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """How it is sent: over how many connections, for how many seconds, where numbering starts, and how many bytes an
+    answer has at least."""
+
+    connections: int
+    seconds: int
+    first: int
+    answer_bytes: int
+
+
+class Summary(msgspec.Struct, frozen=True):
+    """The line that load.lua reports with."""
+
+    requests: int
+    duration_us: int
+    bytes: int
+    p99_us: int
+    refused: int
+    broken: int
+    late: int
+
+
+async def run(server: Server, request: Request, load: Load) -> Summary:
+    """A round, checked."""
+    command = ["wrk", "--threads", "1", "--connections", str(load.connections), "--duration", f"{load.seconds}s"]
+    command += ["--timeout", f"{TIMEOUT_SECONDS}s", "--script", str(SCRIPT), server.url]
+    environment = os.environ | _told(server, request, load)
+    try:
+        process = await asyncio.create_subprocess_exec(*command, stdout=PIPE, stderr=PIPE, env=environment)
+    except FileNotFoundError:
+        raise Failure("wrk is not installed; install it (Debian: apt-get install wrk)") from None
+    try:
+        output, errors = await asyncio.wait_for(process.communicate(), load.seconds + SPARE_SECONDS)
+    except TimeoutError:
+        raise Failure(f"wrk did not end by itself on {request.method} {request.path}") from None
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    if process.returncode:
+        raise Failure(f"wrk failed: {errors.decode(errors='replace').strip()}")
+    summary = msgspec.json.decode(output.splitlines()[-1], type=Summary)
+    check(summary, f"{request.method} {request.path} at {server.name}", load.answer_bytes)
+    return summary
+
+
+def _told(server: Server, request: Request, load: Load) -> dict[str, str]:
+    return {
+        "BENCH_METHOD": request.method,
+        "BENCH_PATH": request.path,
+        "BENCH_BODY": request.body,
+        "BENCH_CONTENT_TYPE": request.content_type,
+        "BENCH_AUTHORIZATION": server.headers["authorization"],
+        "BENCH_OBJECTS": str(OBJECTS),
+        "BENCH_FIRST": str(load.first),
+    }
+
+
+def check(summary: Summary, what: str, answer_bytes: int) -> None:
+    """Errors are quick to answer, so a round with a single one of them says nothing."""
+    if summary.refused:
+        raise Failure(f"{what}: {summary.refused} of {summary.requests} answers were errors")
+    if summary.broken or summary.late:
+        raise Failure(f"{what}: {summary.broken} connections broke, {summary.late} answers came too late")
+    if not summary.requests:
+        raise Failure(f"{what}: nothing was answered; give it more time with --seconds")
+    if summary.bytes < summary.requests * answer_bytes:
+        short = summary.bytes // summary.requests
+        raise Failure(f"{what}: answers have {short} bytes, but {answer_bytes} were expected")

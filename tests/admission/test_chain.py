@@ -1,0 +1,47 @@
+"""The chain of rules: each in its place, the first refusal ends it, and no rule without a registry."""
+
+from collections.abc import Callable
+
+import pytest
+
+from fairlead.admission.chain import Chain, Rule
+from fairlead.core.errors import Forbidden
+from fairlead.registry.kind import Change
+from fairlead.registry.registry import Registry
+from tests.admission.world import ADA, GADGET, World
+
+CHANGE = Change("create", GADGET, ADA, None, {})
+
+
+def rule(name: str, asked: list[str], act: Callable[[], None] = lambda: None) -> Rule:
+    async def note(change: Change, registry: Registry) -> None:
+        asked.append(name)
+        act()
+
+    return note
+
+
+def refuse() -> None:
+    raise Forbidden("not here")
+
+
+async def test_the_rules_are_asked_in_order(world: World) -> None:
+    asked: list[str] = []
+    chain = Chain((rule("first", asked), rule("second", asked)))
+    chain.look_around_in(world.registry)
+    await chain(CHANGE)
+    assert asked == ["first", "second"]
+
+
+async def test_after_a_refusal_nobody_else_is_asked(world: World) -> None:
+    asked: list[str] = []
+    chain = Chain((rule("first", asked, refuse), rule("second", asked)))
+    chain.look_around_in(world.registry)
+    with pytest.raises(Forbidden, match="not here"):
+        await chain(CHANGE)
+    assert asked == ["first"]
+
+
+async def test_a_chain_that_was_given_no_registry_refuses_to_guess() -> None:
+    with pytest.raises(RuntimeError, match="before the registry stood"):
+        await Chain(())(CHANGE)

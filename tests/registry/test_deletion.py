@@ -1,0 +1,156 @@
+"""Deletion: at once where nothing holds an object, in two steps where something does, and only on the terms given."""
+
+import asyncio
+from typing import Any
+
+import orjson
+import pytest
+
+from fairlead.core.errors import Conflict, Invalid
+from fairlead.core.objects import Object
+from fairlead.kinds.namespace import NAMESPACE
+from fairlead.registry.deletion import FOREGROUND, ORPHAN, check_preconditions, finished, held, marked
+from fairlead.registry.writing import Deleting
+from tests.admission.world import GADGET, World
+
+NOW = "2026-01-02T03:04:05Z"
+
+
+def gadget(**meta: Any) -> Object:
+    return {"metadata": {"name": "a", "uid": "1", "resourceVersion": "7", "generation": 1, **meta}, "spec": {}}
+
+
+def finalizers(obj: Object | None) -> list[str] | None:
+    return None if obj is None else obj["metadata"].get("finalizers")
+
+
+POLICIES: list[tuple[list[str], str, list[str] | None]] = [
+    ([], "", None),
+    ([], "Background", None),
+    ([], "Foreground", [FOREGROUND]),
+    ([], "Orphan", [ORPHAN]),
+    (["x.io/a"], "", ["x.io/a"]),
+    (["x.io/a"], "Background", ["x.io/a"]),
+    (["x.io/a"], "Foreground", ["x.io/a", FOREGROUND]),
+    ([FOREGROUND], "", [FOREGROUND]),
+    ([FOREGROUND], "Foreground", [FOREGROUND]),
+    ([FOREGROUND], "Background", None),
+    ([FOREGROUND], "Orphan", [ORPHAN]),
+    ([ORPHAN, "x.io/a"], "Foreground", ["x.io/a", FOREGROUND]),
+]
+
+
+@pytest.mark.parametrize(("before", "policy", "after"), POLICIES)
+def test_the_policy_says_what_holds_the_object(before: list[str], policy: str, after: list[str] | None) -> None:
+    old = gadget(finalizers=before)
+    assert finalizers(marked(old, GADGET, Deleting(propagation=policy), NOW)) == after
+    assert finalizers(old) == before, "the object that was there is left alone"
+
+
+def test_an_object_that_is_held_is_marked_once() -> None:
+    first = marked(gadget(finalizers=["x.io/a"]), GADGET, Deleting(), NOW)
+    assert first is not None
+    assert {
+        name: first["metadata"][name] for name in ("deletionTimestamp", "deletionGracePeriodSeconds", "generation")
+    } == {
+        "deletionTimestamp": NOW,
+        "deletionGracePeriodSeconds": 0,
+        "generation": 2,
+    }
+    assert marked(first, GADGET, Deleting(), "2030-01-01T00:00:00Z") == first
+
+
+def test_an_object_is_finished_when_it_is_marked_and_nothing_holds_it() -> None:
+    assert not finished(gadget(), GADGET)
+    assert not finished(gadget(deletionTimestamp=NOW, finalizers=["x.io/a"]), GADGET)
+    assert finished(gadget(deletionTimestamp=NOW, finalizers=[]), GADGET)
+    assert finished(gadget(deletionTimestamp=NOW), GADGET)
+
+
+def test_a_kind_may_be_held_by_other_lists_than_the_usual_one() -> None:
+    assert held({"metadata": {}, "spec": {"finalizers": ["kubernetes"]}}, NAMESPACE)
+    assert held({"metadata": {"finalizers": ["x.io/a"]}, "spec": {"finalizers": []}}, NAMESPACE)
+    assert not held({"metadata": {}, "spec": {"finalizers": []}}, NAMESPACE)
+    assert not held({"metadata": {}}, NAMESPACE)
+
+
+@pytest.mark.parametrize("deleting", [Deleting(), Deleting(uid="1"), Deleting("1", "7")])
+def test_conditions_that_hold_let_the_delete_through(deleting: Deleting) -> None:
+    check_preconditions(gadget(), GADGET, deleting)
+
+
+@pytest.mark.parametrize(
+    ("deleting", "why"),
+    [
+        (Deleting(uid="2"), r"the UID in the precondition \(2\) does not match the UID in record \(1\)"),
+        (Deleting("1", "8"), r"the ResourceVersion in the precondition \(8\) does not match"),
+        (Deleting("", "07"), r"the ResourceVersion in the precondition \(07\) does not match"),
+    ],
+)
+def test_conditions_that_do_not_hold_refuse_it(deleting: Deleting, why: str) -> None:
+    with pytest.raises(Conflict, match=why):
+        check_preconditions(gadget(), GADGET, deleting)
+
+
+async def test_an_object_that_nothing_holds_goes_at_once_and_its_last_state_is_answered(world: World) -> None:
+    made = await world.create("Gadget", "a", spec={"size": 1})
+    deleted = await world.delete("Gadget", "a")
+    assert (deleted.gone, deleted.name, deleted.uid) == (True, "a", made["metadata"]["uid"])
+    assert world.see("Gadget", "a") is None
+    again = await world.create("Gadget", "a")
+    assert again["metadata"]["uid"] != made["metadata"]["uid"]
+
+
+async def test_an_object_with_finalizers_waits_until_the_last_of_them_is_taken_off(world: World) -> None:
+    await world.create("Gadget", "a", metadata={"finalizers": ["x.io/a", "x.io/b"]})
+    await asyncio.sleep(10)
+    deleted = await world.delete("Gadget", "a")
+    first = world.see("Gadget", "a")
+    assert first is not None
+    assert not deleted.gone
+    assert orjson.loads(deleted.body) == first
+    await asyncio.sleep(10)
+    again = await world.delete("Gadget", "a")
+    assert (again.gone, world.see("Gadget", "a")) == (False, first)
+    left = await world.patch("Gadget", "a", lambda obj: obj["metadata"]["finalizers"].remove("x.io/a"))
+    assert left["metadata"]["deletionTimestamp"] == first["metadata"]["deletionTimestamp"]
+    assert left["metadata"]["generation"] == 2
+    last = await world.patch("Gadget", "a", lambda obj: obj["metadata"].update(finalizers=[]))
+    assert "finalizers" not in last["metadata"]
+    assert world.see("Gadget", "a") is None
+
+
+async def test_an_object_that_is_being_deleted_can_still_change_but_not_come_back(world: World) -> None:
+    await world.create("Gadget", "a", spec={"size": 1}, metadata={"finalizers": ["x.io/a"]})
+    await world.delete("Gadget", "a")
+    changed = await world.patch("Gadget", "a", lambda obj: obj["spec"].update(size=2))
+    assert (changed["spec"]["size"], changed["metadata"]["generation"]) == (2, 3)
+
+    def revive(obj: Object) -> None:
+        obj["metadata"].pop("deletionTimestamp")
+        obj["metadata"].pop("deletionGracePeriodSeconds")
+
+    assert await world.patch("Gadget", "a", revive) == changed
+    with pytest.raises(Invalid, match="no new finalizers can be added"):
+        await world.patch("Gadget", "a", lambda obj: obj["metadata"]["finalizers"].append("x.io/b"))
+
+
+async def test_an_object_that_is_not_being_deleted_may_lose_its_finalizers_and_stays(world: World) -> None:
+    await world.create("Gadget", "a", metadata={"finalizers": ["x.io/a"]})
+    await world.patch("Gadget", "a", lambda obj: obj["metadata"].update(finalizers=[]))
+    assert world.names("Gadget") == ["a"]
+
+
+async def test_a_foreground_delete_that_is_followed_by_a_background_one_lets_go(world: World) -> None:
+    await world.create("Gadget", "a")
+    assert not (await world.delete("Gadget", "a", Deleting(propagation="Foreground"))).gone
+    assert (await world.delete("Gadget", "a", Deleting(propagation="Background"))).gone
+
+
+async def test_a_namespace_shows_that_it_is_ending_in_its_phase(world: World) -> None:
+    deleted = await world.delete("Namespace", "demo")
+    found = world.see("Namespace", "demo")
+    assert found is not None
+    assert not deleted.gone
+    assert found["status"]["phase"] == "Terminating"
+    assert "deletionGracePeriodSeconds" not in found["metadata"]

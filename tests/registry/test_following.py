@@ -1,0 +1,67 @@
+"""Following a resource: always what the view has, without a task and without asking twice."""
+
+import pytest
+
+from fairlead.registry import following as module
+from fairlead.registry.following import Following
+from fairlead.registry.kind import MANAGEMENT_GROUP
+from tests.admission.world import World
+
+
+@pytest.fixture
+def gadgets(world: World) -> Following:
+    return Following(world.view, MANAGEMENT_GROUP, "gadgets")
+
+
+async def test_what_was_there_before_is_there_at_the_first_look(world: World, gadgets: Following) -> None:
+    made = await world.create("Gadget", "a")
+    gadgets.refresh()
+    assert gadgets.objects == {("", "a"): made}
+
+
+async def test_every_change_is_taken_in_and_noticed(world: World, gadgets: Following) -> None:
+    seen = [gadgets.refresh()]
+    made = await world.create("Gadget", "a", spec={"size": 1})
+    seen.append(gadgets.refresh())
+    assert gadgets.objects == {("", "a"): made}
+    changed = await world.patch("Gadget", "a", lambda obj: obj["spec"].update(size=2))
+    await world.create("Gadget", "b")
+    await world.delete("Gadget", "b")
+    seen.append(gadgets.refresh())
+    assert gadgets.objects == {("", "a"): changed}
+    await world.delete("Gadget", "a")
+    seen.append(gadgets.refresh())
+    assert gadgets.objects == {}
+    assert len(set(seen)) == 4
+
+
+async def test_while_nothing_happens_the_number_stays(world: World, gadgets: Following) -> None:
+    await world.create("Gadget", "a")
+    first = gadgets.refresh()
+    await world.create("ConfigMap", "elsewhere")
+    assert gadgets.refresh() == first
+
+
+async def test_whoever_did_not_look_for_long_starts_over_and_misses_nothing(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "QUEUE", 2)
+    gadgets = Following(world.view, MANAGEMENT_GROUP, "gadgets")
+    await world.create("Gadget", "gone")
+    first = gadgets.refresh()
+    await world.delete("Gadget", "gone")
+    for name in "abcd":
+        await world.create("Gadget", name)
+    assert gadgets.refresh() != first
+    assert sorted(name for _, name in gadgets.objects) == list("abcd")
+    await world.create("Gadget", "e")
+    gadgets.refresh()
+    assert sorted(name for _, name in gadgets.objects) == list("abcde")
+
+
+async def test_objects_of_one_name_in_two_namespaces_are_two(world: World) -> None:
+    configmaps = Following(world.view, "", "configmaps")
+    await world.create("ConfigMap", "c", "demo")
+    await world.create("ConfigMap", "c", "default")
+    configmaps.refresh()
+    assert sorted(configmaps.objects) == [("default", "c"), ("demo", "c")]

@@ -1,0 +1,179 @@
+"""What comes in: the right kind, in the right place, and what becomes of fields that nobody declared."""
+
+from typing import Any
+
+import pytest
+
+from fairlead.core.errors import BadRequest, Invalid
+from fairlead.core.objects import Object
+from fairlead.kinds import KINDS
+from fairlead.registry.intake import as_object, blaming_the_patch, settle_place, shape
+from fairlead.registry.kind import Kind
+from fairlead.registry.validate import Validator
+from tests.admission.world import GADGET, as_ada
+
+CONFIGMAP = next(kind for kind in KINDS if kind.name == "ConfigMap")
+VERSION = "management.service.sh/v1"
+
+
+@pytest.mark.parametrize("body", [None, [], "text", 5, True, [{"kind": "Gadget"}]])
+@pytest.mark.parametrize("kind", [GADGET, CONFIGMAP], ids=lambda kind: kind.name)
+def test_a_body_that_is_no_object_is_refused(body: Any, kind: Kind) -> None:
+    with pytest.raises(BadRequest, match=f"must be of type {kind.name}"):
+        as_object(body, kind)
+
+
+@pytest.mark.parametrize(
+    ("body", "missing"),
+    [
+        ({}, "Object 'Kind' is missing"),
+        ({"apiVersion": VERSION}, "Object 'Kind' is missing"),
+        ({"apiVersion": VERSION, "kind": ""}, "Object 'Kind' is missing"),
+        ({"apiVersion": VERSION, "kind": 5}, "Object 'Kind' is missing"),
+        ({"kind": "Gadget"}, "Object 'apiVersion' is missing"),
+        ({"kind": "Gadget", "apiVersion": ["v1"]}, "Object 'apiVersion' is missing"),
+    ],
+)
+def test_a_body_that_does_not_say_what_it_is_is_told_what_to_say(body: Object, missing: str) -> None:
+    with pytest.raises(BadRequest, match=missing):
+        as_object(body, GADGET)
+
+
+def test_core_kinds_may_leave_out_what_the_path_says_already() -> None:
+    assert as_object({"data": {}}, CONFIGMAP) == {"kind": "ConfigMap", "apiVersion": "v1", "data": {}}
+
+
+@pytest.mark.parametrize("kind", [GADGET, CONFIGMAP], ids=lambda kind: kind.name)
+def test_another_api_version_is_refused(kind: Kind) -> None:
+    with pytest.raises(BadRequest, match=r"the API version in the data \(v9\) does not match"):
+        as_object({"kind": kind.name, "apiVersion": "v9"}, kind)
+
+
+def test_another_kind_is_refused_and_named() -> None:
+    with pytest.raises(BadRequest, match='it is of kind "Secret"'):
+        as_object({"kind": "Secret", "apiVersion": "v1"}, CONFIGMAP)
+    with pytest.raises(Invalid) as caught:
+        as_object({"kind": "App", "apiVersion": VERSION, "metadata": {"name": "a"}}, GADGET)
+    assert (caught.value.details.kind, caught.value.details.name) == ("App", "a")
+    assert [problem.field for problem in caught.value.details.problems] == ["kind"]
+
+
+@pytest.mark.parametrize("metadata", [None, "x", {"name": None}, {"name": ["a"]}])
+def test_another_kind_with_broken_metadata_is_still_only_another_kind(metadata: Any) -> None:
+    with pytest.raises(Invalid):
+        as_object({"kind": "App", "apiVersion": VERSION, "metadata": metadata}, GADGET)
+
+
+PLACES: list[tuple[Object, str, str, Object]] = [
+    ({"name": "a"}, "demo", "", {"name": "a", "namespace": "demo"}),
+    ({"name": "a", "namespace": "demo"}, "demo", "a", {"name": "a", "namespace": "demo"}),
+    ({"name": "a", "namespace": ""}, "demo", "a", {"name": "a", "namespace": "demo"}),
+    ({"generateName": "a-"}, "demo", "", {"generateName": "a-", "namespace": "demo"}),
+]
+
+
+@pytest.mark.parametrize(("meta", "namespace", "name", "settled"), PLACES)
+def test_what_the_body_leaves_out_is_taken_from_the_url(
+    meta: Object, namespace: str, name: str, settled: Object
+) -> None:
+    obj = {"metadata": meta}
+    settle_place(obj, CONFIGMAP, namespace, name)
+    assert obj == {"metadata": settled}
+
+
+def test_a_namespace_means_nothing_to_a_kind_without_namespaces() -> None:
+    obj: Object = {"metadata": {"name": "a", "namespace": "demo"}}
+    settle_place(obj, GADGET, "", "a")
+    assert not obj["metadata"]["namespace"]
+
+
+@pytest.mark.parametrize(
+    ("meta", "why"),
+    [
+        ({}, "name must be provided"),
+        ({"name": ""}, "name must be provided"),
+        ({"name": "b"}, r"the name of the object \(b\) does not match the name on the URL \(a\)"),
+        ({"name": "a", "namespace": "other"}, "namespace of the provided object does not match"),
+    ],
+)
+def test_a_body_for_another_place_than_the_urls_is_refused(meta: Object, why: str) -> None:
+    with pytest.raises(BadRequest, match=why):
+        settle_place({"metadata": meta}, CONFIGMAP, "demo", "a")
+
+
+def strange() -> Object:
+    return {
+        "apiVersion": VERSION,
+        "kind": "Gadget",
+        "metadata": {"name": "a", "nick": "b"},
+        "spec": {"size": 1, "sise": 2},
+        "odd": {},
+    }
+
+
+def shaped(obj: Object, kind: Kind = GADGET, duplicates: tuple[str, ...] = (), **options: Any) -> tuple[Any, list[str]]:
+    writing = as_ada(**options)
+    return shape(obj, kind, Validator(kind.schema()), writing, duplicates), writing.warnings
+
+
+WORDS = [
+    'duplicate field "spec.size"',
+    'unknown field "metadata.nick"',
+    'unknown field "spec.sise"',
+    'unknown field "odd"',
+]
+
+
+def test_unknown_and_duplicate_fields_are_dropped_with_a_warning() -> None:
+    obj = strange()
+    problems, warnings = shaped(obj, duplicates=("spec.size",))
+    assert problems == []
+    assert warnings == WORDS
+    assert obj["metadata"] == {"name": "a"}
+    assert obj["spec"] == {"size": 1, "mode": "plain"}
+    assert "odd" not in obj
+
+
+def test_they_are_dropped_without_a_word_if_that_was_asked_for() -> None:
+    obj = strange()
+    assert shaped(obj, duplicates=("spec.size",), field_validation="Ignore") == ([], [])
+    assert "odd" not in obj
+
+
+def test_they_are_refused_all_at_once_if_that_was_asked_for() -> None:
+    with pytest.raises(BadRequest) as caught:
+        shaped(strange(), duplicates=("spec.size",), field_validation="Strict")
+    assert f"strict decoding error: {', '.join(WORDS)}" in caught.value.message
+
+
+def test_nothing_is_refused_where_nothing_is_strange() -> None:
+    obj = {"apiVersion": VERSION, "kind": "Gadget", "metadata": {"name": "a"}, "spec": {"size": 1}}
+    assert shaped(obj, field_validation="Strict") == ([], [])
+
+
+def test_a_wrong_type_is_a_problem_of_the_object_or_for_core_kinds_of_the_body() -> None:
+    problems, _ = shaped({"apiVersion": VERSION, "kind": "Gadget", "spec": {"size": "1", "on": 1}})
+    assert [problem.field for problem in problems] == ["spec.size", "spec.on"]
+    with pytest.raises(BadRequest, match='ConfigMap in version "v1" cannot be handled as a ConfigMap: data'):
+        shaped({"apiVersion": "v1", "kind": "ConfigMap", "data": {"a": 1}}, CONFIGMAP)
+
+
+def test_a_credential_that_does_not_decode_is_not_repeated_in_the_answer() -> None:
+    secret = next(kind for kind in KINDS if kind.name == "Secret")
+    with pytest.raises(BadRequest) as caught:
+        shaped({"apiVersion": "v1", "kind": "Secret", "data": {"password": "hunter2!"}}, secret)
+    assert "data.password" in caught.value.message
+    assert "hunter2!" not in caught.value.message
+
+
+def test_what_is_wrong_with_a_patched_object_is_wrong_with_the_patch() -> None:
+    with pytest.raises(Invalid) as caught, blaming_the_patch(as_ada(patching=True)):
+        raise BadRequest("it does not decode")
+    assert [(each.field, each.message) for each in caught.value.details.problems] == [
+        ("patch", "Invalid value: it does not decode")
+    ]
+
+
+def test_what_is_wrong_with_a_body_stays_a_bad_request() -> None:
+    with pytest.raises(BadRequest, match="it does not decode"), blaming_the_patch(as_ada()):
+        raise BadRequest("it does not decode")

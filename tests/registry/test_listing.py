@@ -1,0 +1,256 @@
+"""Lists: what is selected, pages of one snapshot while others write, and what each resourceVersion means."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import orjson
+import pytest
+
+from fairlead.core.errors import BadRequest, Expired, Timeout, Unavailable
+from fairlead.core.objects import Object
+from fairlead.registry.listing import FRESH_SECONDS, ListQuery, TooOld, list_body, list_entries, list_metadata
+from fairlead.registry.paging import Position
+from fairlead.registry.selectors import Selection, parse_fields, parse_labels
+from fairlead.registry.writing import Listed
+from fairlead.storage.contract import Change
+from tests.admission.world import World
+
+
+async def listed(world: World, kind: str = "Gadget", namespace: str = "", **query: Any) -> Listed:
+    return await list_entries(world.view, world.of(kind).kind, namespace, ListQuery(**query))
+
+
+def names(found: Listed) -> list[str]:
+    return [entry.key[3] for entry in found.entries]
+
+
+async def make(world: World, *made: str) -> None:
+    for name in made:
+        await world.create("Gadget", name, spec={"size": 0})
+
+
+async def test_a_list_holds_everything_in_the_order_of_names(world: World) -> None:
+    await make(world, "b", "c", "a")
+    found = await listed(world)
+    assert names(found) == ["a", "b", "c"]
+    assert (found.revision, found.token, found.remaining) == (world.view.revision, "", None)
+
+
+async def test_a_list_of_one_namespace_holds_that_one_and_of_none_all(world: World) -> None:
+    await world.create("ConfigMap", "b", "demo")
+    await world.create("ConfigMap", "a", "default")
+    await world.create("ConfigMap", "a", "demo")
+    assert names(await listed(world, "ConfigMap", "demo")) == ["a", "b"]
+    assert names(await listed(world, "ConfigMap")) == ["a", "a", "b"]
+    assert names(await listed(world, "ConfigMap", "nowhere")) == []
+
+
+async def test_selectors_look_at_labels_and_at_declared_fields(world: World) -> None:
+    await world.create("Gadget", "a", spec={"color": "red"}, metadata={"labels": {"x": "1"}})
+    await world.create("Gadget", "b", spec={"color": "red"})
+    await world.create("Gadget", "c", spec={}, metadata={"labels": {"x": "1"}})
+    fields = ("metadata.name", "spec.color")
+    for labels, selector, expected in (
+        ("x=1", "", ["a", "c"]),
+        ("!x", "", ["b"]),
+        ("", "spec.color=red", ["a", "b"]),
+        ("", "spec.color=", ["c"]),
+        ("x", "spec.color=red", ["a"]),
+        ("", "metadata.name=b", ["b"]),
+    ):
+        selection = Selection(parse_labels(labels), parse_fields(selector, fields))
+        assert names(await listed(world, selection=selection)) == expected
+
+
+async def test_pages_show_one_snapshot_whatever_is_written_between_them(world: World) -> None:
+    await make(world, *"abcdefg")
+    page = await listed(world, limit=2)
+    seen, remaining = names(page), [page.remaining]
+    for gone, new in (("c", "bb"), ("a", "ee"), ("g", "h")):
+        await world.delete("Gadget", gone)
+        await make(world, new)
+        await world.patch("Gadget", "d", lambda obj: obj["spec"].update(size=obj["spec"]["size"] + 1))
+        page = await listed(world, limit=2, token=page.token)
+        seen += names(page)
+        remaining.append(page.remaining)
+        for entry in page.entries:
+            assert orjson.loads(entry.body)["spec"]["size"] == 0
+    assert seen == list("abcdefg")
+    assert remaining == [5, 3, 1, None]
+    assert page.token == ""
+
+
+async def test_every_page_tells_the_version_of_the_snapshot_so_that_a_watch_can_begin_there(world: World) -> None:
+    await make(world, *"abc")
+    first = await listed(world, limit=2)
+    await make(world, "aa")
+    second = await listed(world, limit=2, token=first.token)
+    assert second.revision == first.revision < world.view.revision
+
+
+async def test_pages_go_through_namespaces_in_order_and_through_one_alone(world: World) -> None:
+    for namespace in ("demo", "default"):
+        for name in "ab":
+            await world.create("ConfigMap", name, namespace)
+    for namespace, expected in (("", ["default/a", "default/b", "demo/a", "demo/b"]), ("demo", ["demo/a", "demo/b"])):
+        seen, token = [], ""
+        while True:
+            page = await listed(world, "ConfigMap", namespace, limit=1, token=token)
+            seen += ["/".join(entry.key[2:]) for entry in page.entries]
+            token = page.token
+            if not token:
+                break
+        assert seen == expected
+
+
+async def test_pages_of_a_selection_are_full_and_do_not_count_what_remains(world: World) -> None:
+    for number in range(9):
+        await world.create("Gadget", f"g{number}", metadata={"labels": {"odd": str(number % 2)}})
+    selection = Selection(parse_labels("odd=1"))
+    first = await listed(world, limit=3, selection=selection)
+    assert (names(first), first.remaining) == (["g1", "g3", "g5"], None)
+    second = await listed(world, limit=3, selection=selection, token=first.token)
+    assert (names(second), second.token) == (["g7"], "")
+
+
+async def test_a_page_that_ends_with_the_list_leads_nowhere(world: World) -> None:
+    await make(world, *"ab")
+    assert (await listed(world, limit=2)).token == ""
+    assert (await listed(world, limit=5)).token == ""
+    assert names(await listed(world, limit=0)) == ["a", "b"]
+
+
+async def test_an_expired_token_is_answered_with_one_that_goes_on_in_whatever_is_there(world: World) -> None:
+    await make(world, *"abcd")
+    page = await listed(world, limit=2)
+    await world.delete("Gadget", "c")
+    await make(world, "e")
+    world.view.forget(world.view.revision)
+    with pytest.raises(TooOld) as caught:
+        await listed(world, limit=2, token=page.token)
+    rest = await listed(world, limit=1, token=caught.value.token)
+    assert names(rest) == ["d"]
+    assert rest.revision == world.view.revision
+    await world.delete("Gadget", "e")
+    assert names(await listed(world, limit=1, token=rest.token)) == ["e"], "from there on it is consistent again"
+
+
+@asynccontextmanager
+async def history(world: World) -> AsyncIterator[list[int]]:
+    """The revisions at which there were one, two and three gadgets; the first of them is no longer known."""
+    revisions = []
+    for name in "abc":
+        await make(world, name)
+        revisions.append(world.view.revision)
+    world.view.forget(revisions[1])
+    yield revisions
+
+
+async def test_an_exact_version_shows_that_snapshot(world: World) -> None:
+    async with history(world) as (_, second, third):
+        found = await listed(world, version=second, exact=True)
+        assert (names(found), found.revision) == (["a", "b"], second)
+        assert names(await listed(world, version=third, exact=True)) == ["a", "b", "c"]
+
+
+async def test_a_version_that_was_compacted_is_expired_if_it_must_be_exact_and_fine_if_newer_will_do(
+    world: World,
+) -> None:
+    async with history(world) as (first, _, third):
+        with pytest.raises(Expired) as caught:
+            await listed(world, version=first, exact=True)
+        assert not isinstance(caught.value, TooOld), "without a token there is nothing to go on with"
+        found = await listed(world, version=first)
+        assert (names(found), found.revision) == (["a", "b", "c"], third)
+
+
+@pytest.mark.parametrize("version", [None, 0, 1])
+async def test_without_a_certain_version_a_list_is_the_newest(world: World, version: int | None) -> None:
+    await make(world, "a")
+    assert names(await listed(world, version=version)) == ["a"]
+
+
+async def test_a_version_that_is_about_to_come_is_waited_for(world: World) -> None:
+    waiting = asyncio.create_task(listed(world, version=world.view.revision + 1))
+    await asyncio.sleep(FRESH_SECONDS / 2)
+    assert not waiting.done()
+    await make(world, "a")
+    assert names(await waiting) == ["a"]
+
+
+@pytest.mark.parametrize("exact", [True, False])
+async def test_a_version_that_does_not_come_is_too_large(world: World, exact: bool) -> None:
+    future = world.view.revision + 1_000
+    with pytest.raises(
+        Timeout, match=f"Too large resource version: {future}, current: {world.view.revision}"
+    ) as caught:
+        await listed(world, version=future, exact=exact)
+    assert [problem.reason for problem in caught.value.details.problems] == ["ResourceVersionTooLarge"]
+    assert caught.value.details.retry_after == 1
+
+
+async def test_when_the_view_cannot_keep_up_nobody_is_told_of_a_version_that_they_did_not_name(world: World) -> None:
+    await world.view.stop()
+    await world.store.inner.commit([Change(("other.io", "things", "", "x"), b'{"metadata":{}}', 0)])
+    with pytest.raises((Timeout, Unavailable)) as caught:
+        await listed(world)
+    assert "None" not in caught.value.message
+
+
+async def test_a_token_of_a_snapshot_that_is_not_there_yet_is_not_answered_with_another_one(world: World) -> None:
+    """Another replica may have made it, or the store may have been put back; the next page then must not lie."""
+    await make(world, *"ab")
+    future = world.view.revision + 1_000
+    with pytest.raises((Timeout, Expired)):
+        await listed(world, token=Position(future, ("", "a")).token())
+
+
+async def test_a_token_and_a_version_exclude_each_other(world: World) -> None:
+    token = Position(world.view.revision, ("", "")).token()
+    with pytest.raises(BadRequest, match="specifying resource version is not allowed when using continue"):
+        await listed(world, token=token, version=5)
+    await listed(world, token=token, version=0)
+
+
+async def test_a_list_that_never_ends_in_a_write_costs_no_revision(world: World) -> None:
+    revision = await world.store.revision()
+    await listed(world, limit=1)
+    assert await world.store.revision() == revision
+
+
+def decoded(world: World, kind: str, found: Listed) -> Object:
+    value: Object = orjson.loads(list_body(world.of(kind).kind, found))
+    return value
+
+
+async def test_the_body_of_a_list_is_its_objects_as_they_are_served(world: World) -> None:
+    await make(world, *"ab")
+    found = await listed(world, limit=1)
+    body = decoded(world, "Gadget", found)
+    assert (body["kind"], body["apiVersion"]) == ("GadgetList", "management.service.sh/v1")
+    assert body["metadata"] == {
+        "resourceVersion": str(found.revision),
+        "continue": found.token,
+        "remainingItemCount": 1,
+    }
+    assert body["items"] == [world.see("Gadget", "a")]
+    assert decoded(world, "Gadget", Listed([], 5)) == {
+        "kind": "GadgetList",
+        "apiVersion": "management.service.sh/v1",
+        "metadata": {"resourceVersion": "5"},
+        "items": [],
+    }
+
+
+async def test_items_of_core_kinds_do_not_repeat_what_the_list_says(world: World) -> None:
+    made = await world.create("ConfigMap", "a", data={"x": "1"})
+    await world.create("ConfigMap", "b")
+    items = decoded(world, "ConfigMap", await listed(world, "ConfigMap"))["items"]
+    assert items[0] == {name: value for name, value in made.items() if name not in ("kind", "apiVersion")}
+    assert [item["metadata"]["name"] for item in items] == ["a", "b"]
+
+
+def test_the_metadata_of_a_list_says_nothing_of_what_does_not_follow() -> None:
+    assert list_metadata(Listed([], 5)) == {"resourceVersion": "5"}

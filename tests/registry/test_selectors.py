@@ -1,0 +1,184 @@
+"""labelSelector and fieldSelector: what each text selects, and which texts are refused."""
+
+from collections.abc import Mapping
+from contextlib import suppress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairlead.core.errors import BadRequest
+from fairlead.registry.selectors import EVERYTHING, Selection, parse_fields, parse_labels
+
+FIELDS = ("metadata.name", "metadata.namespace", "status.phase")
+
+LABELS: list[tuple[str, Mapping[str, str], bool]] = [
+    ("", {}, True),
+    ("  ", {"a": "1"}, True),
+    ("a=1", {"a": "1"}, True),
+    ("a=1", {"a": "2"}, False),
+    ("a=1", {}, False),
+    ("a==1", {"a": "1"}, True),
+    ("a=", {"a": ""}, True),
+    ("a=", {"a": "1"}, False),
+    ("a=", {}, False),
+    ("a!=1", {"a": "2"}, True),
+    ("a!=1", {}, True),
+    ("a!=1", {"a": "1"}, False),
+    ("a!=", {"a": ""}, False),
+    ("a", {"a": ""}, True),
+    ("a", {}, False),
+    ("!a", {}, True),
+    ("!a", {"a": ""}, False),
+    ("! a", {}, True),
+    ("a in (1,2)", {"a": "2"}, True),
+    ("a in (1,2)", {"a": "3"}, False),
+    ("a in (1,2)", {}, False),
+    ("a in ()", {"a": ""}, True),
+    ("a in (,1)", {"a": ""}, True),
+    ("a in (1,)", {"a": ""}, True),
+    ("a notin (1,2)", {"a": "1"}, False),
+    ("a notin (1,2)", {"a": "3"}, True),
+    ("a notin (1,2)", {}, True),
+    ("a>5", {"a": "6"}, True),
+    ("a>5", {"a": "5"}, False),
+    ("a>5", {"a": "x"}, False),
+    ("a>5", {}, False),
+    ("a<5", {"a": "4"}, True),
+    ("a < 5", {"a": "5"}, False),
+    ("a>-1", {"a": "0"}, True),
+    (" a = 1 , b ", {"a": "1", "b": ""}, True),
+    ("a=1,b", {"a": "1"}, False),
+    ("a=1,a=2", {"a": "1"}, False),
+    ("!a,b notin (c),d", {"d": "x"}, True),
+    ("in in (in)", {"in": "in"}, True),
+    ("notin", {"notin": ""}, True),
+    ("example.com/a=b", {"example.com/a": "b"}, True),
+    ("a in(1)", {"a": "1"}, True),
+    ("a=1\t,\nb", {"a": "1", "b": "x"}, True),
+]
+
+BAD_LABELS = [
+    *(",", "a,", ",a", "a,,b", "a=1,", "=", "=1", "!", "!!a", "!a=1", "a=!b", "a=b=c", "a=1 b", "a b", "a in 1"),
+    *("a in", "a in (", "a in (1", "a in 1)", "a in (1 2)", "a in (1))", "a in ((1))", "(a)", "a notin", "a in (1) b"),
+    *("a>", "a>x", "a>1.5", "a<(1)", "a>>1", "a===b", "a!==b", "a==!b"),
+    *("-a=1", "a/b/c", "/a=1", "a=-1", "a=b/c", "a=ä", f"a={'x' * 64}", "a in (-x)", "a!=-x", "a=1;b=2", "a&b"),
+]
+
+
+@pytest.mark.parametrize(("text", "labels", "accepted"), LABELS)
+def test_a_label_selector_accepts_what_it_says(text: str, labels: Mapping[str, str], accepted: bool) -> None:
+    assert Selection(parse_labels(text)).accepts(labels, {}) is accepted
+
+
+@pytest.mark.parametrize("text", BAD_LABELS)
+def test_a_label_selector_that_makes_no_sense_is_refused(text: str) -> None:
+    with pytest.raises(BadRequest):
+        parse_labels(text)
+
+
+@pytest.mark.parametrize("value", ["1_0", "0x9", "9.0", "9-"])
+def test_only_plain_whole_numbers_are_compared(value: str) -> None:
+    """A label may hold `1_0`, which Python reads as ten and nobody else does."""
+    assert not Selection(parse_labels("a>5")).accepts({"a": value}, {})
+
+
+def test_a_number_of_thousands_of_digits_is_compared_or_refused_but_never_a_crash() -> None:
+    try:
+        selection = Selection(parse_labels("a>" + "9" * 5_000))
+    except BadRequest:
+        return
+    assert not selection.accepts({"a": "5"}, {})
+
+
+@given(st.text(alphabet="ab=!(),<> in/.-_\n\\", max_size=25))
+def test_any_text_is_a_label_selector_or_a_bad_request(text: str) -> None:
+    with suppress(BadRequest):
+        Selection(parse_labels(text)).accepts({"a": "b"}, {})
+
+
+@given(
+    st.dictionaries(st.sampled_from("abc"), st.sampled_from(["", "1", "x"])),
+    st.lists(st.tuples(st.sampled_from("abc"), st.sets(st.sampled_from(["", "1", "x"]), min_size=1)), max_size=3),
+)
+def test_notin_is_the_opposite_of_in_and_conditions_add_up(
+    labels: dict[str, str], asked: list[tuple[str, set[str]]]
+) -> None:
+    for key, values in asked:
+        listed = ",".join(sorted(values))
+        inside = Selection(parse_labels(f"{key} in ({listed})")).accepts(labels, {})
+        outside = Selection(parse_labels(f"{key} notin ({listed})")).accepts(labels, {})
+        assert inside is (labels.get(key) in values)
+        assert outside is not inside
+    text = ",".join(f"{key} in ({','.join(sorted(values))})" for key, values in asked)
+    assert Selection(parse_labels(text)).accepts(labels, {}) is all(labels.get(key) in values for key, values in asked)
+
+
+FIELD_CASES: list[tuple[str, str, bool]] = [
+    ("", "x", True),
+    ("metadata.name=x", "x", True),
+    ("metadata.name=x", "y", False),
+    ("metadata.name==x", "x", True),
+    ("metadata.name!=x", "x", False),
+    ("metadata.name!=x", "y", True),
+    ("metadata.name=x,metadata.name!=x", "x", False),
+    ("metadata.name=x,,metadata.name=x", "x", True),
+    ("metadata.name=", "x", False),
+    ("metadata.name!=", "x", True),
+    (r"metadata.name=a\,b", "a,b", True),
+    (r"metadata.name=a\=b", "a=b", True),
+    (r"metadata.name=a\\b", r"a\b", True),
+    (r"metadata.name=a\\,metadata.name=b", "a\\", False),
+    (r"metadata.name=a\\,metadata.name!=b", "a\\", True),
+    (r"metadata.name=a\\\,b", "a\\,b", True),
+    ("metadata.name=a!b", "a!b", True),
+    ("metadata.name=a b", "a b", True),
+]
+
+BAD_FIELDS = [
+    *("metadata.name", "=x", "metadata.name=a=b", "spec.secret=x", "metadata.uid=x", "metadata.labels.a=x", "!x"),
+    *(r"metadata.name=a\b", "metadata.name=a\\", r"metadata.name=a\\=b", "metadata.name>x", "metadata.name in (a)"),
+]
+
+
+@pytest.mark.parametrize(("text", "name", "accepted"), FIELD_CASES)
+def test_a_field_selector_accepts_what_it_says(text: str, name: str, accepted: bool) -> None:
+    assert Selection((), parse_fields(text, FIELDS)).accepts({}, {"metadata.name": name}) is accepted
+
+
+@pytest.mark.parametrize("text", BAD_FIELDS)
+def test_a_field_selector_that_makes_no_sense_is_refused(text: str) -> None:
+    with pytest.raises(BadRequest):
+        parse_fields(text, FIELDS)
+
+
+def test_a_field_that_cannot_be_selected_by_is_named() -> None:
+    with pytest.raises(BadRequest, match=r"field label not supported: spec\.secret"):
+        parse_fields("metadata.name=a,spec.secret=x", FIELDS)
+
+
+@given(st.text(alphabet="ab=!\\, ", max_size=20))
+def test_an_escaped_value_selects_exactly_itself(value: str) -> None:
+    escaped = value.replace("\\", "\\\\").replace(",", "\\,").replace("=", "\\=")
+    (requirement,) = parse_fields(f"metadata.name={escaped}", FIELDS)
+    assert requirement.values == {value}
+
+
+def test_labels_and_fields_must_both_agree() -> None:
+    selection = Selection(parse_labels("a=1"), parse_fields("status.phase=Ready", FIELDS))
+    assert selection.accepts({"a": "1"}, {"status.phase": "Ready"})
+    assert not selection.accepts({"a": "2"}, {"status.phase": "Ready"})
+    assert not selection.accepts({"a": "1"}, {"status.phase": ""})
+
+
+def test_the_one_name_that_is_asked_for_is_known() -> None:
+    assert Selection((), parse_fields("status.phase=a,metadata.name=x", FIELDS)).named() == "x"
+    assert Selection((), parse_fields("metadata.name!=x", FIELDS)).named() == ""
+    assert EVERYTHING.named() == ""
+
+
+def test_only_a_selection_with_conditions_is_true() -> None:
+    assert not EVERYTHING
+    assert not Selection(parse_labels(" "), parse_fields(",", FIELDS))
+    assert Selection(parse_labels("a"))
+    assert Selection((), parse_fields("status.phase=", FIELDS))
