@@ -73,11 +73,11 @@ def references(value: Any) -> Iterator[str]:
             yield from references(each)
 
 
-def test_the_index_names_each_document_below_the_mount_by_its_hash():
+def test_the_index_names_each_document_below_the_api_root_by_its_hash():
     index = decoded(DOCUMENTS["/openapi/v3"])["paths"]
     assert list(index) == ["api/v1", INDEX_NAME, "apis/coordination.k8s.io/v1", "apis/rbac.authorization.k8s.io/v1"]
     document = DOCUMENTS[f"/openapi/v3{GROUP_PATH}"]
-    assert index[INDEX_NAME] == {"serverRelativeURL": f"/mount/openapi/v3{GROUP_PATH}?hash={document.hash}"}
+    assert index[INDEX_NAME] == {"serverRelativeURL": f"/openapi/v3{GROUP_PATH}?hash={document.hash}"}
 
 
 def test_a_document_asked_for_by_its_hash_is_kept_for_ever_and_an_old_hash_is_redirected():

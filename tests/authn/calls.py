@@ -1,0 +1,58 @@
+"""Calls as the HTTP server's front makes them, for tests that need no HTTP server."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from urllib.parse import parse_qs
+
+from fairlead.core.call import Call, Reply, Target
+from fairlead.core.user import User
+
+ADMIN = User("admin", ("system:masters", "system:authenticated"))
+
+
+class Sent:
+    """Request headers with names in lower case; one name may come several times."""
+
+    def __init__(self, headers: Mapping[str, str | Sequence[str]]) -> None:
+        self._headers = {name: [value] if isinstance(value, str) else list(value) for name, value in headers.items()}
+
+    def get(self, key: str, default: str = "") -> str:
+        values = self._headers.get(key)
+        return values[0] if values else default
+
+    def get_all(self, key: str) -> list[str]:
+        return self._headers.get(key, [])
+
+
+def call(
+    path: str = "/",
+    query: str = "",
+    *,
+    method: str = "GET",
+    headers: Mapping[str, str | Sequence[str]] | None = None,
+    body: bytes = b"",
+    target: Target | None = None,
+) -> Call:
+    async def read_body() -> bytes:
+        return body
+
+    made = Call(method, path, parse_qs(query, keep_blank_values=True), Sent(headers or {}), read_body)
+    made.audit_id = "0000-audit"
+    if target is not None:
+        made.target = target
+    return made
+
+
+def answering(reply: Reply) -> Callable[[Call], Awaitable[Reply]]:
+    """The rest of a pipeline that always says the same."""
+
+    async def proceed(call: Call) -> Reply:
+        return reply
+
+    return proceed
+
+
+def raising(error: BaseException) -> Callable[[Call], Awaitable[Reply]]:
+    async def proceed(call: Call) -> Reply:
+        raise error
+
+    return proceed

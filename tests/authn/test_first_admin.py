@@ -1,0 +1,130 @@
+"""The first start: one administrator with one key, once, and a pepper that nobody else can read."""
+
+import asyncio
+import stat
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import orjson
+import pytest
+
+from fairlead.authn.accesskeys import ACCESS_KEYS, USERS, AccessKeys, Pepper
+from fairlead.authn.first_admin import ensure_admin, load_pepper
+from fairlead.authz.chain import administrators, authorize
+from fairlead.core.call import Target
+from fairlead.core.clock import SystemClock
+from fairlead.core.files import FileProblem
+from fairlead.registry.catalog import Catalog
+from fairlead.registry.following import Following
+from fairlead.registry.record import finisher
+from fairlead.storage.contract import Change
+from fairlead.storage.memory import MemoryStore
+from fairlead.storage.view import View
+from tests.authn.calls import call
+
+GROUP = "management.service.sh"
+PEPPER = Pepper(bytes(range(32)))
+
+
+@asynccontextmanager
+async def view_of(store: MemoryStore) -> AsyncIterator[View]:
+    view = View(store, finisher(Catalog(())))
+    await view.start()
+    yield view
+    await view.stop()
+
+
+@pytest.fixture
+async def store() -> AsyncIterator[MemoryStore]:
+    made = MemoryStore()
+    yield made
+    await made.close()
+
+
+async def ensure(store: MemoryStore, view: View) -> str | None:
+    return await ensure_admin(store, view, PEPPER, GROUP, SystemClock())
+
+
+async def test_the_first_key_opens_everything(store: MemoryStore) -> None:
+    async with view_of(store) as view:
+        key = await ensure(store, view)
+        keys = AccessKeys(Following(view, GROUP, ACCESS_KEYS), Following(view, GROUP, USERS), PEPPER)
+        user = keys(call(headers={"authorization": f"Bearer {key}"}))
+    assert user is not None and user.name == "admin"
+    assert authorize([administrators], user, Target("delete", "/")).allowed
+
+
+async def test_there_is_one_first_key_and_no_second(store: MemoryStore) -> None:
+    async with view_of(store) as view:
+        assert await ensure(store, view)
+        revision = await store.revision()
+        assert await ensure(store, view) is None
+        assert await store.revision() == revision
+
+
+async def test_a_later_start_makes_none(store: MemoryStore) -> None:
+    async with view_of(store) as view:
+        assert await ensure(store, view)
+    async with view_of(store) as view:
+        assert await ensure(store, view) is None
+
+
+async def test_where_somebody_is_already_nothing_is_made(store: MemoryStore) -> None:
+    value = orjson.dumps({"apiVersion": "v1", "kind": "User", "metadata": {"name": "eve"}, "spec": {}})
+    await store.commit([Change((GROUP, USERS, "", "eve"), value, 0)])
+    async with view_of(store) as view:
+        assert await ensure(store, view) is None
+        assert view.count(GROUP, ACCESS_KEYS) == 0
+
+
+async def test_of_two_servers_that_start_at_once_one_makes_the_key(store: MemoryStore) -> None:
+    async with view_of(store) as one, view_of(store) as other:
+        made = await asyncio.gather(ensure(store, one), ensure(store, other))
+        assert [view.count(GROUP, USERS) for view in (one, other)] == [1, 1]
+    assert sorted(key is None for key in made) == [False, True]
+
+
+async def test_the_store_has_a_digest_and_never_the_key(store: MemoryStore) -> None:
+    async with view_of(store) as view:
+        key = await ensure(store, view)
+    assert key is not None
+    records = (await store.scan(())).records
+    assert len(records) == 2
+    everything = b"".join(record.value for record in records)
+    assert PEPPER.digest(key).encode() in everything
+    assert key.encode() not in everything and key.removeprefix("fairlead_").encode() not in everything
+
+
+def test_a_pepper_is_made_once_and_only_its_owner_can_read_it(tmp_path: Path) -> None:
+    path = tmp_path / "pepper.key"
+    made = load_pepper(path)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert len(made.secret) == 32 and path.read_bytes() == made.secret
+    assert load_pepper(path) == made
+
+
+def test_two_installations_have_different_peppers(tmp_path: Path) -> None:
+    assert load_pepper(tmp_path / "one") != load_pepper(tmp_path / "other")
+
+
+@pytest.mark.parametrize("length", [0, 1, 31])
+def test_a_pepper_that_is_too_short_is_refused_and_left_as_it_is(tmp_path: Path, length: int) -> None:
+    path = tmp_path / "pepper.key"
+    path.write_bytes(b"x" * length)
+    with pytest.raises(FileProblem, match=r"too short .* restore it from a backup") as caught:
+        load_pepper(path)
+    assert str(path) in str(caught.value)
+    assert path.read_bytes() == b"x" * length
+
+
+def test_a_longer_pepper_of_ones_own_is_taken_whole(tmp_path: Path) -> None:
+    path = tmp_path / "pepper.key"
+    path.write_bytes(b"y" * 64)
+    assert load_pepper(path) == Pepper(b"y" * 64)
+
+
+def test_a_pepper_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    (tmp_path / "pepper.key").mkdir()
+    with pytest.raises(FileProblem, match=r"pepper\.key"):
+        load_pepper(tmp_path / "pepper.key")

@@ -1,0 +1,181 @@
+"""Who is asking and whether they may: nothing passes without a yes to both, but for the few public paths."""
+
+from collections.abc import Sequence
+
+import orjson
+import pytest
+
+from fairlead.authn.chain import Authenticator
+from fairlead.authz.chain import Authorizer, Decision, administrators
+from fairlead.core.call import Call, Reply, Target
+from fairlead.core.errors import Forbidden, Unauthorized
+from fairlead.core.user import User
+from fairlead.server.failures import failures
+from fairlead.server.identify import PUBLIC_PATHS, authenticated, authorized, is_public
+from fairlead.server.pipeline import pipeline
+from fairlead.server.route import MANAGEMENT, route
+from tests.authn.calls import ADMIN, answering, call
+
+SERVED = Reply(200, b"served")
+ALICE = User("alice", ("system:authenticated",))
+MOUNT = "/kubernetes/management"
+APPS = Target("list", "/apis/g/v1/apps", MANAGEMENT, "g", "v1", "apps")
+
+
+def nobody(call: Call) -> User | None:
+    return None
+
+
+def alice(call: Call) -> User | None:
+    return ALICE
+
+
+def invalid(call: Call) -> User | None:
+    raise Unauthorized("invalid bearer token")
+
+
+def allow(user: User, target: Target) -> Decision | None:
+    return Decision(True, "because")
+
+
+def deny(user: User, target: Target) -> Decision | None:
+    return Decision(False, "it is forbidden")
+
+
+def no_opinion(user: User, target: Target) -> Decision | None:
+    return None
+
+
+async def ask(target: Target, authenticators: Sequence[Authenticator], authorizers: Sequence[Authorizer]) -> Reply:
+    stages = (failures, authenticated(authenticators), authorized(authorizers))
+    return await pipeline(stages, answering(SERVED))(call(target=target))
+
+
+async def test_a_known_user_who_may_is_served() -> None:
+    assert await ask(APPS, [nobody, alice], [no_opinion, allow]) is SERVED
+
+
+async def test_the_user_travels_with_the_call() -> None:
+    asked = call(target=APPS)
+    await authenticated([alice])(asked, answering(SERVED))
+    assert asked.user is ALICE
+
+
+@pytest.mark.parametrize(
+    "authenticators", [[], [nobody], [nobody, nobody], [invalid], [nobody, invalid], [invalid, alice]]
+)
+async def test_without_a_yes_from_an_authenticator_it_is_401(authenticators: list[Authenticator]) -> None:
+    assert (await ask(APPS, authenticators, [allow])).status == 401
+
+
+async def test_that_nobody_objected_is_not_enough() -> None:
+    """The stage that authorizes does not trust the one before it to have run."""
+    with pytest.raises(Unauthorized):
+        await authorized([allow])(call(target=APPS), answering(SERVED))
+
+
+@pytest.mark.parametrize("authorizers", [[], [no_opinion], [no_opinion, no_opinion], [deny], [deny, allow]])
+async def test_what_nobody_allows_is_forbidden(authorizers: list[Authorizer]) -> None:
+    assert (await ask(APPS, [alice], authorizers)).status == 403
+
+
+async def test_an_earlier_yes_counts_before_a_later_no() -> None:
+    assert await ask(APPS, [alice], [allow, deny]) is SERVED
+
+
+@pytest.mark.parametrize("path", sorted(PUBLIC_PATHS))
+@pytest.mark.parametrize("mount", ["", MOUNT])
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+async def test_anybody_may_read_the_public_paths(method: str, mount: str, path: str) -> None:
+    assert await ask(route(method, mount + path, {}, MOUNT), [nobody], []) is SERVED
+
+
+@pytest.mark.parametrize("path", sorted(PUBLIC_PATHS))
+@pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE", "OPTIONS", "get", "head", "TRACE", ""])
+async def test_reading_is_all_that_anybody_may_do_there(method: str, path: str) -> None:
+    assert (await ask(route(method, path, {}, MOUNT), [nobody], [])).status == 401
+
+
+ALMOST = [
+    "/",
+    "/version/",
+    "//version",
+    "/version/x",
+    "/versions",
+    "/VERSION",
+    "/healthz/",
+    "/healthz/ping",
+    "/livez/store",
+    "/readyz/..",
+    "/version\x00",
+    "/metrics",
+    "/api",
+    "/apis",
+    "/openapi/v3",
+    "/openapi/v2",
+    "/debug",
+]
+
+
+@pytest.mark.parametrize("path", ALMOST)
+@pytest.mark.parametrize("mount", ["", MOUNT])
+async def test_almost_a_public_path_is_none(mount: str, path: str) -> None:
+    assert (await ask(route("GET", mount + path, {}, MOUNT), [nobody], [allow])).status == 401
+
+
+def test_a_resource_is_never_public_whatever_it_is_called() -> None:
+    assert not is_public(Target("get", "/version", MANAGEMENT, "", "v1", "version"))
+
+
+def test_nothing_more_is_public_than_is_known() -> None:
+    """A test to be changed with care: every path added here is open to the whole network."""
+    assert frozenset({"/version", "/healthz", "/livez", "/readyz"}) == PUBLIC_PATHS
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        (
+            Target("list", "/", MANAGEMENT, "g", "v1", "apps"),
+            'apps.g is forbidden: User "alice" cannot list resource "apps" in API group "g" at the cluster scope',
+        ),
+        (
+            Target("get", "/", MANAGEMENT, "", "v1", "configmaps", "", "demo", "one"),
+            'configmaps "one" is forbidden: User "alice" cannot get resource "configmaps" in API group "" '
+            'in the namespace "demo"',
+        ),
+        (
+            Target("update", "/", MANAGEMENT, "g", "v1", "clusters", "status", "", "one"),
+            'clusters.g "one" is forbidden: User "alice" cannot update resource "clusters/status" in API group "g" '
+            "at the cluster scope",
+        ),
+        (Target("get", "/metrics"), 'forbidden: User "alice" cannot get path "/metrics"'),
+    ],
+)
+async def test_a_refusal_says_who_may_not_do_what_where(target: Target, message: str) -> None:
+    with pytest.raises(Forbidden) as caught:
+        await authorized([no_opinion])(_as(ALICE, target), answering(SERVED))
+    assert caught.value.message == message
+    with pytest.raises(Forbidden) as caught:
+        await authorized([deny])(_as(ALICE, target), answering(SERVED))
+    assert caught.value.message == f"{message}: it is forbidden"
+
+
+async def test_a_refusal_names_the_object_in_its_details() -> None:
+    target = Target("get", "/", MANAGEMENT, "g", "v1", "apps", "", "", "one")
+    status = orjson.loads((await ask(target, [alice], [])).body)
+    assert status["details"] == {"name": "one", "group": "g", "kind": "apps"}
+
+
+@pytest.mark.parametrize("verb", ["", "get", "create", "impersonate"])
+async def test_an_administrator_may_do_anything_and_no_one_else_does_by_that_rule(verb: str) -> None:
+    target = Target(verb, "/", MANAGEMENT, "g", "v1", "apps")
+    assert await authorized([administrators])(_as(ADMIN, target), answering(SERVED)) is SERVED
+    with pytest.raises(Forbidden):
+        await authorized([administrators])(_as(ALICE, target), answering(SERVED))
+
+
+def _as(user: User, target: Target) -> Call:
+    asked = call(target=target)
+    asked.user = user
+    return asked

@@ -1,0 +1,368 @@
+"""Query parameters: what each one means, and how each one that makes no sense is refused."""
+
+from typing import Any
+
+import pytest
+
+from fairlead.core.call import Call, Target
+from fairlead.core.errors import ApiError, BadRequest, Invalid
+from fairlead.registry.kind import Kind
+from fairlead.registry.listing import ListQuery
+from fairlead.registry.selectors import EVERYTHING
+from fairlead.registry.writing import Deleting
+from fairlead.server import options
+from tests.authn.calls import ADMIN, call
+
+WIDGET = Kind("Widget", "widgets", True, {}, "A widget.", selectable=("spec.color",))
+GADGET = Kind("Gadget", "gadgets", False, {}, "A gadget.")
+
+
+def writing_call(query: str = "", verb: str = "create", agent: str = "", subresource: str = "") -> Call:
+    target = Target(verb, "/", resource="widgets", subresource=subresource)
+    return call(query=query, headers={"user-agent": agent} if agent else {}, target=target)
+
+
+def refused(asked: Any, *arguments: Any) -> ApiError:
+    with pytest.raises(ApiError) as caught:
+        asked(*arguments)
+    return caught.value
+
+
+def causes(error: ApiError) -> list[tuple[str, str]]:
+    return [(problem.field, problem.reason) for problem in error.details.problems]
+
+
+# --- lists
+
+
+def test_a_list_without_parameters_wants_everything_as_it_is_now() -> None:
+    assert options.list_query(call(), WIDGET) == ListQuery(EVERYTHING, 0, "", None, False)
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("limit=5", ListQuery(limit=5)),
+        ("limit=%2B5", ListQuery(limit=5)),
+        ("limit=0", ListQuery()),
+        ("limit=-1", ListQuery()),
+        ("limit=", ListQuery()),
+        ("continue=abc", ListQuery(token="abc")),
+        ("resourceVersion=", ListQuery()),
+        ("resourceVersion=0", ListQuery(version=0)),
+        ("resourceVersion=7", ListQuery(version=7)),
+        ("resourceVersion=7&resourceVersionMatch=NotOlderThan", ListQuery(version=7)),
+        ("resourceVersion=0&resourceVersionMatch=NotOlderThan", ListQuery(version=0)),
+        ("resourceVersion=7&resourceVersionMatch=Exact", ListQuery(version=7, exact=True)),
+        # For historical reasons, a version with a limit means that very version.
+        ("resourceVersion=7&limit=1", ListQuery(limit=1, version=7, exact=True)),
+        ("resourceVersion=0&limit=1", ListQuery(limit=1, version=0)),
+        ("resourceVersion=7&limit=1&resourceVersionMatch=NotOlderThan", ListQuery(limit=1, version=7)),
+        ("sendInitialEvents=false", ListQuery()),
+        ("pretty=1&unheard=of", ListQuery()),
+        ("limit=5&limit=6", ListQuery(limit=5)),
+    ],
+)
+def test_the_parameters_of_a_list(query: str, expected: ListQuery) -> None:
+    assert options.list_query(call(query=query), WIDGET) == expected
+
+
+@pytest.mark.parametrize("text", ["x", "1.5", "0x10", "1e3", " 1", "٣", "1" * 19, "--1"])
+def test_a_limit_that_is_no_number_is_refused(text: str) -> None:
+    assert "limit must be a whole number" in refused(options.list_query, call(query=f"limit={text}"), WIDGET).message
+
+
+@pytest.mark.parametrize("text", ["x", "-1", "+1", "1.0", "٣", "1" * 20, "0x1", "null"])
+@pytest.mark.parametrize("asked", [options.list_query, options.watch_query])
+def test_a_version_that_is_not_ours_is_refused(asked: Any, text: str) -> None:
+    query = f"resourceVersion={text.replace('+', '%2B')}"
+    error = refused(asked, call(query=query), WIDGET)
+    assert isinstance(error, BadRequest) and "invalid resource version" in error.message
+
+
+@pytest.mark.parametrize(
+    ("query", "cause"),
+    [
+        ("resourceVersionMatch=Exact", ("resourceVersionMatch", "FieldValueForbidden")),
+        ("resourceVersionMatch=NotOlderThan", ("resourceVersionMatch", "FieldValueForbidden")),
+        ("resourceVersion=7&resourceVersionMatch=exact", ("resourceVersionMatch", "FieldValueNotSupported")),
+        ("resourceVersion=0&resourceVersionMatch=Exact", ("resourceVersionMatch", "FieldValueForbidden")),
+        ("sendInitialEvents=true", ("sendInitialEvents", "FieldValueForbidden")),
+        ("sendInitialEvents", ("sendInitialEvents", "FieldValueForbidden")),
+    ],
+)
+def test_parameters_of_a_list_that_contradict_each_other_are_refused(query: str, cause: tuple[str, str]) -> None:
+    error = refused(options.list_query, call(query=query), WIDGET)
+    assert isinstance(error, Invalid) and causes(error) == [cause]
+    assert error.message.startswith('ListOptions.meta.k8s.io "" is invalid: ')
+
+
+# --- selectors
+
+
+def test_selectors_choose_by_labels_and_by_fields() -> None:
+    chosen = options.selection(call(query="labelSelector=a%3Db,!c&fieldSelector=spec.color%3Dred"), WIDGET)
+    assert chosen.accepts({"a": "b"}, {"spec.color": "red"})
+    assert not chosen.accepts({"a": "b"}, {"spec.color": "blue"})
+    assert not chosen.accepts({"a": "b", "c": ""}, {"spec.color": "red"})
+
+
+@pytest.mark.parametrize("field", ["metadata.name", "metadata.namespace", "spec.color"])
+def test_names_and_what_the_kind_declares_can_be_selected(field: str) -> None:
+    assert options.selection(call(query=f"fieldSelector={field}%3Dx"), WIDGET)
+
+
+@pytest.mark.parametrize(
+    ("kind", "field"), [(GADGET, "metadata.namespace"), (GADGET, "spec.color"), (WIDGET, "spec.size"), (WIDGET, "spec")]
+)
+def test_no_other_field_can_be_selected(kind: Kind, field: str) -> None:
+    with pytest.raises(BadRequest, match=field):
+        options.selection(call(query=f"fieldSelector={field}%3Dx"), kind)
+
+
+@pytest.mark.parametrize("text", ["a in", "=", "a=b=c", "(", "a b", ",", "a,,b"])
+def test_a_label_selector_that_cannot_be_read_is_refused(text: str) -> None:
+    with pytest.raises(BadRequest):
+        options.selection(call(query=f"labelSelector={text}"), WIDGET)
+
+
+# --- watches
+
+
+def watched(query: str) -> options.WatchQuery:
+    return options.watch_query(call(query=query), WIDGET)
+
+
+@pytest.mark.parametrize(
+    ("query", "version", "existing", "marked"),
+    [
+        ("", None, True, False),
+        ("&resourceVersion=0", None, True, False),
+        ("&resourceVersion=", None, True, False),
+        ("&resourceVersion=1234", 1234, False, False),
+        ("&sendInitialEvents=true&resourceVersionMatch=NotOlderThan", None, True, True),
+        ("&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion=7", 7, True, True),
+        ("&sendInitialEvents=false&resourceVersionMatch=NotOlderThan&resourceVersion=7", 7, False, False),
+        ("&sendInitialEvents=false&resourceVersionMatch=NotOlderThan", None, False, False),
+    ],
+)
+def test_where_a_watch_begins(query: str, version: int | None, existing: bool, marked: bool) -> None:
+    asked = watched(f"watch=1{query}")
+    assert (asked.version, asked.existing, asked.marked) == (version, existing, marked)
+    assert asked.selection == EVERYTHING
+
+
+@pytest.mark.parametrize(
+    ("query", "bookmarks", "timeout"),
+    [
+        ("", False, 0),
+        ("&timeoutSeconds=9", False, 9),
+        ("&allowWatchBookmarks=true", True, 0),
+        ("&allowWatchBookmarks", True, 0),
+        ("&allowWatchBookmarks=false", False, 0),
+        ("&allowWatchBookmarks=0", False, 0),
+    ],
+)
+def test_how_a_watch_goes_on(query: str, bookmarks: bool, timeout: int) -> None:
+    asked = watched(f"watch=1&resourceVersion=1234{query}")
+    assert (asked.bookmarks, asked.timeout) == (bookmarks, timeout)
+
+
+def test_a_watch_can_be_narrowed() -> None:
+    chosen = watched("watch=1&labelSelector=a%3Db&fieldSelector=metadata.name%3Done").selection
+    assert chosen.accepts({"a": "b"}, {"metadata.name": "one"})
+    assert not chosen.accepts({"a": "b"}, {"metadata.name": "two"})
+
+
+@pytest.mark.parametrize(
+    ("query", "reasons"),
+    [
+        ("resourceVersionMatch=NotOlderThan&resourceVersion=7", ["FieldValueForbidden"]),
+        ("resourceVersionMatch=Exact&resourceVersion=7", ["FieldValueForbidden"]),
+        ("sendInitialEvents=true", ["FieldValueForbidden"]),
+        ("sendInitialEvents=false", ["FieldValueForbidden"]),
+        ("sendInitialEvents=true&resourceVersionMatch=Exact", ["FieldValueForbidden", "FieldValueNotSupported"]),
+    ],
+)
+def test_parameters_of_a_watch_that_contradict_each_other_are_refused(query: str, reasons: list[str]) -> None:
+    error = refused(options.watch_query, call(query=query), WIDGET)
+    assert isinstance(error, Invalid)
+    assert causes(error) == [("resourceVersionMatch", reason) for reason in reasons]
+
+
+@pytest.mark.parametrize("text", ["x", "1.5", "1s", "٣"])
+def test_a_time_that_is_no_number_is_refused(text: str) -> None:
+    assert "timeoutSeconds" in refused(options.watch_query, call(query=f"timeoutSeconds={text}"), WIDGET).message
+
+
+# --- writes
+
+
+@pytest.mark.parametrize("verb", ["create", "update", "patch"])
+def test_a_write_without_parameters_is_for_real_and_warns(verb: str) -> None:
+    written = options.writing(writing_call(verb=verb, subresource="status"), ADMIN)
+    assert (written.user, written.manager, written.dry_run) == (ADMIN, "unknown", False)
+    assert (written.field_validation, written.subresource, written.patching) == ("Warn", "status", verb == "patch")
+
+
+def test_warnings_of_a_write_reach_the_call() -> None:
+    asked = writing_call()
+    options.writing(asked, ADMIN).warnings.append("careful")
+    assert asked.warnings == ["careful"]
+
+
+@pytest.mark.parametrize(
+    ("query", "agent", "manager"),
+    [
+        ("fieldManager=me", "kubectl/v1.33", "me"),
+        ("", "kubectl/v1.33 (linux)", "kubectl"),
+        ("fieldManager=", "kubectl/v1.33", "kubectl"),
+        ("", "plain", "plain"),
+        ("", "/odd", "unknown"),
+        ("", "x" * 500, "x" * 128),
+        (f"fieldManager={'m' * 128}", "", "m" * 128),
+    ],
+)
+def test_the_manager_is_the_one_named_or_the_program_that_asks(query: str, agent: str, manager: str) -> None:
+    assert options.writing(writing_call(query, agent=agent), ADMIN).manager == manager
+
+
+@pytest.mark.parametrize("value", ["Ignore", "Warn", "Strict"])
+def test_the_three_ways_to_treat_unknown_fields(value: str) -> None:
+    assert options.writing(writing_call(f"fieldValidation={value}"), ADMIN).field_validation == value
+
+
+@pytest.mark.parametrize("query", ["dryRun=All", "dryRun=All&dryRun=All"])
+def test_a_dry_run_is_one(query: str) -> None:
+    assert options.writing(writing_call(query), ADMIN).dry_run
+
+
+@pytest.mark.parametrize(
+    ("query", "cause"),
+    [
+        ("dryRun=all", ("dryRun", "FieldValueNotSupported")),
+        ("dryRun=true", ("dryRun", "FieldValueNotSupported")),
+        ("dryRun=", ("dryRun", "FieldValueNotSupported")),
+        ("dryRun=All&dryRun=None", ("dryRun", "FieldValueNotSupported")),
+        ("fieldValidation=strict", ("fieldValidation", "FieldValueNotSupported")),
+        (f"fieldManager={'m' * 129}", ("fieldManager", "FieldValueTooLong")),
+        ("fieldManager=a%00b", ("fieldManager", "FieldValueInvalid")),
+        ("fieldManager=a%0Ab", ("fieldManager", "FieldValueInvalid")),
+    ],
+)
+@pytest.mark.parametrize(
+    ("verb", "kind"), [("create", "CreateOptions"), ("update", "UpdateOptions"), ("patch", "PatchOptions")]
+)
+def test_a_write_with_an_option_that_is_none_is_refused(
+    query: str, cause: tuple[str, str], verb: str, kind: str
+) -> None:
+    error = refused(options.writing, writing_call(query, verb), ADMIN)
+    assert isinstance(error, Invalid) and causes(error) == [cause]
+    assert error.details.kind == kind
+
+
+def test_everything_wrong_with_a_write_is_told_at_once() -> None:
+    error = refused(options.writing, writing_call("dryRun=x&fieldValidation=y&fieldManager=%0A"), ADMIN)
+    assert {field for field, _ in causes(error)} == {"dryRun", "fieldManager", "fieldValidation"}
+
+
+def test_who_applies_must_say_in_whose_name() -> None:
+    asked = writing_call(verb="patch", agent="kubectl/v1.33")
+    with pytest.raises(Invalid, match="fieldManager: Required value"):
+        options.writing(asked, ADMIN, applying=True)
+    applied = options.writing(writing_call("fieldManager=me", verb="patch"), ADMIN, applying=True)
+    assert (applied.applying, applied.manager, applied.force) == (True, "me", False)
+
+
+@pytest.mark.parametrize(("flag", "force"), [("force", True), ("force=true", True), ("force=false", False)])
+def test_who_applies_may_take_the_fields_of_others_by_force(flag: str, force: bool) -> None:
+    asked = writing_call(f"fieldManager=me&{flag}", verb="patch")
+    assert options.writing(asked, ADMIN, applying=True).force is force
+
+
+def test_no_other_patch_knows_force() -> None:
+    error = refused(options.writing, writing_call("force=true", verb="patch"), ADMIN)
+    assert causes(error) == [("force", "FieldValueForbidden")]
+
+
+# --- deletes
+
+
+def deleted(query: str = "", body: Any = None) -> tuple[Deleting, bool]:
+    how, written = options.deleting(call(query=query, target=Target("delete", "/")), body, ADMIN)
+    return how, written.dry_run
+
+
+@pytest.mark.parametrize(
+    ("query", "body", "expected"),
+    [
+        ("", None, Deleting()),
+        ("", {}, Deleting()),
+        ("", {"kind": "DeleteOptions", "apiVersion": "v1"}, Deleting()),
+        ("propagationPolicy=Foreground", None, Deleting(propagation="Foreground")),
+        ("", {"propagationPolicy": "Background"}, Deleting(propagation="Background")),
+        ("propagationPolicy=Orphan", {"propagationPolicy": "Foreground"}, Deleting(propagation="Orphan")),
+        ("orphanDependents=true", None, Deleting(propagation="Orphan")),
+        ("orphanDependents=false", None, Deleting()),
+        ("", {"orphanDependents": True}, Deleting(propagation="Orphan")),
+        ("gracePeriodSeconds=0", None, Deleting(grace_seconds=0)),
+        ("gracePeriodSeconds=30", {"gracePeriodSeconds": 5}, Deleting(grace_seconds=30)),
+        ("", {"gracePeriodSeconds": 5}, Deleting(grace_seconds=5)),
+        ("", {"preconditions": {"uid": "u", "resourceVersion": "7"}}, Deleting("u", "7")),
+        ("", {"preconditions": {"uid": None}}, Deleting()),
+        ("", {"preconditions": None, "propagationPolicy": None, "dryRun": None}, Deleting()),
+    ],
+)
+def test_the_options_of_a_delete_come_from_its_body_and_its_query(query: str, body: Any, expected: Deleting) -> None:
+    assert deleted(query, body) == (expected, False)
+
+
+@pytest.mark.parametrize(("query", "body"), [("dryRun=All", None), ("", {"dryRun": ["All"]})])
+def test_a_delete_can_be_a_dry_run(query: str, body: Any) -> None:
+    assert deleted(query, body)[1]
+
+
+@pytest.mark.parametrize(
+    ("query", "body", "field"),
+    [
+        ("dryRun=all", None, "dryRun"),
+        ("", {"dryRun": ["Some"]}, "dryRun"),
+        ("propagationPolicy=background", None, "propagationPolicy"),
+        ("", {"propagationPolicy": "nil"}, "propagationPolicy"),
+    ],
+)
+def test_a_delete_with_an_option_that_is_none_is_refused(query: str, body: Any, field: str) -> None:
+    error = refused(deleted, query, body)
+    assert isinstance(error, Invalid) and causes(error) == [(field, "FieldValueNotSupported")]
+    assert error.details.kind == "DeleteOptions"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        [],
+        "x",
+        1,
+        False,
+        {"kind": "Widget"},
+        {"kind": 7},
+        {"gracePeriodSeconds": "1"},
+        {"gracePeriodSeconds": 1.5},
+        {"gracePeriodSeconds": True},
+        {"propagationPolicy": ["Orphan"]},
+        {"orphanDependents": "yes"},
+        {"preconditions": []},
+        {"preconditions": {"uid": 1}},
+        {"preconditions": {"resourceVersion": 7}},
+        {"dryRun": "All"},
+        {"dryRun": [["All"]]},
+        {"dryRun": [None]},
+    ],
+)
+def test_a_body_that_is_no_delete_options_is_refused(body: Any) -> None:
+    assert refused(deleted, "", body).code in (400, 422)
+
+
+@pytest.mark.parametrize("text", ["x", "1.5"])
+def test_a_grace_that_is_no_number_is_refused(text: str) -> None:
+    assert "gracePeriodSeconds" in refused(deleted, f"gracePeriodSeconds={text}").message

@@ -1,0 +1,194 @@
+"""The route table: what every method, path and query asks for, tricks included."""
+
+import pytest
+
+from fairlead.core.call import Target
+from fairlead.core.errors import BadRequest
+from fairlead.server.route import MANAGEMENT, route, truthy
+
+MOUNT = "/kubernetes/management"
+GROUP = "management.service.sh"
+
+
+def routed(method: str, path: str, **query: str) -> Target:
+    return route(method, path, {name: [value] for name, value in query.items()}, MOUNT)
+
+
+def place(target: Target) -> tuple[str, str, str, str, str, str]:
+    """Everything that names a resource, in the order of a path."""
+    return target.group, target.version, target.namespace, target.resource, target.name, target.subresource
+
+
+CORE = f"{MOUNT}/api/v1"
+NAMED = f"{MOUNT}/apis/{GROUP}/v1"
+
+PLACES = [
+    (f"{CORE}/namespaces", ("", "v1", "", "namespaces", "", "")),
+    (f"{CORE}/namespaces/", ("", "v1", "", "namespaces", "", "")),
+    (f"{CORE}/namespaces/demo", ("", "v1", "demo", "namespaces", "demo", "")),
+    (f"{CORE}/namespaces/demo/", ("", "v1", "demo", "namespaces", "demo", "")),
+    (f"{CORE}/namespaces/demo/status", ("", "v1", "demo", "namespaces", "demo", "status")),
+    (f"{CORE}/namespaces/demo/finalize", ("", "v1", "demo", "namespaces", "demo", "finalize")),
+    (f"{CORE}/namespaces/demo/configmaps", ("", "v1", "demo", "configmaps", "", "")),
+    (f"{CORE}/namespaces/demo/configmaps/one", ("", "v1", "demo", "configmaps", "one", "")),
+    (f"{CORE}/namespaces/status/configmaps/one", ("", "v1", "status", "configmaps", "one", "")),
+    (f"{CORE}/namespaces/demo/configmaps/status", ("", "v1", "demo", "configmaps", "status", "")),
+    (f"{CORE}/configmaps", ("", "v1", "", "configmaps", "", "")),
+    (f"{NAMED}/apps", (GROUP, "v1", "", "apps", "", "")),
+    (f"{NAMED}/apps/one", (GROUP, "v1", "", "apps", "one", "")),
+    (f"{NAMED}/clusters/one/status", (GROUP, "v1", "", "clusters", "one", "status")),
+    (f"{NAMED}/clusters/one/proxy/deep/er", (GROUP, "v1", "", "clusters", "one", "proxy/deep/er")),
+    (f"{NAMED}/namespaces/demo/workspaces/one", (GROUP, "v1", "demo", "workspaces", "one", "")),
+    # Only the core group has namespaces of its own, so elsewhere these words are resources in a namespace.
+    (f"{NAMED}/namespaces/demo/status", (GROUP, "v1", "demo", "status", "", "")),
+    (f"{NAMED}/namespaces/demo/finalize/one", (GROUP, "v1", "demo", "finalize", "one", "")),
+    (f"{NAMED}/namespaces", (GROUP, "v1", "", "namespaces", "", "")),
+    # A namespace that is left empty is all of them, and authorized as such.
+    (f"{CORE}/namespaces//configmaps", ("", "v1", "", "configmaps", "", "")),
+    (f"{CORE}/namespaces/demo/namespaces/other", ("", "v1", "demo", "namespaces", "other", "")),
+]
+
+
+@pytest.mark.parametrize(("path", "expected"), PLACES)
+def test_a_path_names_one_place(path: str, expected: tuple[str, ...]) -> None:
+    target = routed("GET", path)
+    assert place(target) == expected
+    assert target.root == MANAGEMENT
+    assert target.is_resource
+
+
+VERBS = [
+    ("GET", "", "list"),
+    ("HEAD", "", "list"),
+    ("POST", "", "create"),
+    ("PUT", "", "update"),
+    ("PATCH", "", "patch"),
+    ("DELETE", "", "deletecollection"),
+    ("GET", "/one", "get"),
+    ("HEAD", "/one", "get"),
+    ("POST", "/one", "create"),
+    ("PUT", "/one", "update"),
+    ("PATCH", "/one", "patch"),
+    ("DELETE", "/one", "delete"),
+    ("GET", "/one/status", "get"),
+    ("PUT", "/one/status", "update"),
+]
+
+
+@pytest.mark.parametrize(("method", "rest", "verb"), VERBS)
+def test_a_method_is_one_verb(method: str, rest: str, verb: str) -> None:
+    assert routed(method, f"{NAMED}/apps{rest}").verb == verb
+
+
+@pytest.mark.parametrize("method", ["get", "Get", "delete", "post", "OPTIONS", "TRACE", "CONNECT", "", "GET ", "WATCH"])
+@pytest.mark.parametrize("rest", ["", "/one"])
+def test_no_other_method_is_a_verb_on_resources(method: str, rest: str) -> None:
+    assert routed(method, f"{NAMED}/apps{rest}").verb == ""
+
+
+@pytest.mark.parametrize("path", ["/version", f"{MOUNT}/version"])
+@pytest.mark.parametrize("method", ["get", "gET", "head", ""])
+def test_methods_in_lower_case_are_no_verbs_elsewhere_either(method: str, path: str) -> None:
+    assert routed(method, path).verb == ""
+
+
+@pytest.mark.parametrize(
+    ("method", "verb"), [("GET", "get"), ("HEAD", "get"), ("POST", "post"), ("OPTIONS", "options")]
+)
+def test_elsewhere_the_verb_is_the_method(method: str, verb: str) -> None:
+    assert routed(method, "/version").verb == verb
+
+
+@pytest.mark.parametrize("flag", ["", "1", "true", "True", "yes", "no", "00", " false"])
+def test_a_list_with_any_other_flag_is_a_watch(flag: str) -> None:
+    assert routed("GET", f"{NAMED}/apps", watch=flag).verb == "watch"
+
+
+@pytest.mark.parametrize("flag", ["0", "false", "False", "FALSE"])
+def test_a_list_whose_flag_says_no_stays_a_list(flag: str) -> None:
+    assert routed("GET", f"{NAMED}/apps", watch=flag).verb == "list"
+
+
+@pytest.mark.parametrize(("method", "verb"), [("POST", "create"), ("DELETE", "deletecollection")])
+def test_only_lists_become_watches(method: str, verb: str) -> None:
+    assert routed(method, f"{NAMED}/apps", watch="1").verb == verb
+    assert routed("GET", f"{NAMED}/apps/one", watch="1").verb == "get"
+
+
+def test_the_first_flag_counts() -> None:
+    assert route("GET", f"{NAMED}/apps", {"watch": ["0", "1"]}, MOUNT).verb == "list"
+    assert route("GET", f"{NAMED}/apps", {"watch": ["1", "0"]}, MOUNT).verb == "watch"
+
+
+def test_a_flag_that_is_absent_is_no() -> None:
+    assert not truthy("", present=False)
+    assert truthy("")
+
+
+# The HTTP server hands paths over decoded, so %2e%2e has become .. by now, and %252e has become %2e.
+TRICKS = ["..", ".", "%2e%2e", "%", "a%2fb", "one%00", "a\x00b", "\x00"]
+
+
+@pytest.mark.parametrize("trick", TRICKS)
+@pytest.mark.parametrize("method", ["GET", "PUT", "DELETE"])
+def test_a_name_that_plays_tricks_is_refused(method: str, trick: str) -> None:
+    for path in (f"{NAMED}/apps/{trick}", f"{NAMED}/apps/{trick}/status", f"{CORE}/namespaces/demo/configmaps/{trick}"):
+        with pytest.raises(BadRequest, match="Name parameter invalid"):
+            routed(method, path)
+
+
+@pytest.mark.parametrize("trick", TRICKS)
+def test_a_namespace_that_plays_tricks_is_refused(trick: str) -> None:
+    for path in (f"{CORE}/namespaces/{trick}/configmaps", f"{NAMED}/namespaces/{trick}/workspaces/one"):
+        with pytest.raises(BadRequest, match="Name parameter invalid"):
+            routed("GET", path)
+
+
+@pytest.mark.parametrize("trick", ["..", "%2e%2e", "a\x00b"])
+def test_a_subresource_that_plays_tricks_stays_a_subresource(trick: str) -> None:
+    """It names nothing that is served. What matters is that it never becomes another resource or name."""
+    target = routed("GET", f"{NAMED}/apps/one/{trick}/clusters")
+    assert place(target) == (GROUP, "v1", "", "apps", "one", f"{trick}/clusters")
+
+
+NO_RESOURCES = [
+    (MOUNT, "/", MANAGEMENT),
+    (f"{MOUNT}/", "/", MANAGEMENT),
+    (f"{MOUNT}//", "//", MANAGEMENT),
+    (f"{MOUNT}/version", "/version", MANAGEMENT),
+    (f"{MOUNT}//version", "//version", MANAGEMENT),
+    (f"{MOUNT}/version/", "/version/", MANAGEMENT),
+    (f"{MOUNT}/api", "/api", MANAGEMENT),
+    (f"{MOUNT}/api/v1", "/api/v1", MANAGEMENT),
+    (f"{MOUNT}/api/v1/", "/api/v1/", MANAGEMENT),
+    (f"{MOUNT}/apis", "/apis", MANAGEMENT),
+    (f"{MOUNT}/apis/{GROUP}", f"/apis/{GROUP}", MANAGEMENT),
+    (f"{MOUNT}/apis/{GROUP}/v1", f"/apis/{GROUP}/v1", MANAGEMENT),
+    (f"{MOUNT}/apis/{GROUP}/v1/namespaces/demo", f"/apis/{GROUP}/v1/namespaces/demo", MANAGEMENT),
+    (f"{MOUNT}/nowhere/v1/apps", "/nowhere/v1/apps", MANAGEMENT),
+    (f"{MOUNT}/../version", "/../version", MANAGEMENT),
+    ("/", "/", ""),
+    ("", "", ""),
+    ("/version", "/version", ""),
+    ("//version", "//version", ""),
+    (f"{MOUNT}x/version", f"{MOUNT}x/version", ""),
+    (f"/{MOUNT}/version", f"/{MOUNT}/version", ""),
+    ("/kubernetes", "/kubernetes", ""),
+    ("/api/v1/namespaces", "/api/v1/namespaces", ""),
+    ("/Kubernetes/management/version", "/Kubernetes/management/version", ""),
+]
+
+
+@pytest.mark.parametrize(("path", "rest", "root"), NO_RESOURCES)
+def test_everything_else_is_a_path_below_one_of_the_two_roots(path: str, rest: str, root: str) -> None:
+    assert routed("GET", path) == Target("get", rest, root)
+
+
+@pytest.mark.parametrize("path", [f"{CORE}//configmaps", f"{NAMED}//apps/one", f"{MOUNT}/apis//v1/"])
+def test_a_resource_without_a_name_is_none(path: str) -> None:
+    assert not routed("GET", path).is_resource
+
+
+def test_another_mount_point_moves_the_whole_api() -> None:
+    assert place(route("GET", "/here/api/v1/namespaces", {}, "/here"))[3] == "namespaces"
+    assert not route("GET", f"{CORE}/namespaces", {}, "/here").is_resource

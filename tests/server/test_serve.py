@@ -1,0 +1,111 @@
+"""The end of the pipeline: resources to the verbs, health to its checks, documents from the shelf, nothing else."""
+
+import asyncio
+
+import orjson
+import pytest
+
+from fairlead.core.call import Call, Reply
+from fairlead.core.errors import BadRequest, MethodNotAllowed, NotAcceptable
+from fairlead.server.document import Document, variant
+from fairlead.server.failures import failures
+from fairlead.server.pipeline import Proceed, pipeline
+from fairlead.server.platform import platform_documents
+from fairlead.server.route import MANAGEMENT
+from fairlead.server.serve import Serve, deadline, routed
+from tests.authn.calls import answering, call
+
+MOUNT = "/kubernetes/management"
+VERBS, HEALTH = Reply(200, b"verbs"), Reply(200, b"health")
+API = Document((variant(b'{"kind":"APIVersions"}'), variant(b"kind: APIVersions\n", "application/yaml")))
+ROOTS = {MANAGEMENT: {"/api": API, "/": API}, "": platform_documents("1.2.3", MOUNT)}
+SERVE: Proceed = pipeline([routed(MOUNT)], Serve(answering(VERBS), answering(HEALTH), ROOTS))
+
+
+async def ask(path: str, method: str = "GET", **headers: str) -> Reply:
+    return await SERVE(
+        call(path, method=method, headers={key.replace("_", "-"): each for key, each in headers.items()})
+    )
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", f"{MOUNT}/api/v1/namespaces"),
+        ("DELETE", f"{MOUNT}/api/v1/namespaces/x"),
+        ("OPTIONS", f"{MOUNT}/apis/g/v1/apps"),
+        ("GET", f"{MOUNT}/api/v1/healthz"),
+    ],
+)
+async def test_resources_go_to_the_verbs_whatever_the_method(method: str, path: str) -> None:
+    assert await ask(path, method) is VERBS
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/livez", "/readyz"])
+@pytest.mark.parametrize("mount", ["", MOUNT])
+async def test_health_is_asked_below_both_roots(mount: str, path: str) -> None:
+    assert await ask(mount + path) is HEALTH
+
+
+@pytest.mark.parametrize("path", [MOUNT, f"{MOUNT}/", f"{MOUNT}/api", f"{MOUNT}/api/", "/", "/version", "/version/"])
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+async def test_documents_are_read_with_or_without_a_slash_at_the_end(method: str, path: str) -> None:
+    assert (await ask(path, method)).status == 200
+
+
+async def test_the_two_roots_have_documents_of_their_own() -> None:
+    assert orjson.loads((await ask("/version")).body) == {"version": "v1.2.3", "major": "1", "minor": "2"}
+    assert (await ask("/api")).status == 404
+    assert (await ask(f"{MOUNT}/version")).status == 404
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE", "OPTIONS", "get"])
+@pytest.mark.parametrize("path", ["/version", f"{MOUNT}/api"])
+async def test_documents_can_only_be_read(method: str, path: str) -> None:
+    with pytest.raises(MethodNotAllowed, match="can only be read"):
+        await ask(path, method)
+
+
+@pytest.mark.parametrize(
+    "path", ["/nowhere", f"{MOUNT}/nowhere", f"{MOUNT}x", "//version", "/version//", "/..", "/\x00"]
+)
+@pytest.mark.parametrize("method", ["GET", "POST"])
+async def test_everything_else_is_not_found(method: str, path: str) -> None:
+    reply = await ask(path, method)
+    assert (reply.status, reply.body) == (404, b"404 page not found\n")
+
+
+async def test_documents_come_in_the_form_that_is_asked_for() -> None:
+    assert (await ask(f"{MOUNT}/api", accept="application/yaml")).body == b"kind: APIVersions\n"
+    with pytest.raises(NotAcceptable):
+        await ask(f"{MOUNT}/api", accept="text/html")
+
+
+async def test_who_has_a_document_already_is_not_sent_it_again() -> None:
+    headers = dict((await ask(f"{MOUNT}/api")).headers)
+    again = await ask(f"{MOUNT}/api", if_none_match=headers["ETag"])
+    assert (again.status, again.body) == (304, b"")
+
+
+async def test_a_trick_in_a_name_is_refused_before_anything_is_asked() -> None:
+    with pytest.raises(BadRequest):
+        await ask(f"{MOUNT}/apis/g/v1/apps/..")
+
+
+async def test_a_request_that_takes_too_long_is_given_up() -> None:
+    given_up = asyncio.Event()
+
+    async def never(call: Call) -> Reply:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            given_up.set()
+        return VERBS
+
+    reply = await pipeline([failures, deadline(0.01)], never)(call())
+    assert reply.status == 504
+    assert given_up.is_set()
+
+
+async def test_a_request_in_time_is_answered() -> None:
+    assert await pipeline([deadline(60)], answering(VERBS))(call()) is VERBS

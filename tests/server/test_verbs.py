@@ -1,0 +1,470 @@
+"""The verbs as a client sees them: which paths there are, what each answers, and that a refusal leaves no trace."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import orjson
+import pytest
+import yaml
+
+from fairlead.core.call import Call, Reply
+from fairlead.core.objects import Object
+from fairlead.core.user import User
+from fairlead.server.failures import failures
+from fairlead.server.pipeline import Proceed, pipeline
+from fairlead.server.serve import routed
+from fairlead.server.verbs import Verbs
+from fairlead.server.watch import WatchLimits
+from tests.admission.world import World, new_world
+from tests.authn.calls import ADMIN, call
+from tests.controllers.virtual_time import virtually
+
+GROUP = "/apis/management.service.sh/v1"
+GADGETS = f"{GROUP}/gadgets"
+CONFIGMAPS = "/api/v1/namespaces/demo/configmaps"
+JSON, YAML = "application/json", "application/yaml"
+TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
+PARTIAL = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"
+MERGE = "application/merge-patch+json"
+
+
+class Api:
+    """Requests to the verbs of a world, made by one user."""
+
+    def __init__(self, world: World, user: User | None = ADMIN) -> None:
+        async def as_user(call: Call, proceed: Proceed) -> Reply:
+            call.user = user
+            return await proceed(call)
+
+        self.world = world
+        verbs = Verbs(world.registry, WatchLimits(1800, 100))
+        self._run = pipeline((failures, routed(""), as_user), verbs)
+
+    async def __call__(self, method: str, path: str, body: Any = None, query: str = "", **headers: str) -> Reply:
+        sent = body if isinstance(body, bytes) else b"" if body is None else orjson.dumps(body)
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        return await self._run(call(path, query, method=method, headers=named, body=sent))
+
+
+@asynccontextmanager
+async def new_api(user: User | None = ADMIN) -> AsyncIterator[Api]:
+    async with new_world() as world:
+        yield Api(world, user)
+
+
+def gadget(name: str, **labels: str) -> Object:
+    metadata = {"name": name, "labels": labels} if labels else {"name": name}
+    return {"apiVersion": "management.service.sh/v1", "kind": "Gadget", "metadata": metadata, "spec": {"size": 1}}
+
+
+def configmap(name: str) -> Object:
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"a": "1"}}
+
+
+def loaded(reply: Reply, status: int = 200) -> Any:
+    assert reply.status == status, reply.body
+    return orjson.loads(reply.body)
+
+
+# --- which paths there are
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/api/v1/nothings",
+        "/api/v2/namespaces",
+        "/apis/other.example.com/v1/gadgets",
+        f"{GADGETS}/a/nothing",
+        f"{GADGETS}/a/status/more",
+        f"{CONFIGMAPS}/a/status",
+        # What lives in no namespace is not found in one, whoever asks and whatever they may do there.
+        f"{GROUP}/namespaces/demo/gadgets",
+        f"{GROUP}/namespaces/demo/gadgets/a",
+        "/api/v1/namespaces/demo/namespaces",
+        "/api/v1/namespaces/demo/namespaces/default",
+        # And what lives in one is not found outside.
+        "/api/v1/configmaps/a",
+        "/api/v1/namespaces/a/finalize/more",
+    ],
+)
+@pytest.mark.parametrize("method", ["GET", "PUT", "DELETE", "POST"])
+@virtually
+async def test_a_path_that_names_nothing_is_404(method: str, path: str) -> None:
+    async with new_api() as api:
+        await api("POST", GADGETS, gadget("a"))
+        status = loaded(await api(method, path, {}), 404)
+        assert status["message"] == "the server could not find the requested resource"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "code"),
+    [
+        ("POST", f"{GADGETS}/a", 405),
+        ("OPTIONS", GADGETS, 405),
+        ("get", GADGETS, 405),
+        ("get", f"{GADGETS}/a", 405),
+        ("TRACE", f"{GADGETS}/a", 405),
+        ("PUT", GADGETS, 400),
+        ("PATCH", GADGETS, 400),
+        ("POST", "/api/v1/configmaps", 405),
+        ("DELETE", "/api/v1/configmaps", 405),
+        ("POST", "/api/v1/namespaces//configmaps", 405),
+        ("DELETE", "/api/v1/namespaces//configmaps", 405),
+        ("DELETE", f"{GADGETS}/a/status", 405),
+        ("POST", f"{GADGETS}/a/status", 405),
+        ("PUT", "/api/v1/namespaces//finalize", 400),
+        ("GET", "/api/v1/namespaces//finalize", 405),
+    ],
+)
+@virtually
+async def test_a_method_that_makes_no_sense_there_is_refused(method: str, path: str, code: int) -> None:
+    async with new_api() as api:
+        await api("POST", GADGETS, gadget("a"))
+        before = api.world.view.revision
+        reply = await api(method, path, gadget("a"))
+        assert reply.status == code, reply.body
+        assert api.world.view.revision == before
+
+
+@virtually
+async def test_a_namespaced_kind_can_be_listed_across_all_namespaces() -> None:
+    async with new_api() as api:
+        for namespace in ("demo", "default"):
+            loaded(await api("POST", f"/api/v1/namespaces/{namespace}/configmaps", configmap("a")), 201)
+        listed = loaded(await api("GET", "/api/v1/configmaps"))
+        assert [item["metadata"]["namespace"] for item in listed["items"]] == ["default", "demo"]
+
+
+# --- a refusal leaves no trace
+
+WRITES = [
+    ("POST", GADGETS, gadget("new"), JSON),
+    ("PUT", f"{GADGETS}/a", gadget("a"), JSON),
+    ("PATCH", f"{GADGETS}/a", {"spec": {"size": 9}}, MERGE),
+    ("DELETE", f"{GADGETS}/a", None, JSON),
+    ("DELETE", GADGETS, None, JSON),
+]
+
+
+@pytest.mark.parametrize(("method", "path", "body", "content_type"), WRITES)
+@pytest.mark.parametrize("accept", ["text/html", "application/vnd.kubernetes.protobuf", "application/json;q=0"])
+@virtually
+async def test_a_form_that_cannot_be_answered_is_406_before_anything_is_done(
+    method: str, path: str, body: Any, content_type: str, accept: str
+) -> None:
+    async with new_api() as api:
+        await api("POST", GADGETS, gadget("a"))
+        before = api.world.view.revision
+        reply = await api(method, path, body, accept=accept, content_type=content_type)
+        assert reply.status == 406
+        assert api.world.view.revision == before
+
+
+@pytest.mark.parametrize(("method", "path", "body", "content_type"), WRITES)
+@virtually
+async def test_a_dry_run_answers_as_if_and_stores_nothing(method: str, path: str, body: Any, content_type: str) -> None:
+    async with new_api() as api:
+        made = loaded(await api("POST", GADGETS, gadget("a")), 201)
+        if method == "PUT":
+            body = made | {"spec": {"size": 5}}
+        before = api.world.view.revision
+        reply = await api(method, path, body, "dryRun=All", content_type=content_type)
+        assert reply.status == (201 if method == "POST" else 200), reply.body
+        assert api.world.view.revision == before
+
+
+@pytest.mark.parametrize(("method", "path", "body", "content_type"), WRITES)
+@virtually
+async def test_an_option_that_is_none_is_refused_before_anything_is_done(
+    method: str, path: str, body: Any, content_type: str
+) -> None:
+    async with new_api() as api:
+        await api("POST", GADGETS, gadget("a"))
+        before = api.world.view.revision
+        assert (await api(method, path, body, "dryRun=Some", content_type=content_type)).status == 422
+        assert api.world.view.revision == before
+
+
+@pytest.mark.parametrize(("method", "path", "body", "content_type"), WRITES)
+@virtually
+async def test_a_call_that_nobody_made_writes_nothing(method: str, path: str, body: Any, content_type: str) -> None:
+    """Should a pipeline ever lack the stage that authenticates."""
+    async with new_api(user=None) as api:
+        before = api.world.view.revision
+        assert (await api(method, path, body, content_type=content_type)).status == 401
+        assert api.world.view.revision == before
+
+
+@virtually
+async def test_includeobject_with_a_value_that_is_none_is_refused_before_anything_is_done() -> None:
+    async with new_api() as api:
+        before = api.world.view.revision
+        reply = await api("POST", GADGETS, gadget("a"), "includeObject=All", accept=TABLE)
+        assert reply.status == 400
+        assert api.world.view.revision == before
+
+
+# --- forms
+
+
+@virtually
+async def test_objects_come_in_and_go_out_as_yaml() -> None:
+    async with new_api() as api:
+        sent = yaml.safe_dump(gadget("a")).encode()
+        reply = await api("POST", GADGETS, sent, accept=YAML, content_type=YAML)
+        assert (reply.status, reply.content_type) == (201, YAML)
+        assert yaml.safe_load(reply.body)["spec"] == {"size": 1, "mode": "plain"}
+        for path in (f"{GADGETS}/a", GADGETS):
+            reply = await api("GET", path, accept=YAML)
+            assert reply.content_type == YAML
+            assert yaml.safe_load(reply.body) == loaded(await api("GET", path))
+
+
+@virtually
+async def test_people_get_it_indented() -> None:
+    async with new_api() as api:
+        await api("POST", GADGETS, gadget("a"))
+        plain = await api("GET", f"{GADGETS}/a")
+        pretty = await api("GET", f"{GADGETS}/a", query="pretty=true")
+        assert b"\n" not in plain.body
+        assert pretty.body.startswith(b'{\n  "')
+        assert loaded(pretty) == loaded(plain)
+
+
+@pytest.mark.parametrize(
+    ("include", "kind"),
+    [
+        ("", "PartialObjectMetadata"),
+        ("includeObject=Metadata", "PartialObjectMetadata"),
+        ("includeObject=Object", "Gadget"),
+        ("includeObject=None", None),
+    ],
+)
+@pytest.mark.parametrize("path", [GADGETS, f"{GADGETS}/a"])
+@virtually
+async def test_a_table_has_rows_with_as_much_of_the_object_as_was_asked_for(
+    path: str, include: str, kind: str | None
+) -> None:
+    async with new_api() as api:
+        await api("POST", GADGETS, gadget("a"))
+        answer = loaded(await api("GET", path, query=include, accept=TABLE))
+        assert (answer["kind"], answer["apiVersion"]) == ("Table", "meta.k8s.io/v1")
+        (row,) = answer["rows"]
+        assert row["cells"][0] == "a"
+        assert row.get("object", {}).get("kind") == kind
+
+
+@virtually
+async def test_a_table_carries_the_version_and_the_way_on() -> None:
+    async with new_api() as api:
+        for name in ("a", "b", "c"):
+            await api("POST", GADGETS, gadget(name))
+        plain = loaded(await api("GET", GADGETS, query="limit=2"))["metadata"]
+        assert loaded(await api("GET", GADGETS, query="limit=2", accept=TABLE))["metadata"] == plain
+        assert plain["remainingItemCount"] == 1
+
+
+@virtually
+async def test_metadata_alone_is_for_one_object_or_for_a_list() -> None:
+    async with new_api() as api:
+        made = loaded(await api("POST", GADGETS, gadget("a")), 201)
+        one = loaded(await api("GET", f"{GADGETS}/a", accept=PARTIAL))
+        assert one == {
+            "kind": "PartialObjectMetadata",
+            "apiVersion": "meta.k8s.io/v1",
+            "metadata": made["metadata"],
+        }
+        listed = loaded(await api("GET", GADGETS, accept=PARTIAL.replace("Metadata;", "MetadataList;")))
+        assert (listed["kind"], listed["items"]) == ("PartialObjectMetadataList", [one])
+
+
+@pytest.mark.parametrize(
+    ("method", "body", "content_type"), [("POST", gadget("b"), JSON), ("PATCH", {"spec": {"size": 2}}, MERGE)]
+)
+@virtually
+async def test_writes_are_answered_in_the_form_that_was_asked_for(method: str, body: Any, content_type: str) -> None:
+    async with new_api() as api:
+        await api("POST", GADGETS, gadget("a"))
+        path = GADGETS if method == "POST" else f"{GADGETS}/a"
+        reply = await api(method, path, body, accept=TABLE, content_type=content_type)
+        assert orjson.loads(reply.body)["kind"] == "Table"
+
+
+@virtually
+async def test_metadata_alone_of_a_list_of_nothing_is_an_answer() -> None:
+    """A client that asks for the form of one object at the path of a list must not bring the server to a fault."""
+    async with new_api() as api:
+        assert (await api("GET", GADGETS, accept=PARTIAL)).status < 500
+
+
+# --- single verbs
+
+
+@virtually
+async def test_create_answers_201_with_the_object_and_its_version() -> None:
+    async with new_api() as api:
+        made = loaded(await api("POST", GADGETS, gadget("a")), 201)
+        assert made == loaded(await api("GET", f"{GADGETS}/a"))
+        assert made["metadata"]["resourceVersion"] == str(api.world.view.revision)
+
+
+@virtually
+async def test_what_is_not_there_is_404_with_its_name() -> None:
+    async with new_api() as api:
+        for method, body, kind in (("GET", None, JSON), ("DELETE", None, JSON), ("PATCH", {}, MERGE)):
+            status = loaded(await api(method, f"{GADGETS}/nope", body, content_type=kind), 404)
+            assert status["details"] == {"name": "nope", "group": "management.service.sh", "kind": "gadgets"}
+
+
+@virtually
+async def test_a_read_can_wait_for_a_version_but_not_for_ever() -> None:
+    async with new_api() as api:
+        made = loaded(await api("POST", GADGETS, gadget("a")), 201)
+        version = int(made["metadata"]["resourceVersion"])
+        assert loaded(await api("GET", f"{GADGETS}/a", query=f"resourceVersion={version}")) == made
+        for path, query in ((f"{GADGETS}/a", ""), (GADGETS, ""), (GADGETS, "&watch=1")):
+            reply = await api("GET", path, query=f"resourceVersion={version + 1000}{query}")
+            status = loaded(reply, 504)
+            assert status["details"]["causes"][0]["reason"] == "ResourceVersionTooLarge"
+            assert dict(reply.headers)["retry-after"] == "1"
+
+
+@virtually
+async def test_a_version_that_is_not_ours_is_400() -> None:
+    async with new_api() as api:
+        await api("POST", GADGETS, gadget("a"))
+        for path in (f"{GADGETS}/a", GADGETS):
+            assert (await api("GET", path, query="resourceVersion=latest")).status == 400
+
+
+@virtually
+async def test_update_replaces_and_a_stale_version_is_409() -> None:
+    async with new_api() as api:
+        made = loaded(await api("POST", GADGETS, gadget("a")), 201)
+        newer = loaded(await api("PUT", f"{GADGETS}/a", made | {"spec": {"size": 2}}))
+        assert newer["spec"]["size"] == 2
+        assert loaded(await api("PUT", f"{GADGETS}/a", made | {"spec": {"size": 3}}), 409)["reason"] == "Conflict"
+
+
+@pytest.mark.parametrize("body", [None, b"", b"{", b"[]", b"null", b'"text"', b"\xff"])
+@pytest.mark.parametrize("method", ["POST", "PUT"])
+@virtually
+async def test_a_body_that_is_no_object_is_400(method: str, body: Any) -> None:
+    async with new_api() as api:
+        await api("POST", GADGETS, gadget("a"))
+        path = GADGETS if method == "POST" else f"{GADGETS}/a"
+        assert (await api(method, path, body)).status == 400
+
+
+@pytest.mark.parametrize("content_type", ["", JSON, YAML, "text/plain", "application/merge-patch"])
+@virtually
+async def test_a_patch_must_say_which_sort_it_is(content_type: str) -> None:
+    async with new_api() as api:
+        await api("POST", GADGETS, gadget("a"))
+        status = loaded(await api("PATCH", f"{GADGETS}/a", {}, content_type=content_type), 415)
+        assert "application/merge-patch+json" in status["message"]
+
+
+@pytest.mark.parametrize(
+    ("content_type", "body"),
+    [
+        (MERGE, {"spec": {"size": 7}}),
+        ("application/merge-patch+json; charset=utf-8", {"spec": {"size": 7}}),
+        ("application/json-patch+json", [{"op": "replace", "path": "/spec/size", "value": 7}]),
+    ],
+)
+@virtually
+async def test_a_patch_changes_what_it_names(content_type: str, body: Any) -> None:
+    async with new_api() as api:
+        await api("POST", GADGETS, gadget("a"))
+        patched = loaded(await api("PATCH", f"{GADGETS}/a", body, content_type=content_type))
+        assert patched["spec"] == {"size": 7, "mode": "plain"}
+
+
+@virtually
+async def test_delete_says_what_it_took_away() -> None:
+    async with new_api() as api:
+        made = loaded(await api("POST", GADGETS, gadget("a")), 201)
+        status = loaded(await api("DELETE", f"{GADGETS}/a"))
+        assert (status["kind"], status["status"]) == ("Status", "Success")
+        assert status["details"]["uid"] == made["metadata"]["uid"]
+        assert (await api("GET", f"{GADGETS}/a")).status == 404
+
+
+@virtually
+async def test_delete_of_what_is_held_answers_with_the_object() -> None:
+    async with new_api() as api:
+        body = gadget("a")
+        body["metadata"]["finalizers"] = ["example.com/wait"]
+        await api("POST", GADGETS, body)
+        held = loaded(await api("DELETE", f"{GADGETS}/a"))
+        assert held["kind"] == "Gadget" and held["metadata"]["deletionTimestamp"]
+        assert loaded(await api("GET", f"{GADGETS}/a")) == held
+
+
+@virtually
+async def test_a_delete_with_a_precondition_that_does_not_hold_is_409() -> None:
+    async with new_api() as api:
+        await api("POST", GADGETS, gadget("a"))
+        for precondition in ({"uid": "another"}, {"resourceVersion": "1"}):
+            body = {"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": precondition}
+            assert (await api("DELETE", f"{GADGETS}/a", body)).status == 409
+        assert (await api("GET", f"{GADGETS}/a")).status == 200
+
+
+@virtually
+async def test_a_collection_is_deleted_as_far_as_it_is_selected() -> None:
+    async with new_api() as api:
+        for name, color in (("a", "red"), ("b", "blue"), ("c", "red")):
+            await api("POST", GADGETS, gadget(name, color=color))
+        taken = loaded(await api("DELETE", GADGETS, query="labelSelector=color%3Dred"))
+        assert [item["metadata"]["name"] for item in taken["items"]] == ["a", "c"]
+        left = loaded(await api("GET", GADGETS))
+        assert [item["metadata"]["name"] for item in left["items"]] == ["b"]
+
+
+@virtually
+async def test_a_collection_is_not_deleted_by_a_selector_that_cannot_be_read() -> None:
+    async with new_api() as api:
+        await api("POST", GADGETS, gadget("a"))
+        for query in ("labelSelector=%3D", "fieldSelector=spec.unheard%3Dof", "limit=x"):
+            assert (await api("DELETE", GADGETS, query=query)).status == 400
+        assert (await api("GET", f"{GADGETS}/a")).status == 200
+
+
+@virtually
+async def test_a_collection_of_one_namespace_leaves_the_others_alone() -> None:
+    async with new_api() as api:
+        for namespace in ("demo", "default"):
+            await api("POST", f"/api/v1/namespaces/{namespace}/configmaps", configmap("a"))
+        loaded(await api("DELETE", CONFIGMAPS))
+        left = loaded(await api("GET", "/api/v1/configmaps"))
+        assert [item["metadata"]["namespace"] for item in left["items"]] == ["default"]
+
+
+@virtually
+async def test_a_status_is_read_and_written_at_its_own_path() -> None:
+    async with new_api() as api:
+        made = loaded(await api("POST", GADGETS, gadget("a")), 201)
+        body = made | {"spec": {"size": 99}, "status": {"phase": "Ready"}}
+        written = loaded(await api("PUT", f"{GADGETS}/a/status", body))
+        assert (written["status"], written["spec"]["size"]) == ({"phase": "Ready"}, 1)
+        assert loaded(await api("GET", f"{GADGETS}/a/status")) == written
+
+
+@virtually
+async def test_a_watch_is_a_stream() -> None:
+    async with new_api() as api:
+        reply = await api("GET", GADGETS, query="watch=1&timeoutSeconds=1")
+        assert (reply.status, reply.content_type) == (200, "application/json")
+        assert reply.stream is not None
+        assert [chunk async for chunk in reply.stream] == []
+
+
+@virtually
+async def test_a_watch_is_not_answered_in_a_form_that_the_client_cannot_read() -> None:
+    """Events come as JSON only, so who takes nothing but YAML gets the same 406 as elsewhere."""
+    async with new_api() as api:
+        assert (await api("GET", GADGETS, query="watch=1&timeoutSeconds=1", accept=YAML)).status == 406
