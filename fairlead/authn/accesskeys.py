@@ -9,6 +9,8 @@ import hashlib
 import hmac
 import secrets
 from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
 
 from fairlead.core.call import Call
 from fairlead.core.errors import Unauthorized
@@ -28,16 +30,19 @@ def new_key() -> str:
     return KEY_PREFIX + secrets.token_urlsafe(KEY_BYTES)
 
 
+@dataclass(frozen=True)
 class Pepper:
     """The secret that digests are made with; it lives outside the database."""
 
-    def __init__(self, secret: bytes) -> None:
-        self.secret = secret
-        self._scheme = f"{DIGEST_SCHEME}:{hashlib.sha256(secret).hexdigest()[:8]}"
+    secret: bytes
 
     def digest(self, key: str) -> str:
         """What the store keeps of a key. The part in the middle names the pepper, so that it can be rotated."""
         return f"{self._scheme}:{hmac.digest(self.secret, key.encode(), 'sha256').hex()}"
+
+    @cached_property
+    def _scheme(self) -> str:
+        return f"{DIGEST_SCHEME}:{hashlib.sha256(self.secret).hexdigest()[:8]}"
 
 
 class AccessKeys:

@@ -23,9 +23,21 @@ def settle(path: Path, url: str, ca_file: Path | None, new_key: str | None) -> s
     if key is None:
         return None
     content = render(url, read_file(ca_file) if ca_file else None, key)
+    if new_key is not None:
+        _keep_aside(path)
     if content != read_file(path):
         write_file(path, content)
     return key
+
+
+def _keep_aside(path: Path) -> None:
+    """A file from before a new key may hold the only copy of another one, of a store that comes back later."""
+    if not path.exists():
+        return
+    number = 1
+    while (aside := path.with_name(f"{path.name}.{number}")).exists():
+        number += 1
+    path.rename(aside)
 
 
 def render(url: str, authority: bytes | None, key: str) -> bytes:

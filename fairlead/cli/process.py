@@ -7,6 +7,7 @@ import asyncio
 import os
 import signal
 from collections.abc import Callable, Coroutine, Mapping
+from types import FrameType
 from typing import Any, TypeVar
 
 import typer
@@ -35,17 +36,30 @@ def run_until_signal(run: Run[Started], settings: Settings, ready: Callable[[Sta
     """Returns after the first SIGINT or SIGTERM, once the server has let go of everything."""
     import uvloop
 
-    async def running() -> None:
-        stop = asyncio.Event()
-        for number in STOP_SIGNALS:
-            asyncio.get_running_loop().add_signal_handler(number, stop.set)
-        await run(settings, stop, ready)
-
+    stop = asyncio.Event()
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(running())
+            _stop_on_signals(runner.get_loop(), stop)
+            runner.run(run(settings, stop, ready))
+            # Python's own end would put the default back, which kills; what is ignored stays ignored.
+            for number in STOP_SIGNALS:
+                signal.signal(number, signal.SIG_IGN)
     except (StartError, FileProblem) as error:
         raise _failed(error) from None
+
+
+def _stop_on_signals(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
+    """The first signal stops the server; later ones, however late, do nothing.
+
+    The loop's own handlers would be taken back when it closes, and a signal in that moment would kill the process.
+    """
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(stop.set)
+
+    for number in STOP_SIGNALS:
+        signal.signal(number, handle)
 
 
 def _failed(error: Exception) -> typer.Exit:

@@ -5,8 +5,9 @@ its client has stopped reading. The kernel knows: TCP counts the bytes that the 
 that waits here before each chunk holds at most HIGH_WATER undelivered bytes; what comes meanwhile waits in its own
 bounded queue and, if that overflows, ends the stream with an error instead of filling the memory.
 
-One connection may carry several streams and other answers, so the account is kept per connection. Where the kernel does
-not tell (not Linux, or not TCP), streams run unpaced.
+One connection may carry several streams and other answers, so the account is kept per connection, and one stream that
+nobody reads can hold up the others there. So a connection on which nothing moves for a while loses its streams; clients
+open watches again. Where the kernel does not tell (not Linux, or not TCP), streams run unpaced.
 """
 
 import asyncio
@@ -17,6 +18,7 @@ import struct
 
 HIGH_WATER = 1024 * 1024
 POLL_SECONDS = 0.05
+STALL_SECONDS = 5.0
 
 _TCP_INFO_SIZE = 128
 _BYTES_ACKED = struct.Struct("=120xQ")
@@ -29,21 +31,21 @@ class Account:
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
         self._acknowledged = self._asked()
-        self._outstanding = 0
+        self.outstanding = 0
         self.users = 0
 
     def add(self, size: int) -> None:
-        self._outstanding += size
+        self.outstanding += size
 
     def is_full(self) -> bool:
         """Whether the client has too much to catch up with. The kernel is only asked when it could be so."""
-        if self._outstanding < HIGH_WATER:
+        if self.outstanding < HIGH_WATER:
             return False
         acknowledged = self._asked()
         # What TLS and other answers add counts as acknowledged, too; below zero it must not become credit.
-        self._outstanding = max(0, self._outstanding - (acknowledged - self._acknowledged))
+        self.outstanding = max(0, self.outstanding - (acknowledged - self._acknowledged))
         self._acknowledged = acknowledged
-        return self._outstanding >= HIGH_WATER
+        return self.outstanding >= HIGH_WATER
 
     def close(self) -> None:
         self._connection.close()
@@ -71,6 +73,12 @@ class Paces:
             account = self._accounts[client] = Account(connection)
         account.users += 1
         return Pace(account)
+
+    def note(self, client: str, size: int) -> None:
+        """Another answer goes over a client's connection. Reading it is no credit for the streams there."""
+        account = self._accounts.get(client) if self._accounts else None
+        if account is not None:
+            account.add(size)
 
     def leave(self, client: str, pace: "Pace") -> None:
         if pace.account is None:
@@ -101,10 +109,18 @@ class Pace:
     def __init__(self, account: Account | None) -> None:
         self.account = account
 
-    async def wait(self) -> None:
-        """Returns when the client has caught up far enough."""
-        while self.account is not None and self.account.is_full():  # noqa: ASYNC110  # the kernel can only be asked
+    async def may_go_on(self) -> bool:
+        """Returns when the client has caught up far enough; False if it has read nothing for STALL_SECONDS."""
+        if self.account is None or not self.account.is_full():
+            return True
+        patience = STALL_SECONDS
+        while patience > 0:
             await asyncio.sleep(POLL_SECONDS)
+            before = self.account.outstanding
+            if not self.account.is_full():
+                return True
+            patience = patience - POLL_SECONDS if self.account.outstanding >= before else STALL_SECONDS
+        return False
 
     def sent(self, size: int) -> None:
         if self.account is not None:

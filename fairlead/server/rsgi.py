@@ -7,7 +7,7 @@ what reaches Python is one coroutine per request.
 import asyncio
 import os
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,11 +19,17 @@ from granian.http import HTTP1Settings, HTTP2Settings
 from granian.server.embed import Server
 
 from fairlead.core.call import Call, Reply
-from fairlead.core.errors import TooLarge
+from fairlead.core.errors import BadRequest, TooLarge
 from fairlead.server.pacing import Pace, Paces
 from fairlead.server.pipeline import Proceed
 
 HEADER_BYTES = 64 * 1024
+MAX_PAUSES = 16
+"""Empty chunks in a body: a few are a client's habit, more are a connection that is gone."""
+HEADER_MILLISECONDS = 10_000
+WARNINGS_BYTES = 4 * 1024
+MAX_CONNECTIONS = 65_536
+"""Far more than there are file descriptors, so that silent connections do not keep the others from being served."""
 DRAIN_FACTOR = 4
 """How many times the limit of a body is read and thrown away, so that its sender comes to read the answer."""
 
@@ -37,6 +43,7 @@ class Scope(Protocol):
     query_string: str
     headers: Any
     client: str
+    http_version: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +80,8 @@ class Front:
             _audit_id(),
         )
         reply = await self._handle(call)
-        if reply.stream is None:
+        if reply.stream is None or scope.method == "HEAD":
+            self._paces.note(scope.client, len(reply.body))
             _send(scope.method, proto, call, reply)
         else:
             await self._stream(proto, call, reply, reply.stream)
@@ -99,32 +107,56 @@ def _audit_id() -> str:
     return f"{text[:8]}-{text[8:12]}-4{text[13:16]}-a{text[17:20]}-{text[20:]}"
 
 
-def _body_reader(scope: Scope, proto: Any, limit: int) -> Callable[[], Any]:
+def _body_reader(scope: Scope, proto: Any, limit: int) -> Callable[[], Awaitable[bytes]]:
     async def read() -> bytes:
-        length = scope.headers.get("content-length")
-        if length is not None and length.isdecimal() and int(length) <= limit:
-            whole: bytes = await proto()
-            return whole
-        body, size = bytearray(), 0
+        announced = scope.headers.get("content-length")
+        body, size, pauses = bytearray(), 0, 0
         async for chunk in proto:
             size += len(chunk)
+            pauses += not chunk
             if size <= limit:
                 body += chunk
             elif size > limit * DRAIN_FACTOR:
                 break
+            if pauses > MAX_PAUSES:
+                raise BadRequest("the body broke off before its end")
         if size > limit:
             raise TooLarge(f"Request entity too large: limit is {limit}")
+        if _broke_off(announced, size, pauses, scope.http_version):
+            raise BadRequest("the body broke off before its end")
         return bytes(body)
 
     return read
+
+
+def _broke_off(announced: str | None, size: int, pauses: int, version: str) -> bool:
+    """Whether only a part of the body has arrived. Half an object must never be taken for a whole one.
+
+    Without an announced length, granian tells it by an empty chunk of its own before the one that ends every body.
+    HTTP/2 clients send empty chunks themselves, but there a body that breaks off has nobody left to be answered.
+    """
+    if announced is not None:
+        return not announced.isdecimal() or int(announced) != size
+    return pauses > 1 and not version.startswith("2")
 
 
 def _headers(call: Call, reply: Reply) -> list[tuple[str, str]]:
     headers = [("content-type", reply.content_type), ("audit-id", call.audit_id), *reply.headers]
     if not reply.cacheable:
         headers.append(("cache-control", "no-cache, private"))
-    headers.extend(("warning", f"299 - {_quoted(warning)}") for warning in dict.fromkeys(call.warnings))
+    headers.extend(("warning", f"299 - {warning}") for warning in _told(call.warnings))
     return headers
+
+
+def _told(warnings: Iterable[str]) -> Iterator[str]:
+    """Warnings as header values, each once, as many as clients can be expected to read."""
+    room = WARNINGS_BYTES
+    for warning in dict.fromkeys(warnings):
+        quoted = _quoted(warning)
+        room -= len(quoted)
+        if room < 0:
+            return
+        yield quoted
 
 
 def _send(method: str, proto: Any, call: Call, reply: Reply) -> None:
@@ -135,8 +167,9 @@ def _send(method: str, proto: Any, call: Call, reply: Reply) -> None:
 
 
 def _quoted(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{escaped}"'.encode("ascii", "backslashreplace").decode()
+    """Text for a header: printable ASCII only, the rest written as escapes."""
+    plain = "".join(each if each.isascii() and each.isprintable() else ascii(each)[1:-1] for each in text)
+    return '"' + plain.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
 async def _disconnected(proto: Any) -> None:
@@ -145,8 +178,10 @@ async def _disconnected(proto: Any) -> None:
 
 
 async def _pump(transport: Any, chunks: AsyncIterator[bytes], pace: Pace) -> None:
+    """Hands chunks over as the client reads them. One that reads nothing for long is let go; it will come again."""
     async for chunk in chunks:
-        await pace.wait()
+        if not await pace.may_go_on():
+            return
         await transport.send_bytes(chunk)
         pace.sent(len(chunk))
 
@@ -161,10 +196,11 @@ async def listening(front: Front, where: Listening) -> AsyncIterator[int]:
         http=HTTPModes.auto,
         websockets=False,
         backlog=1024,
+        backpressure=MAX_CONNECTIONS,
         log_enabled=False,
         ssl_cert=where.cert_file,
         ssl_key=where.key_file,
-        http1_settings=HTTP1Settings(max_buffer_size=HEADER_BYTES),
+        http1_settings=HTTP1Settings(max_buffer_size=HEADER_BYTES, header_read_timeout=HEADER_MILLISECONDS),
         http2_settings=HTTP2Settings(max_headers_size=HEADER_BYTES),
     )
     serving = asyncio.create_task(server.serve(), name="http")

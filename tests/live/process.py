@@ -1,0 +1,128 @@
+"""A real server: its own process, its own data folder, real TLS with the authority verified.
+
+`running` starts one and surely ends it. What it logs goes to a file, so that no pipe can fill up and stop it.
+"""
+
+import json
+import os
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+
+ROOT = Path(__file__).resolve().parents[2]
+MANAGEMENT = "/kubernetes/management"
+CONFIGMAPS = f"{MANAGEMENT}/api/v1/namespaces/default/configmaps"
+
+PATIENCE = 20.0
+"""Seconds after which something that should have happened counts as not happening. Nothing is measured with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A running server and what its clients need."""
+
+    process: "subprocess.Popen[bytes]"
+    url: str
+    key: str
+    ca_file: str
+    log: Path
+
+    def client(self, key: str | None = "", *, http2: bool = False) -> httpx.Client:
+        """A client with the administrator's key, another one, or (None) without any. Over HTTP/2 it is for one thread only."""
+        return httpx.Client(headers=self._headers(key), **self._connecting(http2))
+
+    def async_client(self, *, http2: bool = False) -> httpx.AsyncClient:
+        """A client for many requests at once."""
+        return httpx.AsyncClient(headers=self._headers(""), **self._connecting(http2))
+
+    def _headers(self, key: str | None) -> dict[str, str]:
+        return {} if key is None else {"Authorization": f"Bearer {key or self.key}"}
+
+    def _connecting(self, http2: bool) -> dict[str, Any]:
+        trust = trusting(self.ca_file, ("h2",) if http2 else ())
+        return {"base_url": self.url, "verify": trust, "http1": not http2, "http2": http2, "timeout": PATIENCE}
+
+    def connect(self, *protocols: str, timeout: float = PATIENCE) -> ssl.SSLSocket:
+        """A bare connection, for what no polite client would send."""
+        parts = urlsplit(self.url)
+        host, context = parts.hostname or "", trusting(self.ca_file, protocols)
+        return context.wrap_socket(socket.create_connection((host, parts.port or 0), timeout), server_hostname=host)
+
+    def resident(self) -> int:
+        """Bytes of memory in use."""
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        return 1024 * next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS:"))
+
+    def descriptors(self) -> int:
+        return len(os.listdir(f"/proc/{self.process.pid}/fd"))
+
+    def busy_seconds(self) -> float:
+        """Processor time used since the start."""
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def stop(self) -> int:
+        """Asks it to stop, and waits. The exit code."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(PATIENCE)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait(PATIENCE)
+
+
+@cache
+def trusting(ca_file: str, protocols: tuple[str, ...] = ()) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=ca_file)
+    if protocols:
+        context.set_alpn_protocols(protocols)
+    return context
+
+
+def command(folder: Path, *arguments: str) -> Sequence[str]:
+    return sys.executable, "-m", "fairlead", "up", "--data", str(folder), "--port", "0", *arguments
+
+
+def environment(**variables: str | int) -> dict[str, str]:
+    """This process's, with the given settings and no other ones: `request_timeout=1`."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("FAIRLEAD_")}
+    return inherited | {f"FAIRLEAD_{name.upper()}": str(value) for name, value in variables.items()}
+
+
+@contextmanager
+def running(folder: Path, **variables: str | int) -> Iterator[Server]:
+    """A server on the folder, which may be one that another server has left."""
+    log = folder.parent / f"{folder.name}.log"
+    with log.open("ab") as errors:
+        process = subprocess.Popen(
+            command(folder, "--json"),
+            cwd=ROOT,
+            env=environment(**variables),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+        )
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        assert line, log.read_text()
+        told: dict[str, Any] = json.loads(line)
+        yield Server(process, told["url"], told["accessKey"], told["caFile"], log)
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def configmap(name: str, **data: str) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data}

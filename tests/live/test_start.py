@@ -1,0 +1,58 @@
+"""Starting where something is already: a folder belongs to one server, and its first key is never lost to another."""
+
+import subprocess
+from pathlib import Path
+
+from fairlead.cli.kubeconfig import read_key
+from tests.live.process import CONFIGMAPS, PATIENCE, ROOT, command, environment, running
+
+
+def refused(folder: Path, **variables: str | int) -> str:
+    """The one line with which a start is given up."""
+    result = subprocess.run(
+        command(folder),
+        cwd=ROOT,
+        env=environment(**variables),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert (result.returncode, result.stdout) == (1, "")
+    assert result.stderr.startswith("fairlead: ") and result.stderr.count("\n") == 1, result.stderr
+    return result.stderr
+
+
+def test_a_second_server_on_the_same_folder_gives_up_and_the_first_goes_on(tmp_path: Path) -> None:
+    with running(tmp_path / "data") as server:
+        assert f"in use by another server (process {server.process.pid})" in refused(tmp_path / "data")
+        with server.client() as client:
+            assert client.get(CONFIGMAPS).status_code == 200
+
+
+def test_a_second_server_on_the_same_store_gives_up_whatever_its_folder(tmp_path: Path) -> None:
+    store = f"sqlite:{tmp_path / 'shared.db'}"
+    with running(tmp_path / "one", store=store):
+        assert "in use by another server" in refused(tmp_path / "other", store=store)
+
+
+def test_a_trial_without_a_store_does_not_cost_the_folder_its_first_key(tmp_path: Path) -> None:
+    """The kubeconfig has the only copy of it: once that is overwritten, nobody can sign in any more."""
+    with running(tmp_path / "data") as server:
+        key = server.key
+        assert server.stop() == 0
+    trial = subprocess.Popen(
+        command(tmp_path / "data", "--json"),
+        cwd=ROOT,
+        env=environment(store="memory:"),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
+    assert trial.stdout is not None
+    trial.stdout.readline()  # it is ready, or has given up
+    trial.terminate()
+    trial.communicate(timeout=PATIENCE)
+    kept = [read_key(path) for path in (tmp_path / "data").glob("admin.kubeconfig*")]
+    assert key in kept
