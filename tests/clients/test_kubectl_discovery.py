@@ -3,7 +3,7 @@
 import pytest
 
 from tests.clients.kubectl import Kubectl, cut
-from tests.clients.running import GROUP, VERSION, Server
+from tests.clients.running import GROUP, VERSION
 
 KINDS = {
     # name: (short names, version, whether in a namespace, kind)

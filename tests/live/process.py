@@ -39,7 +39,7 @@ class Server:
     log: Path
 
     def client(self, key: str | None = "", *, http2: bool = False) -> httpx.Client:
-        """A client with the administrator's key, another one, or (None) without any. Over HTTP/2 it is for one thread only."""
+        """A client with the administrator's key, another one, or (None) without any. HTTP/2 is for one thread only."""
         return httpx.Client(headers=self._headers(key), **self._connecting(http2))
 
     def async_client(self, *, http2: bool = False) -> httpx.AsyncClient:

@@ -1,5 +1,7 @@
 """Representations in and out: which one is chosen, how it looks, and what is refused before anything is done."""
 
+from typing import Any
+
 import orjson
 import pytest
 import yaml
@@ -19,8 +21,11 @@ from fairlead.server.negotiate import (
     wants_pretty,
 )
 from tests.authn.calls import call
+from tests.controllers.virtual_time import virtually
+from tests.server.test_verbs import GADGETS, MERGE, WRITES, gadget, loaded, new_api
 
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
+PARTIAL = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"
 KUBECTL = f"{TABLE},application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json"
 
 
@@ -193,3 +198,126 @@ def test_a_scalar_is_a_body_too_and_judged_later() -> None:
     assert parsed_json(b"null") == (None, [])
     assert parsed_json(b"[]") == ([], [])
     assert parsed_yaml(b"just text") == ("just text", [])
+
+
+# --- asked of the verbs
+
+
+@pytest.mark.parametrize(("method", "path", "body", "content_type"), WRITES)
+@pytest.mark.parametrize("accept", ["text/html", "application/vnd.kubernetes.protobuf", "application/json;q=0"])
+@virtually
+async def test_a_form_that_cannot_be_answered_is_406_before_anything_is_done(
+    method: str, path: str, body: Any, content_type: str, accept: str
+) -> None:
+    async with new_api() as api:
+        await api("POST", GADGETS, gadget("a"))
+        before = api.world.view.revision
+        reply = await api(method, path, body, accept=accept, content_type=content_type)
+        assert reply.status == 406
+        assert api.world.view.revision == before
+
+
+@virtually
+async def test_includeobject_with_a_value_that_is_none_is_refused_before_anything_is_done() -> None:
+    async with new_api() as api:
+        before = api.world.view.revision
+        reply = await api("POST", GADGETS, gadget("a"), "includeObject=All", accept=TABLE)
+        assert reply.status == 400
+        assert api.world.view.revision == before
+
+
+@virtually
+async def test_objects_come_in_and_go_out_as_yaml() -> None:
+    async with new_api() as api:
+        sent = yaml.safe_dump(gadget("a")).encode()
+        reply = await api("POST", GADGETS, sent, accept=YAML, content_type=YAML)
+        assert (reply.status, reply.content_type) == (201, YAML)
+        assert yaml.safe_load(reply.body)["spec"] == {"size": 1, "mode": "plain"}
+        for path in (f"{GADGETS}/a", GADGETS):
+            reply = await api("GET", path, accept=YAML)
+            assert reply.content_type == YAML
+            assert yaml.safe_load(reply.body) == loaded(await api("GET", path))
+
+
+@virtually
+async def test_people_get_it_indented() -> None:
+    async with new_api() as api:
+        await api("POST", GADGETS, gadget("a"))
+        plain = await api("GET", f"{GADGETS}/a")
+        pretty = await api("GET", f"{GADGETS}/a", query="pretty=true")
+        assert b"\n" not in plain.body
+        assert pretty.body.startswith(b'{\n  "')
+        assert loaded(pretty) == loaded(plain)
+
+
+@pytest.mark.parametrize(
+    ("include", "kind"),
+    [
+        ("", "PartialObjectMetadata"),
+        ("includeObject=Metadata", "PartialObjectMetadata"),
+        ("includeObject=Object", "Gadget"),
+        ("includeObject=None", None),
+    ],
+)
+@pytest.mark.parametrize("path", [GADGETS, f"{GADGETS}/a"])
+@virtually
+async def test_a_table_has_rows_with_as_much_of_the_object_as_was_asked_for(
+    path: str, include: str, kind: str | None
+) -> None:
+    async with new_api() as api:
+        await api("POST", GADGETS, gadget("a"))
+        answer = loaded(await api("GET", path, query=include, accept=TABLE))
+        assert (answer["kind"], answer["apiVersion"]) == ("Table", "meta.k8s.io/v1")
+        (row,) = answer["rows"]
+        assert row["cells"][0] == "a"
+        assert row.get("object", {}).get("kind") == kind
+
+
+@virtually
+async def test_a_table_carries_the_version_and_the_way_on() -> None:
+    async with new_api() as api:
+        for name in ("a", "b", "c"):
+            await api("POST", GADGETS, gadget(name))
+        plain = loaded(await api("GET", GADGETS, query="limit=2"))["metadata"]
+        assert loaded(await api("GET", GADGETS, query="limit=2", accept=TABLE))["metadata"] == plain
+        assert plain["remainingItemCount"] == 1
+
+
+@virtually
+async def test_metadata_alone_is_for_one_object_or_for_a_list() -> None:
+    async with new_api() as api:
+        made = loaded(await api("POST", GADGETS, gadget("a")), 201)
+        one = loaded(await api("GET", f"{GADGETS}/a", accept=PARTIAL))
+        assert one == {
+            "kind": "PartialObjectMetadata",
+            "apiVersion": "meta.k8s.io/v1",
+            "metadata": made["metadata"],
+        }
+        listed = loaded(await api("GET", GADGETS, accept=PARTIAL.replace("Metadata;", "MetadataList;")))
+        assert (listed["kind"], listed["items"]) == ("PartialObjectMetadataList", [one])
+
+
+@pytest.mark.parametrize(
+    ("method", "body", "content_type"), [("POST", gadget("b"), JSON), ("PATCH", {"spec": {"size": 2}}, MERGE)]
+)
+@virtually
+async def test_writes_are_answered_in_the_form_that_was_asked_for(method: str, body: Any, content_type: str) -> None:
+    async with new_api() as api:
+        await api("POST", GADGETS, gadget("a"))
+        path = GADGETS if method == "POST" else f"{GADGETS}/a"
+        reply = await api(method, path, body, accept=TABLE, content_type=content_type)
+        assert orjson.loads(reply.body)["kind"] == "Table"
+
+
+@virtually
+async def test_metadata_alone_of_a_list_of_nothing_is_an_answer() -> None:
+    """A client that asks for the form of one object at the path of a list must not bring the server to a fault."""
+    async with new_api() as api:
+        assert (await api("GET", GADGETS, accept=PARTIAL)).status < 500
+
+
+@virtually
+async def test_a_watch_is_not_answered_in_a_form_that_the_client_cannot_read() -> None:
+    """Events come as JSON only, so who takes nothing but YAML gets the same 406 as elsewhere."""
+    async with new_api() as api:
+        assert (await api("GET", GADGETS, query="watch=1&timeoutSeconds=1", accept=YAML)).status == 406

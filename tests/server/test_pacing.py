@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from fairlead.server import pacing
 from fairlead.server.pacing import HIGH_WATER, Account, Pace, Paces
 
 Pair = tuple[socket.socket, socket.socket]
@@ -100,12 +101,12 @@ async def test_a_pace_waits_until_the_client_has_caught_up(connected: Callable[.
     paces = Paces()
     pace = paces.enter(address_of(client))
     pace.sent(HIGH_WATER)
-    waiting = asyncio.ensure_future(pace.wait())
+    waiting = asyncio.ensure_future(pace.may_go_on())
     done, _ = await asyncio.wait((waiting,), timeout=0.2)
     assert not done
     await delivered(server, client, HIGH_WATER)
     async with asyncio.timeout(10):
-        await waiting
+        assert await waiting
     paces.leave(address_of(client), pace)
 
 
@@ -128,7 +129,7 @@ async def test_connections_have_accounts_of_their_own(connected: Callable[..., P
     slow.sent(HIGH_WATER)
     assert slow.account is not None and slow.account.is_full()
     assert quick.account is not None and not quick.account.is_full()
-    await quick.wait()
+    assert await quick.may_go_on()
     paces.leave(address_of(first), slow)
     paces.leave(address_of(second), quick)
 
@@ -175,11 +176,35 @@ async def test_a_client_whom_the_kernel_does_not_know_is_not_paced(client: str) 
     paces = Paces()
     pace = paces.enter(client)
     pace.sent(100 * HIGH_WATER)
-    await pace.wait()
+    assert await pace.may_go_on()
     paces.leave(client, pace)
 
 
 async def test_without_an_account_there_is_nothing_to_wait_for() -> None:
     pace = Pace(None)
     pace.sent(100 * HIGH_WATER)
-    await pace.wait()
+    assert await pace.may_go_on()
+
+
+async def test_who_reads_nothing_for_long_is_given_up(
+    connected: Callable[..., Pair], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pacing, "STALL_SECONDS", 0.2)
+    _, client = connected()
+    paces = Paces()
+    pace = paces.enter(address_of(client))
+    pace.sent(HIGH_WATER)
+    assert not await pace.may_go_on()
+    paces.leave(address_of(client), pace)
+
+
+async def test_other_answers_count_for_the_connection_that_they_go_over(connected: Callable[..., Pair]) -> None:
+    _, client = connected()
+    paces = Paces()
+    paces.note(address_of(client), HIGH_WATER)
+    pace = paces.enter(address_of(client))
+    assert pace.account is not None
+    assert not pace.account.is_full(), "nobody kept an account yet"
+    paces.note(address_of(client), HIGH_WATER)
+    assert pace.account.is_full()
+    paces.leave(address_of(client), pace)
