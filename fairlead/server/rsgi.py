@@ -7,8 +7,8 @@ what reaches Python is one coroutine per request.
 import asyncio
 import os
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -19,7 +19,7 @@ from granian.http import HTTP1Settings, HTTP2Settings
 from granian.server.embed import Server
 
 from fairlead.core.call import Call, Reply
-from fairlead.core.errors import BadRequest, TooLarge
+from fairlead.core.errors import ApiError, BadRequest, TooLarge
 from fairlead.server.pacing import Pace, Paces
 from fairlead.server.pipeline import Proceed
 
@@ -27,6 +27,7 @@ HEADER_BYTES = 64 * 1024
 MAX_PAUSES = 16
 """Empty chunks in a body: a few are a client's habit, more are a connection that is gone."""
 HEADER_MILLISECONDS = 10_000
+DISCARD_SECONDS = 5.0
 WARNINGS_BYTES = 4 * 1024
 MAX_CONNECTIONS = 65_536
 """Far more than there are file descriptors, so that silent connections do not keep the others from being served."""
@@ -70,16 +71,18 @@ class Front:
             proto.close(404)
             return
         query = parse_qs(scope.query_string, keep_blank_values=True) if scope.query_string else {}
+        body = Body(scope, proto, self._body_limit)
         call = Call(
             scope.method,
             scope.path,
             query,
             scope.headers,
-            _body_reader(scope, proto, self._body_limit),
+            body.read,
             scope.client,
             _audit_id(),
         )
         reply = await self._handle(call)
+        await body.discard()
         if reply.stream is None or scope.method == "HEAD":
             self._paces.note(scope.client, len(reply.body))
             _send(scope.method, proto, call, reply)
@@ -107,26 +110,43 @@ def _audit_id() -> str:
     return f"{text[:8]}-{text[8:12]}-4{text[13:16]}-a{text[17:20]}-{text[20:]}"
 
 
-def _body_reader(scope: Scope, proto: Any, limit: int) -> Callable[[], Awaitable[bytes]]:
-    async def read() -> bytes:
-        announced = scope.headers.get("content-length")
+class Body:
+    """A request's body: read at most once, by whoever needs it."""
+
+    def __init__(self, scope: Scope, proto: Any, limit: int) -> None:
+        self._scope = scope
+        self._proto = proto
+        self._limit = limit
+        self._untouched = True
+
+    async def read(self) -> bytes:
+        """The whole body, or an error if it is too large or only a part of it came."""
+        self._untouched = False
         body, size, pauses = bytearray(), 0, 0
-        async for chunk in proto:
+        async for chunk in self._proto:
             size += len(chunk)
             pauses += not chunk
-            if size <= limit:
+            if size <= self._limit:
                 body += chunk
-            elif size > limit * DRAIN_FACTOR:
+            elif size > self._limit * DRAIN_FACTOR:
                 break
             if pauses > MAX_PAUSES:
                 raise BadRequest("the body broke off before its end")
-        if size > limit:
-            raise TooLarge(f"Request entity too large: limit is {limit}")
-        if _broke_off(announced, size, pauses, scope.http_version):
+        if size > self._limit:
+            raise TooLarge(f"Request entity too large: limit is {self._limit}")
+        headers = self._scope.headers
+        if _broke_off(headers.get("content-length"), size, pauses, self._scope.http_version):
             raise BadRequest("the body broke off before its end")
         return bytes(body)
 
-    return read
+    async def discard(self) -> None:
+        """Takes in what nobody asked for: a client that is still sending would never see an answer sent before."""
+        headers = self._scope.headers
+        if not self._untouched or (headers.get("content-length", "0") == "0" and "transfer-encoding" not in headers):
+            return
+        with suppress(TimeoutError, ApiError):
+            async with asyncio.timeout(DISCARD_SECONDS):
+                await self.read()
 
 
 def _broke_off(announced: str | None, size: int, pauses: int, version: str) -> bool:

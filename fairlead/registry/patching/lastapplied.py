@@ -5,6 +5,8 @@ the manager `kubectl` may take those over, as long as nobody has changed them si
 follows what is applied, so that the older way keeps working, too.
 """
 
+import orjson
+
 from fairlead.core import json
 from fairlead.core.objects import Object, dig, metadata
 from fairlead.registry.meta import ANNOTATIONS_LIMIT
@@ -40,6 +42,13 @@ def renew(obj: Object, config: Object) -> None:
     meta = {name: value for name, value in metadata(config).items() if name != "annotations"}
     noted = metadata(config).get("annotations") or {}
     meta["annotations"] = {name: value for name, value in noted.items() if name != ANNOTATION}
-    annotations[ANNOTATION] = json.encode({**config, "metadata": meta}).decode() + "\n"
+    annotations[ANNOTATION] = _as_kubectl_writes({**config, "metadata": meta})
     if sum(len(name.encode()) + len((value or "").encode()) for name, value in annotations.items()) > ANNOTATIONS_LIMIT:
         del annotations[ANNOTATION]
+
+
+_ESCAPED = str.maketrans({char: f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"})
+
+
+def _as_kubectl_writes(config: Object) -> str:
+    return orjson.dumps(config, option=orjson.OPT_SORT_KEYS | orjson.OPT_APPEND_NEWLINE).decode().translate(_ESCAPED)

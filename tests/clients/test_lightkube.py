@@ -1,0 +1,241 @@
+"""lightkube, a Python client without discovery: whoever writes the program says which kinds there are.
+
+It takes an answer for an error of the API only if its content type is literally `application/json`.
+"""
+
+import copy
+from collections.abc import Iterator
+from threading import Timer
+from typing import Any
+
+import pytest
+from lightkube import ALL_NS, ApiError, AsyncClient, Client, KubeConfig
+from lightkube.codecs import load_all_yaml
+from lightkube.generic_resource import create_global_resource, create_namespaced_resource
+from lightkube.models.meta_v1 import ObjectMeta
+from lightkube.resources.core_v1 import ConfigMap
+from lightkube.types import CascadeType, PatchType, on_error_retry
+
+from tests.clients.objects import Body, app, as_yaml, cluster, project, workspace
+from tests.clients.running import GROUP, VERSION, Server
+
+App: Any = create_global_resource(GROUP, "v1", "App", "apps")
+Cluster: Any = create_global_resource(GROUP, "v1", "Cluster", "clusters")
+Project: Any = create_global_resource(GROUP, "v1", "Project", "projects")
+Workspace: Any = create_namespaced_resource(GROUP, "v1", "DevPodWorkspaceInstance", "devpodworkspaceinstances")
+
+
+@pytest.fixture(scope="module")
+def configuration(server: Server) -> Any:
+    return KubeConfig.from_file(str(server.kubeconfig))
+
+
+@pytest.fixture(scope="module")
+def lightkube(configuration: Any) -> Iterator[Any]:
+    with Client(configuration, field_manager="tests") as client:
+        yield client
+
+
+@pytest.fixture
+def apps(lightkube: Any) -> Iterator[Any]:
+    """A client, for a test that leaves no apps behind."""
+    yield lightkube
+    lightkube.deletecollection(App)
+
+
+def names(found: Any) -> list[str]:
+    return [each.metadata.name for each in found]
+
+
+def test_it_creates_gets_replaces_and_deletes(apps: Any) -> None:
+    made = apps.create(App(app("a", displayName="1")))
+    assert (made.kind, made.metadata.generation) == ("App", 1)
+    found = apps.get(App, "a")
+    assert (found.spec, found.metadata.uid) == ({"displayName": "1"}, made.metadata.uid)
+    found["spec"]["displayName"] = "2"
+    assert apps.replace(found).metadata.generation == 2
+    assert apps.delete(App, "a") is None
+    assert names(apps.list(App)) == []
+
+
+def test_a_dry_run_creates_nothing(apps: Any) -> None:
+    assert apps.create(App(app("dry", displayName="D")), dry_run=True).spec == {"displayName": "D"}
+    assert names(apps.list(App)) == []
+
+
+def test_it_lists_by_labels_and_fields_and_in_chunks(apps: Any) -> None:
+    for number in range(5):
+        apps.create(App(app(f"n{number}", {"odd": str(number % 2)}, owner={"user": f"u{number}"})))
+    assert names(apps.list(App, labels={"odd": "1"})) == ["n1", "n3"]
+    assert names(apps.list(App, labels={"odd": ("0", "1"), "even": None})) == []
+    assert names(apps.list(App, fields={"spec.owner.user": "u3"})) == ["n3"]
+    listed = apps.list(App, chunk_size=2)
+    assert names(listed) == ["n0", "n1", "n2", "n3", "n4"]
+    assert int(listed.resourceVersion) > 0
+
+
+@pytest.mark.parametrize(
+    ("options", "patch"),
+    [
+        ({}, {"spec": {"displayName": "2", "icon": None}}),
+        ({"patch_type": PatchType.STRATEGIC}, {"spec": {"$patch": "replace", "displayName": "2"}}),
+        ({"patch_type": PatchType.MERGE}, {"spec": {"displayName": "2", "icon": None}}),
+        (
+            {"patch_type": PatchType.JSON},
+            [
+                {"op": "replace", "path": "/spec/displayName", "value": "2"},
+                {"op": "remove", "path": "/spec/icon"},
+            ],
+        ),
+        ({"patch_type": PatchType.APPLY, "force": True}, app("p", displayName="2")),
+    ],
+    ids=["default", "strategic", "merge", "json", "apply"],
+)
+def test_it_patches_in_every_way(apps: Any, options: dict[str, Any], patch: Any) -> None:
+    """For an apply, the fields have to be of the one who applies, or leaving one out would not remove it."""
+    apps.apply(App(app("p", displayName="1", icon="i")))
+    assert apps.patch(App, "p", patch, **options).spec == {"displayName": "2"}
+
+
+def test_two_managers_share_an_object_until_they_want_the_same_field(apps: Any) -> None:
+    apps.apply(App(app("shared", displayName="of one")), field_manager="one")
+    apps.apply(App(app("shared", icon="of two")), field_manager="two")
+    mine = App(app("shared", displayName="of two", icon="of two"))
+    with pytest.raises(ApiError) as refused:
+        apps.apply(copy.deepcopy(mine), field_manager="two")
+    status: Any = refused.value.status
+    assert (status.code, status.reason) == (409, "Conflict")
+    causes = [(each.reason, each.field, each.message) for each in status.details.causes]
+    assert causes == [("FieldManagerConflict", ".spec.displayName", 'conflict with "one"')]
+    forced = apps.apply(mine, field_manager="two", force=True)
+    assert forced.spec == {"displayName": "of two", "icon": "of two"}
+    assert [(each.manager, each.operation) for each in forced.metadata.managedFields] == [("two", "Apply")]
+
+
+def test_a_status_is_patched_applied_and_replaced_by_itself(lightkube: Any) -> None:
+    lightkube.create(Cluster(cluster("c", displayName="C")))
+    lightkube.patch(Cluster.Status, "c", {"status": {"phase": "Failed"}}, patch_type=PatchType.MERGE)
+    body = {"apiVersion": VERSION, "kind": "Cluster", "metadata": {"name": "c"}, "status": {"reason": "Offline"}}
+    lightkube.apply(Cluster.Status(body), "c")
+    read = lightkube.get(Cluster.Status, "c")
+    assert (read.status, read.spec) == ({"phase": "Failed", "reason": "Offline"}, {"displayName": "C"})
+    read["status"], read["spec"] = {"phase": "Initialized"}, {"displayName": "ignored"}
+    written = lightkube.replace(read, "c")
+    assert (written.status, written.spec) == ({"phase": "Initialized"}, {"displayName": "C"})
+    lightkube.delete(Cluster, "c")
+
+
+def test_it_watches_from_where_a_list_ended(apps: Any) -> None:
+    apps.create(App(app("before")))
+    listed = apps.list(App)
+    assert names(listed) == ["before"]
+    apps.create(App(app("one", {"watched": "yes"})))
+    apps.patch(App, "one", {"spec": {"displayName": "x"}})
+    apps.delete(App, "one")
+    events = apps.watch(App, resource_version=listed.resourceVersion, labels={"watched": "yes"}, server_timeout=10)
+    seen = [(kind, obj.metadata.name, obj.spec) for kind, obj in (next(events) for _ in range(3))]
+    assert seen == [
+        ("ADDED", "one", {}),
+        ("MODIFIED", "one", {"displayName": "x"}),
+        ("DELETED", "one", {"displayName": "x"}),
+    ]
+    events.close()
+
+
+def test_a_watch_goes_on_after_the_server_has_ended_it(apps: Any) -> None:
+    """A stream lasts a second here; lightkube then asks for the next one from the last version that it saw."""
+    apps.create(App(app("one")))
+    events = apps.watch(App, server_timeout=1)
+    assert next(events)[0] == "ADDED"
+    later = Timer(1.2, apps.patch, (App, "one", {"spec": {"displayName": "x"}}))
+    later.start()
+    assert next(events)[0] == "MODIFIED"
+    later.join()
+    events.close()
+
+
+def test_a_watch_from_a_forgotten_version_raises_or_begins_again(apps: Any) -> None:
+    with pytest.raises(ApiError, match="too old resource version") as expired:
+        next(apps.watch(App, resource_version="1"))
+    assert (expired.value.status.code, expired.value.status.reason) == (410, "Expired")
+    apps.create(App(app("one")))
+    events = apps.watch(App, resource_version="1", on_error=on_error_retry)
+    kind, obj = next(events)
+    assert (kind, obj.metadata.name) == ("ADDED", "one")
+    events.close()
+
+
+def test_it_waits_for_a_project_and_works_in_its_namespace(lightkube: Any) -> None:
+    lightkube.create(Project(project("light")))
+    lightkube.wait(Project, "light", for_conditions=["Ready"])
+    lightkube.create(Workspace(workspace("w", "service-p-light", owner={"user": "ada"})))
+    assert names(lightkube.list(Workspace, namespace="service-p-light")) == ["w"]
+    assert names(lightkube.list(Workspace, namespace=ALL_NS)) == ["w"]
+    lightkube.patch(Workspace, "w", {"spec": {"displayName": "W"}}, namespace="service-p-light")
+    assert lightkube.get(Workspace, "w", namespace="service-p-light").spec["displayName"] == "W"
+    lightkube.delete(Project, "light", cascade=CascadeType.FOREGROUND)
+
+
+def test_core_kinds_have_types(lightkube: Any) -> None:
+    metadata = ObjectMeta(name="settings", namespace="default")
+    lightkube.create(ConfigMap(metadata=metadata, data={"a": "1"}))
+    patched = lightkube.patch(ConfigMap, "settings", {"data": {"b": "2"}})
+    assert (patched.data, patched.metadata.creationTimestamp.utcoffset().total_seconds()) == ({"a": "1", "b": "2"}, 0)
+    lightkube.apply(ConfigMap(metadata=metadata, data={"c": "3"}))
+    assert lightkube.get(ConfigMap, "settings").data == {"a": "1", "b": "2", "c": "3"}
+    lightkube.delete(ConfigMap, "settings")
+
+
+def test_what_a_file_holds_can_be_applied(apps: Any) -> None:
+    """Kinds that were declared before are found by their names in the file."""
+    for obj in load_all_yaml(as_yaml(app("filed", displayName="1"), app("too", {"a": "b"}))):
+        apps.apply(obj)
+    assert names(apps.list(App)) == ["filed", "too"]
+
+
+REFUSED: dict[str, tuple[Body, int, str]] = {
+    "a name that is taken": (app("taken"), 409, "AlreadyExists"),
+    "an invalid value": (app("x", displayName=5), 422, "Invalid"),
+    "another kind": ({**app("x"), "kind": "Cluster"}, 422, "Invalid"),
+    "another version": ({**app("x"), "apiVersion": f"{GROUP}/v2"}, 400, "BadRequest"),
+}
+
+
+@pytest.mark.parametrize("mistake", REFUSED)
+def test_an_object_is_refused_for(apps: Any, mistake: str) -> None:
+    body, code, reason = REFUSED[mistake]
+    apps.create(App(app("taken")))
+    with pytest.raises(ApiError) as refused:
+        apps.create(App(body))
+    assert (refused.value.status.code, refused.value.status.reason) == (code, reason)
+
+
+def test_what_is_not_there_is_named(apps: Any) -> None:
+    for attempt in (apps.get, apps.delete):
+        with pytest.raises(ApiError, match=f'apps.{GROUP} "nope" not found') as missing:
+            attempt(App, "nope")
+        status: Any = missing.value.status
+        assert (status.code, status.details.kind, status.details.name) == (404, "apps", "nope")
+
+
+def test_a_wrong_key_is_an_error_of_the_api_as_well(configuration: Any) -> None:
+    wrong = copy.deepcopy(configuration)
+    (user,) = wrong.users.values()
+    user.token = "wrong"
+    with Client(wrong) as stranger, pytest.raises(ApiError, match="invalid bearer token") as refused:
+        stranger.get(App, "a")
+    assert (refused.value.status.code, refused.value.status.reason) == (401, "Unauthorized")
+
+
+async def test_it_does_all_that_asynchronously_as_well(configuration: Any) -> None:
+    client: Any = AsyncClient(configuration, field_manager="tests")
+    await client.apply(App(app("async", {"a": "b"}, displayName="1")))
+    assert [each.metadata.name async for each in client.list(App, labels={"a": "b"})] == ["async"]
+    events = client.watch(App, fields={"metadata.name": "async"}, server_timeout=10)
+    assert (await anext(events))[0] == "ADDED"
+    await client.patch(App, "async", {"spec": {"displayName": "2"}})
+    kind, obj = await anext(events)
+    assert (kind, obj.spec) == ("MODIFIED", {"displayName": "2"})
+    await events.aclose()
+    await client.delete(App, "async")
+    await client.close()
