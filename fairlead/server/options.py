@@ -20,6 +20,7 @@ _FIELD_VALIDATIONS = ("", "Ignore", "Strict", "Warn")
 _MANAGER_LENGTH = 128
 _OPTION_KINDS = {"create": "CreateOptions", "update": "UpdateOptions", "patch": "PatchOptions"}
 DELETE_OPTIONS = "DeleteOptions"
+METADATA = "Metadata"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,16 @@ class WatchQuery:
     marked: bool
     bookmarks: bool
     timeout: int
+    include: str = METADATA
+    """What each row of a Table carries along."""
+
+
+def include_object(call: Call) -> str:
+    """How much of each object the rows of a Table carry along."""
+    include = call.parameter("includeObject") or METADATA
+    if include not in ("None", METADATA, "Object"):
+        raise BadRequest(f'includeObject must be None, Metadata or Object, not "{include}"')
+    return include
 
 
 def selection(call: Call, kind: Kind) -> Selection:
@@ -89,6 +100,7 @@ def watch_query(call: Call, kind: Kind) -> WatchQuery:
         marked=marked,
         bookmarks=bookmarks,
         timeout=integer(call, "timeoutSeconds"),
+        include=include_object(call),
     )
 
 

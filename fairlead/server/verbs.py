@@ -136,8 +136,7 @@ class Verbs:
         """Objects as a Table or as their metadata alone."""
         form = chosen_form(call.headers.get("accept", ""))
         if form.view == "Table":
-            include = _include_object(call)
-            view = table(kind, objects, metadata, include, self._registry.clock.now())
+            view = table(kind, objects, metadata, options.include_object(call), self._registry.clock.now())
         elif form.view == "PartialObjectMetadata":
             view = partial(objects[0])
         else:
@@ -150,7 +149,7 @@ def _refuse_form(form: Form, call: Call) -> None:
     """What cannot be answered in the form that was asked for is not done either."""
     verb = call.target.verb
     if form.view == "Table":
-        _include_object(call)
+        options.include_object(call)
     if form.view == "PartialObjectMetadata" and verb in ("list", "deletecollection"):
         raise NotAcceptable("you requested PartialObjectMetadata, but this is a list; ask for its List form")
     if form.view == "PartialObjectMetadataList" and verb not in ("list", "watch", "deletecollection"):
@@ -185,13 +184,6 @@ def _user(call: Call) -> User:
 def _again(body: Any) -> Any:
     """A fresh copy for each attempt, since the registry changes what it is given."""
     return copied(body) if isinstance(body, dict) else body
-
-
-def _include_object(call: Call) -> str:
-    include = call.parameter("includeObject") or "Metadata"
-    if include not in ("None", "Metadata", "Object"):
-        raise BadRequest(f'includeObject must be None, Metadata or Object, not "{include}"')
-    return include
 
 
 async def _delete_body(call: Call) -> Any:

@@ -58,7 +58,7 @@ class Stream:
         self._feed = feed
         self._query = query
         self._clock = clock
-        self._encode = _encoder(kind, view, clock.now)
+        self._encode = _encoder(kind, view, query.include, clock.now)
 
     async def lines(self, deadline: float) -> AsyncIterator[bytes]:
         """Chunks of whole lines until the deadline, the server's end or an error."""
@@ -110,12 +110,12 @@ class Stream:
         return line("BOOKMARK", orjson.dumps(obj))
 
 
-def _encoder(kind: Kind, view: str, now: Callable[[], datetime]) -> Encode:
+def _encoder(kind: Kind, view: str, include: str, now: Callable[[], datetime]) -> Encode:
     """Events as they are, or their objects turned into the view that was asked for."""
     if not view:
         return _as_it_is
     if view == "Table":
-        return lambda event: line(event.type, orjson.dumps(_row_table(kind, event, now())))
+        return lambda event: line(event.type, orjson.dumps(_row_table(kind, event, include, now())))
     return lambda event: line(event.type, orjson.dumps(partial(orjson.loads(event.body))))
 
 
@@ -123,7 +123,7 @@ def _as_it_is(event: WatchEvent) -> bytes:
     return event.line
 
 
-def _row_table(kind: Kind, event: WatchEvent, now: datetime) -> Object:
+def _row_table(kind: Kind, event: WatchEvent, include: str, now: datetime) -> Object:
     obj = orjson.loads(event.body)
     version = {"resourceVersion": obj["metadata"]["resourceVersion"]}
-    return table(kind, [obj], version, "Metadata", now)
+    return table(kind, [obj], version, include, now)

@@ -371,3 +371,16 @@ async def test_events_can_come_as_metadata_alone() -> None:
         made = await world.create("Gadget", "a")
         ((_, obj),) = events(await everything(await opened(world, "timeoutSeconds=1", view="PartialObjectMetadata")))
     assert obj == {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": made["metadata"]}
+
+
+@pytest.mark.parametrize(
+    ("include", "carried"),
+    [("", "PartialObjectMetadata"), ("Metadata", "PartialObjectMetadata"), ("Object", "Gadget"), ("None", None)],
+)
+@virtually
+async def test_the_rows_of_a_table_carry_along_what_was_asked_for(include: str, carried: str | None) -> None:
+    async with new_world() as world:
+        await world.create("Gadget", "a")
+        stream = await opened(world, f"timeoutSeconds=1&includeObject={include}", view="Table")
+        ((_, shown),) = events(await everything(stream))
+        assert shown["rows"][0].get("object", {}).get("kind") == carried
