@@ -75,7 +75,7 @@ def shape(obj: Object, kind: Kind, validator: Validator, writing: Writing, dupli
     if strange and writing.field_validation == "Strict":
         raise BadRequest(undecodable(kind, f"strict decoding error: {', '.join(strange)}"))
     if writing.field_validation == "Warn":
-        writing.warnings.extend(each for each in strange if each not in writing.warnings)
+        writing.tell(strange)
     if kind.builtin and findings.problems:
         raise BadRequest(undecodable(kind, str(findings.problems[0])))
     return findings.problems

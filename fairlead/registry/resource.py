@@ -80,7 +80,7 @@ class Resource:
                 obj["metadata"]["name"] = meta.generated_name(prefix)
             change = Change("create", kind, writing.user, None, obj, dry_run=writing.dry_run)
             await self._settle(change, problems, writing)
-            _tell(writing, change.warnings)
+            writing.tell(change.warnings)
             try:
                 return await self._commit(change, writing, 0)
             except contract.Conflict as conflict:
@@ -132,7 +132,7 @@ class Resource:
             intake.settle_place(new, self.kind, namespace, name)
             change = Change("update", self.kind, writing.user, old, new, writing.subresource, writing.dry_run)
             await self._reconcile(change, problems, writing)
-            _tell(writing, change.warnings)
+            writing.tell(change.warnings)
             if identical(old, new):
                 return entry.body
             try:
@@ -302,11 +302,6 @@ class Resource:
 
     def _key(self, obj: Object) -> Key:
         return self.kind.key(obj["metadata"].get("namespace", ""), obj["metadata"]["name"])
-
-
-def _tell(writing: Writing, warnings: Sequence[str]) -> None:
-    """Each once, however often the write had to be tried."""
-    writing.warnings.extend(each for each in warnings if each not in writing.warnings)
 
 
 def _same_desire(old: Object, new: Object) -> bool:

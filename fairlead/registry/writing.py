@@ -1,9 +1,13 @@
 """How a write was asked for, and what came of it: the values that pass between the verbs and the registry."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import islice
 
 from fairlead.core.user import User
 from fairlead.storage.view import Entry
+
+MAX_WARNINGS = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +26,12 @@ class Writing:
     force: bool = False
     """With `applying`: take fields over that others own."""
     warnings: list[str] = field(default_factory=list)
+
+    def tell(self, warnings: Iterable[str]) -> None:
+        """Each once, however often the write has to be tried, and no more than anybody would read."""
+        for warning in islice(warnings, MAX_WARNINGS):
+            if len(self.warnings) < MAX_WARNINGS and warning not in self.warnings:
+                self.warnings.append(warning)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ what reaches Python is one coroutine per request.
 
 import asyncio
 import os
+import resource
 import socket
 from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager, suppress
@@ -19,7 +20,7 @@ from granian.http import HTTP1Settings, HTTP2Settings
 from granian.server.embed import Server
 
 from fairlead.core.call import Call, Reply
-from fairlead.core.errors import ApiError, BadRequest, TooLarge
+from fairlead.core.errors import BadRequest, TooLarge
 from fairlead.server.pacing import Pace, Paces
 from fairlead.server.pipeline import Proceed
 
@@ -121,21 +122,12 @@ class Body:
 
     async def read(self) -> bytes:
         """The whole body, or an error if it is too large or only a part of it came."""
-        self._untouched = False
-        body, size, pauses = bytearray(), 0, 0
-        async for chunk in self._proto:
-            size += len(chunk)
-            pauses += not chunk
-            if size <= self._limit:
-                body += chunk
-            elif size > self._limit * DRAIN_FACTOR:
-                break
-            if pauses > MAX_PAUSES:
-                raise BadRequest("the body broke off before its end")
+        body = bytearray()
+        size, pauses = await self._take_in(body)
         if size > self._limit:
             raise TooLarge(f"Request entity too large: limit is {self._limit}")
-        headers = self._scope.headers
-        if _broke_off(headers.get("content-length"), size, pauses, self._scope.http_version):
+        announced = self._scope.headers.get("content-length")
+        if pauses > MAX_PAUSES or _broke_off(announced, size, pauses, self._scope.http_version):
             raise BadRequest("the body broke off before its end")
         return bytes(body)
 
@@ -144,9 +136,22 @@ class Body:
         headers = self._scope.headers
         if not self._untouched or (headers.get("content-length", "0") == "0" and "transfer-encoding" not in headers):
             return
-        with suppress(TimeoutError, ApiError):
+        with suppress(TimeoutError):
             async with asyncio.timeout(DISCARD_SECONDS):
-                await self.read()
+                await self._take_in(None)
+
+    async def _take_in(self, kept: bytearray | None) -> tuple[int, int]:
+        """Reads as far as it makes sense and keeps what fits; tells the size, and how many chunks were empty."""
+        self._untouched = False
+        size, pauses = 0, 0
+        async for chunk in self._proto:
+            size += len(chunk)
+            pauses += not chunk
+            if kept is not None and size <= self._limit:
+                kept += chunk
+            if size > self._limit * DRAIN_FACTOR or pauses > MAX_PAUSES:
+                break
+        return size, pauses
 
 
 def _broke_off(announced: str | None, size: int, pauses: int, version: str) -> bool:
@@ -206,9 +211,16 @@ async def _pump(transport: Any, chunks: AsyncIterator[bytes], pace: Pace) -> Non
         pace.sent(len(chunk))
 
 
+def allow_many_connections() -> None:
+    """Every connection is a descriptor, and silent ones are cheap: take as many as this process may have."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
 @asynccontextmanager
 async def listening(front: Front, where: Listening) -> AsyncIterator[int]:
     """Serves while the context lasts; yields the port. Leaving it finishes the requests under way."""
+    allow_many_connections()
     server = Server(
         front,
         address=where.address,

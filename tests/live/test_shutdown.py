@@ -126,8 +126,6 @@ def test_a_request_under_way_is_finished(tmp_path: Path) -> None:
             answer = connection.recv(65_536)
         assert answer.startswith(b"HTTP/1.1 201 ")
         assert server.process.wait(PATIENCE) == 0
-    with running(tmp_path / "data") as server:
-        assert "under-way" in listed(server)
 
 
 def test_idle_connections_do_not_hold_it_up(tmp_path: Path) -> None:

@@ -24,17 +24,13 @@ def refused(folder: Path, **variables: str | int) -> str:
     return result.stderr
 
 
-def test_a_second_server_on_the_same_folder_gives_up_and_the_first_goes_on(tmp_path: Path) -> None:
+def test_a_second_server_on_the_same_folder_or_store_gives_up_and_the_first_goes_on(tmp_path: Path) -> None:
+    store = f"sqlite:{tmp_path / 'data' / 'fairlead.db'}"
     with running(tmp_path / "data") as server:
         assert f"in use by another server (process {server.process.pid})" in refused(tmp_path / "data")
+        assert f"in use by another server (process {server.process.pid})" in refused(tmp_path / "other", store=store)
         with server.client() as client:
             assert client.get(CONFIGMAPS).status_code == 200
-
-
-def test_a_second_server_on_the_same_store_gives_up_whatever_its_folder(tmp_path: Path) -> None:
-    store = f"sqlite:{tmp_path / 'shared.db'}"
-    with running(tmp_path / "one", store=store):
-        assert "in use by another server" in refused(tmp_path / "other", store=store)
 
 
 def test_a_trial_without_a_store_does_not_cost_the_folder_its_first_key(tmp_path: Path) -> None:
