@@ -86,7 +86,8 @@ async def run(settings: Settings, stop: asyncio.Event, ready: Callable[[Started]
         view = View(store, finisher(catalog))
         await view.start()
         registry = _registry(settings, catalog, store, view, clock)
-        pepper = load_pepper(settings.data / "pepper.key")
+        keys_exist = bool(view.count(settings.api_group, ACCESS_KEYS))
+        pepper = load_pepper(settings.data / "pepper.key", keys_exist=keys_exist)
         await _ensure_namespaces(registry)
         keys = AccessKeys(
             Following(view, settings.api_group, ACCESS_KEYS), Following(view, settings.api_group, USERS), pepper

@@ -18,9 +18,11 @@ ADMIN_KEY = "admin-first-key"
 PEPPER_BYTES = 32
 
 
-def load_pepper(path: Path) -> Pepper:
+def load_pepper(path: Path, *, keys_exist: bool = False) -> Pepper:
     """The pepper of this installation, made when there is none. Only its owner can read the file."""
     secret = read_file(path)
+    if secret is None and keys_exist:
+        raise FileProblem(f"{path}: missing, so that none of the keys in the store can work; restore it from a backup")
     if secret is None:
         secret = os.urandom(PEPPER_BYTES)
         write_file(path, secret)

@@ -38,7 +38,7 @@ def root(
         typer.Option("--version", help="Show the version and exit.", callback=version.show_and_exit, is_eager=True),
     ] = False,
 ) -> None:
-    """A Kubernetes-style management API for clusters, projects, workspaces and access keys, in one process.
+    """A Kubernetes-style management API for clusters, projects, workspaces and apps, in one process.
 
     Start with [bold]fairlead up[/bold]; it prints what to type next.
     """

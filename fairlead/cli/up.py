@@ -65,7 +65,11 @@ def show(console: Console, started: "Started", kubeconfig: Path, key: str | None
     console.print(Text.assemble(f"Fairlead {__version__} is ready at ", (started.url, "bold")))
     console.print()
     if started.new_key:
-        console.print(Text.assemble("  access key  ", (started.new_key, "bold green"), "  user admin, shown only now"))
+        console.print(
+            Text.assemble(
+                "  access key  ", (started.new_key, "bold green"), "  user admin; later only in the kubeconfig"
+            )
+        )
     elif key:
         console.print("  access key  in the kubeconfig; it was shown at the first start")
     else:
@@ -82,5 +86,7 @@ def show(console: Console, started: "Started", kubeconfig: Path, key: str | None
 
 def next_commands(kubeconfig: Path, first_start: bool) -> tuple[str, str, str]:
     """The example can be created once, and only from a folder that has it."""
-    first_step = f"kubectl create -f {EXAMPLE}" if first_start and Path(EXAMPLE).is_file() else "kubectl api-resources"
+    example = Path(EXAMPLE).resolve()
+    shown = first_start and example.is_file()
+    first_step = f"kubectl apply -f {shlex.quote(str(example))}" if shown else "kubectl api-resources"
     return f"export KUBECONFIG={shlex.quote(str(kubeconfig))}", first_step, "kubectl get apps"

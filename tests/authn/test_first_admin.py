@@ -128,3 +128,11 @@ def test_a_pepper_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     (tmp_path / "pepper.key").mkdir()
     with pytest.raises(FileProblem, match=r"pepper\.key"):
         load_pepper(tmp_path / "pepper.key")
+
+
+def test_a_missing_pepper_is_not_replaced_where_keys_depend_on_it(tmp_path: Path) -> None:
+    """A new one would let the server start, and lock everybody out."""
+    path = tmp_path / "pepper.key"
+    with pytest.raises(FileProblem, match="restore it from a backup"):
+        load_pepper(path, keys_exist=True)
+    assert not path.exists()
