@@ -85,16 +85,20 @@ async def _next_page(view: View, kind: Kind, namespace: str, query: ListQuery) -
 
 
 def _page(view: View, kind: Kind, namespace: str, query: ListQuery, position: Position) -> Listed:
-    entries = view.entries(kind.group, kind.plural, namespace, after=position.after, at=position.revision)
+    after, revision, limit = position.after, position.revision, max(0, query.limit)
     if query.selection:
+        entries, _ = view.page((kind.group, kind.plural), namespace, after=after, at=revision)
         accepts = query.selection.accepts
         entries = [entry for entry in entries if accepts(entry.labels, entry.fields)]
-    rest = len(entries) - query.limit
-    if query.limit <= 0 or rest <= 0:
-        return Listed(entries, position.revision)
-    last = entries[query.limit - 1].key
-    token = Position(position.revision, (last[2], last[3])).token()
-    return Listed(entries[: query.limit], position.revision, token, None if query.selection else rest)
+        rest = len(entries) - limit if limit else 0
+        entries = entries[:limit] if limit else entries
+    else:
+        entries, rest = view.page((kind.group, kind.plural), namespace, after=after, at=revision, limit=limit)
+    if rest <= 0:
+        return Listed(entries, revision)
+    last = entries[-1].key
+    token = Position(revision, (last[2], last[3])).token()
+    return Listed(entries, revision, token, None if query.selection else rest)
 
 
 def list_metadata(listed: Listed) -> Object:

@@ -142,15 +142,30 @@ class View:
         collection = self._collections.get((key[0], key[1]))
         return collection.entries.get((key[2], key[3])) if collection is not None else None
 
-    def entries(
-        self, group: str, plural: str, namespace: str = "", *, after: Place | None = None, at: int | None = None
-    ) -> list[Entry]:
-        """Objects in key order, now or at an earlier revision. Raises Compacted when that is too long ago."""
-        collection = self._collection(group, plural)
+    def entries(self, group: str, plural: str, namespace: str = "") -> list[Entry]:
+        """The objects there are now, in key order."""
+        return self.page((group, plural), namespace)[0]
+
+    def page(
+        self,
+        resource: tuple[str, str],
+        namespace: str,
+        *,
+        after: Place | None = None,
+        at: int | None = None,
+        limit: int = 0,
+    ) -> tuple[list[Entry], int]:
+        """Objects past `after`, at most `limit` (0 = all), now or as they stood at an earlier revision.
+
+        The number beside them says how many more there are. Raises Compacted when the revision is too long ago.
+        """
+        collection = self._collection(*resource)
         if at is not None and at < self.revision:
             self.remembers(at)
             collection = collection.at(at)
-        return [collection.entries[place] for place in collection.places(namespace, after)]
+        places = collection.places(namespace, after)
+        chosen = places[:limit] if limit else places
+        return [collection.entries[place] for place in chosen], len(places) - len(chosen)
 
     def count(self, group: str, plural: str, namespace: str = "") -> int:
         """How many objects there are now."""

@@ -35,7 +35,7 @@ async def started(store: MemoryStore) -> AsyncIterator[View]:
 
 
 def shown(view: View, namespace: str = "", after: tuple[str, str] | None = None, at: int | None = None) -> list[str]:
-    return ["/".join(entry.key[2:]) for entry in view.entries("g", "things", namespace, after=after, at=at)]
+    return ["/".join(entry.key[2:]) for entry in view.page(("g", "things"), namespace, after=after, at=at)[0]]
 
 
 def heard(watcher: Watcher[Entry]) -> list[tuple[str, bytes | None, bytes | None]]:

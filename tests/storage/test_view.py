@@ -119,7 +119,7 @@ async def test_what_is_forgotten_is_refused_and_what_is_left_is_whole() -> None:
         view.forget(revisions[0])
         with pytest.raises(Compacted):
             view.watch("g", "things", "", revisions[1], 10)
-        assert [entry.body for entry in view.entries("g", "things", at=revisions[2])] == [b"2"]
+        assert [entry.body for entry in view.page(("g", "things"), "", at=revisions[2])[0]] == [b"2"]
         assert heard(view.watch("g", "things", "", revisions[2], 10)) == [("/x", b"2", b"3")]
         view.forget(revisions[3] + 1_000)
         assert view.oldest == view.revision
