@@ -27,7 +27,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
+
+MAX_PROBLEMS = 100
+MAX_SHOWN = 1_024
+"""All problems are told, and what is wrong is quoted, within what a person could read and a client should hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +79,9 @@ class Problem:
 
 
 def shown(value: Any) -> str:
-    """A value as an error message quotes it."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    """A value as an error message quotes it; of a long one the beginning."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}..."
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +173,7 @@ class Invalid(ApiError):
 
     @staticmethod
     def of(kind: str, group: str, name: str, problems: Iterable[Problem]) -> Invalid:
-        listed = tuple(dict.fromkeys(problems))
+        listed = tuple(islice(dict.fromkeys(problems), MAX_PROBLEMS))
         texts = [str(problem) for problem in listed]
         text = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
         message = f'{qualified(kind, group)} "{name}" is invalid: {text}'

@@ -33,7 +33,7 @@ _NOT_BRACKETS = bytes(byte for byte in range(256) if chr(byte) not in "[]{}")
 
 def decode(data: bytes) -> Any:
     """The value of a JSON text; of a key given twice the last value. Raises `Malformed`."""
-    if data.count(b"[") + data.count(b"{") > MAX_DEPTH and _depth(data) > MAX_DEPTH:
+    if is_too_deep(data):
         raise too_deep()
     try:
         value = orjson.loads(data)
@@ -102,6 +102,11 @@ def _walk(value: Any, path: str, found: Duplicates) -> None:
             keys.add(key)
             if isinstance(child, _HOLDERS):
                 _walk(child, field_path(path, key), found)
+
+
+def is_too_deep(data: bytes) -> bool:
+    """Whether JSON is nested deeper than will be read. The brackets are only counted properly where they are many."""
+    return data.count(b"[") + data.count(b"{") > MAX_DEPTH and _depth(data) > MAX_DEPTH
 
 
 def _depth(data: bytes) -> int:

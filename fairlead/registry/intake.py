@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from fairlead.core.errors import ApiError, BadRequest, Invalid, Problem
+from fairlead.core.errors import MAX_PROBLEMS, ApiError, BadRequest, Invalid, Problem
 from fairlead.core.objects import Object, metadata
 from fairlead.registry.kind import Kind
 from fairlead.registry.meta import check_shape, undecodable
@@ -73,7 +73,8 @@ def shape(obj: Object, kind: Kind, validator: Validator, writing: Writing, dupli
     strange = [f'duplicate field "{path}"' for path in duplicates]
     strange += [f'unknown field "{path}"' for path in (*unknown, *findings.unknown)]
     if strange and writing.field_validation == "Strict":
-        raise BadRequest(undecodable(kind, f"strict decoding error: {', '.join(strange)}"))
+        told = ", ".join(strange[:MAX_PROBLEMS])
+        raise BadRequest(undecodable(kind, f"strict decoding error: {told}"))
     if writing.field_validation == "Warn":
         writing.tell(strange)
     if kind.builtin and findings.problems:

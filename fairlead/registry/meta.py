@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Iterator
 from typing import Any
 
-from fairlead.core.errors import BadRequest, Problem, shown
+from fairlead.core.errors import MAX_PROBLEMS, BadRequest, Problem, shown
 from fairlead.core.objects import Object, metadata
 from fairlead.registry import schema as words
 from fairlead.registry.kind import Kind
@@ -157,9 +157,10 @@ def update_problems(old: Object, new: Object) -> Iterator[Problem]:
     before, after = metadata(old), metadata(new)
     if "deletionTimestamp" not in before:
         return
-    added = [each for each in after.get("finalizers") or () if each not in (before.get("finalizers") or ())]
+    known = frozenset(before.get("finalizers") or ())
+    added = [each for each in after.get("finalizers") or () if each not in known]
     if added:
-        listed = ", ".join(shown(each) for each in added)
+        listed = ", ".join(shown(each) for each in added[:MAX_PROBLEMS])
         yield Problem.forbidden(
             "metadata.finalizers",
             f"no new finalizers can be added if the object is being deleted, found new finalizers []string{{{listed}}}",

@@ -6,10 +6,12 @@ ownership, commit. Nothing goes around it. Reads come from the view and never wa
 """
 
 from collections.abc import Awaitable, Callable, Sequence
+from itertools import chain, islice
 from typing import Any
 
 from fairlead.core.clock import Clock, timestamp
-from fairlead.core.errors import AlreadyExists, BadRequest, Conflict, Invalid, NotFound, Problem
+from fairlead.core.errors import MAX_PROBLEMS, AlreadyExists, BadRequest, Conflict, Invalid, NotFound, Problem, TooLarge
+from fairlead.core.json import is_too_deep
 from fairlead.core.objects import Object, copied, dig, identical, metadata, name_of
 from fairlead.registry import deletion, intake, meta
 from fairlead.registry.kind import Change, Kind
@@ -26,6 +28,8 @@ from fairlead.storage.view import Entry, View
 
 ATTEMPTS = 100
 """How often a write that lost a race is tried again. Each time somebody else has got on, so this ends long before."""
+OBJECT_LIMIT = 6 * 1024 * 1024
+"""What patches may make an object grow to, in bytes."""
 DRAWS = 8
 """How many names are drawn for a generateName before the caller is told that they are taken."""
 
@@ -225,7 +229,8 @@ class Resource:
 
     def _refuse(self, change: Change, problems: Sequence[Problem]) -> None:
         """Raises with every problem at once. A kind's own checks may rely on the schema, so they come after it."""
-        found = [*problems, *meta.problems(change.obj, self.kind), *record_problems(change.obj)]
+        every = chain(problems, meta.problems(change.obj, self.kind), record_problems(change.obj))
+        found = list(islice(every, 10 * MAX_PROBLEMS))
         if not problems:
             found.extend(self.kind.check(change))
         if found:
@@ -246,6 +251,10 @@ class Resource:
         """Stores a create or update; an object whose deletion has nothing left to wait for goes instead."""
         obj = change.obj
         value = encode(obj)
+        if len(value) > OBJECT_LIMIT:
+            raise TooLarge(f"the object would have {len(value)} bytes; {OBJECT_LIMIT} is the limit")
+        if is_too_deep(value):  # with its managedFields; what is stored must also be readable when it is sent back
+            raise BadRequest("the object is nested too deeply; make it flatter")
         key = self._key(obj)
         gone = deletion.finished(obj, self.kind)
         if writing.dry_run:

@@ -19,6 +19,8 @@ MEDIA_TYPE = "application/vnd.kubernetes.protobuf"
 _MAGIC = b"k8s\x00"
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _LONGEST_VARINT = 10
+_MOST_FIELDS = 10_000
+_LAST_SECOND = int(datetime(9999, 12, 31, tzinfo=UTC).timestamp())
 
 Value = int | bytes
 Read = Callable[[Value], Any]
@@ -52,8 +54,11 @@ def decode(body: bytes) -> Object:
 
 def _wire(data: bytes) -> Iterator[tuple[int, Value]]:
     """The fields of a message as they stand: number and value."""
-    at = 0
+    at = count = 0
     while at < len(data):
+        count += 1
+        if count > _MOST_FIELDS:
+            raise Malformed(f"a structure has more than {_MOST_FIELDS} fields; send JSON")
         tag, at = _varint(data, at)
         number, sort = tag >> 3, tag & 7
         if sort == _VARINT:
@@ -132,8 +137,10 @@ def _flag(value: Value) -> bool:
 
 
 def _time(value: Value) -> str | None:
-    seconds = dict(_wire(_raw(value))).get(1)
-    return timestamp(datetime.fromtimestamp(_number(seconds), UTC)) if seconds else None
+    seconds = _number(dict(_wire(_raw(value))).get(1, 0))
+    if not 0 <= seconds <= _LAST_SECOND:
+        raise Malformed("a time is out of range")
+    return timestamp(datetime.fromtimestamp(seconds, UTC)) if seconds else None
 
 
 _ENVELOPE: Message = {

@@ -23,7 +23,9 @@ def route(method: str, path: str, query: Mapping[str, list[str]], mount: str) ->
     if path != mount and not path.startswith(mount + "/"):
         return Target(_plain_verb(method), path)
     path = path[len(mount) :] or "/"
-    steps = path.strip("/").split("/")
+    steps = path.removeprefix("/").removesuffix("/").split("/")
+    if "" in steps:  # two slashes in a row name nothing
+        return Target(_plain_verb(method), path, MANAGEMENT)
     if len(steps) > 2 and steps[0] == "api":
         return _resource(method, path, ("", steps[1]), steps[2:], query)
     if len(steps) > 3 and steps[0] == "apis":
@@ -45,7 +47,10 @@ def _resource(
         namespace = steps[1]
         if len(steps) > 2 and (group or steps[2] not in _NAMESPACE_SUBRESOURCES):
             steps = steps[2:]
-        elif group:
+            nowhere = not group and steps[0] == "namespaces"  # there are none inside one
+        else:
+            nowhere = bool(group)
+        if nowhere:
             return Target(_plain_verb(method), path, MANAGEMENT)
     resource, name, subresource = steps[0], steps[1] if len(steps) > 1 else "", "/".join(steps[2:])
     for each in (namespace, name):
