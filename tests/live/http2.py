@@ -7,6 +7,7 @@ although the streams under way are still to be finished, and that is what some t
 import socket
 import struct
 from collections.abc import Callable
+from contextlib import suppress
 
 from hpack import Decoder, Encoder
 
@@ -103,13 +104,18 @@ class Http2:
         elif type == GOAWAY:
             self.going = True
         elif type in (SETTINGS, PING) and not flags & ACK:
-            self._socket.sendall(_frame(type, ACK, 0, payload if type == PING else b""))
+            self._tell(_frame(type, ACK, 0, payload if type == PING else b""))
         if type in (DATA, HEADERS) and flags & END_STREAM:
             self.ended.add(stream)
 
     def _widen(self, stream: int, size: int) -> None:
         if size and stream not in self.shut:
-            self._socket.sendall(_frame(WINDOW_UPDATE, 0, stream, struct.pack(">L", size)))
+            self._tell(_frame(WINDOW_UPDATE, 0, stream, struct.pack(">L", size)))
+
+    def _tell(self, frame: bytes) -> None:
+        """What nobody is there to hear any more is no fault: the server may have gone after its last frame."""
+        with suppress(OSError):
+            self._socket.sendall(frame)
 
 
 def _frame(type: int, flags: int = 0, stream: int = 0, payload: bytes = b"") -> bytes:
