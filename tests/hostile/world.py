@@ -1,0 +1,103 @@
+"""What there is to be attacked: every resource that discovery names, with the schema that OpenAPI gives for its kind.
+
+Beside it stands what must survive: objects in the namespace `kept`, and cluster-wide ones of that name. The attackers
+write everywhere else; whatever they do to `kept` they can only have done by a trick.
+"""
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+
+from tests.kinds.examples import example
+from tests.live.process import MANAGEMENT, PATIENCE
+
+KEPT = "kept"
+NAMESPACES = ("storm-0", "storm-1", "storm-2")
+LABEL = {"kept": "yes"}
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """One resource, as a client without any knowledge of its own finds it."""
+
+    group_version: str
+    plural: str
+    kind: str
+    namespaced: bool
+    verbs: tuple[str, ...]
+    subresources: tuple[str, ...]
+    schema: dict[str, Any]
+
+    @property
+    def root(self) -> str:
+        return f"{MANAGEMENT}/{'apis' if '/' in self.group_version else 'api'}/{self.group_version}"
+
+    def collection(self, namespace: str = "") -> str:
+        return f"{self.root}/namespaces/{namespace}/{self.plural}" if self.namespaced else f"{self.root}/{self.plural}"
+
+    def example(self, name: str, namespace: str = "") -> dict[str, Any]:
+        """An object that can be created."""
+        obj = example(self.kind)
+        obj["metadata"] = {"name": name, "labels": LABEL}
+        if self.namespaced:
+            obj["metadata"]["namespace"] = namespace
+        if self.kind == "Event":
+            obj["involvedObject"]["namespace"] = namespace
+        return obj
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    resources: tuple[Resource, ...]
+    documents: tuple[str, ...]
+    key: str
+
+
+def explore(client: httpx.Client, key: str) -> World:
+    """Asks discovery and OpenAPI what there is."""
+    groups = client.get(f"{MANAGEMENT}/apis").json()["groups"]
+    versions = ["v1", *(each["groupVersion"] for group in groups for each in group["versions"])]
+    found: list[Resource] = []
+    for version in versions:
+        root = f"/{'apis' if '/' in version else 'api'}/{version}"
+        schemas = client.get(f"{MANAGEMENT}/openapi/v3{root}").json()["components"]["schemas"]
+        listed = client.get(f"{MANAGEMENT}{root}").json()["resources"]
+        found.extend(_resource(version, each, listed, schemas) for each in listed if "/" not in each["name"])
+    return World(tuple(found), tuple(client.get(MANAGEMENT).json()["paths"]), key)
+
+
+def _resource(version: str, each: dict[str, Any], listed: list[dict[str, Any]], schemas: dict[str, Any]) -> Resource:
+    plural, kind = each["name"], each["kind"]
+    below = tuple(other["name"].partition("/")[2] for other in listed if other["name"].startswith(f"{plural}/"))
+    schema = next(value for name, value in schemas.items() if name.endswith(f".{kind}"))
+    return Resource(version, plural, kind, each["namespaced"], tuple(each["verbs"]), below, schema)
+
+
+def furnish(client: httpx.Client, world: World) -> None:
+    """Makes the namespaces, what must survive, and something for the attackers to write to."""
+    namespaces = next(each for each in world.resources if each.kind == "Namespace")
+    for name in (KEPT, *NAMESPACES):
+        client.post(namespaces.collection(), json=namespaces.example(name)).raise_for_status()
+    for resource in world.resources:
+        if resource is not namespaces:
+            for place in NAMESPACES if resource.namespaced else ("",):
+                client.post(resource.collection(place), json=resource.example("a", place)).raise_for_status()
+            client.post(resource.collection(KEPT), json=resource.example(KEPT, KEPT)).raise_for_status()
+
+
+def snapshot(client: httpx.Client, world: World) -> dict[str, str]:
+    """Everything that must survive, byte for byte."""
+    paths = [f"{resource.collection(KEPT)}/{KEPT}" for resource in world.resources]
+    return {path: client.get(path).text for path in paths}
+
+
+def settled(client: httpx.Client, world: World) -> dict[str, str]:
+    """The same, once controllers have said what they have to say about new objects."""
+    before: dict[str, str] = {}
+    until = time.monotonic() + PATIENCE
+    while (now := snapshot(client, world)) != before and time.monotonic() < until:
+        before = now
+        time.sleep(0.3)
+    return now
