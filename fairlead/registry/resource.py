@@ -301,7 +301,7 @@ class Resource:
     async def _store_commit(self, changes: Sequence[contract.Change], checks: Sequence[contract.Check]) -> int:
         with storage_errors():
             revision = await self._store.commit(changes, checks)
-        await self.view.reached(revision)
+            await self.view.reached(revision)
         return revision
 
     async def _catch_up(self) -> None:

@@ -1,8 +1,6 @@
 """T-35 and T-36: bodies that unfold, nest or repeat without end are refused, soon and in few words."""
 
-import json
 from collections.abc import Callable
-from typing import Any
 
 import httpx
 import pytest
@@ -11,9 +9,8 @@ from tests.hostile.bombs import BODY_LIMIT, FLOODS, JSON, JSON_BOMBS, YAML, YAML
 from tests.hostile.conftest import assert_unharmed
 from tests.hostile.patches import APPLY, JSON_PATCH, MERGE, STRATEGIC
 from tests.hostile.wire import PATIENCE
-from tests.live.process import CONFIGMAPS, MANAGEMENT, Server, configmap
+from tests.live.process import CONFIGMAPS, Server, configmap
 
-APPS = f"{MANAGEMENT}/apis/management.service.sh/v1/apps"
 MEMORY = 512 * 1024 * 1024
 """A tenth of what a small machine has, and a hundred times the largest body."""
 
@@ -97,68 +94,3 @@ def assert_short(server: Server, media_type: str, body: bytes, query: str = "fie
     assert sum(len(name) + len(value) for name, value in answer.headers.raw) < 16 * 1024
     assert peak(server) - before < MEMORY
     assert_unharmed(server)
-
-
-def test_t36_finalizers_are_compared_in_reasonable_time(expendable: Server) -> None:
-    """An object that is on its way out may get no new ones, however many it has."""
-    held = {
-        **configmap("held"),
-        "metadata": {"name": "held", "finalizers": [f"a/{number}" for number in range(60_000)]},
-    }
-    more = {"metadata": {"finalizers": [f"b/{number}" for number in range(60_000)]}}
-    with expendable.client() as client:
-        created = client.post(CONFIGMAPS, json=held, timeout=PATIENCE)
-        if created.status_code == 201:
-            client.delete(f"{CONFIGMAPS}/held", timeout=PATIENCE).raise_for_status()
-            patched = client.patch(f"{CONFIGMAPS}/held", json=more, headers={"Content-Type": MERGE}, timeout=PATIENCE)
-            assert_refused(patched, 413, 422)
-    assert_unharmed(expendable)
-
-
-def test_t36_patches_cannot_make_an_object_grow_for_ever(expendable: Server) -> None:
-    with expendable.client() as client:
-        client.post(APPS, json=app("grown")).raise_for_status()
-        for number in range(6):
-            patch = json.dumps({"status": {f"k{number}": "x" * (BODY_LIMIT - 100)}})
-            answer = client.patch(f"{APPS}/grown", content=patch, headers={"Content-Type": MERGE})
-        assert_refused(answer, 413, 422)
-
-
-def test_t36_an_object_as_deep_as_allowed_can_be_used_like_any_other(server: Server) -> None:
-    with server.client() as client:
-        depth = next(
-            depth for depth in range(220, 0, -1) if client.post(APPS, json=app("deep", depth)).status_code == 201
-        )
-        try:
-            assert depth > 100
-            _use_in_every_way(client, depth)
-        finally:
-            client.delete(f"{APPS}/deep")
-
-
-def _use_in_every_way(client: httpx.Client, depth: int) -> None:
-    for accept in (JSON, YAML, "application/json;as=Table;g=meta.k8s.io;v=v1"):
-        assert client.get(f"{APPS}/deep", headers={"Accept": accept}).status_code == 200
-        assert client.get(APPS, headers={"Accept": accept}).status_code == 200
-    found = client.get(f"{APPS}/deep").json()
-    changed = client.put(f"{APPS}/deep", json={**found, "spec": {"displayName": "deep"}})
-    assert changed.status_code == 200, changed.text[:300]
-    operations = [{"op": "add", "path": "/metadata/labels", "value": {"a": "b"}}]
-    labels = {"metadata": {"labels": {"a": "c"}}}
-    for media_type, patch in (
-        (JSON_PATCH, operations),
-        (MERGE, labels),
-        (STRATEGIC, labels),
-        (APPLY, app("deep", depth)),
-    ):
-        query = "fieldManager=deep&force=1" if media_type == APPLY else ""
-        answer = client.patch(f"{APPS}/deep?{query}", json=patch, headers={"Content-Type": media_type})
-        assert answer.status_code == 200, f"{media_type}: {answer.text[:300]}"
-
-
-def app(name: str, depth: int = 0) -> dict[str, Any]:
-    status: dict[str, Any] = {}
-    for _ in range(depth):
-        status = {"n": status}
-    metadata = {"name": name}
-    return {"apiVersion": "management.service.sh/v1", "kind": "App", "metadata": metadata, "spec": {}, "status": status}

@@ -65,7 +65,7 @@ def test_handshakes_that_never_end_keep_nobody_else_waiting(server: Server) -> N
 def test_when_they_have_gone_nothing_of_them_is_left(server: Server) -> None:
     before = server.descriptors()
     with crowd(server, b"GET /version HTTP/1.1\r\nHost: x\r\n"):
-        assert server.descriptors() >= before + MANY
+        assert server.descriptors() > before + MANY // 2
     with server.client() as client:
         while server.descriptors() > before + 5:
             assert client.get("/version").status_code == 200

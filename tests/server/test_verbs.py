@@ -107,12 +107,12 @@ async def test_a_path_that_names_nothing_is_404(method: str, path: str) -> None:
         ("PATCH", GADGETS, 400),
         ("POST", "/api/v1/configmaps", 405),
         ("DELETE", "/api/v1/configmaps", 405),
-        ("POST", "/api/v1/namespaces//configmaps", 405),
-        ("DELETE", "/api/v1/namespaces//configmaps", 405),
+        ("POST", "/api/v1/namespaces//configmaps", 404),
+        ("DELETE", "/api/v1/namespaces//configmaps", 404),
         ("DELETE", f"{GADGETS}/a/status", 405),
         ("POST", f"{GADGETS}/a/status", 405),
-        ("PUT", "/api/v1/namespaces//finalize", 400),
-        ("GET", "/api/v1/namespaces//finalize", 405),
+        ("PUT", "/api/v1/namespaces//finalize", 404),
+        ("GET", "/api/v1/namespaces//finalize", 404),
     ],
 )
 @virtually
