@@ -26,6 +26,8 @@ Entries = list[Object]
 
 MAX_UPDATES = 10
 """Of more updaters than that the oldest are thrown together, so that the record cannot outgrow the object."""
+MAX_SENT = 1_000
+"""More entries than that in a body are nonsense, and would cost more than the rest of the request."""
 ANCIENT = "ancient-changes"
 APPLY, UPDATE = "Apply", "Update"
 NAME_LIMIT = 128
@@ -177,6 +179,8 @@ def _sent_or_stored(sent: Any, stored: Entries) -> Entries:
 
 def _parsed(sent: Any) -> Entries:
     """Entries that a client sent, in the form that they are stored in. ValueError if one of them makes no sense."""
+    if len(sent or ()) > MAX_SENT:
+        raise ValueError("nobody has that many managers")
     found: dict[tuple[str, str, str, str], Object] = {}
     for entry in sent or ():
         if entry.get("operation") not in (APPLY, UPDATE) or not entry.get("apiVersion"):

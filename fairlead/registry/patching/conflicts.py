@@ -1,6 +1,6 @@
 """Fields that one manager applies and others own: what `kubectl` shows and `--force-conflicts` overrides."""
 
-from fairlead.core.errors import Conflict, Details, Problem
+from fairlead.core.errors import MAX_PROBLEMS, Conflict, Details, Problem
 from fairlead.core.objects import Object
 from fairlead.registry.patching.fieldset import FieldSet, paths, shown_path
 
@@ -17,9 +17,10 @@ def conflict(contested: Contested) -> Conflict:
     if len(causes) == 1:
         message = f"1 conflict: {causes[0].message}: {causes[0].field}"
     else:
-        listed = (f"conflicts with {owner}:" + "".join(f"\n- {path}" for path in fields) for owner, fields in named)
+        shown = ((owner, fields[:MAX_PROBLEMS]) for owner, fields in named[:MAX_PROBLEMS])
+        listed = (f"conflicts with {owner}:" + "".join(f"\n- {path}" for path in fields) for owner, fields in shown)
         message = f"{len(causes)} conflicts: " + "\n".join(listed)
-    return Conflict(f"Apply failed with {message}", Details(problems=causes))
+    return Conflict(f"Apply failed with {message}", Details(problems=causes[:MAX_PROBLEMS]))
 
 
 def _shown_owner(entry: Object) -> str:
