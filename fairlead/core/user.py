@@ -1,19 +1,39 @@
 """Who is asking."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
+
+from fairlead.core.scope import Scope
 
 ADMIN_GROUPS = frozenset({"system:masters", "service:admins"})
 """The built-in groups that hold every right; nobody can grant them who is not in them."""
 
+AUTHENTICATED = "system:authenticated"
+EVERYBODY = (AUTHENTICATED, "service:authenticated")
+"""The groups of everybody who has signed in."""
+
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """An authenticated identity. `key` names the access key it came with, never its value."""
+    """An authenticated identity. `key` names the access key it came with, never its value.
+
+    `scope` is what that key is cut down to; None leaves the identity all of its rights. `impersonator` is who really
+    asks, when somebody acts as this user.
+    """
 
     name: str
     groups: tuple[str, ...] = ()
     uid: str = ""
     key: str = ""
+    scope: Scope | None = None
+    impersonator: User | None = None
+    extra: tuple[tuple[str, tuple[str, ...]], ...] = ()
+
+    @property
+    def is_admin(self) -> bool:
+        """In a built-in admin group. A scope may still cut this down: it is asked first, and apart."""
+        return not ADMIN_GROUPS.isdisjoint(self.groups)
 
 
 CONTROLLER = User("system:service:controller", ("system:masters",))

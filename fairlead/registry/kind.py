@@ -18,7 +18,7 @@ from fairlead.registry.schema import Schema
 from fairlead.storage.contract import Change as Write
 from fairlead.storage.contract import Check, Key
 
-__all__ = ["ALL_VERBS", "MANAGEMENT_GROUP", "Change", "Column", "Kind", "Problem"]
+__all__ = ["ALL_VERBS", "MANAGEMENT_GROUP", "Action", "Change", "Column", "Kind", "Problem"]
 
 MANAGEMENT_GROUP = "management.service.sh"
 """The default of the setting `api_group`; kinds declared with this group move along when it is set."""
@@ -58,6 +58,9 @@ class Change:
     also: list[Write] = field(default_factory=list)
     checks: list[Check] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
+    once: dict[str, str] = field(default_factory=dict)
+    """Values by dotted path that the answer to this very write carries and no other: a new key, shown once. It lasts
+    through all attempts of one write, so whoever finds its value in here has made it already."""
 
     @property
     def spec(self) -> Object:
@@ -69,6 +72,18 @@ class Change:
     def obj(self) -> Object:
         """The object after the change, or the one that goes away."""
         return self.new if self.new is not None else self.old or {}
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """A path below an object that does something instead of being a part of it (`ownedaccesskeys/<name>/rotate`).
+
+    `kind` is what it takes and answers with; None for the kind that it belongs to. What it does is the server's matter.
+    """
+
+    name: str
+    verbs: tuple[str, ...]
+    kind: Kind | None = None
 
 
 def _nothing(change: Change) -> None:
@@ -105,7 +120,16 @@ class Kind:
     immutable: tuple[str, ...] = ()
     """Dotted paths whose value may not change once set."""
     secret: tuple[str, ...] = ()
-    """Dotted paths of credentials; logs, audit and the console leave them out."""
+    """Dotted paths of credentials, a step into a list meaning each entry: sealed in the store, and left out of logs,
+    audit and the console."""
+    hidden: tuple[str, ...] = ()
+    """Those secret paths that can be written and never read again: no answer has them, and an update without them keeps
+    them."""
+    shared: bool = False
+    """`spec.owner` and `spec.access` give rights to the object, and who may not list all sees those that it may get."""
+    stored: bool = True
+    """False for kinds that are only asked (reviews): a POST is answered and nothing is kept."""
+    actions: tuple[Action, ...] = ()
     name_is_label: bool = False
     """Names are DNS labels (63 characters, no dots) instead of DNS subdomains."""
     held_by: tuple[str, ...] = ("metadata.finalizers",)

@@ -1,0 +1,109 @@
+"""Where credentials are: the one register that store, API, audit, logs and backups go by.
+
+Kinds declare their `secret` paths and, among them, the `hidden` ones that no answer ever has. Everything that must
+treat them differently asks here, so that a field is declared secret once and is secret everywhere.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from fairlead.core.objects import Object
+from fairlead.registry.catalog import Catalog
+from fairlead.registry.kind import Kind
+from fairlead.storage.contract import Key
+
+REDACTED = "<redacted>"
+
+
+class SecretFields:
+    """The register of a catalog's kinds."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+        self._marks = {
+            (kind.group, kind.plural): tuple(f'"{path.rpartition(".")[2]}":'.encode() for path in kind.secret)
+            for kind in catalog.kinds
+        }
+
+    def holds(self, key: Key, value: bytes) -> bool:
+        """Whether a stored value may hold a credential. Rather once too often: it is told by the names of fields."""
+        return any(mark in value for mark in self._marks.get((key[0], key[1]), ()))
+
+    def redacted(self, obj: Object) -> Object:
+        """The object for people's eyes: each credential replaced. Changes and returns what it is given."""
+        api_version, name = obj.get("apiVersion"), obj.get("kind")
+        for kind in self._catalog.kinds:
+            if (kind.api_version, kind.name) == (api_version, name):
+                return redact(obj, kind.secret)
+        return obj
+
+
+def redact(obj: Object, paths: Sequence[str]) -> Object:
+    """Replaces what stands at the paths: a text by a mark, the values of a map each by a mark."""
+    for holder, name in _places(obj, paths):
+        value = holder[name]
+        holder[name] = dict.fromkeys(value, REDACTED) if isinstance(value, dict) else REDACTED
+    return obj
+
+
+def hide(obj: Object, paths: Sequence[str]) -> Object:
+    """Takes out what stands at the paths. Changes and returns what it is given."""
+    for holder, name in _places(obj, paths):
+        del holder[name]
+    return obj
+
+
+def keep_hidden(old: Object, new: Object, kind: Kind) -> None:
+    """What an update does not mention stays, because whoever updates has never seen it. An empty value takes it away.
+
+    An entry of a list keeps its own only if nothing else in it has changed: a password must not wander to another host.
+    """
+    for path in kind.hidden:
+        _carry(old, new, path.split("."))
+
+
+def _carry(old: Any, new: Any, steps: Sequence[str]) -> None:
+    if isinstance(old, list) and isinstance(new, list):
+        bare = [_bare(entry, steps) for entry in old]
+        for entry in new:
+            if isinstance(entry, dict) and (twin := _index(bare, _bare(entry, steps))) is not None:
+                _carry(old[twin], entry, steps)
+        return
+    if not isinstance(old, dict) or not isinstance(new, dict) or steps[0] not in old:
+        return
+    if len(steps) == 1:
+        new.setdefault(steps[0], old[steps[0]])
+    elif steps[0] in new:
+        _carry(old[steps[0]], new[steps[0]], steps[1:])
+
+
+def _index(values: Sequence[Any], wanted: Any) -> int | None:
+    return next((index for index, value in enumerate(values) if value == wanted), None)
+
+
+def _bare(value: Any, steps: Sequence[str]) -> Any:
+    """The value without what stands at the steps below it, for comparison."""
+    if isinstance(value, list):
+        return [_bare(each, steps) for each in value]
+    if not isinstance(value, dict) or steps[0] not in value:
+        return value
+    rest = {name: each for name, each in value.items() if name != steps[0]}
+    return rest if len(steps) == 1 else {**rest, steps[0]: _bare(value[steps[0]], steps[1:])}
+
+
+def _places(obj: Object, paths: Sequence[str]) -> Iterator[tuple[Object, str]]:
+    """The maps that hold something at a path, with the name it has there."""
+    for path in paths:
+        *way, name = path.split(".")
+        yield from _holders(obj, way, name)
+
+
+def _holders(value: Any, way: Sequence[str], name: str) -> Iterator[tuple[Object, str]]:
+    if isinstance(value, list):
+        for each in value:
+            yield from _holders(each, way, name)
+    elif isinstance(value, dict):
+        if not way and name in value:
+            yield value, name
+        elif way and way[0] in value:
+            yield from _holders(value[way[0]], way[1:], name)
