@@ -5,10 +5,9 @@ it takes the right to delete the owner to set it; what has been set before may s
 """
 
 from collections.abc import Callable, Iterator
-from typing import Protocol
 
 from fairlead.admission.chain import Rule
-from fairlead.core.call import Target
+from fairlead.core.call import Target, Verdict
 from fairlead.core.errors import Invalid, Problem
 from fairlead.core.objects import Object, metadata, name_of
 from fairlead.core.user import User
@@ -17,16 +16,6 @@ from fairlead.registry.registry import Registry
 
 PATH = "metadata.ownerReferences"
 _IDENTITY = ("apiVersion", "kind", "name", "uid")
-
-
-class Verdict(Protocol):
-    """What an authorizer answers."""
-
-    @property
-    def allowed(self) -> bool: ...
-
-    @property
-    def reason(self) -> str: ...
 
 
 def block_owner_deletion(authorize: Callable[[User, Target], Verdict]) -> Rule:

@@ -4,9 +4,9 @@
 these two only. `server/route.py` fills in the Target, the authenticators the User.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from fairlead.core.user import User
 
@@ -17,6 +17,8 @@ class Headers(Protocol):
     def get(self, key: str, default: str = "") -> str: ...
 
     def get_all(self, key: str) -> list[str]: ...
+
+    def keys(self) -> Iterable[str]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +44,42 @@ class Target:
         return bool(self.resource)
 
 
+def _nothing_required(target: Target) -> None:
+    return None
+
+
+def _nothing_changes() -> None:
+    return None
+
+
+class Verdict(Protocol):
+    """Whether somebody may do something, and why."""
+
+    @property
+    def allowed(self) -> bool: ...
+
+    @property
+    def reason(self) -> str: ...
+
+
+class Sieve(Protocol):
+    """What the asker sees of a list or watch that is not all for him. `authz/permissions.py` makes it."""
+
+    def sees(self, entry: Any) -> bool:
+        """Whether this state of an object is for him."""
+
+    def generation(self) -> object:
+        """Another value whenever anybody's permissions have changed."""
+
+
 @dataclass(slots=True)
 class Call:
-    """One request. The body is read once, by the stage that needs it, under the limit that this stage names."""
+    """One request. The body is read once, by the stage that needs it, under the limit that this stage names.
+
+    `decision` is why the request was let through or refused. `sieve` is set when a list or watch is to be cut down to
+    what the asker may get. `require` asks for a further right, and `recheck` whether all of this still holds; both
+    raise.
+    """
 
     method: str
     path: str
@@ -52,10 +87,16 @@ class Call:
     headers: Headers
     read_body: Callable[[], Awaitable[bytes]]
     client: str = ""
+    authority: str = ""
+    """The host and port that the client believes to talk to, where HTTP/2 says it and no Host header does."""
     audit_id: str = ""
     target: Target = Target("", "")
     user: User | None = None
     warnings: list[str] = field(default_factory=list)
+    decision: Verdict | None = None
+    sieve: Sieve | None = None
+    require: Callable[[Target], None] = _nothing_required
+    recheck: Callable[[], None] = _nothing_changes
 
     def parameter(self, name: str) -> str:
         """The first value of a query parameter, or an empty string."""

@@ -7,6 +7,9 @@ import orjson
 Object = dict[str, Any]
 """A whole API object, or a part of one: what JSON calls an object."""
 
+LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+"""The annotation in which `kubectl apply` keeps a copy of what it was given."""
+
 
 def metadata(obj: Object) -> Object:
     """The object's metadata, made if it is missing."""

@@ -129,6 +129,8 @@ APP = Kind(
     ),
     selectable=("spec.config.chart.name", "spec.owner.user"),
     secret=passwords(FIELDS),
+    hidden=passwords(FIELDS),
+    shared=True,
     prepare=warn,
     check=check,
 )

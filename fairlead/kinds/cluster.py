@@ -80,6 +80,7 @@ CLUSTER = Kind(
         Column("Reason", "status.reason", description="Why the phase is what it is.", wide=True),
         Column("Display Name", "spec.displayName", description="Name shown to people.", wide=True),
     ),
+    shared=True,
     selectable=("spec.networkPeer", "spec.owner.user", "status.phase"),
     prepare=warn,
     check=check,

@@ -163,6 +163,7 @@ def project(prefix: str = NAMESPACE_PREFIX) -> Kind:
             Column("Members", _count_members, type="integer", description="Number of users and teams in it."),
             Column("Display Name", "spec.displayName", description="Name shown to people.", wide=True),
         ),
+        shared=True,
         selectable=("spec.owner.user",),
         check=check,
     )

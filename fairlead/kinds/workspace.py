@@ -111,6 +111,8 @@ WORKSPACE = Kind(
     ),
     selectable=("spec.owner.user", "spec.runnerRef.runner", "spec.templateRef.name", "status.phase"),
     secret=passwords(FIELDS),
+    hidden=passwords(FIELDS),
+    shared=True,
     prepare=keep_runner,
     check=check,
 )

@@ -13,9 +13,7 @@ class Catalog:
     """
 
     def __init__(self, kinds: Iterable[Kind], api_group: str = MANAGEMENT_GROUP) -> None:
-        self.kinds: tuple[Kind, ...] = tuple(
-            replace(kind, group=api_group) if kind.group == MANAGEMENT_GROUP else kind for kind in kinds
-        )
+        self.kinds: tuple[Kind, ...] = tuple(_moved(kind, api_group) for kind in kinds)
         self._by_plural = {(kind.group, kind.version, kind.plural): kind for kind in self.kinds}
         self._by_resource = {(kind.group, kind.plural): kind for kind in self.kinds}
 
@@ -33,3 +31,15 @@ class Catalog:
         for kind in self.kinds:
             found.setdefault(kind.group, {}).setdefault(kind.version, []).append(kind)
         return found
+
+
+def _moved(kind: Kind, api_group: str) -> Kind:
+    """The kind in its group, with all that its actions take and answer with."""
+    group = api_group if kind.group == MANAGEMENT_GROUP else kind.group
+    if group == kind.group:
+        return kind
+    actions = tuple(
+        replace(action, kind=_moved(action.kind, api_group)) if action.kind is not None else action
+        for action in kind.actions
+    )
+    return replace(kind, group=group, actions=actions)

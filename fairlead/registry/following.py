@@ -1,8 +1,7 @@
 """A resource's objects, decoded and kept up to date: for those who ask the same question on every request."""
 
-import orjson
-
 from fairlead.core.objects import Object
+from fairlead.registry.record import decode
 from fairlead.storage.view import Entry, Place, View
 from fairlead.storage.watchers import Watcher
 
@@ -18,6 +17,7 @@ class Following:
         self._resource = (group, plural)
         self._watcher: Watcher[Entry] | None = None
         self._generation = 0
+        self._changed: set[Place] | None = None
         self.objects: dict[Place, Object] = {}
 
     def refresh(self) -> int:
@@ -27,17 +27,33 @@ class Following:
         elif self._watcher.pending:
             for transition in self._watcher.drain():
                 place = transition.key[2], transition.key[3]
+                self._mark(place)
                 if transition.current is None:
                     self.objects.pop(place, None)
                 else:
-                    self.objects[place] = orjson.loads(transition.current.body)
+                    self.objects[place] = decode(transition.current)
             self._generation += 1
         return self._generation
+
+    def changes(self) -> set[Place]:
+        """Takes in what has happened; returns where, since the last such question. At the first, that is everywhere."""
+        self.refresh()
+        found = set(self.objects) if self._changed is None else self._changed
+        if found or self._changed is None:
+            self._changed = set()
+        return found
+
+    def _mark(self, *places: Place) -> None:
+        # Nobody may ever ask, and then this must not grow.
+        if self._changed is not None:
+            self._changed.update(places)
 
     def _start_over(self) -> None:
         if self._watcher is not None:
             self._view.unwatch(*self._resource, self._watcher)
         self._watcher = self._view.watch(*self._resource, "", self._view.revision, QUEUE)
         entries = self._view.entries(*self._resource)
-        self.objects = {(entry.key[2], entry.key[3]): orjson.loads(entry.body) for entry in entries}
+        self._mark(*self.objects)
+        self.objects = {(entry.key[2], entry.key[3]): decode(entry) for entry in entries}
+        self._mark(*self.objects)
         self._generation += 1

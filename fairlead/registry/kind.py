@@ -132,6 +132,8 @@ class Kind:
     actions: tuple[Action, ...] = ()
     name_is_label: bool = False
     """Names are DNS labels (63 characters, no dots) instead of DNS subdomains."""
+    name_is_path_segment: bool = False
+    """Names are whatever can be one step of a URL path, such as `system:discovery`."""
     held_by: tuple[str, ...] = ("metadata.finalizers",)
     """Dotted paths of the lists that must be empty before a deleted object goes."""
     deleting: Callable[[Object], None] | None = None

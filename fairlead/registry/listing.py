@@ -1,6 +1,7 @@
 """Lists: selection, paging on a consistent snapshot, and the meanings of resourceVersion."""
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import orjson
@@ -13,7 +14,7 @@ from fairlead.registry.selectors import EVERYTHING, Selection
 from fairlead.registry.translate import storage_errors
 from fairlead.registry.writing import Listed
 from fairlead.storage.contract import Compacted
-from fairlead.storage.view import View
+from fairlead.storage.view import Entry, View
 
 FRESH_SECONDS = 3.0
 """How long a request for a version that is not there yet waits for it."""
@@ -28,6 +29,8 @@ class ListQuery:
     token: str = ""
     version: int | None = None
     exact: bool = False
+    sees: Callable[[Entry], bool] | None = None
+    """What of it is for the asker; None for everything."""
 
 
 class TooOld(Expired):
@@ -86,10 +89,11 @@ async def _next_page(view: View, kind: Kind, namespace: str, query: ListQuery) -
 
 def _page(view: View, kind: Kind, namespace: str, query: ListQuery, position: Position) -> Listed:
     after, revision, limit = position.after, position.revision, max(0, query.limit)
-    if query.selection:
+    if query.selection or query.sees:
         entries, _ = view.page((kind.group, kind.plural), namespace, after=after, at=revision)
-        accepts = query.selection.accepts
+        accepts, sees = query.selection.accepts, query.sees
         entries = [entry for entry in entries if accepts(entry.labels, entry.fields)]
+        entries = [entry for entry in entries if sees(entry)] if sees else entries
         rest = len(entries) - limit if limit else 0
         entries = entries[:limit] if limit else entries
     else:
@@ -98,7 +102,7 @@ def _page(view: View, kind: Kind, namespace: str, query: ListQuery, position: Po
         return Listed(entries, revision)
     last = entries[-1].key
     token = Position(revision, (last[2], last[3])).token()
-    return Listed(entries, revision, token, None if query.selection else rest)
+    return Listed(entries, revision, token, None if query.selection or query.sees else rest)
 
 
 def list_metadata(listed: Listed) -> Object:

@@ -5,18 +5,25 @@ The same for every kind. `registry/resource.py` calls these around each write; n
 
 import random
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from fairlead.core.errors import MAX_PROBLEMS, BadRequest, Problem, shown
 from fairlead.core.objects import Object, metadata
 from fairlead.registry import schema as words
 from fairlead.registry.kind import Kind
-from fairlead.registry.names import label_faults, qualified_faults, subdomain_faults, value_faults
+from fairlead.registry.names import (
+    label_faults,
+    path_segment_faults,
+    qualified_faults,
+    subdomain_faults,
+    value_faults,
+)
 from fairlead.registry.validate import Validator
 
 ANNOTATIONS_LIMIT = 256 * 1024
 GENERATED_LENGTH = 63
+SEGMENT_LENGTH = 1_024
 SUFFIX_LENGTH = 5
 _SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 """Neither vowels nor look-alikes, so that suffixes spell nothing and can be read out."""
@@ -169,7 +176,7 @@ def update_problems(old: Object, new: Object) -> Iterator[Problem]:
 
 def _name_problems(meta: Object, kind: Kind) -> Iterator[Problem]:
     name, prefix = meta.get("name"), meta.get("generateName")
-    faults = label_faults if kind.name_is_label else subdomain_faults
+    faults = _name_faults(kind)
     if prefix:
         # The suffix that follows makes a dash at the end all right.
         for fault in faults(f"{prefix[:-1]}a" if prefix.endswith("-") else prefix):
@@ -179,6 +186,21 @@ def _name_problems(meta: Object, kind: Kind) -> Iterator[Problem]:
         return
     for fault in faults(name):
         yield Problem.invalid("metadata.name", name, fault)
+
+
+def _name_faults(kind: Kind) -> Callable[[str], Iterable[str]]:
+    if kind.name_is_path_segment:
+        return _segment_faults
+    return label_faults if kind.name_is_label else subdomain_faults
+
+
+def _segment_faults(name: str) -> Iterator[str]:
+    """A step of a path, of a length and with characters that a URL can carry: what is stored can also be asked for."""
+    yield from path_segment_faults(name)
+    if len(name) > SEGMENT_LENGTH:
+        yield f"must be no more than {SEGMENT_LENGTH} characters"
+    if "\x00" in name:
+        yield "may not contain a NUL byte"
 
 
 def label_problems(labels: Object, path: str) -> Iterator[Problem]:

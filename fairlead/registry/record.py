@@ -5,18 +5,21 @@ version. It is spliced in once, right after `"metadata":{`, when the view takes 
 """
 
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any
 
 import msgspec
 import orjson
 
-from fairlead.core.objects import Object, dig
+from fairlead.core.objects import LAST_APPLIED, Object, dig
 from fairlead.registry.catalog import Catalog
 from fairlead.registry.kind import Kind
+from fairlead.registry.secret_fields import without_hidden
 from fairlead.storage.contract import Key, Record
 from fairlead.storage.view import Entry
 
 _METADATA = b'"metadata":{'
+_LAST_APPLIED_MARK = LAST_APPLIED.encode()
 _NO_LABELS: Mapping[str, str] = {}
 
 
@@ -55,9 +58,22 @@ def restamped(entry: Entry, revision: int) -> bytes:
 
 
 def decode(entry: Entry) -> Object:
-    """The object, to be read or changed by the caller alone."""
-    obj: Object = orjson.loads(entry.body)
+    """The object with its hidden fields, to be read or changed by the caller alone. It never leaves the server so."""
+    obj: Object = orjson.loads(entry.whole or entry.body)
     return obj
+
+
+def served(kind: Kind, body: bytes) -> bytes:
+    """The answer that an object makes: without its hidden fields, also where kubectl has written them down again."""
+    if not kind.hidden or not any(mark in body for mark in (*_marks(kind.hidden), _LAST_APPLIED_MARK)):
+        return body
+    return orjson.dumps(without_hidden(orjson.loads(body), kind))
+
+
+@lru_cache
+def _marks(paths: tuple[str, ...]) -> tuple[bytes, ...]:
+    """What the JSON of an object with such a field must hold."""
+    return tuple(b'"%b":' % path.rpartition(".")[2].encode() for path in paths)
 
 
 def finisher(catalog: Catalog) -> Callable[[Record], Entry]:
@@ -65,9 +81,11 @@ def finisher(catalog: Catalog) -> Callable[[Record], Entry]:
 
     def finish(record: Record) -> Entry:
         kind = catalog.resource(record.key[0], record.key[1])
-        body = stamped(record.value, record.revision)
+        whole = stamped(record.value, record.revision)
+        body = served(kind, whole) if kind is not None else whole
         labels = (_labelled(record.value).metadata.labels if b'"labels":' in record.value else None) or _NO_LABELS
-        return Entry(record.key, record.revision, body, labels, selectable_fields(kind, record.key, record.value))
+        fields = selectable_fields(kind, record.key, record.value)
+        return Entry(record.key, record.revision, body, labels, fields, b"" if body is whole else whole)
 
     return finish
 

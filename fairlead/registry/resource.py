@@ -5,20 +5,24 @@ compare-and-swap loop: shape and prune, keep what only the server sets, the kind
 ownership, commit. Nothing goes around it. Reads come from the view and never wait for the store's disk.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from itertools import chain, islice
 from typing import Any
+
+import orjson
 
 from fairlead.core.clock import Clock, timestamp
 from fairlead.core.errors import MAX_PROBLEMS, AlreadyExists, BadRequest, Conflict, Invalid, NotFound, Problem, TooLarge
 from fairlead.core.json import is_too_deep
 from fairlead.core.objects import Object, copied, dig, identical, metadata, name_of
+from fairlead.core.user import CONTROLLER
 from fairlead.registry import deletion, intake, meta
 from fairlead.registry.kind import Change, Kind
 from fairlead.registry.managed import APPLY, UPDATE, Writer, record_apply, record_problems, record_update
 from fairlead.registry.patching.apply import Applying
 from fairlead.registry.patching.shape import shapes_of
-from fairlead.registry.record import decode, encode, stamped
+from fairlead.registry.record import decode, encode, served, stamped
+from fairlead.registry.secret_fields import keep_hidden, without_hidden
 from fairlead.registry.translate import storage_errors
 from fairlead.registry.validate import Validator
 from fairlead.registry.writing import Deleted, Deleting, Writing
@@ -78,15 +82,15 @@ class Resource:
         if obj["metadata"].pop("resourceVersion", None):
             raise BadRequest("resourceVersion should not be set on objects to be created")
         prefix = "" if obj["metadata"].get("name") else obj["metadata"].get("generateName", "")
-        draws = 0
+        draws, once = 0, dict[str, str]()
         for _ in range(ATTEMPTS):
             if prefix:
                 obj["metadata"]["name"] = meta.generated_name(prefix)
-            change = Change("create", kind, writing.user, None, obj, dry_run=writing.dry_run)
+            change = Change("create", kind, writing.user, None, obj, dry_run=writing.dry_run, once=once)
             await self._settle(change, problems, writing)
             writing.tell(change.warnings)
             try:
-                return await self._commit(change, writing, 0)
+                return shown_once(await self._commit(change, writing, 0), once)
             except contract.Conflict as conflict:
                 draws += conflict.expected == 0
                 if conflict.expected == 0 and (not prefix or draws == DRAWS):
@@ -127,13 +131,14 @@ class Resource:
         for _ in range(ATTEMPTS):
             entry = await self.get(namespace, name)
             old = decode(entry)
-            proposed = edit(old)
+            proposed = edit(self._visible(old, writing))
             with intake.blaming_the_patch(writing):
                 new = intake.as_object(proposed, self.kind)
                 problems = intake.shape(new, self.kind, self._validator, writing, duplicates)
             if writing.subresource == "status":  # nothing else of what was sent is taken
                 problems = [each for each in problems if each.field.partition(".")[0] == "status"]
             intake.settle_place(new, self.kind, namespace, name)
+            keep_hidden(old, new, self.kind)
             change = Change("update", self.kind, writing.user, old, new, writing.subresource, writing.dry_run)
             await self._reconcile(change, problems, writing)
             writing.tell(change.warnings)
@@ -144,6 +149,12 @@ class Resource:
             except contract.Conflict:
                 await self._catch_up()
         raise Conflict.of(self.kind.plural, self.kind.group, name, _MODIFIED)
+
+    def _visible(self, old: Object, writing: Writing) -> Object:
+        """What an edit may see of the object: a patch must not copy a hidden field to where it can be read."""
+        if not self.kind.hidden or writing.user == CONTROLLER:
+            return old
+        return without_hidden(copied(old), self.kind)
 
     async def apply(
         self, config: Any, namespace: str, name: str, writing: Writing, duplicates: Sequence[str] = ()
@@ -163,6 +174,7 @@ class Resource:
             except NotFound:
                 if writing.subresource or self.peek(namespace, name) is not None:
                     raise
+            writing.before_creating()
             new = self._applying.created(wanted, self._writer(writing))
             intake.settle_place(new, self.kind, namespace, name)
             try:
@@ -259,10 +271,10 @@ class Resource:
         gone = deletion.finished(obj, self.kind)
         if writing.dry_run:
             self._check_free([key] if expected == 0 else [], change)
-            return stamped(value, expected) if expected else value
+            return served(self.kind, stamped(value, expected) if expected else value)
         write = contract.Change(key, None if gone else value, expected)
         revision = await self._store_commit([write, *change.also], change.checks)
-        return stamped(value, expected if gone else revision)
+        return served(self.kind, stamped(value, expected if gone else revision))
 
     def _check_free(self, created: Sequence[Key], change: Change) -> None:
         """What the store would check: that nothing is there yet where something is to be created."""
@@ -296,7 +308,7 @@ class Resource:
             revision = await self._store_commit([write, *change.also], change.checks)
         if value is None:
             return Deleted(True, entry.body, uid, name)
-        return Deleted(False, stamped(value, revision), uid, name)
+        return Deleted(False, served(self.kind, stamped(value, revision)), uid, name)
 
     async def _store_commit(self, changes: Sequence[contract.Change], checks: Sequence[contract.Check]) -> int:
         with storage_errors():
@@ -311,6 +323,20 @@ class Resource:
 
     def _key(self, obj: Object) -> Key:
         return self.kind.key(obj["metadata"].get("namespace", ""), obj["metadata"]["name"])
+
+
+def shown_once(body: bytes, once: Mapping[str, str]) -> bytes:
+    """An answer with what only it has: a new key, which nobody can read again."""
+    if not once:
+        return body
+    obj: Object = orjson.loads(body)
+    for path, value in once.items():
+        *way, name = path.split(".")
+        holder = obj
+        for step in way:
+            holder = holder.setdefault(step, {})
+        holder[name] = value
+    return orjson.dumps(obj)
 
 
 def _same_desire(old: Object, new: Object) -> bool:

@@ -5,9 +5,12 @@ treat them differently asks here, so that a field is declared secret once and is
 """
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
-from fairlead.core.objects import Object
+import orjson
+
+from fairlead.core.objects import LAST_APPLIED, Object, metadata
 from fairlead.registry.catalog import Catalog
 from fairlead.registry.kind import Kind
 from fairlead.storage.contract import Key
@@ -21,7 +24,7 @@ class SecretFields:
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
         self._marks = {
-            (kind.group, kind.plural): tuple(f'"{path.rpartition(".")[2]}":'.encode() for path in kind.secret)
+            (kind.group, kind.plural): tuple(mark for path in kind.secret for mark in _marks(path))
             for kind in catalog.kinds
         }
 
@@ -38,6 +41,13 @@ class SecretFields:
         return obj
 
 
+def _marks(path: str) -> Iterator[bytes]:
+    """What JSON holds that has such a field: as it is, or within a text, where `kubectl apply` writes it down again."""
+    name = path.rpartition(".")[2]
+    yield f'"{name}":'.encode()
+    yield f'"{name}\\":'.encode()
+
+
 def redact(obj: Object, paths: Sequence[str]) -> Object:
     """Replaces what stands at the paths: a text by a mark, the values of a map each by a mark."""
     for holder, name in _places(obj, paths):
@@ -46,11 +56,26 @@ def redact(obj: Object, paths: Sequence[str]) -> Object:
     return obj
 
 
-def hide(obj: Object, paths: Sequence[str]) -> Object:
-    """Takes out what stands at the paths. Changes and returns what it is given."""
-    for holder, name in _places(obj, paths):
-        del holder[name]
+def without_hidden(obj: Object, kind: Kind) -> Object:
+    """The object as answers have it: hidden fields taken out, also where kubectl has written them down again.
+
+    Changes and returns what it is given.
+    """
+    _take_out(obj, kind.hidden)
+    annotations = metadata(obj).get("annotations") or {}
+    if kind.hidden and annotations.get(LAST_APPLIED):
+        with suppress(orjson.JSONDecodeError):
+            applied = orjson.loads(annotations[LAST_APPLIED])
+            if _take_out(applied, kind.hidden):
+                annotations[LAST_APPLIED] = orjson.dumps(applied).decode() + "\n"
     return obj
+
+
+def _take_out(value: Any, paths: Sequence[str]) -> bool:
+    found = list(_places(value, paths))
+    for holder, name in found:
+        del holder[name]
+    return bool(found)
 
 
 def keep_hidden(old: Object, new: Object, kind: Kind) -> None:
@@ -91,7 +116,7 @@ def _bare(value: Any, steps: Sequence[str]) -> Any:
     return rest if len(steps) == 1 else {**rest, steps[0]: _bare(value[steps[0]], steps[1:])}
 
 
-def _places(obj: Object, paths: Sequence[str]) -> Iterator[tuple[Object, str]]:
+def _places(obj: Any, paths: Sequence[str]) -> Iterator[tuple[Object, str]]:
     """The maps that hold something at a path, with the name it has there."""
     for path in paths:
         *way, name = path.split(".")

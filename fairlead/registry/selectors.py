@@ -70,13 +70,6 @@ class Selection:
                 return False
         return True
 
-    def named(self) -> str:
-        """The one name that a fieldSelector asks for, or an empty string."""
-        for each in self.fields:
-            if each.key == "metadata.name" and each.operator == "in":
-                return next(iter(each.values))
-        return ""
-
 
 EVERYTHING = Selection()
 
@@ -191,6 +184,15 @@ def parse_fields(text: str, allowed: Iterable[str]) -> tuple[Requirement, ...]:
             raise BadRequest(f"field label not supported: {key}")
         found.append(Requirement(key, "notin" if operator == "!=" else "in", frozenset({_unescaped(value, text)})))
     return tuple(found)
+
+
+def selected_name(text: str) -> str:
+    """The one name that a fieldSelector allows at most, or nothing. What does not parse is refused elsewhere."""
+    for term in _split_unescaped(text):
+        key, _, value = term.partition("=")
+        if key == "metadata.name" and "\\" not in value:
+            return value.removeprefix("=")
+    return ""
 
 
 def _split_unescaped(text: str) -> list[str]:

@@ -5,14 +5,16 @@ really happened to it. `server/watch.py` frames these events and knows about tim
 are.
 """
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from fairlead.core.call import Sieve
 from fairlead.core.errors import Expired
 from fairlead.registry.kind import Kind
 from fairlead.registry.record import restamped
 from fairlead.registry.selectors import Selection
 from fairlead.registry.translate import storage_errors
+from fairlead.storage.contract import Key
 from fairlead.storage.view import Entry, View
 from fairlead.storage.watchers import Transition, Watcher
 
@@ -27,27 +29,37 @@ class WatchEvent:
 
 
 class Feed:
-    """A watcher with its selection. Close it when the stream ends."""
+    """A watcher with its selection. Close it when the stream ends.
 
-    def __init__(self, view: View, kind: Kind, namespace: str, selection: Selection, queue: int) -> None:
+    `sieve` cuts it down to what the asker may get. Such a feed remembers what the asker sees, because that can change
+    without any object changing.
+    """
+
+    def __init__(
+        self, view: View, kind: Kind, namespace: str, selection: Selection, queue: int, sieve: Sieve | None = None
+    ) -> None:
         self._view = view
         self._kind = kind
         self._namespace = namespace
         self._selection = selection
         self._queue = queue
+        self._sieve = sieve
+        self._permissions = sieve.generation() if sieve is not None else None
+        self._seen: set[Key] = set()
         self._watcher: Watcher[Entry] | None = None
 
     def existing(self) -> list[WatchEvent]:
         """What is there now, as ADDED events; what happens after it comes next."""
         entries = list(self._view.entries(self._kind.group, self._kind.plural, self._namespace))
         self.start(self._view.revision)
-        return [WatchEvent("ADDED", entry.body, line("ADDED", entry.body)) for entry in entries if self._wants(entry)]
+        return [WatchEvent("ADDED", entry.body, line("ADDED", entry.body)) for entry in entries if self._shows(entry)]
 
     def start(self, since: int) -> None:
         """Begins with what happened after `since`. Raises Expired when that is too long ago."""
         with storage_errors():
             group, plural = self._kind.group, self._kind.plural
             self._watcher = self._view.watch(group, plural, self._namespace, since, self._queue)
+            self._seen = self._visible_before(self._watcher.waiting())
 
     async def wait(self, seconds: float) -> None:
         await self._started.wait(seconds)
@@ -57,17 +69,46 @@ class Feed:
         """Nothing more will come, because the server is stopping."""
         return self._started.ended
 
-    def take(self) -> Iterator[WatchEvent]:
+    def take(self) -> list[WatchEvent]:
         """Everything that waits. Raises Expired when the watcher could not keep up."""
         watcher = self._started
         if watcher.overflowed:
             raise Expired(
                 "this watch could not keep up with the changes and has missed some; list again and watch from there"
             )
-        for transition in watcher.drain():
-            event = self._event(transition)
-            if event is not None:
-                yield event
+        events = [self._event(transition) for transition in watcher.drain()]
+        self._check_sight()
+        return [event for event in events if event is not None]
+
+    def _check_sight(self) -> None:
+        """After a change of permissions: whoever sees more or less than before, though no object changed, must list
+        again."""
+        if self._sieve is None or self._sieve.generation() == self._permissions:
+            return
+        self._permissions = self._sieve.generation()
+        if self._visible() != self._seen:
+            raise Expired("what you may see has changed; list again and watch from there")
+
+    def _visible(self) -> set[Key]:
+        if self._sieve is None:
+            return set()
+        entries = self._view.entries(self._kind.group, self._kind.plural, self._namespace)
+        return {entry.key for entry in entries if self._sieve.sees(entry)}
+
+    def _visible_before(self, transitions: Sequence[Transition[Entry]]) -> set[Key]:
+        """What the asker saw before the transitions that wait."""
+        seen = self._visible()
+        for transition in reversed(transitions):
+            self._look(seen, transition.key, transition.previous)
+        return seen
+
+    def _look(self, seen: set[Key], key: Key, entry: Entry | None) -> bool:
+        """Notes whether the asker sees an object in this state, and says so."""
+        if self._sieve is None:
+            return entry is not None
+        visible = entry is not None and self._sieve.sees(entry)
+        (seen.add if visible else seen.discard)(key)
+        return visible
 
     def position(self) -> int:
         """The revision up to which everything has been taken; only asked when nothing waits."""
@@ -83,13 +124,19 @@ class Feed:
             raise RuntimeError("the feed has not been started")
         return self._watcher
 
-    def _wants(self, entry: Entry | None) -> bool:
+    def _shows(self, entry: Entry) -> bool:
+        return self._selects(entry) and (self._sieve is None or self._sieve.sees(entry))
+
+    def _selects(self, entry: Entry | None) -> bool:
         if entry is None:
             return False
         return not self._selection or self._selection.accepts(entry.labels, entry.fields)
 
     def _event(self, transition: Transition[Entry]) -> WatchEvent | None:
-        before, after = self._wants(transition.previous), self._wants(transition.current)
+        # By what the asker was shown: under permissions that have changed since, it might look as if it never was.
+        seen = self._sieve is None or transition.key in self._seen
+        sees = self._look(self._seen, transition.key, transition.current)
+        before, after = seen and self._selects(transition.previous), sees and self._selects(transition.current)
         if after and transition.current is not None:
             return _encoded(transition, "MODIFIED" if before else "ADDED", transition.current.body)
         if before and transition.previous is not None:

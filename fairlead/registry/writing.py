@@ -1,6 +1,6 @@
 """How a write was asked for, and what came of it: the values that pass between the verbs and the registry."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -8,6 +8,10 @@ from fairlead.core.user import User
 from fairlead.storage.view import Entry
 
 MAX_WARNINGS = 100
+
+
+def _anybody_may() -> None:
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +30,8 @@ class Writing:
     force: bool = False
     """With `applying`: take fields over that others own."""
     warnings: list[str] = field(default_factory=list)
+    before_creating: Callable[[], None] = _anybody_may
+    """Asked when an apply finds nothing to change: it takes the right to create to go on."""
 
     def tell(self, warnings: Iterable[str]) -> None:
         """Each once, however often the write has to be tried, and no more than anybody would read."""

@@ -33,6 +33,8 @@ class Entry:
     body: bytes
     labels: Mapping[str, str]
     fields: Mapping[str, str]
+    whole: bytes = b""
+    """The JSON with what is never served, where there is such a thing; empty where `body` is all there is."""
 
 
 Finish = Callable[[Record], Entry]

@@ -73,6 +73,10 @@ class Watcher(Generic[E]):
         """Whether something waits."""
         return bool(self._queue)
 
+    def waiting(self) -> list[Transition[E]]:
+        """Everything that waits, left where it is."""
+        return list(self._queue)
+
     def drain(self) -> list[Transition[E]]:
         """Everything that waits, without waiting."""
         drained = list(self._queue)

@@ -22,6 +22,9 @@ class Sent:
     def get_all(self, key: str) -> list[str]:
         return self._headers.get(key, [])
 
+    def keys(self) -> list[str]:
+        return list(self._headers)
+
 
 def call(
     path: str = "/",

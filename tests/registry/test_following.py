@@ -65,3 +65,29 @@ async def test_objects_of_one_name_in_two_namespaces_are_two(world: World) -> No
     await world.create("ConfigMap", "c", "default")
     configmaps.refresh()
     assert sorted(configmaps.objects) == [("default", "c"), ("demo", "c")]
+
+
+async def test_where_something_has_changed_is_told_once(world: World, gadgets: Following) -> None:
+    await world.create("Gadget", "a")
+    await world.create("Gadget", "b")
+    assert gadgets.changes() == {("", "a"), ("", "b")}
+    assert gadgets.changes() == set()
+    await world.patch("Gadget", "b", lambda obj: obj.update(spec={"size": 2}))
+    await world.create("Gadget", "c")
+    await world.delete("Gadget", "c")
+    gadgets.refresh()
+    assert gadgets.changes() == {("", "b"), ("", "c")}
+    assert gadgets.changes() == set()
+
+
+async def test_whoever_starts_over_is_told_of_what_was_there_and_of_what_is(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "QUEUE", 2)
+    gadgets = Following(world.view, MANAGEMENT_GROUP, "gadgets")
+    await world.create("Gadget", "gone")
+    gadgets.changes()
+    await world.delete("Gadget", "gone")
+    for name in "abc":
+        await world.create("Gadget", name)
+    assert gadgets.changes() == {("", name) for name in ("gone", "a", "b", "c")}

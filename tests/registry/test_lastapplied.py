@@ -6,10 +6,9 @@ from typing import Any
 import pytest
 
 from fairlead.core.errors import Conflict
-from fairlead.core.objects import Object
+from fairlead.core.objects import LAST_APPLIED, Object
 from fairlead.registry.managed import UPDATE, Writer, record_update
 from fairlead.registry.meta import ANNOTATIONS_LIMIT
-from fairlead.registry.patching.lastapplied import ANNOTATION
 from tests.registry.test_apply import SHAPES, applied, config, moment, owned
 
 CLIENT_SIDE = "kubectl-client-side-apply"
@@ -18,7 +17,7 @@ CLIENT_SIDE = "kubectl-client-side-apply"
 def made(text: str | None = None, **parts: Any) -> Object:
     """An object as the older way leaves it: what was applied is in the annotation, too."""
     said = json.dumps(config(**parts)) if text is None else text
-    obj = config({"annotations": {ANNOTATION: said}}, **parts)
+    obj = config({"annotations": {LAST_APPLIED: said}}, **parts)
     record_update(None, obj, SHAPES.written[""], Writer(CLIENT_SIDE, "example.io/v1", moment(0)))
     return obj
 
@@ -64,9 +63,9 @@ def test_an_annotation_that_makes_no_sense_allows_nothing(text: str) -> None:
 def test_the_annotation_follows_what_kubectl_applies_and_stays_with_its_owner():
     meta = {"labels": {"x": "1"}, "annotations": {"n": "v", "none": None}}
     obj = applied(made(data={"k": "1"}), by="kubectl", meta=meta, data={"k": "2"})
-    text = obj["metadata"]["annotations"][ANNOTATION]
+    text = obj["metadata"]["annotations"][LAST_APPLIED]
     assert (json.loads(text), text[-1]) == (config(meta, data={"k": "2"}), "\n")
-    assert f"f:metadata/f:annotations/f:{ANNOTATION}" in owned(obj)[CLIENT_SIDE, UPDATE]
+    assert f"f:metadata/f:annotations/f:{LAST_APPLIED}" in owned(obj)[CLIENT_SIDE, UPDATE]
 
 
 def test_under_another_name_the_annotation_is_left_alone():
@@ -82,4 +81,4 @@ def test_where_there_is_no_annotation_none_is_made():
 
 def test_an_annotation_that_would_be_too_large_goes():
     obj = applied(made(data={"k": "1"}), by="kubectl", data={"k": "x" * ANNOTATIONS_LIMIT})
-    assert "annotations" not in obj["metadata"] or ANNOTATION not in obj["metadata"]["annotations"]
+    assert "annotations" not in obj["metadata"] or LAST_APPLIED not in obj["metadata"]["annotations"]

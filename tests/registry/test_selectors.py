@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead.core.errors import BadRequest
-from fairlead.registry.selectors import EVERYTHING, Selection, parse_fields, parse_labels
+from fairlead.registry.selectors import EVERYTHING, Selection, parse_fields, parse_labels, selected_name
 
 FIELDS = ("metadata.name", "metadata.namespace", "status.phase")
 
@@ -172,9 +172,11 @@ def test_labels_and_fields_must_both_agree() -> None:
 
 
 def test_the_one_name_that_is_asked_for_is_known() -> None:
-    assert Selection((), parse_fields("status.phase=a,metadata.name=x", FIELDS)).named() == "x"
-    assert Selection((), parse_fields("metadata.name!=x", FIELDS)).named() == ""
-    assert EVERYTHING.named() == ""
+    assert selected_name("status.phase=a,metadata.name=x") == "x"
+    assert selected_name("metadata.name==x") == "x"
+    assert selected_name("metadata.name!=x") == ""
+    assert selected_name("metadata.namex=x,metadata.name=x\\,y") == ""
+    assert selected_name("") == ""
 
 
 def test_only_a_selection_with_conditions_is_true() -> None:

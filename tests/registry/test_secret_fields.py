@@ -1,0 +1,84 @@
+"""Credentials in objects: sealed, left out of answers, and kept by those who never saw them."""
+
+import orjson
+
+from fairlead.core.objects import LAST_APPLIED, Object, dig
+from fairlead.registry.catalog import Catalog
+from fairlead.registry.kind import Kind
+from fairlead.registry.record import served
+from fairlead.registry.schema import array, obj, string
+from fairlead.registry.secret_fields import REDACTED, SecretFields, keep_hidden, redact, without_hidden
+
+SPEC = obj(
+    password=string(format="password"),
+    host=string(),
+    repos=array(obj(host=string(), password=string(format="password"))),
+)
+PATHS = ("spec.password", "spec.repos.password")
+VAULT = Kind("Vault", "vaults", False, {"spec": SPEC}, "For tests.", secret=PATHS, hidden=PATHS)
+KEY = ("management.service.sh", "vaults", "", "a")
+
+
+def vault(**spec: object) -> Object:
+    return {"apiVersion": VAULT.api_version, "kind": "Vault", "metadata": {"name": "a"}, "spec": dict(spec)}
+
+
+def test_a_value_that_names_a_secret_field_is_to_be_sealed() -> None:
+    fields = SecretFields(Catalog([VAULT]))
+    assert fields.holds(KEY, orjson.dumps(vault(password="x")))
+    assert fields.holds(KEY, orjson.dumps(vault(host=orjson.dumps(vault(password="x")).decode())))
+    assert not fields.holds(KEY, orjson.dumps(vault(host="x")))
+    assert not fields.holds(("", "others", "", "a"), orjson.dumps(vault(password="x")))
+
+
+def test_redacted_objects_show_where_a_secret_was_and_nothing_of_it() -> None:
+    shown = SecretFields(Catalog([VAULT])).redacted(vault(password="x", repos=[{"host": "h", "password": "y"}]))
+    assert shown["spec"] == {"password": REDACTED, "repos": [{"host": "h", "password": REDACTED}]}
+
+
+def test_the_values_of_a_secret_map_are_redacted_each() -> None:
+    assert redact({"data": {"a": "1", "b": "2"}}, ("data",)) == {"data": {"a": REDACTED, "b": REDACTED}}
+
+
+def test_answers_have_no_hidden_field_in_lists_either() -> None:
+    body = orjson.loads(served(VAULT, orjson.dumps(vault(password="x", repos=[{"host": "h", "password": "y"}]))))
+    assert body["spec"] == {"repos": [{"host": "h"}]}
+
+
+def test_what_kubectl_wrote_down_again_is_hidden_too() -> None:
+    written = vault(password="canary")
+    written["metadata"]["annotations"] = {LAST_APPLIED: orjson.dumps(vault(password="canary", host="h")).decode()}
+    assert b"canary" not in served(VAULT, orjson.dumps(written))
+    del written["spec"]["password"]
+    assert b"canary" not in served(VAULT, orjson.dumps(written))
+
+
+def test_an_annotation_that_is_no_json_stays_as_it_is() -> None:
+    written = vault()
+    written["metadata"]["annotations"] = {LAST_APPLIED: "{"}
+    assert without_hidden(written, VAULT)["metadata"]["annotations"] == {LAST_APPLIED: "{"}
+
+
+def test_an_update_that_does_not_mention_a_hidden_field_keeps_it() -> None:
+    new = vault(host="other")
+    keep_hidden(vault(password="x"), new, VAULT)
+    assert new["spec"] == {"host": "other", "password": "x"}
+
+
+def test_an_update_with_another_value_takes_that_one() -> None:
+    new = vault(password="")
+    keep_hidden(vault(password="x"), new, VAULT)
+    assert new["spec"] == {"password": ""}
+
+
+def test_a_password_does_not_wander_to_another_host() -> None:
+    old = vault(repos=[{"host": "a", "password": "x"}, {"host": "b", "password": "y"}])
+    new = vault(repos=[{"host": "b"}, {"host": "evil"}, {"host": "a"}])
+    keep_hidden(old, new, VAULT)
+    assert [each.get("password") for each in new["spec"]["repos"]] == ["y", None, "x"]
+
+
+def test_a_spec_that_went_away_takes_its_secrets_along() -> None:
+    new: Object = {"metadata": {"name": "a"}}
+    keep_hidden(vault(password="x"), new, VAULT)
+    assert dig(new, "spec.password") is None
