@@ -6,6 +6,7 @@
     sqlite/           the store for one server: one file on its disk
     view.py           the picture in memory that reads are served from; watchers.py: who hears of changes to it
     retention.py      the background task that forgets old history
+    sealed.py         a store over another that encrypts credentials; resealing.py: keeps them under the active key
 
     keys.py           tuple keys <-> bytes of the same order
     commits.py        what makes a commit well-formed, and where it conflicts

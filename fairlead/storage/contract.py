@@ -131,6 +131,9 @@ class Store(Protocol):
         Never moves backwards; a `before` above the newest revision is cut to it.
         """
 
+    async def scrub(self) -> None:
+        """Leaves nothing on the disk of what compaction has forgotten. Commits wait meanwhile, perhaps for long."""
+
     async def check(self) -> None:
         """Raises Unavailable unless a commit could succeed now. Free while all is well; after a failure it tries."""
 

@@ -89,6 +89,9 @@ class MemoryStore:
             self._forget(packed, before)
         await asyncio.sleep(0)
 
+    async def scrub(self) -> None:
+        self._refuse_closed()
+
     async def check(self) -> None:
         self._refuse_closed()
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from fairlead.admission.chain import Chain
+from fairlead.admission.chain import Chain, Rule
 from fairlead.admission.living_namespace import living_namespace
 from fairlead.admission.project_namespace import project_namespace
 from fairlead.core.errors import Problem
@@ -95,6 +95,9 @@ class Meddled:
     async def compact(self, before: int) -> None:
         await self.inner.compact(before)
 
+    async def scrub(self) -> None:
+        await self.inner.scrub()
+
     async def check(self) -> None:
         await self.inner.check()
 
@@ -174,14 +177,17 @@ def as_ada(**options: Any) -> Writing:
 
 
 @asynccontextmanager
-async def new_world(store: Store | None = None) -> AsyncIterator[World]:
-    """A world with the namespaces `default` and `demo` in it, unless it goes on with a store that has them."""
+async def new_world(store: Store | None = None, rules: Sequence[Rule] = ()) -> AsyncIterator[World]:
+    """A world with the namespaces `default` and `demo` in it, unless it goes on with a store that has them.
+
+    `rules` are asked after those that every world has.
+    """
     clock = LoopClock()
     meddled = Meddled(store or MemoryStore())
     catalog = Catalog((*KINDS, GADGET))
     view = View(meddled, finisher(catalog))
     await view.start()
-    chain = Chain((living_namespace, project_namespace(NAMESPACE_PREFIX, MANAGEMENT_GROUP)))
+    chain = Chain((living_namespace, project_namespace(NAMESPACE_PREFIX, MANAGEMENT_GROUP), *rules))
     registry = Registry(catalog, meddled, view, chain, clock)
     chain.look_around_in(registry)
     world = World(meddled, view, registry, clock)

@@ -5,12 +5,22 @@ from pathlib import Path
 
 import pytest
 
+from fairlead.core.sealing import Keyring, SealKey
 from fairlead.storage.contract import Store
 from fairlead.storage.open import open_store
+from fairlead.storage.sealed import Sealed
+
+
+async def open_sealed(folder: Path) -> Store:
+    """Over a store in memory; about half of the values are taken for credentials."""
+    keyring = Keyring([SealKey("tests", bytes(32))], "the tests")
+    return Sealed(await open_store("memory:"), keyring, lambda key, value: sum(value) % 2 == 0)
+
 
 STORES: dict[str, Callable[[Path], Awaitable[Store]]] = {
     "memory": lambda folder: open_store("memory:"),
     "sqlite": lambda folder: open_store(f"sqlite:{folder}/store.db"),
+    "sealed": open_sealed,
 }
 
 

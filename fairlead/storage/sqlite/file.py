@@ -31,6 +31,7 @@ SETTINGS = """
     PRAGMA wal_autocheckpoint = 4000;    -- about 16 MB of log, then back into the file
     PRAGMA journal_size_limit = 67108864;
     PRAGMA cache_size = -32768;          -- 32 MB of pages
+    PRAGMA secure_delete = ON;           -- what compaction deletes is overwritten, whatever this SQLite's default is
 """
 
 SCHEMA = f"""

@@ -17,7 +17,7 @@ from fairlead.storage.contract import Change, Check, Compacted, Event, Key, Page
 from fairlead.storage.feed import Feed
 from fairlead.storage.sqlite.file import SEQUENCE_BITS, Database, open_database
 from fairlead.storage.sqlite.reader import Readers, read_record, replay_events, scan_records
-from fairlead.storage.sqlite.writer import Answer, Commit, Compaction, Probe, Report, Stop, Writer
+from fairlead.storage.sqlite.writer import Answer, Commit, Compaction, Probe, Report, Scrub, Stop, Writer
 
 CLOSED = "the store is closed"
 DIED = "the store has stopped after an internal error, which the log shows; restart the server"
@@ -79,6 +79,11 @@ class SqliteStore:
     async def compact(self, before: int) -> None:
         done: asyncio.Future[None] = self._expect()
         self._writer.put(Compaction(min(before, self._feed.revision), done))
+        await done
+
+    async def scrub(self) -> None:
+        done: asyncio.Future[None] = self._expect()
+        self._writer.put(Scrub(done))
         await done
 
     async def check(self) -> None:

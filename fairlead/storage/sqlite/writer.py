@@ -77,11 +77,18 @@ class Probe:
 
 
 @dataclass(frozen=True, slots=True)
+class Scrub:
+    """Write the file anew, without what was deleted."""
+
+    done: asyncio.Future[None]
+
+
+@dataclass(frozen=True, slots=True)
 class Stop:
     """The last job."""
 
 
-Job = Commit | Compaction | Probe | Stop
+Job = Commit | Compaction | Probe | Scrub | Stop
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +152,9 @@ class Writer:
             if isinstance(job, Compaction):
                 self._compactions.append(self._compact(job))
             elif isinstance(job, Probe):
-                self._probe(job)
+                self._errand(job.done, lambda connection: connection.execute(PROBE))
+            elif isinstance(job, Scrub):
+                self._errand(job.done, _scrub)
             elif isinstance(job, Stop):
                 self._running = False
         if self._compactions and next(self._compactions[0], self) is self:
@@ -166,13 +175,13 @@ class Writer:
         self._revision = batch.revision
         self._tell(Report(answers=answers, commits=batch.commits))
 
-    def _probe(self, job: Probe) -> None:
+    def _errand(self, done: "asyncio.Future[None]", work: Callable[[sqlite3.Connection], object]) -> None:
         try:
-            self._write(lambda connection: connection.execute(PROBE))
+            self._write(work)
         except Unavailable as failure:
-            self._tell(Report(answers=[(job.done, failure)]))
+            self._tell(Report(answers=[(done, failure)]))
         else:
-            self._tell(Report(answers=[(job.done, None)]))
+            self._tell(Report(answers=[(done, None)]))
 
     def _compact(self, job: Compaction) -> Iterator[None]:
         """One small transaction for each `next`."""
@@ -276,6 +285,20 @@ class Batch:
 
     def _revision_of(self, packed: bytes) -> int:
         return self._id_of(packed) >> SEQUENCE_BITS
+
+
+def _scrub(connection: sqlite3.Connection) -> None:
+    """Leaves only what is in the tables.
+
+    Overwriting what is deleted (`secure_delete`) is not enough: rows that SQLite has moved from page to page leave
+    copies in the unused parts of pages, and the log still has the pages from before.
+    """
+    connection.execute("VACUUM")
+    (busy, _, _) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+    if busy:
+        raise Unavailable(
+            "the log of the database cannot be emptied while it is read; close other programs' connections"
+        )
 
 
 def _give_back_space(connection: sqlite3.Connection) -> bool:

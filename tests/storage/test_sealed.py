@@ -1,0 +1,164 @@
+"""The sealing store: what lies below it on the disk, and what happens when it does not open.
+
+That it keeps the contract is asked in `test_contract.py` and its neighbours, where it is one of the stores.
+"""
+
+from pathlib import Path
+
+import pytest
+
+from fairlead.core.files import FileProblem
+from fairlead.core.seal_keys import SealKeys, rotate
+from fairlead.core.sealing import MAGIC, Keyring, SealKey, is_sealed, key_id_of
+from fairlead.storage.contract import FIRST_REVISION, Change, Event, Key, Record, Store, Unavailable
+from fairlead.storage.memory import MemoryStore
+from fairlead.storage.sealed import Sealed, keyring_for
+
+KEYRING = Keyring([SealKey("k1", bytes(32))], "/data/seal.keys")
+SECRET: Key = ("", "secrets", "default", "one")
+OTHER: Key = ("", "secrets", "default", "two")
+PLAIN: Key = ("", "configmaps", "default", "one")
+
+
+def holds(key: Key, value: bytes) -> bool:
+    return key[1] == "secrets" and b"canary" in value
+
+
+@pytest.fixture
+def below() -> Store:
+    return MemoryStore()
+
+
+@pytest.fixture
+def sealed(below: Store) -> Sealed:
+    return Sealed(below, KEYRING, holds)
+
+
+async def raw(store: Store, key: Key) -> bytes:
+    record = await store.read(key)
+    assert record is not None
+    return record.value
+
+
+async def test_a_credential_is_sealed_below_and_plain_above(below: Store, sealed: Sealed) -> None:
+    revision = await sealed.commit([Change(SECRET, b"canary", 0), Change(PLAIN, b"canary", 0)])
+    assert is_sealed(await raw(below, SECRET))
+    assert b"canary" not in await raw(below, SECRET)
+    assert await raw(below, PLAIN) == b"canary"
+    records = [Record(PLAIN, b"canary", revision), Record(SECRET, b"canary", revision)]
+    assert await sealed.read(SECRET) == records[1]
+    assert (await sealed.scan(())).records == records
+    events = [Event(SECRET, b"canary", revision), Event(PLAIN, b"canary", revision)]
+    assert await anext(sealed.watch((), FIRST_REVISION)) == events
+
+
+async def test_values_from_before_sealing_are_read_as_they_are_and_sealed_when_written(
+    below: Store, sealed: Sealed
+) -> None:
+    revision = await below.commit([Change(SECRET, b"canary", 0)])
+    assert await sealed.read(SECRET) == Record(SECRET, b"canary", revision)
+    await sealed.commit([Change(SECRET, b"canary 2", revision)])
+    assert is_sealed(await raw(below, SECRET))
+
+
+async def test_a_value_that_only_looks_sealed_comes_back_as_it_was(below: Store, sealed: Sealed) -> None:
+    for value in (MAGIC, MAGIC + b"\x02k1 and more", KEYRING.seal(b"x", b"y")):
+        record = await sealed.read(PLAIN)
+        await sealed.commit([Change(PLAIN, value, record.revision if record else 0)])
+        read = await sealed.read(PLAIN)
+        assert read is not None
+        assert read.value == value
+
+
+async def test_a_value_moved_to_another_object_does_not_open(below: Store, sealed: Sealed) -> None:
+    await sealed.commit([Change(SECRET, b"canary", 0)])
+    await below.commit([Change(OTHER, await raw(below, SECRET), 0)])
+    with pytest.raises(Unavailable, match=r"^secrets/default/two is sealed under key k1 and does not open"):
+        await sealed.read(OTHER)
+
+
+async def test_a_key_cannot_be_joined_to_look_like_another(below: Store, sealed: Sealed) -> None:
+    await sealed.commit([Change(("g", "secrets", "ab", "c"), b"canary", 0)])
+    value = await raw(below, ("g", "secrets", "ab", "c"))
+    for key in (("g", "secrets", "a", "bc"), ("g", "secrets", "ab\x00c", ""), ("g", "secrets", "ab", "", "c")):
+        await below.commit([Change(key, value, 0)])
+        with pytest.raises(Unavailable):
+            await sealed.read(key)
+
+
+@pytest.mark.parametrize("how", ["read", "scan", "watch"])
+async def test_a_missing_key_is_told_with_the_object_and_the_place(how: str, below: Store, sealed: Sealed) -> None:
+    await sealed.commit([Change(SECRET, b"canary", 0)])
+    sealed.keyring = Keyring([SealKey("k2", bytes(32))], "/data/seal.keys")
+    with pytest.raises(Unavailable) as caught:
+        if how == "read":
+            await sealed.read(SECRET)
+        elif how == "scan":
+            await sealed.scan(())
+        else:
+            await anext(sealed.watch((), FIRST_REVISION))
+    assert str(caught.value) == (
+        "secrets/default/one is sealed under key k1, which is not in /data/seal.keys; put that key back from a backup"
+    )
+
+
+async def test_new_keys_count_from_the_moment_they_are_handed_over(below: Store, sealed: Sealed) -> None:
+    revision = await sealed.commit([Change(SECRET, b"canary", 0)])
+    sealed.keyring = Keyring([SealKey("k2", bytes(32)), *KEYRING.keys], "/data/seal.keys")
+    assert await sealed.read(SECRET) == Record(SECRET, b"canary", revision)
+    await sealed.commit([Change(SECRET, b"canary", revision)])
+    assert key_id_of(await raw(below, SECRET)) == "k2"
+
+
+async def test_the_first_start_makes_the_keys(below: Store, tmp_path: Path) -> None:
+    await below.commit([Change(SECRET, b"canary", 0)])
+    made = await keyring_for(below, SealKeys(tmp_path))
+    again = await keyring_for(below, SealKeys(tmp_path))
+    assert made.keys == again.keys
+
+
+async def test_a_start_without_the_keys_is_refused_with_advice(below: Store, tmp_path: Path) -> None:
+    keyring = await keyring_for(below, SealKeys(tmp_path))
+    await Sealed(below, keyring, holds).commit([Change(SECRET, b"canary", 0)])
+    (tmp_path / "seal.keys").unlink()
+    with pytest.raises(FileProblem, match=r"seal.keys: missing, and secrets/default/one .* restore it from a backup"):
+        await keyring_for(below, SealKeys(tmp_path))
+    assert not (tmp_path / "seal.keys").exists(), "a new file would hide that the old one is missed"
+
+
+@pytest.mark.parametrize("superseded", [False, True])
+async def test_a_start_with_other_keys_is_refused_even_if_only_history_needs_the_old_ones(
+    superseded: bool, below: Store, tmp_path: Path
+) -> None:
+    keyring = await keyring_for(below, SealKeys(tmp_path))
+    revision = await Sealed(below, keyring, holds).commit([Change(SECRET, b"canary", 0)])
+    if superseded:
+        await below.commit([Change(SECRET, None, revision)])
+    (tmp_path / "seal.keys").unlink()
+    SealKeys(tmp_path).make()
+    with pytest.raises(Unavailable, match=f"secrets/default/one is sealed under key {keyring.active}, which is not in"):
+        await keyring_for(below, SealKeys(tmp_path))
+
+
+async def test_a_start_finds_a_value_that_was_tampered_with(below: Store, tmp_path: Path) -> None:
+    keyring = await keyring_for(below, SealKeys(tmp_path))
+    revision = await Sealed(below, keyring, holds).commit([Change(SECRET, b"canary", 0)])
+    value = await raw(below, SECRET)
+    await below.commit([Change(SECRET, value[:-1] + bytes([value[-1] ^ 1]), revision)])
+    with pytest.raises(Unavailable, match=r"secrets/default/one is .* does not open"):
+        await keyring_for(below, SealKeys(tmp_path))
+
+
+async def test_a_start_with_old_and_new_keys_opens_everything_of_many_pages(
+    below: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fairlead.storage.sealed.WALK_PAGE", 3)
+    first = Sealed(below, await keyring_for(below, SealKeys(tmp_path)), holds)
+    for number in range(10):
+        await first.commit([Change(("", "secrets", "", str(number)), b"canary", 0)])
+    await below.compact(await below.revision())
+    rotate(tmp_path)
+    second = Sealed(below, await keyring_for(below, SealKeys(tmp_path)), holds)
+    await second.commit([Change(SECRET, b"canary", 0)])
+    assert second.keyring.active != first.keyring.active
+    assert {record.value for record in (await second.scan(())).records} == {b"canary"}
