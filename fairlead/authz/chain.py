@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from fairlead.core.call import Target
-from fairlead.core.user import ADMIN_GROUPS, User
+from fairlead.core.user import User
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +29,7 @@ def authorize(authorizers: Sequence[Authorizer], user: User, target: Target) -> 
 
 def administrators(user: User, target: Target) -> Decision | None:
     """The built-in admin groups may do everything."""
-    if ADMIN_GROUPS.intersection(user.groups):
-        return Decision(True, "member of a built-in admin group")
-    return None
+    return _ADMINISTRATOR if user.is_admin else None
+
+
+_ADMINISTRATOR = Decision(True, "member of a built-in admin group")

@@ -1,0 +1,116 @@
+"""The ClusterRoles that are there from the beginning, and who has them. `app` makes sure of it at every start.
+
+cluster-admin      everything
+admin              in a namespace: all that lives there, roles and bindings included
+edit               the same without roles and bindings
+view               the same for reading, without secrets
+system:discovery   what the API consists of; everybody who has signed in has this
+system:basic-user  who one is and what one may do; everybody who has signed in has this
+
+What is missing is made again; what somebody has changed is left as it is.
+"""
+
+from collections.abc import Iterable, Iterator
+
+from fairlead.core.errors import AlreadyExists
+from fairlead.core.objects import Object, copied
+from fairlead.core.user import AUTHENTICATED, CONTROLLER
+from fairlead.kinds.rules import EVERYTHING, GROUP
+from fairlead.registry.kind import Kind
+from fairlead.registry.registry import Registry
+from fairlead.registry.writing import Writing
+
+LABELS = {"kubernetes.io/bootstrapping": "rbac-defaults"}
+READ = ("get", "list", "watch")
+WRITE = ("create", "delete", "deletecollection", "patch", "update")
+DISCOVERY = (
+    *("/api", "/api/*", "/apis", "/apis/*", "/openapi", "/openapi/*"),
+    *("/healthz", "/livez", "/readyz", "/version", "/version/"),
+)
+_SECRETS = ("Secret",)
+_CREDENTIALS = ("AccessKey", "Token")
+"""How the names of kinds end that hold secrets, and of those that stand for somebody."""
+
+
+async def ensure_default_roles(registry: Registry, api_group: str) -> None:
+    """Creates those default roles and bindings that are not there."""
+    roles = [
+        _object("ClusterRole", name, {"rules": rules}) for name, rules in _roles(registry.catalog.kinds, api_group)
+    ]
+    for body in (*roles, *_bindings()):
+        plural, name = f"{body['kind'].lower()}s", body["metadata"]["name"]
+        resource = registry.resource(GROUP, plural)
+        if resource.peek("", name) is None:
+            try:
+                await resource.create(body, "", Writing(CONTROLLER, "fairlead"))
+            except AlreadyExists:
+                continue  # another replica was faster
+
+
+def _roles(kinds: Iterable[Kind], api_group: str) -> Iterator[tuple[str, list[Object]]]:
+    here = [kind for kind in kinds if kind.namespaced and kind.stored and kind.group != GROUP]
+    usable = [kind for kind in here if not kind.name.endswith(_CREDENTIALS)]
+    readable = [kind for kind in usable if not kind.name.endswith(_SECRETS)]
+    namespaces = _rule("", ("namespaces", "namespaces/status"), READ)
+    edit = [*_rules(_plurals(usable), (*READ, *WRITE)), *_rules(_statuses(usable), READ), namespaces]
+    yield "cluster-admin", list(EVERYTHING)
+    yield (
+        "admin",
+        [
+            *edit,
+            _rule(GROUP, ("rolebindings", "roles"), (*READ, *WRITE)),
+            _rule("authorization.k8s.io", ("localsubjectaccessreviews",), ("create",)),
+        ],
+    )
+    yield "edit", edit
+    yield "view", [*_rules((*_plurals(readable), *_statuses(readable)), READ), namespaces]
+    yield (
+        "system:discovery",
+        [
+            {"nonResourceURLs": list(DISCOVERY), "verbs": ["get"]},
+            # There are none, and never will be; kubectl asks nevertheless.
+            _rule("apiextensions.k8s.io", ("customresourcedefinitions",), ("list",)),
+        ],
+    )
+    yield (
+        "system:basic-user",
+        [
+            _rule("authentication.k8s.io", ("selfsubjectreviews",), ("create",)),
+            _rule("authorization.k8s.io", ("selfsubjectaccessreviews", "selfsubjectrulesreviews"), ("create",)),
+            _rule(api_group, ("selfsubjectaccessreviews", "selves"), ("create",)),
+        ],
+    )
+
+
+def _bindings() -> Iterator[Object]:
+    groups = {"cluster-admin": "system:masters", "system:discovery": AUTHENTICATED, "system:basic-user": AUTHENTICATED}
+    for role, group in groups.items():
+        subjects = [{"kind": "Group", "apiGroup": GROUP, "name": group}]
+        reference = {"apiGroup": GROUP, "kind": "ClusterRole", "name": role}
+        yield _object("ClusterRoleBinding", role, {"subjects": subjects, "roleRef": reference})
+
+
+def _plurals(kinds: Iterable[Kind]) -> list[tuple[str, str]]:
+    return [(kind.group, kind.plural) for kind in kinds]
+
+
+def _statuses(kinds: Iterable[Kind]) -> list[tuple[str, str]]:
+    """Statuses are for reading: they are written by those who bring them about."""
+    return [(kind.group, f"{kind.plural}/status") for kind in kinds if kind.status_subresource]
+
+
+def _rules(resources: Iterable[tuple[str, str]], verbs: Iterable[str]) -> Iterator[Object]:
+    """One rule for each group."""
+    by_group: dict[str, list[str]] = {}
+    for group, resource in resources:
+        by_group.setdefault(group, []).append(resource)
+    return (_rule(group, sorted(names), verbs) for group, names in sorted(by_group.items()))
+
+
+def _rule(group: str, resources: Iterable[str], verbs: Iterable[str]) -> Object:
+    return {"apiGroups": [group], "resources": list(resources), "verbs": sorted(verbs)}
+
+
+def _object(kind: str, name: str, fields: Object) -> Object:
+    meta = {"name": name, "labels": LABELS}
+    return copied({"apiVersion": f"{GROUP}/v1", "kind": kind, "metadata": meta, **fields})

@@ -1,0 +1,61 @@
+"""Roles, bindings and requests in few words, and an Rbac that sees nothing but them."""
+
+from collections.abc import Iterable
+from typing import Any, cast
+
+from fairlead.authz.rbac import Rbac
+from fairlead.core.call import Target
+from fairlead.core.objects import Object
+from fairlead.registry.following import Following
+
+
+class Fixed:
+    """Objects that stay as they are."""
+
+    def __init__(self, objects: Iterable[Object]) -> None:
+        self.objects = {(each["metadata"].get("namespace", ""), each["metadata"]["name"]): each for each in objects}
+
+    def refresh(self) -> int:
+        return 1
+
+
+def fixed(roles: Any = (), cluster_roles: Any = (), role_bindings: Any = (), cluster_role_bindings: Any = ()) -> Rbac:
+    sorts = (roles, cluster_roles, role_bindings, cluster_role_bindings)
+    return Rbac(*(cast(Following, Fixed(each)) for each in sorts))
+
+
+def named(name: str, namespace: str = "") -> Object:
+    return {"name": name, "namespace": namespace} if namespace else {"name": name}
+
+
+def role(*rules: Object, name: str = "r", namespace: str = "") -> Object:
+    return {"metadata": named(name, namespace), "rules": list(rules) or None}
+
+
+def binding(
+    *subjects: Object, name: str = "b", namespace: str = "", kind: str = "ClusterRole", to: str = "r"
+) -> Object:
+    return {"metadata": named(name, namespace), "subjects": list(subjects), "roleRef": {"kind": kind, "name": to}}
+
+
+def subject(kind: str, name: str, namespace: str = "") -> Object:
+    return {"kind": kind, "name": name, **({"namespace": namespace} if namespace else {})}
+
+
+def rule(verbs: str, resources: str, groups: str = "g", names: str = "") -> Object:
+    """Several values are written with spaces; a lone dot stands for the core group."""
+    fields = {"verbs": verbs, "resources": resources, "apiGroups": groups, "resourceNames": names}
+    return {field: ["" if each == "." else each for each in text.split()] for field, text in fields.items() if text}
+
+
+def paths(verbs: str, urls: str) -> Object:
+    return {"verbs": verbs.split(), "nonResourceURLs": urls.split()}
+
+
+def asked(verb: str, resource: str, name: str = "", group: str = "g", namespace: str = "") -> Target:
+    plural, _, subresource = resource.partition("/")
+    return Target(verb, "/x", "management", group, "v1", plural, subresource, namespace, name)
+
+
+def path(verb: str, url: str) -> Target:
+    return Target(verb, url, "management")

@@ -1,0 +1,176 @@
+"""The roles that are there from the beginning: what they give, to whom, and that they come back."""
+
+import pytest
+
+from fairlead.authz.default_roles import ensure_default_roles
+from fairlead.authz.rbac import Rbac
+from fairlead.core.call import Target
+from fairlead.core.objects import Object
+from fairlead.core.user import EVERYBODY, User
+from fairlead.registry.kind import MANAGEMENT_GROUP
+from tests.admission.world import NAMESPACE, World
+
+GROUP = "rbac.authorization.k8s.io"
+PLURALS = ("roles", "clusterroles", "rolebindings", "clusterrolebindings")
+SOMEBODY = User("somebody", EVERYBODY)
+READ, WRITE = ("get", "list", "watch"), ("create", "update", "patch", "delete", "deletecollection")
+
+
+@pytest.fixture
+async def rbac(world: World) -> Rbac:
+    await ensure_default_roles(world.registry, MANAGEMENT_GROUP)
+    return Rbac.over(world.view)
+
+
+def asked(verb: str, resource: str, group: str = "", namespace: str = NAMESPACE) -> Target:
+    plural, _, subresource = resource.partition("/")
+    return Target(verb, "", "management", group, "v1", plural, subresource, namespace)
+
+
+def may(rbac: Rbac, role: str, verbs: tuple[str, ...], resource: str, group: str = "") -> list[str]:
+    return [verb for verb in verbs if rbac.role_allows(role, asked(verb, resource, group))]
+
+
+async def test_they_are_all_there(world: World, rbac: Rbac) -> None:
+    roles = ["admin", "cluster-admin", "edit", "system:basic-user", "system:discovery", "view"]
+    assert world.names("ClusterRole") == roles
+    assert world.names("ClusterRoleBinding") == ["cluster-admin", "system:basic-user", "system:discovery"]
+
+
+async def test_what_is_missing_comes_back_and_what_was_changed_stays(world: World, rbac: Rbac) -> None:
+    changed = await world.patch("ClusterRole", "view", lambda obj: obj.update(rules=[]))
+    taken = await world.patch("ClusterRoleBinding", "system:discovery", lambda obj: obj.pop("subjects"))
+    await world.delete("ClusterRole", "edit")
+    await world.delete("ClusterRoleBinding", "cluster-admin")
+    await ensure_default_roles(world.registry, MANAGEMENT_GROUP)
+    assert world.see("ClusterRole", "view") == changed
+    assert world.see("ClusterRoleBinding", "system:discovery") == taken
+    assert world.see("ClusterRole", "edit") and world.see("ClusterRoleBinding", "cluster-admin")
+
+
+async def test_a_start_with_everything_there_writes_nothing(world: World, rbac: Rbac) -> None:
+    revision = world.view.revision
+    await ensure_default_roles(world.registry, MANAGEMENT_GROUP)
+    assert world.view.revision == revision
+
+
+async def test_two_replicas_that_start_at_once_do_not_mind_each_other(world: World) -> None:
+    async def faster() -> None:
+        await ensure_default_roles(world.registry, MANAGEMENT_GROUP)
+
+    world.store.before = [faster]
+    await ensure_default_roles(world.registry, MANAGEMENT_GROUP)
+    assert len(world.names("ClusterRole")) == 6
+
+
+async def test_cluster_admin_may_do_everything(rbac: Rbac) -> None:
+    root = User("root", ("system:masters",))
+    assert rbac(root, asked("escalate", "anything/at-all", "x.io", ""))
+    assert rbac(root, Target("delete", "/anything"))
+
+
+@pytest.mark.parametrize(
+    "path", ["/api", "/api/v1", "/apis", "/apis/x/y", "/openapi/v3", "/version", "/readyz", "/livez"]
+)
+async def test_everybody_may_look_at_what_the_api_consists_of(rbac: Rbac, path: str) -> None:
+    assert rbac(SOMEBODY, Target("get", path, "management"))
+    assert not rbac(SOMEBODY, Target("post", path, "management"))
+    assert not rbac(User("stranger"), Target("get", path, "management"))
+
+
+@pytest.mark.parametrize("path", ["/", "/metrics", "/apiextra", "/openapix", "/debug", "/version/x"])
+async def test_nobody_may_look_elsewhere_by_that(rbac: Rbac, path: str) -> None:
+    assert not rbac(SOMEBODY, Target("get", path, "management"))
+
+
+BASIC = [
+    ("create", "selfsubjectaccessreviews", "authorization.k8s.io"),
+    ("create", "selfsubjectrulesreviews", "authorization.k8s.io"),
+    ("create", "selfsubjectreviews", "authentication.k8s.io"),
+    ("create", "selves", MANAGEMENT_GROUP),
+    ("create", "selfsubjectaccessreviews", MANAGEMENT_GROUP),
+    ("list", "customresourcedefinitions", "apiextensions.k8s.io"),
+]
+
+
+@pytest.mark.parametrize(("verb", "resource", "group"), BASIC)
+async def test_everybody_may_ask_about_themselves(rbac: Rbac, verb: str, resource: str, group: str) -> None:
+    assert rbac(SOMEBODY, asked(verb, resource, group, ""))
+
+
+async def test_everybody_may_do_nothing_else(world: World, rbac: Rbac) -> None:
+    verbs = (*READ, *WRITE, "escalate", "bind", "use", "impersonate")
+    allowed = [
+        (verb, kind.plural, kind.group)
+        for kind in world.registry.catalog.kinds
+        for verb in verbs
+        for namespace in ("", NAMESPACE)
+        if rbac(SOMEBODY, asked(verb, kind.plural, kind.group, namespace))
+    ]
+    assert set(allowed) <= set(BASIC)
+    for verb, resource in (("create", "subjectaccessreviews"), ("create", "tokenreviews"), ("impersonate", "users")):
+        assert not rbac(SOMEBODY, asked(verb, resource, "authorization.k8s.io", ""))
+
+
+async def test_the_management_group_may_have_another_name(world: World) -> None:
+    await ensure_default_roles(world.registry, "example.com")
+    found = world.see("ClusterRole", "system:basic-user") or {}
+    assert [rule["resources"] for rule in found["rules"] if rule["apiGroups"] == ["example.com"]] == [
+        ["selfsubjectaccessreviews", "selves"]
+    ]
+
+
+@pytest.mark.parametrize("role", ["view", "edit", "admin"])
+async def test_all_three_see_what_is_in_a_namespace(rbac: Rbac, role: str) -> None:
+    for resource in ("configmaps", "events", "namespaces", "namespaces/status"):
+        assert may(rbac, role, READ, resource) == list(READ)
+    assert may(rbac, role, READ, "leases", "coordination.k8s.io") == list(READ)
+    assert may(rbac, role, READ, "devpodworkspaceinstances", MANAGEMENT_GROUP) == list(READ)
+    assert may(rbac, role, READ, "devpodworkspaceinstances/status", MANAGEMENT_GROUP) == list(READ)
+
+
+async def test_viewers_change_nothing_and_see_no_secrets_keys_or_roles(world: World, rbac: Rbac) -> None:
+    everything = {f"{kind.plural}{sub}": kind.group for kind in world.registry.catalog.kinds for sub in ("", "/status")}
+    for resource, group in everything.items():
+        assert may(rbac, "view", (*WRITE, "use", "bind", "escalate"), resource, group) == []
+    assert may(rbac, "view", READ, "secrets") == []
+    for plural in PLURALS:
+        assert may(rbac, "view", READ, plural, GROUP) == []
+    for plural in ("ownedaccesskeys", "projectsecrets", "sharedsecrets", "users"):
+        assert may(rbac, "view", READ, plural, MANAGEMENT_GROUP) == []
+
+
+@pytest.mark.parametrize("role", ["edit", "admin"])
+async def test_editors_change_what_is_in_a_namespace_and_not_the_namespace(rbac: Rbac, role: str) -> None:
+    for resource in ("configmaps", "secrets", "events"):
+        assert may(rbac, role, WRITE, resource) == list(WRITE)
+    assert may(rbac, role, WRITE, "devpodworkspaceinstances", MANAGEMENT_GROUP) == list(WRITE)
+    assert may(rbac, role, WRITE, "devpodworkspaceinstances/status", MANAGEMENT_GROUP) == []
+    assert may(rbac, role, WRITE, "namespaces") == []
+    for plural in ("projects", "clusters", "apps", "users", "ownedaccesskeys"):
+        assert may(rbac, role, (*READ, *WRITE), plural, MANAGEMENT_GROUP) == []
+
+
+async def test_roles_and_bindings_of_a_namespace_are_for_its_admins(rbac: Rbac) -> None:
+    for plural in ("roles", "rolebindings"):
+        assert may(rbac, "admin", WRITE, plural, GROUP) == list(WRITE)
+        assert may(rbac, "admin", ("escalate", "bind"), plural, GROUP) == []
+        assert may(rbac, "edit", (*READ, *WRITE), plural, GROUP) == []
+    assert may(rbac, "admin", WRITE, "clusterroles", GROUP) == []
+    assert may(rbac, "admin", ("create",), "localsubjectaccessreviews", "authorization.k8s.io") == ["create"]
+
+
+async def test_the_admin_of_a_namespace_can_hand_the_role_on(world: World, rbac: Rbac) -> None:
+    """Who has `admin` holds all that `edit` and `view` give."""
+    reference: Object = {"kind": "ClusterRole", "name": "admin"}
+    await world.create("RoleBinding", "b", subjects=[{"kind": "User", "name": "ada"}], roleRef=reference)
+    held = rbac.rules_for(User("ada"), NAMESPACE)
+    view = (world.see("ClusterRole", "view") or {})["rules"]
+    for rule in view:
+        for resource in rule["resources"]:
+            assert any(
+                resource in each["resources"]
+                and each["apiGroups"] == rule["apiGroups"]
+                and set(READ) <= set(each["verbs"])
+                for each in held
+            )
