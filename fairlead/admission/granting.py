@@ -1,0 +1,126 @@
+"""Nobody grants what they do not hold: access entries, owners and project members.
+
+These fields give rights to others, so whoever writes them must have those rights. Giving an object to another owner
+takes the verb `makeowner` on it, unless it is one's own to give. What was granted before may stay.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from fairlead.admission.chain import Rule
+from fairlead.core.call import Target, Verdict
+from fairlead.core.errors import Details, Forbidden, qualified
+from fairlead.core.objects import Object, dig, metadata, name_of
+from fairlead.core.user import CONTROLLER, User
+from fairlead.registry.kind import Change
+from fairlead.registry.registry import Registry
+
+ANY = "*"
+INSTANCE = "devpodworkspaceinstances"
+"""One of the kinds that a project's users may make; who may make one holds what that role gives."""
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """What things are called in this installation."""
+
+    api_group: str
+    namespace_prefix: str
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How the rule finds out about people: what they may do, whether an owner is them, and whose project it is."""
+
+    may: Callable[[User, Target], Verdict]
+    owns: Callable[[User, str | None, str | None], bool]
+    is_member: Callable[[User, str], bool]
+
+
+def granting(standing: Standing, names: Names) -> Rule:
+    """The rule for kinds that are shared."""
+
+    async def rule(change: Change, registry: Registry) -> None:
+        if not change.kind.shared or change.verb == "delete" or change.user == CONTROLLER or change.subresource:
+            return
+        if change.verb == "create" and dig(change.obj, "spec.owner") is None:
+            _own(change, standing)
+        for right in _granted(change, names):
+            if _is_the_owner(change, standing):
+                return
+            if not standing.may(change.user, right).allowed:
+                raise _refused(change, right)
+
+    return rule
+
+
+def _own(change: Change, standing: Standing) -> None:
+    """What a member of a project makes there is the member's; other people's objects belong to nobody by themselves."""
+    meta, user = metadata(change.obj), change.user
+    if user.is_admin or not change.kind.namespaced or not standing.is_member(user, meta.get("namespace", "")):
+        return
+    spec = change.obj.setdefault("spec", {})
+    if isinstance(spec, dict):
+        spec["owner"] = {"user": user.name}
+
+
+def _is_the_owner(change: Change, standing: Standing) -> bool:
+    """Owners hold every right on what is theirs. On create, that is who the object will belong to."""
+    owner = dig(change.old if change.old is not None else change.obj, "spec.owner")
+    user, team = dig(owner, "user"), dig(owner, "team")
+    return standing.owns(change.user, user if isinstance(user, str) else None, team if isinstance(team, str) else None)
+
+
+def _granted(change: Change, names: Names) -> Iterator[Target]:
+    """The rights that the change gives to somebody, each as a request that its writer must be allowed."""
+    kind, meta, name = change.kind, metadata(change.obj), name_of(change.obj)
+
+    def target(verb: str, subresource: str = "") -> Target:
+        namespace = meta.get("namespace", "") if kind.namespaced else ""
+        return Target(verb, "", "", kind.group, kind.version, kind.plural, subresource, namespace, name)
+
+    owner = dig(change.obj, "spec.owner") or None
+    if owner is not None and owner != dig(change.old or {}, "spec.owner"):
+        yield target("makeowner")
+    for access in _new(change, "spec.access"):
+        for verb in _texts(access.get("verbs")):
+            yield target(verb)
+            yield from (target(verb, each) for each in _texts(access.get("subresources")))
+    if (kind.group, kind.plural) == (names.api_group, "projects"):
+        namespace = f"{names.namespace_prefix}{name}"
+        for member in _new(change, "spec.members"):
+            yield _role(str(member.get("clusterRole") or "viewer"), namespace, names.api_group)
+
+
+def _new(change: Change, path: str) -> Iterable[Object]:
+    """Entries that were not there before. What is no entry at all is the schema's to refuse."""
+    before, after = dig(change.old or {}, path) or (), dig(change.obj, path)
+    entries = after if isinstance(after, list) else ()
+    return [entry for entry in entries if isinstance(entry, dict) and entry not in before]
+
+
+def _texts(value: Any) -> list[str]:
+    return [each for each in value if isinstance(each, str)] if isinstance(value, list) else []
+
+
+def _role(role: str, namespace: str, api_group: str) -> Target:
+    """What one must be allowed to give somebody a role in a project."""
+    if role == "admin":
+        return Target(ANY, "", "", ANY, ANY, ANY, "", namespace)
+    if role == "user":
+        return Target("create", "", "", api_group, "v1", INSTANCE, "", namespace)
+    if role == "viewer":
+        return Target("list", "", "", api_group, "v1", INSTANCE, "", namespace)
+    return Target("bind", "", "", "rbac.authorization.k8s.io", "v1", "clusterroles", "", namespace, role)
+
+
+def _refused(change: Change, right: Target) -> Forbidden:
+    kind, name = change.kind, name_of(change.obj)
+    what = f"{right.resource}/{right.subresource}" if right.subresource else right.resource
+    where = f' in the namespace "{right.namespace}"' if right.namespace else ""
+    held = f"{right.verb} {qualified(what, right.group)}{where}"
+    why = f'User "{change.user.name}" cannot grant what it does not hold: {held}'
+    return Forbidden(
+        f'{qualified(kind.plural, kind.group)} "{name}" is forbidden: {why}', Details(name, kind.group, kind.plural)
+    )

@@ -1,0 +1,74 @@
+"""What everybody may do with what is their own: read their user and teams, and look after their own access keys."""
+
+import msgspec
+
+from fairlead.authz.chain import Decision
+from fairlead.authz.people import TEAM_GROUP, USER_GROUP
+from fairlead.core.call import Target
+from fairlead.core.user import User
+from fairlead.storage.view import Entry, View
+
+USERS, TEAMS, KEYS = "users", "teams", "ownedaccesskeys"
+_KEY_VERBS = frozenset({"get", "update", "patch", "delete"})
+_READ = Decision(True, "one's own user, or a team of one's own")
+_KEY = Decision(True, "an access key of one's own")
+_LOGIN = Decision(True, "one's own login")
+LOGOUT = ("post", "/auth/logout")
+
+
+class _KeySpec(msgspec.Struct):
+    user: str | None = None
+
+
+class _Key(msgspec.Struct):
+    """Just enough of an access key to know whose it is."""
+
+    spec: _KeySpec | None = None
+
+
+_key = msgspec.json.Decoder(_Key).decode
+
+
+class Oneself:
+    """The authorizer for the user itself. Keys of machines and teams have no user: there is nothing here for them."""
+
+    def __init__(self, api_group: str, view: View) -> None:
+        self._group = api_group
+        self._view = view
+
+    def __call__(self, user: User, target: Target) -> Decision | None:
+        if not target.root and (target.verb, target.path) == LOGOUT:
+            return _LOGIN
+        if target.group != self._group or f"{USER_GROUP}{user.name}" not in user.groups:
+            return None
+        if target.resource == USERS and target.name == user.name:
+            return self._own_user(target)
+        if target.resource == TEAMS and target.verb == "get" and not target.subresource:
+            return _READ if f"{TEAM_GROUP}{target.name}" in user.groups else None
+        if target.resource == KEYS and target.verb == "create" and not target.subresource:
+            return _KEY
+        if target.resource == KEYS and target.name:
+            entry = self._view.get((self._group, KEYS, "", target.name))
+            return None if entry is None else self._own_key(user, target, entry)
+        return None
+
+    def _own_user(self, target: Target) -> Decision | None:
+        own = {("get", ""), ("get", "accesskeys"), ("get", "profile"), ("create", "profile")}
+        return _READ if (target.verb, target.subresource) in own else None
+
+    def _own_key(self, user: User, target: Target, entry: Entry) -> Decision | None:
+        if target.subresource and (target.verb, target.subresource) != ("create", "rotate"):
+            return None
+        if not target.subresource and target.verb not in _KEY_VERBS:
+            return None
+        spec = _key(entry.body).spec
+        return _KEY if spec is not None and spec.user == user.name else None
+
+    def of(self, user: User, target: Target, entry: Entry) -> Decision | None:
+        if (entry.key[0], entry.key[1]) == (self._group, KEYS) and f"{USER_GROUP}{user.name}" in user.groups:
+            return self._own_key(user, target, entry)
+        return self(user, target)
+
+    def stands(self, user: User, target: Target) -> bool:
+        """Everybody sees at least itself, its teams and its keys, if there are any."""
+        return target.group == self._group and target.resource in (USERS, TEAMS, KEYS)

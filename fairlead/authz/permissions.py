@@ -1,0 +1,90 @@
+"""All authorizers together: may this user do that, and what of a list is for this user?
+
+`app` puts the authorizers in order. Most answer from the request alone; personal ones also from a single object,
+because it belongs to the user or is shared with it. Who may not list a whole resource, and stands in such a relation to
+it, gets the list and the watch cut down to what it may get. Everybody else is refused.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from fairlead.authz.chain import Authorizer, Decision, authorize
+from fairlead.core.call import Target
+from fairlead.core.user import User
+from fairlead.storage.view import Entry
+
+CUT_VERBS = ("list", "watch")
+NAMESPACES = ("", "namespaces")
+
+
+class Personal(Protocol):
+    """An authorizer that knows whose an object is."""
+
+    def __call__(self, user: User, target: Target) -> Decision | None:
+        """As any authorizer; it looks the object up by itself."""
+
+    def of(self, user: User, target: Target, entry: Entry) -> Decision | None:
+        """The same about one state of the object that the target names."""
+
+    def stands(self, user: User, target: Target) -> bool:
+        """Whether a list or watch of this resource may hold something for the user, so that it is cut, not refused."""
+
+
+class Permissions:
+    """Who may do what. `touches` says whether a user's scope reaches a resource at all; `generations` are what
+    permissions are made of: each says by another value that it has changed."""
+
+    def __init__(
+        self,
+        general: Sequence[Authorizer],
+        personal: Sequence[Personal] = (),
+        touches: Callable[[User, Target], bool] = lambda user, target: False,
+        generations: Sequence[Callable[[], object]] = (),
+    ) -> None:
+        self.general = general
+        self.personal = personal
+        self.authorizers: tuple[Authorizer, ...] = (*general, *personal)
+        self._touches = touches
+        self._generations = generations
+
+    def decide(self, user: User, target: Target) -> Decision:
+        return authorize(self.authorizers, user, target)
+
+    def generation(self) -> object:
+        return tuple(each() for each in self._generations)
+
+    def cut(self, user: User, target: Target) -> "Cut | None":
+        """How to cut a list or watch that was not allowed as a whole; None where it stays refused."""
+        if target.verb not in CUT_VERBS or target.name or target.subresource:
+            return None
+        if user.scope is not None and not self._touches(user, target):
+            return None
+        stands = any(each.stands(user, target) for each in self.personal)
+        if not stands and (user.scope is None or not self.decide(replace(user, scope=None), target).allowed):
+            return None
+        return Cut(self, user, target)
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """What one user sees of one resource: those objects that it may get."""
+
+    permissions: Permissions
+    user: User
+    target: Target
+
+    def sees(self, entry: Entry) -> bool:
+        group, plural, namespace, name = entry.key
+        if (group, plural) == NAMESPACES:
+            namespace = name  # as in the path of a request for a namespace
+        target = replace(self.target, verb="get", namespace=namespace, name=name, path="")
+        for authorizer in self.permissions.general:
+            decision = authorizer(self.user, target)
+            if decision is not None:
+                return decision.allowed
+        decisions = (each.of(self.user, target, entry) for each in self.permissions.personal)
+        return any(decision is not None and decision.allowed for decision in decisions)
+
+    def generation(self) -> object:
+        return self.permissions.generation()

@@ -1,0 +1,70 @@
+"""Clusters are given only Secrets that their writers may read (T-12)."""
+
+from dataclasses import dataclass
+
+import pytest
+
+from fairlead.admission.chain import Chain
+from fairlead.admission.cluster_secret import cluster_secret
+from fairlead.core.call import Target
+from fairlead.core.errors import Forbidden
+from fairlead.core.user import User
+from fairlead.registry.kind import MANAGEMENT_GROUP
+from fairlead.registry.registry import Registry
+from fairlead.registry.writing import Writing
+from tests.admission.world import World
+
+BOB = User("bob")
+CONFIG = {"secretName": "kubeconfig", "secretNamespace": "vault"}
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    allowed: bool
+    reason: str = ""
+
+
+@pytest.fixture
+def readable() -> set[tuple[str, str]]:
+    """Namespaces and names of the Secrets that Bob may read."""
+    return set()
+
+
+@pytest.fixture
+def ruled(world: World, readable: set[tuple[str, str]]) -> World:
+    def may(user: User, target: Target) -> Answer:
+        assert (target.verb, target.group, target.resource) == ("get", "", "secrets")
+        return Answer((target.namespace, target.name) in readable)
+
+    chain = Chain((cluster_secret(may, MANAGEMENT_GROUP, "service-system"),))
+    registry = Registry(world.registry.catalog, world.store, world.view, chain, world.clock)
+    chain.look_around_in(registry)
+    return World(world.store, world.view, registry, world.clock)
+
+
+async def test_t12_a_secret_that_the_writer_may_not_read_is_refused(
+    ruled: World, readable: set[tuple[str, str]]
+) -> None:
+    body = ruled.body("Cluster", "c", spec={"config": CONFIG})
+    with pytest.raises(Forbidden, match='cannot read the secret "kubeconfig" in the namespace "vault"'):
+        await ruled.submit("Cluster", body, Writing(BOB))
+    readable.add(("vault", "kubeconfig"))
+    await ruled.submit("Cluster", body, Writing(BOB))
+
+
+async def test_t12_without_a_namespace_it_is_the_servers_own(ruled: World, readable: set[tuple[str, str]]) -> None:
+    readable.add(("service-system", "kubeconfig"))
+    await ruled.submit(
+        "Cluster", ruled.body("Cluster", "c", spec={"config": {"secretName": "kubeconfig"}}), Writing(BOB)
+    )
+
+
+async def test_t12_an_update_is_asked_only_when_it_points_elsewhere(
+    ruled: World, readable: set[tuple[str, str]]
+) -> None:
+    readable.add(("vault", "kubeconfig"))
+    await ruled.submit("Cluster", ruled.body("Cluster", "c", spec={"config": CONFIG}), Writing(BOB))
+    readable.clear()
+    await ruled.patch("Cluster", "c", lambda each: each["spec"].update(displayName="x"), Writing(BOB))
+    with pytest.raises(Forbidden):
+        await ruled.patch("Cluster", "c", lambda each: each["spec"]["config"].update(secretName="y"), Writing(BOB))

@@ -1,0 +1,141 @@
+"""Nobody grants what they do not hold."""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from fairlead.admission.chain import Chain
+from fairlead.admission.granting import Names, Standing, granting
+from fairlead.authz.people import owns
+from fairlead.core.call import Target
+from fairlead.core.errors import Forbidden, Invalid
+from fairlead.core.user import CONTROLLER, User
+from fairlead.registry.kind import MANAGEMENT_GROUP
+from fairlead.registry.registry import Registry
+from fairlead.registry.writing import Writing
+from tests.admission.world import World
+from tests.authz.people import ALICE, BOB
+
+MEMBER_OF = "demo"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    allowed: bool
+    reason: str = ""
+
+
+class Held:
+    """What everybody holds: (verb, resource, subresource)."""
+
+    def __init__(self) -> None:
+        self.rights: set[tuple[str, str, str]] = set()
+
+    def __call__(self, user: User, target: Target) -> Answer:
+        return Answer((target.verb, target.resource, target.subresource) in self.rights)
+
+
+@pytest.fixture
+def held() -> Held:
+    return Held()
+
+
+@pytest.fixture
+async def ruled(world: World, held: Held) -> AsyncIterator[World]:
+    """The world under the rule; Alice is a member of the project that the namespace `demo` stands for."""
+    standing = Standing(held, owns, lambda user, namespace: user == ALICE and namespace == MEMBER_OF)
+    chain = Chain((granting(standing, Names(MANAGEMENT_GROUP, "service-p-")),))
+    registry = Registry(world.registry.catalog, world.store, world.view, chain, world.clock)
+    chain.look_around_in(registry)
+    yield World(world.store, world.view, registry, world.clock)
+
+
+async def create(world: World, user: User, kind: str, name: str, **spec: Any) -> dict[str, Any]:
+    return await world.submit(kind, world.body(kind, name, spec=spec), Writing(user))
+
+
+ENTRY = {"users": ["bob"], "verbs": ["get", "delete"]}
+
+
+async def test_t6_an_access_entry_takes_every_right_that_it_gives(ruled: World, held: Held) -> None:
+    held.rights = {("get", "apps", "")}
+    with pytest.raises(Forbidden, match="cannot grant what it does not hold: delete apps"):
+        await create(ruled, ALICE, "App", "a", access=[ENTRY])
+    held.rights |= {("delete", "apps", "")}
+    await create(ruled, ALICE, "App", "a", access=[ENTRY])
+
+
+async def test_t6_subresources_are_rights_of_their_own(ruled: World, held: Held) -> None:
+    held.rights = {("get", "apps", "")}
+    with pytest.raises(Forbidden, match="get apps/credentials"):
+        await create(ruled, ALICE, "App", "a", access=[{**ENTRY, "verbs": ["get"], "subresources": ["credentials"]}])
+
+
+async def test_what_was_granted_before_may_stay(ruled: World, held: Held) -> None:
+    await create(ruled, CONTROLLER, "App", "a", access=[ENTRY])
+    await ruled.patch("App", "a", lambda app: app["spec"].update(displayName="x"), Writing(ALICE))
+    with pytest.raises(Forbidden):
+        await ruled.patch("App", "a", lambda app: app["spec"]["access"][0]["verbs"].append("*"), Writing(ALICE))
+
+
+async def test_owners_hold_every_right_on_what_is_theirs(ruled: World) -> None:
+    await create(ruled, ALICE, "App", "a", owner={"user": "alice"}, access=[ENTRY])
+    await ruled.patch("App", "a", lambda app: app["spec"].update(owner={"user": "bob"}), Writing(ALICE))
+    with pytest.raises(Forbidden, match="makeowner"):
+        await ruled.patch("App", "a", lambda app: app["spec"].update(owner={"user": "alice"}), Writing(ALICE))
+
+
+async def test_making_an_object_somebody_elses_takes_a_right(ruled: World, held: Held) -> None:
+    with pytest.raises(Forbidden, match="makeowner"):
+        await create(ruled, ALICE, "App", "a", owner={"user": "bob"})
+    held.rights = {("makeowner", "apps", "")}
+    await create(ruled, ALICE, "App", "a", owner={"user": "bob"})
+
+
+@pytest.mark.parametrize(
+    ("role", "right"),
+    [
+        ("admin", ("*", "*", "")),
+        ("user", ("create", "devpodworkspaceinstances", "")),
+        ("viewer", ("list", "devpodworkspaceinstances", "")),
+        ("auditor", ("bind", "clusterroles", "")),
+    ],
+)
+async def test_t6_a_member_gets_no_role_that_its_editor_does_not_hold(
+    ruled: World, held: Held, role: str, right: tuple[str, str, str]
+) -> None:
+    members = [{"kind": "User", "name": "bob", "clusterRole": role}]
+    with pytest.raises(Forbidden):
+        await create(ruled, ALICE, "Project", "p", members=members)
+    held.rights = {right}
+    await create(ruled, ALICE, "Project", "p", members=members)
+
+
+async def test_what_a_member_makes_in_a_project_is_the_members(ruled: World) -> None:
+    made = await create(ruled, ALICE, "DevPodWorkspaceInstance", "w", displayName="x")
+    assert made["spec"]["owner"] == {"user": "alice"}
+
+
+@pytest.mark.parametrize("user", [BOB, User("root", ("system:masters", "service:user:root"))])
+async def test_what_others_make_belongs_to_nobody_by_itself(ruled: World, user: User) -> None:
+    made = await create(ruled, user, "DevPodWorkspaceInstance", "w", displayName="x")
+    assert "owner" not in made["spec"]
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"access": "x"},
+        {"access": ["x"]},
+        {"access": [{"users": ["bob"], "verbs": 5}]},
+        {"access": [{"verbs": [5]}]},
+        {"owner": "x"},
+        {"owner": {"user": 5}},
+    ],
+)
+async def test_what_is_no_entry_is_refused_for_what_it_is(ruled: World, held: Held, spec: dict[str, Any]) -> None:
+    held.rights = {("makeowner", "apps", "")}
+    with pytest.raises(Invalid):
+        await create(ruled, ALICE, "App", "a", **spec)

@@ -1,0 +1,16 @@
+"""Worlds with objects in them, for authorizers that look at objects."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from tests.admission.world import World, new_world
+from tests.controllers.virtual_time import virtual_time_only as pytest_asyncio_loop_factories
+
+__all__ = ["pytest_asyncio_loop_factories"]
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[World]:
+    async with new_world() as made:
+        yield made

@@ -1,0 +1,112 @@
+"""Members of projects: what each role may do in the project's namespace, and nowhere else."""
+
+import pytest
+
+from fairlead.authz.members import Members
+from fairlead.core.call import Target
+from fairlead.core.user import User
+from fairlead.registry.following import Following
+from fairlead.registry.kind import MANAGEMENT_GROUP
+from tests.admission.world import World
+from tests.authz.people import ALICE, BOB, CAROL, MACHINE
+
+MINE, OTHER = "service-p-mine", "service-p-other"
+
+
+def target(verb: str, resource: str, namespace: str = MINE, group: str = MANAGEMENT_GROUP, name: str = "x") -> Target:
+    return Target(verb, "", "management", group, "v1", resource, "", namespace, name)
+
+
+def custom_roles(role: str, asked: Target) -> bool:
+    return role == "auditor" and asked.verb == "list"
+
+
+async def members(world: World, *entries: dict[str, str], **spec: object) -> Members:
+    await world.create("Project", "mine", spec={"members": list(entries), **spec})
+    await world.create("Project", "other", spec={})
+    projects = Following(world.view, MANAGEMENT_GROUP, "projects")
+    return Members(projects, MANAGEMENT_GROUP, "service-p-", custom_roles)
+
+
+def member(name: str, role: str = "", kind: str = "User") -> dict[str, str]:
+    return {"kind": kind, "name": name, "clusterRole": role}
+
+
+WORKSPACES = "devpodworkspaceinstances"
+TABLE = {
+    # (verb, resource, group): who may, of admin, user, viewer and a custom role
+    ("create", WORKSPACES, MANAGEMENT_GROUP): {"admin", "user"},
+    ("get", WORKSPACES, MANAGEMENT_GROUP): {"admin"},
+    ("delete", WORKSPACES, MANAGEMENT_GROUP): {"admin"},
+    ("list", WORKSPACES, MANAGEMENT_GROUP): {"admin", "auditor"},
+    ("get", "secrets", ""): {"admin"},
+    ("create", "roles", "rbac.authorization.k8s.io"): {"admin"},
+    ("get", "projectsecrets", MANAGEMENT_GROUP): {"admin", "user"},
+    ("use", "projectsecrets", MANAGEMENT_GROUP): {"admin", "user"},
+    ("update", "projectsecrets", MANAGEMENT_GROUP): {"admin"},
+    ("watch", "events", ""): {"admin", "user"},
+    ("delete", "events", ""): {"admin"},
+}
+
+
+@pytest.mark.parametrize("role", ["admin", "user", "viewer", "auditor"])
+@pytest.mark.parametrize("asked", TABLE)
+async def test_what_a_role_may_do(world: World, role: str, asked: tuple[str, str, str]) -> None:
+    authorizer = await members(world, member("alice", role))
+    verb, resource, group = asked
+    decision = authorizer(ALICE, target(verb, resource, group=group))
+    assert (decision is not None) == (role in TABLE[asked])
+    assert authorizer(ALICE, target(verb, resource, OTHER, group)) is None
+    assert authorizer(BOB, target(verb, resource, group=group)) is None
+
+
+@pytest.mark.parametrize("role", ["admin", "user", "viewer", "auditor", ""])
+async def test_members_read_their_project_and_its_namespace_and_change_neither(world: World, role: str) -> None:
+    authorizer = await members(world, member("alice", role))
+    project = target("get", "projects", "", name="mine")
+    namespace = target("get", "namespaces", MINE, "", MINE)
+    assert authorizer(ALICE, project) and authorizer(ALICE, namespace)
+    assert authorizer(BOB, project) is None and authorizer(BOB, namespace) is None
+    for verb in ("update", "patch", "delete"):
+        assert authorizer(ALICE, target(verb, "projects", "", name="mine")) is None
+        assert authorizer(ALICE, target(verb, "namespaces", MINE, "", MINE)) is None
+
+
+@pytest.mark.parametrize("owner", [{"user": "alice"}, {"team": "red"}])
+async def test_the_owner_of_a_project_is_its_admin(world: World, owner: dict[str, str]) -> None:
+    authorizer = await members(world, owner=owner)
+    assert authorizer(ALICE, target("delete", "secrets", group=""))
+    assert authorizer(BOB, target("delete", "secrets", group="")) is None
+
+
+@pytest.mark.parametrize(
+    ("entry", "who"),
+    [
+        (member("*", "admin"), [ALICE, BOB, CAROL]),
+        (member("red", "admin", "Team"), [ALICE]),
+        (member("*", "admin", "Team"), [ALICE, BOB]),
+        (member("alice", "admin", "Team"), []),
+    ],
+)
+async def test_who_a_member_entry_means(world: World, entry: dict[str, str], who: list[User]) -> None:
+    authorizer = await members(world, entry)
+    asked = target("get", "secrets", group="")
+    assert [user for user in (ALICE, BOB, CAROL, MACHINE) if authorizer(user, asked)] == who
+
+
+async def test_a_role_that_was_taken_away_is_gone_at_once(world: World) -> None:
+    authorizer = await members(world, member("alice", "admin"))
+    asked = target("get", "secrets", group="")
+    assert authorizer(ALICE, asked)
+    await world.patch("Project", "mine", lambda each: each["spec"].update(members=[]))
+    assert authorizer(ALICE, asked) is None
+
+
+async def test_lists_are_cut_for_members_and_projects_for_everybody(world: World) -> None:
+    authorizer = await members(world, member("alice", "viewer"))
+    workspaces = target("list", WORKSPACES, name="")
+    assert authorizer.stands(ALICE, workspaces) and not authorizer.stands(BOB, workspaces)
+    everywhere = target("list", WORKSPACES, "", name="")
+    assert authorizer.stands(ALICE, everywhere) and not authorizer.stands(BOB, everywhere)
+    assert authorizer.stands(BOB, target("list", "projects", "", name=""))
+    assert not authorizer.stands(ALICE, target("list", "secrets", group="", name=""))

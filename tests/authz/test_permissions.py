@@ -1,0 +1,152 @@
+"""Lists and watches cut down to what the asker may get, and refused to those who have no part in it."""
+
+from collections.abc import Callable
+
+import orjson
+import pytest
+
+from fairlead.authz.chain import Decision
+from fairlead.authz.permissions import Cut, Permissions
+from fairlead.authz.sharing import Sharing
+from fairlead.core.call import Target
+from fairlead.core.errors import Expired
+from fairlead.core.scope import Scope
+from fairlead.core.user import User
+from fairlead.registry.kind import MANAGEMENT_GROUP
+from fairlead.registry.selectors import EVERYTHING
+from fairlead.registry.watching import Feed
+from tests.admission.world import World
+from tests.authz.people import ALICE, BOB, CAROL
+
+LIST = Target("list", "", "management", MANAGEMENT_GROUP, "v1", "apps")
+MINE = {"owner": {"user": "alice"}}
+
+
+class Switch:
+    """A general authorizer that allows what it is told to, and can be told otherwise."""
+
+    def __init__(self, *allowed: tuple[str, str]) -> None:
+        self.allowed = set(allowed)
+        self.turned = 0
+
+    def __call__(self, user: User, target: Target) -> Decision | None:
+        return Decision(True, "switched on") if (user.name, target.name) in self.allowed else None
+
+    def turn(self, *allowed: tuple[str, str]) -> None:
+        self.allowed = set(allowed)
+        self.turned += 1
+
+
+def permissions(
+    world: World, switch: Switch, touches: Callable[[User, Target], bool] = lambda user, target: True
+) -> Permissions:
+    return Permissions((switch,), (Sharing(world.registry.catalog, world.view),), touches, (lambda: switch.turned,))
+
+
+def seen(cut: Cut | None, world: World) -> list[str]:
+    assert cut is not None
+    return [entry.key[3] for entry in world.view.entries(MANAGEMENT_GROUP, "apps") if cut.sees(entry)]
+
+
+async def test_who_has_a_part_in_it_sees_all_that_it_may_get(world: World) -> None:
+    for name, spec in (("a", MINE), ("b", {}), ("c", {})):
+        await world.create("App", name, spec=spec)
+    may = permissions(world, Switch(("alice", "b")))
+    assert not may.decide(ALICE, LIST).allowed
+    assert seen(may.cut(ALICE, LIST), world) == ["a", "b"]
+
+
+async def test_who_has_no_part_in_it_stays_refused(world: World) -> None:
+    await world.create("App", "a", spec=MINE)
+    may = permissions(world, Switch(("carol", "a")))
+    assert may.cut(BOB, LIST) is None
+    assert may.cut(CAROL, LIST) is None, "the right to one name is no part in the list, as in Kubernetes"
+
+
+@pytest.mark.parametrize("verb", ["get", "create", "deletecollection", "update"])
+async def test_only_lists_and_watches_are_cut(world: World, verb: str) -> None:
+    await world.create("App", "a", spec=MINE)
+    assert permissions(world, Switch()).cut(ALICE, Target(verb, "", "", MANAGEMENT_GROUP, "v1", "apps")) is None
+
+
+async def test_a_scope_cuts_what_its_owner_may_list(world: World) -> None:
+    await world.create("App", "a", spec={})
+    everything = Switch(("root", ""), ("root", "a"))
+    scoped = User("root", scope=Scope())
+
+    assert seen(permissions(world, everything).cut(scoped, LIST), world) == ["a"]
+    assert permissions(world, everything, lambda user, target: False).cut(scoped, LIST) is None
+    assert permissions(world, Switch(("root", "a"))).cut(scoped, LIST) is None, "its owner may not list either"
+
+
+# --- watches ---
+
+
+async def feed(world: World, switch: Switch, user: User = ALICE) -> Feed:
+    cut = permissions(world, switch).cut(user, LIST)
+    kind = world.of("App").kind
+    made = Feed(world.view, kind, "", EVERYTHING, 100, cut)
+    made.existing()
+    return made
+
+
+def told(feed: Feed) -> list[str]:
+    return [f"{event.type} {orjson.loads(event.body)['metadata']['name']}" for event in feed.take()]
+
+
+async def test_an_object_that_is_shared_later_is_added_and_taken_away_when_no_longer(world: World) -> None:
+    await world.create("App", "a", spec=MINE)
+    await world.create("App", "b", spec={})
+    watch = await feed(world, Switch())
+    access = [{"users": ["alice"], "verbs": ["get"]}]
+    await world.patch("App", "b", lambda app: app["spec"].update(access=access))
+    assert told(watch) == ["ADDED b"]
+    await world.patch("App", "b", lambda app: app["spec"].update(displayName="x"))
+    await world.patch("App", "b", lambda app: app["spec"].update(access=[]))
+    assert told(watch) == ["MODIFIED b", "DELETED b"]
+    await world.patch("App", "b", lambda app: app["spec"].update(displayName="secret"))
+    assert told(watch) == []
+
+
+async def test_a_change_of_permissions_that_shows_another_picture_ends_the_watch(world: World) -> None:
+    await world.create("App", "a", spec=MINE)
+    await world.create("App", "b", spec={})
+    switch = Switch()
+    watch = await feed(world, switch)
+    switch.turn(("alice", "b"))
+    with pytest.raises(Expired):
+        watch.take()
+
+
+async def test_a_change_of_permissions_that_changes_nothing_for_the_watcher_does_not(world: World) -> None:
+    await world.create("App", "a", spec=MINE)
+    switch = Switch()
+    watch = await feed(world, switch)
+    switch.turn(("bob", "a"))
+    await world.create("App", "b", spec={})
+    await world.create("App", "c", spec=MINE)
+    assert told(watch) == ["ADDED c"]
+    await world.delete("App", "c")
+    switch.turn()
+    assert told(watch) == ["DELETED c"]
+
+
+async def test_an_object_lost_to_permissions_and_changed_since_is_taken_away(world: World) -> None:
+    await world.create("App", "a", spec=MINE)
+    await world.create("App", "b", spec={})
+    switch = Switch(("alice", "b"))
+    watch = await feed(world, switch)
+    switch.turn()
+    await world.patch("App", "b", lambda app: app["spec"].update(displayName="x"))
+    assert told(watch) == ["DELETED b"]
+
+
+async def test_a_resumed_watch_knows_what_was_seen_before(world: World) -> None:
+    await world.create("App", "a", spec=MINE)
+    await world.create("App", "b", spec=MINE)
+    since = world.view.revision
+    await world.patch("App", "b", lambda app: app["spec"].update(owner={"user": "bob"}))
+    cut = permissions(world, Switch()).cut(ALICE, LIST)
+    watch = Feed(world.view, world.of("App").kind, "", EVERYTHING, 100, cut)
+    watch.start(since)
+    assert told(watch) == ["DELETED b"]

@@ -1,0 +1,95 @@
+"""Owners and access entries: rights that objects give by themselves."""
+
+import pytest
+
+from fairlead.authz.sharing import Sharing
+from fairlead.core.call import Target
+from fairlead.core.user import User
+from fairlead.registry.kind import MANAGEMENT_GROUP
+from tests.admission.world import World
+from tests.authz.people import ALICE, BOB, CAROL, MACHINE, RED_KEY
+
+
+def app(verb: str, name: str = "a", subresource: str = "") -> Target:
+    return Target(verb, "", "management", MANAGEMENT_GROUP, "v1", "apps", subresource, "", name)
+
+
+async def shared(world: World, **spec: object) -> Sharing:
+    await world.create("App", "a", spec=spec)
+    return Sharing(world.registry.catalog, world.view)
+
+
+@pytest.mark.parametrize("verb", ["get", "update", "patch", "delete", "use"])
+async def test_the_owner_may_do_everything_with_the_object(world: World, verb: str) -> None:
+    sharing = await shared(world, owner={"user": "alice"})
+    decision = sharing(ALICE, app(verb))
+    assert decision is not None and decision.allowed and decision.reason == "owner of the object"
+    assert sharing(BOB, app(verb)) is None
+
+
+@pytest.mark.parametrize("user", [ALICE, RED_KEY])
+async def test_an_owning_team_counts_for_its_members_and_its_keys(world: World, user: User) -> None:
+    sharing = await shared(world, owner={"team": "red"})
+    assert sharing(user, app("delete"))
+    assert sharing(BOB, app("delete")) is None
+
+
+@pytest.mark.parametrize("owner", [{"user": "*"}, {"team": "*"}, {"user": ""}, {}])
+async def test_nobody_is_the_owner_by_a_wildcard_or_by_nothing(world: World, owner: dict[str, str]) -> None:
+    sharing = await shared(world, owner=owner)
+    assert sharing(ALICE, app("get")) is None
+
+
+async def test_a_machine_is_not_the_user_of_the_same_name(world: World) -> None:
+    sharing = await shared(world, owner={"user": "alice"}, access=[{"users": ["alice", "*"], "verbs": ["*"]}])
+    assert sharing(MACHINE, app("get")) is None
+
+
+async def test_an_entry_gives_its_verbs_and_no_others(world: World) -> None:
+    sharing = await shared(world, access=[{"users": ["bob"], "teams": ["red"], "verbs": ["get", "use"]}])
+    for user in (ALICE, BOB):
+        assert sharing(user, app("get")) and sharing(user, app("use"))
+        assert sharing(user, app("update")) is None
+    assert sharing(CAROL, app("get")) is None
+
+
+async def test_a_star_means_every_user_and_every_verb(world: World) -> None:
+    sharing = await shared(world, access=[{"users": ["*"], "verbs": ["*"]}])
+    assert sharing(CAROL, app("delete"))
+
+
+async def test_subresources_must_be_named(world: World) -> None:
+    sharing = await shared(
+        world,
+        access=[
+            {"users": ["bob"], "verbs": ["get"], "subresources": ["credentials"]},
+            {"users": ["carol"], "verbs": ["get"], "subresources": ["*"]},
+        ],
+    )
+    assert sharing(BOB, app("get", subresource="credentials"))
+    assert sharing(BOB, app("get", subresource="status")) is None
+    assert sharing(CAROL, app("get", subresource="status"))
+
+
+async def test_what_does_not_exist_gives_no_rights_and_no_hint(world: World) -> None:
+    sharing = await shared(world, owner={"user": "alice"})
+    assert sharing(ALICE, app("get", "other")) is None
+    assert sharing(BOB, app("get", "other")) is sharing(BOB, app("get")) is None
+
+
+async def test_nobody_may_create_by_owning(world: World) -> None:
+    sharing = await shared(world, owner={"user": "alice"})
+    assert sharing(ALICE, app("create")) is None
+
+
+async def test_kinds_that_are_not_shared_have_no_owners(world: World) -> None:
+    sharing = await shared(world)
+    await world.create("ConfigMap", "a", data={"x": "y"})
+    assert sharing(ALICE, Target("get", "", "", "", "v1", "configmaps", "", "demo", "a")) is None
+
+
+async def test_a_list_is_cut_only_for_those_who_would_find_something(world: World) -> None:
+    sharing = await shared(world, access=[{"users": ["bob"], "verbs": ["get"]}])
+    listing = app("list", name="")
+    assert sharing.stands(BOB, listing)
+    assert not sharing.stands(CAROL, listing)
