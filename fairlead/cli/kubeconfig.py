@@ -1,72 +1,99 @@
-"""The administrator's kubeconfig: one file that lets kubectl, Helm and the Python clients in.
+"""`fairlead kubeconfig`: a context for kubectl and its relatives, beside those that are there already.
 
-`up` and `serve` settle it each time the server is ready. It is also where the first access key is kept, because the
-store has only a digest of it: a later start takes the key from here when the address or the authority have changed.
+The key stands in the file, so that any client can use it; with `--exec` the file calls `fairlead token` instead, and a
+later login or rotation reaches kubectl by itself.
 """
 
-import base64
+import os
+import shutil
+import sys
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
-import yaml
+import typer
 
-from fairlead.core.files import FileProblem, read_file, write_file
+from fairlead.cli.flags import ContextFlag, takes
+from fairlead.cli.output import note
+from fairlead.cli.session import Session, connected, namespace_of
+from fairlead.client.kubeconfig import Entry, cluster_of, merge_into, merged
+from fairlead.core import yaml
+from fairlead.core.objects import Object
 
-NAME = "fairlead"
-MANAGEMENT = "/kubernetes/management"
-HEADER = "# Written by fairlead, and again when the server's address or certificate authority changes.\n"
-
-
-def settle(path: Path, url: str, ca_file: Path | None, new_key: str | None) -> str | None:
-    """Makes the file fit the server and returns the key in it, or None where neither file nor key is to be had."""
-    key = new_key or read_key(path)
-    if key is None:
-        return None
-    content = render(url, read_file(ca_file) if ca_file else None, key)
-    if new_key is not None:
-        _keep_aside(path)
-    if content != read_file(path):
-        write_file(path, content)
-    return key
+EXEC_VERSION = "client.authentication.k8s.io/v1"
+STDOUT = Path("-")
 
 
-def _keep_aside(path: Path) -> None:
-    """A file from before a new key may hold the only copy of another one, of a store that comes back later."""
-    if not path.exists():
-        return
-    number = 1
-    while (aside := path.with_name(f"{path.name}.{number}")).exists():
-        number += 1
-    path.rename(aside)
+@dataclass(frozen=True, slots=True)
+class Asked:
+    context: ContextFlag = None
+    context_name: Annotated[
+        str | None,
+        typer.Option(
+            "--context-name", help="Name of the context in the file.", show_default="fairlead-LOGIN[-PROJECT]"
+        ),
+    ] = None
+    run: Annotated[
+        bool,
+        typer.Option("--exec/--embed", help="Have kubectl call `fairlead token`, or put the key into the file."),
+    ] = False
+    project: Annotated[
+        str | None,
+        typer.Option("--project", help="Project whose namespace the context uses.", metavar="P", show_default=False),
+    ] = None
+    file: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="File to write into; - for stdout.", show_default="~/.kube/config"),
+    ] = None
+    keep_current: Annotated[bool, typer.Option("--keep-current", help="Leave the file's current context as it is.")] = (
+        False
+    )
 
 
-def render(url: str, authority: bytes | None, key: str) -> bytes:
-    cluster = {"server": url + MANAGEMENT}
-    if authority:
-        cluster["certificate-authority-data"] = base64.b64encode(authority).decode()
-    config = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [{"name": NAME, "cluster": cluster}],
-        "users": [{"name": NAME, "user": {"token": key}}],
-        "contexts": [{"name": NAME, "context": {"cluster": NAME, "user": NAME}}],
-        "current-context": NAME,
+@takes(Asked)
+def command(asked: Asked) -> None:
+    """Write a context for kubectl.
+
+    Other contexts in the file stay, and the state before is kept beside it in a file that ends in .bak.
+    """
+    with connected(asked.context) as session:
+        entry = _entry(asked, session)
+        if asked.file == STDOUT:
+            sys.stdout.write(yaml.encode(merged({}, entry, make_current=True)).decode())
+            return
+        path = (asked.file or Path("~/.kube/config")).expanduser()
+        backup = merge_into(path, entry, make_current=not asked.keep_current)
+        kept = f"; the file before is {backup}" if backup else ""
+        note(f"wrote the context {entry.name!r} into {path}{kept}")
+        _explain_use(asked, path, entry.name)
+
+
+def _entry(asked: Asked, session: Session) -> Entry:
+    parts = ("fairlead", session.name, asked.project or "")
+    name = asked.context_name or "-".join(part for part in parts if part)
+    namespace = namespace_of(session, asked.project) if asked.project else ""
+    user = {"exec": _exec(session.name)} if asked.run else {"token": session.login.key}
+    return Entry(name, cluster_of(session.login), user, namespace)
+
+
+def _exec(login: str) -> Object:
+    found = shutil.which("fairlead")
+    start = [found] if found else [sys.executable, "-m", "fairlead"]
+    context = ["--context", login] if login else []
+    return {
+        "apiVersion": EXEC_VERSION,
+        "command": start[0],
+        "args": [*start[1:], "token", *context],
+        "interactiveMode": "Never",
+        "provideClusterInfo": False,
     }
-    return (HEADER + yaml.safe_dump(config, sort_keys=False)).encode()
 
 
-def read_key(path: Path) -> str | None:
-    """The key in the file, or None where there is no file."""
-    content = read_file(path)
-    if content is None:
-        return None
-    try:
-        return _token(yaml.safe_load(content))
-    except (yaml.YAMLError, ValueError, KeyError, TypeError) as error:
-        advice = "restore it from a backup, or move it away and go on without it"
-        raise FileProblem(f"{path}: not the kubeconfig that fairlead wrote; {advice}") from error
-
-
-def _token(config: Any) -> str:
-    (key,) = [each["user"]["token"] for each in config["users"] if each["name"] == NAME]
-    return str(key)
+def _explain_use(asked: Asked, path: Path, name: str) -> None:
+    elsewhere = os.environ.get("KUBECONFIG", "")
+    if asked.file is None and elsewhere:
+        note(f"kubectl reads KUBECONFIG={elsewhere}; `unset KUBECONFIG` to use this file")
+    elif asked.file is not None:
+        note(f"use it with `kubectl --kubeconfig {path} --context {name}`")
+    elif asked.keep_current:
+        note(f"use it with `kubectl --context {name}`")

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from fairlead.cli.kubeconfig import settle
+from fairlead.cli.admin_kubeconfig import settle
 from fairlead.cli.options import every_setting
 from fairlead.cli.process import load_settings, run_until_signal
 

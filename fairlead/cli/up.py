@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from fairlead import __version__
-from fairlead.cli.kubeconfig import settle
+from fairlead.cli.admin_kubeconfig import settle
 from fairlead.cli.options import option
 from fairlead.cli.process import load_settings, run_until_signal
 

@@ -1,4 +1,4 @@
-"""Real `fairlead` processes: started by a test, and surely ended with it."""
+"""Real `fairlead` processes, started by a test and surely ended with it; and commands typed at a server of paper."""
 
 import os
 import subprocess
@@ -7,6 +7,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
+from fairlead.core.certificates import Certificates, ensure_certificates
+from tests.cli.desk import Desk
+from tests.client.fake import Fake, serving
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -36,3 +40,28 @@ def fairlead() -> Iterator[Fairlead]:
     for process in started:
         process.kill()
         process.communicate()
+
+
+@pytest.fixture(scope="session")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return ensure_certificates(tmp_path_factory.mktemp("tls"))
+
+
+@pytest.fixture
+def fake(certificates: Certificates) -> Iterator[Fake]:
+    with serving(certificates) as server:
+        yield server
+
+
+@pytest.fixture
+def desk(fake: Fake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Desk:
+    """A person without any login yet."""
+    return Desk(tmp_path, fake, monkeypatch)
+
+
+@pytest.fixture
+def user(desk: Desk) -> Desk:
+    """A person with a login, whom the server knows as alice."""
+    desk.keep()
+    desk.fake.on_self()
+    return desk

@@ -1,86 +1,106 @@
-"""The administrator's kubeconfig: complete, private, and kept."""
+"""`fairlead kubeconfig` and `fairlead token`: a context for kubectl, with the key in it or a way to get it."""
 
-import base64
-import stat
+import json
 from pathlib import Path
 
 import pytest
 import yaml
 
-from fairlead.cli.kubeconfig import read_key, settle
-from fairlead.core.files import FileProblem
-
-URL = "https://127.0.0.1:8443"
+from tests.cli.desk import Desk
+from tests.client.fake import KEY
 
 
-@pytest.fixture
-def authority(tmp_path: Path) -> Path:
-    path = tmp_path / "ca.crt"
-    path.write_bytes(b"a certificate")
-    return path
+def test_a_context_is_put_into_the_home_folders_file(user: Desk) -> None:
+    ended = user.type("kubeconfig")
+    assert (ended.code, ended.out) == (0, "")
+    path = user.home / ".kube" / "config"
+    assert f"wrote the context 'fairlead-test' into {path}" in ended.err
+    config = yaml.safe_load(path.read_bytes())
+    assert config["current-context"] == "fairlead-test"
+    assert config["users"] == [{"name": "fairlead-test", "user": {"token": KEY}}]
+    assert config["clusters"][0]["cluster"]["server"] == f"{user.fake.url}/kubernetes/management"
+    assert not user.fake.requests
+    assert KEY not in ended.err
 
 
-@pytest.fixture
-def kubeconfig(tmp_path: Path) -> Path:
-    return tmp_path / "admin.kubeconfig"
-
-
-def test_a_new_key_makes_a_complete_file_for_its_owner_only(kubeconfig: Path, authority: Path) -> None:
-    assert settle(kubeconfig, URL, authority, "a-key") == "a-key"
-    assert stat.S_IMODE(kubeconfig.stat().st_mode) == 0o600
-    assert yaml.safe_load(kubeconfig.read_bytes()) == {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [
-            {
-                "name": "fairlead",
-                "cluster": {
-                    "server": f"{URL}/kubernetes/management",
-                    "certificate-authority-data": base64.b64encode(b"a certificate").decode(),
-                },
-            }
-        ],
-        "users": [{"name": "fairlead", "user": {"token": "a-key"}}],
-        "contexts": [{"name": "fairlead", "context": {"cluster": "fairlead", "user": "fairlead"}}],
-        "current-context": "fairlead",
+def test_a_project_sets_the_namespace_as_the_server_names_it(user: Desk, tmp_path: Path) -> None:
+    user.fake.on_self(projectNamespacePrefix="p-")
+    target = tmp_path / "mine"
+    ended = user.type("kubeconfig", "--project", "demo", "-o", str(target))
+    assert ended.code == 0
+    assert f"kubectl --kubeconfig {target} --context fairlead-test-demo" in ended.err
+    (context,) = yaml.safe_load(target.read_bytes())["contexts"]
+    assert context == {
+        "name": "fairlead-test-demo",
+        "context": {"cluster": "fairlead-test-demo", "user": "fairlead-test-demo", "namespace": "p-demo"},
     }
 
 
-def test_a_certificate_that_systems_trust_needs_no_authority_in_the_file(kubeconfig: Path) -> None:
-    settle(kubeconfig, URL, None, "a-key")
-    (cluster,) = yaml.safe_load(kubeconfig.read_bytes())["clusters"]
-    assert cluster["cluster"] == {"server": f"{URL}/kubernetes/management"}
+def test_other_contexts_and_the_current_one_can_stay(user: Desk) -> None:
+    path = user.home / ".kube" / "config"
+    path.parent.mkdir()
+    before = "contexts: [{name: other, context: {cluster: c, user: u}}]\ncurrent-context: other\n"
+    path.write_text(before)
+    ended = user.type("kubeconfig", "--keep-current", "--context-name", "mine")
+    assert "kubectl --context mine" in ended.err
+    assert f"the file before is {path}.bak" in ended.err
+    config = yaml.safe_load(path.read_bytes())
+    assert [each["name"] for each in config["contexts"]] == ["other", "mine"]
+    assert config["current-context"] == "other"
+    assert path.with_name("config.bak").read_text() == before
 
 
-def test_a_later_start_finds_the_key_and_leaves_the_file_alone(kubeconfig: Path, authority: Path) -> None:
-    settle(kubeconfig, URL, authority, "a-key")
-    before = kubeconfig.stat()
-    assert settle(kubeconfig, URL, authority, None) == "a-key"
-    assert kubeconfig.stat() == before
+def test_stdout_gets_a_whole_file(user: Desk) -> None:
+    ended = user.type("kubeconfig", "-o", "-")
+    assert yaml.safe_load(ended.out)["current-context"] == "fairlead-test"
+    assert ended.err == ""
+    assert not (user.home / ".kube").exists()
 
 
-def test_another_address_or_authority_is_written_down_with_the_same_key(kubeconfig: Path, authority: Path) -> None:
-    settle(kubeconfig, URL, authority, "a-key")
-    authority.write_bytes(b"another certificate")
-    assert settle(kubeconfig, "https://fairlead.example.com", authority, None) == "a-key"
-    (cluster,) = yaml.safe_load(kubeconfig.read_bytes())["clusters"]
-    assert cluster["cluster"]["server"] == "https://fairlead.example.com/kubernetes/management"
-    assert base64.b64decode(cluster["cluster"]["certificate-authority-data"]) == b"another certificate"
+def test_a_kubectl_that_reads_another_file_is_noticed(user: Desk) -> None:
+    assert "`unset KUBECONFIG` to use this file" in user.type("kubeconfig", KUBECONFIG="/elsewhere").err
 
 
-def test_a_new_key_replaces_whatever_was_there(kubeconfig: Path, authority: Path) -> None:
-    kubeconfig.write_text("not: [ours")
-    assert settle(kubeconfig, URL, authority, "a-key") == "a-key"
-    assert read_key(kubeconfig) == "a-key"
+def test_a_file_can_call_for_the_key_instead_of_holding_it(user: Desk) -> None:
+    out = user.type("kubeconfig", "--exec", "-o", "-").out
+    assert KEY not in out
+    plugin = yaml.safe_load(out)["users"][0]["user"]["exec"]
+    assert plugin["apiVersion"] == "client.authentication.k8s.io/v1"
+    assert plugin["args"][-3:] == ["token", "--context", "test"]
+    assert plugin["interactiveMode"] == "Never"
 
 
-def test_without_file_and_key_no_file_is_made(kubeconfig: Path, authority: Path) -> None:
-    assert settle(kubeconfig, URL, authority, None) is None
-    assert not kubeconfig.exists()
+def test_an_insecure_login_makes_an_insecure_context(desk: Desk) -> None:
+    desk.fake.on("GET", "/version", (200, {}))
+    desk.fake.on_self()
+    desk.type("login", desk.fake.url, "--insecure", "--key-stdin", stdin=KEY)
+    cluster = yaml.safe_load(desk.type("kubeconfig", "-o", "-").out)["clusters"][0]["cluster"]
+    assert cluster == {"server": f"{desk.fake.url}/kubernetes/management", "insecure-skip-tls-verify": True}
 
 
-@pytest.mark.parametrize("content", ["", "text", "users: []", "users: [{name: fairlead}]", "a: [b", "users: 5", "- a"])
-def test_a_file_that_is_not_ours_is_not_guessed_at(kubeconfig: Path, content: str) -> None:
-    kubeconfig.write_text(content)
-    with pytest.raises(FileProblem, match="not the kubeconfig that fairlead wrote; restore it"):
-        read_key(kubeconfig)
+def test_the_token_is_printed_as_kubectl_wants_it(user: Desk) -> None:
+    ended = user.type("token")
+    assert (ended.code, ended.err) == (0, "")
+    assert json.loads(ended.out) == {
+        "apiVersion": "client.authentication.k8s.io/v1",
+        "kind": "ExecCredential",
+        "status": {"token": KEY},
+    }
+    assert user.type("token", "--plain").out == f"{KEY}\n"
+    assert not user.fake.requests
+
+
+@pytest.mark.parametrize(
+    ("asked", "answered"),
+    [("client.authentication.k8s.io/v1beta1", "v1beta1"), ("client.authentication.k8s.io/v9", "v1"), ("", "v1")],
+)
+def test_the_token_comes_in_the_version_that_kubectl_asks_for(user: Desk, asked: str, answered: str) -> None:
+    info = json.dumps({"apiVersion": asked, "kind": "ExecCredential"})
+    out = user.type("token", KUBERNETES_EXEC_INFO=info).out
+    assert json.loads(out)["apiVersion"] == f"client.authentication.k8s.io/{answered}"
+
+
+def test_a_token_without_a_login_is_a_failure_that_kubectl_shows(desk: Desk) -> None:
+    ended = desk.type("token", "--context", "gone")
+    assert (ended.code, ended.out) == (1, "")
+    assert "no login named 'gone'" in ended.err

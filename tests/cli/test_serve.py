@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from fairlead.cli.kubeconfig import read_key
+from fairlead.cli.admin_kubeconfig import read_key
 from fairlead.core.certificates import ensure_certificates
 from tests.cli.conftest import Fairlead
 

@@ -1,0 +1,15 @@
+"""A small synchronous client of the management API: for the commands, for runners, and for users' own programs.
+
+    with Client("https://fairlead.example.com", key) as client:
+        for project in client.list("projects"):
+            print(project["metadata"]["name"])
+
+`client.py` speaks to the server, `tls.py` says whom to trust, `contexts.py` keeps logins on the disk, `discovery.py`
+finds a resource by what people call it, and every failure is a `ClientError` of `errors.py` whose text is one sentence
+that says what to do next.
+"""
+
+from fairlead.client.client import DEFAULT_GROUP, Client
+from fairlead.client.errors import ApiProblem, Cause, ClientError, Unreachable, Untrusted
+
+__all__ = ["DEFAULT_GROUP", "ApiProblem", "Cause", "Client", "ClientError", "Unreachable", "Untrusted"]

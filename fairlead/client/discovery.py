@@ -1,0 +1,72 @@
+"""A resource by what people call it: `apps`, `app`, `App`, `ws`, `roles.rbac.authorization.k8s.io`, `pods/log`.
+
+`fairlead key explain` and `fairlead who-can` ask questions about resources, and a question about a resource that does
+not exist would be answered with a misleading no. So the words are looked up in what the server says that it serves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from fairlead.client.client import MANAGEMENT, Client
+from fairlead.client.errors import ApiProblem, ClientError
+from fairlead.core.objects import Object
+
+AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+ANY = "*"
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """What an access review calls a resource."""
+
+    group: str
+    plural: str
+    subresource: str = ""
+    namespaced: bool = False
+    words: frozenset[str] = frozenset()
+    """Other names of it, in lower case: its singular, its kind, its short names."""
+
+    def __str__(self) -> str:
+        name = f"{self.plural}.{self.group}" if self.group else self.plural
+        return f"{name}/{self.subresource}" if self.subresource else name
+
+
+def find(client: Client, text: str) -> Resource:
+    """`RESOURCE[.GROUP][/SUBRESOURCE]` as a resource. Of a name in two groups, the management group's comes first."""
+    named, _, subresource = text.partition("/")
+    word, _, group = named.partition(".")
+    if word == ANY:
+        return Resource(group or ANY, ANY, subresource)
+    try:
+        served = list(resources(client))
+    except ApiProblem as problem:
+        if problem.code != 403:
+            raise
+        # A key with a narrow scope may not look around. What it was given is then taken by the word.
+        return Resource(group or client.group, word, subresource)
+    matching = [each for each in served if _is_called(each, word.lower()) and group in ("", each.group)]
+    if not matching:
+        raise ClientError(f"the server has no resource {named!r}; `kubectl api-resources` lists what there is")
+    return replace(min(matching, key=lambda each: (each.group != client.group, each.group)), subresource=subresource)
+
+
+def resources(client: Client) -> Iterator[Resource]:
+    """Everything that the server serves, in two requests."""
+    for root in ("/api", "/apis"):
+        for group in client.send("GET", MANAGEMENT + root, accept=AGGREGATED).get("items") or ():
+            for version in group.get("versions") or ():
+                for each in version.get("resources") or ():
+                    yield _resource(group["metadata"].get("name") or "", each)
+
+
+def _resource(group: str, described: Object) -> Resource:
+    names = [described.get("singularResource"), (described.get("responseKind") or {}).get("kind")]
+    names += described.get("shortNames") or []
+    words = frozenset(name.lower() for name in names if name)
+    return Resource(group, described["resource"], namespaced=described.get("scope") == "Namespaced", words=words)
+
+
+def _is_called(resource: Resource, word: str) -> bool:
+    return word == resource.plural or word in resource.words

@@ -1,0 +1,27 @@
+"""A server with canned answers, and a client of it."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fairlead.client import Client
+from fairlead.core.certificates import Certificates, ensure_certificates
+from tests.client.fake import KEY, Fake, serving
+
+
+@pytest.fixture(scope="session")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return ensure_certificates(tmp_path_factory.mktemp("tls"))
+
+
+@pytest.fixture
+def fake(certificates: Certificates) -> Iterator[Fake]:
+    with serving(certificates) as server:
+        yield server
+
+
+@pytest.fixture
+def client(fake: Fake) -> Iterator[Client]:
+    with Client(fake.url, KEY, ca_file=Path(fake.ca_file)) as made:
+        yield made

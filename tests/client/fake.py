@@ -1,0 +1,127 @@
+"""A server with canned answers, over real TLS on loopback, that remembers what it was asked."""
+
+import json
+import ssl
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from fairlead.core.certificates import Certificates
+
+M = "/kubernetes/management/apis/management.service.sh/v1"
+KEY = "fairlead_a-key"
+
+GROUPS = ["system:authenticated", "service:user:alice"]
+SELF = {
+    "user": {"name": "alice", "displayName": "Alice A.", "teams": [{"name": "ops"}]},
+    "accessKey": "alice-key",
+    "accessKeyType": "User",
+    "groups": GROUPS,
+    "projectNamespacePrefix": "service-p-",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    method: str
+    path: str
+    query: dict[str, str]
+    headers: dict[str, str]
+    body: Any
+
+
+Answer = tuple[int, Any] | Callable[[Request], tuple[int, Any]]
+
+
+@dataclass
+class Fake:
+    """`on` says what is answered; of several answers, each once and the last one from then on."""
+
+    url: str
+    ca_file: str
+    requests: list[Request] = field(default_factory=list)
+    answers: dict[tuple[str, str], list[Answer]] = field(default_factory=dict)
+
+    def on(self, method: str, path: str, *answers: Answer) -> None:
+        self.answers[method, path] = list(answers)
+
+    def on_self(self, **changes: Any) -> None:
+        self.on("POST", f"{M}/selves", (201, {"status": SELF | changes}))
+
+    def asked(self, method: str, path: str) -> list[Request]:
+        return [each for each in self.requests if (each.method, each.path) == (method, path)]
+
+    def answer(self, request: Request) -> tuple[int, Any]:
+        self.requests.append(request)
+        found = self.answers.get((request.method, request.path))
+        if not found:
+            return 404, failure(404, "NotFound", f"{request.method} {request.path} not found")
+        answer = found.pop(0) if len(found) > 1 else found[0]
+        return answer(request) if callable(answer) else answer
+
+
+def failure(code: int, reason: str, message: str, **details: Any) -> dict[str, Any]:
+    return {
+        "kind": "Status",
+        "status": "Failure",
+        "code": code,
+        "reason": reason,
+        "message": message,
+        "details": details,
+    }
+
+
+def items(*objects: dict[str, Any], token: str = "") -> tuple[int, Any]:
+    return 200, {"kind": "List", "metadata": {"continue": token} if token else {}, "items": list(objects)}
+
+
+def named(name: str, **parts: Any) -> dict[str, Any]:
+    return {"metadata": {"name": name, "creationTimestamp": "2026-01-01T00:00:00Z"}, **parts}
+
+
+@contextmanager
+def serving(certificates: Certificates) -> Iterator[Fake]:
+    fake = Fake("", str(certificates.ca_file))
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(fake.answer))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificates.cert_file, certificates.key_file)
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    fake.url = f"https://127.0.0.1:{server.server_address[1]}"
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield fake
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def _handler(answer: Callable[[Request], tuple[int, Any]]) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def handle_one(self) -> None:
+            parts = urlsplit(self.path)
+            length = int(self.headers.get("Content-Length") or 0)
+            body = json.loads(self.rfile.read(length)) if length else None
+            headers = {name.lower(): value for name, value in self.headers.items()}
+            query = {name: values[-1] for name, values in parse_qs(parts.query).items()}
+            code, content = answer(Request(self.command, parts.path, query, headers, body))
+            data = content if isinstance(content, bytes) else json.dumps(content).encode()
+            self.send_response(code)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        do_GET = do_POST = do_PATCH = do_DELETE = handle_one
+
+        def log_message(self, format: str, *arguments: Any) -> None:
+            """Nobody reads it."""
+
+    return Handler

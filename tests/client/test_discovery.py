@@ -1,0 +1,72 @@
+"""Resources by what people call them."""
+
+import pytest
+
+from fairlead.client import Client, ClientError
+from fairlead.client.discovery import AGGREGATED, Resource, find
+from tests.client.fake import Fake, failure
+
+ROOT = "/kubernetes/management"
+
+
+def described(plural: str, kind: str, scope: str = "Cluster", short: tuple[str, ...] = ()) -> dict[str, object]:
+    return {
+        "resource": plural,
+        "singularResource": kind.lower(),
+        "responseKind": {"kind": kind},
+        "scope": scope,
+        "shortNames": list(short),
+    }
+
+
+def group(name: str, *resources: dict[str, object]) -> dict[str, object]:
+    metadata = {"name": name} if name else {}
+    return {"metadata": metadata, "versions": [{"version": "v1", "resources": list(resources)}]}
+
+
+@pytest.fixture
+def described_server(fake: Fake) -> Fake:
+    core = group("", described("events", "Event", "Namespaced", ("ev",)), described("namespaces", "Namespace"))
+    apis = (
+        group("events.k8s.io", described("events", "Event", "Namespaced")),
+        group("rbac.authorization.k8s.io", described("roles", "Role", "Namespaced")),
+        group("management.service.sh", described("users", "User"), described("events", "Event")),
+    )
+    fake.on("GET", f"{ROOT}/api", (200, {"items": [core]}))
+    fake.on("GET", f"{ROOT}/apis", (200, {"items": list(apis)}))
+    return fake
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("users", "users.management.service.sh"),
+        ("User", "users.management.service.sh"),
+        ("user/profile", "users.management.service.sh/profile"),
+        ("events", "events.management.service.sh"),
+        ("events.events.k8s.io", "events.events.k8s.io"),
+        ("ev", "events"),
+        ("namespaces/status", "namespaces/status"),
+        ("roles", "roles.rbac.authorization.k8s.io"),
+        ("*", "*.*"),
+        ("*.apps/status", "*.apps/status"),
+    ],
+)
+def test_a_resource_is_found_by_any_of_its_names(described_server: Fake, client: Client, text: str, found: str) -> None:
+    assert str(find(client, text)) == found
+
+
+def test_discovery_takes_two_requests(described_server: Fake, client: Client) -> None:
+    assert find(client, "roles").namespaced
+    assert [each.headers["accept"] for each in described_server.requests] == [AGGREGATED] * 2
+
+
+def test_a_resource_that_does_not_exist_is_no_question(described_server: Fake, client: Client) -> None:
+    with pytest.raises(ClientError, match="the server has no resource 'pods'; `kubectl api-resources` lists"):
+        find(client, "pods")
+
+
+def test_who_may_not_look_around_is_taken_at_their_word(fake: Fake, client: Client) -> None:
+    fake.on("GET", f"{ROOT}/api", (403, failure(403, "Forbidden", "no")))
+    assert find(client, "apps") == Resource("management.service.sh", "apps")
+    assert find(client, "roles.rbac.authorization.k8s.io") == Resource("rbac.authorization.k8s.io", "roles")

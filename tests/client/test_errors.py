@@ -1,0 +1,65 @@
+"""Failed connections in words. Errors of the HTTP library wrap the one that tells."""
+
+import socket
+import ssl
+
+import pytest
+
+from fairlead.client.errors import Unreachable, Untrusted, unreachable
+
+URL = "https://fairlead.test"
+
+
+def wrapped(inner: Exception) -> Exception:
+    outer = RuntimeError("outer")
+    outer.__cause__ = RuntimeError("middle")
+    outer.__cause__.__cause__ = inner
+    return outer
+
+
+def refused_certificate(code: int) -> ssl.SSLCertVerificationError:
+    error = ssl.SSLCertVerificationError("certificate verify failed")
+    error.verify_code = code
+    error.verify_message = "some reason"
+    return error
+
+
+@pytest.mark.parametrize(
+    ("inner", "text"),
+    [
+        (ConnectionRefusedError(), "connection refused; is the server running"),
+        (socket.gaierror(-2, "Name or service not known"), "no such host; check the address"),
+        (TimeoutError(), "no answer in time"),
+        (ConnectionResetError("reset by peer"), "the connection broke"),
+    ],
+)
+def test_what_keeps_a_connection_from_being_made_is_named(inner: Exception, text: str) -> None:
+    error = unreachable(URL, wrapped(inner), own_authority=False)
+    assert type(error) is Unreachable
+    assert str(error).startswith(f"{URL}: {text}")
+
+
+@pytest.mark.parametrize(
+    ("code", "text"),
+    [
+        (10, "has expired; check the clocks"),
+        (9, "is not valid yet; check the clocks"),
+        (62, "is made out to another name; use a name that it has"),
+        (64, "is made out to another name; use a name that it has"),
+        (23, "was refused (some reason)"),
+    ],
+)
+def test_what_is_wrong_with_a_certificate_is_named(code: int, text: str) -> None:
+    error = unreachable(URL, wrapped(refused_certificate(code)), own_authority=True)
+    assert isinstance(error, Untrusted)
+    assert not error.unknown_authority
+    assert f"the server's certificate {text}" in str(error)
+
+
+@pytest.mark.parametrize("code", [18, 19, 20, 21])
+def test_an_unknown_authority_is_what_a_ca_file_mends(code: int) -> None:
+    for own in (False, True):
+        error = unreachable(URL, wrapped(refused_certificate(code)), own_authority=own)
+        assert isinstance(error, Untrusted)
+        assert error.unknown_authority
+        assert "--ca-file" in str(error)

@@ -1,0 +1,145 @@
+"""Kubeconfig files: what is not ours stays, and what was before is kept."""
+
+import base64
+import stat
+from pathlib import Path
+
+import pytest
+import yaml
+
+from fairlead.client.contexts import Login
+from fairlead.client.kubeconfig import Entry, cluster_of, login_of, merge_into, merged
+from fairlead.core.certificates import ensure_certificates
+from fairlead.core.files import FileProblem
+
+PEM = "-----BEGIN CERTIFICATE-----\nx\n-----END CERTIFICATE-----\n"
+ENTRY = Entry("ours", cluster_of(Login("https://a.test", "k", PEM)), {"token": "k"}, "service-p-demo")
+
+OTHER = """\
+apiVersion: v1
+kind: Config
+preferences: {colors: true}
+clusters:
+- {name: other, cluster: {server: https://other.test, extensions: [{name: x, extension: {}}]}}
+users:
+- {name: other, user: {client-certificate-data: abc}}
+contexts:
+- {name: other, context: {cluster: other, user: other}}
+current-context: other
+"""
+
+
+def test_a_new_file_is_complete_and_for_its_owner_only(tmp_path: Path) -> None:
+    path = tmp_path / ".kube" / "config"
+    assert merge_into(path, ENTRY) is None
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert yaml.safe_load(path.read_bytes()) == {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [
+            {
+                "name": "ours",
+                "cluster": {
+                    "server": "https://a.test/kubernetes/management",
+                    "certificate-authority-data": base64.b64encode(PEM.encode()).decode(),
+                },
+            }
+        ],
+        "users": [{"name": "ours", "user": {"token": "k"}}],
+        "contexts": [{"name": "ours", "context": {"cluster": "ours", "user": "ours", "namespace": "service-p-demo"}}],
+        "current-context": "ours",
+    }
+    assert [each.name for each in path.parent.iterdir()] == ["config"]
+
+
+def test_other_contexts_stay_as_they_were_and_the_file_before_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "config"
+    path.write_text(OTHER)
+    path.chmod(0o644)
+    backup = merge_into(path, ENTRY)
+    assert backup == tmp_path / "config.bak"
+    assert backup.read_text() == OTHER
+    assert stat.S_IMODE(backup.stat().st_mode) == stat.S_IMODE(path.stat().st_mode) == 0o600
+    before, after = yaml.safe_load(OTHER), yaml.safe_load(path.read_bytes())
+    for section in ("clusters", "users", "contexts"):
+        assert after[section][:-1] == before[section]
+        assert after[section][-1]["name"] == "ours"
+    assert after["preferences"] == {"colors": True}
+    assert after["current-context"] == "ours"
+
+
+def test_the_current_context_can_stay(tmp_path: Path) -> None:
+    config = merged(yaml.safe_load(OTHER), ENTRY, make_current=False)
+    assert config["current-context"] == "other"
+    assert merged({}, ENTRY, make_current=False)["current-context"] == "ours"
+
+
+def test_an_entry_of_the_same_name_is_replaced_in_its_place(tmp_path: Path) -> None:
+    path = tmp_path / "config"
+    merge_into(path, ENTRY)
+    merge_into(path, Entry("later", ENTRY.cluster, ENTRY.user))
+    merge_into(path, Entry("ours", ENTRY.cluster, {"token": "new"}))
+    config = yaml.safe_load(path.read_bytes())
+    assert [each["name"] for each in config["users"]] == ["ours", "later"]
+    assert config["users"][0]["user"] == {"token": "new"}
+    assert "namespace" not in config["contexts"][0]["context"]
+
+
+def test_what_changes_nothing_writes_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "config"
+    merge_into(path, ENTRY)
+    before = path.stat()
+    assert merge_into(path, ENTRY) is None
+    assert path.stat() == before
+
+
+def test_a_link_stays_a_link(tmp_path: Path) -> None:
+    (tmp_path / "real").write_text(OTHER)
+    (tmp_path / "config").symlink_to("real")
+    merge_into(tmp_path / "config", ENTRY)
+    assert (tmp_path / "config").is_symlink()
+    assert b"ours" in (tmp_path / "real").read_bytes()
+
+
+def test_kubectls_lock_is_respected(tmp_path: Path) -> None:
+    path = tmp_path / "config"
+    path.write_text(OTHER)
+    (tmp_path / "config.lock").touch()
+    with pytest.raises(FileProblem, match=r"config\.lock: another program is writing config; try again"):
+        merge_into(path, ENTRY)
+    assert path.read_text() == OTHER
+
+
+@pytest.mark.parametrize("content", ["- a", "text", "users: 5", "clusters: [text]", "a: [b"])
+def test_a_file_that_is_no_kubeconfig_is_left_alone(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "config"
+    path.write_text(content)
+    with pytest.raises(FileProblem, match="mend it, or name another file"):
+        merge_into(path, ENTRY)
+    assert path.read_text() == content
+    assert [each.name for each in tmp_path.iterdir()] == ["config"]
+
+
+def test_a_login_comes_back_out_of_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "config"
+    path.write_text(OTHER)
+    for login in (Login("https://a.test", "k", PEM), Login("https://b.test:8443", "k2", insecure=True)):
+        merge_into(path, Entry("ours", cluster_of(login), {"token": login.key}))
+        assert login_of(path) == login
+
+
+def test_an_authority_in_a_file_of_its_own_is_found_beside_the_kubeconfig(tmp_path: Path) -> None:
+    authority = ensure_certificates(tmp_path / "tls").ca_file
+    assert authority is not None
+    cluster = {"server": "https://a.test", "certificate-authority": "tls/ca.crt"}
+    merge_into(tmp_path / "config", Entry("ours", cluster, {"token": "k"}))
+    assert login_of(tmp_path / "config").authority == authority.read_text()
+
+
+def test_a_kubeconfig_without_a_token_is_no_login(tmp_path: Path) -> None:
+    path = tmp_path / "config"
+    path.write_text(OTHER)
+    with pytest.raises(FileProblem, match="no server with a token; log in with a key instead"):
+        login_of(path)
+    with pytest.raises(FileProblem, match="no such file"):
+        login_of(tmp_path / "none")
