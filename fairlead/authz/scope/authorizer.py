@@ -1,0 +1,68 @@
+"""The questions about scopes that are asked on a request, as functions for this server's names.
+
+`app` puts `within_scope` first among the authorizers and hands `touches` to the permissions. A gateway asks
+`inside_gateway` in place of `within_scope`, because what is behind it is a request of its own.
+"""
+
+from collections.abc import Callable
+
+from fairlead.authz.chain import Authorizer, Decision
+from fairlead.authz.scope.boundary import Boundary
+from fairlead.authz.scope.names import ScopeNames
+from fairlead.authz.scope.reasons import why_outside
+from fairlead.core.call import Target
+from fairlead.core.scope import Scope
+from fairlead.core.user import User
+
+KEPT = 8192
+"""Scopes that are kept laid out. More than this many in use at a time only cost time."""
+
+_kept: dict[tuple[int, int], tuple[Scope, ScopeNames, Boundary]] = {}
+"""By identity, and with the values themselves: while they are in here, nothing else can have their identity."""
+
+
+def within_scope(names: ScopeNames) -> Authorizer:
+    """Refuses what is outside the scope of the user's key. Who has none, or stays inside, is for others to decide."""
+
+    def authorizer(user: User, target: Target) -> Decision | None:
+        if user.scope is None or _boundary(user.scope, names).allows(user, target):
+            return None
+        return Decision(False, why_outside(names, user, target))
+
+    return authorizer
+
+
+def touches(names: ScopeNames) -> Callable[[User, Target], bool]:
+    """Whether a list or watch may hold something for a key with a scope: it is cut then, and refused if not."""
+
+    def touching(user: User, target: Target) -> bool:
+        return user.scope is None or _boundary(user.scope, names).touches(target)
+
+    return touching
+
+
+def inside_gateway(names: ScopeNames) -> Callable[[User, Target, Target], Decision | None]:
+    """As `within_scope`, for a request through a gateway: the entrance, and what is asked behind it."""
+
+    def authorizer(user: User, entrance: Target, inner: Target) -> Decision | None:
+        if user.scope is None or _boundary(user.scope, names).lets_through(entrance, inner):
+            return None
+        return Decision(False, why_outside(names, user, entrance))
+
+    return authorizer
+
+
+def _boundary(scope: Scope, names: ScopeNames) -> Boundary:
+    """The scope laid out, made once for each value that authentication hands out.
+
+    It is found by identity: an authenticator keeps its users, and to look through a long scope for its hash would take
+    longer than the decision.
+    """
+    kept = _kept.get((id(scope), id(names)))
+    if kept is not None:
+        return kept[2]
+    if len(_kept) >= KEPT:
+        _kept.clear()
+    boundary = Boundary(scope, names)
+    _kept[id(scope), id(names)] = scope, names, boundary
+    return boundary

@@ -1,0 +1,76 @@
+"""The path of a decision says who was asked, what they said, and that it is what the chain decides."""
+
+import pytest
+
+from fairlead.authz.chain import Authorizer, Decision, authorize
+from fairlead.authz.explain import Step, explain, name_of
+from fairlead.core.call import Target
+from fairlead.core.user import User
+
+ADA = User("ada")
+GET = Target("get", "", group="g", resource="apps")
+
+
+def undecided(user: User, target: Target) -> Decision | None:
+    return None
+
+
+def good_friends(user: User, target: Target) -> Decision | None:
+    return Decision(True, "a friend")
+
+
+def within_fences(word: str) -> Authorizer:
+    def decide(user: User, target: Target) -> Decision | None:
+        return Decision(False, f"outside of {word}")
+
+    return decide
+
+
+class Roles:
+    def __call__(self, user: User, target: Target) -> Decision | None:
+        return Decision(True, "a role")
+
+
+def test_everyone_is_told_in_order_and_nobody_is_asked_after_the_decision() -> None:
+    assert explain((undecided, good_friends, Roles()), ADA, GET) == [
+        Step("undecided", "no opinion"),
+        Step("good friends", "allow", "a friend"),
+        Step("roles", "not asked"),
+    ]
+
+
+def test_a_denial_ends_the_path_too() -> None:
+    assert explain((within_fences("town"), Roles()), ADA, GET) == [
+        Step("within fences", "deny", "outside of town"),
+        Step("roles", "not asked"),
+    ]
+
+
+def test_what_nobody_allows_is_denied_in_the_end() -> None:
+    *_, last = explain((undecided, undecided), ADA, GET)
+    assert (last.step, last.verdict) == ("default", "deny")
+    assert last.reason
+    assert [step.verdict for step in explain((), ADA, GET)] == ["deny"]
+
+
+@pytest.mark.parametrize(
+    "chain",
+    [
+        (),
+        (undecided,),
+        (undecided, good_friends),
+        (within_fences("town"), good_friends),
+        (good_friends, within_fences("town")),
+        (undecided, Roles(), within_fences("town")),
+    ],
+)
+def test_the_path_ends_where_the_chain_does(chain: tuple[Authorizer, ...]) -> None:
+    allowed = any(step.verdict == "allow" for step in explain(chain, ADA, GET))
+    assert allowed == authorize(chain, ADA, GET).allowed
+
+
+def test_authorizers_are_known_by_what_their_source_calls_them() -> None:
+    assert name_of(good_friends) == "good friends"
+    assert name_of(within_fences("x")) == "within fences"
+    assert name_of(Roles()) == "roles"
+    assert name_of(Roles().__call__) == "roles"

@@ -1,0 +1,215 @@
+"""Scopes, case by case where a table could not say it: names, people, migrations, lists, words.
+
+What every route says to every shape of scope is in `test_scope_matrix.py`.
+"""
+
+from dataclasses import replace
+
+import pytest
+
+from fairlead.authz.scope import authorizer as module
+from fairlead.authz.scope.names import MANAGEMENT
+from fairlead.core.call import Target
+from fairlead.core.scope import Scope, ScopeRole, ScopeRule
+from fairlead.core.user import EVERYBODY, User
+from tests.authz.scope_world import ADA, WEB, core, entry, inside, ours, refusal, resources, rule, touched, within
+from tests.authz.scopes_and_targets import GROUP
+
+# --- who one is ---
+
+
+@pytest.mark.parametrize("scope", [Scope(), Scope(roles=(ScopeRole("agent"),)), WEB])
+def test_asking_who_one_is_is_always_inside(scope: Scope) -> None:
+    assert inside(scope, ours("create", "selves"))
+    assert inside(scope, Target("create", "", MANAGEMENT, "authentication.k8s.io", "v1", "selfsubjectreviews"))
+
+
+@pytest.mark.parametrize("sub", ["", "status"])
+def test_with_an_empty_scope_even_discovery_is_outside(sub: str) -> None:
+    for path in ("/", "/api", "/apis", f"/apis/{GROUP}", "/openapi/v2", "/openapi/v3", "/version"):
+        assert not inside(Scope(), Target("get", path, MANAGEMENT))
+    assert not inside(Scope(), ours("get", "selves", sub=sub))
+
+
+def test_one_s_own_user_and_teams_are_found_by_groups_and_not_by_names() -> None:
+    cli = Scope(allow_cli=True)
+    machine = User("ada", EVERYBODY, scope=cli)
+    assert inside(cli, ours("get", "users", name="ada")) and inside(cli, ours("get", "teams", name="core"))
+    assert within(machine, ours("get", "users", name="ada")) is not None
+    assert not inside(cli, ours("get", "users", name="*"))
+
+
+def test_t4_the_command_line_tool_reads_no_keys_and_no_secrets() -> None:
+    cli = Scope(allow_cli=True)
+    for verb in ("get", "list", "watch", "create"):
+        assert not inside(cli, ours(verb, "ownedaccesskeys", name="x"))
+        assert not inside(cli, core(verb, "secrets", "p-web"))
+    assert not inside(cli, ours("get", "users", name="ada", sub="accesskeys"))
+
+
+# --- names ---
+
+
+def test_a_project_whose_name_begins_like_another_is_another() -> None:
+    assert inside(WEB, core("get", "configmaps", "p-web", "x"))
+    for namespace in ("p-web2", "p-we", "p-", "web", "P-web", ""):
+        assert not inside(WEB, core("get", "configmaps", namespace, "x"))
+
+
+def test_all_projects_are_all_namespaces_with_the_prefix_and_a_name() -> None:
+    everything = Scope(projects=("*",))
+    assert inside(everything, core("delete", "secrets", "p-anything", "x"))
+    for namespace in ("p-", "default", "", "x-p-web"):
+        assert not inside(everything, core("get", "secrets", namespace, "x"))
+
+
+@pytest.mark.parametrize(
+    "scope",
+    [
+        Scope(projects=("",)),
+        Scope(clusters=("",)),
+        Scope(spaces=(("", "dev"), ("web", ""), ("*", "*"))),
+        Scope(allow_cli=True, spaces=(("", "dev"),), virtual_clusters=(("*", "*"),)),
+    ],
+)
+def test_names_that_are_missing_or_mean_nothing_allow_nothing(scope: Scope) -> None:
+    for target in (
+        ours("list", "projects"),
+        ours("list", "clusters"),
+        ours("get", "projects", name="*"),
+        ours("get", "spaceinstances", "p-", "dev"),
+        ours("get", "spaceinstances", "p-web", ""),
+        ours("get", "spaceinstances", "p-*", "x"),
+    ):
+        assert not inside(scope, target)
+
+
+def test_t8_a_kind_outside_of_namespaces_is_not_decided_by_a_namespace() -> None:
+    assert not inside(WEB, ours("get", "clusters", "p-web", "berlin"))
+    assert not inside(WEB, ours("delete", "projects", "p-web", "web"))
+    rule = Scope(rules=(ScopeRule(namespaces=("p-web",)),))
+    assert inside(rule, core("get", "secrets", "p-web", "x"))
+    assert not inside(rule, ours("get", "ownedaccesskeys", "p-web", "x"))
+
+
+def test_a_project_s_namespace_is_read_and_nothing_else() -> None:
+    assert inside(WEB, core("get", "namespaces", "p-web", "p-web"))
+    assert inside(WEB, core("get", "namespaces", "p-web", "p-web", "status"))
+    for verb in ("update", "patch", "delete", "create"):
+        assert not inside(WEB, core(verb, "namespaces", "p-web", "p-web"))
+    assert not inside(WEB, core("update", "namespaces", "p-web", "p-web", "finalize"))
+
+
+# --- moving between projects ---
+
+
+def test_t5_a_key_for_one_project_migrates_nothing() -> None:
+    into = ours("create", "projects", name="web", sub="migratevirtualclusterinstance")
+    assert not inside(WEB, into)
+    assert not inside(Scope(projects=("web", "web")), into)
+    assert inside(Scope(projects=("web", "lab")), into)
+    assert inside(Scope(projects=("*",)), into)
+    assert not inside(Scope(projects=("web", "lab")), replace(into, name="other"))
+
+
+def test_t5_the_source_of_a_migration_is_asked_about_as_any_deletion() -> None:
+    source = ours("delete", "virtualclusterinstances", "p-other", "ci")
+    assert not inside(Scope(projects=("web", "lab")), source)
+
+
+# --- lists that are cut ---
+
+
+@pytest.mark.parametrize(
+    ("scope", "target", "expected"),
+    [
+        (
+            rule(verbs=("get",), resources=resources("configmaps"), object_names=("x",)),
+            core("list", "configmaps"),
+            True,
+        ),
+        (rule(verbs=("get",), resources=resources("configmaps/status")), core("list", "configmaps"), False),
+        (rule(verbs=("create",)), core("list", "configmaps"), False),
+        (rule(verbs=("get",), namespaces=("default",)), core("list", "configmaps"), True),
+        (rule(verbs=("get",), namespaces=("",)), core("list", "configmaps"), False),
+        (rule(verbs=("get",), namespaces=("",)), ours("watch", "projects"), True),
+        (rule(verbs=("get",), namespaces=("x",)), ours("watch", "projects"), False),
+        (rule(verbs=("get",), namespaces=("x",)), core("list", "namespaces"), True),
+        (rule(verbs=("get",), namespaces=("",)), core("list", "namespaces"), True),
+        (rule(verbs=("get",), namespaces=("x",)), core("list", "configmaps", "y"), False),
+        (rule(verbs=("get",), paths=("*",)), core("list", "configmaps"), False),
+        (WEB, core("list", "configmaps"), True),
+        (WEB, core("deletecollection", "configmaps"), False),
+        (WEB, replace(core("list", "configmaps"), name="x"), False),
+        (WEB, core("list", "configmaps", "p-lab"), False),
+        (WEB, ours("list", "ownedaccesskeys"), False),
+        (WEB, Target("list", "/x", "elsewhere", "", "v1", "configmaps"), False),
+    ],
+)
+def test_a_list_is_cut_where_something_of_it_could_be_read(scope: Scope, target: Target, expected: bool) -> None:
+    assert touched(scope, target) is expected
+
+
+# --- in words ---
+
+
+@pytest.mark.parametrize(
+    ("target", "words"),
+    [
+        (core("get", "secrets", "p-lab", "x"), 'it takes an entry for project "lab"'),
+        (ours("get", "projects", name="lab"), 'it takes an entry for project "lab"'),
+        (ours("get", "spaceinstances", "p-lab", "dev"), 'it takes an entry for project "lab" or its space "dev"'),
+        (core("get", "namespaces", "p-lab", "p-lab"), 'it takes an entry for project "lab"'),
+        (core("get", "secrets", "default", "x"), "of all that a scope can have, only a rule could allow it"),
+        (ours("delete", "projects", name="web"), "of all that a scope can have, only a rule could allow it"),
+        (ours("get", "clusters", name="berlin"), 'it takes an entry for cluster "berlin"'),
+        (ours("create", "selfsubjectaccessreviews"), "it takes allowServiceCli"),
+        (ours("get", "users", name="ada"), "it takes allowServiceCli"),
+        (Target("get", "/metrics", MANAGEMENT), "of all that a scope can have, only a rule could allow it"),
+    ],
+)
+def test_a_refusal_says_what_it_would_have_taken(target: Target, words: str) -> None:
+    assert refusal(WEB, target) == f'outside the scope of access key "ci": {words}'
+
+
+def test_a_refusal_names_the_key_if_it_has_a_name() -> None:
+    assert refusal(WEB, Target("get", "/x")).startswith('outside the scope of access key "ci": ')
+    assert refusal(WEB, Target("get", "/x"), key="").startswith("outside the scope of this credential: ")
+
+
+def test_t17_a_refusal_is_the_same_for_what_exists_and_what_does_not() -> None:
+    """Nothing is looked up: there is nothing here that could know."""
+    one, other = (refusal(WEB, core("get", "secrets", "p-lab", name)) for name in ("exists", "missing"))
+    assert one == other
+
+
+def test_the_first_entry_that_allows_is_named() -> None:
+    user = replace(ADA, scope=Scope(True, ("web", "*"), rules=(ScopeRule(paths=("/metrics",)),)))
+    assert entry(user, core("get", "secrets", "p-web", "x")) == "projects[0]"
+    assert entry(user, core("get", "secrets", "p-lab", "x")) == "projects[1]"
+    assert entry(user, Target("get", "/metrics")) == "rules[0]"
+    assert entry(user, ours("get", "users", name="ada")) == "allowServiceCli"
+    assert entry(user, ours("create", "selves")) == "any scope"
+    assert entry(user, core("get", "secrets", "default", "x")) == ""
+    assert entry(ADA, core("get", "secrets", "default", "x")) == ""
+
+
+def test_entries_that_only_allow_together_are_all_named() -> None:
+    user = replace(ADA, scope=Scope(True, spaces=(("web", "dev"),)))
+    assert entry(user, ours("get", "projects", name="web")) == "spaces[0] and allowServiceCli"
+
+
+# --- scopes that are kept ---
+
+
+def test_equal_scopes_that_are_not_the_same_are_decided_alike() -> None:
+    for project in ("web", "lab"):
+        assert inside(Scope(projects=(project,)), core("get", "secrets", f"p-{project}", "x"))
+        assert not inside(Scope(projects=(project,)), core("get", "secrets", "default", "x"))
+
+
+def test_kept_scopes_stay_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "KEPT", 4)
+    for number in range(20):
+        assert inside(Scope(projects=(f"x{number}",)), core("get", "secrets", f"p-x{number}", "x"))
+        assert len(module._kept) <= max(4, 1)

@@ -1,0 +1,114 @@
+"""Every route, verb and subresource of the server with every shape of scope, held against docs/access-keys.md (T-1).
+
+The routes come from the catalog, the answers from the page. A route without a row fails, and so does a row that no
+route needs any more.
+"""
+
+from dataclasses import replace
+
+import pytest
+
+from fairlead.authz.scope import ScopeNames, inside_gateway, touches, within_scope
+from fairlead.authz.scope.names import MANAGEMENT as ROOT
+from fairlead.core.scope import Scope
+from fairlead.kinds import KINDS
+from fairlead.registry.catalog import Catalog
+from fairlead.registry.kind import MANAGEMENT_GROUP, Action, Kind
+from fairlead.server.documents import documents
+from fairlead.server.identify import PUBLIC_PATHS, is_public
+from fairlead.server.route import MANAGEMENT
+from tests.authn.calls import call
+from tests.authz.scope_requests import ADA, PREFIX, Asked, every_request
+from tests.authz.scope_table import ALLOW, CUT, DENY, Table, read_table
+
+MENTIONED = (
+    # Kinds that the page and scopes speak of, for as long as the catalog does without them.
+    Kind("SpaceInstance", "spaceinstances", True, {}, "A space."),
+    Kind("VirtualClusterInstance", "virtualclusterinstances", True, {}, "A virtual cluster."),
+)
+
+CATALOG = Catalog((*KINDS, *(kind for kind in MENTIONED if Catalog(KINDS).find(kind.group, "v1", kind.plural) is None)))
+NAMES = ScopeNames.of(CATALOG, MANAGEMENT_GROUP, PREFIX)
+REQUESTS = tuple(every_request(CATALOG, documents(CATALOG), PUBLIC_PATHS))
+TABLE = read_table()
+
+within = within_scope(NAMES)
+touching = touches(NAMES)
+through = inside_gateway(NAMES)
+
+
+def answer(asked: Asked, scope: Scope | None) -> str:
+    """What becomes of a request, in the page's words."""
+    user, target = replace(ADA, scope=scope), asked.target
+    if asked.behind is not None:
+        return ALLOW if through(user, target, asked.behind) is None else DENY
+    if not target.resource and is_public(call(target=target)):
+        return ALLOW  # nobody is asked
+    if within(user, target) is None:
+        return ALLOW
+    return CUT if touching(user, target) else DENY
+
+
+def disagreements(table: Table, column: str) -> list[str]:
+    found = []
+    for asked in REQUESTS:
+        said, got = table.rows[table.row(asked.row, asked.verb)][column], answer(asked, table.scopes[column])
+        if said != got:
+            found.append(f"{asked.row}, {asked.verb}: the page says {said}, the server {got}: {asked}")
+    return found
+
+
+@pytest.mark.parametrize("column", TABLE.scopes)
+def test_t1_every_request_is_decided_as_the_page_says(column: str) -> None:
+    found = disagreements(TABLE, column)
+    assert not found, f"{len(found)} of {len(REQUESTS)}; the first: {found[0]}"
+
+
+def test_t1_every_request_has_a_row_and_every_row_a_request() -> None:
+    used = {TABLE.row(asked.row, asked.verb) for asked in REQUESTS}
+    assert sorted(TABLE.rows.keys() - used) == []
+
+
+def test_t1_the_matrix_is_as_large_as_the_api(capsys: pytest.CaptureFixture[str]) -> None:
+    cells = len(set(REQUESTS)) * len(TABLE.scopes)
+    with capsys.disabled():
+        print(f"\nscope matrix: {len(set(REQUESTS))} requests x {len(TABLE.scopes)} scopes = {cells} decisions")
+    assert len(set(REQUESTS)) == len(REQUESTS)
+    assert cells > 50_000
+
+
+def test_t1_every_kind_of_the_server_is_asked_about_with_all_of_its_parts() -> None:
+    asked = {(each.target.group, each.target.resource, each.target.subresource) for each in REQUESTS}
+    declared = {
+        (kind.group, kind.plural, part)
+        for kind in KINDS
+        for part in ("", *kind.subresources, *(action.name for action in kind.actions))
+    }
+    assert declared <= asked
+
+
+def test_a_new_kind_is_asked_about_by_itself() -> None:
+    actions = (Action("turn", ("create",)),)
+    thing = Kind("Thing", "things", False, {}, "A thing.", status_subresource=True, actions=actions)
+    asked = {each.target.subresource for each in every_request(Catalog((thing,)), documents(CATALOG), ())}
+    assert {"", "status", "turn"} <= asked
+
+
+def test_a_request_without_a_row_is_noticed() -> None:
+    with pytest.raises(LookupError, match="does not say who may fly: project `web`"):
+        Table({}, {("project `web`", "get"): {}}).row("project `web`", "fly")
+
+
+def test_a_wrong_cell_is_noticed() -> None:
+    row = TABLE.row("another project", "get")
+    wrong = Table(TABLE.scopes, TABLE.rows | {row: TABLE.rows[row] | {"D": ALLOW}})
+    assert disagreements(wrong, "D")
+
+
+def test_the_page_uses_three_words_and_no_others() -> None:
+    assert {cell for cells in TABLE.rows.values() for cell in cells.values()} == {ALLOW, DENY, CUT}
+    assert all(cells.keys() == TABLE.scopes.keys() for cells in TABLE.rows.values())
+
+
+def test_scopes_call_the_management_api_what_routes_call_it() -> None:
+    assert ROOT == MANAGEMENT

@@ -1,0 +1,174 @@
+"""The scope of a key as a value: what is read from an object, and that what cannot be read never widens it."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairlead.core.scope import Resources, Scope, ScopeRole, ScopeRule
+
+
+def test_no_scope_and_an_empty_one_are_two_things() -> None:
+    assert Scope.of(None) is None
+    assert Scope.of({}) == Scope()
+    assert Scope().holds_nothing
+
+
+def test_every_entry_is_read() -> None:
+    scope = Scope.of(
+        {
+            "allowServiceCli": True,
+            "projects": [{"project": "web"}, {"project": "*"}],
+            "spaces": [{"project": "web", "space": "dev"}],
+            "virtualClusters": [{"project": "web", "virtualCluster": "*"}],
+            "clusters": [{"cluster": "berlin"}],
+            "roles": [
+                {"role": "runner", "projects": ["web"], "virtualClusters": [{"project": "p", "virtualCluster": "v"}]}
+            ],
+            "rules": [{"verbs": ["get"]}],
+        }
+    )
+    assert scope == Scope(
+        allow_cli=True,
+        projects=("web", "*"),
+        spaces=(("web", "dev"),),
+        virtual_clusters=(("web", "*"),),
+        clusters=("berlin",),
+        rules=(ScopeRule(verbs=("get",)),),
+        roles=(ScopeRole("runner", ("web",), (("p", "v"),)),),
+    )
+
+
+def test_every_dimension_of_a_rule_is_read() -> None:
+    rule = {
+        "verbs": ["get", "list"],
+        "resources": [{"group": "g", "resources": ["a", "b/c"], "resourceNames": ["x"]}, {}],
+        "resourceNames": ["y"],
+        "namespaces": ["", "default"],
+        "nonResourceURLs": ["/x/*"],
+        "requestTargets": ["Cluster"],
+        "cluster": "berlin",
+        "virtualClusters": [{"name": "v"}, {"namespace": "n"}, {}],
+    }
+    assert Scope.of({"rules": [rule]}) == Scope(
+        rules=(
+            ScopeRule(
+                verbs=("get", "list"),
+                resources=(Resources("g", ("a", "b/c"), ("x",)), Resources("")),
+                object_names=("y",),
+                namespaces=("", "default"),
+                paths=("/x/*",),
+                targets=("Cluster",),
+                cluster="berlin",
+                virtual_clusters=(("v", ""), ("", "n"), ("", "")),
+            ),
+        )
+    )
+
+
+@pytest.mark.parametrize("absent", [None, [], {}])
+def test_an_absent_dimension_of_a_rule_is_free(absent: Any) -> None:
+    rule = absent or {}
+    assert Scope.of({"rules": [{}, {"verbs": None, "resources": [], "cluster": None, **rule}]}) == Scope(
+        rules=(ScopeRule(), ScopeRule())
+    )
+
+
+def test_the_role_of_the_command_line_tool_is_the_same_as_its_flag() -> None:
+    assert Scope.of({"roles": [{"role": "service-cli"}]}) == Scope.of({"allowServiceCli": True})
+
+
+def test_roles_alone_hold_nothing() -> None:
+    scope = Scope.of({"roles": [{"role": "agent"}, {"role": "never-heard-of"}]})
+    assert scope == Scope(roles=(ScopeRole("agent"), ScopeRole("never-heard-of")))
+    assert scope.holds_nothing
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [
+        {"allowServiceCli": "true"},
+        {"allowServiceCli": 1},
+        {"projects": [{}, {"project": ""}, {"project": None}, {"project": 7}, "web", None]},
+        {"projects": {"project": "web"}},
+        {"projects": "web"},
+        {"spaces": [{"project": "web"}, {"space": "dev"}, {"project": "", "space": "dev"}]},
+        {"virtualClusters": [{"project": "web", "virtualCluster": 1}]},
+        {"clusters": [{"project": "web"}]},
+        {"roles": [{"role": ""}, {"role": 1}, {}, "agent"]},
+        {"rules": [None, "get", []]},
+        {"rules": {"verbs": ["get"]}},
+        {"unknown": [{"project": "web"}]},
+    ],
+)
+def test_what_is_not_as_the_schema_has_it_allows_nothing(entries: dict[str, Any]) -> None:
+    assert Scope.of(entries) == Scope()
+
+
+@pytest.mark.parametrize("scope", [[], "web", 0, True, False])
+def test_something_that_is_no_scope_holds_nothing(scope: Any) -> None:
+    assert Scope.of(scope) == Scope()
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"verbs": "get"},
+        {"verbs": [1]},
+        {"verbs": [None]},
+        {"resources": ["configmaps"]},
+        {"resources": [{"group": 1}]},
+        {"resources": [{"resources": "configmaps"}]},
+        {"resources": [{"resourceNames": [None]}]},
+        {"resourceNames": {}},
+        {"namespaces": [["default"]]},
+        {"nonResourceURLs": [False]},
+        {"requestTargets": 0},
+        {"cluster": ["berlin"]},
+        {"virtualClusters": [None]},
+        {"virtualClusters": [{"name": 1}]},
+    ],
+)
+def test_a_rule_that_cannot_be_read_is_no_rule_and_not_a_wider_one(part: dict[str, Any]) -> None:
+    assert Scope.of({"rules": [{"verbs": ["get"], **part}, {"verbs": ["list"]}]}) == Scope(
+        rules=(ScopeRule(verbs=("list",)),)
+    )
+
+
+@pytest.mark.parametrize(
+    "scope",
+    [
+        Scope(allow_cli=True),
+        Scope(projects=("web",)),
+        Scope(spaces=(("web", "dev"),)),
+        Scope(virtual_clusters=(("web", "ci"),)),
+        Scope(clusters=("berlin",)),
+        Scope(rules=(ScopeRule(),)),
+    ],
+)
+def test_any_entry_that_could_allow_something_makes_a_scope_that_holds_something(scope: Scope) -> None:
+    assert not scope.holds_nothing
+
+
+json = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(
+                ("rules", "projects", "project", "verbs", "resources", "spaces", "roles", "role", "cluster")
+            ),
+            inner,
+            max_size=4,
+        )
+    ),
+    max_leaves=12,
+)
+
+
+@given(json)
+def test_anything_can_be_read_and_compared(scope: Any) -> None:
+    read = Scope.of(scope)
+    assert (read is None) == (scope is None)
+    assert hash(read) == hash(Scope.of(scope))
