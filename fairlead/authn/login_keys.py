@@ -1,0 +1,98 @@
+"""The access keys that signing in makes, and that go when one signs out or changes the password.
+
+They are access keys like others, of the type Login and with an end. `server/login.py` makes and ends them,
+`authn/password_store.py` ends them all.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import orjson
+
+from fairlead.authn.accesskeys import ACCESS_KEYS
+from fairlead.core.errors import NotFound
+from fairlead.core.objects import Object, metadata, name_of
+from fairlead.core.user import CONTROLLER
+from fairlead.registry.record import decode
+from fairlead.registry.registry import Registry
+from fairlead.registry.translate import storage_errors
+from fairlead.registry.writing import Deleting, Writing
+
+LOGIN = "Login"
+MOST = 50
+"""Logins that one user may have at a time. The oldest gives way: a script that signs in each minute must not fill the
+store, and nobody should be kept out by their own earlier logins."""
+AGENT_LENGTH = 64
+
+
+@dataclass(frozen=True, slots=True)
+class NewKey:
+    """A key just made. The value is shown once, to whoever signed in, and never in a log."""
+
+    name: str
+    value: str = field(repr=False)
+
+
+class LoginKeys:
+    """Makes and ends logins, as the server itself. Who may is asked before."""
+
+    def __init__(self, registry: Registry, api_group: str, ttl: int) -> None:
+        """`ttl` is how many seconds a login lasts, 0 for no end."""
+        self._keys = registry.resource(api_group, ACCESS_KEYS)
+        self._view = registry.view
+        self.ttl = ttl
+
+    async def create(self, user: str, agent: str) -> NewKey:
+        """A new login of a user. `agent` is what its client calls itself, so that people recognise it in a list."""
+        spec: Object = {"displayName": _title(agent), "user": user, "type": LOGIN}
+        if self.ttl:
+            spec["ttl"] = self.ttl
+        kind = self._keys.kind
+        body = {
+            "apiVersion": kind.api_version,
+            "kind": kind.name,
+            "metadata": {"generateName": f"login-{user}-"},
+            "spec": spec,
+        }
+        created: Object = orjson.loads(await self._keys.create(body, "", _as_server()))
+        return NewKey(name_of(created), created["spec"]["key"])
+
+    async def end(self, key: str) -> bool:
+        """Deletes a key if it is a login; says whether it was."""
+        entry = self._keys.peek("", key)
+        if entry is None or entry.fields.get("spec.type") != LOGIN:
+            return False
+        await self._delete(key)
+        return True
+
+    async def end_all(self, user: str, *, but: str = "", newest: int = 0) -> int:
+        """Deletes a user's logins except the one named `but` and the `newest` of the others; says how many."""
+        with storage_errors():
+            await self._view.fresh()
+        ages = sorted((age, name) for name, age in self._logins_of(user) if name != but)
+        too_many = ages[: len(ages) - newest] if len(ages) > newest else []
+        for _, name in too_many:
+            await self._delete(name)
+        return len(too_many)
+
+    def _logins_of(self, user: str) -> Iterator[tuple[str, str]]:
+        """The names of a user's logins, and since when they are there."""
+        kind, wanted = self._keys.kind, (LOGIN, user)
+        for entry in self._view.entries(kind.group, kind.plural):
+            if (entry.fields.get("spec.type"), entry.fields.get("spec.user")) == wanted:
+                yield entry.key[3], metadata(decode(entry)).get("creationTimestamp") or ""
+
+    async def _delete(self, key: str) -> None:
+        try:
+            await self._keys.delete("", key, Deleting(), _as_server())
+        except NotFound:  # somebody was faster
+            return
+
+
+def _as_server() -> Writing:
+    return Writing(CONTROLLER, "fairlead")
+
+
+def _title(agent: str) -> str:
+    shown = "".join(each for each in agent[:AGENT_LENGTH] if each.isprintable()).strip()
+    return f"Login with {shown}" if shown else LOGIN

@@ -1,0 +1,190 @@
+"""Where passwords are kept: the hash in a Secret of the server's own namespace, named by the user's `passwordRef`.
+
+`server/login.py` checks passwords here, `server/profile.py` sets them. The Secret is called after its user and belongs
+to it, so it goes with the user. A `passwordRef` that points elsewhere is not followed: whoever may edit users could
+otherwise point somebody else's at a hash of their own making.
+"""
+
+from base64 import b64decode, b64encode
+from binascii import Error as NotBase64
+from typing import Any
+
+import structlog
+
+from fairlead.authn.login_keys import LoginKeys
+from fairlead.authn.passwords import Passwords, problem
+from fairlead.authn.people import USERS
+from fairlead.core.errors import AlreadyExists, ApiError, Invalid
+from fairlead.core.objects import Object, copied, dig, metadata, name_of
+from fairlead.core.user import CONTROLLER, User
+from fairlead.kinds.accesskey import owner_reference
+from fairlead.registry.following import Following
+from fairlead.registry.record import decode
+from fairlead.registry.registry import Registry
+from fairlead.registry.translate import storage_errors
+from fairlead.registry.writing import Writing
+
+NAMESPACE = "service-system"
+KEY = "password"
+
+log = structlog.get_logger(__name__)
+
+
+class PasswordStore:
+    """The passwords of users. Everything is written as the server itself; who may is asked before."""
+
+    def __init__(self, registry: Registry, api_group: str, passwords: Passwords, logins: LoginKeys) -> None:
+        self._view = registry.view
+        self._people = registry.resource(api_group, USERS)
+        self._secrets = registry.resource("", "secrets")
+        self._passwords = passwords
+        self._logins = logins
+        self._users = Following(registry.view, api_group, USERS)
+        self._names: dict[str, str] = {}
+        self._generation = -1
+
+    async def user_called(self, username: str) -> Object | None:
+        """The user that signs in by this name; None if there is no such one, or more than one."""
+        with storage_errors():
+            await self._view.fresh()
+        generation = self._users.refresh()
+        if generation != self._generation:
+            self._names = _unique_names(self._users)
+            self._generation = generation
+        name = self._names.get(username)
+        return None if name is None else self._user(name)
+
+    async def verified(self, user: Object | None, password: str) -> str | None:
+        """The stored hash that the password fits. None, at the same cost, if it fits none or the user may not sign in.
+
+        Both are checked whatever the first one says, so that nobody can tell which of them it was.
+        """
+        stored = self._stored(user) if user is not None else None
+        fits = await self._passwords.verify(password, stored)
+        blocked = user is None or bool(dig(user, "spec.disabled")) or "deletionTimestamp" in metadata(user)
+        return stored if fits and not blocked else None
+
+    async def still_fits(self, name: str, password: str, verified: str) -> bool:
+        """Whether a password is still the one that it was found to be, after something was done because of it."""
+        with storage_errors():
+            await self._view.fresh()
+        user = self._user(name)
+        if user is not None and self._stored(user) == verified:
+            return True
+        return await self.verified(user, password) is not None
+
+    async def renew(self, user: Object, password: str, verified: str) -> None:
+        """Stores the hash of the same password again if it was made at another cost than today's."""
+        if not self._passwords.is_outdated(verified):
+            return
+
+        def edit(old: Object) -> Object:
+            # Somebody may have set another password meanwhile, which must not be undone.
+            same = _text(dig(old, f"data.{KEY}")) == verified
+            return _holding(copied(old), user, encoded) if same else copied(old)
+
+        try:
+            encoded = await self._passwords.hash(password)
+            await self._secrets.modify(NAMESPACE, _place(user)["secretName"], edit, _as_server())
+        except ApiError as error:  # the password is right all the same, and there will be a next time
+            log.info("a password hash was not renewed", user=name_of(user), why=error.reason)
+
+    def has_password(self, user: Object) -> bool:
+        return self._stored(user) is not None
+
+    def refuse_weak(self, name: str, password: str) -> None:
+        """Raises where this cannot become the user's password."""
+        wrong = problem(password)
+        if wrong is not None:
+            raise Invalid.of(self._people.kind.name, self._people.kind.group, name, [wrong])
+
+    async def set(self, name: str, password: str, by: User) -> None:
+        """Sets a user's password and ends its logins, but for the one that `by` has come with. Other keys stay."""
+        self.refuse_weak(name, password)
+        user = decode(await self._people.get("", name))
+        await self._keep(user, await self._passwords.hash(password))
+        await self._refer(user)
+        ended = await self._logins.end_all(name, but=by.key)
+        log.info("a password was set", user=name, by=by.name, logins_ended=ended)
+
+    def _user(self, name: str) -> Object | None:
+        entry = self._people.peek("", name)
+        return None if entry is None else decode(entry)
+
+    def _stored(self, user: Object) -> str | None:
+        reference, place = dig(user, "spec.passwordRef"), _place(user)
+        if not reference:
+            return None
+        if not _is(reference, place):
+            log.warning("a passwordRef is not followed", user=name_of(user), only=f"{NAMESPACE}/{place['secretName']}")
+            return None
+        entry = self._secrets.peek(NAMESPACE, place["secretName"])
+        secret = decode(entry) if entry is not None else {}
+        return _text(dig(secret, f"data.{KEY}")) if _belongs(secret, user) else None
+
+    async def _keep(self, user: Object, encoded: str) -> None:
+        name = _place(user)["secretName"]
+        body = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "type": "Opaque"}
+        try:
+            await self._secrets.create(_holding(body, user, encoded), NAMESPACE, _as_server())
+        except AlreadyExists:
+            await self._secrets.modify(NAMESPACE, name, lambda old: _holding(copied(old), user, encoded), _as_server())
+
+    async def _refer(self, user: Object) -> None:
+        place = _place(user)
+        if _is(dig(user, "spec.passwordRef") or {}, place):
+            return
+
+        def edit(old: Object) -> Object:
+            new = copied(old)
+            new["spec"] = {**(new.get("spec") or {}), "passwordRef": place}
+            return new
+
+        await self._people.modify("", name_of(user), edit, _as_server())
+
+
+def _as_server() -> Writing:
+    return Writing(CONTROLLER, "fairlead")
+
+
+def _unique_names(users: Following) -> dict[str, str]:
+    """Whom each user name means. One that two users claim means neither: rather nobody than the wrong one."""
+    found: dict[str, str] = {}
+    twice: set[str] = set()
+    for (_, name), user in users.objects.items():
+        username = dig(user, "spec.username") or name
+        if username in found:
+            twice.add(username)
+        found[username] = name
+    return {username: name for username, name in found.items() if username not in twice}
+
+
+def _place(user: Object) -> Object:
+    """Where a user's password is, in the words of a passwordRef."""
+    return {"secretName": f"{name_of(user)}-password", "secretNamespace": NAMESPACE, "key": KEY}
+
+
+def _holding(secret: Object, user: Object, encoded: str) -> Object:
+    """The Secret with this hash in it, belonging to this user."""
+    metadata(secret)["ownerReferences"] = [owner_reference(user)]
+    secret["data"] = {KEY: b64encode(encoded.encode()).decode()}
+    return secret
+
+
+def _is(reference: Object, place: Object) -> bool:
+    """Whether a passwordRef names this place. The key of the Secret may be left out."""
+    given = {**reference, "key": reference.get("key") or KEY}
+    return all(given.get(name) == value for name, value in place.items())
+
+
+def _belongs(secret: Object, user: Object) -> bool:
+    """A Secret that somebody has left behind must not let the next one of the same name in."""
+    owners = metadata(secret).get("ownerReferences") or ()
+    return not owners or any(owner.get("uid") == metadata(user)["uid"] for owner in owners)
+
+
+def _text(value: Any) -> str | None:
+    try:
+        return b64decode(value or "", validate=True).decode() or None
+    except (NotBase64, UnicodeDecodeError):
+        return None
