@@ -1,0 +1,150 @@
+"""Turns requests and what became of them into events, as far as the policy asks for them. `stage.py` calls it."""
+
+from dataclasses import dataclass
+
+from fairlead.core.call import Call, Reply, Target
+from fairlead.core.clock import Clock
+from fairlead.core.objects import Object
+from fairlead.core.user import User
+from fairlead.registry.catalog import Catalog
+from fairlead.registry.kind import Kind
+from fairlead.server.audit.credentials import Credentials
+from fairlead.server.audit.draft import Body, Draft
+from fairlead.server.audit.event import CUT_OFF, Exchange, event, line
+from fairlead.server.audit.policy import (
+    COMPLETE,
+    METADATA,
+    NONE,
+    PANIC,
+    RECEIVED,
+    REQUEST,
+    REQUEST_RESPONSE,
+    STARTED,
+    Policy,
+    Rule,
+)
+from fairlead.server.audit.trail import Trail
+from fairlead.server.negotiate import media_type_of
+
+CREATED, BROKEN = 201, 500
+
+
+class Kept:
+    """Remembers the body that somebody reads; copies nothing."""
+
+    def __init__(self, call: Call) -> None:
+        self._read = call.read_body
+        self.data: bytes | None = None
+        call.read_body = self._kept
+
+    async def _kept(self) -> bytes:
+        self.data = await self._read()
+        return self.data
+
+
+@dataclass(slots=True, eq=False)
+class Record:
+    """A request, and the rule that says how much of it is recorded."""
+
+    exchange: Exchange
+    rule: Rule
+
+
+class Recorder:
+    def __init__(self, policy: Policy, trail: Trail, catalog: Catalog, clock: Clock) -> None:
+        self._policy = policy
+        self._trail = trail
+        self._catalog = catalog
+        self._clock = clock
+        self.credentials = Credentials(catalog)
+
+    def record(self, exchange: Exchange) -> Record | None:
+        """What is to be recorded of a request, once it is known who asks for what; None for nothing."""
+        call = exchange.call
+        rule = self._rule(call.user, call.target)
+        return Record(exchange, rule) if rule.level else None
+
+    def received(self, record: Record) -> None:
+        if RECEIVED not in record.rule.omit:
+            self._trail.add(line(self._event(record, RECEIVED)))
+
+    def started(self, record: Record, code: int) -> None:
+        if STARTED not in record.rule.omit:
+            self._add_plain(record, STARTED, code)
+
+    def ended(self, record: Record, code: int) -> None:
+        """A stream is over."""
+        if COMPLETE not in record.rule.omit:
+            self._add_plain(record, COMPLETE, code)
+
+    def cut_off(self, record: Record) -> None:
+        """The request was given up before there was an answer."""
+        if COMPLETE not in record.rule.omit:
+            made = self._event(record, COMPLETE)
+            made["annotations"][CUT_OFF] = "the server gave the request up before its answer"
+            self._trail.add(line(made))
+
+    def answered(self, record: Record, reply: Reply, body: Kept | None) -> None:
+        if reply.status == BROKEN and PANIC not in record.rule.omit:
+            self._add(record, PANIC, reply, body)
+        if COMPLETE not in record.rule.omit:
+            self._add(record, COMPLETE, reply, body)
+
+    def _add(self, record: Record, stage: str, reply: Reply, body: Kept | None) -> None:
+        """Most answers need no look at any body, and their events are finished here."""
+        target, level = record.exchange.call.target, record.rule.level
+        if reply.status < 400 and not (target.resource and (level >= REQUEST or reply.status == CREATED)):
+            self._add_plain(record, stage, reply.status)
+            return
+        made = self._event(record, stage)
+        made["responseStatus"] = {"metadata": {}, "code": reply.status}
+        self._trail.add(self._draft(made, record, reply, body))
+
+    def _draft(self, made: Object, record: Record, reply: Reply, body: Kept | None) -> Draft:
+        call, level = record.exchange.call, record.rule.level if record.exchange.call.target.resource else METADATA
+        kinds = self._kinds(call.target)
+        answer = Body(reply.body, reply.content_type.partition(";")[0])
+        return Draft(
+            made,
+            kinds,
+            reply.status,
+            answer=answer if reply.status >= 400 or reply.status == CREATED else None,
+            request=_sent(call, body) if level >= REQUEST and body is not None else None,
+            response=answer if level >= REQUEST_RESPONSE and reply.body else None,
+            discreet=any(kind.secret for kind in kinds) or self.credentials.concern(call.target),
+        )
+
+    def _add_plain(self, record: Record, stage: str, code: int) -> None:
+        made = self._event(record, stage)
+        made["responseStatus"] = {"metadata": {}, "code": code}
+        self._trail.add(line(made))
+
+    def _event(self, record: Record, stage: str) -> Object:
+        call = record.exchange.call
+        kinds = self._kinds(call.target) if "fieldSelector" in call.query else ()
+        return event(record.exchange, record.rule.level, stage, kinds, self._clock)
+
+    def _rule(self, user: User | None, target: Target) -> Rule:
+        """What the policy says, and at least that something is written where a credential is concerned."""
+        asker = user.impersonator or user if user is not None else None
+        rule = self._policy.rule_for(asker, target)
+        if (rule.level == NONE or COMPLETE in rule.omit) and self.credentials.concern(target):
+            return Rule(max(rule.level, METADATA), omit=(rule.omit | {RECEIVED}) - {COMPLETE})
+        return rule
+
+    def _kinds(self, target: Target) -> tuple[Kind, ...]:
+        """The kinds of the objects in the bodies, first what the request takes. None where nothing is known of them."""
+        kind = self._catalog.find(target.group, target.version, target.resource)
+        if kind is None:
+            return ()
+        if not target.subresource or target.subresource in kind.subresources:
+            return (kind,)
+        return next(((each.kind or kind, kind) for each in kind.actions if each.name == target.subresource), ())
+
+
+def _sent(call: Call, body: Kept) -> Body | None:
+    """The request's body; None if there was none."""
+    if body.data is not None:
+        return Body(body.data, media_type_of(call)) if body.data else None
+    announced = call.headers.get("content-length", "0") != "0" or bool(call.headers.get("transfer-encoding", ""))
+    return Body(None, "") if announced else None

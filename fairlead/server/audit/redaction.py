@@ -1,0 +1,156 @@
+"""What a log may have of an object. Called in the writer's thread, by `draft.py`.
+
+For a kind that has credentials, the declared ones are taken out, and then everything that the kind's schema does not
+know: a field that is new, misspelt or in the wrong place may hold one as well. For other kinds it is what is called
+like a credential. managedFields never help a reader and are dropped.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from fairlead.core.objects import LAST_APPLIED, Object
+from fairlead.registry.kind import Kind
+from fairlead.registry.schema import Schema, anything, array, boolean, integer, mapping, obj, string
+from fairlead.registry.secret_fields import REDACTED, redact
+
+LONGEST_ANNOTATION = 256
+
+SUSPICIOUS = frozenset(
+    {
+        *("accesskey", "accesstoken", "apikey", "authorization", "bearertoken", "clientkeydata", "clientsecret"),
+        *("connectordata", "credentials", "currentpassword", "idtoken", "kubeconfig", "passphrase", "passwd"),
+        *("password", "privatekey", "refreshtoken", "secretkey", "token"),
+    }
+)
+"""Names of fields whose texts are not shown in any kind, written without regard to case, `-` and `_`."""
+
+_TYPES: Mapping[str, Any] = {"apiVersion": string(), "kind": string()}
+_OWNER = obj(apiVersion=string(), kind=string(), name=string(), uid=string(), controller=boolean())
+_OWNER["properties"]["blockOwnerDeletion"] = boolean()
+_TIME = string()
+_METADATA = obj(
+    name=string(),
+    generateName=string(),
+    namespace=string(),
+    uid=string(),
+    resourceVersion=string(),
+    generation=integer(),
+    creationTimestamp=_TIME,
+    deletionTimestamp=_TIME,
+    deletionGracePeriodSeconds=integer(),
+    labels=mapping(string()),
+    annotations=mapping(string()),
+    ownerReferences=array(_OWNER),
+    finalizers=array(string()),
+)
+DELETE_OPTIONS = obj(
+    **_TYPES,
+    gracePeriodSeconds=integer(),
+    preconditions=obj(uid=string(), resourceVersion=string()),
+    orphanDependents=boolean(),
+    propagationPolicy=string(),
+    dryRun=array(string()),
+)
+
+_SCALARS: Mapping[type, tuple[str, ...]] = {
+    str: ("string",),
+    int: ("integer", "number"),
+    float: ("number",),
+    bool: ("boolean",),
+}
+
+
+def cleansed(value: Any, kind: Kind) -> Any:
+    """An object of the kind, or a part of one as in a patch. May change what it is given."""
+    if not isinstance(value, dict):
+        return REDACTED if kind.secret else masked(value)
+    if isinstance(value.get("metadata"), dict):
+        value["metadata"].pop("managedFields", None)
+    if not kind.secret:
+        return masked(value)
+    schema = {"type": "object", "properties": {**_TYPES, "metadata": _METADATA, **kind.fields}}
+    shown: Object = known(redact(value, kind.secret), schema)
+    _cleanse_annotations(shown)
+    return shown
+
+
+def without_fields(value: Any, kind: Kind) -> Any:
+    """An object of which only the metadata was asked for."""
+    if not isinstance(value, dict):
+        return REDACTED
+    return cleansed({name: value[name] for name in ("apiVersion", "kind", "metadata") if name in value}, kind)
+
+
+def known(value: Any, schema: Schema) -> Any:
+    """The value as far as the schema knows it; a mark for everything else."""
+    if value is None or value == "":
+        return value
+    if isinstance(value, dict):
+        return _known_structure(value, schema)
+    if isinstance(value, list):
+        return [known(each, schema["items"]) for each in value] if schema.get("type") == "array" else REDACTED
+    if schema.get("x-kubernetes-int-or-string") or schema.get("type") in _SCALARS[type(value)]:
+        return REDACTED if schema.get("format") == "password" else value
+    return REDACTED
+
+
+def _known_structure(value: Object, schema: Schema) -> Any:
+    if schema.get("type") != "object":
+        return REDACTED
+    fields, others = schema.get("properties", {}), schema.get("additionalProperties")
+    if not fields and not isinstance(others, dict):
+        return REDACTED  # the caller's own structure: nobody knows what is in it
+    unknown = others if isinstance(others, dict) else anything()
+    return {
+        name: REDACTED if is_suspicious(name) and isinstance(each, str) else known(each, fields.get(name, unknown))
+        for name, each in value.items()
+    }
+
+
+def masked(value: Any) -> Any:
+    """The value without the texts that are called like a credential."""
+    if isinstance(value, list):
+        return [masked(each) for each in value]
+    if not isinstance(value, dict):
+        return value
+    return {
+        name: REDACTED if is_suspicious(name) and isinstance(each, str | int | float) else masked(each)
+        for name, each in value.items()
+    }
+
+
+def is_suspicious(name: str) -> bool:
+    return name.replace("-", "").replace("_", "").lower() in SUSPICIOUS
+
+
+def cleansed_json_patch(operations: Any, kind: Kind) -> Any:
+    """What a JSON patch does where. Of a kind with credentials no values, since they do not say what is in them."""
+    if not isinstance(operations, list):
+        return REDACTED
+    return [_cleansed_operation(operation, kind) for operation in operations]
+
+
+def _cleansed_operation(operation: Any, kind: Kind) -> Any:
+    if not isinstance(operation, dict):
+        return REDACTED
+    shown: Object = {}
+    for name in ("op", "from", "path"):
+        if name in operation:
+            shown[name] = operation[name] if isinstance(operation[name], str) else REDACTED
+    if "value" in operation:
+        path = str(operation.get("path", ""))
+        opaque = bool(kind.secret) or "managedFields" in path or is_suspicious(path.rpartition("/")[2])
+        shown["value"] = REDACTED if opaque else masked(operation["value"])
+    return shown
+
+
+def _cleanse_annotations(shown: Object) -> None:
+    """Tools keep whole objects in annotations, credentials included; people do not."""
+    metadata = shown.get("metadata")
+    annotations = metadata.get("annotations") if isinstance(metadata, dict) else None
+    if not isinstance(annotations, dict):
+        return
+    for name, text in annotations.items():
+        whole = name == LAST_APPLIED or len(str(text)) > LONGEST_ANNOTATION or str(text).lstrip().startswith(("{", "["))
+        if whole and text is not None:
+            annotations[name] = REDACTED

@@ -1,0 +1,101 @@
+"""The audit log of a real server: one end for every request, no secret in any, and nothing done that is not in it."""
+
+import json
+import shutil
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from tests.live.process import CONFIGMAPS, MANAGEMENT, PATIENCE, Server, configmap, running
+
+CANARY = "canary-71d2b9c4-not-to-be-recorded"
+SECRETS = f"{MANAGEMENT}/api/v1/namespaces/default/secrets"
+KEYS = f"{MANAGEMENT}/apis/management.service.sh/v1/ownedaccesskeys"
+POLICY = "{apiVersion: audit.k8s.io/v1, kind: Policy, rules: [{level: RequestResponse}]}"
+
+
+def secret(name: str) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "stringData": {"password": CANARY}}
+
+
+def everything(server: Server) -> list[str]:
+    """Requests of many sorts. The values of access keys that were made on the way."""
+    with server.client() as client, server.client(None) as stranger:
+        assert client.post(SECRETS, json=secret("s")).status_code == 201
+        assert client.get(f"{SECRETS}/s").status_code == client.get(SECRETS).status_code == 200
+        assert client.patch(
+            f"{SECRETS}/s",
+            json={"stringData": {"password": CANARY}},
+            headers={"Content-Type": "application/merge-patch+json"},
+        ).is_success
+        assert client.post(SECRETS, content=json.dumps(secret("t"))[:-5]).status_code == 400
+        assert client.post(SECRETS, content=b"x", headers={"Content-Encoding": "gzip"}).status_code == 415
+        assert client.post(CONFIGMAPS, json=configmap("large", text="x" * 4_000_000)).status_code == 413
+        assert stranger.get(CONFIGMAPS, params={"access_token": CANARY}).status_code == 401
+        assert stranger.post("/auth/password/login", json={"username": "u", "password": CANARY}).status_code == 401
+        made = client.post(KEYS, json={"metadata": {"name": "mine"}, "spec": {}, **_types("OwnedAccessKey")})
+        assert made.status_code == 201
+        rotated = client.post(f"{KEYS}/mine/rotate", json={"spec": {}, **_types("OwnedAccessKeyRotation")})
+        assert rotated.status_code == 201
+        with client.stream("GET", CONFIGMAPS, params={"watch": "1", "timeoutSeconds": "60"}) as abandoned:
+            assert abandoned.status_code == 200
+        assert client.get(CONFIGMAPS, params={"watch": "1", "timeoutSeconds": "1"}).status_code == 200
+        return [server.key, made.json()["spec"]["key"], rotated.json()["spec"]["key"]]
+
+
+def _types(kind: str) -> dict[str, str]:
+    return {"apiVersion": "management.service.sh/v1", "kind": kind}
+
+
+def test_with_everything_recorded_each_request_ends_once_and_no_secret_is_in_the_log(tmp_path: Path) -> None:
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(POLICY)
+    with running(tmp_path / "data", audit_policy=str(policy)) as server:
+        keys = everything(server)
+        with server.client() as client, client.stream("GET", CONFIGMAPS, params={"watch": "1"}) as open_until_the_end:
+            assert open_until_the_end.status_code == 200
+            assert server.stop() == 0
+    log = (tmp_path / "data" / "audit.log").read_bytes()
+    for value in (CANARY, *keys):
+        assert value.encode() not in log
+    events = [json.loads(line) for line in log.splitlines()]
+    ends = Counter(event["auditID"] for event in events if event["stage"] == "ResponseComplete")
+    assert set(ends.values()) == {1}
+    assert {event["auditID"] for event in events} == set(ends)
+    assert len(ends) == 14
+    assert sum(event["stage"] == "ResponseStarted" for event in events) == 3
+    rotation = next(event for event in events if event.get("objectRef", {}).get("subresource") == "rotate")
+    assert rotation["user"]["username"] == "admin" and rotation["objectRef"]["name"] == "mine"
+
+
+def test_while_the_log_cannot_be_written_nothing_is_changed_and_no_secret_is_read(tmp_path: Path) -> None:
+    folder = tmp_path / "log"
+    folder.mkdir()
+    with running(tmp_path / "data", audit_path=str(folder / "audit.log")) as server, server.client() as client:
+        assert client.post(SECRETS, json=secret("s")).status_code == 201
+        shutil.rmtree(folder)
+        _until_ready_is(503, client)
+        for refused in (client.post(CONFIGMAPS, json=configmap("a")), client.get(f"{SECRETS}/s")):
+            assert refused.status_code == 503
+            assert "the audit log cannot be written (No such file or directory)" in refused.json()["message"]
+            assert int(refused.headers["retry-after"]) >= 1
+        assert client.get(f"{CONFIGMAPS}/a").status_code == 404
+        assert client.get("/healthz").status_code == 200
+        folder.mkdir()
+        _until_ready_is(200, client)
+        assert client.post(CONFIGMAPS, json=configmap("a")).status_code == 201
+        assert server.stop() == 0
+    codes = [json.loads(line)["responseStatus"]["code"] for line in (folder / "audit.log").read_bytes().splitlines()]
+    assert codes.count(503) == 2
+    assert codes[-1] == 201
+
+
+def _until_ready_is(code: int, client: httpx.Client) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while client.get("/readyz").status_code != code:
+        client.get(f"{CONFIGMAPS}/none")
+        assert time.monotonic() < deadline
+        time.sleep(0.05)

@@ -1,0 +1,112 @@
+"""T-30: whoever hands out, takes in or reads a credential leaves a record, whatever the policy says."""
+
+import pytest
+
+from fairlead.core.call import Target
+from fairlead.kinds import KINDS
+from fairlead.kinds.accesskey import OWNED_ACCESS_KEY
+from fairlead.kinds.configmap import CONFIGMAP
+from fairlead.kinds.secret import SECRET
+from fairlead.kinds.user import USER
+from fairlead.registry.catalog import Catalog
+from fairlead.registry.kind import MANAGEMENT_GROUP, Action, Kind
+from fairlead.registry.schema import obj, string
+from fairlead.server.audit.credentials import Credentials
+from fairlead.server.audit.policy import COMPLETE, METADATA, NONE, REQUEST_RESPONSE, Policy, Rule
+from tests.server.audit.kit import CATALOG, MOUNT, OK, answers, office, place
+
+MANAGEMENT = f"{MOUNT}/apis/{MANAGEMENT_GROUP}/v1"
+CANARY = "canary-c2c4a7d1-not-to-be-logged"
+
+NOTHING = Policy((Rule(NONE),))
+NO_ENDINGS = Policy((Rule(METADATA, omit=frozenset({COMPLETE})),))
+
+CREDENTIALS = [
+    ("GET", place(SECRET, "a"), ""),
+    ("GET", place(SECRET), ""),
+    ("GET", place(SECRET), "watch=1"),
+    ("GET", f"{MOUNT}/api/v1/secrets", ""),
+    ("POST", place(SECRET), ""),
+    ("PUT", place(SECRET, "a"), ""),
+    ("PATCH", place(SECRET, "a"), ""),
+    ("POST", place(OWNED_ACCESS_KEY), ""),
+    ("PUT", place(OWNED_ACCESS_KEY, "a"), ""),
+    ("POST", place(OWNED_ACCESS_KEY, "a", "rotate"), ""),
+    ("POST", place(USER, "alice", "profile"), ""),
+    ("GET", place(USER, "alice", "accesskeys"), ""),
+    ("POST", f"{MANAGEMENT}/directclusterendpointtokens", ""),
+    ("GET", f"{MANAGEMENT}/runners/a/accesskey", ""),
+    ("GET", f"{MANAGEMENT}/clusters/a/accesskey", ""),
+    ("POST", f"{MANAGEMENT}/namespaces/n/virtualclusterinstances/a/kubeconfig", ""),
+    ("POST", f"{MOUNT}/api/v1/namespaces/n/serviceaccounts/a/token", ""),
+    ("POST", "/auth/password/login", ""),
+    ("GET", "/auth/callback", ""),
+]
+
+
+@pytest.mark.parametrize("policy", [NOTHING, NO_ENDINGS])
+@pytest.mark.parametrize(("method", "path", "query"), CREDENTIALS)
+async def test_t_30_every_use_of_a_credential_is_recorded(method: str, path: str, query: str, policy: Policy) -> None:
+    async with office(answers(200, {"spec": {"key": CANARY}}), policy) as desk:
+        await desk(method, path, {"password": CANARY}, query=query)
+    (event,) = desk.completed()
+    assert (event["level"], event["user"]["username"]) == ("Metadata", "alice")
+    assert event["user"]["extra"]["service.sh/access-key"] == ["laptop"]
+    assert event["sourceIPs"] == ["192.0.2.7"]
+    assert event["requestReceivedTimestamp"] and event["requestURI"].startswith(path)
+    assert CANARY not in str(desk.events)
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", place(CONFIGMAP, "a")),
+        ("POST", place(CONFIGMAP)),
+        ("DELETE", place(SECRET, "a")),
+        ("GET", place(OWNED_ACCESS_KEY)),
+        ("GET", "/version"),
+    ],
+)
+async def test_everything_else_is_as_the_policy_says(method: str, path: str) -> None:
+    async with office(OK, NOTHING) as desk:
+        await desk(method, path)
+    assert desk.events == []
+
+
+async def test_a_higher_level_stays_as_high_as_it_is() -> None:
+    async with office(OK, Policy((Rule(REQUEST_RESPONSE, omit=frozenset({COMPLETE})),))) as desk:
+        await desk("GET", place(SECRET, "a"))
+    assert [event["level"] for event in desk.completed()] == ["RequestResponse"]
+
+
+@pytest.mark.parametrize("code", [200, 201, 403, 404, 422, 500])
+async def test_t_30_a_refused_attempt_is_recorded_as_well(code: int) -> None:
+    async with office(answers(code, {"kind": "Status", "message": CANARY}), NOTHING) as desk:
+        await desk("POST", place(OWNED_ACCESS_KEY), {"spec": {"key": CANARY}})
+    assert [event["responseStatus"]["code"] for event in desk.completed()] == [code]
+
+
+async def test_whoever_is_not_signed_in_is_recorded_as_well() -> None:
+    async with office(OK, NOTHING, user=None) as desk:
+        await desk("GET", place(SECRET, "a"))
+    assert [event["responseStatus"]["code"] for event in desk.completed()] == [401]
+
+
+@pytest.mark.parametrize("kind", [kind for kind in CATALOG.kinds if kind.secret], ids=lambda kind: kind.name)
+def test_a_kind_that_declares_credentials_needs_no_other_mention(kind: Kind) -> None:
+    credentials = Credentials(CATALOG)
+    for verb in ("create", "update", "patch"):
+        assert credentials.concern(Target(verb, "/", "m", kind.group, kind.version, kind.plural))
+    shown = not set(kind.secret) <= set(kind.hidden)
+    for verb in ("get", "list", "watch"):
+        assert credentials.concern(Target(verb, "/", "m", kind.group, kind.version, kind.plural)) is shown
+
+
+def test_an_action_whose_kind_has_credentials_is_about_them() -> None:
+    spec = {"spec": obj("", secret=string())}
+    answer = Kind("Answer", "answers", False, spec, "", secret=("spec.secret",), stored=False)
+    thing = Kind("Thing", "things", False, {}, "", actions=(Action("open", ("create",), answer),))
+    credentials = Credentials(Catalog((thing,)))
+    target = Target("create", "/", "m", thing.group, "v1", "things", "open", "", "a")
+    assert credentials.concern(target)
+    assert not Credentials(Catalog(KINDS)).concern(target)

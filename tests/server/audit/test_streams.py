@@ -1,0 +1,183 @@
+"""Streams: one event when they begin and one when they are over, however they end."""
+
+import asyncio
+import gc
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from fairlead.core.call import Call, Reply
+from fairlead.kinds.configmap import CONFIGMAP
+from fairlead.server.audit.policy import METADATA, RECEIVED, STARTED, Policy, Rule
+from fairlead.server.rsgi import Front
+from tests.server.audit.kit import Office, office, place
+
+CONFIGMAPS = place(CONFIGMAP)
+BOTH = ["ResponseStarted", "ResponseComplete"]
+
+
+async def watch(call: Call) -> Reply:
+    async def chunks() -> AsyncIterator[bytes]:
+        yield b"one\n"
+        yield b"two\n"
+
+    return Reply(200, stream=chunks())
+
+
+async def endless(call: Call) -> Reply:
+    async def chunks() -> AsyncIterator[bytes]:
+        yield b"one\n"
+        await asyncio.sleep(3600)
+
+    return Reply(200, stream=chunks())
+
+
+def stages(desk: Office) -> list[str]:
+    return [event["stage"] for event in desk.events]
+
+
+async def opened(desk: Office, method: str = "GET") -> Any:
+    return (await desk(method, CONFIGMAPS, query="watch=1")).stream
+
+
+async def written(desk: Office, count: int) -> None:
+    """Waits until the thread has written so many events."""
+    for _ in range(1_000):
+        if len(desk.events) >= count:
+            return
+        await asyncio.sleep(0.01)
+    pytest.fail(f"{count} events were expected, not {desk.events}")
+
+
+async def test_a_stream_is_recorded_when_it_begins_and_when_it_ends() -> None:
+    async with office(watch) as desk:
+        stream = await opened(desk)
+        await written(desk, 1)
+        assert stages(desk) == ["ResponseStarted"]
+        assert [chunk async for chunk in stream] == [b"one\n", b"two\n"]
+        await written(desk, 2)
+        assert stages(desk) == BOTH
+    assert stages(desk) == BOTH
+    started, complete = desk.events
+    assert started["verb"] == complete["verb"] == "watch"
+    assert {event["responseStatus"]["code"] for event in desk.events} == {200}
+    assert started["stageTimestamp"] < complete["stageTimestamp"]
+    assert started["requestReceivedTimestamp"] == complete["requestReceivedTimestamp"]
+
+
+async def test_the_beginning_can_be_left_out() -> None:
+    async with office(watch, Policy((Rule(METADATA, omit=frozenset({RECEIVED, STARTED})),))) as desk:
+        assert [chunk async for chunk in await opened(desk)]
+    assert stages(desk) == ["ResponseComplete"]
+
+
+async def test_a_stream_that_fails_is_over() -> None:
+    async def failing(call: Call) -> Reply:
+        async def chunks() -> AsyncIterator[bytes]:
+            yield b"one\n"
+            raise ValueError
+
+        return Reply(200, stream=chunks())
+
+    async with office(failing) as desk:
+        with pytest.raises(ValueError):
+            assert [chunk async for chunk in await opened(desk)]
+    assert stages(desk) == BOTH
+
+
+async def test_a_reader_that_is_cancelled_ends_it() -> None:
+    async with office(endless) as desk:
+        stream = await opened(desk)
+
+        async def reading() -> None:
+            async for _ in stream:
+                pass
+
+        task = asyncio.create_task(reading())
+        await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await written(desk, 2)
+    assert stages(desk) == BOTH
+
+
+async def test_a_stream_that_nobody_reads_to_its_end_is_over_when_it_is_dropped() -> None:
+    async with office(endless) as desk:
+        stream = await opened(desk)
+        assert await anext(stream) == b"one\n"
+        del stream
+        gc.collect()
+        await written(desk, 2)
+    assert stages(desk) == BOTH
+
+
+async def test_a_stream_that_nobody_ever_begins_is_over_when_it_is_dropped() -> None:
+    async with office(endless) as desk:
+        await opened(desk)
+        gc.collect()
+        await written(desk, 2)
+    assert stages(desk) == BOTH
+
+
+async def test_who_asks_for_the_head_of_a_stream_has_all_there_is() -> None:
+    async with office(endless) as desk:
+        await opened(desk, "HEAD")
+        await written(desk, 1)
+    assert stages(desk) == ["ResponseComplete"]
+
+
+async def test_streams_that_are_open_when_the_server_ends_are_recorded_as_over() -> None:
+    async with office(endless) as desk:
+        stream = await opened(desk)
+        assert await anext(stream) == b"one\n"
+    assert stages(desk) == BOTH
+    await stream.aclose()
+    assert stages(desk) == BOTH
+
+
+class Proto:
+    """What the HTTP server hands over, with a client that leaves when it is told to."""
+
+    def __init__(self) -> None:
+        self.sent: list[bytes] = []
+        self.arrived, self.leaves = asyncio.Event(), asyncio.Event()
+
+    def response_stream(self, status: int, headers: object) -> "Proto":
+        return self
+
+    async def send_bytes(self, data: bytes) -> None:
+        self.sent.append(data)
+        self.arrived.set()
+
+    async def client_disconnect(self) -> None:
+        await self.leaves.wait()
+
+
+class NoHeaders(dict[str, str]):
+    def get_all(self, key: str) -> list[str]:
+        return []
+
+
+class Scope:
+    proto, method, path, query_string = "http", "GET", CONFIGMAPS, "watch=1"
+    client, http_version = "192.0.2.7:4711", "1.1"
+    authority: str | None = None
+    headers = NoHeaders()
+
+
+@pytest.mark.parametrize("serve", [endless, watch])
+async def test_through_the_front_a_stream_ends_once_without_waiting_for_anything(serve: Any) -> None:
+    gc.disable()
+    try:
+        async with office(serve) as desk:
+            proto = Proto()
+            serving = asyncio.create_task(Front(desk.run, 1024).__rsgi__(Scope(), proto))
+            await asyncio.wait((serving, asyncio.create_task(proto.arrived.wait())), return_when="FIRST_COMPLETED")
+            proto.leaves.set()
+            await serving
+            assert proto.sent
+            await written(desk, 2)
+        assert stages(desk) == BOTH
+    finally:
+        gc.enable()
