@@ -39,7 +39,8 @@ PATHS_BESIDE_APIS = ("/api", "/apis", "/healthz", "/livez", "/openapi/v2", "/ope
 class Subresource:
     """A path below an object, such as `runners/accesskey`. `kind` is what it takes and returns.
 
-    `/status` need not be given: it follows from the kind's own declaration.
+    `/status` and the actions of a kind need not be given: they follow from the kind's own declaration. `lists` says
+    that a read answers with a list of that kind.
     """
 
     group: str
@@ -47,6 +48,11 @@ class Subresource:
     name: str
     kind: Kind
     verbs: tuple[str, ...]
+    lists: bool = False
+
+    @property
+    def response_kind(self) -> str:
+        return self.kind.list_kind if self.lists else self.kind.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +72,20 @@ def served(catalog: Catalog) -> Served:
 
 
 def resources_of(kinds: Iterable[Kind], extra: Sequence[Subresource] = ()) -> list[Resource]:
-    return [Resource(kind, (*_status_of(kind), *_belonging_to(kind, extra))) for kind in kinds]
+    return [Resource(kind, (*_status_of(kind), *_actions_of(kind), *_belonging_to(kind, extra))) for kind in kinds]
 
 
 def _status_of(kind: Kind) -> Iterable[Subresource]:
     if kind.status_subresource:
         yield Subresource(kind.group, kind.plural, "status", kind, ("get", "patch", "update"))
+
+
+def _actions_of(kind: Kind) -> Iterable[Subresource]:
+    """What hangs below an object and is stored elsewhere is all of it that belongs to the object: a list."""
+    for action in kind.actions:
+        other = action.kind or kind
+        lists = other.stored and other.plural != kind.plural
+        yield Subresource(kind.group, kind.plural, action.name, other, action.verbs, lists)
 
 
 def _belonging_to(kind: Kind, extra: Sequence[Subresource]) -> Iterable[Subresource]:
@@ -136,7 +150,7 @@ def _subresource_entry(parent: Kind, sub: Subresource) -> Value:
     entry: Value = {"name": f"{parent.plural}/{sub.name}", "singularName": "", "namespaced": parent.namespaced}
     if (sub.kind.group, sub.kind.version) != (parent.group, parent.version):
         entry |= {"group": sub.kind.group, "version": sub.kind.version}
-    return {**entry, "kind": sub.kind.name, "verbs": sorted(sub.verbs)}
+    return {**entry, "kind": sub.response_kind, "verbs": sorted(sub.verbs)}
 
 
 def _names(kind: Kind) -> Value:
@@ -196,7 +210,7 @@ def _discovered_resource(resource: Resource) -> Value:
     }
     if resource.subresources:
         entry["subresources"] = [
-            {"subresource": sub.name, "responseKind": gvk(sub.kind), "verbs": sorted(sub.verbs)}
+            {"subresource": sub.name, "responseKind": gvk(sub.kind, sub.response_kind), "verbs": sorted(sub.verbs)}
             for sub in resource.subresources
         ]
     return entry

@@ -1,6 +1,6 @@
 """Every document that is known at start, by its path below the API root.
 
-`app.py` calls `documents` once; the pipeline finds a path's document in the result and answers with it (`document.py`).
+`app` calls `documents` once; the pipeline finds a path's document in the result and answers with it (`document.py`).
 What the documents say is in `discovery.py` and the `openapi` modules; here stands only which path has which.
 """
 

@@ -44,6 +44,8 @@ _DESCRIPTIONS = {
     "patch": "Change parts of one {}.",
     "update": "Replace one {}.",
 }
+_ASKING = "Ask with a {}. The answer is all there is: nothing of it is stored."
+_LISTING = "List every {} that belongs to the object."
 
 _PARAMETERS: dict[str, tuple[str, str]] = {
     "allowWatchBookmarks": ("boolean", "With watch: also send BOOKMARK events, which carry a version to go on from."),
@@ -94,13 +96,17 @@ def patch_types(kind: Kind) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """A path that operations hang at. `kind` is what they are about; `before` and `after` stand around it in ids."""
+    """A path that operations hang at. `kind` is what they are about; `before` and `after` stand around it in ids.
+
+    `lists` says that reading it answers with a list, though its path is below an object's.
+    """
 
     kind: Kind
     verbs: tuple[str, ...]
     methods: dict[str, str]
     before: str = ""
     after: str = ""
+    lists: bool = False
 
     def served(self) -> Iterable[tuple[str, str]]:
         return ((method, verb) for method, verb in self.methods.items() if verb in self.verbs)
@@ -115,7 +121,7 @@ def paths_of(resource: Resource, name_of: SchemaName, types: PatchTypes) -> dict
     places[f"{home}/{{name}}"] = _Place(kind, kind.verbs, _OBJECT, before)
     for sub in resource.subresources:
         after = sub.name.capitalize() if sub.kind == kind else f"For{kind.name}{sub.name.capitalize()}"
-        places[f"{home}/{{name}}/{sub.name}"] = _Place(sub.kind, sub.verbs, _SUBRESOURCE, before, after)
+        places[f"{home}/{{name}}/{sub.name}"] = _Place(sub.kind, sub.verbs, _SUBRESOURCE, before, after, sub.lists)
     if kind.namespaced:
         places[f"{root}/{kind.plural}"] = _Place(kind, kind.verbs, _ALL_NAMESPACES, after="ForAllNamespaces")
     return {path: _path_item(path, place, name_of, types) for path, place in places.items() if any(place.served())}
@@ -133,15 +139,21 @@ def _operation(place: _Place, verb: str, name_of: SchemaName, types: PatchTypes)
     kind = place.kind
     operation: Schema = {
         "tags": [_tag(kind)],
-        "description": _DESCRIPTIONS[verb].format(kind.name),
+        "description": _description(place, verb).format(kind.name),
         "operationId": _operation_id(place, verb),
         "parameters": [_query_parameter(name) for name in _QUERY[verb] if name not in _unserved(kind)],
-        "responses": _responses(kind, verb, name_of),
+        "responses": _responses(place, verb, name_of),
         "x-kubernetes-action": _ACTIONS.get(verb, verb),
         "x-kubernetes-group-version-kind": gvk(kind),
     }
     body = _request_body(kind, verb, name_of, types)
     return {**operation, "requestBody": body} if body else operation
+
+
+def _description(place: _Place, verb: str) -> str:
+    if verb == "get" and place.lists:
+        return _LISTING
+    return _ASKING if verb == "create" and not place.kind.stored else _DESCRIPTIONS[verb]
 
 
 def _unserved(kind: Kind) -> tuple[str, ...]:
@@ -169,7 +181,8 @@ def _request_body(kind: Kind, verb: str, name_of: SchemaName, types: PatchTypes)
     return None
 
 
-def _responses(kind: Kind, verb: str, name_of: SchemaName) -> Schema:
+def _responses(place: _Place, verb: str, name_of: SchemaName) -> Schema:
+    kind = place.kind
     refused = {"401": {"description": "Unauthorized"}}
     match verb:
         case "list":
@@ -182,6 +195,8 @@ def _responses(kind: Kind, verb: str, name_of: SchemaName) -> Schema:
             return {"200": _response("OK", found), "201": _response("Created by apply", found), **refused}
         case "delete" | "deletecollection":
             return {"200": _response("OK", ref(STATUS)), **refused}
+        case "get" if place.lists:
+            return {"200": _response("OK", ref(f"{name_of(kind)}List")), **refused}
     return {"200": _response("OK", ref(name_of(kind))), **refused}
 
 

@@ -10,7 +10,7 @@ from packaging.version import parse
 
 from fairlead.kinds import KINDS
 from fairlead.registry.catalog import Catalog
-from fairlead.registry.kind import ALL_VERBS, MANAGEMENT_GROUP, Kind
+from fairlead.registry.kind import ALL_VERBS, MANAGEMENT_GROUP, Action, Kind
 from fairlead.registry.schema import obj, string
 from fairlead.server.discovery import Subresource, version_info
 from fairlead.server.document import answer, find
@@ -25,13 +25,20 @@ RUNNER = Kind("Runner", "runners", False, SPEC, "A runner.")
 ACCESS_KEY = Kind("RunnerAccessKey", "runneraccesskeys", False, SPEC, "A key.", verbs=("get",))
 SCALE = Kind("Scale", "scales", True, SPEC, "A scale.", group="autoscaling", verbs=("get",))
 CONFIGMAP = Kind("ConfigMap", "configmaps", True, {}, "Data.", group="")
-REVIEW = Kind("Review", "reviews", False, SPEC, "A review.", group="authorization.k8s.io", verbs=("create",))
+REVIEW = Kind(
+    "Review", "reviews", False, SPEC, "A review.", group="authorization.k8s.io", verbs=("create",), stored=False
+)
+TURN = Kind("KeyTurn", "keyturns", False, SPEC, "A turn.", verbs=("create",), stored=False)
+KEY = Kind("Key", "keys", False, SPEC, "A key.", actions=(Action("turn", ("create",), TURN),))
+OWNER = Kind(
+    "Owner", "owners", False, SPEC, "An owner.", actions=(Action("keys", ("get",), KEY), Action("wake", ("create",)))
+)
 
 SUBRESOURCES = (
     Subresource(MANAGEMENT_GROUP, "runners", "accesskey", ACCESS_KEY, ("get",)),
     Subresource(MANAGEMENT_GROUP, "workspaces", "scale", SCALE, ("update", "get")),
 )
-CATALOG = Catalog((APP, CLUSTER, WORKSPACE, RUNNER, CONFIGMAP, REVIEW))
+CATALOG = Catalog((APP, CLUSTER, WORKSPACE, RUNNER, KEY, OWNER, CONFIGMAP, REVIEW))
 DOCUMENTS = documents(CATALOG, address="fairlead.example.com:443", subresources=SUBRESOURCES)
 
 MANAGEMENT = f"/apis/{MANAGEMENT_GROUP}/v1"
@@ -125,6 +132,27 @@ def test_a_subresource_of_another_group_says_so():
     entry = resource(MANAGEMENT, "workspaces/scale")
     assert (entry["group"], entry["version"], entry["kind"]) == ("autoscaling", "v1", "Scale")
     assert "group" not in resource(MANAGEMENT, "runners/accesskey")
+
+
+def test_a_kind_that_is_only_asked_can_be_created_and_nothing_else():
+    assert resource("/apis/authorization.k8s.io/v1", "reviews")["verbs"] == ["create"]
+    entry = discovered("/apis", "reviews")
+    assert (entry["verbs"], "subresources" in entry) == (["create"], False)
+
+
+def test_actions_are_subresources_with_what_they_answer():
+    def told(name: str) -> tuple[str, list[str]]:
+        entry = resource(MANAGEMENT, name)
+        return entry["kind"], entry["verbs"]
+
+    assert told("keys/turn") == ("KeyTurn", ["create"])
+    assert told("owners/wake") == ("Owner", ["create"])
+    # What is stored elsewhere is listed there, as far as it belongs to the object.
+    assert told("owners/keys") == ("KeyList", ["get"])
+    kinds = {
+        each["subresource"]: each["responseKind"]["kind"] for each in discovered("/apis", "owners")["subresources"]
+    }
+    assert kinds == {"keys": "KeyList", "wake": "Owner"}
 
 
 @pytest.mark.parametrize("version", ["v2", "v2beta1"])
@@ -227,6 +255,8 @@ def test_every_kind_of_the_product_is_discovered_in_both_generations():
         plain = {entry["name"]: entry for entry in read(path, among=product)["resources"]}
         assert plain[kind.plural]["verbs"] == sorted(kind.verbs)
         assert (f"{kind.plural}/status" in plain) == kind.status_subresource
+        for action in kind.actions:
+            assert plain[f"{kind.plural}/{action.name}"]["verbs"] == sorted(action.verbs)
         groups = read("/apis" if kind.group else "/api", AGGREGATED.format("v2"), product)["items"]
         kinds = [each["responseKind"] for group in groups for each in group["versions"][0]["resources"]]
         assert {"group": kind.group, "version": kind.version, "kind": kind.name} in kinds

@@ -8,7 +8,7 @@ import pytest
 
 from fairlead.kinds import KINDS
 from fairlead.registry.catalog import Catalog
-from fairlead.registry.kind import MANAGEMENT_GROUP, Kind
+from fairlead.registry.kind import MANAGEMENT_GROUP, Action, Kind
 from fairlead.registry.schema import array_map, free, obj, string
 from fairlead.server.discovery import Subresource
 from fairlead.server.document import Document, answer
@@ -27,13 +27,14 @@ CLUSTER = Kind("Cluster", "clusters", False, {"status": STATUS}, "A cluster.", s
 WORKSPACE = Kind("Workspace", "workspaces", True, {"spec": SPEC}, "A workspace.")
 RUNNER = Kind("Runner", "runners", False, {}, "A runner.")
 ACCESS_KEY = Kind("RunnerAccessKey", "runneraccesskeys", False, {"key": string("The key.")}, "A key.", verbs=("get",))
-TOKEN = Kind("Token", "tokens", False, {"spec": SPEC}, "A token.", verbs=("create",))
+TOKEN = Kind("Token", "tokens", False, {"spec": SPEC}, "A token.", verbs=("create",), stored=False)
+OWNER = Kind("Owner", "owners", False, {}, "An owner.", actions=(Action("apps", ("get",), APP),))
 READ_ONLY = Kind("Report", "reports", False, {"spec": SPEC}, "A report.", verbs=("get", "list"))
 NAMESPACE = Kind("Namespace", "namespaces", False, {"status": STATUS}, "A namespace.", group="")
 LEASE = Kind("Lease", "leases", True, {"spec": SPEC}, "A lease.", group="coordination.k8s.io")
 ROLE = Kind("Role", "roles", True, {}, "A role.", group="rbac.authorization.k8s.io")
 
-OURS = (APP, CLUSTER, WORKSPACE, RUNNER, TOKEN, READ_ONLY)
+OURS = (APP, CLUSTER, WORKSPACE, RUNNER, TOKEN, OWNER, READ_ONLY)
 CATALOG = Catalog((*OURS, NAMESPACE, LEASE, ROLE))
 SUBRESOURCES = (Subresource(MANAGEMENT_GROUP, "runners", "accesskey", ACCESS_KEY, ("get",)),)
 DOCUMENTS = documents(CATALOG, "/mount", version="0.1.0", subresources=SUBRESOURCES)
@@ -196,6 +197,23 @@ def test_every_shared_field_is_explained():
         assert shared["description"], name
         for field, each in shared.get("properties", {}).items():
             assert each.get("description"), f"{name}.{field}"
+
+
+def test_what_is_only_asked_has_one_operation_and_no_list():
+    paths = [path for path in MANAGEMENT["paths"] if "/tokens" in path]
+    assert paths == [f"{GROUP_PATH}/tokens"]
+    assert actions(paths[0]) == {"post": "post"}
+    asking = operation(paths[0], "post")
+    assert "nothing of it is stored" in asking["description"]
+    assert {each["name"] for each in asking["parameters"]} == {"dryRun", "fieldManager", "fieldValidation"}
+    assert f"{schema_name(TOKEN)}List" not in MANAGEMENT["components"]["schemas"]
+
+
+def test_an_action_that_lists_answers_with_a_list():
+    reading = operation(f"{GROUP_PATH}/owners/{{name}}/apps", "get")
+    content = reading["responses"]["200"]["content"]["application/json"]["schema"]
+    assert content == {"$ref": f"#/components/schemas/{schema_name(APP)}List"}
+    assert reading["description"] == "List every App that belongs to the object."
 
 
 def test_owner_references_merge_by_uid():

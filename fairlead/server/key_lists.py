@@ -1,0 +1,36 @@
+"""The access keys of one user or team: `users/<name>/accesskeys` and `teams/<name>/accesskeys`.
+
+A list like any other, with selectors and pages; `actions.py` calls it. The objects are those of `ownedaccesskeys`, so
+no key's value is in them.
+"""
+
+from dataclasses import replace
+
+from fairlead.registry.listing import list_body, list_entries
+from fairlead.registry.registry import Registry
+from fairlead.registry.selectors import Requirement
+from fairlead.server import options
+from fairlead.server.actions import Asked, Handler, Place
+
+ACCESS_KEYS = "accesskeys"
+KEYS = "ownedaccesskeys"
+OWNERS = {"users": "spec.user", "teams": "spec.team"}
+"""Whose keys can be listed, and the field of a key that names them."""
+
+
+def key_list_handlers(api_group: str, registry: Registry) -> dict[Place, Handler]:
+    return {(api_group, plural, ACCESS_KEYS): _keys_of(registry, api_group, plural) for plural in OWNERS}
+
+
+def _keys_of(registry: Registry, api_group: str, plural: str) -> Handler:
+    owners, keys = registry.resource(api_group, plural), registry.resource(api_group, KEYS)
+
+    async def listed(asked: Asked) -> bytes:
+        await owners.get("", asked.name)  # no such owner is another answer than no keys
+        query = options.list_query(asked.call, keys.kind)
+        theirs = Requirement(OWNERS[plural], "in", frozenset({asked.name}))
+        selection = replace(query.selection, fields=(*query.selection.fields, theirs))
+        found = await list_entries(keys.view, keys.kind, "", replace(query, selection=selection))
+        return list_body(keys.kind, found)
+
+    return listed
