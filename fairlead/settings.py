@@ -1,7 +1,7 @@
 """Everything that can be configured, as one frozen value.
 
 A field is a setting: its name gives the key in the file, the environment variable and the flag, its annotation the
-help and the bounds. The commands call `load`, `app.py` hands the values on, and docs/settings.md is held against this
+help and the bounds. The commands call `load`, `app` hands the values on, and docs/settings.md is held against this
 page by a test. To add a setting, add a field.
 
 A flag wins over the environment, that over the file, and the file over the default. Nothing unknown is passed over in
@@ -32,6 +32,8 @@ ENVIRONMENT_PREFIX = "FAIRLEAD_"
 CONFIG = "config"
 """Names the file itself, so it is a flag and a variable but no field and no key."""
 
+ON, OFF = "on", "off"
+SWITCH = (ON, OFF)
 LOG_LEVELS = ("debug", "info", "warning", "error")
 LOG_FORMATS = ("json", "console")
 
@@ -135,6 +137,35 @@ class Settings:
         str, About("API", "What a project's namespace has before the project's name", check=check_namespace_prefix)
     ] = "service-p-"
 
+    password_login: Annotated[str, About("Identity", "Whether people can sign in with a password", choices=SWITCH)] = (
+        "on"
+    )
+    login_key_ttl: Annotated[int, About("Identity", "Seconds that a login lasts; 0 for no end", minimum=0)] = (
+        20 * 24 * 3600
+    )
+    access_key_max_ttl: Annotated[
+        int, About("Identity", "Most seconds that people may give an access key to live; 0 for no limit", minimum=0)
+    ] = 0
+    access_key_retention: Annotated[
+        int, About("Identity", "Seconds for which expired access keys are kept, so that people see why", minimum=0)
+    ] = 24 * 3600
+
+    audit_path: Annotated[
+        str, About("Audit", "File of the audit log; - for standard output, off for none", computed="<data>/audit.log")
+    ] = ""
+    audit_policy: Annotated[
+        Path | None,
+        About("Audit", "YAML file that says how much is recorded of which requests", computed="metadata of everything"),
+    ] = None
+    audit_size: Annotated[int, About("Audit", "Mebibytes after which a new audit file is begun", maximum=1_000_000)] = (
+        100
+    )
+    audit_backups: Annotated[int, About("Audit", "Old audit files that are kept; 0 for all of them", minimum=0)] = 10
+    audit_days: Annotated[int, About("Audit", "Days for which old audit files are kept; 0 for ever", minimum=0)] = 0
+    audit_compress: Annotated[str, About("Audit", "Whether old audit files are packed with gzip", choices=SWITCH)] = (
+        "on"
+    )
+
     body_limit: Annotated[
         int, About("Limits", "Largest request body, in bytes", minimum=1024, maximum=64 * 1024 * 1024)
     ] = 3 * 1024 * 1024
@@ -147,6 +178,8 @@ class Settings:
     watch_queue: Annotated[int, About("Limits", "Events that may wait for one slow watcher before it is cut off")] = (
         10_000
     )
+    watches_max: Annotated[int, About("Limits", "Watches that may be open at once")] = 10_000
+    watches_per_key: Annotated[int, About("Limits", "Watches that one access key may have open at once")] = 2_000
     history_seconds: Annotated[int, About("Limits", "Seconds for which old revisions stay readable at least")] = 300
     history_revisions: Annotated[
         int, About("Limits", "How many of the newest revisions stay readable at least", minimum=0)
@@ -164,6 +197,11 @@ class Settings:
     @property
     def store_url(self) -> str:
         return self.store or f"sqlite:{self.data / 'fairlead.db'}"
+
+    @property
+    def audit_place(self) -> str:
+        """A path, `-` for the standard output, or nothing."""
+        return "" if self.audit_path == OFF else self.audit_path or str(self.data / "audit.log")
 
     @property
     def certificate_names(self) -> tuple[str, ...]:
@@ -251,6 +289,10 @@ def _contradictions(settings: Settings) -> Iterator[str]:
         yield "tls_names are for the self-made certificate; leave them out, or leave out tls_cert and tls_key"
 
 
+OTHER_VARIABLES = frozenset({variable(name) for name in (CONFIG, "seal_keys", "url", "key", "ca_file", "context")})
+"""What the environment tells beside settings: where they are, a secret that no file should hold, and whom to ask."""
+
+
 def _from_environment(environment: Mapping[str, str], problems: list[str]) -> Given:
     known = {variable(name): name for name in SETTINGS}
     found: Given = {}
@@ -260,7 +302,7 @@ def _from_environment(environment: Mapping[str, str], problems: list[str]) -> Gi
         if key in known:
             # `FAIRLEAD_PORT=` is how compose files and shells say "not set".
             found.update({known[key]: (key, value)} if value else {})
-        elif key != variable(CONFIG):
+        elif key not in OTHER_VARIABLES:
             problems.append(_unknown(key, [*known, variable(CONFIG)], "unset it"))
     return found
 
@@ -295,6 +337,8 @@ def _unknown(key: str, known: Mapping[str, Any] | list[str], advice: str) -> str
 
 
 def _read_text(raw: Any, about: About) -> str:
+    if about.choices == SWITCH and isinstance(raw, bool):  # what YAML makes of on and off
+        raw = ON if raw else OFF
     if not isinstance(raw, str):
         raise ValueError(f"{raw!r} is not a text; put it in quotes")
     if about.choices and raw not in about.choices:

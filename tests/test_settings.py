@@ -56,6 +56,8 @@ def test_every_setting_can_be_given_everywhere(tmp_path: Path) -> None:
         "tls_ca": "/a.pem",
         "api_group": "management.example.com",
         "namespace_prefix": "p-",
+        "password_login": "off",
+        "audit_compress": "off",
         "log_level": "error",
         "log_format": "console",
     }
@@ -64,6 +66,16 @@ def test_every_setting_can_be_given_everywhere(tmp_path: Path) -> None:
     by_flag = load(given, {})
     assert by_flag == load({}, {variable(name): value for name, value in given.items()}) == load(file, {})
     assert all(getattr(by_flag, name) != getattr(Settings(), name) for name in given)
+
+
+@pytest.mark.parametrize(("written", "value"), [("off", "off"), ("on", "on"), ("false", "off"), ("'off'", "off")])
+def test_a_switch_means_the_same_with_and_without_quotes(tmp_path: Path, written: str, value: str) -> None:
+    assert load(config(tmp_path, f"password_login: {written}\n"), {}).password_login == value
+
+
+def test_variables_of_the_commands_are_no_settings() -> None:
+    told = {"FAIRLEAD_URL": "https://x", "FAIRLEAD_KEY": "k", "FAIRLEAD_CA_FILE": "/c", "FAIRLEAD_SEAL_KEYS": "a b"}
+    assert load({}, told) == Settings()
 
 
 def test_an_unknown_key_in_the_file_is_refused_with_the_nearest_known_one(tmp_path: Path) -> None:

@@ -1,68 +1,48 @@
 """The composition root: settings in, a running server out. Reads like a table of contents.
 
-The only module that sees every room of the house; only `cli/up.py` and `cli/serve.py` import it.
+    identity.py    who people are and what they may do: authenticators and authorizers, in order
+    rules.py       the admission rules, in order
+    serving.py     the stages that every request passes, in order, and what stands at their end
+    background.py  what keeps things true meanwhile: controllers and the like
+
+The only package that sees every room of the house; only `cli/up.py` and `cli/serve.py` import it.
 """
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import structlog
 
-from fairlead import __version__
-from fairlead.admission.block_owner_deletion import block_owner_deletion
-from fairlead.admission.chain import Chain
-from fairlead.admission.lasting_namespaces import lasting_namespaces
-from fairlead.admission.living_namespace import living_namespace
-from fairlead.admission.project_namespace import project_namespace
-from fairlead.authn.accesskeys import ACCESS_KEYS, USERS, AccessKeys
-from fairlead.authn.first_admin import ensure_admin, load_pepper
-from fairlead.authz.chain import Decision, administrators, authorize
-from fairlead.controllers.expiry import Expiry
-from fairlead.controllers.garbage import Garbage
-from fairlead.controllers.loop import Controller, run_all
-from fairlead.controllers.namespaces import Namespaces
-from fairlead.controllers.projects import Projects
-from fairlead.core.call import Target
+from fairlead.app.auditing import auditing
+from fairlead.app.background import Stores, background
+from fairlead.app.identity import identity
+from fairlead.app.rules import NAMESPACES, admission
+from fairlead.app.serving import handler
+from fairlead.authn.first_admin import ensure_admin
+from fairlead.authz.default_roles import ensure_default_roles
 from fairlead.core.certificates import Certificates, ensure_certificates, given_certificates
-from fairlead.core.clock import Clock, SystemClock
+from fairlead.core.clock import SystemClock
 from fairlead.core.errors import AlreadyExists
 from fairlead.core.files import private_folder
-from fairlead.core.user import CONTROLLER, User
+from fairlead.core.seal_keys import VARIABLE, SealKeys
+from fairlead.core.user import CONTROLLER
 from fairlead.kinds import KINDS
 from fairlead.kinds.project import PROJECT, project
 from fairlead.registry.catalog import Catalog
-from fairlead.registry.following import Following
 from fairlead.registry.record import finisher
 from fairlead.registry.registry import Registry
-from fairlead.registry.translate import storage_errors
+from fairlead.registry.secret_fields import SecretFields
 from fairlead.registry.writing import Writing
-from fairlead.server.compress import compressed
-from fairlead.server.documents import documents
-from fairlead.server.failures import failures
-from fairlead.server.health import Health
-from fairlead.server.identify import authenticated, authorized
-from fairlead.server.pipeline import Proceed, pipeline
-from fairlead.server.platform import platform_documents
-from fairlead.server.route import MANAGEMENT
 from fairlead.server.rsgi import Front, Listening, free_port, listening
-from fairlead.server.serve import Serve, deadline, routed
-from fairlead.server.verbs import Verbs
-from fairlead.server.watch import WatchLimits
 from fairlead.settings import Settings, StartError
-from fairlead.storage.contract import Store, Unavailable
+from fairlead.storage.contract import Unavailable
 from fairlead.storage.open import open_store
-from fairlead.storage.retention import keep_history
+from fairlead.storage.sealed import Sealed, keyring_for
 from fairlead.storage.view import View
-
-MOUNT = "/kubernetes/management"
-NAMESPACES = ("default", "service-system")
-"""Namespaces that are always there: for objects that need one, and for the server's own."""
-
-AUTHORIZERS = (administrators,)
-COMPACT_SECONDS = 5.0
 
 log = structlog.get_logger(__name__)
 
@@ -80,27 +60,27 @@ async def run(settings: Settings, stop: asyncio.Event, ready: Callable[[Started]
     """Serves until `stop` is set, then ends watches, finishes what is under way and closes the store."""
     clock = SystemClock()
     private_folder(settings.data)
-    async with _store(settings) as store:
+    catalog = _catalog(settings)
+    async with _stores(settings, catalog) as stores, auditing(settings, catalog, clock) as audit:
         certificates = _certificates(settings)
-        catalog = _catalog(settings)
+        store = stores.sealed
         view = View(store, finisher(catalog))
         await view.start()
-        registry = _registry(settings, catalog, store, view, clock)
-        keys_exist = bool(view.count(settings.api_group, ACCESS_KEYS))
-        pepper = load_pepper(settings.data / "pepper.key", keys_exist=keys_exist)
+        people = identity(settings, catalog, view, clock)
+        chain = admission(settings, people)
+        registry = Registry(catalog, store, view, chain, clock)
+        chain.look_around_in(registry)
         await _ensure_namespaces(registry)
-        keys = AccessKeys(
-            Following(view, settings.api_group, ACCESS_KEYS), Following(view, settings.api_group, USERS), pepper
-        )
-        front = Front(_pipeline(settings, registry, store, keys), settings.body_limit)
+        await ensure_default_roles(registry, settings.api_group)
+        front = Front(handler(settings, registry, store, people, audit), settings.body_limit)
         async with (
-            _background(settings, store, registry) as background,
+            background(settings, stores, registry, people) as work,
             _listening(front, settings, certificates) as port,
         ):
             # Only a server that answers makes the first key: it is told once, so nothing may fail in between.
-            new_key = await ensure_admin(store, view, pepper, settings.api_group, clock)
+            new_key = await ensure_admin(store, view, people.pepper, settings.api_group, clock)
             ready(Started(settings.base_url(port), certificates.ca_file, new_key))
-            await _until(stop, background)
+            await _until(stop, work)
             view.end_watches()
         await view.stop()
 
@@ -108,55 +88,6 @@ async def run(settings: Settings, stop: asyncio.Event, ready: Callable[[Started]
 def _catalog(settings: Settings) -> Catalog:
     kinds = [project(settings.namespace_prefix) if kind is PROJECT else kind for kind in KINDS]
     return Catalog(kinds, settings.api_group)
-
-
-def _registry(settings: Settings, catalog: Catalog, store: Store, view: View, clock: Clock) -> Registry:
-    admission = Chain(
-        (
-            living_namespace,
-            lasting_namespaces(NAMESPACES),
-            project_namespace(settings.namespace_prefix, settings.api_group),
-            block_owner_deletion(_may),
-        )
-    )
-    registry = Registry(catalog, store, view, admission, clock)
-    admission.look_around_in(registry)
-    return registry
-
-
-def _may(user: User, target: Target) -> Decision:
-    """What the rules ask: the same as if the user had sent such a request."""
-    return authorize(AUTHORIZERS, user, replace(target, root=MANAGEMENT))
-
-
-def _pipeline(settings: Settings, registry: Registry, store: Store, keys: AccessKeys) -> Proceed:
-    async def store_ready() -> None:
-        with storage_errors():
-            await store.check()
-
-    stages = (
-        compressed,
-        failures,
-        deadline(settings.request_timeout),
-        routed(MOUNT),
-        authenticated((keys,)),
-        authorized(AUTHORIZERS),
-    )
-    verbs = Verbs(registry, WatchLimits(settings.watch_timeout_min, settings.watch_queue))
-    roots = {
-        MANAGEMENT: documents(registry.catalog, MOUNT, version=__version__),
-        "": platform_documents(__version__, MOUNT),
-    }
-    return pipeline(stages, Serve(verbs, Health({"store": store_ready}), roots))
-
-
-def _controllers(settings: Settings, registry: Registry) -> tuple[Controller, ...]:
-    return (
-        Namespaces(registry),
-        Projects(registry, settings.api_group, settings.namespace_prefix),
-        Expiry(registry, settings.event_ttl),
-        Garbage(registry),
-    )
 
 
 async def _ensure_namespaces(registry: Registry) -> None:
@@ -176,13 +107,19 @@ def _certificates(settings: Settings) -> Certificates:
 
 
 @asynccontextmanager
-async def _store(settings: Settings) -> AsyncIterator[Store]:
+async def _stores(settings: Settings, catalog: Catalog) -> AsyncIterator[Stores]:
+    """The store, and the same with its credentials sealed, which is the one that everything else is given."""
     try:
         store = await open_store(settings.store_url)
     except (Unavailable, ValueError) as error:
         raise StartError(str(error)) from None
     try:
-        yield store
+        keys = SealKeys(settings.data, os.environ.get(VARIABLE, ""))
+        try:
+            keyring = await keyring_for(store, keys)
+        except Unavailable as error:
+            raise StartError(str(error)) from None
+        yield Stores(store, Sealed(store, keyring, SecretFields(catalog).holds), keys)
     finally:
         await store.close()
 
@@ -198,36 +135,11 @@ def _listening(front: Front, settings: Settings, certificates: Certificates) -> 
     return listening(front, where)
 
 
-@asynccontextmanager
-async def _background(settings: Settings, store: Store, registry: Registry) -> AsyncIterator["asyncio.Task[None]"]:
-    """What keeps things true meanwhile: the controllers, and compaction of the history."""
-
-    async def work() -> None:
-        async with asyncio.TaskGroup() as group:
-            group.create_task(run_all(_controllers(settings, registry), registry.view, registry.clock))
-            group.create_task(
-                keep_history(
-                    store,
-                    seconds=settings.history_seconds,
-                    revisions=settings.history_revisions,
-                    every=COMPACT_SECONDS,
-                    on_compacted=registry.view.forget,
-                )
-            )
-
-    task = asyncio.create_task(work(), name="background")
-    try:
-        yield task
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-
-
-async def _until(stop: asyncio.Event, background: "asyncio.Task[None]") -> None:
+async def _until(stop: asyncio.Event, work: "asyncio.Task[None]") -> None:
     """Waits for the order to stop. Background work ends only through a fault of ours, and then so does the server."""
     stopping = asyncio.create_task(stop.wait())
-    await asyncio.wait((stopping, background), return_when=asyncio.FIRST_COMPLETED)
+    await asyncio.wait((stopping, work), return_when=asyncio.FIRST_COMPLETED)
     stopping.cancel()
-    if background.done():
-        log.error("background work has failed; the server stops", exc_info=background.exception())
-        background.result()
+    if work.done():
+        log.error("background work has failed; the server stops", exc_info=work.exception())
+        work.result()

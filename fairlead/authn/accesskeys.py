@@ -1,28 +1,35 @@
-"""Access keys: bearer tokens that stand for a user.
+"""Access keys: bearer tokens that stand for a user, a team or a subject.
 
 A key is 256 random bits behind a prefix that secret scanners can find. The store holds a keyed digest, never the key:
-who steals the database cannot sign in with it. Keys and users are objects like all others, so this authenticator
-follows them in the view, and a change takes effect with the next request.
+who steals the database cannot sign in with it. Keys, users and teams are objects like all others, so this authenticator
+follows them in the view, and a change takes effect with the next request. Only objects that have changed are looked at
+again, and whose key it is is worked out when it is used: keys are written to all the time, to note their last use.
 """
 
 import hashlib
 import hmac
 import secrets
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import cached_property
 
+from fairlead.authn.bearer import INVALID, bearer_token
+from fairlead.authn.credential import Credential, Use
+from fairlead.authn.people import TEAMS, USERS, People
 from fairlead.core.call import Call
+from fairlead.core.clock import Clock
 from fairlead.core.errors import Unauthorized
-from fairlead.core.objects import Object, dig
-from fairlead.core.user import User
+from fairlead.core.objects import Object, dig, metadata
+from fairlead.core.scope import Scope
+from fairlead.core.user import EVERYBODY, User
 from fairlead.registry.following import Following
 
 KEY_PREFIX = "fairlead_"
 KEY_BYTES = 32
 DIGEST_SCHEME = "hmac-sha256"
-USERS, ACCESS_KEYS = "users", "ownedaccesskeys"
-_INVALID = "invalid bearer token"
+ACCESS_KEYS = "ownedaccesskeys"
+
+__all__ = ["ACCESS_KEYS", "KEY_PREFIX", "TEAMS", "USERS", "AccessKeys", "Pepper", "new_key"]
 
 
 def new_key() -> str:
@@ -46,44 +53,104 @@ class Pepper:
 
 
 class AccessKeys:
-    """Authenticates `Authorization: Bearer <key>`. A digest is looked up whole, so timing tells nothing about it."""
+    """Authenticates `Authorization: Bearer <key>`. `last_use` tells of uses that are not written down yet."""
 
-    def __init__(self, keys: Following, users: Following, pepper: Pepper) -> None:
+    def __init__(
+        self, keys: Following, people: People, pepper: Pepper, clock: Clock, last_use: Callable[[str], Use | None]
+    ) -> None:
         self._keys = keys
-        self._users = users
+        self._people = people
         self._pepper = pepper
-        self._identities: dict[str, User] = {}
-        self._generation = (-1, -1)
+        self._clock = clock
+        self._last_use = last_use
+        self._by_name: dict[str, Credential] = {}
+        self._by_digest: dict[str, dict[str, Credential]] = {}
+        # Whoever sends an unknown key is answered after the same work as for a known one.
+        self._nobody = Credential.of({"spec": {"key": pepper.digest(new_key())}}, clock, None)
 
     def __call__(self, call: Call) -> User | None:
-        headers = call.headers.get_all("authorization")
-        if not headers:
-            return None
-        scheme, _, token = headers[0].partition(" ")
-        token = token.strip()
-        if len(headers) > 1 or scheme.lower() != "bearer" or not token:
-            raise Unauthorized(_INVALID)
-        user = self._current().get(self._pepper.digest(token))
-        if user is None:
-            raise Unauthorized(_INVALID)
+        token = bearer_token(call)
+        return None if token is None else self.of_token(token)
+
+    def of_token(self, token: str) -> User:
+        """Whose key a token is. Raises Unauthorized for one that is unknown, or no longer in force."""
+        digest = self._pepper.digest(token)
+        self._take_in_changes()
+        credential = self._holding(digest)
+        fits = credential.fits(digest, self._clock)
+        user = self._user(credential)
+        if not fits or user is None:
+            raise Unauthorized(INVALID)
         return user
 
-    def _current(self) -> Mapping[str, User]:
-        """Every valid key's digest and the user behind it, made anew when a key or a user has changed."""
-        generation = (self._keys.refresh(), self._users.refresh())
-        if generation != self._generation:
-            users = {name: obj for (_, name), obj in self._users.objects.items()}
-            pairs = (_identity(obj, users) for obj in self._keys.objects.values())
-            self._identities = dict(pair for pair in pairs if pair is not None)
-            self._generation = generation
-        return self._identities
+    def identity(self, key: str) -> User | None:
+        """Whom the key of that name stands for; None if there is no such key, or it is not in force."""
+        self._take_in_changes()
+        credential = self._by_name.get(key)
+        return None if credential is None else self._user(credential)
+
+    def _take_in_changes(self) -> None:
+        for place in self._keys.changes():
+            name = place[1]
+            before = self._by_name.pop(name, None)
+            for digest in before.digests() if before is not None else ():
+                self._by_digest[digest].pop(name, None)
+                if not self._by_digest[digest]:
+                    del self._by_digest[digest]
+            key = self._keys.objects.get(place)
+            if key is None:
+                continue
+            credential = self._by_name[name] = Credential.of(key, self._clock, before)
+            for digest in credential.digests():
+                self._by_digest.setdefault(digest, {})[name] = credential
+
+    def _holding(self, digest: str) -> Credential:
+        """Whoever has this digest; of two, which takes a race between people who choose the same key, the older."""
+        found = self._by_digest.get(digest)
+        if not found:
+            return self._nobody
+        return next(iter(found.values())) if len(found) == 1 else min(found.values(), key=_age)
+
+    def _user(self, credential: Credential) -> User | None:
+        """The identity behind a key that is in force. It is worked out anew when people have changed."""
+        generation = self._people.generation()
+        if credential.generation != generation:
+            credential.user, credential.generation = self._identified(credential.key), generation
+        in_force = credential.in_force(self._clock, self._last_use)
+        return credential.user if in_force else None
+
+    def _identified(self, key: Object) -> User | None:
+        owner = self._owner(key)
+        if owner is None:
+            return None
+        groups = dict.fromkeys((*owner.groups, *(dig(key, "spec.groups") or ())))
+        scope = Scope.of(dig(key, "spec.scope"))
+        return replace(owner, groups=tuple(groups), key=metadata(key).get("name", ""), scope=scope)
+
+    def _owner(self, key: Object) -> User | None:
+        user, team, subject = (dig(key, f"spec.{field}") for field in ("user", "team", "subject"))
+        if user:
+            found = self._people.living("User", user)
+            return self._people.as_user(found) if found is not None and _belongs(key, found, "User") else None
+        if team:
+            found = self._people.living("Team", team)
+            return self._people.as_team(found) if found is not None and _belongs(key, found, "Team") else None
+        return User(subject, EVERYBODY) if subject else None
 
 
-def _identity(key: Object, users: Mapping[str, Object]) -> tuple[str, User] | None:
-    name, digest = dig(key, "spec.user"), dig(key, "spec.key")
-    user = users.get(name or "")
-    if user is None or not digest or dig(key, "spec.disabled") or dig(user, "spec.disabled"):
-        return None
-    own = tuple(dig(user, "spec.groups") or ())
-    everybody = ("system:authenticated", "service:authenticated", f"service:user:{name}", "service:user:*")
-    return digest, User(name, (*own, *everybody), dig(user, "metadata.uid"), dig(key, "metadata.name"))
+def _age(credential: Credential) -> tuple[str, str]:
+    meta = metadata(credential.key)
+    return meta.get("creationTimestamp") or "", meta.get("name", "")
+
+
+def _belongs(key: Object, owner: Object, kind: str) -> bool:
+    """Whether the key was made for this very owner, and not for another one who had the name before.
+
+    A key that names no owner, because it is from an earlier version or was orphaned, must be younger than its owner.
+    """
+    meta, name = metadata(owner), metadata(owner)["name"]
+    references = metadata(key).get("ownerReferences") or ()
+    named = [each.get("uid") for each in references if (each.get("kind"), each.get("name")) == (kind, name)]
+    if named:
+        return named == [meta.get("uid")]
+    return (meta.get("creationTimestamp") or "") <= (metadata(key).get("creationTimestamp") or "")

@@ -10,6 +10,7 @@ from fairlead.authn.accesskeys import ACCESS_KEYS, USERS, Pepper, new_key
 from fairlead.core.clock import Clock, timestamp
 from fairlead.core.files import FileProblem, read_file, write_file
 from fairlead.core.objects import Object
+from fairlead.kinds.accesskey import owner_reference
 from fairlead.storage.contract import Change, Conflict, Store
 from fairlead.storage.view import View
 
@@ -42,6 +43,7 @@ async def ensure_admin(store: Store, view: View, pepper: Pepper, api_group: str,
     user = _object(api_group, "User", ADMIN, now, {"username": ADMIN, "groups": ["system:masters"]})
     spec = {"displayName": "First key", "user": ADMIN, "type": "User", "key": pepper.digest(key)}
     access_key = _object(api_group, "OwnedAccessKey", ADMIN_KEY, now, spec)
+    access_key["metadata"]["ownerReferences"] = [owner_reference(user)]
     changes = [
         Change((api_group, USERS, "", ADMIN), orjson.dumps(user), 0),
         Change((api_group, ACCESS_KEYS, "", ADMIN_KEY), orjson.dumps(access_key), 0),

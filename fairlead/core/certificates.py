@@ -1,6 +1,6 @@
 """A certificate authority and a server certificate of our own making, for servers that were given none.
 
-`app.py` asks for them before it listens. The authority lasts ten years and is never replaced silently, because clients
+`app` asks for them before it listens. The authority lasts ten years and is never replaced silently, because clients
 trust it by value: their kubeconfigs hold a copy. The server certificate lasts one year and is made again whenever it is
 close to its end, lacks a name, or does not fit the files beside it, which no client notices.
 """

@@ -1,55 +1,114 @@
 """The stages that find out who is asking and whether they may.
 
 The order of authenticators and authorizers is the order they are handed in. Everything is denied that nobody allows.
+The call takes along how to ask again: streams could outlive keys and permissions, and must not.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from fairlead.authn.chain import Authenticator, authenticate
-from fairlead.authz.chain import Authorizer, authorize
+from fairlead.authz.permissions import CUT_VERBS, Permissions
 from fairlead.core.call import Call, Reply, Target
-from fairlead.core.errors import Details, Forbidden, Unauthorized, qualified, shown
+from fairlead.core.errors import Expired, Unauthorized
 from fairlead.core.user import User
+from fairlead.registry.selectors import selected_name
+from fairlead.server.impersonate import Impersonation, asks_to_impersonate
 from fairlead.server.pipeline import Proceed, Stage
+from fairlead.server.refusal import forbidden
 
 PUBLIC_PATHS = frozenset({"/version", "/healthz", "/livez", "/readyz"})
 """What anybody may read, under the platform's root and under the management API's."""
 
+PUBLIC_ENDPOINTS = frozenset({("post", "/auth/password/login"), ("get", "/auth/methods")})
+"""What is there for those who are not signed in yet, under the platform's root."""
 
-def authenticated(authenticators: Sequence[Authenticator]) -> Stage:
+Identify = Callable[[Call], User]
+
+
+def identification(authenticators: Sequence[Authenticator], impersonation: Impersonation) -> Identify:
+    """Who asks, or whom they act as."""
+
+    def identify(call: Call) -> User:
+        asker = authenticate(authenticators, call)
+        if call.user is None:  # so that a refused impersonation is on somebody's record
+            call.user = asker
+        return impersonation(call, asker)
+
+    return identify
+
+
+def authenticated(identify: Identify, note: Callable[[User], None]) -> Stage:
+    """`note` hears of everybody who has signed in, so that it is known when a key was last used."""
+
     async def stage(call: Call, proceed: Proceed) -> Reply:
-        if not is_public(call.target):
-            call.user = authenticate(authenticators, call)
+        if not is_public(call):
+            call.user = identify(call)
+            note(call.user.impersonator or call.user)
         return await proceed(call)
 
     return stage
 
 
-def authorized(authorizers: Sequence[Authorizer]) -> Stage:
+def authorized(permissions: Permissions, identify: Identify) -> Stage:
     async def stage(call: Call, proceed: Proceed) -> Reply:
-        if not is_public(call.target):
+        if not is_public(call):
             if call.user is None:
                 raise Unauthorized
-            decision = authorize(authorizers, call.user, call.target)
-            if not decision.allowed:
-                raise _forbidden(call.user, call.target, decision.reason)
+            _let_in(call, call.user, permissions)
+            call.require = _requirement(call.user, permissions)
+            call.recheck = _recheck(call, call.user, permissions, identify)
         return await proceed(call)
 
     return stage
 
 
-def is_public(target: Target) -> bool:
-    return not target.is_resource and target.verb == "get" and target.path in PUBLIC_PATHS
+def _let_in(call: Call, user: User, permissions: Permissions) -> None:
+    target = about(call)
+    decision = call.decision = permissions.decide(user, target)
+    if decision.allowed:
+        return
+    call.sieve = permissions.cut(user, target)
+    if call.sieve is None:
+        raise forbidden(user, target, decision.reason)
 
 
-def _forbidden(user: User, target: Target, reason: str) -> Forbidden:
-    if not target.is_resource:
-        message = f'forbidden: User "{user.name}" cannot {target.verb} path "{target.path}"'
-        return Forbidden(f"{message}: {reason}" if reason else message)
-    resource = f"{target.resource}/{target.subresource}" if target.subresource else target.resource
-    where = f'in the namespace "{target.namespace}"' if target.namespace else "at the cluster scope"
-    what = f"{qualified(target.resource, target.group)}{f' {shown(target.name)}' if target.name else ''}"
-    who = f'User "{user.name}" cannot {target.verb} resource "{resource}" in API group "{target.group}" {where}'
-    message = f"{what} is forbidden: {who}"
-    details = Details(target.name, target.group, target.resource)
-    return Forbidden(f"{message}: {reason}" if reason else message, details)
+def _requirement(user: User, permissions: Permissions) -> Callable[[Target], None]:
+    def require(target: Target) -> None:
+        decision = permissions.decide(user, target)
+        if not decision.allowed:
+            raise forbidden(user, target, decision.reason)
+
+    return require
+
+
+def _recheck(call: Call, user: User, permissions: Permissions, identify: Identify) -> Callable[[], None]:
+    def recheck() -> None:
+        if identify(call) != user:
+            raise Expired("who you are, or what your access key reaches, has changed; list again and watch from there")
+        target = about(call)
+        decision = permissions.decide(user, target)
+        if call.sieve is None and not decision.allowed:
+            raise forbidden(user, target, decision.reason)
+        if call.sieve is not None and not decision.allowed and permissions.cut(user, target) is None:
+            raise forbidden(user, target, decision.reason)
+
+    return recheck
+
+
+def about(call: Call) -> Target:
+    """What the permission is asked for. A list or watch that selects one name is about that object alone."""
+    target = call.target
+    if target.verb in CUT_VERBS and not target.name and "fieldSelector" in call.query:
+        return replace(target, name=selected_name(call.parameter("fieldSelector")))
+    return target
+
+
+def is_public(call: Call) -> bool:
+    """Whether anybody may ask. Who acts as somebody else must say who they are, also where nobody else has to."""
+    target = call.target
+    if target.is_resource or asks_to_impersonate(call.headers):
+        return False
+    if target.root == "" and (target.verb, target.path) in PUBLIC_ENDPOINTS:
+        return True
+    return target.verb == "get" and target.path in PUBLIC_PATHS

@@ -46,6 +46,7 @@ class Scope(Protocol):
     headers: Any
     client: str
     http_version: str
+    authority: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +81,7 @@ class Front:
             scope.headers,
             body.read,
             scope.client,
+            scope.authority or "",
             _audit_id(),
         )
         reply = await self._handle(call)

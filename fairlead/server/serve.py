@@ -36,15 +36,29 @@ def deadline(seconds: float) -> Stage:
 
 
 class Serve:
-    """Answers what has passed every stage. `roots` holds the documents of the management API and of the platform."""
+    """Answers what has passed every stage.
 
-    def __init__(self, verbs: Handler, health: Handler, roots: Mapping[str, Mapping[str, Document]]) -> None:
+    `roots` holds the documents of the management API and of the platform, `endpoints` what the platform itself does, by
+    verb and path.
+    """
+
+    def __init__(
+        self,
+        verbs: Handler,
+        health: Handler,
+        roots: Mapping[str, Mapping[str, Document]],
+        endpoints: Mapping[tuple[str, str], Handler],
+    ) -> None:
         self._verbs = verbs
         self._health = health
         self._roots = roots
+        self._endpoints = endpoints
 
     async def __call__(self, call: Call) -> Reply:
         target = call.target
+        endpoint = self._endpoints.get((target.verb, target.path)) if not target.root else None
+        if endpoint is not None:
+            return await endpoint(call)
         document = find(self._roots[target.root], target.path)
         if document is None and target.is_resource:
             return await self._verbs(call)

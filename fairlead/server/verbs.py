@@ -4,6 +4,7 @@ The end of the pipeline for resources. By now it is known what is asked, by whom
 """
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -13,15 +14,16 @@ from fairlead.core.errors import BadRequest, MethodNotAllowed, NotAcceptable, No
 from fairlead.core.objects import Object, copied
 from fairlead.core.user import User
 from fairlead.registry.kind import Kind
-from fairlead.registry.listing import list_body, list_entries, list_metadata, wait_for_version
+from fairlead.registry.listing import ListQuery, list_body, list_entries, list_metadata, wait_for_version
 from fairlead.registry.registry import Registry
 from fairlead.registry.resource import Resource
 from fairlead.registry.table import partial, table
 from fairlead.registry.writing import Deleted
 from fairlead.server import options
+from fairlead.server.actions import Actions, is_action
 from fairlead.server.negotiate import JSON, Form, chosen_form, read_object, rendered, wants_pretty
 from fairlead.server.patch import applies, read_configuration, read_patch
-from fairlead.server.watch import WatchLimits, open_stream
+from fairlead.server.watch import Opening, Watches
 
 Verb = Callable[[Call, Resource, str], Awaitable[Reply]]
 
@@ -31,9 +33,10 @@ _NEEDS_NAME = frozenset({"update", "patch"})
 class Verbs:
     """The verbs on resources. Each gets the call, the resource, and the namespace the objects live in."""
 
-    def __init__(self, registry: Registry, limits: WatchLimits) -> None:
+    def __init__(self, registry: Registry, watches: Watches, actions: Actions) -> None:
         self._registry = registry
-        self._limits = limits
+        self._watches = watches
+        self._actions = actions
         self._verbs: dict[str, Verb] = {
             "get": self._get,
             "list": self._list,
@@ -49,6 +52,8 @@ class Verbs:
         target = call.target
         _refuse_form(chosen_form(call.headers.get("accept", "")), call)
         kind = self._registry.catalog.find(target.group, target.version, target.resource)
+        if kind is not None and is_action(kind, target):
+            return await self._actions(call, kind)
         if kind is None or not _exists(kind, target):
             raise NotFound("the server could not find the requested resource")
         verb = self._verbs.get(target.verb)
@@ -68,7 +73,7 @@ class Verbs:
     async def _list(self, call: Call, resource: Resource, namespace: str) -> Reply:
         kind = resource.kind
         form = chosen_form(call.headers.get("accept", ""))
-        listed = await list_entries(resource.view, kind, namespace, options.list_query(call, kind))
+        listed = await list_entries(resource.view, kind, namespace, self._cut(call, options.list_query(call, kind)))
         if not form.view:
             return _reply(call, 200, list_body(kind, listed), form.media_type)
         objects = [orjson.loads(entry.body) for entry in listed.entries]
@@ -77,9 +82,12 @@ class Verbs:
     async def _watch(self, call: Call, resource: Resource, namespace: str) -> Reply:
         form = chosen_form(call.headers.get("accept", ""))
         query = options.watch_query(call, resource.kind)
-        clock = self._registry.clock
-        stream = await open_stream(resource, namespace, query, self._limits, form.view, clock)
+        opening = Opening(resource, namespace, query, form.view, call.sieve, call.recheck)
+        stream = await self._watches.open(opening, _user(call).key)
         return Reply(200, stream=stream)
+
+    def _cut(self, call: Call, query: ListQuery) -> ListQuery:
+        return query if call.sieve is None else replace(query, sees=call.sieve.sees)
 
     async def _create(self, call: Call, resource: Resource, namespace: str) -> Reply:
         writing = options.writing(call, _user(call))
@@ -97,6 +105,8 @@ class Verbs:
         applying = applies(call)
         writing = options.writing(call, _user(call), applying=applying)
         if applying:
+            right = replace(call.target, verb="create")
+            writing = replace(writing, before_creating=lambda: call.require(right))
             config, duplicates = await read_configuration(call)
             applied, created = await resource.apply(config, namespace, call.target.name, writing, duplicates)
             return self._object(call, resource.kind, applied, 201 if created else 200)

@@ -5,15 +5,18 @@ last event.
 """
 
 import random
-from collections.abc import AsyncIterator, Callable
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 
 import orjson
 import structlog
 
+from fairlead.core.call import Sieve
 from fairlead.core.clock import Clock
-from fairlead.core.errors import ApiError, Internal
+from fairlead.core.errors import ApiError, Details, Internal, TooManyRequests
 from fairlead.core.objects import Object
 from fairlead.registry.kind import Kind
 from fairlead.registry.listing import wait_for_version
@@ -24,6 +27,9 @@ from fairlead.server.failures import status_of
 from fairlead.server.options import WatchQuery
 
 BOOKMARK_SECONDS = 60.0
+RECHECK_SECONDS = 5.0
+"""How often an open watch asks whether its key and its permissions still hold."""
+RETRY_SECONDS = 5
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 
 log = structlog.get_logger(__name__)
@@ -33,38 +39,81 @@ Encode = Callable[[WatchEvent], bytes]
 
 @dataclass(frozen=True, slots=True)
 class WatchLimits:
-    """How long a watch lasts if it does not say (between once and twice this), and what may wait for a slow reader."""
+    """How long a watch lasts if it does not say (between once and twice this), what may wait for a slow reader, and how
+    many there may be at once, in all and for one access key."""
 
     seconds: float
     queue: int
+    total: int
+    per_key: int
 
 
-async def open_stream(
-    resource: Resource, namespace: str, query: WatchQuery, limits: WatchLimits, view: str, clock: Clock
-) -> AsyncIterator[bytes]:
-    """The stream of a watch, begun as far as it can fail before its first byte."""
-    await wait_for_version(resource.view, query.version)
-    feed = Feed(resource.view, resource.kind, namespace, query.selection, limits.queue)
-    seconds = query.timeout or limits.seconds * random.uniform(1, 2)
-    stream = Stream(resource.kind, feed, query, view, clock)
-    return stream.lines(clock.monotonic() + seconds)
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """A watch that was asked for. `recheck` raises once the asker may not have it any more."""
+
+    resource: Resource
+    namespace: str
+    query: WatchQuery
+    view: str = ""
+    sieve: Sieve | None = None
+    recheck: Callable[[], None] = lambda: None
+
+
+class Watches:
+    """All watches that are open."""
+
+    def __init__(self, limits: WatchLimits, clock: Clock) -> None:
+        self._limits = limits
+        self._clock = clock
+        self._open: Counter[str] = Counter()
+
+    async def open(self, opening: Opening, key: str) -> AsyncIterator[bytes]:
+        """The stream of a watch, begun as far as it can fail before its first byte. `key` names whose it is."""
+        resource, query, limits = opening.resource, opening.query, self._limits
+        self._refuse_more(key)
+        await wait_for_version(resource.view, query.version)
+        feed = Feed(resource.view, resource.kind, opening.namespace, query.selection, limits.queue, opening.sieve)
+        seconds = query.timeout or limits.seconds * random.uniform(1, 2)
+        stream = Stream(opening, feed, self._clock)
+        return stream.lines(self._clock.monotonic() + seconds, self._counted(key))
+
+    def _refuse_more(self, key: str) -> None:
+        limits, retry = self._limits, Details(retry_after=RETRY_SECONDS)
+        if self._open.total() >= limits.total:
+            raise TooManyRequests(f"{limits.total} watches are open, which is the limit; try again later", retry)
+        if self._open[key] >= limits.per_key:
+            why = f"this access key has {limits.per_key} watches open, which is the limit; close some of them"
+            raise TooManyRequests(why, retry)
+
+    @contextmanager
+    def _counted(self, key: str) -> Iterator[None]:
+        self._open[key] += 1
+        try:
+            yield
+        finally:
+            self._open[key] -= 1
+            if not self._open[key]:
+                del self._open[key]
 
 
 class Stream:
     """One watch under way."""
 
-    def __init__(self, kind: Kind, feed: Feed, query: WatchQuery, view: str, clock: Clock) -> None:
-        self._kind = kind
+    def __init__(self, opening: Opening, feed: Feed, clock: Clock) -> None:
+        self._kind = opening.resource.kind
         self._feed = feed
-        self._query = query
+        self._query = opening.query
+        self._recheck = opening.recheck
         self._clock = clock
-        self._encode = _encoder(kind, view, query.include, clock.now)
+        self._encode = _encoder(self._kind, opening.view, opening.query.include, clock.now)
 
-    async def lines(self, deadline: float) -> AsyncIterator[bytes]:
-        """Chunks of whole lines until the deadline, the server's end or an error."""
+    async def lines(self, deadline: float, counted: AbstractContextManager[None]) -> AsyncIterator[bytes]:
+        """Chunks of whole lines until the deadline, the server's end or an error. It is `counted` while it lasts."""
         try:
-            async for chunk in self._events(deadline):
-                yield chunk
+            with counted:
+                async for chunk in self._events(deadline):
+                    yield chunk
         except ApiError as error:
             yield line("ERROR", orjson.dumps(status_of(error)))
         except Exception:  # a fault of ours must not look like the end of the news
@@ -78,7 +127,11 @@ class Stream:
         if initial:
             yield initial
         bookmark_at = self._clock.monotonic() + BOOKMARK_SECONDS
+        recheck_at = self._clock.monotonic() + RECHECK_SECONDS
         while True:
+            if self._clock.monotonic() >= recheck_at:
+                self._recheck()
+                recheck_at = self._clock.monotonic() + RECHECK_SECONDS
             chunk = b"".join(map(self._encode, self._feed.take()))
             now = self._clock.monotonic()
             over = now >= deadline or self._feed.ended
@@ -89,7 +142,7 @@ class Stream:
                 yield chunk
             if over:
                 return
-            await self._feed.wait(min(deadline, bookmark_at) - now)
+            await self._feed.wait(min(deadline, bookmark_at, recheck_at) - now)
 
     def _begin(self) -> bytes:
         """Starts the feed; what exists comes first if that was asked for."""

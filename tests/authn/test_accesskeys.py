@@ -1,158 +1,96 @@
-"""Access keys: who holds a valid one is its user, from the next request on and not a request longer."""
+"""Access keys: who holds a valid one is its owner, from the next request on and not a request longer."""
 
 import base64
+import hmac
 import re
-from collections.abc import AsyncIterator
+from typing import Any
 
-import orjson
 import pytest
 
-from fairlead.authn.accesskeys import ACCESS_KEYS, KEY_PREFIX, USERS, AccessKeys, Pepper, new_key
+from fairlead.authn.accesskeys import ACCESS_KEYS, KEY_PREFIX, TEAMS, USERS, Pepper, new_key
 from fairlead.core.errors import Unauthorized
 from fairlead.core.objects import Object
+from fairlead.core.scope import Scope
 from fairlead.core.user import User
-from fairlead.registry.catalog import Catalog
-from fairlead.registry.following import Following
-from fairlead.registry.record import finisher
-from fairlead.storage.contract import Change, Key
-from fairlead.storage.memory import MemoryStore
-from fairlead.storage.view import View
-from tests.authn.calls import call
+from tests.authn.directory import GROUP, PEPPER, Directory
 
-GROUP = "management.service.sh"
-PEPPER = Pepper(bytes(range(32)))
 KEY = new_key()
+EVERYBODY = {"system:authenticated", "service:authenticated"}
+GOING = {"deletionTimestamp": "2026-01-02T03:04:05Z"}
 
 
-class Directory:
-    """Users and keys in a store, and the authenticator that follows them."""
-
-    def __init__(self, store: MemoryStore, view: View) -> None:
-        self._store = store
-        self._view = view
-        self._revisions: dict[Key, int] = {}
-        self.authenticate = AccessKeys(Following(view, GROUP, ACCESS_KEYS), Following(view, GROUP, USERS), PEPPER)
-
-    async def user(self, name: str, **spec: object) -> None:
-        await self._put(USERS, name, {"username": name, **spec})
-
-    async def key(self, name: str, user: str, key: str, **spec: object) -> None:
-        await self._put(ACCESS_KEYS, name, {"user": user, "key": PEPPER.digest(key), **spec})
-
-    async def remove(self, plural: str, name: str) -> None:
-        await self._commit((GROUP, plural, "", name), None)
-
-    async def _put(self, plural: str, name: str, spec: Object) -> None:
-        obj = {
-            "apiVersion": f"{GROUP}/v1",
-            "kind": plural,
-            "metadata": {"name": name, "uid": f"uid-of-{name}"},
-            "spec": spec,
-        }
-        await self._commit((GROUP, plural, "", name), orjson.dumps(obj))
-
-    async def _commit(self, key: Key, value: bytes | None) -> None:
-        revision = await self._store.commit([Change(key, value, self._revisions.get(key, 0))])
-        self._revisions[key] = 0 if value is None else revision
-        await self._view.reached(revision)
-
-    def ask(self, *authorization: str) -> User | None:
-        return self.authenticate(call(headers={"authorization": authorization} if authorization else {}))
-
-    def refuses(self, *authorization: str) -> bool:
-        with pytest.raises(Unauthorized, match="invalid bearer token"):
-            self.ask(*authorization)
-        return True
+def owned_by(kind: str, name: str, uid: str) -> Object:
+    return {"ownerReferences": [{"apiVersion": f"{GROUP}/v1", "kind": kind, "name": name, "uid": uid}]}
 
 
-@pytest.fixture
-async def directory() -> AsyncIterator[Directory]:
+@pytest.fixture(autouse=True)
+async def alice(directory: Directory) -> None:
     """Alice with one key."""
-    store = MemoryStore()
-    view = View(store, finisher(Catalog(())))
-    await view.start()
-    made = Directory(store, view)
-    await made.user("alice", groups=["devs"])
-    await made.key("alices-key", "alice", KEY)
-    yield made
-    await view.stop()
-    await store.close()
+    await directory.user("alice", groups=["devs"])
+    await directory.key("alices-key", KEY, "alice")
 
 
-# --- the credential
+# --- whom a key stands for
 
 
 async def test_a_key_stands_for_its_user(directory: Directory) -> None:
-    user = directory.ask(f"Bearer {KEY}")
-    assert user is not None
-    assert (user.name, user.uid, user.key) == ("alice", "uid-of-alice", "alices-key")
-    everybody = {"system:authenticated", "service:authenticated", "service:user:alice", "service:user:*"}
-    assert set(user.groups) == {"devs", *everybody}
-
-
-@pytest.mark.parametrize("scheme", ["Bearer", "bearer", "BEARER", "bEaReR"])
-async def test_the_scheme_may_be_written_in_any_case(directory: Directory, scheme: str) -> None:
-    assert directory.ask(f"{scheme} {KEY}")
-
-
-async def test_spaces_around_the_key_do_not_matter(directory: Directory) -> None:
-    assert directory.ask(f"Bearer   {KEY} ")
+    user = directory.who(KEY)
+    assert (user.name, user.uid, user.key, user.scope) == ("alice", "uid-of-alice", "alices-key", None)
+    assert set(user.groups) == {"devs", *EVERYBODY, "service:user:alice", "service:user:*"}
 
 
 async def test_a_call_without_the_header_is_not_ours_to_judge(directory: Directory) -> None:
     assert directory.ask() is None
 
 
-@pytest.mark.parametrize(
-    "header",
-    [
-        "",
-        " ",
-        "\t",
-        "Bearer",
-        "Bearer ",
-        "Bearer    ",
-        "Bearer \t",
-        "bearer",
-        KEY,
-        f"Bearer{KEY}",
-        f"Bearer\t{KEY}",
-        f" Bearer {KEY}",
-        f"Basic {KEY}",
-        f"Token {KEY}",
-        f"Bearer Bearer {KEY}",
-        f"Bearer {KEY} {KEY}",
-        f"Bearer {KEY},{KEY}",
-        f"Bearer {KEY[:-1]}",
-        f"Bearer {KEY}x",
-        f"Bearer {KEY.upper()}",
-        f"Bearer {KEY.removeprefix(KEY_PREFIX)}",
-        f"Bearer {KEY}\x00",
-        f'Bearer "{KEY}"',
-        "Bearer null",
-        "Bearer None",
-        "Bearer ü",
-        f"Bearer {'x' * 65_000}",
-        f"Bearer {PEPPER.digest(KEY)}",
-    ],
-)
-async def test_anything_else_in_the_header_is_invalid(directory: Directory, header: str) -> None:
-    assert directory.refuses(header)
+async def test_a_key_stands_for_its_team_with_the_teams_group_only(directory: Directory) -> None:
+    await directory.team("core", users=["alice"])
+    await directory.key("core-key", "the-key-of-core", team="core")
+    user = directory.who("the-key-of-core")
+    assert (user.name, user.uid, user.key) == ("service:team:core", "uid-of-core", "core-key")
+    assert set(user.groups) == {"service:team:core", *EVERYBODY}
 
 
-async def test_two_headers_are_invalid_whatever_they_hold(directory: Directory) -> None:
-    for pair in [(f"Bearer {KEY}", f"Bearer {KEY}"), (f"Bearer {KEY}", ""), ("", f"Bearer {KEY}"), ("", "")]:
-        assert directory.refuses(*pair)
+async def test_a_key_stands_for_a_subject_that_is_no_object(directory: Directory) -> None:
+    await directory.key("robot-key", "the-key-of-robot", subject="robot:ci", groups=["ci"])
+    user = directory.who("the-key-of-robot")
+    assert (user.name, user.uid, user.key) == ("robot:ci", "", "robot-key")
+    assert set(user.groups) == {"ci", *EVERYBODY}
 
 
-async def test_a_basic_credential_with_the_key_as_password_is_invalid(directory: Directory) -> None:
-    assert directory.refuses("Basic " + base64.b64encode(f"alice:{KEY}".encode()).decode())
+async def test_a_key_adds_its_groups_to_those_of_its_owner(directory: Directory) -> None:
+    await directory.team("core", users=["alice"])
+    await directory.key("with-groups", "key-with-groups", "alice", groups=["ci", "devs"])
+    user = directory.who("key-with-groups")
+    assert {"devs", "ci", "service:team:core"} <= set(user.groups)
+    assert len(user.groups) == len(set(user.groups))
+
+
+async def test_a_key_carries_its_scope(directory: Directory) -> None:
+    await directory.key("scoped", "key-with-scope", "alice", scope={"projects": [{"project": "demo"}]})
+    await directory.key("empty", "key-with-nothing", "alice", scope={})
+    assert directory.who("key-with-scope").scope == Scope(projects=("demo",))
+    assert directory.who("key-with-nothing").scope == Scope()
+
+
+async def test_a_key_can_be_asked_about_by_its_name(directory: Directory) -> None:
+    assert directory.authenticate.identity("alices-key") == directory.who(KEY)
+    assert directory.authenticate.identity("nobodys-key") is None
+    await directory.key("alices-key", KEY, "alice", disabled=True)
+    assert directory.authenticate.identity("alices-key") is None
+
+
+async def test_a_token_can_be_asked_about_without_a_call(directory: Directory) -> None:
+    assert directory.authenticate.of_token(KEY).name == "alice"
+    with pytest.raises(Unauthorized):
+        directory.authenticate.of_token("another")
 
 
 async def test_what_is_wrong_with_a_credential_is_not_told(directory: Directory) -> None:
-    await directory.key("off", "alice", "switched-off", disabled=True)
+    await directory.key("off", "switched-off", "alice", disabled=True)
+    await directory.key("over", "has-expired", "alice", status={"expired": "2026-01-02T03:04:05Z"})
     told = set()
-    for header in ["Bearer never-heard-of", "Bearer switched-off", "Bearer", "Basic x"]:
+    for header in ["Bearer never-heard-of", "Bearer switched-off", "Bearer has-expired", "Bearer", "Basic x"]:
         with pytest.raises(Unauthorized) as caught:
             directory.ask(header)
         told.add(caught.value.message)
@@ -162,75 +100,180 @@ async def test_what_is_wrong_with_a_credential_is_not_told(directory: Directory)
 # --- what takes a key's force away, with the next request
 
 
-async def test_a_key_that_is_deleted_opens_nothing_any_more(directory: Directory) -> None:
-    assert directory.ask(f"Bearer {KEY}")
+async def test_t15_a_key_that_is_deleted_opens_nothing_any_more(directory: Directory) -> None:
+    assert directory.opens(KEY)
     await directory.remove(ACCESS_KEYS, "alices-key")
     assert directory.refuses(f"Bearer {KEY}")
 
 
-async def test_a_key_that_is_disabled_opens_nothing_until_it_is_enabled_again(directory: Directory) -> None:
-    assert directory.ask(f"Bearer {KEY}")
-    await directory.key("alices-key", "alice", KEY, disabled=True)
+async def test_t15_a_key_whose_deletion_has_begun_opens_nothing_any_more(directory: Directory) -> None:
+    assert directory.opens(KEY)
+    await directory.key("alices-key", KEY, "alice", meta=GOING)
     assert directory.refuses(f"Bearer {KEY}")
-    await directory.key("alices-key", "alice", KEY, disabled=False)
-    assert directory.ask(f"Bearer {KEY}")
 
 
-async def test_a_user_who_is_disabled_is_out_with_every_key(directory: Directory) -> None:
-    await directory.key("second", "alice", "another-key-of-alice")
-    assert directory.ask("Bearer another-key-of-alice")
-    await directory.user("alice", disabled=True)
+async def test_t15_a_key_that_is_disabled_opens_nothing_until_it_is_enabled_again(directory: Directory) -> None:
+    assert directory.opens(KEY)
+    await directory.key("alices-key", KEY, "alice", disabled=True)
+    assert directory.refuses(f"Bearer {KEY}")
+    await directory.key("alices-key", KEY, "alice", disabled=False)
+    assert directory.opens(KEY)
+
+
+@pytest.mark.parametrize("change", [{"disabled": True}, {"meta": GOING}])
+async def test_t15_a_user_who_is_disabled_or_going_is_out_with_every_key(directory: Directory, change: Object) -> None:
+    await directory.key("second", "another-key-of-alice", "alice")
+    assert directory.opens("another-key-of-alice")
+    await directory.user("alice", **change)
     assert directory.refuses(f"Bearer {KEY}")
     assert directory.refuses("Bearer another-key-of-alice")
 
 
-async def test_a_user_who_is_deleted_is_out_with_every_key(directory: Directory) -> None:
-    assert directory.ask(f"Bearer {KEY}")
+async def test_t15_a_user_who_is_deleted_is_out_with_every_key(directory: Directory) -> None:
+    assert directory.opens(KEY)
     await directory.remove(USERS, "alice")
     assert directory.refuses(f"Bearer {KEY}")
 
 
-async def test_a_key_that_is_changed_is_another_key(directory: Directory) -> None:
-    assert directory.ask(f"Bearer {KEY}")
-    await directory.key("alices-key", "alice", "rotated")
+@pytest.mark.parametrize("change", [{"disabled": True}, {"meta": GOING}, None])
+async def test_t15_a_team_that_is_disabled_going_or_gone_is_out_with_its_keys(
+    directory: Directory, change: Object | None
+) -> None:
+    await directory.team("core")
+    await directory.key("core-key", "the-key-of-core", team="core")
+    assert directory.opens("the-key-of-core")
+    await (directory.remove(TEAMS, "core") if change is None else directory.team("core", **change))
+    assert directory.refuses("Bearer the-key-of-core")
+
+
+async def test_t15_a_user_of_the_same_name_does_not_inherit_keys(directory: Directory) -> None:
+    await directory.key("owned", "key-with-owner", "alice", meta=owned_by("User", "alice", "uid-of-alice"))
+    assert directory.opens("key-with-owner")
+    await directory.remove(USERS, "alice")
+    await directory.user("alice", uid="another-uid")
+    assert directory.refuses("Bearer key-with-owner")
+
+
+async def test_t15_a_team_of_the_same_name_does_not_inherit_keys(directory: Directory) -> None:
+    await directory.team("core", uid="one")
+    await directory.key("core-key", "the-key-of-core", team="core", meta=owned_by("Team", "core", "one"))
+    assert directory.opens("the-key-of-core")
+    await directory.team("core", uid="two")
+    assert directory.refuses("Bearer the-key-of-core")
+
+
+async def test_t15_nor_keys_that_have_lost_the_reference_to_their_owner(directory: Directory) -> None:
+    """Deleting a user with `--cascade=orphan` takes it off."""
+    assert directory.opens(KEY)
+    await directory.remove(USERS, "alice")
+    directory.clock.tick(5)
+    await directory.user("alice", uid="another-uid")
     assert directory.refuses(f"Bearer {KEY}")
-    assert directory.ask("Bearer rotated")
 
 
-async def test_a_group_that_is_taken_away_is_gone(directory: Directory) -> None:
-    await directory.user("alice", groups=["system:masters"])
-    before = directory.ask(f"Bearer {KEY}")
-    await directory.user("alice", groups=[])
-    after = directory.ask(f"Bearer {KEY}")
-    assert before is not None and "system:masters" in before.groups
-    assert after is not None and "system:masters" not in after.groups
+async def test_a_key_that_is_changed_is_another_key(directory: Directory) -> None:
+    assert directory.opens(KEY)
+    await directory.key("alices-key", "rotated", "alice")
+    assert directory.refuses(f"Bearer {KEY}")
+    assert directory.opens("rotated")
+
+
+async def test_t2_a_group_that_is_taken_from_the_owner_is_lost_to_its_keys(directory: Directory) -> None:
+    await directory.key("scoped", "scoped-key", "alice", scope={"projects": [{"project": "demo"}]})
+    for key in (KEY, "scoped-key"):
+        await directory.user("alice", groups=["system:masters"])
+        assert directory.who(key).is_admin
+        await directory.user("alice", groups=[])
+        assert not directory.who(key).is_admin
+
+
+async def test_t2_a_team_that_is_left_is_lost_to_the_keys(directory: Directory) -> None:
+    await directory.team("core", users=["alice"])
+    assert "service:team:core" in directory.who(KEY).groups
+    await directory.team("core", users=[])
+    assert "service:team:core" not in directory.who(KEY).groups
 
 
 async def test_a_new_key_works_at_once(directory: Directory) -> None:
     assert directory.refuses("Bearer fresh")
-    await directory.key("fresh", "alice", "fresh")
-    assert directory.ask("Bearer fresh")
+    await directory.key("fresh", "fresh", "alice")
+    assert directory.opens("fresh")
 
 
 @pytest.mark.parametrize("user", ["nobody", "", "Alice", "alice "])
 async def test_a_key_of_nobody_opens_nothing(directory: Directory, user: str) -> None:
-    await directory.key("stray", user, "stray")
+    await directory.key("stray", "stray", user)
     assert directory.refuses("Bearer stray")
 
 
 async def test_a_key_without_a_digest_opens_nothing(directory: Directory) -> None:
-    await directory._put(ACCESS_KEYS, "empty", {"user": "alice", "key": ""})
-    await directory._put(ACCESS_KEYS, "missing", {"user": "alice"})
+    await directory.put(ACCESS_KEYS, "empty", {"user": "alice", "key": ""}, {})
+    await directory.put(ACCESS_KEYS, "missing", {"user": "alice"}, {})
     for header in ("Bearer ", "Bearer None", "Bearer"):
         assert directory.refuses(header)
 
 
 async def test_others_keep_their_keys(directory: Directory) -> None:
     await directory.user("bob")
-    await directory.key("bobs-key", "bob", "bobs")
+    await directory.key("bobs-key", "bobs", "bob")
     await directory.remove(USERS, "alice")
-    user = directory.ask("Bearer bobs")
-    assert user is not None and user.name == "bob"
+    assert directory.who("bobs").name == "bob"
+
+
+async def test_of_two_keys_with_one_value_the_older_counts_and_the_other_is_left_when_it_goes(
+    directory: Directory,
+) -> None:
+    await directory.user("bob")
+    directory.clock.tick(5)
+    await directory.key("a-copy", KEY, "bob")
+    assert directory.who(KEY).name == "alice"
+    await directory.remove(ACCESS_KEYS, "alices-key")
+    assert directory.who(KEY).name == "bob"
+
+
+# --- the work that it takes
+
+
+async def test_t33_an_unknown_key_takes_the_same_steps_as_a_known_one(
+    directory: Directory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps: list[str] = []
+    keys = directory.authenticate
+
+    def noted(where: object, name: str) -> None:
+        real = getattr(where, name)
+
+        def step(*given: Any) -> Any:
+            steps.append(name)
+            return real(*given)
+
+        monkeypatch.setattr(where, name, step)
+
+    noted(type(keys._nobody), "fits")
+    noted(type(keys._nobody), "in_force")
+    noted(Pepper, "digest")
+    noted(hmac, "compare_digest")
+    directory.who(KEY)
+    known, steps[:] = list(steps), []
+    directory.refuses("Bearer " + new_key())
+    assert steps == known == ["digest", "fits", "compare_digest", "in_force"]
+
+
+async def test_t33_a_key_is_found_by_its_whole_digest_and_compared_in_constant_time(directory: Directory) -> None:
+    assert directory.opens(KEY)
+    for digest in directory.authenticate._by_digest:
+        assert re.fullmatch(r"hmac-sha256:[0-9a-f]{8}:[0-9a-f]{64}", digest)
+
+
+async def test_a_key_whose_use_is_written_down_makes_no_work_for_the_others(directory: Directory) -> None:
+    for number in range(50):
+        await directory.key(f"k{number}", f"key-number-{number}", "alice")
+    directory.who(KEY)
+    before = dict(directory.authenticate._by_name)
+    await directory.key("k7", "key-number-7", "alice", status={"lastActivity": directory.at(0)})
+    directory.who("key-number-7")
+    after = directory.authenticate._by_name
+    assert [name for name in after if after[name] is not before[name]] == ["k7"]
 
 
 # --- what is kept of a key
@@ -262,7 +305,7 @@ def test_the_pepper_is_named_in_the_digest_so_that_it_can_be_changed_one_day() -
     assert Pepper(bytes(32)).digest("one").split(":")[1] != name
 
 
-def test_keys_are_long_random_and_easily_found_by_scanners() -> None:
+def test_t26_keys_are_long_random_and_easily_found_by_scanners() -> None:
     keys = {new_key() for _ in range(1_000)}
     assert len(keys) == 1_000
     for key in keys:

@@ -9,15 +9,19 @@ from pathlib import Path
 import orjson
 import pytest
 
-from fairlead.authn.accesskeys import ACCESS_KEYS, USERS, AccessKeys, Pepper
+from fairlead.authn.accesskeys import ACCESS_KEYS, AccessKeys, Pepper
 from fairlead.authn.first_admin import ensure_admin, load_pepper
+from fairlead.authn.people import TEAMS, USERS, People
 from fairlead.authz.chain import administrators, authorize
 from fairlead.core.call import Target
 from fairlead.core.clock import SystemClock
 from fairlead.core.files import FileProblem
+from fairlead.kinds.accesskey import OWNED_ACCESS_KEY
+from fairlead.kinds.user import USER
 from fairlead.registry.catalog import Catalog
 from fairlead.registry.following import Following
 from fairlead.registry.record import finisher
+from fairlead.registry.validate import Validator
 from fairlead.storage.contract import Change
 from fairlead.storage.memory import MemoryStore
 from fairlead.storage.view import View
@@ -49,10 +53,23 @@ async def ensure(store: MemoryStore, view: View) -> str | None:
 async def test_the_first_key_opens_everything(store: MemoryStore) -> None:
     async with view_of(store) as view:
         key = await ensure(store, view)
-        keys = AccessKeys(Following(view, GROUP, ACCESS_KEYS), Following(view, GROUP, USERS), PEPPER)
+        people = People(Following(view, GROUP, USERS), Following(view, GROUP, TEAMS))
+        keys = AccessKeys(Following(view, GROUP, ACCESS_KEYS), people, PEPPER, SystemClock(), lambda key: None)
         user = keys(call(headers={"authorization": f"Bearer {key}"}))
     assert user is not None and user.name == "admin"
     assert authorize([administrators], user, Target("delete", "/")).allowed
+
+
+async def test_the_first_key_belongs_to_the_first_user_and_fits_its_kind(store: MemoryStore) -> None:
+    async with view_of(store) as view:
+        await ensure(store, view)
+    made = {record.key[1]: orjson.loads(record.value) for record in (await store.scan(())).records}
+    user, key = made[USERS], made[ACCESS_KEYS]
+    owner = {"apiVersion": f"{GROUP}/v1", "kind": "User", "name": "admin", "uid": user["metadata"]["uid"]}
+    assert key["metadata"]["ownerReferences"] == [owner]
+    for kind, obj in ((USER, user), (OWNED_ACCESS_KEY, key)):
+        findings = Validator(kind.schema()).examine(obj)
+        assert (findings.unknown, findings.problems) == ([], [])
 
 
 async def test_there_is_one_first_key_and_no_second(store: MemoryStore) -> None:

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from fairlead.core.scope import Scope
 
@@ -23,10 +24,14 @@ Row = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """`scopes` by column, and the cells of each row by column."""
+    """The scopes by column, as values and as they are `written`, and the cells of each row by column."""
 
-    scopes: dict[str, Scope | None]
+    written: dict[str, Any]
     rows: dict[Row, dict[str, str]]
+
+    @property
+    def scopes(self) -> dict[str, Scope | None]:
+        return {column: Scope.of(scope) for column, scope in self.written.items()}
 
     def row(self, request: str, verb: str) -> Row:
         for candidate in ((request, verb), (request, OTHERS)):
@@ -36,16 +41,16 @@ class Table:
 
 
 def read_table(page: Path = PAGE) -> Table:
-    scopes: dict[str, Scope | None] = {}
+    written: dict[str, Any] = {}
     rows: dict[Row, dict[str, str]] = {}
     for header, *lines in _tables(page.read_text(encoding="utf-8")):
         if header[:2] == ["column", "scope"]:
-            scopes = {line[0]: Scope.of(json.loads(line[1].strip("`"))) for line in lines}
+            written = {line[0]: json.loads(line[1].strip("`")) for line in lines}
         elif header[:2] == ["request", "verbs"]:
             for row, cells in _decisions(header, lines):
                 assert row not in rows, f"{page.name} decides twice about {row}"
                 rows[row] = cells
-    return Table(scopes, rows)
+    return Table(written, rows)
 
 
 def _decisions(header: list[str], lines: list[list[str]]) -> Iterator[tuple[Row, dict[str, str]]]:

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import httpx
 
@@ -25,8 +26,8 @@ PREFIX = "/kubernetes/management"
 PROJECTS = ("demo", "other")
 """The cases work in the namespaces of these two."""
 
-NOBODY = "no-such-access-key"
-"""Stands in for the second user's key. The cases that need a real one are pending."""
+SECOND_USER, SECOND_GROUP = "user2", "group2"
+"""Somebody without rights, in a group that has none either."""
 
 VERDICT = re.compile(r"(ok|SOFT-DIFF|HARD-DIFF) (\S+)( \(\d+ allowed\))?")
 
@@ -58,10 +59,11 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """A running server: where it is, the key of its administrator, and the process."""
+    """A running server: where it is, the keys of its administrator and of somebody without rights, and the process."""
 
     url: str
     key: str
+    second_key: str
     process: "subprocess.Popen[str]"
 
 
@@ -69,12 +71,6 @@ def areas() -> dict[str, str]:
     """The area of every case by its name, in the order in which the cases are replayed."""
     files = sorted((HERE / "cases").glob("*.json"))
     return {case["name"]: case["area"] for file in files for case in json.loads(file.read_text(encoding="utf-8"))}
-
-
-def pending() -> dict[str, list[str]]:
-    """The cases that wait for a part of the API, by the name of that part."""
-    groups: dict[str, list[str]] = json.loads((HERE / "pending.json").read_text(encoding="utf-8"))
-    return groups
 
 
 @contextmanager
@@ -114,23 +110,28 @@ def _ready(process: "subprocess.Popen[str]", folder: Path) -> Server:
     told = json.loads(line)
     headers = {"authorization": f"Bearer {told['accessKey']}"}
     trust = ssl.create_default_context(cafile=told["caFile"])
-    with httpx.Client(base_url=told["url"] + PREFIX, headers=headers, verify=trust) as client:
+    base = f"{told['url']}{PREFIX}/apis/management.service.sh/v1"
+    with httpx.Client(base_url=base, headers=headers, verify=trust) as client:
         for name in PROJECTS:
-            project = {
-                "apiVersion": "management.service.sh/v1",
-                "kind": "Project",
-                "metadata": {"name": name},
-                "spec": {},
-            }
-            client.post("/apis/management.service.sh/v1/projects", json=project).raise_for_status()
-    return Server(told["url"], told["accessKey"], process)
+            _create(client, "projects", "Project", name, {})
+        _create(client, "users", "User", SECOND_USER, {"groups": [SECOND_GROUP]})
+        second = _create(client, "ownedaccesskeys", "OwnedAccessKey", "second", {"user": SECOND_USER})
+    return Server(told["url"], told["accessKey"], second["spec"]["key"], process)
 
 
-def replay(server: Server, names: Iterable[str], *, golden: Path = GOLDEN, allow: bool = True) -> dict[str, Outcome]:
+def _create(client: httpx.Client, plural: str, kind: str, name: str, spec: dict[str, Any]) -> dict[str, Any]:
+    body = {"apiVersion": "management.service.sh/v1", "kind": kind, "metadata": {"name": name}, "spec": spec}
+    created: dict[str, Any] = client.post(f"/{plural}", json=body).raise_for_status().json()
+    return created
+
+
+def replay(server: Server, names: Iterable[str], *, golden: Path = GOLDEN) -> dict[str, Outcome]:
     """Asks the server what the cases ask, and compares the answers with the recordings in `golden`."""
     command = [sys.executable, str(HERE / "replay.py"), "--base", server.url, "--prefix", PREFIX]
-    command += ["--token", server.key, "--token2", NOBODY, "--cases", str(HERE / "cases"), "--against", str(golden)]
-    command += ["--allow", str(HERE / "allow.json")] if allow else []
+    command += ["--token", server.key, "--token2", server.second_key]
+    command += ["--user", "admin", "--user2", SECOND_USER, "--group2", SECOND_GROUP]
+    command += ["--cases", str(HERE / "cases"), "--against", str(golden)]
+    command += ["--allow", str(HERE / "allow.json")]
     command += [f"--only={name}" for name in names]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     told, _, closing = result.stdout.rstrip().rpartition("\n")

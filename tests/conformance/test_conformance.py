@@ -2,12 +2,11 @@
 
 import json
 import re
-from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from tests.conformance.kit import GOLDEN, HERE, Run, areas, pending, replay, serving
+from tests.conformance.kit import GOLDEN, HERE, Run, areas, replay, serving
 
 DOCUMENTATION = HERE.parents[1] / "docs" / "conformance.md"
 
@@ -34,12 +33,6 @@ def test_the_documentation_lists_the_cases_with_soft_differences(run: Run) -> No
     listed = {name for name in re.findall(r"`([a-z0-9-]+)`", section.partition("\n## ")[0]) if name in areas()}
     passed = {name: outcome for name, outcome in run.outcomes.items() if not outcome.hard}
     assert {name for name, outcome in passed.items() if outcome.soft} == listed & passed.keys()
-
-
-def test_every_pending_case_exists_and_waits_for_one_thing() -> None:
-    counts = Counter(name for names in pending().values() for name in names)
-    assert not counts.keys() - areas().keys()
-    assert not [name for name, count in counts.items() if count > 1]
 
 
 def test_an_answer_unlike_the_recorded_one_is_noticed(tmp_path: Path) -> None:

@@ -21,7 +21,8 @@ _TYPES = ("ADDED", "MODIFIED", "DELETED")
 
 async def watch(server: Server, world: World, number: int, faults: list[str]) -> None:
     """Watches one resource in one form until it is cancelled, and notes what no watch may deliver."""
-    resource = world.resources[number % len(world.resources)]
+    watched = [resource for resource in world.resources if resource.stored]
+    resource = watched[number % len(watched)]
     form, selector = _FORMS[number % len(_FORMS)], _SELECTORS[number // 2 % len(_SELECTORS)]
     query = tuple(each for each in ("watch=1", selector) if each)
     ask = Ask("GET", f"{resource.root}/{resource.plural}", query, (bearer(world.key), ("Accept", form)))

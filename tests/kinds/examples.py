@@ -48,6 +48,44 @@ _FIELDS: dict[str, Object] = {
         },
         "status": {"phase": "Ready", "lastWorkspaceStatus": "Running"},
     },
+    "User": {
+        "spec": {
+            "displayName": "Ada",
+            "owner": {"user": "ada"},
+            "username": "ada",
+            "email": "ada@example.com",
+            "groups": ["devs"],
+            "ssoGroups": ["people"],
+            "clusterRoles": [{"name": "auditor"}],
+            "passwordRef": {"secretName": "ada-password", "secretNamespace": "service-system", "key": "password"},
+            "tokenGeneration": 2,
+            "disabled": False,
+        },
+        "status": {"teams": ["core"]},
+    },
+    "Team": {
+        "spec": {"displayName": "Core", "username": "core", "users": ["ada"], "groups": ["people"], "disabled": False},
+        "status": {"members": ["ada"]},
+    },
+    "OwnedAccessKey": {
+        "spec": {
+            "displayName": "CI",
+            "user": "ada",
+            "groups": ["ci"],
+            "key": "hmac-sha256:0011:2233",
+            "ttl": 3600,
+            "ttlAfterLastActivity": True,
+            "scope": {"projects": [{"project": "demo"}]},
+            "type": "User",
+            "identity": {"userId": "1", "emailVerified": True, "identityRefresh": "2026-01-02T03:04:05Z"},
+            "oidcProvider": {"clientId": "c", "scopes": "openid"},
+        },
+        "status": {
+            "lastActivity": "2026-01-02T03:04:05Z",
+            "expired": "2026-01-02T04:04:05Z",
+            "previous": [{"key": "hmac-sha256:0011:4455", "until": "2026-01-02T05:04:05Z"}],
+        },
+    },
     "Namespace": {"spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"}},
     "ConfigMap": {"data": {"a": "1"}, "binaryData": {"b": "AAE="}},
     "Secret": {"data": {"a": "MQ=="}, "type": "Opaque"},
@@ -62,6 +100,72 @@ _FIELDS: dict[str, Object] = {
         "source": {"component": "tester", "host": "h1"},
     },
     "Lease": {"spec": {"holderIdentity": "one", "leaseDurationSeconds": 15, "leaseTransitions": 0}},
+    "Role": {
+        "metadata": {"name": "a:B_c", "namespace": "demo", "creationTimestamp": "2026-01-02T03:04:05Z"},
+        "rules": [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"], "resourceNames": ["x"]}],
+    },
+    "ClusterRole": {
+        "metadata": {"name": "system:x", "creationTimestamp": "2026-01-02T03:04:05Z"},
+        "rules": [{"nonResourceURLs": ["/version", "/x/*"], "verbs": ["get"]}],
+        "aggregationRule": {
+            "clusterRoleSelectors": [
+                {"matchLabels": {"a": "b"}, "matchExpressions": [{"key": "c", "operator": "In", "values": ["d"]}]}
+            ]
+        },
+    },
+    "RoleBinding": {
+        "subjects": [
+            {"kind": "User", "name": "ada"},
+            {"kind": "Group", "name": "core"},
+            {"kind": "ServiceAccount", "name": "robot", "namespace": "demo"},
+        ],
+        "roleRef": {"kind": "Role", "name": "a:B_c"},
+    },
+    "ClusterRoleBinding": {
+        "subjects": [
+            {"kind": "User", "name": "ada"},
+            {"kind": "Group", "name": "core"},
+            {"kind": "ServiceAccount", "name": "robot", "namespace": "demo"},
+        ],
+        "roleRef": {"kind": "ClusterRole", "name": "system:x"},
+    },
+    "Self": {
+        "metadata": {},
+        "spec": {"accessKey": "laptop"},
+        "status": {
+            "user": {"name": "ada", "username": "ada", "teams": [{"name": "core", "subject": "service:team:core"}]},
+            "accessKey": "laptop",
+            "accessKeyType": "User",
+            "accessKeyScope": {"projects": [{"project": "demo"}]},
+            "groups": ["service:user:ada"],
+            "projectNamespacePrefix": "service-p-",
+        },
+    },
+    "SelfSubjectReview": {"metadata": {}, "status": {"userInfo": {"username": "ada", "extra": {"k": ["v"]}}}},
+    "TokenReview": {"metadata": {}, "spec": {"token": "x", "audiences": ["a"]}, "status": {"authenticated": False}},
+    "SelfSubjectAccessReview": {
+        "metadata": {},
+        "spec": {"resourceAttributes": {"verb": "get", "resource": "apps", "labelSelector": {"rawSelector": "a=b"}}},
+        "status": {"allowed": True, "reason": "owner of the object"},
+    },
+    "SubjectAccessReview": {
+        "metadata": {},
+        "spec": {"user": "ada", "groups": ["core"], "nonResourceAttributes": {"path": "/version", "verb": "get"}},
+        "status": {"allowed": False},
+    },
+    "LocalSubjectAccessReview": {
+        "metadata": {"namespace": "demo"},
+        "spec": {"user": "ada", "resourceAttributes": {"verb": "get", "resource": "events", "namespace": "demo"}},
+    },
+    "SelfSubjectRulesReview": {
+        "metadata": {},
+        "spec": {"namespace": "demo"},
+        "status": {
+            "resourceRules": [{"verbs": ["get"], "apiGroups": [""], "resources": ["configmaps"]}],
+            "nonResourceRules": [{"verbs": ["get"], "nonResourceURLs": ["/version"]}],
+            "incomplete": False,
+        },
+    },
 }
 
 

@@ -7,12 +7,21 @@ import pytest
 
 from fairlead.authn.chain import Authenticator
 from fairlead.authz.chain import Authorizer, Decision, administrators
+from fairlead.authz.permissions import Permissions
 from fairlead.core.call import Call, Reply, Target
 from fairlead.core.errors import Forbidden, Unauthorized
 from fairlead.core.user import User
 from fairlead.server.failures import failures
-from fairlead.server.identify import PUBLIC_PATHS, authenticated, authorized, is_public
-from fairlead.server.pipeline import pipeline
+from fairlead.server.identify import (
+    PUBLIC_ENDPOINTS,
+    PUBLIC_PATHS,
+    authenticated,
+    authorized,
+    identification,
+    is_public,
+)
+from fairlead.server.impersonate import Impersonation
+from fairlead.server.pipeline import Stage, pipeline
 from fairlead.server.route import MANAGEMENT, route
 from tests.authn.calls import ADMIN, answering, call
 
@@ -47,8 +56,25 @@ def no_opinion(user: User, target: Target) -> Decision | None:
 
 
 async def ask(target: Target, authenticators: Sequence[Authenticator], authorizers: Sequence[Authorizer]) -> Reply:
-    stages = (failures, authenticated(authenticators), authorized(authorizers))
+    identify, permissions = identification(authenticators, NO_IMPERSONATION), Permissions(authorizers)
+    stages = (failures, authenticated(identify, forget), authorized(permissions, identify))
     return await pipeline(stages, answering(SERVED))(call(target=target))
+
+
+def forget(user: User) -> None:
+    """Nobody wants to know when keys are used."""
+
+
+def unknown(name: str) -> User | None:
+    return None
+
+
+NO_IMPERSONATION = Impersonation(Permissions([]).decide, unknown)
+
+
+def allowing(*authorizers: Authorizer) -> Stage:
+    """The second stage alone."""
+    return authorized(Permissions(authorizers), identification([], NO_IMPERSONATION))
 
 
 async def test_a_known_user_who_may_is_served() -> None:
@@ -57,7 +83,7 @@ async def test_a_known_user_who_may_is_served() -> None:
 
 async def test_the_user_travels_with_the_call() -> None:
     asked = call(target=APPS)
-    await authenticated([alice])(asked, answering(SERVED))
+    await authenticated(identification([alice], NO_IMPERSONATION), forget)(asked, answering(SERVED))
     assert asked.user is ALICE
 
 
@@ -71,7 +97,7 @@ async def test_without_a_yes_from_an_authenticator_it_is_401(authenticators: lis
 async def test_that_nobody_objected_is_not_enough() -> None:
     """The stage that authorizes does not trust the one before it to have run."""
     with pytest.raises(Unauthorized):
-        await authorized([allow])(call(target=APPS), answering(SERVED))
+        await allowing(allow)(call(target=APPS), answering(SERVED))
 
 
 @pytest.mark.parametrize("authorizers", [[], [no_opinion], [no_opinion, no_opinion], [deny], [deny, allow]])
@@ -124,12 +150,13 @@ async def test_almost_a_public_path_is_none(mount: str, path: str) -> None:
 
 
 def test_a_resource_is_never_public_whatever_it_is_called() -> None:
-    assert not is_public(Target("get", "/version", MANAGEMENT, "", "v1", "version"))
+    assert not is_public(call(target=Target("get", "/version", MANAGEMENT, "", "v1", "version")))
 
 
 def test_nothing_more_is_public_than_is_known() -> None:
     """A test to be changed with care: every path added here is open to the whole network."""
     assert frozenset({"/version", "/healthz", "/livez", "/readyz"}) == PUBLIC_PATHS
+    assert frozenset({("post", "/auth/password/login"), ("get", "/auth/methods")}) == PUBLIC_ENDPOINTS
 
 
 @pytest.mark.parametrize(
@@ -154,10 +181,10 @@ def test_nothing_more_is_public_than_is_known() -> None:
 )
 async def test_a_refusal_says_who_may_not_do_what_where(target: Target, message: str) -> None:
     with pytest.raises(Forbidden) as caught:
-        await authorized([no_opinion])(_as(ALICE, target), answering(SERVED))
+        await allowing(no_opinion)(_as(ALICE, target), answering(SERVED))
     assert caught.value.message == message
     with pytest.raises(Forbidden) as caught:
-        await authorized([deny])(_as(ALICE, target), answering(SERVED))
+        await allowing(deny)(_as(ALICE, target), answering(SERVED))
     assert caught.value.message == f"{message}: it is forbidden"
 
 
@@ -170,12 +197,25 @@ async def test_a_refusal_names_the_object_in_its_details() -> None:
 @pytest.mark.parametrize("verb", ["", "get", "create", "impersonate"])
 async def test_an_administrator_may_do_anything_and_no_one_else_does_by_that_rule(verb: str) -> None:
     target = Target(verb, "/", MANAGEMENT, "g", "v1", "apps")
-    assert await authorized([administrators])(_as(ADMIN, target), answering(SERVED)) is SERVED
+    assert await allowing(administrators)(_as(ADMIN, target), answering(SERVED)) is SERVED
     with pytest.raises(Forbidden):
-        await authorized([administrators])(_as(ALICE, target), answering(SERVED))
+        await allowing(administrators)(_as(ALICE, target), answering(SERVED))
 
 
 def _as(user: User, target: Target) -> Call:
     asked = call(target=target)
     asked.user = user
     return asked
+
+
+async def test_t19_a_refused_impersonation_is_still_somebodys() -> None:
+    asked = call(target=APPS, headers={"impersonate-user": "bob"})
+    with pytest.raises(Forbidden):
+        await authenticated(identification([alice], NO_IMPERSONATION), forget)(asked, answering(SERVED))
+    assert asked.user is ALICE
+
+
+async def test_t19_a_public_path_is_not_public_to_those_who_act_as_others() -> None:
+    asked = call(target=Target("get", "/version"), headers={"impersonate-user": "bob"})
+    with pytest.raises(Forbidden):
+        await authenticated(identification([alice], NO_IMPERSONATION), forget)(asked, answering(SERVED))

@@ -19,13 +19,20 @@ MOUNT = "/kubernetes/management"
 VERBS, HEALTH = Reply(200, b"verbs"), Reply(200, b"health")
 API = Document((variant(b'{"kind":"APIVersions"}'), variant(b"kind: APIVersions\n", "application/yaml")))
 ROOTS = {MANAGEMENT: {"/api": API, "/": API}, "": platform_documents("1.2.3", MOUNT)}
-SERVE: Proceed = pipeline([routed(MOUNT)], Serve(answering(VERBS), answering(HEALTH), ROOTS))
+ENDPOINTS = {("post", "/auth/x"): answering(Reply(200, b"done"))}
+SERVE: Proceed = pipeline([routed(MOUNT)], Serve(answering(VERBS), answering(HEALTH), ROOTS, ENDPOINTS))
 
 
 async def ask(path: str, method: str = "GET", **headers: str) -> Reply:
     return await SERVE(
         call(path, method=method, headers={key.replace("_", "-"): each for key, each in headers.items()})
     )
+
+
+async def test_what_the_platform_does_is_found_by_verb_and_path() -> None:
+    assert (await ask("/auth/x", "POST")).body == b"done"
+    assert (await ask("/auth/x")).status == 404
+    assert (await ask(f"{MOUNT}/auth/x", "POST")).status == 404
 
 
 @pytest.mark.parametrize(

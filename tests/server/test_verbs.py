@@ -7,14 +7,17 @@ from typing import Any
 import orjson
 import pytest
 
-from fairlead.core.call import Call, Reply
+from fairlead.core.call import Call, Reply, Target
+from fairlead.core.errors import Forbidden
 from fairlead.core.objects import Object
 from fairlead.core.user import User
+from fairlead.registry.catalog import Catalog
+from fairlead.server.actions import Actions
 from fairlead.server.failures import failures
 from fairlead.server.pipeline import Proceed, pipeline
 from fairlead.server.serve import routed
 from fairlead.server.verbs import Verbs
-from fairlead.server.watch import WatchLimits
+from fairlead.server.watch import Watches, WatchLimits
 from tests.admission.world import World, new_world
 from tests.authn.calls import ADMIN, call
 from tests.controllers.virtual_time import virtually
@@ -24,6 +27,7 @@ GADGETS = f"{GROUP}/gadgets"
 CONFIGMAPS = "/api/v1/namespaces/demo/configmaps"
 JSON, YAML = "application/json", "application/yaml"
 MERGE = "application/merge-patch+json"
+NOTHING_ASKED = Actions(Catalog(()), {})
 
 
 class Api:
@@ -35,7 +39,7 @@ class Api:
             return await proceed(call)
 
         self.world = world
-        verbs = Verbs(world.registry, WatchLimits(1800, 100))
+        verbs = Verbs(world.registry, Watches(WatchLimits(1800, 100, 10, 10), world.clock), NOTHING_ASKED)
         self._run = pipeline((failures, routed(""), as_user), verbs)
 
     async def __call__(self, method: str, path: str, body: Any = None, query: str = "", **headers: str) -> Reply:
@@ -342,3 +346,26 @@ async def test_a_watch_is_a_stream() -> None:
         assert (reply.status, reply.content_type) == (200, "application/json")
         assert reply.stream is not None
         assert [chunk async for chunk in reply.stream] == []
+
+
+@virtually
+async def test_an_apply_that_would_create_asks_for_that_right_first() -> None:
+    async with new_api() as ask:
+        asked: list[str] = []
+
+        async def watchful(call: Call, proceed: Proceed) -> Reply:
+            def refuse(target: Target) -> None:
+                asked.append(target.verb)
+                raise Forbidden("no right to create")
+
+            call.require = refuse
+            return await proceed(call)
+
+        guarded = pipeline((failures, watchful), ask._run)
+        path = f"{GADGETS}/new"
+        body = orjson.dumps({"apiVersion": "management.service.sh/v1", "kind": "Gadget", "metadata": {"name": "new"}})
+        headers = {"content-type": "application/apply-patch+yaml"}
+        made = call(path, "fieldManager=m", method="PATCH", headers=headers, body=body)
+        assert (await guarded(made)).status == 403
+        assert asked == ["create"]
+        assert ask.world.see("Gadget", "new") is None

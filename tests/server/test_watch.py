@@ -12,7 +12,7 @@ from fairlead.core.errors import ApiError
 from fairlead.registry.kind import Column
 from fairlead.registry.resource import Resource
 from fairlead.server import options
-from fairlead.server.watch import BOOKMARK_SECONDS, INITIAL_EVENTS_END, WatchLimits, open_stream
+from fairlead.server.watch import BOOKMARK_SECONDS, INITIAL_EVENTS_END, Opening, Watches, WatchLimits
 from tests.admission.world import World, new_world
 from tests.authn.calls import call
 from tests.controllers.virtual_time import virtually
@@ -20,16 +20,20 @@ from tests.controllers.virtual_time import virtually
 # On virtual time nothing takes long, unless a stream runs in circles.
 pytestmark = pytest.mark.timeout(5)
 
-LIMITS = WatchLimits(seconds=1800, queue=100)
+LIMITS = WatchLimits(seconds=1800, queue=100, total=100, per_key=10)
 WATCH_LIST = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan"
 
 
 async def opened(
-    world: World, query: str = "", view: str = "", limits: WatchLimits = LIMITS, resource: Resource | None = None
+    world: World,
+    query: str = "",
+    view: str = "",
+    limits: WatchLimits = LIMITS,
+    resource: Resource | None = None,
 ) -> AsyncIterator[bytes]:
     resource = resource or world.of("Gadget")
     asked = options.watch_query(call(query=query), resource.kind)
-    return await open_stream(resource, "", asked, limits, view, world.clock)
+    return await Watches(limits, world.clock).open(Opening(resource, "", asked, view), "key")
 
 
 def events(chunks: list[bytes]) -> list[tuple[str, Any]]:
@@ -274,7 +278,7 @@ async def test_a_version_that_is_too_old_is_an_error_event_and_the_end() -> None
 @virtually
 async def test_a_watcher_that_cannot_keep_up_is_told_so_and_let_go() -> None:
     async with new_world() as world:
-        stream = await opened(world, limits=WatchLimits(1800, queue=3))
+        stream = await opened(world, limits=WatchLimits(1800, queue=3, total=100, per_key=10))
         await world.create("Gadget", "a")
         assert told([await anext(stream)]) == ["ADDED a"]
         for number in range(10):
@@ -287,7 +291,7 @@ async def test_a_watcher_that_cannot_keep_up_is_told_so_and_let_go() -> None:
 @virtually
 async def test_what_waits_is_told_in_one_piece_as_long_as_it_fits() -> None:
     async with new_world() as world:
-        stream = await opened(world, "timeoutSeconds=9", limits=WatchLimits(1800, queue=3))
+        stream = await opened(world, "timeoutSeconds=9", limits=WatchLimits(1800, queue=3, total=100, per_key=10))
         await world.create("Gadget", "a")
         await anext(stream)
         for name in ("b", "c", "d"):

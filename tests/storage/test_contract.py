@@ -364,26 +364,6 @@ async def test_scans_see_every_record_while_history_is_forgotten_under_them(stor
     await writer
 
 
-async def test_scrubbing_changes_nothing_that_can_be_seen(store: Store) -> None:
-    first = await put(store, A, b"1")
-    await put(store, A, b"2")
-    await put(store, B, b"gone")
-    deleted = await drop(store, B)
-    await store.compact(first)
-    await store.scrub()
-    assert await store.oldest() == first
-    assert await store.revision() == deleted
-    assert list((await store.scan((), at=first)).records) == [Record(A, b"1", first)]
-    assert keys(await store.scan(())) == [A]
-    assert await put(store, B) == deleted + 1
-
-
-async def test_commits_asked_for_while_the_disk_is_scrubbed_happen(store: Store) -> None:
-    writes = [store.commit([Change(("k", str(n)), b"x", 0)]) for n in range(20)]
-    await asyncio.gather(store.scrub(), *writes)
-    assert len(keys(await store.scan(()))) == 20
-
-
 async def test_check_is_content_while_all_is_well(store: Store) -> None:
     await store.check()
 

@@ -1,0 +1,73 @@
+"""The price of permissions: the same reads by a user with one role and a key that is cut down to a scope.
+
+Its ceiling is the administrator, who is asked for nothing but a group: both rounds go to the same server.
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import orjson
+
+from bench.compare import Measure
+from bench.connection import Connection
+from bench.figures import Reading
+from bench.requests import Requests
+from bench.servers import Server
+
+ROOT = "/kubernetes/management/apis"
+GROUP, RBAC = "management.service.sh", "rbac.authorization.k8s.io"
+NAME = "bench-reader"
+READ = ["get", "list", "watch"]
+SCOPE = {"rules": [{"verbs": READ, "resources": [{"group": GROUP, "resources": ["apps"]}]}]}
+
+
+@dataclass(frozen=True, slots=True)
+class Scoped:
+    """Requests as somebody who may do little, against the same as somebody who may do everything."""
+
+    requests: Requests
+
+    @property
+    def name(self) -> str:
+        return f"{self.requests.name} with a scoped key, of an administrator's"
+
+    @property
+    def unit(self) -> str:
+        return self.requests.unit
+
+    @property
+    def falling(self) -> bool:
+        return self.requests.falling
+
+    @asynccontextmanager
+    async def session(self, ours: Server, ceiling: Server, seconds: int) -> AsyncIterator[Measure]:
+        key = await _reader(ours)
+        reader = replace(ours, headers={"authorization": f"Bearer {key}"})
+        async with self.requests.session(ours, ceiling, seconds) as measure:
+
+            async def measured(server: Server) -> Reading:
+                return await measure(reader if server is ours else ours)
+
+            yield measured
+
+
+async def _reader(server: Server) -> str:
+    """A user with a role and a scoped key; the key."""
+    rules = [{"apiGroups": [GROUP], "resources": ["apps"], "verbs": READ}]
+    role = {"apiGroup": RBAC, "kind": "ClusterRole", "name": NAME}
+    subject = {"kind": "User", "name": NAME}
+    async with Connection.to(server) as connection:
+        await _create(connection, f"{RBAC}/v1", "ClusterRole", rules=rules)
+        await _create(connection, f"{RBAC}/v1", "ClusterRoleBinding", roleRef=role, subjects=[subject])
+        await _create(connection, f"{GROUP}/v1", "User", spec={})
+        made = await _create(connection, f"{GROUP}/v1", "OwnedAccessKey", spec={"user": NAME, "scope": SCOPE})
+    return str(made["spec"]["key"])
+
+
+async def _create(connection: Connection, api_version: str, kind: str, **fields: Any) -> dict[str, Any]:
+    body = {"apiVersion": api_version, "kind": kind, "metadata": {"name": NAME}, **fields}
+    answer = await connection.ask("POST", f"{ROOT}/{api_version}/{kind.lower()}s", orjson.dumps(body))
+    made: dict[str, Any] = orjson.loads(answer)
+    return made

@@ -1,0 +1,198 @@
+"""Access keys are made here: their value, their owner, and what whoever makes them may hand on.
+
+The value is shown once, in the answer to the create; what is stored is its digest. A key made with another key reaches
+no further and lives no longer than that one (`kinds/handing_on.py`), and a key that is changed is held to the same when
+the change would let it do more. Its value changes by rotation only (`authn/rotation.py`), and its status is the
+server's.
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from fairlead.admission.chain import Rule
+from fairlead.core.errors import Details, Forbidden, Invalid, Problem, qualified
+from fairlead.core.objects import Object, dig, metadata, name_of
+from fairlead.core.scope import Scope
+from fairlead.core.user import CONTROLLER
+from fairlead.kinds.accesskey import OWNED_ACCESS_KEY, OWNERS, owner_reference
+from fairlead.kinds.handing_on import Covers, Holder, holder_of, overreach, widens
+from fairlead.kinds.key_life import ttl_of
+from fairlead.registry.kind import Change
+from fairlead.registry.record import decode
+from fairlead.registry.registry import Registry
+from fairlead.registry.validate import Validator
+
+KEY_PATH = "spec.key"
+MIN_LENGTH, MAX_LENGTH = 16, 512
+EMPTY_SCOPE = (
+    "spec.scope is empty: the key can do nothing but ask who it is; leave the scope out for a key without limits"
+)
+
+_OWNER_KINDS = {"user": ("User", "users"), "team": ("Team", "teams")}
+_FIT_FOR_A_HEADER = re.compile(r"[!-~]+")
+
+
+class Digests(Protocol):
+    """What the store keeps of a key; `authn/accesskeys.py` has it."""
+
+    def digest(self, key: str) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Mint:
+    """What keys are made with. `max_ttl` bounds their life in seconds, 0 for no bound."""
+
+    pepper: Digests
+    new_key: Callable[[], str]
+    covers: Covers
+    max_ttl: int = 0
+
+
+def minting(mint: Mint, api_group: str) -> Rule:
+    """The rule for access keys."""
+    shape = Validator(OWNED_ACCESS_KEY.schema())
+
+    async def rule(change: Change, registry: Registry) -> None:
+        if (change.kind.group, change.kind.plural) != (api_group, OWNED_ACCESS_KEY.plural) or change.new is None:
+            return
+        if change.user != CONTROLLER and change.subresource == "status":
+            raise _forbidden(change, "the server writes the status of access keys; leave it out")
+        if change.subresource or shape.examine(change.new).problems:
+            return  # what has the wrong shape is refused for that
+        change.new.setdefault("spec", {})
+        if change.verb == "create":
+            _create(change, registry, mint)
+        elif change.user != CONTROLLER:
+            _update(change, registry, mint)
+
+    return rule
+
+
+def _create(change: Change, registry: Registry, mint: Mint) -> None:
+    holder = _holder(change, registry)
+    if not any(change.spec.get(field) for field in OWNERS):
+        field, name = holder.owner
+        change.spec[field] = name
+    if change.spec.get("type") is None:
+        change.spec["type"] = "User"
+    _refuse_overreach(change, holder, registry, mint)
+    _check_ttl(change, mint)
+    _set_value(change, registry, mint)
+    _belong(change, registry)
+    _warn(change)
+
+
+def _update(change: Change, registry: Registry, mint: Mint) -> None:
+    old, new = change.old or {}, change.obj
+    _keep_value(change, mint)
+    if change.spec.get("type") is None and dig(old, "spec.type") is not None:
+        change.spec["type"] = dig(old, "spec.type")
+    if widens(old, new, mint.covers):
+        holder = _holder(change, registry)
+        _refuse_overreach(change, holder, registry, mint)
+    if ttl_of(old) != ttl_of(new):
+        _check_ttl(change, mint)
+    _stay_owned(change)
+    if dig(old, "spec.scope") != change.spec.get("scope"):
+        _warn(change)
+
+
+def _holder(change: Change, registry: Registry) -> Holder:
+    return holder_of(change.user, registry.resource(change.kind.group, change.kind.plural))
+
+
+def _refuse_overreach(change: Change, holder: Holder, registry: Registry, mint: Mint) -> None:
+    why = overreach(holder, change.obj, mint.covers, registry.clock.now())
+    if why is not None:
+        raise _forbidden(change, why)
+
+
+def _check_ttl(change: Change, mint: Mint) -> None:
+    ttl = ttl_of(change.obj)
+    if mint.max_ttl and change.user != CONTROLLER and not 0 < ttl <= mint.max_ttl:
+        why = f"must be between 1 and {mint.max_ttl}: this server lets no key live longer"
+        raise _invalid(change, Problem.invalid("spec.ttl", ttl, why))
+
+
+def _set_value(change: Change, registry: Registry, mint: Mint) -> None:
+    """The digest instead of the value. An attempt that lost a race has left the value in `once` for the next one."""
+    value = change.once.get(KEY_PATH)
+    if value is None:
+        value = change.spec.get("key") or ""
+        if value:
+            _check_value(change, value, registry, mint)
+        else:
+            value = mint.new_key()
+        if not change.dry_run:  # nobody could ever use what is shown then
+            change.once[KEY_PATH] = value
+    change.spec["key"] = mint.pepper.digest(value)
+
+
+def _check_value(change: Change, value: str, registry: Registry, mint: Mint) -> None:
+    """Problems never quote the value."""
+    if not MIN_LENGTH <= len(value) <= MAX_LENGTH or not _FIT_FOR_A_HEADER.fullmatch(value):
+        why = f"must have {MIN_LENGTH} to {MAX_LENGTH} characters of ASCII and no spaces; leave it out for a new one"
+        raise _invalid(change, Problem(KEY_PATH, "FieldValueInvalid", f"Invalid value: {why}"))
+    digest = mint.pepper.digest(value).encode()
+    for entry in registry.view.entries(change.kind.group, change.kind.plural):
+        # An object that has the name, too, is told about by that.
+        if digest in (entry.whole or entry.body) and entry.key[3] != name_of(change.obj):
+            why = "this value cannot be used; choose another one, or leave it out for a new one"
+            raise _invalid(change, Problem(KEY_PATH, "FieldValueDuplicate", f"Duplicate value: {why}"))
+
+
+def _keep_value(change: Change, mint: Mint) -> None:
+    """Who applies a file again that has the value in it changes nothing; any other value is refused."""
+    stored, given = dig(change.old or {}, KEY_PATH), change.spec.get("key")
+    if given and given != stored and mint.pepper.digest(given) != stored:
+        why = f"the value of a key is not changed by an update: create {change.kind.plural}/<name>/rotate for a new one"
+        raise _invalid(change, Problem.forbidden(KEY_PATH, why))
+    if stored is not None:
+        change.spec["key"] = stored
+
+
+def _belong(change: Change, registry: Registry) -> None:
+    """The key goes when its user or team goes. What has no such owner belongs to nobody."""
+    for field, (kind, plural) in _OWNER_KINDS.items():
+        name = change.spec.get(field)
+        if not name:
+            continue
+        entry = registry.resource(change.kind.group, plural).peek("", name)
+        if entry is None:
+            why = f"there is no {kind.lower()} of that name; create it first, or name another one"
+            raise _invalid(change, Problem.invalid(f"spec.{field}", name, why))
+        reference = owner_reference(decode(entry))
+        meta = metadata(change.obj)
+        others = [each for each in meta.get("ownerReferences") or () if not _is_identity(each)]
+        meta["ownerReferences"] = [*others, reference]
+
+
+def _stay_owned(change: Change) -> None:
+    """Nobody takes a key away from its owner, or gives it another one."""
+    meta = metadata(change.obj)
+    kept = [each for each in metadata(change.old or {}).get("ownerReferences") or () if _is_identity(each)]
+    others = [each for each in meta.pop("ownerReferences", None) or () if not _is_identity(each)]
+    if kept or others:
+        meta["ownerReferences"] = [*others, *kept]
+
+
+def _is_identity(reference: Object) -> bool:
+    return reference.get("kind") in ("User", "Team")
+
+
+def _warn(change: Change) -> None:
+    scope = Scope.of(change.spec.get("scope"))
+    if scope is not None and scope.holds_nothing:
+        change.warnings.append(EMPTY_SCOPE)
+
+
+def _invalid(change: Change, problem: Problem) -> Invalid:
+    return Invalid.of(change.kind.name, change.kind.group, name_of(change.obj), [problem])
+
+
+def _forbidden(change: Change, why: str) -> Forbidden:
+    kind, name = change.kind, name_of(change.obj)
+    message = f'{qualified(kind.plural, kind.group)} "{name}" is forbidden: {why}'
+    return Forbidden(message, Details(name, kind.group, kind.plural))

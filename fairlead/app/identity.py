@@ -1,0 +1,76 @@
+"""Who people are and what they may do, put together from what the view shows: authenticators, authorizers in order."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from fairlead.authn.accesskeys import ACCESS_KEYS, AccessKeys, Pepper
+from fairlead.authn.activity import Activity
+from fairlead.authn.chain import Authenticator
+from fairlead.authn.cookie import CookieKeys
+from fairlead.authn.first_admin import load_pepper
+from fairlead.authn.people import TEAMS, USERS, People
+from fairlead.authz.chain import Decision, administrators
+from fairlead.authz.members import PROJECTS, Members
+from fairlead.authz.oneself import Oneself
+from fairlead.authz.permissions import Permissions
+from fairlead.authz.rbac import Rbac
+from fairlead.authz.scope import ScopeNames, allowing_entry, touches, within_scope
+from fairlead.authz.sharing import Sharing
+from fairlead.core.call import Target
+from fairlead.core.clock import Clock
+from fairlead.core.user import User
+from fairlead.registry.catalog import Catalog
+from fairlead.registry.following import Following
+from fairlead.server.route import MANAGEMENT
+from fairlead.settings import Settings
+from fairlead.storage.view import View
+
+PEPPER_FILE = "pepper.key"
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Everything that knows about people. Made before the registry stands, because its rules ask here."""
+
+    pepper: Pepper
+    people: People
+    keys: AccessKeys
+    activity: Activity
+    rbac: Rbac
+    members: Members
+    permissions: Permissions
+    allowing_entry: Callable[[User, Target], str]
+    authenticators: Sequence[Authenticator]
+
+    def may(self, user: User, target: Target) -> Decision:
+        """What admission rules ask: the same as if the user had sent such a request."""
+        return self.permissions.decide(user, replace(target, root=MANAGEMENT))
+
+
+def identity(settings: Settings, catalog: Catalog, view: View, clock: Clock) -> Identity:
+    group = settings.api_group
+
+    def following(plural: str) -> Following:
+        return Following(view, group, plural)
+
+    pepper = _pepper(settings.data / PEPPER_FILE, view, group)
+    people, activity = People(following(USERS), following(TEAMS)), Activity(clock)
+    keys = AccessKeys(following(ACCESS_KEYS), people, pepper, clock, activity.last_use)
+    rbac = Rbac.over(view)
+    projects = following(PROJECTS)
+    members = Members(projects, group, settings.namespace_prefix, rbac.role_allows)
+    names = ScopeNames.of(catalog, group, settings.namespace_prefix)
+    permissions = Permissions(
+        general=(within_scope(names), administrators, rbac),
+        personal=(members, Oneself(group, view), Sharing(catalog, view)),
+        touches=touches(names),
+        generations=(rbac.generation, people.generation, projects.refresh),
+    )
+    authenticators = (keys, CookieKeys(keys, settings.public_url))
+    entry = allowing_entry(names)
+    return Identity(pepper, people, keys, activity, rbac, members, permissions, entry, authenticators)
+
+
+def _pepper(path: Path, view: View, group: str) -> Pepper:
+    return load_pepper(path, keys_exist=bool(view.count(group, ACCESS_KEYS)))

@@ -1,0 +1,38 @@
+"""The admission rules, in order."""
+
+from fairlead.admission.block_owner_deletion import block_owner_deletion
+from fairlead.admission.chain import Chain
+from fairlead.admission.cluster_secret import cluster_secret
+from fairlead.admission.escalation import escalation
+from fairlead.admission.granting import Names, Standing, granting
+from fairlead.admission.identities import identities
+from fairlead.admission.lasting_namespaces import lasting_namespaces
+from fairlead.admission.living_namespace import living_namespace
+from fairlead.admission.minting import Mint, minting
+from fairlead.admission.project_namespace import project_namespace
+from fairlead.app.identity import Identity
+from fairlead.authn.accesskeys import new_key
+from fairlead.authz.people import owns
+from fairlead.authz.scope import covers
+from fairlead.settings import Settings
+
+SYSTEM_NAMESPACE = "service-system"
+NAMESPACES = ("default", SYSTEM_NAMESPACE)
+"""Namespaces that are always there: for objects that need one, and for the server's own."""
+
+
+def admission(settings: Settings, identity: Identity) -> Chain:
+    group, prefix = settings.api_group, settings.namespace_prefix
+    return Chain(
+        (
+            living_namespace,
+            lasting_namespaces(NAMESPACES),
+            project_namespace(prefix, group),
+            identities(identity.may, group),
+            minting(Mint(identity.pepper, new_key, covers, settings.access_key_max_ttl), group),
+            escalation(identity.may, identity.rbac),
+            granting(Standing(identity.may, owns, identity.members.is_member), Names(group, prefix)),
+            cluster_secret(identity.may, group, SYSTEM_NAMESPACE),
+            block_owner_deletion(identity.may),
+        )
+    )

@@ -1,0 +1,118 @@
+"""When access keys were last used, written down after the fact.
+
+A request only touches a dictionary here (`note`); a task of the server's writes `status.lastActivity` now and then. How
+often is the key's matter: once a minute, more often where its life depends on it, as `kinds/key_life.py` says. So a key
+that is used ten thousand times a minute is written once.
+"""
+
+import asyncio
+from datetime import UTC, datetime
+
+import structlog
+
+from fairlead.authn.credential import Use
+from fairlead.core.clock import Clock, timestamp
+from fairlead.core.errors import ApiError, NotFound
+from fairlead.core.objects import Object, dig
+from fairlead.core.user import CONTROLLER, User
+from fairlead.kinds.key_life import cooldown_of
+from fairlead.kinds.times import parsed
+from fairlead.registry.record import decode
+from fairlead.registry.resource import Resource
+from fairlead.registry.writing import Writing
+
+TICK = 1.0
+TIDY_EVERY = 60.0
+RETRY = 5.0
+AT_ONCE = 16
+"""Writes under way at the same time; the store takes them together."""
+
+log = structlog.get_logger(__name__)
+
+
+class Activity:
+    """The last use of each key, and which of them are not written down yet."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._uses: dict[str, Use] = {}
+        self._unwritten: set[str] = set()
+        self._due: dict[str, float] = {}
+
+    def note(self, user: User) -> None:
+        """Somebody has signed in. This is in the path of every request, so it does nothing more."""
+        if user.key:
+            self._uses[user.key] = Use(self._clock.now(), self._clock.monotonic())
+            self._unwritten.add(user.key)
+
+    def last_use(self, key: str) -> Use | None:
+        """The last use that this process knows of."""
+        return self._uses.get(key)
+
+    async def run(self, keys: Resource) -> None:
+        """Writes until it is cancelled, and once more then."""
+        tidied = self._clock.monotonic()
+        try:
+            while True:
+                await asyncio.sleep(TICK)
+                await self.flush(keys)
+                if self._clock.monotonic() - tidied >= TIDY_EVERY:
+                    self._forget_the_gone(keys)
+                    tidied = self._clock.monotonic()
+        finally:
+            await self.flush(keys, everything=True)
+
+    async def flush(self, keys: Resource, *, everything: bool = False) -> None:
+        """Writes down the uses whose time has come."""
+        now = self._clock.monotonic()
+        due = [name for name in self._unwritten if everything or self._is_due(name, keys, now)]
+        for start in range(0, len(due), AT_ONCE):
+            await asyncio.gather(*(self._write(name, keys) for name in due[start : start + AT_ONCE]))
+
+    def _is_due(self, name: str, keys: Resource, now: float) -> bool:
+        """Asked of every key in use, each second: the object is looked at only for the first time."""
+        if name not in self._due:
+            entry = keys.peek("", name)
+            self._due[name] = now + _pause(decode(entry), self._clock) if entry is not None else now
+        return self._due[name] <= now
+
+    async def _write(self, name: str, keys: Resource) -> None:
+        use, cooldown = self._uses[name], RETRY
+        self._unwritten.discard(name)
+
+        def used(key: Object) -> Object:
+            nonlocal cooldown
+            cooldown = cooldown_of(key)
+            status = key.get("status") or {}
+            last = max(_moment(status.get("lastActivity")), use.moment)
+            return {**key, "status": {**status, "lastActivity": timestamp(last)}}
+
+        try:
+            await keys.modify("", name, used, Writing(CONTROLLER, "fairlead", subresource="status"))
+        except NotFound:
+            self._forget(name)
+            return
+        except ApiError as error:  # the store may be back soon
+            self._unwritten.add(name)
+            cooldown = RETRY
+            log.info("the last use of a key is not written down yet", key=name, reason=error.message)
+        self._due[name] = self._clock.monotonic() + cooldown
+
+    def _forget_the_gone(self, keys: Resource) -> None:
+        for name in [name for name in self._uses if keys.peek("", name) is None]:
+            self._forget(name)
+
+    def _forget(self, name: str) -> None:
+        self._uses.pop(name, None)
+        self._due.pop(name, None)
+        self._unwritten.discard(name)
+
+
+def _pause(key: Object, clock: Clock) -> float:
+    """Seconds until the next write, going by the last one: a restart is no reason to write all keys at once."""
+    since = (clock.now() - _moment(dig(key, "status.lastActivity"))).total_seconds()
+    return max(0.0, cooldown_of(key) - max(0.0, since))
+
+
+def _moment(text: object) -> datetime:
+    return parsed(text) or datetime(1, 1, 1, tzinfo=UTC)

@@ -1,0 +1,82 @@
+"""Users and teams as identities: who they are, and which groups they are in by that.
+
+`authn/accesskeys.py` asks for the owners of keys; impersonation and reviews ask for users by name. Users and teams are
+objects like all others and are followed in the view, so that a change takes effect with the next request.
+"""
+
+from collections.abc import Mapping
+
+from fairlead.core.objects import Object, dig, metadata
+from fairlead.core.user import EVERYBODY, User
+from fairlead.kinds.identity import TEAM_GROUP, USER_GROUP
+from fairlead.registry.following import Following
+
+USERS, TEAMS = "users", "teams"
+EVERY_USER = f"{USER_GROUP}*"
+
+
+class People:
+    """Everybody who can sign in. Whoever is disabled, or about to be deleted, is not there."""
+
+    def __init__(self, users: Following, teams: Following) -> None:
+        self._users = users
+        self._teams = teams
+        self._teams_generation = -1
+        self._by_user: Mapping[str, list[str]] = {}
+        self._by_sso_group: Mapping[str, list[str]] = {}
+
+    def generation(self) -> tuple[int, int]:
+        """Takes in what has happened; another value whenever somebody may have become somebody else."""
+        generation = self._users.refresh(), self._teams.refresh()
+        if generation[1] != self._teams_generation:
+            self._by_user = self._members("spec.users")
+            self._by_sso_group = self._members("spec.groups")
+            self._teams_generation = generation[1]
+        return generation
+
+    def user_named(self, name: str) -> User | None:
+        """The user of that name with all of its groups, as it would be with a key that adds nothing."""
+        self.generation()
+        found = self.living("User", name)
+        return None if found is None else self.as_user(found)
+
+    def living(self, kind: str, name: str) -> Object | None:
+        """The user or team of that name, as of the last look, if it is in force."""
+        following = self._users if kind == "User" else self._teams
+        found = following.objects.get(("", name))
+        return found if found is not None and _in_force(found) else None
+
+    def as_user(self, user: Object) -> User:
+        name = metadata(user)["name"]
+        own = dig(user, "spec.groups") or ()
+        teams = (f"{TEAM_GROUP}{team}" for team in self.teams_of(user))
+        groups = dict.fromkeys((*own, *teams, *EVERYBODY, f"{USER_GROUP}{name}", EVERY_USER))
+        return User(name, tuple(groups), metadata(user).get("uid", ""))
+
+    def as_team(self, team: Object) -> User:
+        group = f"{TEAM_GROUP}{metadata(team)['name']}"
+        return User(group, (group, *EVERYBODY), metadata(team).get("uid", ""))
+
+    def teams_of(self, user: Object) -> list[str]:
+        """The teams that a user is in: by its name, or by a group that an identity provider has it in."""
+        found = dict.fromkeys(self._by_user.get(metadata(user)["name"], ()))
+        for group in dig(user, "spec.ssoGroups") or ():
+            found.update(dict.fromkeys(self._by_sso_group.get(group, ())))
+        return sorted(found)
+
+    def memberships(self) -> dict[str, list[str]]:
+        """The teams of every user there is."""
+        self.generation()
+        return {name: self.teams_of(user) for (_, name), user in self._users.objects.items()}
+
+    def _members(self, path: str) -> dict[str, list[str]]:
+        """The teams by what a field of theirs lists."""
+        found: dict[str, list[str]] = {}
+        for (_, name), team in self._teams.objects.items():
+            for each in dig(team, path) or () if _in_force(team) else ():
+                found.setdefault(each, []).append(name)
+        return found
+
+
+def _in_force(obj: Object) -> bool:
+    return not dig(obj, "spec.disabled") and "deletionTimestamp" not in metadata(obj)

@@ -1,0 +1,106 @@
+"""What a key may hand on: nobody makes, widens or rotates a key that reaches further or lives longer than their own.
+
+Asked by minting (`admission/minting.py`) and by rotation (`authn/rotation.py`). Reasons are for people: they
+say what to change.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+
+from fairlead.core.errors import Forbidden
+from fairlead.core.objects import Object, dig
+from fairlead.core.scope import Scope
+from fairlead.core.user import CONTROLLER, User
+from fairlead.kinds.accesskey import OWNERS
+from fairlead.kinds.key_life import end_of, slides, ttl_of
+from fairlead.registry.record import decode
+from fairlead.registry.resource import Resource
+
+_OWNER_PATHS = ", ".join(f"spec.{field}" for field in OWNERS)
+
+Covers = Callable[[Scope | None, Scope | None], bool]
+"""Whether the first scope allows all that the second allows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Who hands something on: as whom, and the key that they really came with. None where there is none."""
+
+    user: User
+    key: Object | None
+
+    @property
+    def is_free(self) -> bool:
+        """Whether they may make keys for anybody. An administrator's key that is cut down to a scope may not."""
+        return self.user.is_admin and self.user.scope is None
+
+    @property
+    def owner(self) -> tuple[str, str]:
+        """The field and the name that their own keys carry."""
+        if self.key is not None and self.user.impersonator is None:
+            for field in OWNERS:
+                if name := dig(self.key, f"spec.{field}"):
+                    return field, name
+        return "user", self.user.name
+
+
+def holder_of(user: User, keys: Resource) -> Holder:
+    """Whoever asks, with the key that they came with."""
+    name = (user.impersonator or user).key
+    if not name:
+        return Holder(user, None)
+    entry = keys.peek("", name)
+    if entry is None:
+        raise Forbidden(f'the access key "{name}" that you came with is gone; sign in again')
+    return Holder(user, decode(entry))
+
+
+def overreach(holder: Holder, key: Object, covers: Covers, now: datetime) -> str | None:
+    """Why the holder may not hand out this key; None if it may."""
+    if holder.user == CONTROLLER:
+        return None
+    return _foreign(holder, key) or _wide(holder, key, covers) or _long(holder, key, now)
+
+
+def _foreign(holder: Holder, key: Object) -> str | None:
+    if holder.is_free:
+        return None
+    field, name = holder.owner
+    if any(dig(key, f"spec.{each}") for each in OWNERS if each != field) or dig(key, f"spec.{field}") != name:
+        return f'only administrators make keys for others; leave out all of {_OWNER_PATHS} for one of "{name}"'
+    held = dig(holder.key or {}, "spec.groups") or ()
+    added = [group for group in dig(key, "spec.groups") or () if group not in held]
+    if added:
+        return f'only administrators give a key further groups; leave out "{added[0]}" of spec.groups'
+    return None
+
+
+def _wide(holder: Holder, key: Object, covers: Covers) -> str | None:
+    if covers(holder.user.scope, Scope.of(dig(key, "spec.scope"))):
+        return None
+    return f'spec.scope reaches further than the scope of "{holder.user.key}", the key in use; ask for a part of that'
+
+
+def _long(holder: Holder, key: Object, now: datetime) -> str | None:
+    limit = end_of(holder.key, now) if holder.key is not None else None
+    if holder.key is None or limit is None:
+        return None
+    end, left = end_of(key, now), int((limit - now).total_seconds())
+    if end is None or end > limit:
+        return f"the key in use expires, and no key outlives the one it was made with: set spec.ttl to at most {left}"
+    if slides(key) and not slides(holder.key):
+        return "the key in use expires however much it is used: leave out spec.ttlAfterLastActivity"
+    return None
+
+
+def widens(old: Object, new: Object, covers: Covers) -> bool:
+    """Whether a changed key can do more, or for longer, than before."""
+    if dig(old, "spec.disabled") and not dig(new, "spec.disabled"):
+        return True
+    if set(dig(new, "spec.groups") or ()) - set(dig(old, "spec.groups") or ()):
+        return True
+    if not covers(Scope.of(dig(old, "spec.scope")), Scope.of(dig(new, "spec.scope"))):
+        return True
+    before, after = ttl_of(old), ttl_of(new)
+    return bool(before) and (not after or after > before or (slides(new) and not slides(old)))

@@ -1,0 +1,124 @@
+"""A world with people in it: users, teams and keys, under the rules that keep them in their places."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from fairlead.admission.identities import identities
+from fairlead.admission.minting import Mint, minting
+from fairlead.authn.accesskeys import ACCESS_KEYS, AccessKeys, Pepper, new_key
+from fairlead.authn.activity import Activity
+from fairlead.authn.people import TEAMS, USERS, People
+from fairlead.authz.scope import covers
+from fairlead.core.call import Target
+from fairlead.core.errors import Unauthorized
+from fairlead.core.objects import Object
+from fairlead.core.user import CONTROLLER, User
+from fairlead.registry.following import Following
+from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
+from fairlead.registry.writing import Writing
+from tests.admission.world import World, new_world
+
+PEPPER = Pepper(bytes(range(32)))
+ROOT = User("root", ("system:masters",))
+ADA, BOB = User("ada", ("service:user:ada",)), User("bob", ("service:user:bob",))
+
+
+def projects(*names: str) -> Object:
+    return {"projects": [{"project": name} for name in names]}
+
+
+@dataclass(slots=True)
+class Rights:
+    """Who may do what, beside administrators."""
+
+    granted: set[tuple[str, str, str, str]] = field(default_factory=set)
+    asked: list[Target] = field(default_factory=list)
+
+    def grant(self, user: User, verb: str, resource: str, name: str) -> None:
+        self.granted.add((user.name, verb, resource, name))
+
+    def __call__(self, user: User, target: Target) -> "Answer":
+        self.asked.append(target)
+        resource = f"{target.resource}.{target.group}" if target.group else target.resource
+        return Answer(user.is_admin or (user.name, target.verb, resource, target.name) in self.granted)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    allowed: bool
+    reason: str = ""
+
+
+class Realm:
+    def __init__(self, world: World, rights: Rights) -> None:
+        self.world = world
+        self.rights = rights
+        self.registry = world.registry
+        self.activity = Activity(world.clock)
+        self._signed_in = 0
+        view = world.view
+        people = People(Following(view, GROUP, USERS), Following(view, GROUP, TEAMS))
+        keys = Following(view, GROUP, ACCESS_KEYS)
+        self.authenticate = AccessKeys(keys, people, PEPPER, world.clock, self.activity.last_use)
+
+    async def user(self, name: str, by: User = ROOT, **spec: Any) -> Object:
+        return await self.make("User", name, by, **spec)
+
+    async def team(self, name: str, by: User = ROOT, **spec: Any) -> Object:
+        return await self.make("Team", name, by, **spec)
+
+    async def key(self, name: str, by: User = ADA, **spec: Any) -> Object:
+        return await self.make("OwnedAccessKey", name, by, **spec)
+
+    async def make(self, kind: str, name: str, by: User, **spec: Any) -> Object:
+        body = self.world.body(kind, name, spec=spec)
+        return await self.world.submit(kind, body, Writing(by, "tests"))
+
+    async def set(self, kind: str, name: str, by: User, **spec: Any) -> Object:
+        """Gives fields of the spec other values, as a patch does; None takes one away."""
+
+        def patch(obj: Object) -> None:
+            changed = {**obj.get("spec", {}), **spec}
+            obj["spec"] = {name: value for name, value in changed.items() if value is not None}
+
+        return await self.world.patch(kind, name, patch, Writing(by, "tests"))
+
+    async def set_status(self, name: str, **status: Any) -> Object:
+        """Writes to the status of a key, as the server does."""
+        writing = Writing(CONTROLLER, "fairlead", subresource="status")
+        return await self.world.patch(
+            "OwnedAccessKey", name, lambda obj: obj.setdefault("status", {}).update(status), writing
+        )
+
+    async def signed_in(self, user: str, **spec: Any) -> User:
+        """The user as it comes with a new key of its own."""
+        self._signed_in += 1
+        made = await self.key(f"{user}-{self._signed_in}", CONTROLLER, user=user, **spec)
+        return self.authenticate.of_token(made["spec"]["key"])
+
+    def opens(self, value: str) -> bool:
+        try:
+            return self.authenticate.of_token(value).key != ""
+        except Unauthorized:
+            return False
+
+    def stored(self, name: str) -> Object:
+        """A key as it is in the store."""
+        found = self.world.see("OwnedAccessKey", name)
+        assert found is not None
+        return found
+
+
+@asynccontextmanager
+async def new_realm(max_ttl: int = 0) -> AsyncIterator[Realm]:
+    """Root, who is an administrator, and Ada and Bob, who are not."""
+    rights = Rights()
+    mint = Mint(PEPPER, new_key, covers, max_ttl)
+    async with new_world(rules=(minting(mint, GROUP), identities(rights, GROUP))) as world:
+        realm = Realm(world, rights)
+        await realm.user("root", groups=["system:masters"])
+        await realm.user("ada")
+        await realm.user("bob")
+        yield realm

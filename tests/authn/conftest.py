@@ -1,0 +1,13 @@
+"""Everybody that these tests are about."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from tests.authn.directory import Directory, new_directory
+
+
+@pytest.fixture
+async def directory() -> AsyncIterator[Directory]:
+    async with new_directory() as made:
+        yield made

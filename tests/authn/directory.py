@@ -1,0 +1,104 @@
+"""Users, teams and keys in a store, and the authenticator that follows them."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import Any
+
+import orjson
+import pytest
+
+from fairlead.authn.accesskeys import ACCESS_KEYS, AccessKeys, Pepper
+from fairlead.authn.activity import Activity
+from fairlead.authn.people import TEAMS, USERS, People
+from fairlead.core.clock import timestamp
+from fairlead.core.errors import Unauthorized
+from fairlead.core.objects import Object
+from fairlead.core.user import User
+from fairlead.registry.catalog import Catalog
+from fairlead.registry.following import Following
+from fairlead.registry.record import finisher
+from fairlead.storage.contract import Change, Key
+from fairlead.storage.memory import MemoryStore
+from fairlead.storage.view import View
+from tests.authn.calls import call
+from tests.authn.hand_clock import HandClock
+
+GROUP = "management.service.sh"
+PEPPER = Pepper(bytes(range(32)))
+
+
+class Directory:
+    def __init__(self, store: MemoryStore, view: View, pepper: Pepper = PEPPER) -> None:
+        self._store = store
+        self._view = view
+        self._revisions: dict[Key, int] = {}
+        self.clock = HandClock()
+        self.activity = Activity(self.clock)
+        self.users, self.teams = Following(view, GROUP, USERS), Following(view, GROUP, TEAMS)
+        self.people = People(self.users, self.teams)
+        self.keys = Following(view, GROUP, ACCESS_KEYS)
+        self.authenticate = AccessKeys(self.keys, self.people, pepper, self.clock, self.activity.last_use)
+
+    async def user(self, name: str, uid: str = "", meta: Object | None = None, **spec: Any) -> None:
+        await self.put(USERS, name, {"username": name, **spec}, {"uid": uid or f"uid-of-{name}", **(meta or {})})
+
+    async def team(self, name: str, uid: str = "", meta: Object | None = None, **spec: Any) -> None:
+        await self.put(TEAMS, name, {"username": name, **spec}, {"uid": uid or f"uid-of-{name}", **(meta or {})})
+
+    async def key(
+        self, name: str, key: str, user: str = "", meta: Object | None = None, status: Object | None = None, **spec: Any
+    ) -> None:
+        owner = {"user": user} if user else {}
+        await self.put(ACCESS_KEYS, name, {**owner, "key": PEPPER.digest(key), **spec}, meta or {}, status)
+
+    async def put(self, plural: str, name: str, spec: Object, meta: Object, status: Object | None = None) -> None:
+        created = timestamp(self.clock.now())
+        obj = {
+            "apiVersion": f"{GROUP}/v1",
+            "kind": {USERS: "User", TEAMS: "Team", ACCESS_KEYS: "OwnedAccessKey"}[plural],
+            "metadata": {"name": name, "uid": f"uid-of-{name}", "creationTimestamp": created, **meta},
+            "spec": spec,
+        }
+        if status is not None:
+            obj["status"] = status
+        await self._commit((GROUP, plural, "", name), orjson.dumps(obj))
+
+    async def remove(self, plural: str, name: str) -> None:
+        await self._commit((GROUP, plural, "", name), None)
+
+    async def _commit(self, key: Key, value: bytes | None) -> None:
+        revision = await self._store.commit([Change(key, value, self._revisions.get(key, 0))])
+        self._revisions[key] = 0 if value is None else revision
+        await self._view.reached(revision)
+
+    def ask(self, *authorization: str) -> User | None:
+        return self.authenticate(call(headers={"authorization": authorization} if authorization else {}))
+
+    def opens(self, key: str) -> bool:
+        return self.who(key).key != ""
+
+    def who(self, key: str) -> User:
+        """Who comes in with the key; their use of it is noted, as it is when they are let in."""
+        user = self.ask(f"Bearer {key}")
+        assert user is not None
+        self.activity.note(user)
+        return user
+
+    def refuses(self, *authorization: str) -> bool:
+        with pytest.raises(Unauthorized, match="invalid bearer token"):
+            self.ask(*authorization)
+        return True
+
+    def at(self, seconds: float) -> str:
+        return timestamp(self.clock.now() + timedelta(seconds=seconds))
+
+
+@asynccontextmanager
+async def new_directory() -> AsyncIterator[Directory]:
+    store = MemoryStore()
+    view = View(store, finisher(Catalog(())))
+    await view.start()
+    yield Directory(store, view)
+    await view.stop()
+    await store.close()

@@ -1,0 +1,26 @@
+"""A clock that a test turns by hand, where the wall clock can also jump by itself."""
+
+from datetime import UTC, datetime, timedelta
+
+BEGIN = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+
+
+class HandClock:
+    def __init__(self) -> None:
+        self._wall = BEGIN
+        self._monotonic = 1_000.0
+
+    def now(self) -> datetime:
+        return self._wall
+
+    def monotonic(self) -> float:
+        return self._monotonic
+
+    def tick(self, seconds: float) -> None:
+        """Time passes."""
+        self.jump(seconds)
+        self._monotonic += seconds
+
+    def jump(self, seconds: float) -> None:
+        """Somebody sets the wall clock."""
+        self._wall += timedelta(seconds=seconds)

@@ -1,0 +1,154 @@
+"""What a key may hand on: never more than it is."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from fairlead.authz.scope import covers
+from fairlead.core.clock import timestamp
+from fairlead.core.objects import Object
+from fairlead.core.scope import Scope
+from fairlead.core.user import CONTROLLER, User
+from fairlead.kinds.handing_on import Holder, overreach, widens
+
+NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+ADMIN = ("system:masters",)
+
+
+def key(age: float = 0, **spec: Any) -> Object:
+    created = timestamp(NOW - timedelta(seconds=age))
+    return {"metadata": {"name": "k", "creationTimestamp": created}, "spec": spec}
+
+
+def projects(*names: str) -> Object:
+    return {"projects": [{"project": name} for name in names]}
+
+
+def holder(groups: tuple[str, ...] = (), age: float = 0, **spec: Any) -> Holder:
+    spec = {"user": "ada", **spec}
+    return Holder(User("ada", groups, key="k", scope=Scope.of(spec.get("scope"))), key(age, **spec))
+
+
+def refused(who: Holder, wanted: Object) -> str:
+    why = overreach(who, wanted, covers, NOW)
+    assert why is not None
+    return why
+
+
+def fine(who: Holder, wanted: Object) -> bool:
+    return overreach(who, wanted, covers, NOW) is None
+
+
+def test_everybody_makes_keys_of_their_own() -> None:
+    assert fine(holder(), key(user="ada"))
+    assert fine(holder(), key(user="ada", ttl=60, scope=projects("a")))
+
+
+@pytest.mark.parametrize("owner", [{"user": "bob"}, {"team": "core"}, {"subject": "ada"}, {"user": "ada", "team": "t"}])
+def test_t4_only_administrators_make_keys_for_others(owner: Object) -> None:
+    assert "only administrators make keys for others" in refused(holder(), key(**owner))
+    assert fine(holder(ADMIN), key(**owner))
+
+
+def test_t4_a_scoped_key_of_an_administrator_is_no_administrator() -> None:
+    who = holder(ADMIN, scope=projects("a"))
+    assert not fine(who, key(user="bob", scope=projects("a")))
+    assert not fine(who, key(user="ada", groups=["x"], scope=projects("a")))
+    assert fine(who, key(user="ada", scope=projects("a")))
+
+
+def test_t4_no_groups_are_added() -> None:
+    assert 'leave out "x"' in refused(holder(groups=("x",)), key(user="ada", groups=["x"]))
+    assert not fine(holder(), key(user="ada", groups=["system:masters"]))
+    assert fine(holder(ADMIN), key(user="ada", groups=["system:masters"]))
+
+
+def test_the_groups_of_ones_own_key_can_be_handed_on() -> None:
+    who = Holder(User("robot", ("ci",), key="k"), key(subject="robot", groups=["ci"]))
+    assert fine(who, key(subject="robot", groups=["ci"]))
+    assert not fine(who, key(subject="robot", groups=["ci", "cd"]))
+    assert not fine(who, key(user="robot", groups=["ci"]))
+
+
+def test_a_teams_key_makes_keys_of_the_team_and_a_members_key_does_not() -> None:
+    assert fine(Holder(User("service:team:core", key="k"), key(team="core")), key(team="core"))
+    assert not fine(holder(("service:team:core",)), key(team="core"))
+
+
+def test_t4_a_scope_is_handed_on_in_part_only() -> None:
+    who = holder(scope=projects("a", "b"))
+    assert fine(who, key(user="ada", scope=projects("a")))
+    assert "reaches further" in refused(who, key(user="ada", scope=projects("a", "c")))
+    assert "reaches further" in refused(who, key(user="ada"))
+
+
+def test_t4_no_key_outlives_the_one_it_was_made_with() -> None:
+    who = holder(age=60, ttl=100)
+    assert fine(who, key(user="ada", ttl=40))
+    assert "spec.ttl to at most 40" in refused(who, key(user="ada", ttl=41))
+    assert "spec.ttl to at most 40" in refused(who, key(user="ada"))
+
+
+def test_t4_that_holds_for_administrators_too() -> None:
+    assert not fine(holder(ADMIN, ttl=100), key(user="bob"))
+    assert fine(holder(ADMIN, ttl=100), key(user="bob", ttl=100))
+
+
+def test_t4_a_key_that_lives_by_its_use_is_made_by_its_like_only() -> None:
+    sliding: Object = {"ttl": 100, "ttlAfterLastActivity": True}
+    assert "leave out spec.ttlAfterLastActivity" in refused(holder(ttl=100), key(user="ada", **sliding))
+    assert fine(holder(age=500, **sliding), key(user="ada", **sliding))
+    assert fine(holder(age=500, **sliding), key(user="ada", ttl=100))
+    assert not fine(holder(age=500, **sliding), key(user="ada", ttl=101))
+
+
+def test_a_key_that_was_made_before_is_judged_by_what_is_left_of_it() -> None:
+    assert fine(holder(age=60, ttl=100), key(user="ada", age=90, ttl=130))
+    assert not fine(holder(age=60, ttl=100), key(user="ada", age=90, ttl=131))
+
+
+def test_who_acts_as_somebody_makes_that_ones_keys_within_the_life_of_its_own() -> None:
+    root = User("root", ADMIN, key="k")
+    acting = Holder(User("ada", impersonator=root), key(user="root", ttl=100))
+    assert acting.owner == ("user", "ada")
+    assert fine(acting, key(user="ada", ttl=100))
+    assert not fine(acting, key(user="ada"))
+    assert not fine(acting, key(user="root", ttl=100))
+
+
+def test_who_came_without_a_key_has_only_its_name() -> None:
+    assert Holder(User("ada"), None).owner == ("user", "ada")
+    assert fine(Holder(User("ada"), None), key(user="ada"))
+    assert not fine(Holder(User("ada"), None), key(user="ada", groups=["x"]))
+
+
+def test_the_server_itself_makes_what_it_needs() -> None:
+    assert fine(Holder(CONTROLLER, None), key(subject="x", groups=["system:masters"]))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "wider"),
+    [
+        ({}, {}, False),
+        ({"ttl": 60}, {"ttl": 59}, False),
+        ({"ttl": 60}, {"ttl": 61}, True),
+        ({"ttl": 60}, {}, True),
+        ({"ttl": 60}, {"ttl": 0}, True),
+        ({}, {"ttl": 61}, False),
+        ({"ttl": 60}, {"ttl": 60, "ttlAfterLastActivity": True}, True),
+        ({"ttl": 60, "ttlAfterLastActivity": True}, {"ttl": 60}, False),
+        ({"ttlAfterLastActivity": False}, {"ttlAfterLastActivity": True}, False),
+        ({"groups": ["a"]}, {"groups": ["a", "b"]}, True),
+        ({"groups": ["a", "b"]}, {"groups": ["b"]}, False),
+        ({"scope": projects("a")}, {"scope": projects("b")}, True),
+        ({"scope": projects("a")}, {}, True),
+        ({"scope": projects("a", "b")}, {"scope": projects("b")}, False),
+        ({}, {"scope": projects("b")}, False),
+        ({"disabled": True}, {}, True),
+        ({}, {"disabled": True}, False),
+        ({"displayName": "a"}, {"displayName": "b"}, False),
+    ],
+)
+def test_which_changes_let_a_key_do_more(old: Object, new: Object, wider: bool) -> None:
+    assert widens(key(**old), key(**new), covers) == wider

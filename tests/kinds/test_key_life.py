@@ -1,0 +1,84 @@
+"""How long a key lives, and how often its use is written down."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from fairlead.core.clock import timestamp
+from fairlead.core.objects import Object
+from fairlead.kinds.key_life import COOLDOWN_LABEL, MAX_TTL, cooldown_of, end_of, slides
+
+CREATED = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+
+
+def key(used: float | None = None, label: str | None = None, **spec: Any) -> Object:
+    made: Object = {"metadata": {"creationTimestamp": timestamp(CREATED)}, "spec": spec}
+    if label is not None:
+        made["metadata"]["labels"] = {COOLDOWN_LABEL: label}
+    if used is not None:
+        made["status"] = {"lastActivity": timestamp(after(used))}
+    return made
+
+
+def after(seconds: float) -> datetime:
+    return CREATED + timedelta(seconds=seconds)
+
+
+@pytest.mark.parametrize("spec", [{}, {"ttl": 0}, {"ttl": None}, {"ttl": 0, "ttlAfterLastActivity": True}])
+def test_a_key_without_a_ttl_does_not_expire(spec: Object) -> None:
+    assert end_of(key(**spec)) is None
+
+
+def test_a_life_is_counted_from_creation() -> None:
+    assert end_of(key(ttl=60)) == after(60)
+    assert end_of(key(ttl=60, used=30), after(40)) == after(60)
+
+
+def test_or_from_the_last_use_that_anybody_knows_of() -> None:
+    assert end_of(key(ttl=60, ttlAfterLastActivity=True)) == after(60)
+    assert end_of(key(ttl=60, ttlAfterLastActivity=True, used=30)) == after(90)
+    assert end_of(key(ttl=60, ttlAfterLastActivity=True, used=30), after(40)) == after(100)
+    assert end_of(key(ttl=60, ttlAfterLastActivity=True, used=30), after(20)) == after(90)
+
+
+def test_a_use_before_the_creation_does_not_shorten_a_life() -> None:
+    assert end_of(key(ttl=60, ttlAfterLastActivity=True, used=-500)) == after(60)
+
+
+def test_a_key_that_expires_but_nobody_knows_since_when_has_expired() -> None:
+    end = end_of({"metadata": {}, "spec": {"ttl": 60}})
+    assert end is not None and end < CREATED
+
+
+def test_the_longest_life_there_is_can_be_told() -> None:
+    end = end_of(key(ttl=2**63 - 1))
+    assert end == after(MAX_TTL)
+
+
+def test_only_a_key_that_expires_can_slide() -> None:
+    assert slides(key(ttl=1, ttlAfterLastActivity=True))
+    assert not slides(key(ttl=0, ttlAfterLastActivity=True))
+    assert not slides(key(ttl=1))
+
+
+@pytest.mark.parametrize(
+    ("made", "seconds"),
+    [
+        (key(), 60),
+        (key(ttl=10), 60),
+        (key(ttl=10, ttlAfterLastActivity=True), 1),
+        (key(ttl=300, ttlAfterLastActivity=True), 30),
+        (key(ttl=86_400, ttlAfterLastActivity=True), 60),
+        (key(label="3600"), 3_600),
+        (key(label="3600", ttl=300, ttlAfterLastActivity=True), 30),
+        (key(label="5"), 5),
+        (key(label="0"), 1),
+        (key(label="soon"), 60),
+        (key(label="-5"), 60),
+        (key(label="٣"), 60),
+        (key(label="9" * 63), 60),
+    ],
+)
+def test_the_last_use_is_written_once_a_minute_unless_the_key_needs_it_otherwise(made: Object, seconds: float) -> None:
+    assert cooldown_of(made) == seconds

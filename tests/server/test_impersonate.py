@@ -1,0 +1,124 @@
+"""Acting as somebody else: what it takes, what it gives, and what nobody gets that way (T-19)."""
+
+from collections.abc import Mapping, Sequence
+
+import pytest
+
+from fairlead.authz.chain import Decision
+from fairlead.core.call import Target
+from fairlead.core.errors import BadRequest, Forbidden
+from fairlead.core.scope import Scope
+from fairlead.core.user import AUTHENTICATED, User
+from fairlead.server.impersonate import Impersonation
+from tests.authn.calls import ADMIN, call
+
+ALICE = User("alice", (AUTHENTICATED,), key="alice-key")
+KNOWN = {
+    "bob": User("bob", ("service:team:blue", AUTHENTICATED, "service:user:bob"), uid="7"),
+    "root": User("root", ("service:admins", AUTHENTICATED)),
+}
+
+
+class Held:
+    """What everybody but the administrators may impersonate, as (resource, subresource, namespace, name)."""
+
+    def __init__(self, *rights: tuple[str, str, str, str]) -> None:
+        self.rights = rights
+
+    def __call__(self, user: User, target: Target) -> Decision:
+        assert target.verb == "impersonate"
+        asked = (target.resource, target.subresource, target.namespace, target.name)
+        return Decision(user.is_admin or asked in self.rights)
+
+
+def acting(asker: User, headers: Mapping[str, str | Sequence[str]], *rights: tuple[str, str, str, str]) -> User:
+    return Impersonation(Held(*rights), KNOWN.get)(call(headers=headers), asker)
+
+
+def test_without_such_headers_everybody_is_themselves() -> None:
+    assert acting(ALICE, {"accept": "x"}) is ALICE
+
+
+def test_a_stranger_gets_the_name_and_nothing_else() -> None:
+    user = acting(ADMIN, {"impersonate-user": "eve"})
+    assert (user.name, user.groups, user.uid, user.impersonator) == ("eve", (AUTHENTICATED,), "", ADMIN)
+
+
+def test_everything_that_was_asked_for_is_taken_over() -> None:
+    user = acting(
+        ADMIN,
+        {
+            "impersonate-user": "eve",
+            "impersonate-group": ["g1", "g2", "g1", AUTHENTICATED],
+            "impersonate-uid": "u",
+            "impersonate-extra-scopes": ["a", "b"],
+            "impersonate-extra-a%2fb": "c",
+        },
+    )
+    assert user.groups == ("g1", "g2", AUTHENTICATED)
+    assert (user.uid, user.extra) == ("u", (("a/b", ("c",)), ("scopes", ("a", "b"))))
+
+
+def test_a_known_user_comes_with_its_groups_unless_others_are_named() -> None:
+    assert acting(ADMIN, {"impersonate-user": "bob"}).groups == KNOWN["bob"].groups
+    assert acting(ADMIN, {"impersonate-user": "bob", "impersonate-group": "g"}).groups == ("g", AUTHENTICATED)
+
+
+def test_joined_groups_are_groups() -> None:
+    assert acting(ADMIN, {"impersonate-user": "x", "impersonate-joined-group": "a, b"}).groups == (
+        "a",
+        "b",
+        AUTHENTICATED,
+    )
+
+
+def test_a_service_account_is_in_the_groups_of_its_kind() -> None:
+    name = "system:serviceaccount:demo:sa"
+    user = acting(ALICE, {"impersonate-user": name}, ("serviceaccounts", "", "demo", "sa"))
+    assert user.groups == ("system:serviceaccounts", "system:serviceaccounts:demo", AUTHENTICATED)
+
+
+@pytest.mark.parametrize(
+    ("headers", "resource"),
+    [
+        ({"impersonate-user": "eve"}, "users"),
+        ({"impersonate-user": "bob", "impersonate-group": "g"}, "groups"),
+        ({"impersonate-user": "bob", "impersonate-joined-group": "g"}, "groups"),
+        ({"impersonate-user": "bob", "impersonate-uid": "u"}, "uids"),
+        ({"impersonate-user": "bob", "impersonate-extra-scopes": "a"}, "userextras"),
+        ({"impersonate-user": "system:serviceaccount:demo:sa"}, "serviceaccounts"),
+    ],
+)
+def test_t19_each_part_needs_a_right_of_its_own(headers: dict[str, str], resource: str) -> None:
+    with pytest.raises(Forbidden, match=f'cannot impersonate resource "{resource}'):
+        acting(ALICE, headers, ("users", "", "", "bob"))
+
+
+def test_t19_a_scoped_key_never_impersonates() -> None:
+    scoped = User("root", ("system:masters",), key="k", scope=Scope(projects=("*",)))
+    with pytest.raises(Forbidden, match="scope cannot impersonate"):
+        acting(scoped, {"impersonate-user": "bob"})
+
+
+@pytest.mark.parametrize("group", ["system:masters", "service:admins"])
+def test_t19_nobody_gets_into_an_admin_group_who_is_not_in_one(group: str) -> None:
+    headers = {"impersonate-user": "bob", "impersonate-group": group}
+    with pytest.raises(Forbidden, match="built-in admin group"):
+        acting(ALICE, headers, ("users", "", "", "bob"), ("groups", "", "", group))
+    assert acting(ADMIN, headers).is_admin
+
+
+def test_t19_nobody_becomes_an_administrator_by_name() -> None:
+    with pytest.raises(Forbidden, match="built-in admin group"):
+        acting(ALICE, {"impersonate-user": "root"}, ("users", "", "", "root"))
+
+
+@pytest.mark.parametrize("header", ["impersonate-group", "impersonate-uid", "impersonate-extra-x", "impersonate-x"])
+def test_groups_without_a_user_are_nobodys(header: str) -> None:
+    with pytest.raises(BadRequest, match="Impersonate-User"):
+        acting(ADMIN, {header: "x"})
+
+
+def test_rights_are_of_whom_one_acts_as_and_the_key_is_left_behind() -> None:
+    user = acting(ALICE, {"impersonate-user": "bob"}, ("users", "", "", "bob"))
+    assert (user.key, user.scope, user.impersonator) == ("", None, ALICE)
