@@ -9,6 +9,7 @@ from fairlead.admission.identities import identities
 from fairlead.admission.lasting_namespaces import lasting_namespaces
 from fairlead.admission.living_namespace import living_namespace
 from fairlead.admission.minting import Mint, minting
+from fairlead.admission.ownership_marks import ownership_marks
 from fairlead.admission.project_namespace import project_namespace
 from fairlead.app.identity import Identity
 from fairlead.authn.accesskeys import new_key
@@ -28,6 +29,7 @@ def admission(settings: Settings, identity: Identity) -> Chain:
             living_namespace,
             lasting_namespaces(NAMESPACES),
             project_namespace(prefix, group),
+            ownership_marks(prefix),
             identities(identity.may, group),
             minting(Mint(identity.pepper, new_key, covers, settings.access_key_max_ttl), group),
             escalation(identity.may, identity.rbac),

@@ -77,7 +77,7 @@ class Resource:
         """Stores a new object and returns it as it is served."""
         kind = self.kind
         obj = intake.as_object(body, kind)
-        problems = intake.shape(obj, kind, self._validator, writing, duplicates)
+        problems = self._of_what_is_taken(intake.shape(obj, kind, self._validator, writing, duplicates))
         intake.settle_place(obj, kind, namespace)
         if obj["metadata"].pop("resourceVersion", None):
             raise BadRequest("resourceVersion should not be set on objects to be created")
@@ -97,6 +97,12 @@ class Resource:
                     raise self._taken(conflict.key) from None
                 await self._catch_up()
         raise Conflict.of(kind.plural, kind.group, name_of(obj), _MODIFIED)
+
+    def _of_what_is_taken(self, problems: Sequence[Problem], subresource: str = "") -> Sequence[Problem]:
+        """/status takes the status alone, and where there is one, everything else takes all but that."""
+        if subresource != "status" and not self.kind.status_subresource:
+            return problems
+        return [each for each in problems if (each.field.partition(".")[0] == "status") == (subresource == "status")]
 
     def _taken(self, key: Key) -> AlreadyExists:
         """Which object has the name; one that is on its way out will free it soon."""
@@ -135,8 +141,7 @@ class Resource:
             with intake.blaming_the_patch(writing):
                 new = intake.as_object(proposed, self.kind)
                 problems = intake.shape(new, self.kind, self._validator, writing, duplicates)
-            if writing.subresource == "status":  # nothing else of what was sent is taken
-                problems = [each for each in problems if each.field.partition(".")[0] == "status"]
+            problems = self._of_what_is_taken(problems, writing.subresource)
             intake.settle_place(new, self.kind, namespace, name)
             keep_hidden(old, new, self.kind)
             change = Change("update", self.kind, writing.user, old, new, writing.subresource, writing.dry_run)

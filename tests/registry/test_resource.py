@@ -310,3 +310,13 @@ async def test_warnings_of_a_kind_reach_the_writer(world: World) -> None:
     writing = as_ada()
     await world.put("Gadget", made, writing)
     assert writing.warnings == ["spec.size is large"], "also when there was nothing to write"
+
+
+async def test_a_status_that_is_not_taken_is_not_looked_at_either(world: World) -> None:
+    made = await world.create("Gadget", "a", spec={}, status={"phase": 5})
+    assert not made.get("status")
+    await world.patch("Gadget", "a", lambda gadget: gadget.update(status={"size": "x"}))
+    with pytest.raises(Invalid):
+        await world.patch(
+            "Gadget", "a", lambda gadget: gadget.update(status={"size": "x"}), as_ada(subresource="status")
+        )

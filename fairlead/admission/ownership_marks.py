@@ -1,0 +1,60 @@
+"""Labels and annotations that say whose something is are not their holders' to change.
+
+Tools find objects by them, and what is found by them is trusted. So a mark that has been set stays as it is for
+everybody but administrators, and the namespaces of projects are theirs alone: a namespace that could be relabelled
+could be moved into another project.
+"""
+
+from collections.abc import Iterator
+
+from fairlead.admission.chain import Rule
+from fairlead.admission.project_namespace import PROJECT_LABEL
+from fairlead.core.errors import Details, Forbidden, qualified
+from fairlead.core.objects import Object, dig, name_of
+from fairlead.core.user import User
+from fairlead.registry.kind import Change
+from fairlead.registry.registry import Registry
+
+MARKS = (
+    ("labels", PROJECT_LABEL),
+    ("labels", "service.sh/workspace-uid"),
+    ("labels", "service.sh/runner"),
+    ("annotations", "service.sh/runner-endpoint"),
+)
+_DESCRIPTION = ("labels", "annotations")
+
+
+def ownership_marks(namespace_prefix: str) -> Rule:
+    """The rule, for projects whose namespaces begin with this."""
+
+    async def rule(change: Change, registry: Registry) -> None:
+        if change.verb != "update" or _is_trusted(change.user):
+            return
+        for what in _taken_away(change, namespace_prefix):
+            kind, name = change.kind, name_of(change.obj)
+            why = f"{what} says whose this is, and only administrators change that"
+            message = f'{qualified(kind.plural, kind.group)} "{name}" is forbidden: {why}'
+            raise Forbidden(message, Details(name, kind.group, kind.plural))
+
+    return rule
+
+
+def _is_trusted(user: User) -> bool:
+    return user.is_admin and user.scope is None
+
+
+def _taken_away(change: Change, namespace_prefix: str) -> Iterator[str]:
+    """Which marks a change would alter."""
+    old, new = change.old or {}, change.obj
+    if (change.kind.group, change.kind.plural) == ("", "namespaces") and name_of(new).startswith(namespace_prefix):
+        yield from (f"metadata.{part}" for part in _DESCRIPTION if _part(old, part) != _part(new, part))
+    for part, key in MARKS:
+        before = _part(old, part).get(key)
+        if before is not None and before != _part(new, part).get(key):
+            yield f"metadata.{part}[{key}]"
+
+
+def _part(obj: Object, part: str) -> Object:
+    """Labels or annotations; whatever else stands there is refused for that."""
+    found = dig(obj, f"metadata.{part}")
+    return found if isinstance(found, dict) else {}

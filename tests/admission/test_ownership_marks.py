@@ -1,0 +1,64 @@
+"""Marks that say whose something is stay as they are for everybody but administrators (T-11)."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from fairlead.admission.chain import Chain
+from fairlead.admission.ownership_marks import MARKS, ownership_marks
+from fairlead.core.errors import Forbidden
+from fairlead.core.scope import Scope
+from fairlead.core.user import CONTROLLER, User
+from fairlead.registry.registry import Registry
+from fairlead.registry.writing import Writing
+from tests.admission.world import ADA, World
+
+ADMIN = User("root", ("service:admins",))
+SCOPED = User("root", ("service:admins",), scope=Scope(projects=("*",)))
+
+
+@pytest.fixture
+def ruled(world: World) -> World:
+    chain = Chain((ownership_marks("service-p-"),))
+    registry = Registry(world.registry.catalog, world.store, world.view, chain, world.clock)
+    chain.look_around_in(registry)
+    return World(world.store, world.view, registry, world.clock)
+
+
+def setting(part: str, **values: Any) -> Callable[[dict[str, Any]], object]:
+    return lambda obj: obj["metadata"].update({part: values})
+
+
+@pytest.mark.parametrize(("part", "key"), MARKS)
+async def test_t11_a_mark_that_was_set_is_not_changed_and_not_removed(ruled: World, part: str, key: str) -> None:
+    await ruled.create("Gadget", "a", metadata={part: {key: "mine", "other": "x"}})
+    for patch in (setting(part, **{key: "yours"}), setting(part), setting(part, other="x")):
+        for user in (ADA, SCOPED):
+            with pytest.raises(Forbidden, match="only administrators change that"):
+                await ruled.patch("Gadget", "a", patch, Writing(user))
+    await ruled.patch("Gadget", "a", setting(part, **{key: "mine", "other": "y"}), Writing(ADA))
+    await ruled.patch("Gadget", "a", setting(part, **{key: "yours"}), Writing(ADMIN))
+
+
+async def test_t11_a_mark_may_be_set_where_there_is_none(ruled: World) -> None:
+    await ruled.create("Gadget", "a")
+    await ruled.patch("Gadget", "a", setting("labels", **{MARKS[0][1]: "mine"}), Writing(ADA))
+
+
+async def test_t11_the_namespace_of_a_project_is_not_relabelled(ruled: World) -> None:
+    await ruled.submit("Namespace", ruled.body("Namespace", "service-p-x"), Writing(CONTROLLER))
+    await ruled.create("Namespace", "free")
+    for part in ("labels", "annotations"):
+        with pytest.raises(Forbidden):
+            await ruled.patch("Namespace", "service-p-x", setting(part, a="b"), Writing(ADA))
+        await ruled.patch("Namespace", "service-p-x", setting(part, a="b"), Writing(ADMIN))
+        await ruled.patch("Namespace", "free", setting(part, a="b"), Writing(ADA))
+
+
+@pytest.mark.parametrize("labels", ["x", 5, [1]])
+async def test_what_is_no_map_is_refused_for_that(ruled: World, labels: Any) -> None:
+    await ruled.create("Gadget", "a", metadata={"labels": {"b": "c"}})
+    with pytest.raises(Exception) as caught:
+        await ruled.patch("Gadget", "a", lambda obj: obj["metadata"].update(labels=labels), Writing(ADA))
+    assert not isinstance(caught.value, AttributeError | TypeError)
