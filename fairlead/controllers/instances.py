@@ -1,0 +1,163 @@
+"""Resolves the templates of workspaces, spaces and virtual clusters, and says in their status what came of it.
+
+Versioned templates are resolved anew whenever they change. Unversioned ones are taken over when the instance is made,
+when it asks for another template, and when it asks for `syncOnce`, which is set back when that is done. Of workspaces
+only what is about templates is written here: where they run and how they do is another controller's matter. Where
+there are neither runners nor templates for workspaces, these answer with just what they were sent.
+"""
+
+from collections.abc import Iterable
+
+import orjson
+
+from fairlead.controllers.instance_state import RESOLVED, resolution, standing
+from fairlead.core.clock import timestamp
+from fairlead.core.errors import NotFound
+from fairlead.core.objects import Object, dig, metadata
+from fairlead.core.user import CONTROLLER
+from fairlead.kinds.resolution import TEMPLATES, Definition, Unresolved, definition_for, fingerprint
+from fairlead.kinds.runner import RUNNERS
+from fairlead.registry.conditions import find_condition, with_conditions
+from fairlead.registry.record import decode
+from fairlead.registry.recording import record
+from fairlead.registry.registry import Registry
+from fairlead.registry.writing import Writing
+from fairlead.storage.contract import Key
+from fairlead.storage.view import Entry
+
+WORKSPACES, CLUSTERS = "devpodworkspaceinstances", "clusters"
+
+
+class Instances:
+    name, workers = "instances", 4
+
+    def __init__(self, registry: Registry, api_group: str) -> None:
+        templates = [plural for plural, _ in TEMPLATES.values()]
+        # Instances first, so that the index stands when it is asked about the others at the start.
+        self.watches = tuple((api_group, plural) for plural in (*TEMPLATES, *templates, CLUSTERS, RUNNERS))
+        self._registry = registry
+        self._group = api_group
+        self._uses: dict[tuple[str, str], set[Key]] = {}
+        self._used: dict[Key, tuple[tuple[str, str], ...]] = {}
+        self._kept: set[Key] = set()
+        """Workspaces that were left alone because nobody runs any: to be looked at when that changes."""
+
+    def concerned(self, key: Key, entry: Entry | None) -> Iterable[Key]:
+        """An instance itself; a template or cluster concerns the instances that name it."""
+        if key[1] not in TEMPLATES:
+            kept = self._kept if key[1] in (RUNNERS, TEMPLATES[WORKSPACES][0]) else ()
+            return {*self._uses.get((key[1], key[3]), ()), *kept}
+        for used in self._used.pop(key, ()):
+            self._uses[used].discard(key)
+            if not self._uses[used]:
+                del self._uses[used]
+        if entry is not None:
+            self._used[key] = _named(entry)
+            for used in self._used[key]:
+                self._uses.setdefault(used, set()).add(key)
+        return (key,)
+
+    async def reconcile(self, key: Key) -> float | None:
+        self._kept.discard(key)
+        entry = self._registry.resource(self._group, key[1]).peek(key[2], key[3])
+        if entry is None:
+            return None
+        instance = decode(entry)
+        if key[1] == WORKSPACES and self._is_kept_only(instance):
+            self._kept.add(key)
+            return None
+        status = instance.get("status") or {}
+        if "deletionTimestamp" in metadata(instance) or status.get("ignoreReconciliation"):
+            return None
+        try:
+            await self._report(key, instance)
+            if dig(instance, "spec.templateRef.syncOnce"):
+                await self._finish_sync(key)
+        except NotFound:  # it went meanwhile
+            return None
+        return None
+
+    def _is_kept_only(self, workspace: Object) -> bool:
+        """One that has nothing to resolve, or nobody to resolve it for."""
+        if find_condition(workspace.get("status"), RESOLVED) is not None or dig(workspace, "spec.template"):
+            return False
+        made_here = any(self._registry.view.count(self._group, each) for each in (RUNNERS, TEMPLATES[WORKSPACES][0]))
+        return not made_here or not dig(workspace, "spec.templateRef.name")
+
+    async def _report(self, key: Key, instance: Object) -> None:
+        before = instance.get("status") or {}
+        after = self._status(key, instance)
+        if after == before:
+            return
+
+        def observed(current: Object) -> Object:
+            if dig(current, "status.ignoreReconciliation"):
+                return current
+            return {**current, "status": self._status(key, current)}
+
+        resource = self._registry.resource(self._group, key[1])
+        await resource.modify(key[2], key[3], observed, Writing(CONTROLLER, "fairlead", subresource="status"))
+        if key[1] != WORKSPACES and after.get("phase") != before.get("phase"):
+            await record(self._registry, instance, after["reason"], after["message"])
+
+    def _status(self, key: Key, instance: Object) -> Object:
+        """The status that the instance should have now. What others have written stays."""
+        status = instance.get("status") or {}
+        now, generation = timestamp(self._registry.clock.now()), metadata(instance).get("generation", 1)
+        definition, visible = self._definitions(key[1], instance)
+        found = resolution(instance, definition, visible, self._cluster_trouble(instance))
+        rendered = {TEMPLATES[key[1]][1]: found.rendered, "templateHash": found.hash} if found.taken_over else {}
+        status = with_conditions({**status, **rendered}, found.conditions, now, generation)
+        if key[1] == WORKSPACES:
+            return status
+        if key[1] == "virtualclusterinstances":
+            status.setdefault("serviceUID", metadata(instance)["uid"])
+        return {**standing(instance, status, now, generation), "observedGeneration": generation}
+
+    def _definitions(self, plural: str, instance: Object) -> tuple[Definition | Unresolved, str]:
+        """What to make, or why it cannot be; and the fingerprint of what everybody may see of it."""
+        name = dig(instance, "spec.templateRef.name") or ""
+        entry = self._registry.resource(self._group, TEMPLATES[plural][0]).peek("", name)
+        try:
+            definition = definition_for(instance, decode(entry) if entry is not None else None)
+            shown = definition_for(instance, orjson.loads(entry.body)) if entry is not None else Definition({}, None)
+            return definition, fingerprint(instance, shown)
+        except Unresolved as error:
+            return error, ""
+
+    def _cluster_trouble(self, instance: Object) -> str:
+        """What is wrong with the cluster that an instance is in, if it says which."""
+        name = dig(instance, "spec.clusterRef.cluster")
+        if not name:
+            return ""
+        entry = self._registry.resource(self._group, CLUSTERS).peek("", name)
+        if entry is None:
+            return f'there is no cluster "{name}"; connect it'
+        if dig(decode(entry), "status.phase") == "Failed":
+            return f'cluster "{name}" has failed; its status says why'
+        return ""
+
+    async def _finish_sync(self, key: Key) -> None:
+        """Sets `syncOnce` back, unless the template has moved on and there is something left to take over."""
+
+        def finished(current: Object) -> Object:
+            _, visible = self._definitions(key[1], current)
+            if not visible or not dig(current, "spec.templateRef.syncOnce"):
+                return current
+            if dig(current, "spec.templateRef.name") and dig(current, "status.templateHash") != visible:
+                return current
+            spec = current["spec"]
+            return {**current, "spec": {**spec, "templateRef": {**spec["templateRef"], "syncOnce": False}}}
+
+        resource = self._registry.resource(self._group, key[1])
+        await resource.modify(key[2], key[3], finished, Writing(CONTROLLER, "fairlead"))
+
+
+def _named(entry: Entry) -> tuple[tuple[str, str], ...]:
+    """The template and the cluster that an instance names."""
+    templates = TEMPLATES[entry.key[1]][0]
+    named = {
+        templates: entry.fields.get("spec.templateRef.name"),
+        CLUSTERS: entry.fields.get("spec.clusterRef.cluster"),
+    }
+    return tuple((plural, name) for plural, name in named.items() if name)

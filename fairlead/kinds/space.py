@@ -1,0 +1,45 @@
+"""SpaceInstance: a namespace in a connected cluster, given to a project."""
+
+from fairlead.kinds.instances import (
+    COLUMNS,
+    SELECTABLE,
+    SPEC_FIELDS,
+    STATUS_FIELDS,
+    instance_problems,
+    keep_place,
+)
+from fairlead.kinds.shared import CATEGORY, passwords
+from fairlead.kinds.templates import SPACE_TEMPLATE
+from fairlead.registry.kind import Kind
+from fairlead.registry.schema import described, obj
+
+FIELDS = {
+    "spec": obj(
+        "The space that is wanted.",
+        **SPEC_FIELDS,
+        template=described(SPACE_TEMPLATE, "The same written out in place. One of templateRef and template."),
+    ),
+    "status": obj(
+        "How the space is doing. Written by the server and the cluster's agent.",
+        **STATUS_FIELDS,
+        space=described(SPACE_TEMPLATE, "The template as it was rendered for this space."),
+    ),
+}
+
+SPACE = Kind(
+    name="SpaceInstance",
+    plural="spaceinstances",
+    namespaced=True,
+    fields=FIELDS,
+    description="A space of a project: a namespace in a connected cluster.",
+    short_names=("si",),
+    categories=(CATEGORY,),
+    status_subresource=True,
+    columns=COLUMNS,
+    selectable=SELECTABLE,
+    secret=passwords(FIELDS),
+    hidden=passwords(FIELDS),
+    shared=True,
+    prepare=keep_place,
+    check=instance_problems,
+)

@@ -1,0 +1,71 @@
+"""VirtualClusterInstance: a virtual cluster in a connected cluster, given to a project."""
+
+from collections.abc import Iterable
+
+from fairlead.core.objects import dig
+from fairlead.kinds.instances import (
+    COLUMNS,
+    SELECTABLE,
+    SPEC_FIELDS,
+    STATUS_FIELDS,
+    deployed_objects,
+    instance_problems,
+    keep_place,
+)
+from fairlead.kinds.shared import CATEGORY, passwords
+from fairlead.kinds.templates import VIRTUAL_CLUSTER_TEMPLATE
+from fairlead.registry.kind import Change, Kind, Problem
+from fairlead.registry.schema import boolean, described, obj, string
+
+FIELDS = {
+    "spec": obj(
+        "The virtual cluster that is wanted.",
+        **SPEC_FIELDS,
+        template=described(VIRTUAL_CLUSTER_TEMPLATE, "The same written out in place. One of templateRef and template."),
+        networkPeer=boolean("The virtual cluster dials in, so that nobody needs to reach it. Defaults to false."),
+        external=boolean(
+            "Somebody else has deployed it: it is never deployed, changed or deleted from here. Defaults to false."
+        ),
+    ),
+    "status": obj(
+        "How the virtual cluster is doing. Written by the server and the cluster's agent.",
+        **STATUS_FIELDS,
+        virtualCluster=described(VIRTUAL_CLUSTER_TEMPLATE, "The template as it was rendered for this virtual cluster."),
+        virtualClusterObjects=deployed_objects("virtual cluster"),
+        serviceUID=string("Identifies the virtual cluster for good, also after a move to another project."),
+        deployHash=string("Tells whether what is deployed is what was rendered."),
+    ),
+}
+
+
+def prepare(change: Change) -> None:
+    keep_place(change)
+    identity = dig(change.old, "status.serviceUID")
+    if identity and isinstance(status := change.obj.get("status"), dict):
+        status.setdefault("serviceUID", identity)
+
+
+def check(change: Change) -> Iterable[Problem]:
+    yield from instance_problems(change)
+    before, after = dig(change.old, "status.serviceUID"), dig(change.obj, "status.serviceUID")
+    if before and before != after:
+        yield Problem.invalid("status.serviceUID", after, "field is immutable")
+
+
+VIRTUAL_CLUSTER = Kind(
+    name="VirtualClusterInstance",
+    plural="virtualclusterinstances",
+    namespaced=True,
+    fields=FIELDS,
+    description="A virtual cluster of a project, in a connected cluster.",
+    short_names=("vci",),
+    categories=(CATEGORY,),
+    status_subresource=True,
+    columns=COLUMNS,
+    selectable=SELECTABLE,
+    secret=passwords(FIELDS),
+    hidden=passwords(FIELDS),
+    shared=True,
+    prepare=prepare,
+    check=check,
+)
