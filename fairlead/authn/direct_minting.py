@@ -1,0 +1,180 @@
+"""Direct tokens are made here: whom they stand for, how long, and for what.
+
+Behind `POST directclusterendpointtokens`. Whether the caller may ask at all was decided before. A token hands on no
+more than the key that it was asked with has (`kinds/handing_on.py`): it reaches no further and ends no later. Tokens
+that have a scope are for another audience than those that have none, because a kube-apiserver that knows the issuer
+alone would honour the groups in them and know nothing of scopes. A scope names clusters; the token also has their uids,
+so that it does not fit another cluster that gets the name later.
+"""
+
+import secrets
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from fairlead.authn.accesskeys import ACCESS_KEYS
+from fairlead.authn.direct_tokens import AUDIENCE, PRIVATE, SCOPED_AUDIENCE
+from fairlead.authn.people import TEAMS, USERS
+from fairlead.authn.signing_keys import SigningKeyStore
+from fairlead.core import signing
+from fairlead.core.call import MANAGEMENT, Target, Verdict
+from fairlead.core.clock import timestamp
+from fairlead.core.errors import Details, Forbidden, Invalid, Problem, qualified
+from fairlead.core.objects import Object, dig, metadata
+from fairlead.core.scope import Scope
+from fairlead.core.user import User
+from fairlead.kinds.directtoken import DIRECT_CLUSTER_ENDPOINT_TOKEN as KIND
+from fairlead.kinds.handing_on import Covers, Holder, holder_of, overreach
+from fairlead.kinds.identity import TEAM_GROUP, USER_GROUP
+from fairlead.kinds.key_life import end_of
+from fairlead.registry.record import decode
+from fairlead.registry.registry import Registry
+
+CLUSTERS = "clusters"
+ID_BYTES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Lifetimes:
+    """Seconds that tokens live where nobody says how long, and at most."""
+
+    default: int = 24 * 3600
+    maximum: int = 90 * 24 * 3600
+
+
+@dataclass(frozen=True, slots=True)
+class Issuing:
+    """What this server issues tokens as, and how long they live, which may change while it runs."""
+
+    issuer: str
+    lifetimes: Callable[[], Lifetimes]
+
+
+@dataclass(frozen=True, slots=True)
+class Rights:
+    """Whether one scope covers another, and whether a user may do something, as `authz` says."""
+
+    covers: Covers
+    may: Callable[[User, Target], Verdict]
+
+
+@dataclass(frozen=True, slots=True)
+class Minted:
+    """A token just made. Its value is shown once, to whoever asked, and never in a log."""
+
+    id: str
+    issued: datetime
+    ttl: int
+    value: str = field(repr=False)
+
+
+class DirectMinting:
+    """Makes direct tokens."""
+
+    def __init__(
+        self, registry: Registry, api_group: str, keys: SigningKeyStore, issuing: Issuing, rights: Rights
+    ) -> None:
+        self._registry = registry
+        self._group = api_group
+        self._keys = keys
+        self._issuing = issuing
+        self._rights = rights
+
+    @property
+    def longest(self) -> int:
+        """Seconds that a token may live."""
+        return self._issuing.lifetimes().maximum
+
+    async def mint(self, user: User, spec: Object, *, rehearsing: bool = False) -> Minted | None:
+        """A token for whoever asks. A rehearsal makes all of the checks and no token."""
+        now, lifetimes = self._registry.clock.now(), self._issuing.lifetimes()
+        holder = holder_of(user, self._registry.resource(self._group, ACCESS_KEYS))
+        subject = self._subject(user)
+        ttl = self._ttl(holder, spec.get("ttl") or 0, lifetimes, now)
+        scope = self._scope(holder, spec)
+        self._refuse_overreach(holder, ttl, scope, now)
+        if rehearsing:
+            return None
+        if scope is not None:
+            subject |= {"scope": scope, "clusters": dict(self._clusters(user, scope))}
+        claims = self._claims(user, subject, ttl, now)
+        key = (await self._keys.for_signing(lifetimes.maximum)).active
+        return Minted(claims["jti"], now, ttl, signing.sign(key, claims))
+
+    def _claims(self, user: User, subject: Object, ttl: int, now: datetime) -> Object:
+        begin = int(now.timestamp())
+        if user.impersonator is not None:
+            subject["originalRequester"] = user.impersonator.name
+        return {
+            "iss": self._issuing.issuer,
+            "aud": [SCOPED_AUDIENCE if "scope" in subject else AUDIENCE],
+            "sub": user.name,
+            "iat": begin,
+            "nbf": begin,
+            "exp": begin + ttl,
+            "jti": secrets.token_hex(ID_BYTES),
+            "groups": list(user.groups),
+            PRIVATE: subject,
+        }
+
+    def _subject(self, user: User) -> Object:
+        """Whom the token stands for. Names are looked up: a uid may have been sent along by whoever impersonates."""
+        team = user.name.removeprefix(TEAM_GROUP)
+        if f"{USER_GROUP}{user.name}" in user.groups and (found := self._found(USERS, user.name)):
+            return _subject("User", user.name, metadata(found).get("uid"), dig(found, "spec.tokenGeneration"))
+        if team != user.name and user.name in user.groups and (found := self._found(TEAMS, team)):
+            return _subject("Team", team, metadata(found).get("uid"))
+        if user.is_admin:
+            return _subject("ServiceAdmin", user.name)
+        raise self._refusal(
+            f'a direct token stands for a user, a team or an administrator, and "{user.name}" is none of them; '
+            "use the access key of a user or team"
+        )
+
+    def _found(self, plural: str, name: str) -> Object | None:
+        entry = self._registry.resource(self._group, plural).peek("", name)
+        return None if entry is None else decode(entry)
+
+    def _clusters(self, user: User, scope: Object) -> Iterator[tuple[str, str]]:
+        """The uids of the clusters that a scope names, as far as the user may know them."""
+        kind = self._registry.resource(self._group, CLUSTERS).kind
+        parsed = Scope.of(scope)
+        for name in parsed.clusters if parsed is not None else ():
+            found = self._found(CLUSTERS, name)
+            target = Target("get", "", MANAGEMENT, kind.group, kind.version, kind.plural, name=name)
+            if found is not None and self._rights.may(user, target).allowed:
+                yield name, metadata(found)["uid"]
+
+    def _ttl(self, holder: Holder, asked: int, lifetimes: Lifetimes, now: datetime) -> int:
+        """What was asked for, or as much of the default as the key in use has left."""
+        if asked > lifetimes.maximum:
+            why = f"a direct token lives {lifetimes.maximum} seconds at most"
+            raise Invalid.of(KIND.name, self._group, "", [Problem.invalid("spec.ttl", asked, why)])
+        if asked:
+            return asked
+        limit = end_of(holder.key, now) if holder.key is not None else None
+        left = lifetimes.default if limit is None else int((limit - now).total_seconds())
+        return max(1, min(lifetimes.default, lifetimes.maximum, left))
+
+    def _scope(self, holder: Holder, spec: Object) -> Object | None:
+        """The scope that was asked for, else the one of the key in use."""
+        asked: Object | None = spec.get("scope")
+        return asked if asked is not None else dig(holder.key or {}, "spec.scope")
+
+    def _refuse_overreach(self, holder: Holder, ttl: int, scope: Object | None, now: datetime) -> None:
+        """Held to what a new access key of the same owner, life and scope would be."""
+        owner, name = holder.owner
+        begin = {"creationTimestamp": timestamp(now)}
+        reason = overreach(
+            holder, {"metadata": begin, "spec": {owner: name, "ttl": ttl, "scope": scope}}, self._rights.covers, now
+        )
+        if reason is not None:
+            raise self._refusal(reason)
+
+    def _refusal(self, reason: str) -> Forbidden:
+        message = f"{qualified(KIND.plural, self._group)} is forbidden: {reason}"
+        return Forbidden(message, Details("", self._group, KIND.plural))
+
+
+def _subject(kind: str, name: str, uid: str | None = "", generation: int | None = 0) -> Object:
+    return {"uid": uid or "", "name": name, "kind": kind, "gen": generation or 0}

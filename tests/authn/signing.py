@@ -1,0 +1,68 @@
+"""Signing keys that are made once for all tests, because making one takes a while, and tokens made by hand."""
+
+import base64
+import hashlib
+import hmac
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from functools import cache
+from typing import Any
+
+import orjson
+from cryptography.hazmat.primitives.asymmetric.padding import MGF1, PSS, PKCS1v15
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
+from cryptography.hazmat.primitives.hashes import SHA256, HashAlgorithm
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+from fairlead.core.objects import Object
+from fairlead.core.signing import SigningKey, SigningKeys, new_signing_key, published
+
+NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+MAXIMUM = 90 * 24 * 3600
+
+
+@cache
+def signing_key(number: int) -> SigningKey:
+    """The same key for the same number."""
+    return new_signing_key(NOW, MAXIMUM)
+
+
+def keys_in_turn() -> Iterator[SigningKey]:
+    """For those who make keys, also in several threads."""
+    return iter([signing_key(number) for number in range(4)])
+
+
+def jwks(*keys: SigningKey) -> Object:
+    return {"keys": [each for key in keys for each in published(SigningKeys(key), NOW)]}
+
+
+def private_key(key: SigningKey) -> RSAPrivateKey:
+    loaded = load_pem_private_key(key.private.encode(), None)
+    assert isinstance(loaded, RSAPrivateKey)
+    return loaded
+
+
+def text(content: bytes) -> str:
+    return base64.urlsafe_b64encode(content).rstrip(b"=").decode()
+
+
+def unsigned(header: Any, payload: Any) -> str:
+    parts = (each if isinstance(each, bytes) else orjson.dumps(each) for each in (header, payload))
+    return ".".join(map(text, parts))
+
+
+def by_hand(header: Any, payload: Any, key: SigningKey, hashed: HashAlgorithm | None = None) -> str:
+    """A token whose signature holds, whatever its header and payload say."""
+    signed = unsigned(header, payload)
+    return f"{signed}.{text(private_key(key).sign(signed.encode(), PKCS1v15(), hashed or SHA256()))}"
+
+
+def by_hand_with_pss(header: Any, payload: Any, key: SigningKey) -> str:
+    signed = unsigned(header, payload)
+    signature = private_key(key).sign(signed.encode(), PSS(MGF1(SHA256()), 32), SHA256())
+    return f"{signed}.{text(signature)}"
+
+
+def by_hand_with_secret(header: Any, payload: Any, secret: bytes) -> str:
+    signed = unsigned(header, payload)
+    return f"{signed}.{text(hmac.digest(secret, signed.encode(), hashlib.sha256))}"

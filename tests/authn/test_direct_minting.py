@@ -1,0 +1,229 @@
+"""Direct tokens hand on what the key in use has, and not more (T-4)."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from fairlead.authn.direct_minting import DirectMinting, Issuing, Lifetimes, Minted, Rights
+from fairlead.authn.direct_tokens import AUDIENCE, SCOPED_AUDIENCE, Claims, verify
+from fairlead.authn.signing_keys import SigningKeyStore
+from fairlead.authz.scope import covers
+from fairlead.core import signing
+from fairlead.core.errors import Forbidden, Invalid
+from fairlead.core.objects import Object
+from fairlead.core.user import User
+from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
+from tests.admission.realm import ADA, BOB, ROOT, Realm, new_realm, projects
+from tests.admission.world import NAMESPACE as SYSTEM
+from tests.authn.signing import keys_in_turn
+
+ISSUER = "https://fairlead.example.com"
+DAY = 24 * 3600
+
+
+@dataclass
+class Office:
+    realm: Realm
+    keys: SigningKeyStore
+    minting: DirectMinting
+    lifetimes: Lifetimes = field(default_factory=Lifetimes)
+
+    async def mint(self, user: User, **spec: Any) -> Minted:
+        minted = await self.minting.mint(user, spec)
+        assert minted is not None
+        return minted
+
+    async def claims(self, user: User, **spec: Any) -> Claims:
+        """What a token for the user says, to somebody who enforces scopes."""
+        minted = await self.mint(user, **spec)
+        listed = {"keys": await self.keys.published()}
+        audience = (AUDIENCE, SCOPED_AUDIENCE)
+        return verify(minted.value, listed, issuer=ISSUER, audience=audience, now=self.realm.world.clock.now())
+
+
+@asynccontextmanager
+async def an_office() -> AsyncIterator[Office]:
+    async with new_realm() as realm:
+        keys = SigningKeyStore(realm.registry, SYSTEM)
+        issuing = Issuing(ISSUER, lambda: made.lifetimes)
+        minting = DirectMinting(realm.registry, GROUP, keys, issuing, Rights(covers, realm.rights))
+        made = Office(realm, keys, minting)
+        yield made
+
+
+@pytest.fixture(autouse=True)
+def quick_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = keys_in_turn()
+    monkeypatch.setattr(signing, "new_signing_key", lambda now, longest: next(made))
+
+
+async def test_a_token_says_who_its_owner_is() -> None:
+    async with an_office() as office:
+        ada = await office.realm.signed_in("ada")
+        claims = await office.claims(ada)
+        assert (claims.user, claims.name, claims.kind, claims.uid) == ("ada", "ada", "User", ada.uid)
+        assert (claims.groups, claims.generation, claims.scope) == (ada.groups, 0, None)
+        assert claims.original_requester == ""
+
+
+async def test_two_tokens_are_never_the_same() -> None:
+    async with an_office() as office:
+        minted = [await office.mint(ADA) for _ in range(5)]
+        assert len({each.id for each in minted}) == len({each.value for each in minted}) == 5
+        assert minted[0].value not in repr(minted[0])
+
+
+async def test_a_token_lives_a_day_or_as_long_as_was_asked() -> None:
+    async with an_office() as office:
+        lives = [await office.claims(ADA, **spec) for spec in ({}, {"ttl": 0}, {"ttl": 60}, {"ttl": 90 * DAY})]
+        assert [each.expires - each.issued for each in lives] == [DAY, DAY, 60, 90 * DAY]
+
+
+async def test_more_than_the_cap_is_refused_and_not_cut() -> None:
+    async with an_office() as office:
+        with pytest.raises(Invalid, match=f"spec.ttl: Invalid value: {90 * DAY + 1}: .* {90 * DAY} seconds at most"):
+            await office.mint(ROOT, ttl=90 * DAY + 1)
+
+
+async def test_another_default_and_another_cap_count_at_once() -> None:
+    async with an_office() as office:
+        office.lifetimes = Lifetimes(default=100, maximum=50)
+        assert (await office.mint(ADA)).ttl == 50
+        office.lifetimes = Lifetimes(maximum=400 * DAY)
+        await office.mint(ADA, ttl=400 * DAY)
+        assert (await office.keys.for_signing(1)).active.longest == 400 * DAY
+
+
+async def test_t4_a_token_does_not_outlive_the_key_that_it_was_asked_with() -> None:
+    async with an_office() as office:
+        ada = await office.realm.signed_in("ada", ttl=3600)
+        with pytest.raises(Forbidden, match=r"set spec.ttl to at most 3[56]\d\d"):
+            await office.mint(ada, ttl=3700)
+        assert (await office.mint(ada, ttl=3000)).ttl == 3000
+
+
+async def test_t4_nobody_asked_for_more_than_the_key_has_left() -> None:
+    async with an_office() as office:
+        ada = await office.realm.signed_in("ada", ttl=3600)
+        minted = await office.mint(ada)
+        assert 3500 < minted.ttl <= 3600
+        lasting = await office.realm.signed_in("ada", ttl=90 * DAY)
+        assert (await office.mint(lasting)).ttl == DAY
+
+
+async def test_t4_a_key_that_is_gone_makes_no_token() -> None:
+    async with an_office() as office:
+        with pytest.raises(Forbidden, match="is gone; sign in again"):
+            await office.mint(replace(ADA, key="nothing"))
+
+
+async def test_t4_a_scope_is_handed_on() -> None:
+    async with an_office() as office:
+        ada = await office.realm.signed_in("ada", scope=projects("web", "api"))
+        assert (await office.claims(ada)).scope == projects("web", "api")
+        assert (await office.claims(ada, scope=projects("web"))).scope == projects("web")
+
+
+async def test_t4_a_scope_that_reaches_further_is_refused() -> None:
+    async with an_office() as office:
+        ada = await office.realm.signed_in("ada", scope=projects("web"))
+        for scope in (projects("web", "api"), projects("*"), {"clusters": [{"cluster": "berlin"}]}):
+            with pytest.raises(Forbidden, match=r"spec.scope reaches further than the scope of"):
+                await office.mint(ada, scope=scope)
+
+
+async def test_t4_a_key_whose_scope_was_taken_away_meanwhile_makes_no_free_token() -> None:
+    async with an_office() as office:
+        ada = await office.realm.signed_in("ada", scope=projects("web"))
+        await office.realm.set("OwnedAccessKey", ada.key, ROOT, scope=None)
+        with pytest.raises(Forbidden, match="reaches further"):
+            await office.mint(ada)
+
+
+async def test_who_has_no_scope_may_ask_for_any() -> None:
+    async with an_office() as office:
+        for scope in ({}, projects("web")):
+            assert (await office.claims(ADA, scope=scope)).scope == scope
+
+
+async def test_a_token_with_a_scope_is_for_another_audience() -> None:
+    """Who knows the issuer and nothing of scopes would take it for one with all rights."""
+    async with an_office() as office:
+        scoped = await office.mint(ADA, scope={})
+        with pytest.raises(Exception, match="another audience"):
+            listed = {"keys": await office.keys.published()}
+            verify(scoped.value, listed, issuer=ISSUER, audience=AUDIENCE, now=office.realm.world.clock.now())
+
+
+async def test_t13_a_token_has_the_uids_of_the_clusters_that_its_scope_names() -> None:
+    async with an_office() as office:
+        cluster = await office.realm.make("Cluster", "berlin", ROOT)
+        scope = {"clusters": [{"cluster": name} for name in ("berlin", "oslo", "*")]}
+        office.realm.rights.grant(ADA, "get", f"clusters.{GROUP}", "berlin")
+        assert (await office.claims(ADA, scope=scope)).clusters == {"berlin": cluster["metadata"]["uid"]}
+        assert (await office.claims(BOB, scope=scope)).clusters == {}, "he may not know whether there is one"
+
+
+async def test_raising_the_generation_of_a_user_shows_in_the_next_token() -> None:
+    async with an_office() as office:
+        assert (await office.claims(ADA)).generation == 0
+        await office.realm.set("User", "ada", ROOT, tokenGeneration=7)
+        assert (await office.claims(ADA)).generation == 7
+
+
+async def test_who_acts_as_somebody_else_is_named_and_cannot_choose_the_uid() -> None:
+    async with an_office() as office:
+        root = await office.realm.signed_in("root", ttl=3600)
+        acting = replace(ADA, uid="made-up", impersonator=root)
+        claims = await office.claims(acting)
+        assert (claims.user, claims.original_requester) == ("ada", "root")
+        assert claims.uid not in ("", "made-up")
+        with pytest.raises(Forbidden, match=r"set spec\.ttl to at most"):
+            await office.mint(acting, ttl=DAY)
+
+
+async def test_a_team_has_tokens_of_its_own() -> None:
+    async with an_office() as office:
+        team = await office.realm.team("core")
+        made = await office.realm.key("k", ROOT, team="core")
+        user = office.realm.authenticate.of_token(made["spec"]["key"])
+        claims = await office.claims(user)
+        assert (claims.user, claims.name, claims.kind) == ("service:team:core", "core", "Team")
+        assert (claims.uid, claims.generation) == (team["metadata"]["uid"], 0)
+
+
+async def test_a_subject_has_none_unless_it_is_an_administrator() -> None:
+    async with an_office() as office:
+        with pytest.raises(Forbidden, match='stands for a user, a team or an administrator, and "robot" is none'):
+            await office.mint(User("robot", ("system:authenticated",)))
+        claims = await office.claims(User("robot", ("system:masters",)))
+        assert (claims.user, claims.kind, claims.uid) == ("robot", "ServiceAdmin", "")
+
+
+@pytest.mark.parametrize("name", ["ada", "service:team:core"])
+async def test_a_subject_with_somebodys_name_is_not_taken_for_them(name: str) -> None:
+    async with an_office() as office:
+        await office.realm.team("core")
+        with pytest.raises(Forbidden, match="is none of them"):
+            await office.mint(User(name, ("system:authenticated",)))
+
+
+async def test_a_rehearsal_makes_the_checks_and_no_token() -> None:
+    async with an_office() as office:
+        assert await office.minting.mint(ADA, {}, rehearsing=True) is None
+        assert await office.keys.published() == [], "nor a key"
+        with pytest.raises(Invalid):
+            await office.minting.mint(ADA, {"ttl": 91 * DAY}, rehearsing=True)
+
+
+async def test_a_token_of_before_a_rotation_is_valid_until_its_end() -> None:
+    async with an_office() as office:
+        before = await office.mint(ADA, ttl=90 * DAY)
+        await office.keys.rotate(office.minting.longest)
+        listed: Object = {"keys": await office.keys.published()}
+        late = office.realm.world.clock.now() + timedelta(days=89)
+        assert verify(before.value, listed, issuer=ISSUER, audience=AUDIENCE, now=late).user == "ada"

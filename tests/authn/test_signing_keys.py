@@ -1,0 +1,108 @@
+"""Where signing keys live: made once, changed by everybody alike, and in effect at once."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from fairlead.authn.signing_keys import FIELD, NAME, SigningKeyStore
+from fairlead.core import signing
+from fairlead.core.errors import Unavailable
+from fairlead.core.objects import Object
+from fairlead.core.user import CONTROLLER
+from fairlead.registry.writing import Deleting, Writing
+from tests.admission.world import NAMESPACE as SYSTEM
+from tests.admission.world import World, new_world
+from tests.authn.signing import MAXIMUM, keys_in_turn, signing_key
+
+
+@asynccontextmanager
+async def a_world(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
+    made = keys_in_turn()
+    monkeypatch.setattr(signing, "new_signing_key", lambda now, longest: next(made))
+    async with new_world() as world:
+        yield world
+
+
+def stored(world: World) -> Object | None:
+    return world.see("Secret", NAME)
+
+
+async def ids(store: SigningKeyStore) -> list[str]:
+    return [each["kid"] for each in await store.published()]
+
+
+async def test_the_first_key_is_made_when_it_is_needed_and_not_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with a_world(monkeypatch) as world:
+        store = SigningKeyStore(world.registry, SYSTEM)
+        assert await store.published() == [] and stored(world) is None
+        keys = await store.for_signing(MAXIMUM)
+        assert keys.active == signing_key(0)
+        assert await store.for_signing(MAXIMUM) == keys
+        assert await ids(store) == [signing_key(0).id]
+
+
+async def test_replicas_that_need_the_first_key_at_once_agree_on_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with a_world(monkeypatch) as world:
+        replicas = [SigningKeyStore(world.registry, SYSTEM) for _ in range(3)]
+        found = await asyncio.gather(*(each.for_signing(MAXIMUM) for each in replicas for _ in range(5)))
+        assert len({keys.active.id for keys in found}) == 1
+
+
+async def test_a_rotation_takes_effect_at_once_on_every_replica(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with a_world(monkeypatch) as world:
+        one, other = (SigningKeyStore(world.registry, SYSTEM) for _ in range(2))
+        first = (await one.for_signing(MAXIMUM)).active.id
+        second = (await other.rotate(MAXIMUM)).active.id
+        assert (await one.for_signing(MAXIMUM)).active.id == second
+        assert await ids(one) == await ids(other) == [second, first]
+
+
+async def test_rotations_at_once_lose_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with a_world(monkeypatch) as world:
+        replicas = [SigningKeyStore(world.registry, SYSTEM) for _ in range(2)]
+        first = (await replicas[0].for_signing(MAXIMUM)).active.id
+        rotated = await asyncio.gather(*(each.rotate(MAXIMUM) for each in replicas))
+        listed = await ids(replicas[0])
+        assert len(listed) == 3
+        assert set(listed) == {first, *(keys.active.id for keys in rotated)}
+
+
+async def test_a_rotation_before_the_first_token_just_makes_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with a_world(monkeypatch) as world:
+        keys = await SigningKeyStore(world.registry, SYSTEM).rotate(MAXIMUM)
+        assert (keys.active, keys.retired) == (signing_key(0), ())
+
+
+async def test_that_tokens_may_live_longer_is_noted_before_one_is_signed(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with a_world(monkeypatch) as world:
+        store = SigningKeyStore(world.registry, SYSTEM)
+        await store.for_signing(MAXIMUM)
+        assert (await store.for_signing(2 * MAXIMUM)).active.longest == 2 * MAXIMUM
+        assert (await store.for_signing(1)).active.longest == 2 * MAXIMUM
+
+
+async def test_deleting_the_secret_ends_all_keys_and_the_next_token_has_a_new_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with a_world(monkeypatch) as world:
+        store = SigningKeyStore(world.registry, SYSTEM)
+        first = (await store.for_signing(MAXIMUM)).active.id
+        await world.of("Secret").delete(SYSTEM, NAME, Deleting(), Writing(CONTROLLER))
+        assert await store.published() == []
+        assert (await store.for_signing(MAXIMUM)).active.id != first
+
+
+async def test_a_secret_with_something_else_in_it_is_not_signed_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with a_world(monkeypatch) as world:
+        store = SigningKeyStore(world.registry, SYSTEM)
+        await store.for_signing(MAXIMUM)
+
+        def spoil(secret: Object) -> None:
+            secret["data"] = {FIELD: "c3BvaWx0"}
+
+        await world.patch("Secret", NAME, spoil, Writing(CONTROLLER))
+        for asked in (store.published(), store.for_signing(1), store.rotate(1)):
+            with pytest.raises(Unavailable, match="restore it from a backup, or delete it"):
+                await asked
