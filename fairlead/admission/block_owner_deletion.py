@@ -4,10 +4,10 @@
 it takes the right to delete the owner to set it; what has been set before may stay.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
-from fairlead.admission.chain import Rule
-from fairlead.core.call import Target, Verdict
+from fairlead.admission.chain import May, Rule
+from fairlead.core.call import NAMESPACES, Target, Verdict
 from fairlead.core.errors import Invalid, Problem
 from fairlead.core.objects import Object, metadata, name_of
 from fairlead.core.user import User
@@ -18,7 +18,7 @@ PATH = "metadata.ownerReferences"
 _IDENTITY = ("apiVersion", "kind", "name", "uid")
 
 
-def block_owner_deletion(authorize: Callable[[User, Target], Verdict]) -> Rule:
+def block_owner_deletion(may: May) -> Rule:
     """The rule, for whoever decides what users may do."""
 
     async def rule(change: Change, registry: Registry) -> None:
@@ -26,7 +26,7 @@ def block_owner_deletion(authorize: Callable[[User, Target], Verdict]) -> Rule:
         problems = []
         for each in _blocking(change.obj):
             if _identity(each) not in before:
-                verdict = authorize(change.user, _deletion_of(each, change, registry.catalog.kinds))
+                verdict = may(change.user, _deletion_of(each, change, registry.catalog.kinds))
                 if not verdict.allowed:
                     problems.append(_problem(each, change.user, verdict))
         if problems:
@@ -53,7 +53,7 @@ def _deletion_of(reference: Object, change: Change, kinds: tuple[Kind, ...]) -> 
     if kind is None:
         return Target("delete", "", group=group, version=version, resource="*", name="*")
     namespace = metadata(change.obj).get("namespace", "") if kind.namespaced else ""
-    if (kind.group, kind.plural) == ("", "namespaces"):
+    if (kind.group, kind.plural) == NAMESPACES:
         namespace = name  # as in the path of a request for a namespace
     return Target("delete", "", group=group, version=version, resource=kind.plural, namespace=namespace, name=name)
 

@@ -2,12 +2,16 @@
 
 from collections.abc import Awaitable, Callable, Sequence
 
+from fairlead.core.call import Target, Verdict
+from fairlead.core.user import User
 from fairlead.registry.kind import Change
 from fairlead.registry.registry import Registry
-from fairlead.registry.resource import Admission
 
 Rule = Callable[[Change, Registry], Awaitable[None]]
 """Raises to refuse; may fill in the new object and hang further writes and conditions onto the commit."""
+
+May = Callable[[User, Target], Verdict]
+"""What a rule asks that goes by the rights of whoever writes: the same as if they had sent such a request."""
 
 
 class Chain:
@@ -25,6 +29,3 @@ class Chain:
             raise RuntimeError("admission was asked before the registry stood")
         for rule in self._rules:
             await rule(change, self._registry)
-
-
-__all__ = ["Admission", "Chain", "Rule"]

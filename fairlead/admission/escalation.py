@@ -6,13 +6,13 @@ are, because aggregated roles choose by them. A key with a scope gives only what
 scope: what its identity holds beside the scope is not the key's to give.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Protocol
 
-from fairlead.admission.chain import Rule
+from fairlead.admission.chain import May, Rule
 from fairlead.admission.rule_cover import Holding, TooManyRights, quoted
-from fairlead.core.call import Target, Verdict
-from fairlead.core.errors import MAX_PROBLEMS, Details, Forbidden, NotFound
+from fairlead.core.call import Target
+from fairlead.core.errors import MAX_PROBLEMS, Forbidden, NotFound
 from fairlead.core.objects import Object, dig, metadata
 from fairlead.core.user import User
 from fairlead.kinds.rules import EVERYTHING, GROUP
@@ -20,8 +20,6 @@ from fairlead.registry.kind import Change
 from fairlead.registry.record import decode
 from fairlead.registry.registry import Registry
 from fairlead.storage.contract import Check
-
-Authorize = Callable[[User, Target], Verdict]
 
 _ROLES = {"Role": "roles", "ClusterRole": "clusterroles"}
 _GIVES = {
@@ -39,18 +37,18 @@ class Holders(Protocol):
     def rules_for(self, user: User, namespace: str) -> list[Object]: ...
 
 
-def escalation(authorize: Authorize, rbac: Holders) -> Rule:
+def escalation(may: May, rbac: Holders) -> Rule:
     """The rule, for whoever decides what users may do and knows which rules they hold."""
 
     async def rule(change: Change, registry: Registry) -> None:
         if change.kind.group != GROUP or change.new is None or _gives_nothing(change):
             return
-        if change.user.is_admin and change.user.scope is None:
+        if change.user.holds_everything:
             return
         if change.kind.plural in _ROLES.values():
-            _check_role(change, authorize, rbac)
+            _check_role(change, may, rbac)
         else:
-            _check_binding(change, registry, authorize, rbac)
+            _check_binding(change, registry, may, rbac)
 
     return rule
 
@@ -60,9 +58,9 @@ def _gives_nothing(change: Change) -> bool:
     return old is not None and all(dig(old, path) == dig(new, path) for path in _GIVES[change.kind.plural])
 
 
-def _check_role(change: Change, authorize: Authorize, rbac: Holders) -> None:
+def _check_role(change: Change, may: May, rbac: Holders) -> None:
     name = metadata(change.obj)["name"] if change.old is not None else ""  # as in the path of such a request
-    if authorize(change.user, _target("escalate", change.kind.plural, change, name)).allowed:
+    if may(change.user, _target("escalate", change.kind.plural, change, name)).allowed:
         return
     _refuse_scoped(change, "escalate")
     _confirm(change, rbac, change.obj.get("rules") or ())
@@ -72,13 +70,13 @@ def _check_role(change: Change, authorize: Authorize, rbac: Holders) -> None:
         raise _forbidden(change, "must have cluster-admin privileges to use an aggregationRule")
 
 
-def _check_binding(change: Change, registry: Registry, authorize: Authorize, rbac: Holders) -> None:
+def _check_binding(change: Change, registry: Registry, may: May, rbac: Holders) -> None:
     reference = change.obj["roleRef"]
     plural, name = _ROLES.get(reference.get("kind", "")), reference.get("name")
     namespace = _place(change)
     if plural is None or not name or (plural == "roles" and not namespace):
         return  # the kind's own rules say what is wrong with it
-    if authorize(change.user, _target("bind", plural, change, name)).allowed:
+    if may(change.user, _target("bind", plural, change, name)).allowed:
         return
     _refuse_scoped(change, "bind")
     role = registry.resource(GROUP, plural).peek(namespace if plural == "roles" else "", name)
@@ -126,4 +124,4 @@ def _missing(change: Change, rbac: Holders, rules: Iterable[Object]) -> list[str
 
 def _forbidden(change: Change, why: str) -> Forbidden:
     kind, name = change.kind, str(metadata(change.obj).get("name") or "")
-    return Forbidden(f'{kind.plural}.{kind.group} "{name}" is forbidden: {why}', Details(name, kind.group, kind.plural))
+    return Forbidden.of(kind.plural, kind.group, name, why)

@@ -1,18 +1,20 @@
 """Nobody grants what they do not hold: access entries, owners and project members.
 
 These fields give rights to others, so whoever writes them must have those rights. Giving an object to another owner
-takes the verb `makeowner` on it, unless it is one's own to give. What was granted before may stay.
+takes the verb `makeowner` on it, unless it is one's own to give. A key with a scope gives only what is inside of it.
+What was granted before may stay.
 """
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from fairlead.admission.chain import Rule
-from fairlead.core.call import Target, Verdict
-from fairlead.core.errors import Details, Forbidden, qualified
+from fairlead.admission.chain import May, Rule
+from fairlead.core.call import Target
+from fairlead.core.errors import Forbidden, qualified
 from fairlead.core.objects import Object, dig, metadata, name_of
-from fairlead.core.user import CONTROLLER, User
+from fairlead.core.user import CONTROLLER, TEAM_GROUP, User
+from fairlead.kinds.rules import GROUP
 from fairlead.registry.kind import Change
 from fairlead.registry.registry import Registry
 
@@ -31,9 +33,11 @@ class Names:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """How the rule finds out about people: what they may do, whether an owner is them, and whose project it is."""
+    """How the rule finds out about people: what they may do, what is inside the scope of their key, whether an owner is
+    them, and whose project it is."""
 
-    may: Callable[[User, Target], Verdict]
+    may: May
+    inside: Callable[[User, Target], bool]
     owns: Callable[[User, str | None, str | None], bool]
     is_member: Callable[[User, str], bool]
 
@@ -47,26 +51,29 @@ def granting(standing: Standing, names: Names) -> Rule:
         if change.verb == "create" and dig(change.obj, "spec.owner") is None:
             _own(change, standing)
         for right in _granted(change, names):
-            if _is_the_owner(change, standing):
-                return
-            if not standing.may(change.user, right).allowed:
+            held = _is_the_owner(change, standing) and standing.inside(change.user, right)
+            if not held and not standing.may(change.user, right).allowed:
                 raise _refused(change, right)
 
     return rule
 
 
 def _own(change: Change, standing: Standing) -> None:
-    """What a member of a project makes there is the member's; other people's objects belong to nobody by themselves."""
+    """What a member of a project makes there is the member's, and what a team's key makes the team's. Other people's
+    objects belong to nobody by themselves."""
     meta, user = metadata(change.obj), change.user
     if user.is_admin or not change.kind.namespaced or not standing.is_member(user, meta.get("namespace", "")):
         return
     spec = change.obj.setdefault("spec", {})
     if isinstance(spec, dict):
-        spec["owner"] = {"user": user.name}
+        team = user.name.removeprefix(TEAM_GROUP)
+        is_team = team != user.name and standing.owns(user, None, team)
+        spec["owner"] = {"team": team} if is_team else {"user": user.name}
 
 
 def _is_the_owner(change: Change, standing: Standing) -> bool:
-    """Owners hold every right on what is theirs. On create, that is who the object will belong to."""
+    """Owners hold every right on what is theirs, as far as the key they came with has it. On create, that is who the
+    object will belong to."""
     owner = dig(change.old if change.old is not None else change.obj, "spec.owner")
     user, team = dig(owner, "user"), dig(owner, "team")
     return standing.owns(change.user, user if isinstance(user, str) else None, team if isinstance(team, str) else None)
@@ -112,15 +119,12 @@ def _role(role: str, namespace: str, api_group: str) -> Target:
         return Target("create", "", "", api_group, "v1", INSTANCE, "", namespace)
     if role == "viewer":
         return Target("list", "", "", api_group, "v1", INSTANCE, "", namespace)
-    return Target("bind", "", "", "rbac.authorization.k8s.io", "v1", "clusterroles", "", namespace, role)
+    return Target("bind", "", "", GROUP, "v1", "clusterroles", "", namespace, role)
 
 
 def _refused(change: Change, right: Target) -> Forbidden:
-    kind, name = change.kind, name_of(change.obj)
     what = f"{right.resource}/{right.subresource}" if right.subresource else right.resource
     where = f' in the namespace "{right.namespace}"' if right.namespace else ""
     held = f"{right.verb} {qualified(what, right.group)}{where}"
-    why = f'User "{change.user.name}" cannot grant what it does not hold: {held}'
-    return Forbidden(
-        f'{qualified(kind.plural, kind.group)} "{name}" is forbidden: {why}', Details(name, kind.group, kind.plural)
-    )
+    why = f'User "{change.user.name}" cannot grant what it does not hold: {held}; ask for that right first'
+    return Forbidden.of(change.kind.plural, change.kind.group, name_of(change.obj), why)

@@ -1,6 +1,6 @@
 """Objects are only made in namespaces that exist and are not about to go."""
 
-from fairlead.core.errors import Details, Forbidden, NotFound, Problem
+from fairlead.core.errors import Forbidden, NotFound, Problem
 from fairlead.core.objects import metadata
 from fairlead.registry.kind import Change
 from fairlead.registry.record import decode
@@ -25,6 +25,4 @@ def _terminating(change: Change, namespace: str) -> Forbidden:
     kind, name = change.kind, metadata(change.obj).get("name", "")
     why = f"unable to create new content in namespace {namespace} because it is being terminated"
     problem = Problem("metadata.namespace", "NamespaceTerminating", f"namespace {namespace} is being terminated")
-    details = Details(name, kind.group, kind.plural, problems=(problem,))
-    plural = f"{kind.plural}.{kind.group}" if kind.group else kind.plural
-    return Forbidden(f'{plural} "{name}" is forbidden: {why}', details)
+    return Forbidden.of(kind.plural, kind.group, name, why, (problem,))

@@ -42,12 +42,12 @@ class Digests(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Mint:
-    """What keys are made with. `max_ttl` bounds their life in seconds, 0 for no bound."""
+    """What keys are made with. `max_ttl` bounds their life in seconds, 0 for no bound; it may change."""
 
     pepper: Digests
     new_key: Callable[[], str]
     covers: Covers
-    max_ttl: int = 0
+    max_ttl: Callable[[], int] = lambda: 0
 
 
 def minting(mint: Mint, api_group: str) -> Rule:
@@ -74,6 +74,8 @@ def _create(change: Change, registry: Registry, mint: Mint) -> None:
     holder = _holder(change, registry)
     if not any(change.spec.get(field) for field in OWNERS):
         field, name = holder.owner
+        if not name:
+            raise _forbidden(change, f'there is no user "{change.user.name}" in force that a key could stand for')
         change.spec[field] = name
     if change.spec.get("type") is None:
         change.spec["type"] = "User"
@@ -110,9 +112,9 @@ def _refuse_overreach(change: Change, holder: Holder, registry: Registry, mint: 
 
 
 def _check_ttl(change: Change, mint: Mint) -> None:
-    ttl = ttl_of(change.obj)
-    if mint.max_ttl and change.user != CONTROLLER and not 0 < ttl <= mint.max_ttl:
-        why = f"must be between 1 and {mint.max_ttl}: this server lets no key live longer"
+    ttl, most = ttl_of(change.obj), mint.max_ttl()
+    if most and change.user != CONTROLLER and not 0 < ttl <= most:
+        why = f"must be between 1 and {most}: this server lets no key live longer"
         raise _invalid(change, Problem.invalid("spec.ttl", ttl, why))
 
 

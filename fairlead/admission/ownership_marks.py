@@ -9,9 +9,9 @@ from collections.abc import Iterator
 
 from fairlead.admission.chain import Rule
 from fairlead.admission.project_namespace import PROJECT_LABEL
-from fairlead.core.errors import Details, Forbidden, qualified
+from fairlead.core.call import NAMESPACES
+from fairlead.core.errors import Forbidden
 from fairlead.core.objects import Object, dig, name_of
-from fairlead.core.user import User
 from fairlead.registry.kind import Change
 from fairlead.registry.registry import Registry
 
@@ -28,25 +28,19 @@ def ownership_marks(namespace_prefix: str) -> Rule:
     """The rule, for projects whose namespaces begin with this."""
 
     async def rule(change: Change, registry: Registry) -> None:
-        if change.verb != "update" or _is_trusted(change.user):
+        if change.verb != "update" or change.user.holds_everything:
             return
         for what in _taken_away(change, namespace_prefix):
-            kind, name = change.kind, name_of(change.obj)
             why = f"{what} says whose this is, and only administrators change that"
-            message = f'{qualified(kind.plural, kind.group)} "{name}" is forbidden: {why}'
-            raise Forbidden(message, Details(name, kind.group, kind.plural))
+            raise Forbidden.of(change.kind.plural, change.kind.group, name_of(change.obj), why)
 
     return rule
-
-
-def _is_trusted(user: User) -> bool:
-    return user.is_admin and user.scope is None
 
 
 def _taken_away(change: Change, namespace_prefix: str) -> Iterator[str]:
     """Which marks a change would alter."""
     old, new = change.old or {}, change.obj
-    if (change.kind.group, change.kind.plural) == ("", "namespaces") and name_of(new).startswith(namespace_prefix):
+    if (change.kind.group, change.kind.plural) == NAMESPACES and name_of(new).startswith(namespace_prefix):
         yield from (f"metadata.{part}" for part in _DESCRIPTION if _part(old, part) != _part(new, part))
     for part, key in MARKS:
         before = _part(old, part).get(key)

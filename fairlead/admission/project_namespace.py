@@ -5,13 +5,14 @@ controller takes off when the namespace and all that was in it are gone.
 """
 
 from fairlead.admission.chain import Rule
-from fairlead.core.errors import Details, Forbidden
+from fairlead.core.call import NAMESPACES
+from fairlead.core.errors import Forbidden
 from fairlead.core.objects import metadata, name_of
 from fairlead.core.user import CONTROLLER
 from fairlead.registry.kind import Change
 from fairlead.registry.names import label_faults
 from fairlead.registry.registry import Registry
-from fairlead.registry.writing import Writing
+from fairlead.registry.writing import by_the_server
 
 FINALIZER = "service.sh/project-namespace"
 PROJECT_LABEL = "service.sh/project"
@@ -26,7 +27,7 @@ def project_namespace(prefix: str, api_group: str) -> Rule:
                 await _create_namespace(change, registry, prefix)
             elif change.verb == "update" and change.user != CONTROLLER:
                 _keep_finalizer(change)
-        elif (change.kind.group, change.kind.plural) == ("", "namespaces"):
+        elif (change.kind.group, change.kind.plural) == NAMESPACES:
             _leave_to_project(change, prefix)
 
     return rule
@@ -52,7 +53,7 @@ async def _create_namespace(change: Change, registry: Registry, prefix: str) -> 
         "kind": "Namespace",
         "metadata": {"name": f"{prefix}{meta['name']}", "labels": {PROJECT_LABEL: meta["name"]}},
     }
-    writing = Writing(CONTROLLER, "fairlead")
+    writing = by_the_server()
     change.also.append(await registry.resource("", "namespaces").draft(namespace, writing))
 
 
@@ -62,4 +63,4 @@ def _leave_to_project(change: Change, prefix: str) -> None:
         return
     project = name.removeprefix(prefix)
     why = f'it comes and goes with project "{project}"; {change.verb} the project instead'
-    raise Forbidden(f'namespaces "{name}" is forbidden: {why}', Details(name, "", "namespaces"))
+    raise Forbidden.of("namespaces", "", name, why)

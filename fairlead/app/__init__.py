@@ -21,6 +21,7 @@ from fairlead.app.auditing import auditing
 from fairlead.app.background import Stores, background
 from fairlead.app.identity import identity
 from fairlead.app.rules import NAMESPACES, admission
+from fairlead.app.run_time import ensure_config
 from fairlead.app.serving import handler
 from fairlead.authn.first_admin import ensure_admin
 from fairlead.authz.default_roles import ensure_default_roles
@@ -72,14 +73,17 @@ async def run(settings: Settings, stop: asyncio.Event, ready: Callable[[Started]
         chain.look_around_in(registry)
         await _ensure_namespaces(registry)
         await ensure_default_roles(registry, settings.api_group)
-        front = Front(handler(settings, registry, store, people, audit), settings.body_limit)
+        await ensure_config(registry, settings.api_group)
+        port = _port(settings)
+        base_url = settings.base_url(port)
+        front = Front(handler(settings, registry, store, people, audit, base_url), settings.body_limit)
         async with (
             background(settings, stores, registry, people) as work,
-            _listening(front, settings, certificates) as port,
+            _listening(front, settings, port, certificates),
         ):
             # Only a server that answers makes the first key: it is told once, so nothing may fail in between.
             new_key = await ensure_admin(store, view, people.pepper, settings.api_group, clock)
-            ready(Started(settings.base_url(port), certificates.ca_file, new_key))
+            ready(Started(base_url, certificates.ca_file, new_key))
             await _until(stop, work)
             view.end_watches()
         await view.stop()
@@ -124,13 +128,18 @@ async def _stores(settings: Settings, catalog: Catalog) -> AsyncIterator[Stores]
         await store.close()
 
 
-def _listening(front: Front, settings: Settings, certificates: Certificates) -> AbstractAsyncContextManager[int]:
+def _port(settings: Settings) -> int:
     try:
-        port = free_port(settings.listen, settings.port)
+        return free_port(settings.listen, settings.port)
     except OSError as error:
         raise StartError(
             f"cannot listen on {settings.listen} port {settings.port}: {error.strerror}; choose another with --port"
         ) from None
+
+
+def _listening(
+    front: Front, settings: Settings, port: int, certificates: Certificates
+) -> AbstractAsyncContextManager[int]:
     where = Listening(settings.listen, port, certificates.cert_file, certificates.key_file, settings.shutdown_grace)
     return listening(front, where)
 

@@ -10,11 +10,14 @@ from fairlead.authn.accesskeys import ACCESS_KEYS
 from fairlead.controllers.aggregation import Aggregation
 from fairlead.controllers.expiry import Expiry
 from fairlead.controllers.garbage import Garbage
+from fairlead.controllers.instances import Instances
 from fairlead.controllers.keys import Keys
 from fairlead.controllers.loop import Controller, run_all
 from fairlead.controllers.memberships import Memberships
 from fairlead.controllers.namespaces import Namespaces
 from fairlead.controllers.projects import Projects
+from fairlead.controllers.runners import Runners
+from fairlead.controllers.workspaces import Workspaces
 from fairlead.core.seal_keys import SealKeys
 from fairlead.registry.registry import Registry
 from fairlead.settings import Settings
@@ -40,6 +43,9 @@ def _controllers(settings: Settings, registry: Registry, identity: Identity) -> 
     return (
         Namespaces(registry),
         Projects(registry, group, settings.namespace_prefix),
+        Instances(registry, group),
+        Runners(registry, group),
+        Workspaces(registry, group, settings.namespace_prefix),
         Expiry(registry, settings.event_ttl),
         Keys(registry, group, settings.access_key_retention, identity.activity.last_use),
         Memberships(registry, group),

@@ -4,25 +4,27 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from fairlead.app.run_time import RunTime
 from fairlead.authn.accesskeys import ACCESS_KEYS, AccessKeys, Pepper
 from fairlead.authn.activity import Activity
 from fairlead.authn.chain import Authenticator
 from fairlead.authn.cookie import CookieKeys
 from fairlead.authn.first_admin import load_pepper
 from fairlead.authn.people import TEAMS, USERS, People
+from fairlead.authz.admin_names import AdminNames
 from fairlead.authz.chain import Decision, administrators
 from fairlead.authz.members import PROJECTS, Members
 from fairlead.authz.oneself import Oneself
 from fairlead.authz.permissions import Permissions
 from fairlead.authz.rbac import Rbac
+from fairlead.authz.runners import Runners
 from fairlead.authz.scope import ScopeNames, allowing_entry, touches, within_scope
 from fairlead.authz.sharing import Sharing
-from fairlead.core.call import Target
+from fairlead.core.call import MANAGEMENT, Target
 from fairlead.core.clock import Clock
 from fairlead.core.user import User
 from fairlead.registry.catalog import Catalog
 from fairlead.registry.following import Following
-from fairlead.server.route import MANAGEMENT
 from fairlead.settings import Settings
 from fairlead.storage.view import View
 
@@ -40,12 +42,18 @@ class Identity:
     rbac: Rbac
     members: Members
     permissions: Permissions
+    is_administrator: AdminNames
     allowing_entry: Callable[[User, Target], str]
     authenticators: Sequence[Authenticator]
+    run_time: RunTime
 
     def may(self, user: User, target: Target) -> Decision:
         """What admission rules ask: the same as if the user had sent such a request."""
         return self.permissions.decide(user, replace(target, root=MANAGEMENT))
+
+    def inside(self, user: User, target: Target) -> bool:
+        """Of this, what the scope of the user's key says: whether it leaves such a request to the user's rights."""
+        return user.scope is None or bool(self.allowing_entry(user, replace(target, root=MANAGEMENT)))
 
 
 def identity(settings: Settings, catalog: Catalog, view: View, clock: Clock) -> Identity:
@@ -63,13 +71,17 @@ def identity(settings: Settings, catalog: Catalog, view: View, clock: Clock) -> 
     names = ScopeNames.of(catalog, group, settings.namespace_prefix)
     permissions = Permissions(
         general=(within_scope(names), administrators, rbac),
-        personal=(members, Oneself(group, view), Sharing(catalog, view)),
+        personal=(members, Oneself(group, view), Runners(group, view), Sharing(catalog, view)),
         touches=touches(names),
         generations=(rbac.generation, people.generation, projects.refresh),
     )
     authenticators = (keys, CookieKeys(keys, settings.public_url))
     entry = allowing_entry(names)
-    return Identity(pepper, people, keys, activity, rbac, members, permissions, entry, authenticators)
+    names_of_admins = AdminNames(group, view)
+    run_time = RunTime(settings, view)
+    return Identity(
+        pepper, people, keys, activity, rbac, members, permissions, names_of_admins, entry, authenticators, run_time
+    )
 
 
 def _pepper(path: Path, view: View, group: str) -> Pepper:

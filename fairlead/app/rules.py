@@ -1,16 +1,26 @@
 """The admission rules, in order."""
 
+from fairlead.admission.allowed import allowed
+from fairlead.admission.attaching import attaching
 from fairlead.admission.block_owner_deletion import block_owner_deletion
 from fairlead.admission.chain import Chain
 from fairlead.admission.cluster_secret import cluster_secret
 from fairlead.admission.escalation import escalation
 from fairlead.admission.granting import Names, Standing, granting
 from fairlead.admission.identities import identities
+from fairlead.admission.instances import instances
 from fairlead.admission.lasting_namespaces import lasting_namespaces
 from fairlead.admission.living_namespace import living_namespace
+from fairlead.admission.living_project import living_project
 from fairlead.admission.minting import Mint, minting
 from fairlead.admission.ownership_marks import ownership_marks
+from fairlead.admission.parameters import parameters
+from fairlead.admission.password_secret import password_secret
 from fairlead.admission.project_namespace import project_namespace
+from fairlead.admission.quotas import quotas
+from fairlead.admission.runner_keys import runner_keys
+from fairlead.admission.servers_own import servers_own
+from fairlead.admission.templates_in_use import templates_in_use
 from fairlead.app.identity import Identity
 from fairlead.authn.accesskeys import new_key
 from fairlead.authz.people import owns
@@ -27,14 +37,24 @@ def admission(settings: Settings, identity: Identity) -> Chain:
     return Chain(
         (
             living_namespace,
+            servers_own,
+            living_project(group, prefix),
             lasting_namespaces(NAMESPACES),
             project_namespace(prefix, group),
             ownership_marks(prefix),
             identities(identity.may, group),
-            minting(Mint(identity.pepper, new_key, covers, settings.access_key_max_ttl), group),
+            minting(Mint(identity.pepper, new_key, covers, identity.run_time.access_key_max_ttl), group),
+            password_secret(identity.may, identity.is_administrator, SYSTEM_NAMESPACE),
+            runner_keys(group, SYSTEM_NAMESPACE),
             escalation(identity.may, identity.rbac),
-            granting(Standing(identity.may, owns, identity.members.is_member), Names(group, prefix)),
+            instances(identity.may, group, prefix),  # before granting, which looks at the owner that this sets
+            granting(Standing(identity.may, identity.inside, owns, identity.members.is_member), Names(group, prefix)),
             cluster_secret(identity.may, group, SYSTEM_NAMESPACE),
             block_owner_deletion(identity.may),
+            attaching(group),
+            allowed(group, prefix),
+            parameters(group),
+            templates_in_use(identity.may, group),
+            quotas(group, prefix),  # last: it counts for the owner that other rules have set
         )
     )

@@ -5,12 +5,16 @@ from collections.abc import Mapping
 from fairlead import __version__
 from fairlead.app.identity import Identity
 from fairlead.app.rules import SYSTEM_NAMESPACE
+from fairlead.authn.direct_minting import DirectMinting, Issuing, Rights
 from fairlead.authn.login_keys import LoginKeys
 from fairlead.authn.password_store import PasswordStore
 from fairlead.authn.passwords import Passwords
 from fairlead.authn.rotation import Rotation
+from fairlead.authn.runner_keys import RunnerKeys
+from fairlead.authn.signing_keys import SigningKeyStore
 from fairlead.authn.throttle import Throttle
 from fairlead.authz.scope import covers
+from fairlead.core.call import MANAGEMENT
 from fairlead.core.objects import metadata
 from fairlead.registry.record import decode
 from fairlead.registry.registry import Registry
@@ -19,24 +23,29 @@ from fairlead.server.actions import Actions, Handler, Place
 from fairlead.server.audit.stage import Audit
 from fairlead.server.audit.trail import Trail
 from fairlead.server.compress import compressed
+from fairlead.server.custom_headers import custom_headers
 from fairlead.server.documents import documents
 from fairlead.server.failures import failures
 from fairlead.server.health import Health, Probe
 from fairlead.server.identify import authenticated, authorized, identification
 from fairlead.server.impersonate import Impersonation
+from fairlead.server.issuer import Issuer
 from fairlead.server.key_lists import key_list_handlers
 from fairlead.server.key_rotation import rotation_handlers
 from fairlead.server.login import Login
+from fairlead.server.migration import migration_handlers
 from fairlead.server.pipeline import Proceed, Stage, pipeline
 from fairlead.server.platform import platform_documents
 from fairlead.server.profile import Profiles
+from fairlead.server.project_parts import project_handlers
 from fairlead.server.reviews import Sources, review_handlers
-from fairlead.server.route import MANAGEMENT
+from fairlead.server.runners import runner_handlers
 from fairlead.server.selves import Installation, Selves, Tokens, self_handlers
 from fairlead.server.serve import Serve, deadline, routed
+from fairlead.server.tokens import DirectTokens
 from fairlead.server.verbs import Verbs
 from fairlead.server.watch import Watches, WatchLimits
-from fairlead.settings import ON, Settings
+from fairlead.settings import Settings
 from fairlead.storage.contract import Store
 
 MOUNT = "/kubernetes/management"
@@ -46,36 +55,56 @@ class Signing:
     """Signing in with a password, and what users see of themselves: both need the same passwords and patience."""
 
     def __init__(self, settings: Settings, registry: Registry, identity: Identity) -> None:
-        group, throttle = settings.api_group, Throttle(registry.clock)
-        logins = LoginKeys(registry, group, settings.login_key_ttl)
+        group, throttle, run_time = settings.api_group, Throttle(registry.clock), identity.run_time
+        logins = LoginKeys(registry, group, run_time.login_key_ttl)
         passwords = PasswordStore(registry, group, Passwords(), logins)
-        self.login = Login(passwords, logins, throttle, settings.password_login == ON, settings.public_url)
+        self.login = Login(passwords, logins, throttle, run_time.password_login, settings.public_url)
         self.profiles = Profiles(registry, group, passwords, throttle, identity.may)
 
 
+class Direct:
+    """Direct tokens, and what those need who verify them: both go by the same keys and the same name."""
+
+    def __init__(self, settings: Settings, registry: Registry, identity: Identity, base_url: str) -> None:
+        keys = SigningKeyStore(registry, SYSTEM_NAMESPACE)
+        issuing, rights = Issuing(base_url, identity.run_time.token_lifetimes), Rights(covers, identity.may)
+        minting = DirectMinting(registry, settings.api_group, keys, issuing, rights)
+        self.handlers = DirectTokens(minting, keys).handlers(settings.api_group)
+        self.endpoints = Issuer(base_url, keys.published).endpoints()
+
+
 def handler(
-    settings: Settings, registry: Registry, store: Store, identity: Identity, audit: tuple[Audit, Trail] | None
+    settings: Settings,
+    registry: Registry,
+    store: Store,
+    identity: Identity,
+    audit: tuple[Audit, Trail] | None,
+    base_url: str,
 ) -> Proceed:
     """Everything that a request passes, as one function."""
-    signing = Signing(settings, registry, identity)
+    if audit is not None:
+        audit[0].record_at_least(identity.run_time.audit_level)
+    signing, direct = Signing(settings, registry, identity), Direct(settings, registry, identity, base_url)
     limits = WatchLimits(
         settings.watch_timeout_min, settings.watch_queue, settings.watches_max, settings.watches_per_key
     )
-    actions = Actions(registry.catalog, _handlers(settings, registry, identity, signing))
-    verbs = Verbs(registry, Watches(limits, registry.clock), actions)
+    actions = Actions(registry.catalog, {**_handlers(settings, registry, identity, signing), **direct.handlers})
+    verbs = Verbs(registry, Watches(limits, registry.clock), actions, identity.permissions.decide)
     roots = {
         MANAGEMENT: documents(registry.catalog, MOUNT, version=__version__),
         "": platform_documents(__version__, MOUNT),
     }
     health = Health(_probes(store, audit))
-    return pipeline(_stages(settings, identity, audit), Serve(verbs, health, roots, signing.login.endpoints()))
+    endpoints = {**signing.login.endpoints(), **direct.endpoints}
+    return pipeline(_stages(settings, identity, audit), Serve(verbs, health, roots, endpoints))
 
 
 def _stages(settings: Settings, identity: Identity, audit: tuple[Audit, Trail] | None) -> tuple[Stage, ...]:
     permissions = identity.permissions
-    impersonation = Impersonation(permissions.decide, identity.people.user_named)
+    impersonation = Impersonation(permissions.decide, identity.people.user_named, identity.is_administrator)
     identify = identification(identity.authenticators, impersonation)
     return (
+        custom_headers(identity.run_time.custom_headers),
         compressed,
         *((audit[0].recorded,) if audit else ()),
         failures,
@@ -100,14 +129,31 @@ def _handlers(settings: Settings, registry: Registry, identity: Identity, signin
         keys.identity,
         selves.inspect,
         identity.allowing_entry,
+        identity.members.is_member,
     )
     return {
         **self_handlers(group, selves, Tokens(identity.authenticators)),
         **review_handlers(group, sources),
         **key_list_handlers(group, registry),
+        **migration_handlers(group, registry, prefix),
+        **project_handlers(group, registry, people, identity.may),
         **rotation_handlers(group, Rotation(registry, group, identity.pepper, covers)),
+        **_runner_handlers(settings, registry, identity),
         (group, "users", "profile"): signing.profiles,
     }
+
+
+def _runner_handlers(settings: Settings, registry: Registry, identity: Identity) -> Mapping[Place, Handler]:
+    group, pepper = settings.api_group, identity.pepper
+    rotation = Rotation(registry, group, pepper, covers)
+    keys = RunnerKeys(registry, group, SYSTEM_NAMESPACE, pepper, rotation)
+    facts = {
+        "serviceHost": settings.public_url,
+        "projectNamespacePrefix": settings.namespace_prefix,
+        "serviceInstanceID": _installation_id(registry),
+    }
+    signing = SigningKeyStore(registry, SYSTEM_NAMESPACE)
+    return runner_handlers(group, registry, keys, signing.published, facts)
 
 
 def _installation_id(registry: Registry) -> str:

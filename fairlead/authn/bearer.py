@@ -1,7 +1,8 @@
 """The `Authorization` header: one well-formed bearer token, or nothing at all.
 
 Whatever else stands there is invalid rather than absent: who tries to say who they are is never taken for somebody who
-does not.
+does not. That holds for what is no text at all, too: the HTTP server keeps such values from us, and only their name is
+there.
 """
 
 from fairlead.core.call import Call
@@ -15,6 +16,8 @@ MAX_HEADER = 4 * 1024
 def bearer_token(call: Call) -> str | None:
     """The token that a call carries; None if there is no such header. Raises Unauthorized for any other content."""
     headers = call.headers.get_all("authorization")
+    if not headers and "authorization" in call.headers.keys():  # noqa: SIM118 - they are no mapping
+        raise Unauthorized(INVALID)
     if not headers:
         return None
     header = headers[0]

@@ -4,7 +4,7 @@ They are access keys like others, of the type Login and with an end. `server/log
 `authn/password_store.py` ends them all.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import orjson
@@ -12,11 +12,11 @@ import orjson
 from fairlead.authn.accesskeys import ACCESS_KEYS
 from fairlead.core.errors import NotFound
 from fairlead.core.objects import Object, metadata, name_of
-from fairlead.core.user import CONTROLLER
+from fairlead.kinds.key_life import end_of
 from fairlead.registry.record import decode
 from fairlead.registry.registry import Registry
 from fairlead.registry.translate import storage_errors
-from fairlead.registry.writing import Deleting, Writing
+from fairlead.registry.writing import Deleting, by_the_server
 
 LOGIN = "Login"
 MOST = 50
@@ -36,17 +36,18 @@ class NewKey:
 class LoginKeys:
     """Makes and ends logins, as the server itself. Who may is asked before."""
 
-    def __init__(self, registry: Registry, api_group: str, ttl: int) -> None:
-        """`ttl` is how many seconds a login lasts, 0 for no end."""
+    def __init__(self, registry: Registry, api_group: str, ttl: Callable[[], int]) -> None:
+        """`ttl` tells how many seconds a new login lasts, 0 for no end."""
         self._keys = registry.resource(api_group, ACCESS_KEYS)
+        self._clock = registry.clock
         self._view = registry.view
         self.ttl = ttl
 
     async def create(self, user: str, agent: str) -> NewKey:
         """A new login of a user. `agent` is what its client calls itself, so that people recognise it in a list."""
         spec: Object = {"displayName": _title(agent), "user": user, "type": LOGIN}
-        if self.ttl:
-            spec["ttl"] = self.ttl
+        if ttl := self.ttl():
+            spec["ttl"] = ttl
         kind = self._keys.kind
         body = {
             "apiVersion": kind.api_version,
@@ -54,8 +55,13 @@ class LoginKeys:
             "metadata": {"generateName": f"login-{user}-"},
             "spec": spec,
         }
-        created: Object = orjson.loads(await self._keys.create(body, "", _as_server()))
+        created: Object = orjson.loads(await self._keys.create(body, "", by_the_server()))
         return NewKey(name_of(created), created["spec"]["key"])
+
+    def ends(self, key: str) -> bool:
+        """Whether a key ends by itself some day, or has ended."""
+        entry = self._keys.peek("", key)
+        return entry is None or end_of(decode(entry), self._clock.now()) is not None
 
     async def end(self, key: str) -> bool:
         """Deletes a key if it is a login; says whether it was."""
@@ -84,13 +90,9 @@ class LoginKeys:
 
     async def _delete(self, key: str) -> None:
         try:
-            await self._keys.delete("", key, Deleting(), _as_server())
+            await self._keys.delete("", key, Deleting(), by_the_server())
         except NotFound:  # somebody was faster
             return
-
-
-def _as_server() -> Writing:
-    return Writing(CONTROLLER, "fairlead")
 
 
 def _title(agent: str) -> str:

@@ -16,16 +16,18 @@ from fairlead.authn.passwords import Passwords, problem
 from fairlead.authn.people import USERS
 from fairlead.core.errors import AlreadyExists, ApiError, Invalid
 from fairlead.core.objects import Object, copied, dig, metadata, name_of
-from fairlead.core.user import CONTROLLER, User
+from fairlead.core.user import User
 from fairlead.kinds.accesskey import owner_reference
 from fairlead.registry.following import Following
 from fairlead.registry.record import decode
 from fairlead.registry.registry import Registry
 from fairlead.registry.translate import storage_errors
-from fairlead.registry.writing import Writing
+from fairlead.registry.writing import by_the_server
 
 NAMESPACE = "service-system"
 KEY = "password"
+TYPE = "service.sh/password"
+"""Of the server's own Secrets: no answer has what is in them."""
 
 log = structlog.get_logger(__name__)
 
@@ -53,6 +55,10 @@ class PasswordStore:
             self._generation = generation
         name = self._names.get(username)
         return None if name is None else self._user(name)
+
+    def would_outlive(self, key: str) -> bool:
+        """Whether a password that the holder of a key sets would last longer than that key."""
+        return self._logins.ends(key)
 
     async def verified(self, user: Object | None, password: str) -> str | None:
         """The stored hash that the password fits. None, at the same cost, if it fits none or the user may not sign in.
@@ -85,7 +91,7 @@ class PasswordStore:
 
         try:
             encoded = await self._passwords.hash(password)
-            await self._secrets.modify(NAMESPACE, _place(user)["secretName"], edit, _as_server())
+            await self._secrets.modify(NAMESPACE, _place(user)["secretName"], edit, by_the_server())
         except ApiError as error:  # the password is right all the same, and there will be a next time
             log.info("a password hash was not renewed", user=name_of(user), why=error.reason)
 
@@ -124,11 +130,13 @@ class PasswordStore:
 
     async def _keep(self, user: Object, encoded: str) -> None:
         name = _place(user)["secretName"]
-        body = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "type": "Opaque"}
+        body = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "type": TYPE}
         try:
-            await self._secrets.create(_holding(body, user, encoded), NAMESPACE, _as_server())
+            await self._secrets.create(_holding(body, user, encoded), NAMESPACE, by_the_server())
         except AlreadyExists:
-            await self._secrets.modify(NAMESPACE, name, lambda old: _holding(copied(old), user, encoded), _as_server())
+            await self._secrets.modify(
+                NAMESPACE, name, lambda old: _holding(copied(old), user, encoded), by_the_server()
+            )
 
     async def _refer(self, user: Object) -> None:
         place = _place(user)
@@ -140,11 +148,7 @@ class PasswordStore:
             new["spec"] = {**(new.get("spec") or {}), "passwordRef": place}
             return new
 
-        await self._people.modify("", name_of(user), edit, _as_server())
-
-
-def _as_server() -> Writing:
-    return Writing(CONTROLLER, "fairlead")
+        await self._people.modify("", name_of(user), edit, by_the_server())
 
 
 def _unique_names(users: Following) -> dict[str, str]:

@@ -32,8 +32,8 @@ class Rotation:
         self._pepper = pepper
         self._covers = covers
 
-    async def rotated(self, user: User, name: str, body: Object) -> bytes:
-        """The key with its new value, which is shown here and nowhere else."""
+    async def rotated(self, user: User, name: str, body: Object, fresh: str = "") -> bytes:
+        """The key with its new value, which is shown here and nowhere else. `fresh` is that value, if it is made."""
         overlap = dig(body, "spec.overlapSeconds") or 0
         if overlap > MAX_OVERLAP:
             why = f"must be at most {MAX_OVERLAP} seconds"
@@ -42,7 +42,7 @@ class Rotation:
         while True:
             old = decode(await self._keys.get("", name))
             self._refuse(user, old)
-            value = new_key()
+            value = fresh or new_key()
             served = await self._exchange(old, value, overlap)
             if served is not None:
                 return shown_once(served, {"spec.key": value})

@@ -18,6 +18,9 @@ class Decision:
 Authorizer = Callable[[User, Target], Decision | None]
 """A decision, or None for no opinion."""
 
+Decide = Callable[[User, Target], Decision]
+"""All of them together: there is always an answer."""
+
 
 def authorize(authorizers: Sequence[Authorizer], user: User, target: Target) -> Decision:
     for authorizer in authorizers:

@@ -14,11 +14,13 @@ from collections.abc import Iterable, Iterator
 
 from fairlead.core.errors import AlreadyExists
 from fairlead.core.objects import Object, copied
-from fairlead.core.user import AUTHENTICATED, CONTROLLER
+from fairlead.core.user import AUTHENTICATED
+from fairlead.kinds.reviews import AUTHORIZATION_GROUP
 from fairlead.kinds.rules import EVERYTHING, GROUP
+from fairlead.kinds.selves import AUTHENTICATION_GROUP
 from fairlead.registry.kind import Kind
 from fairlead.registry.registry import Registry
-from fairlead.registry.writing import Writing
+from fairlead.registry.writing import by_the_server
 
 LABELS = {"kubernetes.io/bootstrapping": "rbac-defaults"}
 READ = ("get", "list", "watch")
@@ -42,7 +44,7 @@ async def ensure_default_roles(registry: Registry, api_group: str) -> None:
         resource = registry.resource(GROUP, plural)
         if resource.peek("", name) is None:
             try:
-                await resource.create(body, "", Writing(CONTROLLER, "fairlead"))
+                await resource.create(body, "", by_the_server())
             except AlreadyExists:
                 continue  # another replica was faster
 
@@ -59,7 +61,7 @@ def _roles(kinds: Iterable[Kind], api_group: str) -> Iterator[tuple[str, list[Ob
         [
             *edit,
             _rule(GROUP, ("rolebindings", "roles"), (*READ, *WRITE)),
-            _rule("authorization.k8s.io", ("localsubjectaccessreviews",), ("create",)),
+            _rule(AUTHORIZATION_GROUP, ("localsubjectaccessreviews",), ("create",)),
         ],
     )
     yield "edit", edit
@@ -75,8 +77,8 @@ def _roles(kinds: Iterable[Kind], api_group: str) -> Iterator[tuple[str, list[Ob
     yield (
         "system:basic-user",
         [
-            _rule("authentication.k8s.io", ("selfsubjectreviews",), ("create",)),
-            _rule("authorization.k8s.io", ("selfsubjectaccessreviews", "selfsubjectrulesreviews"), ("create",)),
+            _rule(AUTHENTICATION_GROUP, ("selfsubjectreviews",), ("create",)),
+            _rule(AUTHORIZATION_GROUP, ("selfsubjectaccessreviews", "selfsubjectrulesreviews"), ("create",)),
             _rule(api_group, ("selfsubjectaccessreviews", "selves"), ("create",)),
         ],
     )

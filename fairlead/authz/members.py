@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 from fairlead.authz.chain import Decision
 from fairlead.authz.people import in_team, is_user, owns
-from fairlead.core.call import Target
+from fairlead.core.call import NAMESPACES, Target
 from fairlead.core.objects import Object, dig
 from fairlead.core.user import User
 from fairlead.registry.following import Following
@@ -50,7 +50,7 @@ class Members:
         """Members list instances and namespaces of their projects, and everybody lists projects."""
         if (target.group, target.resource) == (self._group, PROJECTS):
             return True
-        if (target.group, target.resource) != ("", "namespaces") and not (
+        if (target.group, target.resource) != NAMESPACES and not (
             target.group == self._group and target.resource in INSTANCES
         ):
             return False

@@ -3,17 +3,25 @@
 import msgspec
 
 from fairlead.authz.chain import Decision
-from fairlead.authz.people import TEAM_GROUP, USER_GROUP
+from fairlead.authz.people import is_user, owns
 from fairlead.core.call import Target
 from fairlead.core.user import User
+from fairlead.kinds.accesskey import OWNED_ACCESS_KEY
+from fairlead.kinds.directtoken import DIRECT_CLUSTER_ENDPOINT_TOKEN
+from fairlead.kinds.team import TEAM
+from fairlead.kinds.user import USER
 from fairlead.storage.view import Entry, View
 
-USERS, TEAMS, KEYS = "users", "teams", "ownedaccesskeys"
+USERS, TEAMS, KEYS = USER.plural, TEAM.plural, OWNED_ACCESS_KEY.plural
 _KEY_VERBS = frozenset({"get", "update", "patch", "delete"})
 _READ = Decision(True, "one's own user, or a team of one's own")
 _KEY = Decision(True, "an access key of one's own")
 _LOGIN = Decision(True, "one's own login")
+_TOKEN = Decision(True, "a direct token of one's own")
+_MADE = {KEYS: _KEY, DIRECT_CLUSTER_ENDPOINT_TOKEN.plural: _TOKEN}
+"""What everybody may make for themselves. How far it reaches is asked when it is made."""
 LOGOUT = ("post", "/auth/logout")
+"""Verb and path, below the platform's root."""
 
 
 class _KeySpec(msgspec.Struct):
@@ -39,14 +47,14 @@ class Oneself:
     def __call__(self, user: User, target: Target) -> Decision | None:
         if not target.root and (target.verb, target.path) == LOGOUT:
             return _LOGIN
-        if target.group != self._group or f"{USER_GROUP}{user.name}" not in user.groups:
+        if target.group != self._group or not is_user(user, (user.name,)):
             return None
         if target.resource == USERS and target.name == user.name:
             return self._own_user(target)
         if target.resource == TEAMS and target.verb == "get" and not target.subresource:
-            return _READ if f"{TEAM_GROUP}{target.name}" in user.groups else None
-        if target.resource == KEYS and target.verb == "create" and not target.subresource:
-            return _KEY
+            return _READ if owns(user, None, target.name) else None
+        if target.verb == "create" and not target.subresource and target.resource in _MADE:
+            return _MADE[target.resource]
         if target.resource == KEYS and target.name:
             entry = self._view.get((self._group, KEYS, "", target.name))
             return None if entry is None else self._own_key(user, target, entry)
@@ -65,7 +73,7 @@ class Oneself:
         return _KEY if spec is not None and spec.user == user.name else None
 
     def of(self, user: User, target: Target, entry: Entry) -> Decision | None:
-        if (entry.key[0], entry.key[1]) == (self._group, KEYS) and f"{USER_GROUP}{user.name}" in user.groups:
+        if (entry.key[0], entry.key[1]) == (self._group, KEYS) and is_user(user, (user.name,)):
             return self._own_key(user, target, entry)
         return self(user, target)
 

@@ -2,11 +2,9 @@
 
 from collections.abc import Collection
 
-from fairlead.core.user import User
+from fairlead.core.user import TEAM_GROUP, USER_GROUP, User
 
 ANY = "*"
-TEAM_GROUP = "service:team:"
-USER_GROUP = "service:user:"
 
 
 def is_user(user: User, names: Collection[str]) -> bool:

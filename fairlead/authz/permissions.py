@@ -10,12 +10,11 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from fairlead.authz.chain import Authorizer, Decision, authorize
-from fairlead.core.call import Target
+from fairlead.core.call import NAMESPACES, Target
 from fairlead.core.user import User
 from fairlead.storage.view import Entry
 
 CUT_VERBS = ("list", "watch")
-NAMESPACES = ("", "namespaces")
 
 
 class Personal(Protocol):
@@ -56,14 +55,24 @@ class Permissions:
 
     def cut(self, user: User, target: Target) -> "Cut | None":
         """How to cut a list or watch that was not allowed as a whole; None where it stays refused."""
-        if target.verb not in CUT_VERBS or target.name or target.subresource:
+        if target.verb not in CUT_VERBS or target.subresource:
             return None
+        if target.name:
+            return Cut(self, user, target) if self._is_personal(user, replace(target, verb="get")) else None
         if user.scope is not None and not self._touches(user, target):
             return None
         stands = any(each.stands(user, target) for each in self.personal)
         if not stands and (user.scope is None or not self.decide(replace(user, scope=None), target).allowed):
             return None
         return Cut(self, user, target)
+
+    def _is_personal(self, user: User, target: Target) -> bool:
+        """Whether an object is the user's own, or shared with it, and nothing stands against that."""
+        for authorizer in self.general:
+            decision = authorizer(user, target)
+            if decision is not None and not decision.allowed:
+                return False
+        return authorize(self.personal, user, target).allowed
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,15 +17,13 @@ from fairlead.authz.chain import Decision
 from fairlead.authz.rights import Rights, spellings
 from fairlead.core.call import Target
 from fairlead.core.objects import Object
-from fairlead.core.user import User
+from fairlead.core.user import SERVICE_ACCOUNT, User
 from fairlead.kinds.rules import EVERYTHING, GROUP
 from fairlead.registry.following import Following
 from fairlead.storage.view import View
 
 KEPT = 4_096
 """How many identities are kept ready; the ones that came first go first."""
-
-SERVICE_ACCOUNT = "system:serviceaccount:"
 
 
 @dataclass(frozen=True, slots=True)

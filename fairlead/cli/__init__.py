@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from fairlead.cli import key, kubeconfig, login, logout, seal, serve, token, up, user, version, who_can, whoami
+from fairlead.cli import key, kubeconfig, login, logout, runner, seal, serve, token, up, user, version, who_can, whoami
 
 COMMANDS: tuple[tuple[str, Callable[..., None] | typer.Typer], ...] = (
     ("up", up.command),
@@ -22,8 +22,9 @@ COMMANDS: tuple[tuple[str, Callable[..., None] | typer.Typer], ...] = (
     ("kubeconfig", kubeconfig.command),
     ("key", key.group),
     ("user", user.group),
+    ("runner", runner.group),
     ("who-can", who_can.command),
-    ("token", token.command),
+    ("token", token.group),
     ("seal", seal.group),
     ("version", version.command),
 )

@@ -11,21 +11,54 @@ from typing import Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
-from fairlead.cli.output import Output
+from fairlead.cli.completion import logins, names_of
+from fairlead.cli.output import NamedOutput, Output
 
 ContextFlag = Annotated[
     str | None,
     typer.Option(
-        "--context", help="Login to use, of those that `fairlead login` keeps.", metavar="NAME", show_default=False
+        "--context",
+        help="Login to use, of those that `fairlead login` keeps.",
+        metavar="NAME",
+        show_default=False,
+        autocompletion=logins,
     ),
 ]
 OutputFlag = Annotated[Output, typer.Option("--output", "-o", help="How to print.")]
+NamedOutputFlag = Annotated[NamedOutput, typer.Option("--output", "-o", help="How to print.")]
+WatchFlag = Annotated[bool, typer.Option("--watch", "-w", help="Go on with what changes, until Ctrl-C.")]
+NoWaitFlag = Annotated[bool, typer.Option("--no-wait", help="Do not wait until it is gone.")]
 NamespaceFlag = Annotated[
     str | None, typer.Option("--namespace", "-n", help="Namespace to ask about.", metavar="NS", show_default=False)
 ]
 ProjectFlag = Annotated[
     str | None,
-    typer.Option("--project", help="Project whose namespace to ask about.", metavar="P", show_default=False),
+    typer.Option(
+        "--project",
+        help="Project whose namespace to ask about.",
+        metavar="P",
+        show_default=False,
+        autocompletion=names_of("projects"),
+    ),
+]
+InProjectFlag = Annotated[
+    str, typer.Option("--project", help="Project that it is in.", metavar="P", autocompletion=names_of("projects"))
+]
+OfProjectFlag = Annotated[
+    str | None,
+    typer.Option(
+        "--project",
+        help="Project to look into.",
+        metavar="P",
+        show_default="all that you see",
+        autocompletion=names_of("projects"),
+    ),
+]
+DisplayNameFlag = Annotated[
+    str | None, typer.Option("--display-name", help="What people call it.", show_default=False)
+]
+DescriptionFlag = Annotated[
+    str | None, typer.Option("--description", help="What it is for.", show_default=False)
 ]
 YesFlag = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 

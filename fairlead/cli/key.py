@@ -9,7 +9,7 @@ from fairlead.cli import key_create, key_explain, prompts
 from fairlead.cli.durations import duration, seconds
 from fairlead.cli.flags import ContextFlag, OutputFlag, YesFlag
 from fairlead.cli.key_create import print_value
-from fairlead.cli.key_words import COLUMNS, described, owner, row
+from fairlead.cli.key_words import COLUMNS, EXPIRED, described, owner, row, state
 from fairlead.cli.output import Output, note, print_data, print_list, print_pairs, print_table
 from fairlead.cli.session import Session, WrongUsage, connected
 from fairlead.cli.whoami import identity
@@ -27,21 +27,24 @@ group.command("explain")(key_explain.command)
 @group.command("list")
 def list_keys(
     user: Annotated[str | None, typer.Option("--user", help="Keys of this user.", show_default=False)] = None,
+    team: Annotated[str | None, typer.Option("--team", help="Keys of this team.", show_default=False)] = None,
     everybodys: Annotated[bool, typer.Option("--all", help="Keys of everybody that you may see.")] = False,
     context: ContextFlag = None,
     output: OutputFlag = Output.TABLE,
 ) -> None:
     """List access keys: your own, unless told otherwise."""
     with connected(context) as session:
-        if user and everybodys:
-            raise WrongUsage("--user and --all say different things; choose one")
-        wanted = ("user", user) if user else identity(session.client.whoami())
+        named = [(kind, name) for kind, name in (("user", user), ("team", team)) if name]
+        if len(named) + everybodys > 1:
+            raise WrongUsage("--user, --team and --all say different things; choose one")
+        wanted = named[0] if named else identity(session.client.whoami())
         found = [each for each in session.client.list(KEYS) if everybodys or owner(each) == wanted]
         if output is not Output.TABLE:
             print_list(found, output)
             return
         now = datetime.now(UTC)
-        print_table(COLUMNS, [row(each, now) for each in found], "no keys; make one with `fairlead key create`")
+        nothing = f"no keys of {' '.join(named[0])} that you may see" if named else "no keys"
+        print_table(COLUMNS, [row(each, now) for each in found], f"{nothing}; make one with `fairlead key create`")
 
 
 @group.command("show")
@@ -68,8 +71,11 @@ def disable(name: NameArgument, yes: YesFlag = False, context: ContextFlag = Non
 def enable(name: NameArgument, context: ContextFlag = None) -> None:
     """Make a disabled key work again."""
     with connected(context) as session:
-        session.client.patch(KEYS, name, {"spec": {"disabled": False}})
-        note(f"the key {name} works")
+        found = session.client.patch(KEYS, name, {"spec": {"disabled": False}})
+        if state(found, datetime.now(UTC)) == EXPIRED:
+            note(f"the key {name} is enabled, but has expired, which is final; `fairlead key create` makes another one")
+        else:
+            note(f"the key {name} works")
 
 
 @group.command("rotate")
@@ -79,7 +85,7 @@ def rotate(
         int | None,
         typer.Option(
             "--overlap",
-            help="How long the value before stays valid, like 1h.",
+            help="How long the value before stays valid, like 1h; at most 7d.",
             parser=seconds,
             metavar="TIME",
             show_default="it ends at once",

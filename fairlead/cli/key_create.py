@@ -12,10 +12,11 @@ from fairlead.cli.flags import ContextFlag, OutputFlag, takes
 from fairlead.cli.output import Output, note, print_data
 from fairlead.cli.scopes import scope_of
 from fairlead.cli.session import connected
-from fairlead.client import ClientError
+from fairlead.client import ApiProblem, ClientError
 from fairlead.core.objects import Object, dig, name_of
 
 KEYS = "ownedaccesskeys"
+TTL_FIELD = "spec.ttl"
 SCOPE_PANEL = "Scope: without any of these, the key has all the rights of its owner"
 
 
@@ -97,7 +98,20 @@ def command(asked: Asked) -> None:
     The value goes to stdout and everything else to stderr: [bold]KEY=$(fairlead key create --ttl 12h)[/bold]
     """
     with connected(asked.context) as session:
-        print_value(session.client.create(KEYS, body(asked)), asked.output)
+        try:
+            made = session.client.create(KEYS, body(asked))
+        except ApiProblem as problem:
+            raise ClientError(f"{problem}{_advice(problem, asked)}") from None
+        print_value(made, asked.output)
+
+
+def _advice(problem: ApiProblem, asked: Asked) -> str:
+    """The server speaks of fields; here they are flags, and lines of a file."""
+    if TTL_FIELD in problem.message:
+        return f"; {TTL_FIELD} is --ttl here, like `--ttl 12h`"
+    if asked.scoped.scope_file and "spec.scope" in problem.message:
+        return f"; spec.scope is what {asked.scoped.scope_file} holds"
+    return ""
 
 
 def body(asked: Asked) -> Object:

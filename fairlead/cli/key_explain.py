@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from fairlead.cli.asking import Question, attributes, in_words
+from fairlead.cli.asking import About, Question, about
 from fairlead.cli.flags import ContextFlag, NamespaceFlag, OutputFlag, ProjectFlag, takes
 from fairlead.cli.output import Output, print_data, print_table
 from fairlead.cli.session import Session, connected
@@ -51,19 +51,19 @@ def command(asked: Asked) -> None:
     place = asked.place
     question = Question(asked.verb, asked.resource, place.name, place.namespace, place.project, asked.path)
     with connected(asked.context) as session:
-        about = attributes(session, question)
-        status = review(session, asked.key, about)
+        what = about(session, question)
+        status = review(session, asked.key, what)
         if asked.output is not Output.TABLE:
             print_data(status, asked.output)
         else:
-            show(status, asked.key, about)
+            show(status, asked.key, what)
     if not status.get("allowed"):
         raise typer.Exit(1)
 
 
-def review(session: Session, key: str, about: Object) -> Object:
+def review(session: Session, key: str, what: About) -> Object:
     """Anybody may ask about their own keys; about those of others, only who may review access."""
-    body = {"spec": {"accessKey": key, **about}}
+    body = {"spec": {"accessKey": key, **what.attributes}}
     try:
         answer = session.client.create("selfsubjectaccessreviews", body)
     except ApiProblem as problem:
@@ -74,10 +74,10 @@ def review(session: Session, key: str, about: Object) -> Object:
     return status
 
 
-def show(status: Object, key: str, about: Object) -> None:
+def show(status: Object, key: str, what: About) -> None:
     verdict = "may" if status.get("allowed") else "may not"
     steps = [step for step in status.get("path") or () if isinstance(step, dict)]
-    print_table((f"{key} {verdict} {in_words(about)}",), [(_reason(status, steps),)], "")
+    print_table((f"{key} {verdict} {what.words}",), [(_reason(status, steps),)], "")
     if steps:
         print()
         rows = [tuple(str(step.get(part) or "-") for part in ("step", "verdict", "reason")) for step in steps]

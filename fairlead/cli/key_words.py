@@ -7,6 +7,7 @@ from fairlead.cli.scopes import scope_lines
 from fairlead.core.objects import Object, dig, name_of
 
 COLUMNS = ("NAME", "OWNER", "TYPE", "STATE", "EXPIRES", "LAST USED", "SCOPE", "DISPLAY NAME", "AGE")
+EXPIRED = "expired"
 
 
 def owner(key: Object) -> tuple[str, str]:
@@ -30,7 +31,7 @@ def state(key: Object, now: datetime) -> str:
     end = expiry(key)
     if dig(key, "spec.disabled"):
         return "disabled"
-    return "expired" if dig(key, "status.expired") or (end and end <= now) else "active"
+    return EXPIRED if dig(key, "status.expired") or (end and end <= now) else "active"
 
 
 def row(key: Object, now: datetime) -> tuple[str, ...]:
@@ -42,7 +43,7 @@ def row(key: Object, now: datetime) -> tuple[str, ...]:
         name if kind == "user" else f"{kind} {name}",
         str(dig(key, "spec.type") or "-"),
         state(key, now),
-        "never" if end is None else f"in {rough(int((end - now).total_seconds()))}" if end > now else "past",
+        "never" if end is None else _until(end, now),
         _ago(dig(key, "status.lastActivity"), now),
         "all" if dig(key, "spec.scope") is None else scope[0] + (f" (+{len(scope) - 1})" if scope[1:] else ""),
         str(dig(key, "spec.displayName") or "-"),
@@ -68,6 +69,11 @@ def described(key: Object, now: datetime) -> list[tuple[str, str]]:
         *(("", line) for line in scope[1:]),
     ]
     return [pair for pair in pairs if pair[1]]
+
+
+def _until(end: datetime, now: datetime) -> str:
+    left = int((end - now).total_seconds())
+    return f"in {rough(left)}" if end > now else f"{rough(-left)} ago"
 
 
 def _ago(text: object, now: datetime) -> str:

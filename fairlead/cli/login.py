@@ -16,7 +16,7 @@ from fairlead.cli import prompts
 from fairlead.cli.flags import takes
 from fairlead.cli.logout import end_login_key
 from fairlead.cli.output import note
-from fairlead.cli.session import WrongUsage, failures_told
+from fairlead.cli.session import WrongUsage, failures_told, own_kubeconfig, own_server
 from fairlead.cli.whoami import identity
 from fairlead.client import DEFAULT_GROUP, ApiProblem, ClientError, Untrusted
 from fairlead.client.client import normalized, read_authority
@@ -105,10 +105,19 @@ def _check(asked: Asked) -> None:
     if asked.trust.ca_file and asked.trust.insecure:
         raise WrongUsage("--ca-file checks the certificate and --insecure does not; choose one")
     if not asked.url and not asked.kubeconfig:
-        raise WrongUsage("name the server, like `fairlead login https://127.0.0.1:8443`")
+        own = own_kubeconfig()
+        here = f"; {own_server(own)}" if own else ""
+        raise WrongUsage(f"name the server, like `fairlead login https://127.0.0.1:8443`{here}")
 
 
 def _address(asked: Asked) -> Login:
+    try:
+        return _named(asked)
+    except ClientError as problem:
+        raise WrongUsage(str(problem)) from None
+
+
+def _named(asked: Asked) -> Login:
     """The server and whom to trust for it; with a key already where a kubeconfig had one."""
     found = login_of(asked.kubeconfig) if asked.kubeconfig else Login(normalized(asked.url or ""))
     if asked.url and asked.kubeconfig:
@@ -175,7 +184,7 @@ def _answer(login: Login) -> str:
         except ApiProblem as problem:
             if problem.code != 401:
                 raise
-            advice = "copy the key again, or have an administrator make another one"
+            advice = "copy it again; if it was disabled or has expired, have somebody enable it or make another one"
             raise ClientError(f"{login.url} does not accept this key ({problem.message}); {advice}") from None
 
 

@@ -13,7 +13,6 @@ from typing import Any, TypeVar
 import typer
 
 from fairlead.core.files import FileProblem
-from fairlead.core.log import set_up_logging
 from fairlead.settings import Settings, StartError, load
 
 Started = TypeVar("Started")
@@ -24,6 +23,8 @@ STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 def load_settings(flags: Mapping[str, str | None], defaults: Mapping[str, Any] | None = None) -> Settings:
     """The settings of this process, with its log set up accordingly."""
+    from fairlead.core.log import set_up_logging
+
     try:
         settings = load(flags, os.environ, defaults)
     except (StartError, FileProblem) as error:

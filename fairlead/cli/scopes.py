@@ -1,6 +1,6 @@
 """Scopes of access keys: made from flags or a file, and told in words."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -85,9 +85,28 @@ def _rule(entry: Object) -> str:
     """A rule in one line; `key show` has the whole of it with -o yaml."""
     verbs = ", ".join(entry.get("verbs") or ("everything",))
     resources = [
-        f"{name}.{each['group']}" if each.get("group") else name
+        (f"{name}.{each['group']}" if each.get("group") else name) + _names(each)
         for each in entry.get("resources") or ()
         for name in each.get("resources") or ("*",)
     ]
-    where = resources + list(entry.get("nonResourceURLs") or ())
-    return f"a rule: {verbs} on {', '.join(where) or 'everything'}"
+    objects = resources + list(entry.get("nonResourceURLs") or ())
+    limits = "".join(_limits(entry))
+    return f"a rule: {verbs} on {', '.join(objects) or 'everything'}{limits}"
+
+
+def _names(entry: Object) -> str:
+    names = entry.get("resourceNames")
+    return f" named {' or '.join(names)}" if names else ""
+
+
+def _limits(entry: Object) -> Iterator[str]:
+    """Whatever else a rule asks for. A rule that is told without would look like more than it is."""
+    yield _names(entry)
+    if namespaces := entry.get("namespaces"):
+        yield f" in {', '.join(each or 'no namespace' for each in namespaces)}"
+    if targets := entry.get("requestTargets"):
+        yield f" of {', '.join(targets)}"
+    if cluster := entry.get("cluster"):
+        yield f" through cluster {cluster}"
+    if clusters := entry.get("virtualClusters"):
+        yield f" through virtual cluster {', '.join(_named(each, ('namespace', 'name')) for each in clusters)}"

@@ -5,6 +5,7 @@ A server that runs notices the change by itself; one that does not, at its next 
 
 import json
 import os
+import shlex
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -51,8 +52,9 @@ def rotate(data: Data = None) -> None:
     typer.echo(
         "The server seals everything anew by itself, in some minutes if it is running, else after its next start."
     )
-    typer.echo("`fairlead seal status` tells when that is done; then, and once no backup needs the old key either:")
-    typer.echo(f"  fairlead seal forget {older[0]}")
+    where = f" --data {shlex.quote(data)}" if data else ""
+    typer.echo(f"`fairlead seal status{where}` tells when that is done; then, and once no backup needs the old key:")
+    typer.echo(f"  fairlead seal forget {older[0]}{where}")
 
 
 @group.command("status")

@@ -3,8 +3,6 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import structlog
-
 from fairlead.cli.admin_kubeconfig import settle
 from fairlead.cli.options import every_setting
 from fairlead.cli.process import load_settings, run_until_signal
@@ -30,6 +28,8 @@ command.__signature__ = every_setting()  # type: ignore[attr-defined]
 
 
 def announce(started: "Started", kubeconfig: Path) -> None:
+    import structlog
+
     key = settle(kubeconfig, started.url, started.ca_file, started.new_key)
     log = structlog.get_logger()
     if key is None:

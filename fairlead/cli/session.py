@@ -13,9 +13,9 @@ from pathlib import Path
 
 import typer
 
-from fairlead.cli.output import plain
-from fairlead.client import Client, ClientError
-from fairlead.client.contexts import Chosen, Login, NoLogin, chosen, contexts_path, load, save
+from fairlead.cli.output import note, plain
+from fairlead.client import ApiProblem, Client, ClientError
+from fairlead.client.contexts import KEY, Chosen, Login, NoLogin, chosen, contexts_path, load, save
 from fairlead.core.files import FileProblem
 from fairlead.settings import Settings, StartError
 
@@ -49,15 +49,30 @@ def connected(context: str | None) -> Iterator[Session]:
     with failures_told():
         found = chosen_login(context)
         with found.login.client() as client:
-            yield Session(client, found.login, found.name)
+            client.on_warning = lambda text: note(f"warning: {text}")
+            try:
+                yield Session(client, found.login, found.name)
+            except ApiProblem as problem:
+                if problem.code != 401 or found.name:
+                    raise
+                # Another login would not help: the variable would still be there.
+                advice = f"set {KEY} to a key that is neither disabled nor expired"
+                raise ClientError(
+                    f"{client.url} does not accept the key in {KEY} ({problem.message}); {advice}"
+                ) from None
 
 
 def namespace_of(session: Session, project: str) -> str:
     """The namespace of a project, whose name the server decides on."""
-    prefix = session.client.whoami().get("projectNamespacePrefix")
+    return namespace_prefix(session.client) + project
+
+
+def namespace_prefix(client: Client) -> str:
+    """What the namespaces of projects begin with."""
+    prefix = client.whoami().get("projectNamespacePrefix")
     if not isinstance(prefix, str):
         raise ClientError("the server did not say how namespaces of projects are named; give the namespace itself")
-    return prefix + project
+    return prefix
 
 
 def chosen_login(context: str | None) -> Chosen:
@@ -67,8 +82,11 @@ def chosen_login(context: str | None) -> Chosen:
         own = own_kubeconfig()
         if context is not None or own is None:
             raise
-        command = f"fairlead login --kubeconfig {shlex.quote(str(own))}"
-        raise NoLogin(f"{problem}; for the server on this machine: `{command}`") from None
+        raise NoLogin(f"{problem}; {own_server(own)}") from None
+
+
+def own_server(kubeconfig: Path) -> str:
+    return f"for the server on this machine: `fairlead login --kubeconfig {shlex.quote(str(kubeconfig))}`"
 
 
 def own_kubeconfig() -> Path | None:

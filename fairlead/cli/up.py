@@ -6,8 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
-from rich.text import Text
 
 from fairlead import __version__
 from fairlead.cli.admin_kubeconfig import settle
@@ -15,6 +13,8 @@ from fairlead.cli.options import option
 from fairlead.cli.process import load_settings, run_until_signal
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from fairlead.app import Started
 
 DEFAULTS = {"log_level": "warning", "log_format": "console"}
@@ -35,6 +35,8 @@ def command(
     FAIRLEAD_* variables count, too; [bold]fairlead serve --help[/bold] lists all settings.
     """
     settings = load_settings({"data": data, "port": port}, DEFAULTS)
+    from rich.console import Console
+
     from fairlead.app import run
 
     kubeconfig = settings.data / "admin.kubeconfig"
@@ -60,8 +62,10 @@ def as_line(started: "Started", kubeconfig: Path, key: str | None) -> str:
     )
 
 
-def show(console: Console, started: "Started", kubeconfig: Path, key: str | None) -> None:
+def show(console: "Console", started: "Started", kubeconfig: Path, key: str | None) -> None:
     """Plain lines, no boxes: people copy from here."""
+    from rich.text import Text
+
     console.print(Text.assemble(f"Fairlead {__version__} is ready at ", (started.url, "bold")))
     console.print()
     if started.new_key:

@@ -54,7 +54,7 @@ def create(asked: Asked) -> None:
     with connected(asked.context) as session:
         client = session.client
         for team in asked.team or ():
-            client.get(TEAMS, team)  # who gives a wrong team wants no user that lacks it
+            _check_team(client, team)
         password = _first_password(asked)
         made = client.create(USERS, body(asked))
         if password is not None:
@@ -77,6 +77,17 @@ def body(asked: Asked) -> Object:
         "metadata": {"name": asked.name},
         "spec": {name: value for name, value in spec.items() if value is not None},
     }
+
+
+def _check_team(client: Client, team: str) -> None:
+    """Beforehand: who gives a wrong team wants no user that lacks it."""
+    try:
+        client.get(TEAMS, team)
+    except ApiProblem as problem:
+        if problem.code != 404:
+            raise
+        advice = "make it first, with `kubectl apply` of a Team, or leave out --team"
+        raise ClientError(f"there is no team {team!r}; {advice}") from None
 
 
 def _first_password(asked: Asked) -> str | None:

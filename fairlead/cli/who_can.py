@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from fairlead.cli.asking import Question, attributes, in_words
+from fairlead.cli.asking import About, Question, about
 from fairlead.cli.flags import ContextFlag, NamespaceFlag, OutputFlag, ProjectFlag, takes
 from fairlead.cli.output import Output, print_list, print_table
 from fairlead.cli.session import connected
@@ -40,8 +40,9 @@ class Asked:
 def command(asked: Asked) -> None:
     """List the users and teams that may do something, and why.
 
-    Needs the right to list users and teams, and to review access. Keys may be cut down further by their scope:
-    [bold]fairlead key explain[/bold] tells.
+    Needs the right to list users and teams, and to review access.
+
+    Keys may be cut down further by their scope: [bold]fairlead key explain[/bold] tells.
     """
     is_path = asked.resource.startswith("/")
     question = Question(
@@ -53,19 +54,19 @@ def command(asked: Asked) -> None:
         asked.resource if is_path else None,
     )
     with connected(asked.context) as session:
-        about = attributes(session, question)
-        found = list(allowed(session.client, about))
+        what = about(session, question)
+        found = list(allowed(session.client, what))
         if asked.output is not Output.TABLE:
             print_list(found, asked.output)
             return
         rows = [(each["kind"].lower(), each["name"], each["reason"]) for each in found]
-        print_table(("WHO", "NAME", "WHY"), rows, f"nobody may {in_words(about)}")
+        print_table(("WHO", "NAME", "WHY"), rows, f"nobody may {what.words}")
 
 
-def allowed(client: Client, about: Object) -> Iterator[Object]:
+def allowed(client: Client, what: About) -> Iterator[Object]:
     """Those who may: users first, then teams."""
     for kind, name, subject in (*_users(client), *_teams(client)):
-        status = client.create("subjectaccessreviews", {"spec": {**subject, **about}}).get("status") or {}
+        status = client.create("subjectaccessreviews", {"spec": {**subject, **what.attributes}}).get("status") or {}
         if status.get("allowed"):
             yield {"kind": kind, "name": name, "reason": str(status.get("reason") or "")}
 

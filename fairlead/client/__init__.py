@@ -5,11 +5,12 @@
             print(project["metadata"]["name"])
 
 `client.py` speaks to the server, `tls.py` says whom to trust, `contexts.py` keeps logins on the disk, `discovery.py`
-finds a resource by what people call it, and every failure is a `ClientError` of `errors.py` whose text is one sentence
+finds a resource by what people call it, `watching.py` keeps a watch going, and every failure is a `ClientError` of `errors.py` whose text is one sentence
 that says what to do next.
 """
 
 from fairlead.client.client import DEFAULT_GROUP, Client
 from fairlead.client.errors import ApiProblem, Cause, ClientError, Unreachable, Untrusted
+from fairlead.client.watching import Event
 
-__all__ = ["DEFAULT_GROUP", "ApiProblem", "Cause", "Client", "ClientError", "Unreachable", "Untrusted"]
+__all__ = ["DEFAULT_GROUP", "ApiProblem", "Cause", "Client", "ClientError", "Event", "Unreachable", "Untrusted"]

@@ -1,4 +1,4 @@
-"""The client itself: get, list, create, patch and delete on the kinds of the management group.
+"""The client itself: get, list, watch, create, patch and delete on the kinds of the management group.
 
 The key travels in the Authorization header and nowhere else: never in a URL, which proxies and logs keep. No redirect
 is followed, as it would take the key along. The HTTP library is imported with the first client, so that commands which
@@ -8,6 +8,7 @@ need none start fast.
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -17,6 +18,7 @@ from urllib.parse import quote, urlsplit
 from fairlead import __version__
 from fairlead.client.errors import ApiProblem, ClientError, unreachable
 from fairlead.client.tls import trusting
+from fairlead.client.watching import Event, followed, split_lines
 from fairlead.core import json
 from fairlead.core.files import read_file
 from fairlead.core.malformed import Malformed
@@ -32,6 +34,11 @@ PAGE = 500
 TIMEOUT = 65.0
 """Seconds. A server answers within its own limit, a minute by default, and then says what it waited for."""
 
+WARNING = re.compile(r'\d{3} \S+ "((?:[^"\\]|\\.)*)"')
+"""One warning of a Warning header, as RFC 7234 writes it: `299 - "the text"`."""
+
+STRICT = {"fieldValidation": "Strict"}
+DRY_RUN = {"dryRun": "All"}
 MERGE_PATCH = "application/merge-patch+json"
 JSON = "application/json"
 
@@ -41,6 +48,8 @@ class Client:
 
     `ca_file` names a PEM file with the authority that signed the server's certificate, `authority` is such a text
     itself; without either, the machine's authorities are trusted. `insecure` trusts anybody, for a test on a desk.
+    `on_warning` is called with each warning that an answer carries; set it to hear them. `timeout` is how many seconds
+    to wait for an answer.
     """
 
     def __init__(
@@ -57,6 +66,8 @@ class Client:
 
         self.url = normalized(url)
         self.group = group
+        self.on_warning: Callable[[str], None] = _pass_over
+        self.timeout = TIMEOUT
         if ca_file is not None:
             authority = read_authority(Path(ca_file))
         self._own_authority = bool(authority)
@@ -66,7 +77,6 @@ class Client:
             verify=_context(authority, insecure),
             headers={"User-Agent": f"fairlead/{__version__}", "Accept": JSON},
             auth=_bearer(key) if key else None,
-            timeout=TIMEOUT,
             # A proxy for the world outside cannot reach this machine's own addresses.
             trust_env=not _is_loopback(host),
         )
@@ -87,8 +97,7 @@ class Client:
 
     def list(self, plural: str, *, namespace: str = "", labels: str = "", fields: str = "") -> Iterator[Object]:
         """Every object, in pages of one consistent snapshot. `labels` and `fields` are Kubernetes' selectors."""
-        query = {"limit": str(PAGE), "labelSelector": labels, "fieldSelector": fields}
-        query = {name: value for name, value in query.items() if value}
+        query = {"limit": str(PAGE), **_selection(labels, fields)}
         while True:
             page = self.send("GET", self.path(plural, namespace=namespace), query=query)
             yield from page.get("items") or ()
@@ -97,17 +106,35 @@ class Client:
                 return
             query["continue"] = token
 
+    def watch(self, plural: str, *, namespace: str = "", labels: str = "", fields: str = "") -> Iterator[Event]:
+        """What is there, as ADDED, then one SYNCED, then every change as it happens, without end: break off to stop.
+
+        A watch that the server ends goes on where it was. One that the server can no longer serve is raised, with the
+        code 410; it then takes another call, which begins anew.
+        """
+        path = self.path(plural, namespace=namespace)
+        return followed(lambda query: self._lines(path, query), _selection(labels, fields))
+
     def create(self, plural: str, body: Object, *, namespace: str = "") -> Object:
         """The object as the server made it, with what is said only once, such as `spec.key`.
 
-        A body names its kind, unless it is a question that is not stored; its apiVersion may be left out.
+        A body names its kind, unless it is a question that is not stored; its apiVersion may be left out. A field that
+        the server does not know is refused: a restriction that is mistyped would otherwise be none.
         """
-        version = {"apiVersion": f"{self.group}/{VERSION}"} if "kind" in body else {}
-        return self.send("POST", self.path(plural, namespace=namespace), version | body)
+        path = self.path(plural, namespace=namespace)
+        if "kind" not in body:
+            return self.send("POST", path, body)
+        return self.send("POST", path, {"apiVersion": f"{self.group}/{VERSION}"} | body, query=STRICT)
 
-    def act(self, plural: str, name: str, action: str, body: Object, *, namespace: str = "") -> Object:
-        """POST on a subresource that does something: `client.act("ownedaccesskeys", "ci", "rotate", {})`."""
-        return self.send("POST", self.path(plural, name, action, namespace=namespace), body)
+    def act(
+        self, plural: str, name: str, action: str, body: Object, *, namespace: str = "", dry_run: bool = False
+    ) -> Object:
+        """POST on a subresource that does something: `client.act("ownedaccesskeys", "ci", "rotate", {})`.
+
+        With `dry_run` the server answers as if it did, and does nothing.
+        """
+        path = self.path(plural, name, action, namespace=namespace)
+        return self.send("POST", path, body, query=DRY_RUN if dry_run else None)
 
     def patch(self, plural: str, name: str, change: Object, *, namespace: str = "") -> Object:
         """A merge patch: what is named is set, null removes, all else stays."""
@@ -143,12 +170,34 @@ class Client:
         content = None if body is None else json.encode(body)
         headers = {"Accept": accept} | ({} if content is None else {"Content-Type": media_type})
         try:
-            answer = self._http.request(method, path, content=content, params=query, headers=headers)
+            answer = self._http.request(
+                method, path, content=content, params=query, headers=headers, timeout=self.timeout
+            )
         except httpx.HTTPError as error:
             raise unreachable(self.url, error, self._own_authority) from error
         if not answer.is_success:
             raise ApiProblem.of(answer.status_code, answer.content, self.url)
+        for text in WARNING.findall(", ".join(answer.headers.get_list("Warning"))):
+            self.on_warning(re.sub(r"\\(.)", r"\1", text))
         return self._object(answer.content)
+
+    def _lines(self, path: str, query: Mapping[str, str]) -> Iterator[Object]:
+        """One streamed answer. The server's bookmarks come more often than the timeout, which so finds dead ends."""
+        import httpx
+
+        try:
+            with self._http.stream("GET", path, params=query, timeout=self.timeout) as answer:
+                if not answer.is_success:
+                    raise ApiProblem.of(answer.status_code, answer.read(), self.url)
+                for line in split_lines(answer.iter_bytes()):
+                    event = self._object(line)
+                    if event.get("type") == "ERROR":
+                        status = event.get("object")
+                        code = status.get("code") if isinstance(status, dict) else None
+                        raise ApiProblem.of(code if isinstance(code, int) else 500, json.encode(status), self.url)
+                    yield event
+        except httpx.HTTPError as error:
+            raise unreachable(self.url, error, self._own_authority) from error
 
     def _object(self, content: bytes) -> Object:
         try:
@@ -158,6 +207,15 @@ class Client:
         if not isinstance(value, dict):
             raise ClientError(f"{self.url} answered something that is no JSON object; is a Fairlead server behind it?")
         return value
+
+
+def _selection(labels: str, fields: str) -> dict[str, str]:
+    query = {"labelSelector": labels, "fieldSelector": fields}
+    return {name: value for name, value in query.items() if value}
+
+
+def _pass_over(warning: str) -> None:
+    """Programs that do not ask for warnings get none."""
 
 
 def _bearer(key: str) -> Callable[[httpx.Request], httpx.Request]:

@@ -122,7 +122,7 @@ def chosen(name: str | None, environment: Mapping[str, str] = os.environ) -> Cho
         return Chosen("", _from_environment(url, environment))
     current = environment.get(CONTEXT) or kept.current
     if not current:
-        raise NoLogin(f"no login yet; log in with `fairlead login URL`, or set {URL} and {KEY}")
+        raise NoLogin(_nothing_chosen(kept))
     login = _named(kept, current)
     if ca_file := environment.get(CA_FILE):
         login = replace(login, authority=read_authority(Path(ca_file)))
@@ -131,11 +131,23 @@ def chosen(name: str | None, environment: Mapping[str, str] = os.environ) -> Cho
     return Chosen(current, login)
 
 
+def _nothing_chosen(kept: Contexts) -> str:
+    if not kept.contexts:
+        return f"no login yet; log in with `fairlead login URL`, or set {URL} and {KEY}"
+    return (
+        f"no login is the current one; choose with --context or {CONTEXT} (there are: {_names(kept)}), or log in again"
+    )
+
+
+def _names(kept: Contexts) -> str:
+    return ", ".join(sorted(kept.contexts)) or "none"
+
+
 def _named(kept: Contexts, name: str) -> Login:
     login = kept.contexts.get(name)
     if login is None:
-        known = ", ".join(sorted(kept.contexts)) or "none"
-        raise NoLogin(f"no login named {name!r} (there are: {known}); log in with `fairlead login URL --name {name}`")
+        advice = f"log in with `fairlead login URL --name {name}`"
+        raise NoLogin(f"no login named {name!r} (there are: {_names(kept)}); {advice}")
     return login
 
 

@@ -27,6 +27,8 @@ class Resource:
     namespaced: bool = False
     words: frozenset[str] = frozenset()
     """Other names of it, in lower case: its singular, its kind, its short names."""
+    verbs: frozenset[str] = frozenset()
+    """What can be done to it; empty where the server did not say."""
 
     def __str__(self) -> str:
         name = f"{self.plural}.{self.group}" if self.group else self.plural
@@ -65,7 +67,9 @@ def _resource(group: str, described: Object) -> Resource:
     names = [described.get("singularResource"), (described.get("responseKind") or {}).get("kind")]
     names += described.get("shortNames") or []
     words = frozenset(name.lower() for name in names if name)
-    return Resource(group, described["resource"], namespaced=described.get("scope") == "Namespaced", words=words)
+    namespaced = described.get("scope") == "Namespaced"
+    verbs = frozenset(described.get("verbs") or ())
+    return Resource(group, described["resource"], namespaced=namespaced, words=words, verbs=verbs)
 
 
 def _is_called(resource: Resource, word: str) -> bool:

@@ -21,13 +21,13 @@ from fairlead.core.malformed import Malformed
 
 ADVICE = {
     "AlreadyExists": "choose another name",
-    "Conflict": "somebody else was faster; try again",
     "NotFound": "check the name",
     "ServiceUnavailable": "try again in a moment",
     "TooManyRequests": "try again in a moment",
     "Unauthorized": "log in again with `fairlead login`",
 }
 CANNOT = "`fairlead whoami` shows with whose rights you ask"
+GIVEN = "with `fairlead login --ca-file` or FAIRLEAD_CA_FILE (the server's own is tls/ca.crt in its data folder)"
 
 # OpenSSL's verify codes: the certificate, or one above it, is signed by nobody that we know.
 _UNKNOWN_AUTHORITY = {2, 18, 19, 20, 21}
@@ -125,14 +125,12 @@ def _untrusted(url: str, error: ssl.SSLCertVerificationError, own_authority: boo
         )
     if code in _UNKNOWN_AUTHORITY and own_authority:
         return Untrusted(
-            f"{url}: the server's certificate is not from the authority that you trust for it; "
-            "give the right one with --ca-file (the server's own is tls/ca.crt in its data folder)",
+            f"{url}: the server's certificate is not from the authority that you trust; give the right one {GIVEN}",
             unknown_authority=True,
         )
     if code in _UNKNOWN_AUTHORITY:
         return Untrusted(
-            f"{url}: the server's certificate is from an authority that this machine does not know; "
-            "give it with --ca-file (the server's own is tls/ca.crt in its data folder)",
+            f"{url}: the server's certificate is from an authority that this machine does not know; give it {GIVEN}",
             unknown_authority=True,
         )
     return Untrusted(

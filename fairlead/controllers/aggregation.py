@@ -10,12 +10,11 @@ from collections.abc import Iterable, Iterator, Mapping
 import orjson
 
 from fairlead.core.objects import Object, copied, metadata
-from fairlead.core.user import CONTROLLER
 from fairlead.kinds.rules import GROUP
 from fairlead.registry.following import Following
 from fairlead.registry.registry import Registry
 from fairlead.registry.selectors import Requirement
-from fairlead.registry.writing import Writing
+from fairlead.registry.writing import by_the_server
 from fairlead.storage.contract import Key
 from fairlead.storage.view import Entry
 
@@ -50,7 +49,7 @@ class Aggregation:
             wanted = current.get("aggregationRule") == role["aggregationRule"]
             return copied({**current, "rules": rules} if wanted else current)
 
-        await self._resource.modify("", name, gathered, Writing(CONTROLLER, "fairlead"))
+        await self._resource.modify("", name, gathered, by_the_server())
         return None
 
     def _now(self) -> "Roles":

@@ -6,10 +6,9 @@ from datetime import datetime
 from fairlead.controllers.loop import itself
 from fairlead.core.errors import NotFound
 from fairlead.core.objects import Object, dig
-from fairlead.core.user import CONTROLLER
 from fairlead.registry.record import decode
 from fairlead.registry.registry import Registry
-from fairlead.registry.writing import Deleting, Writing
+from fairlead.registry.writing import Deleting, by_the_server
 from fairlead.storage.contract import Key
 
 _TIMES = ("series.lastObservedTime", "lastTimestamp", "eventTime", "metadata.creationTimestamp")
@@ -33,7 +32,7 @@ class Expiry:
         if age < self._seconds:
             return self._seconds - age
         with suppress(NotFound):
-            await events.delete(key[2], key[3], Deleting(), Writing(CONTROLLER, "fairlead"))
+            await events.delete(key[2], key[3], Deleting(), by_the_server())
         return None
 
 

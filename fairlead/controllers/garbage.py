@@ -19,10 +19,9 @@ from fairlead.controllers.misplaced import report_misplaced
 from fairlead.controllers.owners import Meta, Owners, Reference, References, lingers, meta_of
 from fairlead.core.errors import Conflict, NotFound
 from fairlead.core.objects import Object, metadata
-from fairlead.core.user import CONTROLLER
 from fairlead.registry.deletion import FOREGROUND, ORPHAN
 from fairlead.registry.registry import Registry
-from fairlead.registry.writing import Deleting, Writing
+from fairlead.registry.writing import Deleting, by_the_server
 from fairlead.storage.contract import Key
 from fairlead.storage.view import Entry
 
@@ -123,7 +122,7 @@ class Garbage:
         else:
             policy = "Foreground" if meta.has(FOREGROUND) else "Background"
         deleting = Deleting(meta.uid, meta.resourceVersion, policy)
-        await self._registry.resource(key[0], key[1]).delete(key[2], key[3], deleting, Writing(CONTROLLER, "fairlead"))
+        await self._registry.resource(key[0], key[1]).delete(key[2], key[3], deleting, by_the_server())
 
     async def _leave(self, entry: Entry, meta: Meta, lost: list[Reference]) -> None:
         """Removes references, and no others."""
@@ -196,5 +195,5 @@ class Garbage:
                 raise NotFound.of(key[1], key[0], key[3])
             return edit(current)
 
-        writing = Writing(CONTROLLER, "fairlead")
+        writing = by_the_server()
         await self._registry.resource(key[0], key[1]).modify(key[2], key[3], checked, writing)

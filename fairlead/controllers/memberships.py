@@ -10,10 +10,9 @@ from contextlib import suppress
 from fairlead.authn.people import TEAMS, USERS, People
 from fairlead.core.errors import NotFound
 from fairlead.core.objects import Object, dig
-from fairlead.core.user import CONTROLLER
 from fairlead.registry.following import Following
 from fairlead.registry.registry import Registry
-from fairlead.registry.writing import Writing
+from fairlead.registry.writing import by_the_server
 from fairlead.storage.contract import Key
 from fairlead.storage.view import Entry
 
@@ -53,6 +52,6 @@ class Memberships:
         def edit(obj: Object) -> Object:
             return {**obj, "status": {**(obj.get("status") or {}), field: names}}
 
-        writing = Writing(CONTROLLER, "fairlead", subresource="status")
+        writing = by_the_server("status")
         with suppress(NotFound):
             await self._registry.resource(self._group, plural).modify("", name, edit, writing)

@@ -6,10 +6,9 @@ from dataclasses import dataclass, field
 from fairlead.controllers.loop import itself
 from fairlead.core.clock import timestamp
 from fairlead.core.objects import Object, copied, metadata
-from fairlead.core.user import CONTROLLER
 from fairlead.registry.record import decode
 from fairlead.registry.registry import Registry
-from fairlead.registry.writing import Deleting, Writing
+from fairlead.registry.writing import Deleting, by_the_server
 from fairlead.storage.contract import Key
 
 LOOK_AGAIN = 0.2
@@ -71,7 +70,7 @@ class Namespaces:
         if remains.resources:
             await self._tell(namespace, remains)
             return LOOK_AGAIN
-        writing = Writing(CONTROLLER, "fairlead", subresource="finalize")
+        writing = by_the_server("finalize")
         await self._namespaces.modify("", key[3], _finalized, writing)
         return None
 
@@ -82,7 +81,7 @@ class Namespaces:
             kind = resource.kind
             for entry in list(self._registry.view.entries(kind.group, kind.plural, namespace)):
                 deleting = Deleting(propagation="Background")
-                deleted = await resource.delete(namespace, entry.key[3], deleting, Writing(CONTROLLER, "fairlead"))
+                deleted = await resource.delete(namespace, entry.key[3], deleting, by_the_server())
                 if not deleted.gone:
                     remains.resources[f"{kind.plural}.{kind.group}"] += 1
                     remains.finalizers.update(metadata(decode(entry)).get("finalizers") or ())
@@ -100,7 +99,7 @@ class Namespaces:
             others = [each for each in status.get("conditions") or () if each["type"] not in _OURS]
             return {**current, "status": {**status, "conditions": [*others, *wanted]}}
 
-        writing = Writing(CONTROLLER, "fairlead", subresource="status")
+        writing = by_the_server("status")
         await self._namespaces.modify("", metadata(namespace)["name"], told, writing)
 
 

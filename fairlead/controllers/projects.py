@@ -1,29 +1,49 @@
-"""Keeps a project's status true, and ends its namespace before the project itself goes."""
+"""Keeps a project's status true, and empties the project in order before it goes.
+
+The status says whether the project can be used, and what is used of its quotas. A project that is deleted ends what
+runs in it first, one sort after the other, then its namespace with all the rest; meanwhile Ready is False and says what
+is being waited for.
+"""
+
+from collections.abc import Iterable
 
 from fairlead.admission.project_namespace import FINALIZER
-from fairlead.controllers.loop import itself
+from fairlead.controllers.emptying import Emptying
+from fairlead.controllers.quota_status import quota_status
 from fairlead.core.clock import timestamp
-from fairlead.core.errors import NotFound
-from fairlead.core.objects import Object, metadata
-from fairlead.core.user import CONTROLLER
+from fairlead.core.objects import Object, identical, metadata, name_of
+from fairlead.registry.conditions import FALSE, TRUE, condition, find_condition, with_condition
 from fairlead.registry.record import decode
 from fairlead.registry.recording import record
 from fairlead.registry.registry import Registry
-from fairlead.registry.writing import Deleting, Writing
+from fairlead.registry.writing import by_the_server
 from fairlead.storage.contract import Key
+from fairlead.storage.view import Entry
 
+PROJECTS = "projects"
 LOOK_AGAIN = 0.2
+"""What a project waits for need not be of a kind that is watched here."""
 
 
 class Projects:
     name, workers = "projects", 1
-    concerned = staticmethod(itself)
 
     def __init__(self, registry: Registry, api_group: str, prefix: str) -> None:
-        self.watches = ((api_group, "projects"),)
         self._registry = registry
-        self._projects = registry.resource(api_group, "projects")
+        self._group = api_group
         self._prefix = prefix
+        self._projects = registry.resource(api_group, PROJECTS)
+        self._emptying = Emptying(registry, api_group)
+        kinds = (each.kind for each in registry.namespaced() if each.kind.stored)
+        self._plurals = tuple(kind.plural for kind in kinds if kind.group == api_group)
+        self.watches = ((api_group, PROJECTS), *((api_group, plural) for plural in self._plurals))
+
+    def concerned(self, key: Key, entry: Entry | None) -> Iterable[Key]:
+        """The project itself, or the one that the object lives in."""
+        if key[1] == PROJECTS:
+            yield key
+        elif key[2].startswith(self._prefix):
+            yield self._projects.kind.key("", key[2].removeprefix(self._prefix))
 
     async def reconcile(self, key: Key) -> float | None:
         entry = self._projects.peek("", key[3])
@@ -36,44 +56,51 @@ class Projects:
         return None
 
     async def _end(self, project: Object) -> float | None:
-        """Deletes the namespace and waits for it, then takes the finalizer off."""
-        name = metadata(project)["name"]
-        namespace = f"{self._prefix}{name}"
-        try:
-            await self._registry.resource("", "namespaces").delete(
-                "", namespace, Deleting(), Writing(CONTROLLER, "fairlead")
-            )
-            return LOOK_AGAIN
-        except NotFound:
-            await self._projects.modify("", name, _released, Writing(CONTROLLER, "fairlead"))
+        """Empties the project; when nothing is left, takes the finalizer off."""
+        name = name_of(project)
+        if FINALIZER not in metadata(project).get("finalizers", ()):
             return None
+        namespace = f"{self._prefix}{name}"
+        waiting = await self._emptying.go_on(namespace)
+        if waiting is not None:
+            message = f"being deleted: {waiting}"
+            await self._write(project, condition("Ready", FALSE, "Deleting", message))
+            return LOOK_AGAIN
+        await self._projects.modify("", name, _released, by_the_server())
+        message = f"namespace {namespace} is gone with everything that was in it"
+        await record(self._registry, project, "NamespaceDeleted", message)
+        return None
 
     async def _report(self, project: Object) -> None:
-        """Ready, for the generation that was looked at; the first time an Event says so, too."""
-        status = project.get("status") or {}
-        if status.get("observedGeneration") == metadata(project)["generation"]:
-            return
-        now = timestamp(self._registry.clock.now())
-        name = metadata(project)["name"]
-        message = f"namespace {self._prefix}{name} is there"
-
-        ready = {"type": "Ready", "status": "True", "reason": "NamespaceReady", "message": message}
-        first = not _has_ready(project)
-
-        def observed(current: Object) -> Object:
-            conditions = (current.get("status") or {}).get("conditions") or []
-            if not _has_ready(current):
-                conditions = [*conditions, {**ready, "lastTransitionTime": now}]
-            seen = {"observedGeneration": metadata(current)["generation"], "conditions": conditions}
-            return {**current, "status": {**(current.get("status") or {}), **seen}}
-
-        await self._projects.modify("", name, observed, Writing(CONTROLLER, "fairlead", subresource="status"))
-        if first:
+        """Ready; the first time an Event says so, too."""
+        message = f"namespace {self._prefix}{name_of(project)} is there"
+        await self._write(project, condition("Ready", TRUE, "NamespaceReady", message))
+        if find_condition(project.get("status"), "Ready") is None:
             await record(self._registry, project, "NamespaceReady", message)
 
+    async def _write(self, project: Object, ready: Object) -> None:
+        """Writes the status if it says something new."""
+        now = timestamp(self._registry.clock.now())
 
-def _has_ready(project: Object) -> bool:
-    return any(each["type"] == "Ready" for each in (project.get("status") or {}).get("conditions") or ())
+        def observed(current: Object) -> Object:
+            return {**current, "status": self._status(current, ready, now)}
+
+        if not identical(observed(project)["status"], project.get("status") or {}):
+            writing = by_the_server("status")
+            await self._projects.modify("", name_of(project), observed, writing)
+
+    def _status(self, project: Object, ready: Object, now: str) -> Object:
+        generation = metadata(project)["generation"]
+        known = {**(project.get("status") or {}), "observedGeneration": generation}
+        status = with_condition(known, ready, now, generation)
+        quotas = quota_status(project, self._in_use(name_of(project)), self._plurals)
+        status.pop("quotas", None)
+        return {**status, "quotas": quotas} if quotas else status
+
+    def _in_use(self, project: str) -> Iterable[tuple[str, Object]]:
+        for plural in self._plurals:
+            for entry in self._registry.view.entries(self._group, plural, f"{self._prefix}{project}"):
+                yield plural, decode(entry)
 
 
 def _released(project: Object) -> Object:

@@ -10,6 +10,12 @@ from typing import Any, Protocol
 
 from fairlead.core.user import User
 
+MANAGEMENT = "management"
+"""The root of Targets in the management API. The platform's own paths have an empty one."""
+
+NAMESPACES = ("", "namespaces")
+"""The one resource whose objects are places themselves: a request for namespace n has n as its namespace, too."""
+
 
 class Headers(Protocol):
     """Request headers; names in lower case."""
@@ -26,7 +32,7 @@ class Target:
     """What is being asked: the URL and the method, parsed once.
 
     `verb` is Kubernetes' (get, list, watch, create, update, patch, delete, deletecollection) for resources, and the
-    lower case method for everything else. `root` says which API root the path hung under ("" is the platform's own).
+    lower case method for everything else. `root` says which API root the path hung under.
     """
 
     verb: str
@@ -93,6 +99,8 @@ class Call:
     target: Target = Target("", "")
     user: User | None = None
     warnings: list[str] = field(default_factory=list)
+    annotations: dict[str, str] = field(default_factory=dict)
+    """What the audit log is to say of this request beside what it says of every one."""
     decision: Verdict | None = None
     sieve: Sieve | None = None
     require: Callable[[Target], None] = _nothing_required

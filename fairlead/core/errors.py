@@ -122,6 +122,11 @@ class Unauthorized(ApiError):
 class Forbidden(ApiError):
     code, reason = 403, "Forbidden"
 
+    @staticmethod
+    def of(plural: str, group: str, name: str, why: str, problems: Sequence[Problem] = ()) -> Forbidden:
+        message = f'{qualified(plural, group)} "{name}" is forbidden: {why}'
+        return Forbidden(message, Details(name, group, plural, problems=problems))
+
 
 class NotFound(ApiError):
     code, reason = 404, "NotFound"

@@ -13,6 +13,12 @@ AUTHENTICATED = "system:authenticated"
 EVERYBODY = (AUTHENTICATED, "service:authenticated")
 """The groups of everybody who has signed in."""
 
+TEAM_GROUP, USER_GROUP = "service:team:", "service:user:"
+"""How the groups begin that a team is to its members, and a user to itself."""
+
+SERVICE_ACCOUNT = "system:serviceaccount:"
+"""How the user names of service accounts begin; the namespace and the account's name follow."""
+
 
 @dataclass(frozen=True, slots=True)
 class User:
@@ -34,6 +40,11 @@ class User:
     def is_admin(self) -> bool:
         """In a built-in admin group. A scope may still cut this down: it is asked first, and apart."""
         return not ADMIN_GROUPS.isdisjoint(self.groups)
+
+    @property
+    def holds_everything(self) -> bool:
+        """An administrator whose key has no scope: there is nothing that it could not do anyway."""
+        return self.is_admin and self.scope is None
 
 
 CONTROLLER = User("system:service:controller", ("system:masters",))

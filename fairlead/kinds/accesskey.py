@@ -199,6 +199,7 @@ OWNED_ACCESS_KEY = Kind(
     selectable_value=_selected,
     immutable=("spec.user", "spec.team", "spec.subject"),
     secret=_SECRET,
+    strict=("spec.scope",),
     hidden=_SECRET,
     actions=(Action("rotate", ("create",), ROTATION),),
     prepare=warn,

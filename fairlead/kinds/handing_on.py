@@ -11,7 +11,7 @@ from datetime import datetime
 from fairlead.core.errors import Forbidden
 from fairlead.core.objects import Object, dig
 from fairlead.core.scope import Scope
-from fairlead.core.user import CONTROLLER, User
+from fairlead.core.user import CONTROLLER, USER_GROUP, User
 from fairlead.kinds.accesskey import OWNERS
 from fairlead.kinds.key_life import end_of, slides, ttl_of
 from fairlead.registry.record import decode
@@ -42,7 +42,9 @@ class Holder:
             for field in OWNERS:
                 if name := dig(self.key, f"spec.{field}"):
                     return field, name
-        return "user", self.user.name
+        # Whom somebody acts as may not exist, or be disabled; then there is nobody whom a key could be for.
+        known = self.user.impersonator is None or f"{USER_GROUP}{self.user.name}" in self.user.groups
+        return "user", self.user.name if known else ""
 
 
 def holder_of(user: User, keys: Resource) -> Holder:

@@ -8,6 +8,8 @@ import re
 from collections.abc import Iterable
 
 from fairlead.core.objects import Object, dig, name_of
+from fairlead.kinds.migration import MIGRATION
+from fairlead.kinds.project_parts import PROJECT_CLUSTERS, PROJECT_MEMBERS, PROJECT_RUNNERS, PROJECT_TEMPLATES
 from fairlead.kinds.shared import (
     ACCESS,
     CATEGORY,
@@ -20,7 +22,7 @@ from fairlead.kinds.shared import (
     condition_status,
     owner_problems,
 )
-from fairlead.registry.kind import Change, Column, Kind, Problem
+from fairlead.registry.kind import Action, Change, Column, Kind, Problem
 from fairlead.registry.names import LABEL_LENGTH
 from fairlead.registry.schema import array, boolean, described, enum, free, mapping, obj, string
 
@@ -165,6 +167,13 @@ def project(prefix: str = NAMESPACE_PREFIX) -> Kind:
         ),
         shared=True,
         selectable=("spec.owner.user",),
+        actions=(
+            Action("members", ("get",), PROJECT_MEMBERS),
+            Action("clusters", ("get",), PROJECT_CLUSTERS),
+            Action("runners", ("get",), PROJECT_RUNNERS),
+            Action("templates", ("get",), PROJECT_TEMPLATES),
+            Action("migratevirtualclusterinstance", ("create",), MIGRATION),
+        ),
         check=check,
     )
 

@@ -21,6 +21,8 @@ from fairlead.registry.kind import Change, Column, Kind, Problem
 from fairlead.registry.schema import mapping, string
 
 OPAQUE = "Opaque"
+OWN_TYPES = "service.sh/"
+"""How the types of those Secrets begin that the server keeps for itself: hashes, and keys that it signs with."""
 
 _REQUIRED = {
     "kubernetes.io/dockercfg": (".dockercfg",),
@@ -96,6 +98,7 @@ SECRET = Kind(
     selectable=("type",),
     immutable=("type",),
     secret=("data", "stringData"),
+    is_the_servers=lambda secret: str(secret.get("type", "")).startswith(OWN_TYPES),
     tracks_generation=False,
     builtin=True,
     writes_without_version=True,

@@ -78,6 +78,8 @@ TEMPLATE_REF = obj(
     ),
 )
 
+TEMPLATE_HASH = string("Tells whether the template has changed since it was taken over last. Means nothing else.")
+
 NAMED_VERSION = obj(
     required=("name",),
     name=string("Name of the object that is referred to."),

@@ -14,6 +14,7 @@ from fairlead.kinds.shared import (
     OBSERVED_GENERATION,
     OWNER,
     SLEEP_MODE,
+    TEMPLATE_HASH,
     TEMPLATE_REF,
     owner_name,
     owner_problems,
@@ -56,6 +57,7 @@ STATUS = obj(
     observedGeneration=OBSERVED_GENERATION,
     lastWorkspaceStatus=enum("What the runner last said about it.", "", "NotFound", "Stopped", "Busy", "Running"),
     instance=described(WORKSPACE_TEMPLATE, "The template as it was rendered for this workspace."),
+    templateHash=TEMPLATE_HASH,
     clusterRef=CLUSTER_REF,
     resolvedTarget=free("Where the workspace came to run."),
     kubernetes=obj(

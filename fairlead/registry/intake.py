@@ -79,7 +79,14 @@ def shape(obj: Object, kind: Kind, validator: Validator, writing: Writing, dupli
         writing.tell(strange)
     if kind.builtin and findings.problems:
         raise BadRequest(undecodable(kind, str(findings.problems[0])))
-    return findings.problems
+    return [*findings.problems, *_too_dangerous_to_drop(kind, findings.unknown)]
+
+
+def _too_dangerous_to_drop(kind: Kind, unknown: Sequence[str]) -> Iterator[Problem]:
+    """Unknown fields where a kind takes no chances: a misspelt limit that is dropped is no limit."""
+    for path in unknown:
+        if any(path.startswith(f"{strict}.") for strict in kind.strict):
+            yield Problem.forbidden(path, "there is no such field, and what it was meant to limit would be unlimited")
 
 
 @contextmanager

@@ -90,6 +90,10 @@ def _nothing(change: Change) -> None:
     return None
 
 
+def _is_nobodys(obj: Object) -> bool:
+    return False
+
+
 def _no_problems(change: Change) -> Iterable[Problem]:
     return ()
 
@@ -125,6 +129,11 @@ class Kind:
     hidden: tuple[str, ...] = ()
     """Those secret paths that can be written and never read again: no answer has them, and an update without them keeps
     them."""
+    is_the_servers: Callable[[Object], bool] = _is_nobodys
+    """Whether an object is the server's own: its secret paths are hidden then, whoever asks, and nobody else writes
+    them."""
+    strict: tuple[str, ...] = ()
+    """Dotted paths below which unknown fields are always refused: a misspelt limit must not vanish."""
     shared: bool = False
     """`spec.owner` and `spec.access` give rights to the object, and who may not list all sees those that it may get."""
     stored: bool = True
@@ -151,6 +160,10 @@ class Kind:
     out kind and apiVersion, what does not decode is a 400, list items carry no types, ages in tables are text."""
     writes_without_version: bool = False
     """PUT without resourceVersion is taken as it comes (last write wins), as core kinds do."""
+
+    def hidden_in(self, obj: Object) -> tuple[str, ...]:
+        """The paths that no answer about this object has."""
+        return self.secret if self.is_the_servers(obj) else self.hidden
 
     @property
     def api_version(self) -> str:

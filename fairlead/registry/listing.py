@@ -93,7 +93,7 @@ def _page(view: View, kind: Kind, namespace: str, query: ListQuery, position: Po
         entries, _ = view.page((kind.group, kind.plural), namespace, after=after, at=revision)
         accepts, sees = query.selection.accepts, query.sees
         entries = [entry for entry in entries if accepts(entry.labels, entry.fields)]
-        entries = [entry for entry in entries if sees(entry)] if sees else entries
+        entries = [entry for entry in entries if sees(entry) and _still(view, entry, sees)] if sees else entries
         rest = len(entries) - limit if limit else 0
         entries = entries[:limit] if limit else entries
     else:
@@ -103,6 +103,12 @@ def _page(view: View, kind: Kind, namespace: str, query: ListQuery, position: Po
     last = entries[-1].key
     token = Position(revision, (last[2], last[3])).token()
     return Listed(entries, revision, token, None if query.selection or query.sees else rest)
+
+
+def _still(view: View, entry: Entry, sees: Callable[[Entry], bool]) -> bool:
+    """An old snapshot shows nothing that its asker may not see today, though it was allowed to see it then."""
+    now = view.get(entry.key)
+    return now is entry or (now is not None and sees(now))
 
 
 def list_metadata(listed: Listed) -> Object:

@@ -20,6 +20,8 @@ from fairlead.storage.view import Entry
 
 _METADATA = b'"metadata":{'
 _LAST_APPLIED_MARK = LAST_APPLIED.encode()
+_OWN_MARK = b'"service.sh/'
+"""What objects that are the server's own are told by; others may have it, too."""
 _NO_LABELS: Mapping[str, str] = {}
 
 
@@ -65,9 +67,11 @@ def decode(entry: Entry) -> Object:
 
 def served(kind: Kind, body: bytes) -> bytes:
     """The answer that an object makes: without its hidden fields, also where kubectl has written them down again."""
-    if not kind.hidden or not any(mark in body for mark in (*_marks(kind.hidden), _LAST_APPLIED_MARK)):
+    marks = (*_marks(kind.hidden), _LAST_APPLIED_MARK) if kind.hidden else (_OWN_MARK,) if kind.secret else ()
+    if not any(mark in body for mark in marks):
         return body
-    return orjson.dumps(without_hidden(orjson.loads(body), kind))
+    obj = orjson.loads(body)
+    return orjson.dumps(without_hidden(obj, kind)) if kind.hidden_in(obj) else body
 
 
 @lru_cache

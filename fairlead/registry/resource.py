@@ -23,6 +23,7 @@ from fairlead.registry.patching.apply import Applying
 from fairlead.registry.patching.shape import shapes_of
 from fairlead.registry.record import decode, encode, served, stamped
 from fairlead.registry.secret_fields import keep_hidden, without_hidden
+from fairlead.registry.tickets import Turns, is_ticket
 from fairlead.registry.translate import storage_errors
 from fairlead.registry.validate import Validator
 from fairlead.registry.writing import Deleted, Deleting, Writing
@@ -56,6 +57,7 @@ class Resource:
         self._validator = Validator(kind.schema())
         self.shapes = shapes_of(kind)
         self._applying = Applying.of(kind, self.shapes)
+        self._turns = Turns()
 
     def peek(self, namespace: str, name: str) -> Entry | None:
         """The object as the view has it now."""
@@ -82,23 +84,26 @@ class Resource:
         if obj["metadata"].pop("resourceVersion", None):
             raise BadRequest("resourceVersion should not be set on objects to be created")
         prefix = "" if obj["metadata"].get("name") else obj["metadata"].get("generateName", "")
-        draws, once = 0, dict[str, str]()
+        draws, once, turn = 0, dict[str, str](), self._turns.first
         for _ in range(ATTEMPTS):
             if prefix:
                 obj["metadata"]["name"] = meta.generated_name(prefix)
             change = Change("create", kind, writing.user, None, obj, dry_run=writing.dry_run, once=once)
-            await self._settle(change, problems, writing)
-            writing.tell(change.warnings)
             try:
-                return shown_once(await self._commit(change, writing, 0), once)
+                async with turn:
+                    await self._settle(change, problems, writing)
+                    writing.tell(change.warnings)
+                    return shown_once(await self._commit(change, writing, 0), once)
             except contract.Conflict as conflict:
-                draws += conflict.expected == 0
-                if conflict.expected == 0 and (not prefix or draws == DRAWS):
+                turn = self._turns.after(conflict.key)
+                taken = conflict.expected == 0 and not is_ticket(conflict.key)
+                draws += taken
+                if taken and (not prefix or draws == DRAWS):
                     raise self._taken(conflict.key) from None
                 await self._catch_up()
         raise Conflict.of(kind.plural, kind.group, name_of(obj), _MODIFIED)
 
-    def _of_what_is_taken(self, problems: Sequence[Problem], subresource: str = "") -> Sequence[Problem]:
+    def _of_what_is_taken(self, problems: list[Problem], subresource: str = "") -> list[Problem]:
         """/status takes the status alone, and where there is one, everything else takes all but that."""
         if subresource != "status" and not self.kind.status_subresource:
             return problems
@@ -117,6 +122,27 @@ class Resource:
         change = Change("create", self.kind, writing.user, None, obj, dry_run=writing.dry_run)
         await self._settle(change, (), writing)
         return contract.Change(self._key(obj), encode(obj), 0)
+
+    async def arriving(self, obj: Object, writing: Writing) -> Change:
+        """The write of an object that comes from another namespace: checked as one that is created there.
+
+        It has a past, so its status and its managedFields stay as they are. What it is called, and when it was made, is
+        said already.
+        """
+        change = Change("create", self.kind, writing.user, None, obj, dry_run=writing.dry_run)
+        status = obj.get("status")
+        self.kind.prepare(change)
+        await self._admit(change)
+        if self.kind.status_subresource and status is not None:
+            obj["status"] = status
+        self._refuse(change, ())
+        return change
+
+    async def leaving(self, old: Object, writing: Writing) -> Change:
+        """The end of an object where it was, because it goes on elsewhere: nothing that holds it has to let go."""
+        change = Change("delete", self.kind, writing.user, old, None, dry_run=writing.dry_run)
+        await self._admit(change)
+        return change
 
     async def _settle(self, change: Change, problems: Sequence[Problem], writing: Writing) -> None:
         """Everything that a new object goes through before it may be stored. Running it twice is harmless."""
@@ -157,7 +183,7 @@ class Resource:
 
     def _visible(self, old: Object, writing: Writing) -> Object:
         """What an edit may see of the object: a patch must not copy a hidden field to where it can be read."""
-        if not self.kind.hidden or writing.user == CONTROLLER:
+        if writing.user == CONTROLLER or not self.kind.hidden_in(old):
             return old
         return without_hidden(copied(old), self.kind)
 
@@ -278,7 +304,7 @@ class Resource:
             self._check_free([key] if expected == 0 else [], change)
             return served(self.kind, stamped(value, expected) if expected else value)
         write = contract.Change(key, None if gone else value, expected)
-        revision = await self._store_commit([write, *change.also], change.checks)
+        revision = await self.write_all([write, *change.also], change.checks)
         return served(self.kind, stamped(value, expected if gone else revision))
 
     def _check_free(self, created: Sequence[Key], change: Change) -> None:
@@ -310,12 +336,13 @@ class Resource:
         revision = entry.revision
         if not change.dry_run:
             write = contract.Change(entry.key, value, entry.revision)
-            revision = await self._store_commit([write, *change.also], change.checks)
+            revision = await self.write_all([write, *change.also], change.checks)
         if value is None:
             return Deleted(True, entry.body, uid, name)
         return Deleted(False, served(self.kind, stamped(value, revision)), uid, name)
 
-    async def _store_commit(self, changes: Sequence[contract.Change], checks: Sequence[contract.Check]) -> int:
+    async def write_all(self, changes: Sequence[contract.Change], checks: Sequence[contract.Check]) -> int:
+        """Commits writes that have been through everything else, and returns when they can be seen."""
         with storage_errors():
             revision = await self._store.commit(changes, checks)
             await self.view.reached(revision)

@@ -1,4 +1,4 @@
-"""Where credentials are: the one register that store, API, audit, logs and backups go by.
+"""Where credentials are: the one register that the store, the API and the audit log go by.
 
 Kinds declare their `secret` paths and, among them, the `hidden` ones that no answer ever has. Everything that must
 treat them differently asks here, so that a field is declared secret once and is secret everywhere.
@@ -22,7 +22,6 @@ class SecretFields:
     """The register of a catalog's kinds."""
 
     def __init__(self, catalog: Catalog) -> None:
-        self._catalog = catalog
         self._marks = {
             (kind.group, kind.plural): tuple(mark for path in kind.secret for mark in _marks(path))
             for kind in catalog.kinds
@@ -31,14 +30,6 @@ class SecretFields:
     def holds(self, key: Key, value: bytes) -> bool:
         """Whether a stored value may hold a credential. Rather once too often: it is told by the names of fields."""
         return any(mark in value for mark in self._marks.get((key[0], key[1]), ()))
-
-    def redacted(self, obj: Object) -> Object:
-        """The object for people's eyes: each credential replaced. Changes and returns what it is given."""
-        api_version, name = obj.get("apiVersion"), obj.get("kind")
-        for kind in self._catalog.kinds:
-            if (kind.api_version, kind.name) == (api_version, name):
-                return redact(obj, kind.secret)
-        return obj
 
 
 def _marks(path: str) -> Iterator[bytes]:
@@ -61,12 +52,13 @@ def without_hidden(obj: Object, kind: Kind) -> Object:
 
     Changes and returns what it is given.
     """
-    _take_out(obj, kind.hidden)
+    hidden = kind.hidden_in(obj)
+    _take_out(obj, hidden)
     annotations = metadata(obj).get("annotations") or {}
-    if kind.hidden and annotations.get(LAST_APPLIED):
+    if hidden and annotations.get(LAST_APPLIED):
         with suppress(orjson.JSONDecodeError):
             applied = orjson.loads(annotations[LAST_APPLIED])
-            if _take_out(applied, kind.hidden):
+            if _take_out(applied, hidden):
                 annotations[LAST_APPLIED] = orjson.dumps(applied).decode() + "\n"
     return obj
 
@@ -83,7 +75,7 @@ def keep_hidden(old: Object, new: Object, kind: Kind) -> None:
 
     An entry of a list keeps its own only if nothing else in it has changed: a password must not wander to another host.
     """
-    for path in kind.hidden:
+    for path in kind.hidden_in(old):
         _carry(old, new, path.split("."))
 
 

@@ -4,10 +4,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import islice
 
-from fairlead.core.user import User
+from fairlead.core.user import CONTROLLER, User
 from fairlead.storage.view import Entry
 
 MAX_WARNINGS = 100
+
+SERVER = "fairlead"
+"""What the server calls itself where managedFields name who set a field."""
 
 
 def _anybody_may() -> None:
@@ -38,6 +41,11 @@ class Writing:
         for warning in islice(warnings, MAX_WARNINGS):
             if len(self.warnings) < MAX_WARNINGS and warning not in self.warnings:
                 self.warnings.append(warning)
+
+
+def by_the_server(subresource: str = "") -> Writing:
+    """A write that the server does by itself, to keep things true."""
+    return Writing(CONTROLLER, SERVER, subresource=subresource)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from fairlead.core.call import Call, Reply
 from fairlead.core.errors import ApiError
 
 TEXT = "text/plain; charset=utf-8"
+HEALTH_PATHS = ("/healthz", "/livez", "/readyz")
 
 Probe = Callable[[], Awaitable[None]]
 """Raises an ApiError while something is wrong."""

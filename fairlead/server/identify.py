@@ -13,15 +13,24 @@ from fairlead.core.call import Call, Reply, Target
 from fairlead.core.errors import Expired, Unauthorized
 from fairlead.core.user import User
 from fairlead.registry.selectors import selected_name
+from fairlead.server.health import HEALTH_PATHS
 from fairlead.server.impersonate import Impersonation, asks_to_impersonate
+from fairlead.server.login import LOGIN, METHODS
 from fairlead.server.pipeline import Proceed, Stage
 from fairlead.server.refusal import forbidden
 
-PUBLIC_PATHS = frozenset({"/version", "/healthz", "/livez", "/readyz"})
+PUBLIC_PATHS = frozenset({"/version", *HEALTH_PATHS})
 """What anybody may read, under the platform's root and under the management API's."""
 
-PUBLIC_ENDPOINTS = frozenset({("post", "/auth/password/login"), ("get", "/auth/methods")})
-"""What is there for those who are not signed in yet, under the platform's root."""
+PUBLIC_ENDPOINTS = frozenset(
+    {
+        LOGIN,
+        METHODS,
+        ("get", "/.well-known/openid-configuration"),
+        ("get", "/openid/v1/jwks"),
+    }
+)
+"""What is there for those who are not signed in yet, or verify tokens, under the platform's root."""
 
 Identify = Callable[[Call], User]
 

@@ -2,29 +2,29 @@
 
 `Impersonate-User`, `-Group`, `-Uid` and `-Extra-*` each need the verb `impersonate` on what they name. Beyond those
 rules: keys with a scope never impersonate, and nobody gets into a built-in admin group, or becomes a user who is in
-one, without being in one. `identify.py` asks here after it has found out who really asks.
+one, without being in one. The name of such a user is enough for that, whatever groups are asked for beside it: keys are
+made for a name. `identify.py` asks here after it has found out who really asks.
 """
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from urllib.parse import unquote
 
-from fairlead.authz.chain import Decision
-from fairlead.core.call import Call, Headers, Target
+from fairlead.authz.chain import Decide
+from fairlead.core.call import MANAGEMENT, Call, Headers, Target
 from fairlead.core.errors import BadRequest, Forbidden
-from fairlead.core.user import ADMIN_GROUPS, AUTHENTICATED, User
+from fairlead.core.user import ADMIN_GROUPS, AUTHENTICATED, SERVICE_ACCOUNT, USER_GROUP, User
 from fairlead.server.refusal import forbidden
-from fairlead.server.route import MANAGEMENT
 
 PREFIX = "impersonate-"
 USER, GROUP, UID, EXTRA = "impersonate-user", "impersonate-group", "impersonate-uid", "impersonate-extra-"
 JOINED_GROUP = "impersonate-joined-group"
 _AUTHENTICATION = "authentication.k8s.io"
-_SERVICE_ACCOUNT = "system:serviceaccount:"
 
-Decide = Callable[[User, Target], Decision]
 UserNamed = Callable[[str], User | None]
 """The user of that name with all of its groups, if there is one."""
+IsAdministrator = Callable[[str], bool]
+"""Whether the user of that name is in a built-in admin group, also one who cannot sign in now."""
 
 
 def asks_to_impersonate(headers: Headers) -> bool:
@@ -34,25 +34,36 @@ def asks_to_impersonate(headers: Headers) -> bool:
 class Impersonation:
     """Turns who asks into whom they act as, if they may."""
 
-    def __init__(self, decide: Decide, user_named: UserNamed) -> None:
+    def __init__(self, decide: Decide, user_named: UserNamed, is_administrator: IsAdministrator) -> None:
         self._decide = decide
         self._user_named = user_named
+        self._is_administrator = is_administrator
 
     def __call__(self, call: Call, asker: User) -> User:
         if not asks_to_impersonate(call.headers):
             return asker
         wanted = self._wanted(call.headers)
         if asker.scope is not None:
-            raise Forbidden(f'an access key with a scope cannot impersonate: key "{asker.key}" has one')
+            raise Forbidden(f'an access key with a scope cannot impersonate: "{asker.key}" has one; use a key without')
         for target in _rights(wanted, call.headers):
             decision = self._decide(asker, target)
             if not decision.allowed:
                 raise forbidden(asker, target, decision.reason)
-        if wanted.is_admin and not asker.is_admin:
-            raise Forbidden(f'User "{asker.name}" cannot act as a member of a built-in admin group: {_named(wanted)}')
+        if not asker.is_admin and (above := self._above(wanted)):
+            raise Forbidden(f'User "{asker.name}" cannot act as a member of a built-in admin group: {", ".join(above)}')
         return replace(wanted, impersonator=asker)
 
+    def _above(self, wanted: User) -> list[str]:
+        """The built-in admin groups in this identity, and the administrators whom it would be taken for."""
+        people = [
+            wanted.name,
+            *(each.removeprefix(USER_GROUP) for each in wanted.groups if each.startswith(USER_GROUP)),
+        ]
+        names = filter(self._is_administrator, dict.fromkeys(people))
+        return [*sorted(ADMIN_GROUPS.intersection(wanted.groups)), *(f'user "{name}"' for name in names)]
+
     def _wanted(self, headers: Headers) -> User:
+        _refuse_unreadable(headers)
         name = headers.get(USER)
         if not name:
             raise BadRequest("to impersonate groups, a uid or extra values, name the user too: send Impersonate-User")
@@ -62,6 +73,13 @@ class Impersonation:
             known = User(name, (*groups, *_implied(name), AUTHENTICATED))
         uid = headers.get(UID)
         return replace(known, uid=uid or known.uid, extra=tuple(_extra(headers)), key="", scope=None)
+
+
+def _refuse_unreadable(headers: Headers) -> None:
+    """The HTTP server keeps values from us that are no ASCII. Acting without them could be acting with more rights."""
+    for name in headers.keys():  # noqa: SIM118 - they are no mapping
+        if name.startswith(PREFIX) and not headers.get_all(name):
+            raise BadRequest(f"the value of the header {name} cannot be read: it may have ASCII characters only")
 
 
 def _groups(headers: Headers) -> Iterator[str]:
@@ -74,8 +92,8 @@ def _groups(headers: Headers) -> Iterator[str]:
 
 def _implied(name: str) -> Iterator[str]:
     """The groups that a service account is in by its name."""
-    if name.startswith(_SERVICE_ACCOUNT):
-        namespace = name.removeprefix(_SERVICE_ACCOUNT).partition(":")[0]
+    if name.startswith(SERVICE_ACCOUNT):
+        namespace = name.removeprefix(SERVICE_ACCOUNT).partition(":")[0]
         yield "system:serviceaccounts"
         yield f"system:serviceaccounts:{namespace}"
 
@@ -88,8 +106,8 @@ def _extra(headers: Headers) -> Iterator[tuple[str, tuple[str, ...]]]:
 
 def _rights(wanted: User, headers: Headers) -> Iterator[Target]:
     """What must be allowed, in the order in which it is asked."""
-    if wanted.name.startswith(_SERVICE_ACCOUNT):
-        namespace, _, name = wanted.name.removeprefix(_SERVICE_ACCOUNT).partition(":")
+    if wanted.name.startswith(SERVICE_ACCOUNT):
+        namespace, _, name = wanted.name.removeprefix(SERVICE_ACCOUNT).partition(":")
         yield _target("serviceaccounts", name, namespace=namespace)
     else:
         yield _target("users", wanted.name)
@@ -104,7 +122,3 @@ def _rights(wanted: User, headers: Headers) -> Iterator[Target]:
 
 def _target(resource: str, name: str, group: str = "", *, namespace: str = "", subresource: str = "") -> Target:
     return Target("impersonate", "", MANAGEMENT, group, "v1", resource, subresource, namespace, name)
-
-
-def _named(wanted: User) -> str:
-    return ", ".join(sorted(ADMIN_GROUPS.intersection(wanted.groups)))

@@ -6,24 +6,25 @@ no key's value is in them.
 
 from dataclasses import replace
 
+from fairlead.authn.accesskeys import ACCESS_KEYS
+from fairlead.authn.people import TEAMS, USERS
 from fairlead.registry.listing import list_body, list_entries
 from fairlead.registry.registry import Registry
 from fairlead.registry.selectors import Requirement
 from fairlead.server import options
 from fairlead.server.actions import Asked, Handler, Place
 
-ACCESS_KEYS = "accesskeys"
-KEYS = "ownedaccesskeys"
-OWNERS = {"users": "spec.user", "teams": "spec.team"}
+SUBRESOURCE = "accesskeys"
+OWNERS = {USERS: "spec.user", TEAMS: "spec.team"}
 """Whose keys can be listed, and the field of a key that names them."""
 
 
 def key_list_handlers(api_group: str, registry: Registry) -> dict[Place, Handler]:
-    return {(api_group, plural, ACCESS_KEYS): _keys_of(registry, api_group, plural) for plural in OWNERS}
+    return {(api_group, plural, SUBRESOURCE): _keys_of(registry, api_group, plural) for plural in OWNERS}
 
 
 def _keys_of(registry: Registry, api_group: str, plural: str) -> Handler:
-    owners, keys = registry.resource(api_group, plural), registry.resource(api_group, KEYS)
+    owners, keys = registry.resource(api_group, plural), registry.resource(api_group, ACCESS_KEYS)
 
     async def listed(asked: Asked) -> bytes:
         await owners.get("", asked.name)  # no such owner is another answer than no keys

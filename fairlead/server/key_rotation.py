@@ -1,10 +1,10 @@
 """A new value for an access key: `POST ownedaccesskeys/<name>/rotate`. `actions.py` calls it, and it the rotation."""
 
+from fairlead.authn.accesskeys import ACCESS_KEYS
 from fairlead.authn.rotation import Rotation
 from fairlead.core.errors import BadRequest
 from fairlead.server.actions import Asked, Handler, Place
 
-KEYS = "ownedaccesskeys"
 ROTATE = "rotate"
 
 
@@ -14,4 +14,4 @@ def rotation_handlers(api_group: str, rotation: Rotation) -> dict[Place, Handler
             raise BadRequest("a rotation cannot be rehearsed: it would show a key that does not work; leave out dryRun")
         return await rotation.rotated(asked.user, asked.name, asked.body)
 
-    return {(api_group, KEYS, ROTATE): rotate}
+    return {(api_group, ACCESS_KEYS, ROTATE): rotate}

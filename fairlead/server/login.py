@@ -6,7 +6,7 @@ and one without a password are answered alike and at the same cost. Nothing of a
 the user name: people type their password there.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import orjson
@@ -16,6 +16,7 @@ from fairlead.authn.cookie import clear_cookie, refuse_foreign, set_cookie
 from fairlead.authn.login_keys import MOST, LoginKeys, NewKey
 from fairlead.authn.password_store import PasswordStore
 from fairlead.authn.throttle import Throttle
+from fairlead.authz.oneself import LOGOUT
 from fairlead.core import json
 from fairlead.core.call import Call, Reply
 from fairlead.core.errors import BadRequest, Forbidden, TooLarge, Unauthorized, UnsupportedMediaType
@@ -24,13 +25,13 @@ from fairlead.core.objects import Object, dig, metadata, name_of
 from fairlead.core.user import User
 from fairlead.server.negotiate import JSON, media_type_of, read_raw
 from fairlead.server.route import truthy
+from fairlead.server.serve import Handler
 
-LOGIN_PATH, LOGOUT_PATH, METHODS_PATH = "/auth/password/login", "/auth/logout", "/auth/methods"
+LOGIN, METHODS = ("post", "/auth/password/login"), ("get", "/auth/methods")
+"""What is there for those who are not signed in yet: verb and path, as authorizers see them."""
 BODY_LIMIT = 64 * 1024
 WRONG = "user name or password is wrong"
 _SHAPE = 'the body must be a JSON object {"username": "...", "password": "..."} with two texts that are not empty'
-
-Handler = Callable[[Call], Awaitable[Reply]]
 
 log = structlog.get_logger(__name__)
 
@@ -50,24 +51,24 @@ class Login:
     passwords: PasswordStore
     keys: LoginKeys
     throttle: Throttle
-    enabled: bool = True
+    enabled: Callable[[], bool] = lambda: True
     public_url: str = ""
 
     def endpoints(self) -> Mapping[tuple[str, str], Handler]:
         """By verb and path, both below the platform's root."""
         return {
-            ("post", LOGIN_PATH): self.sign_in,
-            ("post", LOGOUT_PATH): self.sign_out,
-            ("get", METHODS_PATH): self.methods,
+            LOGIN: self.sign_in,
+            LOGOUT: self.sign_out,
+            METHODS: self.methods,
         }
 
     async def methods(self, call: Call) -> Reply:
         """The ways to sign in."""
-        return _answer({"methods": {"sso": [], "password": {"enabled": self.enabled}}})
+        return _answer({"methods": {"sso": [], "password": {"enabled": self.enabled()}}})
 
     async def sign_in(self, call: Call) -> Reply:
         """User name and password in, a new access key out: in the body, or with `?cookie=true` as a cookie alone."""
-        if not self.enabled:
+        if not self.enabled():
             raise Forbidden("signing in with a password is turned off on this server; use an access key instead")
         as_cookie = truthy(call.parameter("cookie"), present="cookie" in call.query)
         if as_cookie:  # nobody shall be signed in as somebody else by a page that he happens to look at
@@ -77,7 +78,7 @@ class Login:
         answer = {"user": name_of(user), "username": dig(user, "spec.username") or name_of(user)}
         call.user = User(answer["user"], uid=metadata(user)["uid"], key=key.name)
         if as_cookie:
-            return _answer(answer, ("set-cookie", set_cookie(key.value, self.keys.ttl)))
+            return _answer(answer, ("set-cookie", set_cookie(key.value, self.keys.ttl())))
         return _answer({**answer, "accessKey": key.value})
 
     async def _new_login(self, call: Call, credentials: Credentials) -> tuple[Object, NewKey]:

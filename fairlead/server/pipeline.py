@@ -1,8 +1,8 @@
 """The stages that every request passes, in order, and the loop that strings them together.
 
 A stage takes the call and the rest of the pipeline. It answers itself, or it goes on and may look at the reply.
-`fairlead/app/serving.py` names the stages: compressed, recorded (the audit log), failures, deadline, routed,
-authenticated, authorized, accountable (the audit log again), and Serve at the end.
+`fairlead/app/serving.py` names the stages: custom headers, compressed, recorded (the audit log), failures, deadline,
+routed, authenticated, authorized, accountable (the audit log again), and Serve at the end.
 """
 
 from collections.abc import Awaitable, Callable, Sequence

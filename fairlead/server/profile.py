@@ -16,9 +16,9 @@ import orjson
 from fairlead.authn.password_store import PasswordStore
 from fairlead.authn.people import USERS
 from fairlead.authn.throttle import Throttle
-from fairlead.authz.chain import Decision
+from fairlead.authz.chain import Decide
 from fairlead.authz.people import is_user
-from fairlead.core.call import Target
+from fairlead.core.call import MANAGEMENT, Target
 from fairlead.core.errors import Details, Forbidden, Invalid, Problem
 from fairlead.core.objects import Object, copied, dig, metadata, name_of
 from fairlead.core.user import ADMIN_GROUPS, User
@@ -27,14 +27,11 @@ from fairlead.registry.registry import Registry
 from fairlead.registry.resource import Resource
 from fairlead.registry.writing import Writing
 from fairlead.server.actions import Asked
-from fairlead.server.route import MANAGEMENT
 
 CUSTOM = "service.sh/profile"
 """The annotation that a user's `custom` settings are kept in, as JSON."""
 CUSTOM_LIMIT = 16 * 1024
 _SHOWN = ("displayName", "email", "icon")
-
-Decide = Callable[[User, Target], Decision]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +84,8 @@ class Profiles:
             raise Forbidden("an access key with a scope cannot set a password; use one without, or sign in")
         self.passwords.refuse_weak(asked.name, password)
         current = asked.body.get("currentPassword")
+        if needs_current and not self.passwords.has_password(user):
+            self._refuse_expiring(asked.user)
         if not self.passwords.has_password(user) or not (needs_current or current):
             return
         if not current:
@@ -97,6 +96,15 @@ class Profiles:
                 attempt.succeed()
         if not attempt.succeeded:
             raise Forbidden("the current password is wrong; an administrator can set a new one without it")
+
+    def _refuse_expiring(self, user: User) -> None:
+        """A password leads to new keys, and a key that ends must not outlive itself that way."""
+        key = (user.impersonator or user).key
+        if key and self.passwords.would_outlive(key):
+            raise Forbidden(
+                "the access key in use expires, so it cannot set a first password, which would outlive it; "
+                "use a key without an end, or ask an administrator to set one"
+            )
 
 
 def _refuse_unfit(asked: Asked, user: Object) -> None:

@@ -10,14 +10,13 @@ from dataclasses import asdict, dataclass, replace
 
 from fairlead.authz.explain import ALLOW, DEFAULT, DENY, Step, explain
 from fairlead.authz.permissions import Permissions
-from fairlead.core.call import Target
+from fairlead.core.call import MANAGEMENT, NAMESPACES, Target
 from fairlead.core.errors import BadRequest
 from fairlead.core.objects import Object
 from fairlead.core.user import User
 from fairlead.registry.catalog import Catalog
 from fairlead.server.actions import Asked, Handler, Place
 from fairlead.server.identify import PUBLIC_PATHS
-from fairlead.server.route import MANAGEMENT
 
 AUTHORIZATION = "authorization.k8s.io"
 
@@ -26,6 +25,7 @@ _CUT = "not all of them; a list or watch is answered, and cut down to what may b
 _OUTSIDE = "such objects are in no namespace, and this review is about what is in one"
 _NO_KEY = "there is no such access key, or it is disabled or has expired: whoever uses it is answered with 401"
 _SCOPED = "the access key has a scope, which may take away from these rules; ask about each with a review of its own"
+_MEMBER = "rights of project members, owners and those named in access entries are not listed; ask about each of them"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +35,7 @@ class Sources:
     `rules_for` gives the rules of all roles that a user has in a namespace, `user_named` a user with all of its groups,
     `identity` who uses the access key of that name; None where there is none. `inspect` raises where somebody may not
     know about a key. `allowing_entry` names the entry of a user's scope, which is asked first, that lets a request in.
+    `is_member` says whether somebody has a role in the project of a namespace.
     """
 
     catalog: Catalog
@@ -44,6 +45,7 @@ class Sources:
     identity: Callable[[str], User | None]
     inspect: Callable[[User, str], object]
     allowing_entry: Callable[[User, Target], str]
+    is_member: Callable[[User, str], bool]
 
 
 def review_handlers(api_group: str, sources: Sources) -> dict[Place, Handler]:
@@ -109,11 +111,17 @@ class Reviews:
         status: Object = {
             "resourceRules": [rule for rule in found if "nonResourceURLs" not in rule],
             "nonResourceRules": [rule for rule in found if "nonResourceURLs" in rule],
-            "incomplete": asked.user.scope is not None,
+            "incomplete": False,
         }
-        if asked.user.scope is not None:
-            status["evaluationError"] = _SCOPED
+        if why := self._beyond_roles(asked.user, namespace):
+            status |= {"incomplete": True, "evaluationError": why}
         return {**asked.body, "spec": {}, "status": status}
+
+    def _beyond_roles(self, user: User, namespace: str) -> str:
+        """Why rules alone do not tell what somebody may do; empty where they do."""
+        if user.scope is not None:
+            return _SCOPED
+        return _MEMBER if self._sources.is_member(user, namespace) else ""
 
     def _path(self, user: User, target: Target) -> list[Step]:
         """How a request would be decided, and not only by the authorizers."""
@@ -136,7 +144,7 @@ class Reviews:
         kind = self._sources.catalog.resource(target.group, target.resource)
         if kind is None or kind.namespaced:
             return target
-        namespace = target.name if (kind.group, kind.plural) == ("", "namespaces") else ""
+        namespace = target.name if (kind.group, kind.plural) == NAMESPACES else ""
         return replace(target, namespace=namespace)
 
 

@@ -6,12 +6,9 @@ names need not exist: that is asked later, when it is known who asks.
 
 from collections.abc import Mapping
 
-from fairlead.core.call import Target
+from fairlead.core.call import MANAGEMENT, Target
 from fairlead.core.errors import BadRequest
 from fairlead.registry.names import path_segment_faults
-
-MANAGEMENT = "management"
-"""The root that Targets of the management API carry."""
 
 _VERBS = {"GET": "get", "HEAD": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 _COLLECTION_VERBS = {"get": "list", "delete": "deletecollection"}

@@ -8,19 +8,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from fairlead.authn.accesskeys import ACCESS_KEYS
 from fairlead.authn.chain import Authenticator, authenticate
-from fairlead.authz.people import TEAM_GROUP, USER_GROUP, in_team, is_user, owns
+from fairlead.authn.people import TEAMS, USERS
+from fairlead.authz.people import in_team, is_user, owns
 from fairlead.core.call import Call
 from fairlead.core.clock import timestamp
-from fairlead.core.errors import BadRequest, Details, Forbidden, NotFound, Unauthorized, qualified
+from fairlead.core.errors import BadRequest, Forbidden, NotFound, Unauthorized
 from fairlead.core.objects import Object, dig, metadata
-from fairlead.core.user import User
+from fairlead.core.user import TEAM_GROUP, USER_GROUP, User
 from fairlead.registry.record import decode
 from fairlead.registry.registry import Registry
 from fairlead.server.actions import Asked, Handler, Place
 
 AUTHENTICATION = "authentication.k8s.io"
-USERS, TEAMS, KEYS = "users", "teams", "ownedaccesskeys"
 
 _SCOPED_TOKEN = "the access key has a scope, which this answer could not carry: whoever asks would trust it too far"
 
@@ -61,7 +62,7 @@ class Selves:
         else:
             user = asked.user
             name = user.key or (user.impersonator.key if user.impersonator else "")
-            key = self._object(KEYS, name) or {}
+            key = self._object(ACCESS_KEYS, name) or {}
         status = {**self._who(user), **_key_facts(name, key), **self._facts(user)}
         return {**asked.body, "status": status}
 
@@ -75,15 +76,13 @@ class Selves:
 
         All others are refused alike, whether there is such a key or not.
         """
-        key = self._object(KEYS, name)
-        trusted = user.scope is None and user.is_admin
-        if key is not None and (trusted or user.key == name or (user.scope is None and _owns(user, key))):
+        key = self._object(ACCESS_KEYS, name)
+        if key is not None and (user.holds_everything or user.key == name or (user.scope is None and _owns(user, key))):
             return key
-        if trusted:
-            raise NotFound.of(KEYS, self._group, name)
+        if user.holds_everything:
+            raise NotFound.of(ACCESS_KEYS, self._group, name)
         why = f'User "{user.name}" cannot inspect this access key; its owner and administrators can'
-        message = f'{qualified(KEYS, self._group)} "{name}" is forbidden: {why}'
-        raise Forbidden(message, Details(name, self._group, KEYS))
+        raise Forbidden.of(ACCESS_KEYS, self._group, name, why)
 
     def _object(self, plural: str, name: str) -> Object | None:
         entry = self._registry.resource(self._group, plural).peek("", name) if name else None

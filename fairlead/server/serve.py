@@ -6,13 +6,11 @@ from collections.abc import Awaitable, Callable, Mapping
 from fairlead.core.call import Call, Reply
 from fairlead.core.errors import MethodNotAllowed
 from fairlead.server.document import Document, answer, find
-from fairlead.server.health import TEXT
+from fairlead.server.health import HEALTH_PATHS, TEXT
 from fairlead.server.pipeline import Proceed, Stage
 from fairlead.server.route import route
 
 Handler = Callable[[Call], Awaitable[Reply]]
-
-_HEALTH_PATHS = frozenset({"/healthz", "/livez", "/readyz"})
 
 
 def routed(mount: str) -> Stage:
@@ -62,7 +60,7 @@ class Serve:
         document = find(self._roots[target.root], target.path)
         if document is None and target.is_resource:
             return await self._verbs(call)
-        if target.path in _HEALTH_PATHS:
+        if target.path in HEALTH_PATHS:
             return await self._health(call)
         if document is None:
             return Reply(404, b"404 page not found\n", TEXT)

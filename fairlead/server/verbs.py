@@ -21,6 +21,7 @@ from fairlead.registry.table import partial, table
 from fairlead.registry.writing import Deleted
 from fairlead.server import options
 from fairlead.server.actions import Actions, is_action
+from fairlead.server.extended import Decide, extended, is_extended, nobody_asks
 from fairlead.server.negotiate import JSON, Form, chosen_form, read_object, rendered, wants_pretty
 from fairlead.server.patch import applies, read_configuration, read_patch
 from fairlead.server.watch import Opening, Watches
@@ -33,10 +34,11 @@ _NEEDS_NAME = frozenset({"update", "patch"})
 class Verbs:
     """The verbs on resources. Each gets the call, the resource, and the namespace the objects live in."""
 
-    def __init__(self, registry: Registry, watches: Watches, actions: Actions) -> None:
+    def __init__(self, registry: Registry, watches: Watches, actions: Actions, decide: Decide = nobody_asks) -> None:
         self._registry = registry
         self._watches = watches
         self._actions = actions
+        self._decide = decide
         self._verbs: dict[str, Verb] = {
             "get": self._get,
             "list": self._list,
@@ -68,12 +70,19 @@ class Verbs:
         if version:
             await wait_for_version(resource.view, options.revision(version))
         entry = await resource.get(namespace, call.target.name)
-        return self._object(call, resource.kind, entry.body)
+        body = entry.body
+        if is_extended(call, resource.kind):
+            body = extended(body, call, _user(call), self._decide)
+        return self._object(call, resource.kind, body)
 
     async def _list(self, call: Call, resource: Resource, namespace: str) -> Reply:
         kind = resource.kind
         form = chosen_form(call.headers.get("accept", ""))
         listed = await list_entries(resource.view, kind, namespace, self._cut(call, options.list_query(call, kind)))
+        if is_extended(call, kind):
+            user = _user(call)
+            entries = [replace(each, body=extended(each.body, call, user, self._decide)) for each in listed.entries]
+            listed = replace(listed, entries=entries)
         if not form.view:
             return _reply(call, 200, list_body(kind, listed), form.media_type)
         objects = [orjson.loads(entry.body) for entry in listed.entries]
@@ -83,7 +92,8 @@ class Verbs:
         form = chosen_form(call.headers.get("accept", ""))
         query = options.watch_query(call, resource.kind)
         opening = Opening(resource, namespace, query, form.view, call.sieve, call.recheck)
-        stream = await self._watches.open(opening, _user(call).key)
+        user = _user(call)
+        stream = await self._watches.open(opening, (user.impersonator or user).key)
         return Reply(200, stream=stream)
 
     def _cut(self, call: Call, query: ListQuery) -> ListQuery:

@@ -115,7 +115,7 @@ class Realm:
 async def new_realm(max_ttl: int = 0) -> AsyncIterator[Realm]:
     """Root, who is an administrator, and Ada and Bob, who are not."""
     rights = Rights()
-    mint = Mint(PEPPER, new_key, covers, max_ttl)
+    mint = Mint(PEPPER, new_key, covers, lambda: max_ttl)
     async with new_world(rules=(minting(mint, GROUP), identities(rights, GROUP))) as world:
         realm = Realm(world, rights)
         await realm.user("root", groups=["system:masters"])

@@ -1,7 +1,7 @@
 """Nobody grants what they do not hold."""
 
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -11,6 +11,7 @@ from fairlead.admission.granting import Names, Standing, granting
 from fairlead.authz.people import owns
 from fairlead.core.call import Target
 from fairlead.core.errors import Forbidden, Invalid
+from fairlead.core.scope import Scope
 from fairlead.core.user import CONTROLLER, User
 from fairlead.registry.kind import MANAGEMENT_GROUP
 from fairlead.registry.registry import Registry
@@ -19,6 +20,7 @@ from tests.admission.world import World
 from tests.authz.people import ALICE, BOB
 
 MEMBER_OF = "demo"
+TEAM = User("service:team:blue", ("service:team:blue",))
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +44,15 @@ def held() -> Held:
     return Held()
 
 
+def inside(user: User, target: Target) -> bool:
+    """Keys with a scope reach apps for everything but changing owners, and nothing else."""
+    return user.scope is None or (target.resource == "apps" and target.verb != "makeowner")
+
+
 @pytest.fixture
 async def ruled(world: World, held: Held) -> AsyncIterator[World]:
-    """The world under the rule; Alice is a member of the project that the namespace `demo` stands for."""
-    standing = Standing(held, owns, lambda user, namespace: user == ALICE and namespace == MEMBER_OF)
+    """The world under the rule; Alice and a team are members of the project that the namespace `demo` stands for."""
+    standing = Standing(held, inside, owns, lambda user, namespace: user in (ALICE, TEAM) and namespace == MEMBER_OF)
     chain = Chain((granting(standing, Names(MANAGEMENT_GROUP, "service-p-")),))
     registry = Registry(world.registry.catalog, world.store, world.view, chain, world.clock)
     chain.look_around_in(registry)
@@ -87,6 +94,19 @@ async def test_owners_hold_every_right_on_what_is_theirs(ruled: World) -> None:
         await ruled.patch("App", "a", lambda app: app["spec"].update(owner={"user": "alice"}), Writing(ALICE))
 
 
+async def test_t4_an_owner_gives_no_more_than_is_inside_the_scope_of_its_key(ruled: World) -> None:
+    scoped = replace(ALICE, scope=Scope(projects=("x",)))
+    await create(ruled, ALICE, "App", "a", owner={"user": "alice"})
+    await ruled.patch("App", "a", lambda app: app["spec"].update(access=[ENTRY]), Writing(scoped))
+    with pytest.raises(Forbidden, match="makeowner"):
+        await ruled.patch("App", "a", lambda app: app["spec"].update(owner={"user": "bob"}), Writing(scoped))
+    await create(ruled, ALICE, "Project", "p", owner={"user": "alice"})
+    members = [{"kind": "User", "name": "bob", "clusterRole": "admin"}]
+    with pytest.raises(Forbidden, match="cannot grant what it does not hold"):
+        await ruled.patch("Project", "p", lambda project: project["spec"].update(members=members), Writing(scoped))
+    await ruled.patch("Project", "p", lambda project: project["spec"].update(members=members), Writing(ALICE))
+
+
 async def test_making_an_object_somebody_elses_takes_a_right(ruled: World, held: Held) -> None:
     with pytest.raises(Forbidden, match="makeowner"):
         await create(ruled, ALICE, "App", "a", owner={"user": "bob"})
@@ -116,6 +136,11 @@ async def test_t6_a_member_gets_no_role_that_its_editor_does_not_hold(
 async def test_what_a_member_makes_in_a_project_is_the_members(ruled: World) -> None:
     made = await create(ruled, ALICE, "DevPodWorkspaceInstance", "w", displayName="x")
     assert made["spec"]["owner"] == {"user": "alice"}
+
+
+async def test_what_the_key_of_a_team_makes_in_a_project_is_the_teams(ruled: World) -> None:
+    made = await create(ruled, TEAM, "DevPodWorkspaceInstance", "w", displayName="x")
+    assert made["spec"]["owner"] == {"team": "blue"}
 
 
 @pytest.mark.parametrize("user", [BOB, User("root", ("system:masters", "service:user:root"))])

@@ -6,7 +6,7 @@ import pytest
 
 from fairlead.core.errors import Forbidden, Invalid
 from fairlead.core.objects import Object
-from fairlead.core.user import CONTROLLER
+from fairlead.core.user import CONTROLLER, EVERYBODY, User
 from fairlead.registry.writing import Writing
 from tests.admission.realm import ADA, BOB, PEPPER, ROOT, Realm, new_realm, projects
 
@@ -117,3 +117,9 @@ async def test_r7_nobody_but_the_server_writes_the_status(realm: Realm, status: 
         with pytest.raises(Forbidden, match="the server writes the status"):
             writing = Writing(user, "tests", subresource="status")
             await realm.world.patch("OwnedAccessKey", "k", lambda obj: obj.update(status=status), writing)
+
+
+async def test_t19_nobody_makes_a_key_for_a_user_who_is_not_in_force(realm: Realm) -> None:
+    asleep = User("dora", EVERYBODY, impersonator=ROOT)
+    with pytest.raises(Forbidden, match='there is no user "dora" in force'):
+        await realm.key("k", asleep)

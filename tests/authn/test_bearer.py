@@ -37,6 +37,11 @@ def test_spaces_around_the_token_do_not_matter() -> None:
     assert token(f"Bearer   {KEY} ") == KEY
 
 
+def test_t10_a_header_that_the_http_server_could_not_read_is_invalid_and_not_absent() -> None:
+    with pytest.raises(Unauthorized, match=INVALID):
+        bearer_token(call(headers={"authorization": ()}))
+
+
 def test_a_call_without_the_header_is_not_ours_to_judge() -> None:
     assert token() is None
 

@@ -10,11 +10,10 @@ from dataclasses import dataclass, replace
 
 from fairlead.authz.scope import gateway_target
 from fairlead.authz.scope.names import CLUSTER, SPACE, VIRTUAL_CLUSTER
-from fairlead.core.call import Target
+from fairlead.core.call import MANAGEMENT, Target
 from fairlead.core.user import EVERYBODY, User
 from fairlead.registry.catalog import Catalog
 from fairlead.registry.kind import ALL_VERBS, MANAGEMENT_GROUP, Kind
-from fairlead.server.route import MANAGEMENT
 
 PREFIX = "service-p-"
 WEB, LAB, DEFAULT = f"{PREFIX}web", f"{PREFIX}lab", "default"
@@ -130,8 +129,9 @@ def _projects(kind: Kind) -> Iterator[Asked]:
     for name, row in (("web", "project `web`"), ("lab", "another project")):
         yield from (Asked(row, verb, _target(kind, verb, "", name)) for verb in OBJECT_VERBS)
         for part in _parts(kind):
-            yield from _part(f"{row}, a subresource", kind, part, "", name)
-        yield Asked(f"{row}, a migration into it", "create", _target(kind, "create", "", name, MIGRATION))
+            for asked in _part(f"{row}, a subresource", kind, part, "", name):
+                migrates = (part, asked.verb) == (MIGRATION, "create")
+                yield replace(asked, row=f"{row}, a migration into it") if migrates else asked
     yield from _collection("all projects", kind)
 
 

@@ -3,8 +3,7 @@
 from dataclasses import replace
 
 from fairlead.authz.scope import allowing_entry, inside_gateway, touches, within_scope
-from fairlead.authz.scope.names import MANAGEMENT
-from fairlead.core.call import Target
+from fairlead.core.call import MANAGEMENT, Target
 from fairlead.core.scope import Resources, Scope, ScopeRule
 from fairlead.core.user import EVERYBODY, User
 from tests.authz.scopes_and_targets import GROUP, NAMES

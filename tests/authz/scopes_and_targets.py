@@ -7,8 +7,8 @@ from random import Random
 from hypothesis import strategies as st
 
 from fairlead.authz.scope import ScopeNames, gateway_target
-from fairlead.authz.scope.names import CLUSTER, MANAGEMENT, SPACE, VIRTUAL_CLUSTER
-from fairlead.core.call import Target
+from fairlead.authz.scope.names import CLUSTER, SPACE, VIRTUAL_CLUSTER
+from fairlead.core.call import MANAGEMENT, Target
 from fairlead.core.scope import Resources, Scope, ScopeRole, ScopeRule
 
 GROUP = "management.example.org"

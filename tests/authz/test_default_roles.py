@@ -174,3 +174,8 @@ async def test_the_admin_of_a_namespace_can_hand_the_role_on(world: World, rbac:
                 and set(READ) <= set(each["verbs"])
                 for each in held
             )
+
+
+@pytest.mark.parametrize("role", ["admin", "edit", "view"])
+async def test_no_role_but_that_of_administrators_reads_or_changes_the_config(rbac: Rbac, role: str) -> None:
+    assert may(rbac, role, ("get", "list", "patch", "update"), "configs", MANAGEMENT_GROUP) == []

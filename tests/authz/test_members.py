@@ -1,5 +1,7 @@
 """Members of projects: what each role may do in the project's namespace, and nowhere else."""
 
+from dataclasses import replace
+
 import pytest
 
 from fairlead.authz.members import Members
@@ -70,6 +72,16 @@ async def test_members_read_their_project_and_its_namespace_and_change_neither(w
     for verb in ("update", "patch", "delete"):
         assert authorizer(ALICE, target(verb, "projects", "", name="mine")) is None
         assert authorizer(ALICE, target(verb, "namespaces", MINE, "", MINE)) is None
+
+
+@pytest.mark.parametrize("part", ["members", "clusters", "runners", "templates"])
+async def test_members_read_the_parts_of_their_project_and_others_do_not(world: World, part: str) -> None:
+    authorizer = await members(world, member("alice", "viewer"))
+    asked = Target("get", "", "management", MANAGEMENT_GROUP, "v1", "projects", part, "", "mine")
+    assert authorizer(ALICE, asked)
+    assert authorizer(BOB, asked) is None
+    assert authorizer(ALICE, replace(asked, name="other")) is None
+    assert authorizer(ALICE, replace(asked, verb="create")) is None
 
 
 @pytest.mark.parametrize("owner", [{"user": "alice"}, {"team": "red"}])

@@ -1,6 +1,7 @@
 """Lists and watches cut down to what the asker may get, and refused to those who have no part in it."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import orjson
 import pytest
@@ -13,6 +14,7 @@ from fairlead.core.errors import Expired
 from fairlead.core.scope import Scope
 from fairlead.core.user import User
 from fairlead.registry.kind import MANAGEMENT_GROUP
+from fairlead.registry.listing import ListQuery, list_entries
 from fairlead.registry.selectors import EVERYTHING
 from fairlead.registry.watching import Feed
 from tests.admission.world import World
@@ -77,6 +79,29 @@ async def test_a_scope_cuts_what_its_owner_may_list(world: World) -> None:
     assert seen(permissions(world, everything).cut(scoped, LIST), world) == ["a"]
     assert permissions(world, everything, lambda user, target: False).cut(scoped, LIST) is None
     assert permissions(world, Switch(("root", "a"))).cut(scoped, LIST) is None, "its owner may not list either"
+
+
+async def test_one_object_by_its_name_is_listed_for_whom_it_is(world: World) -> None:
+    await world.create("App", "a", spec=MINE)
+    named = replace(LIST, name="a")
+    may = permissions(world, Switch(("carol", "b")))
+    assert may.cut(ALICE, named) is not None
+    assert may.cut(BOB, named) is None
+    assert may.cut(ALICE, replace(LIST, name="missing")) is None
+    assert may.cut(CAROL, replace(LIST, name="b")) is None, "what roles allow, they allow themselves"
+
+
+async def test_an_old_snapshot_shows_nothing_that_is_not_for_the_asker_today(world: World) -> None:
+    await world.create("App", "a", spec=MINE)
+    await world.create("App", "b", spec=MINE)
+    then = world.view.revision
+    await world.patch("App", "b", lambda app: app["spec"].update(owner={"user": "bob"}))
+    await world.patch("App", "a", lambda app: app["spec"].update(displayName="x"))
+    cut = permissions(world, Switch()).cut(ALICE, LIST)
+    assert cut is not None
+    query = ListQuery(version=then, exact=True, sees=cut.sees)
+    listed = await list_entries(world.view, world.of("App").kind, "", query)
+    assert [entry.key[3] for entry in listed.entries] == ["a"]
 
 
 # --- watches ---

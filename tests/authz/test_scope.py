@@ -8,8 +8,7 @@ from dataclasses import replace
 import pytest
 
 from fairlead.authz.scope import authorizer as module
-from fairlead.authz.scope.names import MANAGEMENT
-from fairlead.core.call import Target
+from fairlead.core.call import MANAGEMENT, Target
 from fairlead.core.scope import Scope, ScopeRole, ScopeRule
 from fairlead.core.user import EVERYBODY, User
 from tests.authz.scope_world import ADA, WEB, core, entry, inside, ours, refusal, resources, rule, touched, within

@@ -9,14 +9,12 @@ from dataclasses import replace
 import pytest
 
 from fairlead.authz.scope import ScopeNames, inside_gateway, touches, within_scope
-from fairlead.authz.scope.names import MANAGEMENT as ROOT
 from fairlead.core.scope import Scope
 from fairlead.kinds import KINDS
 from fairlead.registry.catalog import Catalog
 from fairlead.registry.kind import MANAGEMENT_GROUP, Action, Kind
 from fairlead.server.documents import documents
 from fairlead.server.identify import PUBLIC_PATHS, is_public
-from fairlead.server.route import MANAGEMENT
 from tests.authn.calls import call
 from tests.authz.scope_requests import ADA, PREFIX, Asked, every_request
 from tests.authz.scope_table import ALLOW, CUT, DENY, Table, read_table
@@ -108,7 +106,3 @@ def test_a_wrong_cell_is_noticed() -> None:
 def test_the_page_uses_three_words_and_no_others() -> None:
     assert {cell for cells in TABLE.rows.values() for cell in cells.values()} == {ALLOW, DENY, CUT}
     assert all(cells.keys() == TABLE.scopes.keys() for cells in TABLE.rows.values())
-
-
-def test_scopes_call_the_management_api_what_routes_call_it() -> None:
-    assert ROOT == MANAGEMENT

@@ -6,8 +6,8 @@ import pytest
 
 from fairlead.authz.chain import Decision
 from fairlead.authz.scope import gateway_target
-from fairlead.authz.scope.names import CLUSTER, MANAGEMENT, SPACE, VIRTUAL_CLUSTER
-from fairlead.core.call import Target
+from fairlead.authz.scope.names import CLUSTER, SPACE, VIRTUAL_CLUSTER
+from fairlead.core.call import MANAGEMENT, Target
 from fairlead.core.scope import Scope
 from tests.authz.scope_world import (
     ADA,

@@ -93,3 +93,10 @@ async def test_a_list_is_cut_only_for_those_who_would_find_something(world: Worl
     listing = app("list", name="")
     assert sharing.stands(BOB, listing)
     assert not sharing.stands(CAROL, listing)
+
+
+async def test_the_status_is_not_the_owners_to_write(world: World) -> None:
+    sharing = await shared(world, owner={"user": "alice"})
+    assert sharing(ALICE, app("get", subresource="status"))
+    assert sharing(ALICE, app("patch", subresource="status")) is None
+    assert sharing(ALICE, app("update", subresource="status")) is None

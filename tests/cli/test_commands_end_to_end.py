@@ -83,7 +83,7 @@ def test_a_user_logs_in_with_a_password_and_out_again(desk: Desk) -> None:
     assert set(desk.kept().contexts) == {"test"}
     refused = whoami(desk, value)
     assert refused.code == 1
-    assert "log in again with `fairlead login`" in refused.err
+    assert "does not accept the key in FAIRLEAD_KEY" in refused.err
 
 
 def test_a_second_login_ends_the_first(desk: Desk) -> None:
@@ -203,6 +203,16 @@ def test_a_scope_is_told_and_explained(desk: Desk, server: Server) -> None:
     path = json.loads(desk.type("key", "explain", "scoped", "--verb", "create", *place, "other", "-o", "json").out)
     assert path["allowed"] is False
     assert [each["verdict"] for each in path["path"]].count("deny") == 1
+
+
+def test_a_mistyped_restriction_makes_no_key(desk: Desk, tmp_path: Path) -> None:
+    """A rule whose only field is passed over would allow everything."""
+    file = tmp_path / "scope.yaml"
+    file.write_text("rules: [{verb: [get]}]")
+    ended = desk.type("key", "create", "--name", "mistyped", "--scope-file", str(file))
+    assert (ended.code, ended.out) == (1, "")
+    assert 'unknown field "spec.scope.rules[0].verb"' in ended.err
+    assert desk.type("key", "show", "mistyped").code == 1
 
 
 def test_people_ask_about_their_own_keys(desk: Desk) -> None:

@@ -123,12 +123,38 @@ def test_a_refusal_is_told_with_its_reason(minting: Desk) -> None:
     assert ended.err.startswith("fairlead: spec.scope reaches further than your key\n")
 
 
+def test_a_life_that_is_too_long_is_told_with_its_flag(minting: Desk) -> None:
+    minting.fake.on("POST", KEYS, (403, failure(403, "Forbidden", "set spec.ttl to at most 60")))
+    assert "spec.ttl is --ttl here" in minting.type("key", "create").err
+
+
+def test_a_scope_that_is_refused_is_told_with_its_file(minting: Desk, tmp_path: Path) -> None:
+    file = tmp_path / "scope.yaml"
+    file.write_text("rules: [{verb: [get]}]")
+    minting.fake.on("POST", KEYS, (400, failure(400, "BadRequest", 'unknown field "spec.scope.rules[0].verb"')))
+    ended = minting.type("key", "create", "--scope-file", str(file))
+    assert (ended.code, f"spec.scope is what {file} holds" in ended.err) == (1, True)
+
+
+def test_what_the_server_warns_of_is_shown_beside_the_value(minting: Desk) -> None:
+    minting.fake.warnings.append('299 - "spec.scope is empty"')
+    ended = minting.type("key", "create")
+    assert len(ended.out.splitlines()) == 1
+    assert "warning: spec.scope is empty\n" in ended.err
+
+
 def listing(desk: Desk) -> None:
     desk.fake.on("GET", KEYS, items(key("mine"), key("bobs", user="bob"), named("ops", spec={"team": "ops"})))
 
 
 @pytest.mark.parametrize(
-    ("flags", "names"), [((), ["mine"]), (("--user", "bob"), ["bobs"]), (("--all",), ["mine", "bobs", "ops"])]
+    ("flags", "names"),
+    [
+        ((), ["mine"]),
+        (("--user", "bob"), ["bobs"]),
+        (("--team", "ops"), ["ops"]),
+        (("--all",), ["mine", "bobs", "ops"]),
+    ],
 )
 def test_a_list_shows_whose_keys_were_asked_for(user: Desk, flags: tuple[str, ...], names: list[str]) -> None:
     listing(user)
@@ -151,6 +177,12 @@ def test_no_keys_is_said_so_beside_the_output(user: Desk) -> None:
     ended = user.type("key", "list")
     assert (ended.code, ended.out) == (0, "")
     assert "no keys; make one with `fairlead key create`" in ended.err
+    assert "no keys of team ops that you may see" in user.type("key", "list", "--team", "ops").err
+
+
+def test_one_list_is_asked_for_at_a_time(user: Desk) -> None:
+    ended = user.type("key", "list", "--team", "ops", "--all")
+    assert (ended.code, "choose one" in ended.err) == (2, True)
 
 
 def test_a_row_says_what_people_want_to_know() -> None:
@@ -160,6 +192,10 @@ def test_a_row_says_what_people_want_to_know() -> None:
     shown = ("ci", "alice", "User", "active", "in 21d", "2h ago", "project a (+1)", "CI", "9d")
     assert row(made, NOW) == shown
     assert row(named("ops", spec={"team": "ops"}), NOW)[1:8] == ("team ops", "-", "active", "never", "-", "all", "-")
+
+
+def test_a_row_of_an_expired_key_says_since_when() -> None:
+    assert row(key("old", ttl=86400), NOW)[3:5] == ("expired", "8d ago")
 
 
 def test_a_life_counts_from_the_last_use_where_the_key_says_so() -> None:
@@ -189,6 +225,11 @@ def test_keys_are_switched_off_and_on(user: Desk, command: str, disabled: bool) 
     user.fake.on("PATCH", f"{KEYS}/ci", (200, key("ci")))
     assert user.type("key", command, "ci").code == 0
     assert user.fake.asked("PATCH", f"{KEYS}/ci")[0].body == {"spec": {"disabled": disabled}}
+
+
+def test_enabling_an_expired_key_does_not_claim_that_it_works(user: Desk) -> None:
+    user.fake.on("PATCH", f"{KEYS}/ci", (200, key("ci", ttl=1)))
+    assert "the key ci is enabled, but has expired" in user.type("key", "enable", "ci").err
 
 
 def test_rotation_prints_the_new_value_and_keeps_the_old_one_for_a_while(user: Desk) -> None:

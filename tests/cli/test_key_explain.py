@@ -24,8 +24,10 @@ NO = {"allowed": False, "path": [{"step": "scope", "verdict": "deny", "reason": 
 
 @pytest.fixture
 def explaining(user: Desk) -> Desk:
-    resource = {"resource": "apps", "singularResource": "app", "responseKind": {"kind": "App"}, "scope": "Cluster"}
-    group = {"metadata": {"name": "management.service.sh"}, "versions": [{"version": "v1", "resources": [resource]}]}
+    resource = {"resource": "apps", "singularResource": "app", "responseKind": {"kind": "App"}, "scope": "Namespaced"}
+    cluster = {"resource": "clusters", "scope": "Cluster"}
+    resources = [each | {"verbs": ["create", "get"]} for each in (resource, cluster)]
+    group = {"metadata": {"name": "management.service.sh"}, "versions": [{"version": "v1", "resources": resources}]}
     user.fake.on("GET", "/kubernetes/management/api", (200, {"items": []}))
     user.fake.on("GET", "/kubernetes/management/apis", (200, {"items": [group]}))
     user.fake.on("POST", OWN, (201, {"status": YES}))
@@ -71,6 +73,30 @@ def test_no_ends_with_one_like_kubectl_auth_can_i(explaining: Desk) -> None:
     assert (printed.code, json.loads(printed.out)) == (1, NO)
 
 
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (("--verb", "gte", "--resource", "apps"), "apps.management.service.sh has no verb 'gte'; it has create, get"),
+        (("--verb", "get", "--resource", "clusters", "-n", "ns"), "clusters.management.service.sh is in no namespace"),
+    ],
+)
+def test_what_looks_like_a_slip_is_remarked_on(explaining: Desk, flags: tuple[str, ...], words: str) -> None:
+    ended = explaining.type("key", "explain", "ci", *flags)
+    assert (ended.code, words in ended.err) == (0, True)
+
+
+@pytest.mark.parametrize("verb", ["get", "bind"])
+def test_a_sound_question_is_not_remarked_on(explaining: Desk, verb: str) -> None:
+    assert explaining.type("key", "explain", "ci", "--verb", verb, "--resource", "clusters").err == ""
+
+
+def test_a_question_without_a_namespace_is_about_all_of_them(explaining: Desk) -> None:
+    everywhere = explaining.type("key", "explain", "ci", "--verb", "get", "--resource", "apps").out
+    assert everywhere.startswith("ci may get apps.management.service.sh in all namespaces\n")
+    nowhere = explaining.type("key", "explain", "ci", "--verb", "get", "--resource", "clusters").out
+    assert nowhere.startswith("ci may get clusters.management.service.sh\n")
+
+
 def test_a_path_can_be_asked_about(explaining: Desk) -> None:
     assert explaining.type("key", "explain", "ci", "--verb", "get", "--path", "/metrics").code == 0
     assert asked(explaining)["spec"]["nonResourceAttributes"] == {"path": "/metrics", "verb": "get"}
@@ -93,6 +119,7 @@ def test_somebody_elses_key_is_asked_about_as_an_administrator(explaining: Desk)
         ((), "ask about a resource or about a path"),
         (("--resource", "apps", "--path", "/x"), "one of them, and not both"),
         (("--path", "/x", "-n", "ns"), "a path has neither name nor namespace"),
+        (("--path", "metrics"), "write it like /metrics"),
         (("--resource", "apps", "-n", "a", "--project", "b"), "give --namespace or --project, not both"),
     ],
 )

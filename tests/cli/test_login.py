@@ -45,7 +45,7 @@ def test_a_key_that_the_server_refuses_is_not_kept(ready: Desk) -> None:
     ready.fake.on("POST", f"{M}/selves", (401, failure(401, "Unauthorized", "invalid bearer token")))
     ended = ready.type("login", ready.fake.url, "--key-stdin", "--ca-file", ready.fake.ca_file, stdin=KEY)
     assert ended.code == 1
-    assert "does not accept this key (invalid bearer token); copy the key again" in ended.err
+    assert "does not accept this key (invalid bearer token); copy it again" in ended.err
     assert not ready.logins.exists()
 
 
@@ -101,6 +101,30 @@ def test_a_wrong_password_is_told_in_the_servers_words(ready: Desk) -> None:
     assert "did not let alice in: user name or password is wrong; try again" in ended.err
 
 
+@pytest.mark.parametrize(
+    ("words", "advice"),
+    [
+        (("localhost:8443",), "give it like https://"),
+        (("http://localhost:8443",), "keys travel over https only"),
+        (("https://localhost:8443", "--ca-file", "nowhere.crt"), "nowhere.crt: no such file"),
+    ],
+)
+def test_an_address_or_authority_that_cannot_be_meant_is_a_usage_error(
+    desk: Desk, words: tuple[str, ...], advice: str
+) -> None:
+    ended = desk.type("login", *words, "--key-stdin", stdin=KEY)
+    assert (ended.code, advice in ended.err) == (2, True)
+
+
+def test_who_names_no_server_is_told_of_the_one_on_this_machine(desk: Desk) -> None:
+    assert desk.type("login").err.endswith("like `fairlead login https://127.0.0.1:8443`\n")
+    own = desk.home / "share" / "fairlead" / "admin.kubeconfig"
+    own.parent.mkdir(parents=True)
+    own.touch()
+    ended = desk.type("login")
+    assert (ended.code, f"`fairlead login --kubeconfig {own}`" in ended.err) == (2, True)
+
+
 def test_there_is_no_flag_for_a_password(ready: Desk) -> None:
     assert ready.type("login", ready.fake.url, "--user", "alice", "--password", "x").code == 2
 
@@ -133,7 +157,7 @@ def test_a_certificate_that_contradicts_the_given_authority_is_not_up_for_accept
     ended = ready.type("login", ready.fake.url, "--ca-file", str(other), stdin="y\n")
     assert ended.code == 1
     assert "fingerprint" not in ended.err
-    assert "give the right one with --ca-file" in ended.err
+    assert "give the right one with `fairlead login --ca-file`" in ended.err
 
 
 def test_insecure_is_kept_with_a_warning(ready: Desk) -> None:

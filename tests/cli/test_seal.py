@@ -39,7 +39,8 @@ def test_rotate_adds_an_active_key_and_says_what_is_next(data: Path) -> None:
     new, kept = ids(data)
     assert (code, kept) == (0, old)
     assert output.startswith(f"{new} is the active key now, the first of 2 in {data}/seal.keys\n")
-    assert f"fairlead seal forget {old}" in output
+    assert f"fairlead seal forget {old} --data {data}\n" in output
+    assert f"`fairlead seal status --data {data}`" in output
     assert "apart from the copies of the database" in output
     assert stat.S_IMODE((data / "seal.keys").stat().st_mode) == 0o600
 

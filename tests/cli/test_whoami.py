@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.cli.desk import Desk, loaded
-from tests.client.fake import KEY, SELF, M, failure
+from tests.client.fake import KEY, SELF, M, failure, items, named
 
 
 def test_it_tells_who_and_with_which_key(user: Desk) -> None:
@@ -28,6 +28,22 @@ def test_programs_get_the_status_itself(user: Desk) -> None:
     assert loaded(user.type("whoami", "-o", "yaml").out) == SELF
 
 
+def test_a_refused_key_from_the_environment_is_blamed_on_the_environment(user: Desk) -> None:
+    user.fake.on("POST", f"{M}/selves", (401, failure(401, "Unauthorized", "invalid bearer token")))
+    kept = user.type("whoami")
+    assert (kept.code, kept.err) == (1, "fairlead: invalid bearer token; log in again with `fairlead login`\n")
+    ended = user.type("whoami", FAIRLEAD_KEY="old")
+    assert (ended.code, "does not accept the key in FAIRLEAD_KEY (invalid bearer token)" in ended.err) == (1, True)
+
+
+def test_programs_are_not_told_who_manages_which_field(user: Desk) -> None:
+    managed = named("x") | {"metadata": {"name": "x", "managedFields": [{"manager": "m"}]}}
+    user.fake.on("GET", f"{M}/ownedaccesskeys/x", (200, managed))
+    user.fake.on("GET", f"{M}/users", items(managed))
+    for words in (("key", "show", "x"), ("user", "list")):
+        assert "managedFields" not in user.type(*words, "-o", "yaml").out
+
+
 @pytest.mark.parametrize(
     ("scope", "lines"),
     [
@@ -40,6 +56,25 @@ def test_programs_get_the_status_itself(user: Desk) -> None:
         (
             {"rules": [{"verbs": ["get", "list"], "resources": [{"group": "g", "resources": ["apps"]}]}, {}]},
             ["a rule: get, list on apps.g", "a rule: everything on everything"],
+        ),
+        (
+            {
+                "rules": [
+                    {
+                        "verbs": ["get"],
+                        "resources": [{"group": "", "resources": ["configmaps"]}],
+                        "resourceNames": ["a", "b"],
+                        "namespaces": ["x", ""],
+                    },
+                    {"requestTargets": ["Management"], "virtualClusters": [{"namespace": "p", "name": "v"}]},
+                    {"resources": [{"group": "g", "resources": ["apps"], "resourceNames": ["c"]}], "cluster": "berlin"},
+                ]
+            },
+            [
+                "a rule: get on configmaps named a or b in x, no namespace",
+                "a rule: everything on everything of Management through virtual cluster p/v",
+                "a rule: everything on apps.g named c through cluster berlin",
+            ],
         ),
     ],
 )

@@ -45,6 +45,8 @@ class Fake:
     ca_file: str
     requests: list[Request] = field(default_factory=list)
     answers: dict[tuple[str, str], list[Answer]] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+    """Values of the Warning headers of every answer."""
 
     def on(self, method: str, path: str, *answers: Answer) -> None:
         self.answers[method, path] = list(answers)
@@ -86,7 +88,7 @@ def named(name: str, **parts: Any) -> dict[str, Any]:
 @contextmanager
 def serving(certificates: Certificates) -> Iterator[Fake]:
     fake = Fake("", str(certificates.ca_file))
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(fake.answer))
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(fake))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificates.cert_file, certificates.key_file)
     server.socket = context.wrap_socket(server.socket, server_side=True)
@@ -101,7 +103,7 @@ def serving(certificates: Certificates) -> Iterator[Fake]:
         server.server_close()
 
 
-def _handler(answer: Callable[[Request], tuple[int, Any]]) -> type[BaseHTTPRequestHandler]:
+def _handler(fake: Fake) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
@@ -111,11 +113,13 @@ def _handler(answer: Callable[[Request], tuple[int, Any]]) -> type[BaseHTTPReque
             body = json.loads(self.rfile.read(length)) if length else None
             headers = {name.lower(): value for name, value in self.headers.items()}
             query = {name: values[-1] for name, values in parse_qs(parts.query).items()}
-            code, content = answer(Request(self.command, parts.path, query, headers, body))
+            code, content = fake.answer(Request(self.command, parts.path, query, headers, body))
             data = content if isinstance(content, bytes) else json.dumps(content).encode()
             self.send_response(code)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(data)))
+            for warning in fake.warnings:
+                self.send_header("Warning", warning)
             self.end_headers()
             self.wfile.write(data)
 

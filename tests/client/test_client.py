@@ -52,6 +52,23 @@ def test_an_object_is_sent_with_the_version_of_its_group(fake: Fake, client: Cli
     assert client.create("users", {"spec": {}}) == {"spec": {}}
 
 
+def test_an_object_with_a_field_that_the_server_does_not_know_is_to_be_refused(fake: Fake, client: Client) -> None:
+    fake.on("POST", f"{M}/users", (201, named("a")))
+    client.create("users", {"kind": "User"})
+    client.create("users", {"spec": {}})
+    assert [each.query for each in fake.asked("POST", f"{M}/users")] == [{"fieldValidation": "Strict"}, {}]
+
+
+def test_warnings_are_handed_to_whoever_wants_them(fake: Fake, client: Client) -> None:
+    fake.on("GET", f"{M}/users/a", (200, named("a")))
+    fake.warnings += [r'299 - "unknown field \"spec.x\""', '299 fairlead "old, very old", 299 - "older"', "nonsense"]
+    client.get("users", "a")
+    heard: list[str] = []
+    client.on_warning = heard.append
+    client.get("users", "a")
+    assert heard == ['unknown field "spec.x"', "old, very old", "older"]
+
+
 def test_the_key_is_in_the_header_and_nowhere_else(fake: Fake, client: Client) -> None:
     fake.on("GET", f"{M}/users", items(named("a"), token="more"), items())
     list(client.list("users"))
@@ -96,7 +113,6 @@ def test_a_status_becomes_a_problem_with_all_that_it_says(fake: Fake, client: Cl
         (403, "Forbidden", "`fairlead whoami` shows"),
         (404, "NotFound", "check the name"),
         (409, "AlreadyExists", "choose another name"),
-        (409, "Conflict", "somebody else was faster; try again"),
         (503, "ServiceUnavailable", "try again in a moment"),
     ],
 )
@@ -106,8 +122,11 @@ def test_a_refusal_comes_with_advice(fake: Fake, client: Client, code: int, reas
         client.get("users", "a")
 
 
-def test_a_refusal_that_says_what_to_change_needs_no_more_advice(fake: Fake, client: Client) -> None:
-    fake.on("GET", f"{M}/users/a", (403, failure(403, "Forbidden", "set spec.ttl to at most 60")))
+@pytest.mark.parametrize(("code", "reason"), [(403, "Forbidden"), (409, "Conflict")])
+def test_a_refusal_that_says_what_to_change_needs_no_more_advice(
+    fake: Fake, client: Client, code: int, reason: str
+) -> None:
+    fake.on("GET", f"{M}/users/a", (code, failure(code, reason, "set spec.ttl to at most 60")))
     with pytest.raises(ApiProblem, match=r"^set spec\.ttl to at most 60$"):
         client.get("users", "a")
 
@@ -135,7 +154,10 @@ def test_a_server_that_is_not_running_is_told_as_that(tmp_path: Path) -> None:
 
 
 def test_an_unknown_authority_is_told_with_the_way_to_give_it(fake: Fake) -> None:
-    with Client(fake.url, KEY) as client, pytest.raises(Untrusted, match="give it with --ca-file") as caught:
+    with (
+        Client(fake.url, KEY) as client,
+        pytest.raises(Untrusted, match="give it with `fairlead login --ca-file`") as caught,
+    ):
         client.whoami()
     assert caught.value.unknown_authority
     assert not fake.requests

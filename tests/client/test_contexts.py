@@ -92,6 +92,13 @@ def test_without_any_login_there_is_advice(tmp_path: Path) -> None:
         chosen(None, {"XDG_CONFIG_HOME": str(tmp_path)})
 
 
+def test_where_no_login_is_current_those_that_are_kept_are_named(environment: dict[str, str]) -> None:
+    path = contexts_path(environment)
+    save(path, load(path).without("two"))
+    with pytest.raises(NoLogin, match=r"no login is the current one; .*--context or FAIRLEAD_CONTEXT .*: one"):
+        chosen(None, environment)
+
+
 def test_forgetting_the_current_login_leaves_none_current(environment: dict[str, str]) -> None:
     kept = load(contexts_path(environment))
     assert kept.without("two") == Contexts("", {"one": ONE})

@@ -82,7 +82,7 @@ async def test_a_changed_project_is_observed_and_stays_ready_since_when_it_was(w
     await asyncio.sleep(100)
     await working.patch("Project", "p", lambda obj: obj["spec"].update(displayName="two"))
     await until(lambda: project(working)["status"]["observedGeneration"] == 2)
-    assert ready(working) == before["status"]["conditions"][0]
+    assert ready(working) == {**before["status"]["conditions"][0], "observedGeneration": 2}
     assert len(working.names("Event")) == 1
 
 

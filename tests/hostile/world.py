@@ -43,8 +43,8 @@ class Resource:
 
     @property
     def stored(self) -> bool:
-        """Whether there is something to be read afterwards; reviews are only answered."""
-        return "get" in self.verbs
+        """Whether it can be made and read afterwards; reviews are only answered, and the one Config is always there."""
+        return {"create", "get"} <= set(self.verbs)
 
     def example(self, name: str, namespace: str = "") -> dict[str, Any]:
         """An object that can be created."""

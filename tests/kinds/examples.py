@@ -48,6 +48,87 @@ _FIELDS: dict[str, Object] = {
         },
         "status": {"phase": "Ready", "lastWorkspaceStatus": "Running"},
     },
+    "Runner": {
+        "spec": {
+            "displayName": "Local",
+            "owner": {"user": "ada"},
+            "clusterRef": {
+                "cluster": "berlin",
+                "namespace": "runners",
+                "persistentVolumeClaimTemplate": {"spec": {"accessModes": ["ReadWriteOnce"], "storageSize": "10Gi"}},
+                "podTemplate": {"spec": {"image": "example.com/runner:1", "tolerations": [{"operator": "Exists"}]}},
+                "serviceTemplate": {"metadata": {"labels": {"a": "b"}}, "spec": {"type": "ClusterIP"}},
+            },
+            "networkPeerName": "local",
+            "endpoint": "runner.example.com:8443",
+            "unusable": False,
+        },
+        "status": {"phase": "Initialized", "reason": "Reported", "message": "the runner has reported"},
+    },
+    "SpaceInstance": {
+        "spec": {
+            "displayName": "my space",
+            "owner": {"user": "ada"},
+            "templateRef": {"name": "isolated", "version": "1.x.x"},
+            "parameters": "size: small\n",
+            "clusterRef": {"cluster": "berlin", "namespace": "ada-space"},
+            "extraAccessRules": [{"users": ["bob"], "clusterRole": "view"}],
+        },
+        "status": {"phase": "Ready", "reason": "Resolved", "space": {"objects": "kind: Pod"}, "canUse": True},
+    },
+    "VirtualClusterInstance": {
+        "spec": {
+            "displayName": "my cluster",
+            "owner": {"team": "core"},
+            "templateRef": {"name": "small", "version": "x.x.x"},
+            "parameters": "replicas: 2\n",
+            "clusterRef": {"cluster": "berlin", "namespace": "ada", "virtualCluster": "ada"},
+            "networkPeer": False,
+            "external": False,
+        },
+        "status": {"phase": "Ready", "reason": "Resolved", "serviceUID": "1", "virtualClusterObjects": {"apps": [{}]}},
+    },
+    "DevPodWorkspaceTemplate": {
+        "spec": {
+            "displayName": "Python",
+            "description": "A workspace with Python in it",
+            "template": {"provider": {"name": "docker", "options": {"IMAGE": {"value": "{{ parameters.image }}"}}}},
+            "parameters": [{"variable": "image", "defaultValue": "python:3"}],
+            "versions": [{"version": "1.0.0", "template": {"provider": {"name": "docker"}}}],
+        },
+        "status": {},
+    },
+    "SpaceTemplate": {
+        "spec": {
+            "displayName": "Isolated",
+            "description": "A space that nobody else reaches",
+            "template": {"objects": "kind: NetworkPolicy", "charts": [{"name": "c", "password": "p"}]},
+            "parameters": [{"variable": "size", "options": ["small", "large"], "required": True}],
+            "versions": [{"version": "1.0.0", "template": {"objects": "kind: NetworkPolicy"}}, {"version": "1.10.0"}],
+        },
+    },
+    "VirtualClusterTemplate": {
+        "spec": {
+            "displayName": "Small",
+            "description": "A small virtual cluster",
+            "template": {"helmRelease": {"values": "replicas: {{ parameters.replicas }}"}},
+            "parameters": [{"variable": "replicas", "type": "number", "min": 1, "max": 3, "defaultValue": "1"}],
+            "versions": [{"version": "2.0.1", "template": {"forwardToken": True}}],
+        },
+    },
+    "ProjectSecret": {
+        "spec": {"displayName": "Registry", "owner": {"user": "ada"}, "data": {"token": "MQ=="}},
+        "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+    },
+    "SharedSecret": {
+        "spec": {
+            "displayName": "Registry",
+            "owner": {"user": "ada"},
+            "access": [{"users": ["bob"], "verbs": ["get", "use"]}],
+            "data": {"token": "MQ=="},
+        },
+        "status": {"conditions": []},
+    },
     "User": {
         "spec": {
             "displayName": "Ada",
@@ -85,6 +166,11 @@ _FIELDS: dict[str, Object] = {
             "expired": "2026-01-02T04:04:05Z",
             "previous": [{"key": "hmac-sha256:0011:4455", "until": "2026-01-02T05:04:05Z"}],
         },
+    },
+    "Config": {
+        "metadata": {"name": "service-manager-config"},
+        "spec": {"raw": "auth: {accessKeyMaxTTLSeconds: 3600, loginAccessKeyTTLSeconds: 60}\n"},
+        "status": {"auth": {"accessKeyMaxTTLSeconds": 3600, "loginAccessKeyTTLSeconds": 60}},
     },
     "Namespace": {"spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"}},
     "ConfigMap": {"data": {"a": "1"}, "binaryData": {"b": "AAE="}},
@@ -128,6 +214,15 @@ _FIELDS: dict[str, Object] = {
             {"kind": "ServiceAccount", "name": "robot", "namespace": "demo"},
         ],
         "roleRef": {"kind": "ClusterRole", "name": "system:x"},
+    },
+    "DirectClusterEndpointToken": {
+        "metadata": {},
+        "spec": {"ttl": 3600, "scope": {"projects": [{"project": "demo"}]}},
+        "status": {"token": "a.b.c"},
+    },
+    "TokenKeyRotation": {
+        "metadata": {},
+        "status": {"keyID": "2026-01-02-0123456789abcdef", "retiredUntil": "2026-04-02T03:04:05Z"},
     },
     "Self": {
         "metadata": {},

@@ -9,6 +9,7 @@ from fairlead.core.objects import Object
 from fairlead.kinds import KINDS
 from fairlead.registry.intake import as_object, blaming_the_patch, settle_place, shape
 from fairlead.registry.kind import Kind
+from fairlead.registry.schema import integer, obj, string
 from fairlead.registry.validate import Validator
 from tests.admission.world import GADGET, as_ada
 
@@ -177,3 +178,17 @@ def test_what_is_wrong_with_a_patched_object_is_wrong_with_the_patch() -> None:
 def test_what_is_wrong_with_a_body_stays_a_bad_request() -> None:
     with pytest.raises(BadRequest, match="it does not decode"), blaming_the_patch(as_ada()):
         raise BadRequest("it does not decode")
+
+
+@pytest.mark.parametrize("validation", ["Warn", "Ignore"])
+def test_where_a_kind_takes_no_chances_an_unknown_field_is_refused(validation: str) -> None:
+    limits = obj(spec=obj(limits=obj(most=integer()), name=string()))["properties"]
+    kind = Kind("Fence", "fences", False, limits, "For tests.", strict=("spec.limits",))
+    body = {
+        "apiVersion": kind.api_version,
+        "kind": "Fence",
+        "metadata": {"name": "a"},
+        "spec": {"limits": {"mots": 5}, "nmae": "x"},
+    }
+    found = shape(body, kind, Validator(kind.schema()), as_ada(field_validation=validation), ())
+    assert [problem.field for problem in found] == ["spec.limits.mots"]

@@ -32,7 +32,7 @@ def test_a_value_that_names_a_secret_field_is_to_be_sealed() -> None:
 
 
 def test_redacted_objects_show_where_a_secret_was_and_nothing_of_it() -> None:
-    shown = SecretFields(Catalog([VAULT])).redacted(vault(password="x", repos=[{"host": "h", "password": "y"}]))
+    shown = redact(vault(password="x", repos=[{"host": "h", "password": "y"}]), VAULT.secret)
     assert shown["spec"] == {"password": REDACTED, "repos": [{"host": "h", "password": REDACTED}]}
 
 

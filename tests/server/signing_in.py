@@ -80,7 +80,7 @@ class Door:
         self.registry = registry
         self.clock = clock
         self.hashing = Counted(CHEAP)
-        self.logins = LoginKeys(registry, GROUP, TTL)
+        self.logins = LoginKeys(registry, GROUP, lambda: TTL)
         self.passwords = PasswordStore(registry, GROUP, self.hashing, self.logins)
         self.throttle = Throttle(clock)
         self.login = Login(self.passwords, self.logins, self.throttle)

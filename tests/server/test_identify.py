@@ -8,7 +8,7 @@ import pytest
 from fairlead.authn.chain import Authenticator
 from fairlead.authz.chain import Authorizer, Decision, administrators
 from fairlead.authz.permissions import Permissions
-from fairlead.core.call import Call, Reply, Target
+from fairlead.core.call import MANAGEMENT, Call, Reply, Target
 from fairlead.core.errors import Forbidden, Unauthorized
 from fairlead.core.user import User
 from fairlead.server.failures import failures
@@ -22,7 +22,7 @@ from fairlead.server.identify import (
 )
 from fairlead.server.impersonate import Impersonation
 from fairlead.server.pipeline import Stage, pipeline
-from fairlead.server.route import MANAGEMENT, route
+from fairlead.server.route import route
 from tests.authn.calls import ADMIN, answering, call
 
 SERVED = Reply(200, b"served")
@@ -69,7 +69,7 @@ def unknown(name: str) -> User | None:
     return None
 
 
-NO_IMPERSONATION = Impersonation(Permissions([]).decide, unknown)
+NO_IMPERSONATION = Impersonation(Permissions([]).decide, unknown, lambda name: False)
 
 
 def allowing(*authorizers: Authorizer) -> Stage:
@@ -156,7 +156,9 @@ def test_a_resource_is_never_public_whatever_it_is_called() -> None:
 def test_nothing_more_is_public_than_is_known() -> None:
     """A test to be changed with care: every path added here is open to the whole network."""
     assert frozenset({"/version", "/healthz", "/livez", "/readyz"}) == PUBLIC_PATHS
-    assert frozenset({("post", "/auth/password/login"), ("get", "/auth/methods")}) == PUBLIC_ENDPOINTS
+    signing_in = {("post", "/auth/password/login"), ("get", "/auth/methods")}
+    verifying = {("get", "/.well-known/openid-configuration"), ("get", "/openid/v1/jwks")}
+    assert signing_in | verifying == PUBLIC_ENDPOINTS
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,10 @@ KNOWN = {
 }
 
 
+ADMINISTRATORS = {"root", "resting"}
+"""Users in a built-in admin group. One of them is disabled, so that nobody finds its groups by its name."""
+
+
 class Held:
     """What everybody but the administrators may impersonate, as (resource, subresource, namespace, name)."""
 
@@ -32,7 +36,7 @@ class Held:
 
 
 def acting(asker: User, headers: Mapping[str, str | Sequence[str]], *rights: tuple[str, str, str, str]) -> User:
-    return Impersonation(Held(*rights), KNOWN.get)(call(headers=headers), asker)
+    return Impersonation(Held(*rights), KNOWN.get, ADMINISTRATORS.__contains__)(call(headers=headers), asker)
 
 
 def test_without_such_headers_everybody_is_themselves() -> None:
@@ -113,10 +117,33 @@ def test_t19_nobody_becomes_an_administrator_by_name() -> None:
         acting(ALICE, {"impersonate-user": "root"}, ("users", "", "", "root"))
 
 
+@pytest.mark.parametrize(
+    ("name", "group"), [("root", "service:user:root"), ("root", "g"), ("eve", "service:user:root")]
+)
+def test_t19_nobody_becomes_an_administrator_by_naming_other_groups(name: str, group: str) -> None:
+    """A key made under that name would have all the groups of the administrator."""
+    headers = {"impersonate-user": name, "impersonate-group": group}
+    with pytest.raises(Forbidden, match='built-in admin group: user "root"'):
+        acting(ALICE, headers, ("users", "", "", name), ("groups", "", "", group))
+    assert acting(ADMIN, headers).name == name
+
+
+def test_t19_nobody_becomes_an_administrator_who_is_disabled() -> None:
+    with pytest.raises(Forbidden, match='built-in admin group: user "resting"'):
+        acting(ALICE, {"impersonate-user": "resting"}, ("users", "", "", "resting"))
+
+
 @pytest.mark.parametrize("header", ["impersonate-group", "impersonate-uid", "impersonate-extra-x", "impersonate-x"])
 def test_groups_without_a_user_are_nobodys(header: str) -> None:
     with pytest.raises(BadRequest, match="Impersonate-User"):
         acting(ADMIN, {header: "x"})
+
+
+@pytest.mark.parametrize("header", ["impersonate-group", "impersonate-uid", "impersonate-extra-x", "impersonate-user"])
+def test_t18_what_cannot_be_read_is_not_left_out(header: str) -> None:
+    """Without the groups that were asked for, a known user would come with all of its own."""
+    with pytest.raises(BadRequest, match=f"{header} cannot be read"):
+        acting(ADMIN, {"impersonate-user": "bob", header: ()})
 
 
 def test_rights_are_of_whom_one_acts_as_and_the_key_is_left_behind() -> None:

@@ -322,7 +322,7 @@ async def test_a_key_does_not_change_how_one_signs_in(door: Door) -> None:
 
 
 async def test_signing_in_with_passwords_can_be_turned_off(door: Door) -> None:
-    door.login = replace(door.login, enabled=False)
+    door.login = replace(door.login, enabled=lambda: False)
     reply = await door.sign_in()
     assert reply.status == 403 and "use an access key" in told(reply)["message"]
     assert not door.key_names()
@@ -330,7 +330,7 @@ async def test_signing_in_with_passwords_can_be_turned_off(door: Door) -> None:
 
 @pytest.mark.parametrize("enabled", [True, False])
 async def test_the_ways_to_sign_in_are_told_to_everybody(door: Door, enabled: bool) -> None:
-    door.login = replace(door.login, enabled=enabled)
+    door.login = replace(door.login, enabled=lambda: enabled)
     reply = await door.handle(call("/auth/methods"), Target("get", "/auth/methods"))
     assert told(reply) == {"methods": {"sso": [], "password": {"enabled": enabled}}}
 

@@ -143,6 +143,17 @@ async def test_a_first_password_needs_none_before_it(door: Door) -> None:
     assert await opens(door, "carol", NEW)
 
 
+async def test_t4_a_key_that_ends_does_not_outlive_itself_by_a_first_password(door: Door) -> None:
+    await door.add_user("carol", None)
+    await door.add_key("carol", ttl=60)
+    (key,) = [name for name in door.key_names() if name.startswith("key-")]
+    with pytest.raises(Forbidden, match="cannot set a first password"):
+        await change(door, person("carol", key=key), "carol", password=NEW)
+    await door.add_key("carol")
+    (lasting,) = [name for name in door.key_names() if name.startswith("key-") and name != key]
+    await change(door, person("carol", key=lasting), "carol", password=NEW)
+
+
 async def test_administrators_set_passwords_without_knowing_them(door: Door) -> None:
     await change(door, ROOT, "alice", password=NEW)
     assert await opens(door, "alice", NEW)
@@ -247,7 +258,7 @@ async def test_the_hash_is_in_a_secret_that_belongs_to_the_user(door: Door) -> N
     secret = decode(await door.registry.resource("", "secrets").get("service-system", "alice-password"))
     (owner,) = secret["metadata"]["ownerReferences"]
     assert (owner["kind"], owner["name"]) == ("User", "alice")
-    assert (secret["type"], list(secret["data"])) == ("Opaque", ["password"])
+    assert (secret["type"], list(secret["data"])) == ("service.sh/password", ["password"])
 
 
 async def test_t29_no_password_is_in_any_log_answer_or_error(door: Door) -> None:

@@ -116,6 +116,7 @@ class Api:
             user_named={"eve": User("eve", ("team",))}.get,
             identity=KEYS.get,
             inspect=inspect,
+            is_member=lambda user, namespace: namespace == "team-space",
             allowing_entry=lambda user, target: "projects[0]" if user.scope and target.resource == "apps" else "",
         )
         actions = Actions(CATALOG, review_handlers(MANAGEMENT_GROUP, sources))
@@ -358,3 +359,9 @@ async def test_the_path_names_the_entry_of_the_scope_that_lets_it_in() -> None:
         "verdict": "no opinion",
         "reason": "inside the scope, by projects[0]",
     }
+
+
+async def test_a_members_rules_are_told_to_be_incomplete() -> None:
+    status = (await Api()(f"{K8S}/selfsubjectrulesreviews", {"namespace": "team-space"}))["status"]
+    assert status["incomplete"] and "project members" in status["evaluationError"]
+    assert not (await Api()(f"{K8S}/selfsubjectrulesreviews", {"namespace": "demo"}))["status"]["incomplete"]

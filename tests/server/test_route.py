@@ -2,9 +2,9 @@
 
 import pytest
 
-from fairlead.core.call import Target
+from fairlead.core.call import MANAGEMENT, Target
 from fairlead.core.errors import BadRequest
-from fairlead.server.route import MANAGEMENT, route, truthy
+from fairlead.server.route import route, truthy
 
 MOUNT = "/kubernetes/management"
 GROUP = "management.service.sh"

@@ -5,13 +5,12 @@ import asyncio
 import orjson
 import pytest
 
-from fairlead.core.call import Call, Reply
+from fairlead.core.call import MANAGEMENT, Call, Reply
 from fairlead.core.errors import BadRequest, MethodNotAllowed, NotAcceptable
 from fairlead.server.document import Document, variant
 from fairlead.server.failures import failures
 from fairlead.server.pipeline import Proceed, pipeline
 from fairlead.server.platform import platform_documents
-from fairlead.server.route import MANAGEMENT
 from fairlead.server.serve import Serve, deadline, routed
 from tests.authn.calls import answering, call
 

@@ -1,5 +1,6 @@
 """The verbs as a client sees them: which paths there are, what each answers, and that a refusal leaves no trace."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -33,13 +34,14 @@ NOTHING_ASKED = Actions(Catalog(()), {})
 class Api:
     """Requests to the verbs of a world, made by one user."""
 
-    def __init__(self, world: World, user: User | None = ADMIN) -> None:
+    def __init__(self, world: World, user: User | None = ADMIN, watches: Watches | None = None) -> None:
         async def as_user(call: Call, proceed: Proceed) -> Reply:
             call.user = user
             return await proceed(call)
 
         self.world = world
-        verbs = Verbs(world.registry, Watches(WatchLimits(1800, 100, 10, 10), world.clock), NOTHING_ASKED)
+        watches = watches or Watches(WatchLimits(1800, 100, 10, 10), world.clock)
+        verbs = Verbs(world.registry, watches, NOTHING_ASKED)
         self._run = pipeline((failures, routed(""), as_user), verbs)
 
     async def __call__(self, method: str, path: str, body: Any = None, query: str = "", **headers: str) -> Reply:
@@ -346,6 +348,24 @@ async def test_a_watch_is_a_stream() -> None:
         assert (reply.status, reply.content_type) == (200, "application/json")
         assert reply.stream is not None
         assert [chunk async for chunk in reply.stream] == []
+
+
+@virtually
+async def test_t39_the_watches_of_those_who_act_as_others_count_for_the_keys_they_came_with() -> None:
+    """Or somebody who acts as others could use up what all of those have together."""
+    async with new_world() as world:
+        watches = Watches(WatchLimits(1800, 100, 10, 1), world.clock)
+
+        async def watch(key: str) -> Reply:
+            asker = User("eve", impersonator=User("proxy", key=key))
+            return await Api(world, asker, watches)("GET", GADGETS, query="watch=1")
+
+        first = (await watch("one")).stream
+        assert first is not None
+        waiting = asyncio.ensure_future(anext(first))
+        await asyncio.sleep(1)
+        assert [(await watch(key)).status for key in ("one", "two")] == [429, 200]
+        waiting.cancel()
 
 
 @virtually

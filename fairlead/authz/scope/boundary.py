@@ -8,16 +8,17 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from fairlead.authz.people import owns
-from fairlead.authz.scope.names import CLUSTER, GATEWAYS, MANAGEMENT, NAMESPACES, SPACE, VIRTUAL_CLUSTER, ScopeNames
+from fairlead.authz.permissions import CUT_VERBS
+from fairlead.authz.scope.names import CLUSTER, GATEWAYS, SPACE, VIRTUAL_CLUSTER, ScopeNames
 from fairlead.authz.scope.rules import anything_goes, could_get, for_entrance, for_root, is_plain, matches
-from fairlead.core.call import Target
+from fairlead.core.call import MANAGEMENT, NAMESPACES, Target
 from fairlead.core.scope import ANY, Scope, ScopeRule
 from fairlead.core.user import User
+from fairlead.kinds.reviews import AUTHORIZATION_GROUP
+from fairlead.kinds.selves import AUTHENTICATION_GROUP
 
 READ = frozenset({"get", "list", "watch"})
 """On one object. A list or watch with a name is one that selects this object alone."""
-
-CUT = frozenset({"list", "watch"})
 
 IMPERSONATE = "impersonate"
 """What no key with a scope can do: who one acts as would not be cut down."""
@@ -98,7 +99,7 @@ class Boundary:
         rules = self._rules_by_root.get(target.root, ())
         if not rules:
             return False
-        verbs = (target.verb, "get") if target.name and target.verb in CUT else (target.verb,)
+        verbs = (target.verb, "get") if target.name and target.verb in CUT_VERBS else (target.verb,)
         places = self._names.places(target)
         return any(matches(rule, verbs, target, places) for rule in rules)
 
@@ -137,7 +138,7 @@ class Boundary:
         One that selects a single object by name is about that one: there is nothing to cut.
         """
         kind = target.group, target.resource
-        listed = target.root == MANAGEMENT and target.verb in CUT and not target.name and not target.subresource
+        listed = target.root == MANAGEMENT and target.verb in CUT_VERBS and not target.name and not target.subresource
         if not listed or kind not in self._names.namespaced:
             return False
         return self._reaches(kind, target.namespace) or self._has_rule_for(kind, target)
@@ -184,12 +185,12 @@ class Boundary:
 
 def who_one_is(group: str) -> tuple[tuple[str, str], ...]:
     """The questions that every scope allows."""
-    return (group, "selves"), ("authentication.k8s.io", "selfsubjectreviews")
+    return (group, "selves"), (AUTHENTICATION_GROUP, "selfsubjectreviews")
 
 
 def what_one_may(group: str) -> tuple[tuple[str, str], ...]:
     """The questions that the command-line tool asks."""
-    return (group, "selfsubjectaccessreviews"), ("authorization.k8s.io", "selfsubjectaccessreviews")
+    return (group, "selfsubjectaccessreviews"), (AUTHORIZATION_GROUP, "selfsubjectaccessreviews")
 
 
 def _by_namespace(pairs: Iterable[tuple[str, str]], prefix: str) -> Entries:

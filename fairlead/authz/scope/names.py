@@ -6,11 +6,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from fairlead.core.call import Target
+from fairlead.core.call import MANAGEMENT, NAMESPACES, Target
 from fairlead.registry.catalog import Catalog
-
-MANAGEMENT = "management"
-"""The root of Targets in the management API. The platform's own paths have an empty one."""
 
 CLUSTER, SPACE, VIRTUAL_CLUSTER = "cluster", "project-space", "project-virtualcluster"
 """The roots of Targets that stand for the entrance to a gateway."""
@@ -24,9 +21,6 @@ REQUEST_TARGETS: Mapping[str, frozenset[str]] = {
 """What a rule's `requestTargets` calls each root; the platform's own paths have no word there."""
 
 GATEWAYS = frozenset({CLUSTER, SPACE, VIRTUAL_CLUSTER})
-
-NAMESPACES = ("", "namespaces")
-"""The one kind whose objects are places themselves: a request for namespace n has n as its namespace, too."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

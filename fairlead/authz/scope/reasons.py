@@ -17,8 +17,8 @@ from fairlead.authz.scope.boundary import (
     is_question,
     what_one_may,
 )
-from fairlead.authz.scope.names import CLUSTER, GATEWAYS, NAMESPACES, SPACE, VIRTUAL_CLUSTER, ScopeNames
-from fairlead.core.call import Target
+from fairlead.authz.scope.names import CLUSTER, GATEWAYS, SPACE, VIRTUAL_CLUSTER, ScopeNames
+from fairlead.core.call import NAMESPACES, Target
 from fairlead.core.scope import ANY, CLI_FLAG, Scope
 from fairlead.core.user import User
 

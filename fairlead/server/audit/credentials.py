@@ -17,7 +17,7 @@ LOGIN = "/auth/"
 """Everything below is about signing in."""
 
 SUBRESOURCES = frozenset({"accesskey", "accesskeys", "kubeconfig", "profile", "resetaccesskey", "rotate", "token"})
-RESOURCES = ("accesskeys", "tokens")
+RESOURCES = ("accesskeys", "tokens", "tokenkeyrotations")
 """How the names of resources end whose creation makes a credential, in case their kind does not say so itself."""
 
 Asked = tuple[str, str, str, str]

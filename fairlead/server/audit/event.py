@@ -119,6 +119,7 @@ def _reference(target: Target) -> Object:
 
 def _annotations(call: Call, seconds: float) -> Object:
     annotations = {LATENCY: f"{seconds:.6f}s"}
+    annotations.update((name, shown(value)) for name, value in call.annotations.items())
     decision = call.decision
     if decision is not None:
         # Whoever may not list all is let in to see a part, which is no refusal.

@@ -8,14 +8,13 @@ from dataclasses import dataclass, field
 
 from fairlead.core.call import Target
 from fairlead.core.user import User
+from fairlead.server.health import HEALTH_PATHS
 
 NONE, METADATA, REQUEST, REQUEST_RESPONSE = range(4)
 LEVELS = ("None", "Metadata", "Request", "RequestResponse")
 """The names of the levels; a larger one holds more."""
 
 RECEIVED, STARTED, COMPLETE, PANIC = STAGES = ("RequestReceived", "ResponseStarted", "ResponseComplete", "Panic")
-
-HEALTH_PATHS = ("/healthz", "/livez", "/readyz")
 
 _ANY: frozenset[str] = frozenset()
 

@@ -1,6 +1,7 @@
 """Turns requests and what became of them into events, as far as the policy asks for them. `stage.py` calls it."""
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 from fairlead.core.call import Call, Reply, Target
 from fairlead.core.clock import Clock
@@ -50,13 +51,20 @@ class Record:
     rule: Rule
 
 
+def _nothing() -> int:
+    return NONE
+
+
 class Recorder:
+    """`at_least` is a level below which nothing stays that is recorded at all. It takes nothing away."""
+
     def __init__(self, policy: Policy, trail: Trail, catalog: Catalog, clock: Clock) -> None:
         self._policy = policy
         self._trail = trail
         self._catalog = catalog
         self._clock = clock
         self.credentials = Credentials(catalog)
+        self.at_least: Callable[[], int] = _nothing
 
     def record(self, exchange: Exchange) -> Record | None:
         """What is to be recorded of a request, once it is known who asks for what; None for nothing."""
@@ -128,6 +136,8 @@ class Recorder:
         """What the policy says, and at least that something is written where a credential is concerned."""
         asker = user.impersonator or user if user is not None else None
         rule = self._policy.rule_for(asker, target)
+        if NONE < rule.level < (least := self.at_least()):
+            rule = replace(rule, level=least)
         if (rule.level == NONE or COMPLETE in rule.omit) and self.credentials.concern(target):
             return Rule(max(rule.level, METADATA), omit=(rule.omit | {RECEIVED}) - {COMPLETE})
         return rule

@@ -6,16 +6,17 @@ has been done yet: there a request is refused that could not be recorded, and an
 """
 
 import weakref
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 from fairlead.core.call import Call, Reply
 from fairlead.core.clock import Clock
 from fairlead.registry.catalog import Catalog
 from fairlead.server.audit.event import Exchange
-from fairlead.server.audit.policy import HEALTH_PATHS, REQUEST, Policy
+from fairlead.server.audit.policy import REQUEST, Policy
 from fairlead.server.audit.recorder import Kept, Record, Recorder
 from fairlead.server.audit.trail import Trail
 from fairlead.server.failures import failures
+from fairlead.server.health import HEALTH_PATHS
 from fairlead.server.pipeline import Proceed
 
 ROOM_SECONDS = 10.0
@@ -36,6 +37,10 @@ class Audit:
         self._under_way: dict[int, Exchange] = {}
         self._streams: dict[Record, int] = {}
 
+    def record_at_least(self, level: Callable[[], int]) -> None:
+        """From now on, whatever is recorded is recorded at this level or the policy's, whichever has more."""
+        self._recorder.at_least = level
+
     async def recorded(self, call: Call, proceed: Proceed) -> Reply:
         if self._trail.is_full:
             if call.path in self._health:
@@ -43,7 +48,7 @@ class Audit:
             if not await self._trail.room(ROOM_SECONDS):
                 return await failures(call, self._refuse)
         exchange = Exchange(call, self._clock.now(), self._clock.monotonic())
-        kept = Kept(call) if self._policy.highest >= REQUEST else None
+        kept = Kept(call) if max(self._policy.highest, self._recorder.at_least()) >= REQUEST else None
         if self._policy.announces:
             self._under_way[id(call)] = exchange
         try:

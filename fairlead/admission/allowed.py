@@ -1,0 +1,55 @@
+"""Instances use only those clusters, templates and runners that their project allows (`allow_lists.py`).
+
+Asked when an object is made, in whichever way, and when it is changed to use another one. What a project allowed before
+may stay as it is. It holds for everybody: who may use something is a matter of the project, not of the person.
+"""
+
+from fairlead.admission.allow_lists import USES, Use, allowed_names, is_allowed
+from fairlead.admission.chain import Rule
+from fairlead.core.errors import Forbidden
+from fairlead.core.objects import dig, metadata, name_of
+from fairlead.registry.kind import Change
+from fairlead.registry.record import decode
+from fairlead.registry.registry import Registry
+
+SHOWN = 10
+"""Of a long list the beginning, so that messages stay readable."""
+
+
+def allowed(api_group: str, prefix: str) -> Rule:
+    """The rule, for the API group and namespace prefix that this server uses."""
+
+    async def rule(change: Change, registry: Registry) -> None:
+        if change.kind.group != api_group or change.new is None or change.subresource:
+            return
+        uses = [use for use in USES.get(change.kind.plural, ()) if _is_new(change, use)]
+        namespace = metadata(change.obj).get("namespace", "")
+        if not uses or not namespace.startswith(prefix):
+            return
+        project = namespace.removeprefix(prefix)
+        entry = registry.resource(api_group, "projects").peek("", project)
+        if entry is None:
+            return
+        lists = decode(entry)
+        for use in uses:
+            names = allowed_names(lists, use.field, use.kind, api_group)
+            if names is not None and not is_allowed(names, dig(change.obj, use.path)):
+                raise _refused(change, use, project, names)
+
+    return rule
+
+
+def _is_new(change: Change, use: Use) -> bool:
+    """Something is named that was not. What is no text is the schema's to refuse."""
+    name = dig(change.obj, use.path)
+    return isinstance(name, str) and name != "" and name != dig(change.old, use.path)
+
+
+def _refused(change: Change, use: Use, project: str, names: list[str]) -> Forbidden:
+    listed = ", ".join(names[:SHOWN]) + (", ..." if len(names) > SHOWN else "")
+    choice = f"allowed here: {listed}" if names else f"the project allows no {use.word} at all"
+    why = (
+        f'project "{project}" does not allow the {use.word} "{dig(change.obj, use.path)}" ({use.path}); {choice}; '
+        f"choose one that is allowed, or have it added to spec.{use.field} of the project"
+    )
+    return Forbidden.of(change.kind.plural, change.kind.group, name_of(change.obj), why)

@@ -1,0 +1,127 @@
+"""A project holds no more instances than its quotas allow, exactly, also when many are made at the same moment.
+
+What a change adds is counted in the view (`kinds/quotas.py`), and its commit takes the project's ticket
+(`registry/tickets.py`): of two who have counted the same only one gets through, and the other counts again. Deleting
+and falling asleep only make room, so they take no ticket. A quota that is lowered deletes nothing and lets nothing new
+in. The ticket goes with its project.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from fairlead.admission.chain import Rule
+from fairlead.core.errors import Forbidden
+from fairlead.core.objects import Object, metadata, name_of
+from fairlead.kinds.quotas import ACTIVE, Holder, amount, holder_of, keys_of, limits
+from fairlead.registry import tickets
+from fairlead.registry.deletion import finished, held
+from fairlead.registry.kind import Change
+from fairlead.registry.record import decode
+from fairlead.registry.registry import Registry
+from fairlead.registry.translate import storage_errors
+
+PROJECTS = "projects"
+
+Used = Callable[[str, Holder | None], int]
+"""How much of a key there is, of one owner or (None) of the whole project."""
+
+
+@dataclass(frozen=True, slots=True)
+class Added:
+    """What a change adds under one quota: to the whole project, or to an owner."""
+
+    keys: frozenset[str]
+    limits: dict[str, str]
+    holder: Holder | None
+
+    def excess(self, project: str, used: Used) -> str | None:
+        """In Kubernetes' words, why this is too much; None where it is not."""
+        counted = {key: used(key, self.holder) for key in sorted(self.keys)}
+        over = {key: count for key, count in counted.items() if count + 1 > amount(self.limits[key])}
+        if not over:
+            return None
+        whose = f"project {project}" if self.holder is None else f"project {project}, {' '.join(self.holder)}"
+        requested = ",".join(f"{key}=1" for key in over)
+        have = ",".join(f"{key}={count}" for key, count in over.items())
+        most = ",".join(f"{key}={self.limits[key]}" for key in over)
+        return f"exceeded quota: {whose}, requested: {requested}, used: {have}, limited: {most}"
+
+
+def quotas(api_group: str, prefix: str) -> Rule:
+    """The rule, for the API group and namespace prefix that this server uses."""
+
+    async def rule(change: Change, registry: Registry) -> None:
+        if change.kind.group != api_group:
+            return
+        if change.kind.plural == PROJECTS:
+            _let_go(change, registry)
+        elif change.kind.namespaced and change.new is not None and not change.subresource:
+            await _keep_within(change, registry, prefix)
+
+    return rule
+
+
+async def _keep_within(change: Change, registry: Registry, prefix: str) -> None:
+    namespace = metadata(change.obj).get("namespace", "")
+    if not namespace.startswith(prefix):
+        return
+    name = namespace.removeprefix(prefix)
+    if _excess(change, registry, name) is None:
+        return
+    # Another replica may have made room that this one has not seen yet.
+    with storage_errors():
+        await registry.view.fresh()
+    why = _excess(change, registry, name)
+    if why is not None:
+        raise Forbidden.of(change.kind.plural, change.kind.group, name_of(change.obj), why)
+
+
+def _excess(change: Change, registry: Registry, project: str) -> str | None:
+    """Why the change is too much, or None: then its commit takes the ticket. Nothing is awaited in here, so that the
+    project, the count and the ticket are of one moment."""
+    entry = registry.resource(change.kind.group, PROJECTS).peek("", project)
+    if entry is None or b'"quotas":' not in entry.body:
+        return None
+    added = [each for each in _added(change, decode(entry)) if each.keys]
+    if not added:
+        return None
+    used = _counting(change, registry)
+    for each in added:
+        why = each.excess(project, used)
+        if why is not None:
+            return why
+    change.also.append(tickets.taken(registry.view, tickets.key_of(change.kind.group, project)))
+    return None
+
+
+def _added(change: Change, project: Object) -> Iterator[Added]:
+    plural, old, new = change.kind.plural, change.old, change.obj
+    after, more = keys_of(plural, new), keys_of(plural, new) - keys_of(plural, old)
+    whole = limits(project, "project", (plural,))
+    yield Added(more & whole.keys(), whole, None)
+    holder = holder_of(new)
+    if holder is not None:
+        each = limits(project, "user", (plural,))
+        yield Added((more if holder == holder_of(old) else after) & each.keys(), each, holder)
+
+
+def _counting(change: Change, registry: Registry) -> Used:
+    group, plural = change.kind.group, change.kind.plural
+    namespace = metadata(change.obj)["namespace"]
+
+    def used(key: str, holder: Holder | None) -> int:
+        if holder is None and not key.endswith(ACTIVE):
+            return registry.view.count(group, plural, namespace)
+        objects = (decode(entry) for entry in registry.view.entries(group, plural, namespace))
+        return sum(key in keys_of(plural, obj) and holder in (None, holder_of(obj)) for obj in objects)
+
+    return used
+
+
+def _let_go(change: Change, registry: Registry) -> None:
+    """Nothing takes the ticket of a project whose namespace is gone, so it goes in the commit that ends the project."""
+    obj, kind = change.obj, change.kind
+    if finished(obj, kind) if change.verb == "update" else change.verb == "delete" and not held(obj, kind):
+        write = tickets.removed(registry.view, tickets.key_of(kind.group, name_of(obj)))
+        if write is not None:
+            change.also.append(write)

@@ -1,0 +1,102 @@
+"""What runners may do: look after their own Runner, and after the workspaces that are bound to them.
+
+A runner is whoever comes with the key that was made for a Runner that is still there. It reads its Runner and writes
+the status of that; it reads, lists and watches the workspaces whose `spec.runnerRef.runner` names it, in whichever
+namespace, and writes their status; and it records Events where it has workspaces. Nothing else.
+"""
+
+import msgspec
+
+from fairlead.authz.chain import Decision
+from fairlead.core.call import Target
+from fairlead.core.user import User
+from fairlead.storage.view import Entry, View
+
+RUNNERS, WORKSPACES, KEYS, EVENTS = "runners", "devpodworkspaceinstances", "ownedaccesskeys", "events"
+IDENTITY = "service:runner:"
+BOUND_TO = "spec.runnerRef.runner"
+
+_OWN = frozenset({("get", ""), ("get", "status"), ("update", "status"), ("patch", "status"), ("get", "config")})
+_BOUND = frozenset(
+    {("get", ""), ("list", ""), ("watch", ""), ("get", "status"), ("update", "status"), ("patch", "status")}
+)
+_ITSELF = Decision(True, "the runner itself")
+_WORKSPACE = Decision(True, "a workspace that is bound to this runner")
+_EVENT = Decision(True, "an Event beside a workspace that is bound to this runner")
+
+
+class _Reference(msgspec.Struct):
+    kind: str = ""
+    uid: str = ""
+
+
+class _Meta(msgspec.Struct):
+    uid: str = ""
+    ownerReferences: list[_Reference] | None = None
+
+
+class _Owned(msgspec.Struct):
+    """Just enough of an object to know which one it is, and whose."""
+
+    metadata: _Meta
+
+
+_owned = msgspec.json.Decoder(_Owned).decode
+
+
+class Runners:
+    """The authorizer for runners."""
+
+    def __init__(self, api_group: str, view: View) -> None:
+        self._group = api_group
+        self._view = view
+
+    def __call__(self, user: User, target: Target) -> Decision | None:
+        name = self._runner(user)
+        if name is None:
+            return None
+        if (target.group, target.resource) == (self._group, RUNNERS):
+            own = target.name == name and not target.namespace
+            return _ITSELF if own and (target.verb, target.subresource) in _OWN else None
+        if (target.group, target.resource) == (self._group, WORKSPACES) and target.name:
+            entry = self._view.get((self._group, WORKSPACES, target.namespace, target.name))
+            return None if entry is None else _bound(name, target, entry)
+        if (target.group, target.resource) == ("", EVENTS):
+            return self._event(name, target)
+        return None
+
+    def of(self, user: User, target: Target, entry: Entry) -> Decision | None:
+        if (entry.key[0], entry.key[1]) != (self._group, WORKSPACES):
+            return self(user, target)
+        name = self._runner(user)
+        return None if name is None else _bound(name, target, entry)
+
+    def stands(self, user: User, target: Target) -> bool:
+        """A runner lists and watches its workspaces also before there are any."""
+        return (target.group, target.resource) == (self._group, WORKSPACES) and self._runner(user) is not None
+
+    def _runner(self, user: User) -> str | None:
+        """The name of the Runner that the user is; None for everybody else."""
+        if not user.name.startswith(IDENTITY) or user.name not in user.groups:
+            return None
+        name = user.name.removeprefix(IDENTITY)
+        runner = self._view.get((self._group, RUNNERS, "", name))
+        if runner is None:
+            return None
+        key = self._view.get((self._group, KEYS, "", user.key)) if user.key else None
+        references = (_owned(key.body).metadata.ownerReferences or ()) if key is not None else ()
+        # A key that was made for another runner of this name is on its way out, and stands for nobody until then.
+        foreign = any(each.kind == "Runner" and each.uid != _owned(runner.body).metadata.uid for each in references)
+        return None if foreign else name
+
+    def _event(self, name: str, target: Target) -> Decision | None:
+        if target.verb != "create" or target.subresource or not target.namespace:
+            return None
+        entries = self._view.entries(self._group, WORKSPACES, target.namespace)
+        return _EVENT if any(entry.fields.get(BOUND_TO) == name for entry in entries) else None
+
+
+def _bound(runner: str, target: Target, entry: Entry) -> Decision | None:
+    if (target.verb, target.subresource) not in _BOUND:
+        return None
+    return _WORKSPACE if entry.fields.get(BOUND_TO) == runner else None

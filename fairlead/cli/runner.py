@@ -1,0 +1,129 @@
+"""`fairlead runner`: what executes workspaces, and the keys that runners sign in with."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Annotated
+
+import typer
+
+from fairlead.cli.durations import duration, seconds, since
+from fairlead.cli.flags import ContextFlag, OutputFlag, takes
+from fairlead.cli.output import Output, note, print_data, print_list, print_table
+from fairlead.cli.session import connected
+from fairlead.client import ClientError
+from fairlead.core.objects import Object, dig, name_of
+
+RUNNERS = "runners"
+COLUMNS = ("NAME", "PHASE", "ENDPOINT", "UNUSABLE", "AGE")
+
+NameArgument = Annotated[str, typer.Argument(help="Name of the runner.")]
+
+group = typer.Typer(help="Make and list runners, and read and rotate their keys.", no_args_is_help=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    name: NameArgument
+    display_name: Annotated[
+        str | None, typer.Option("--display-name", help="What people call it.", show_default=False)
+    ] = None
+    description: Annotated[str | None, typer.Option("--description", help="What it is for.", show_default=False)] = None
+    endpoint: Annotated[
+        str | None,
+        typer.Option("--endpoint", help="Where clients reach it directly.", metavar="HOST:PORT", show_default=False),
+    ] = None
+    unusable: Annotated[bool, typer.Option("--unusable", help="Schedule no workspaces to it yet.")] = False
+    context: ContextFlag = None
+    output: OutputFlag = Output.TABLE
+
+
+@group.command("create")
+@takes(Asked)
+def create(asked: Asked) -> None:
+    """Make a runner. It comes to life when something signs in with its key."""
+    with connected(asked.context) as session:
+        made = session.client.create(RUNNERS, body(asked))
+        if asked.output is not Output.TABLE:
+            print_data(made, asked.output)
+        note(f"made the runner {asked.name}; `fairlead runner key {asked.name}` prints the key that it signs in with")
+
+
+def body(asked: Asked) -> Object:
+    spec = {
+        "displayName": asked.display_name,
+        "description": asked.description,
+        "endpoint": asked.endpoint,
+        "unusable": asked.unusable or None,
+    }
+    return {
+        "kind": "Runner",
+        "metadata": {"name": asked.name},
+        "spec": {name: value for name, value in spec.items() if value is not None},
+    }
+
+
+@group.command("list")
+def list_runners(context: ContextFlag = None, output: OutputFlag = Output.TABLE) -> None:
+    """List runners."""
+    with connected(context) as session:
+        found = list(session.client.list(RUNNERS))
+        if output is not Output.TABLE:
+            print_list(found, output)
+            return
+        now = datetime.now(UTC)
+        print_table(COLUMNS, [_row(each, now) for each in found], "no runners; make one with `fairlead runner create`")
+
+
+def _row(runner: Object, now: datetime) -> Sequence[str]:
+    return (
+        name_of(runner),
+        str(dig(runner, "status.phase") or "-"),
+        str(dig(runner, "spec.endpoint") or "-"),
+        "true" if dig(runner, "spec.unusable") else "false",
+        since(dig(runner, "metadata.creationTimestamp"), now),
+    )
+
+
+@group.command("key")
+def key(name: NameArgument, context: ContextFlag = None, output: OutputFlag = Output.TABLE) -> None:
+    """Print the key that a runner signs in with. It is the same one each time, until it is rotated."""
+    with connected(context) as session:
+        _print_key(session.client.get(RUNNERS, name, "accesskey"), output)
+
+
+@group.command("rotate-key")
+def rotate_key(
+    name: NameArgument,
+    overlap: Annotated[
+        int | None,
+        typer.Option(
+            "--overlap",
+            help="How long the key before stays valid, like 1h.",
+            parser=seconds,
+            metavar="TIME",
+            show_default="it ends at once",
+        ),
+    ] = None,
+    context: ContextFlag = None,
+    output: OutputFlag = Output.TABLE,
+) -> None:
+    """Give a runner another key, and print that.
+
+    With [bold]--overlap[/bold], the runner has time to change over.
+    """
+    with connected(context) as session:
+        spec = {} if overlap is None else {"overlapSeconds": overlap}
+        _print_key(session.client.act(RUNNERS, name, "rotatekey", {"spec": spec}), output)
+        note(f"the key before stays valid for {duration(overlap)}" if overlap else "the key before has ended")
+
+
+def _print_key(told: Object, output: Output) -> None:
+    """The key alone on stdout, or in the whole answer."""
+    value = told.get("accessKey")
+    if not isinstance(value, str) or not value:
+        raise ClientError("the server answered without a key; is it a Fairlead server?")
+    if output is Output.TABLE:
+        print(value)
+    else:
+        print_data(told, output)

@@ -1,0 +1,64 @@
+"""Empties a project's namespace in order: what runs goes first, while the secrets that it needs are still there.
+
+`projects.py` asks until nothing is left. What holds something back is told each time, so that people see whom to ask.
+"""
+
+from collections.abc import Iterator
+from contextlib import suppress
+
+from fairlead.core.errors import NotFound
+from fairlead.core.objects import metadata
+from fairlead.core.user import CONTROLLER
+from fairlead.registry.record import decode
+from fairlead.registry.registry import Registry
+from fairlead.registry.resource import Resource
+from fairlead.registry.writing import Deleting, Writing
+
+ORDER = ("devpodworkspaceinstances", "virtualclusterinstances", "spaceinstances")
+"""Workspaces may run in virtual clusters, and those in spaces."""
+
+
+class Emptying:
+    def __init__(self, registry: Registry, api_group: str) -> None:
+        self._registry = registry
+        by_plural = {each.kind.plural: each for each in registry.namespaced() if each.kind.group == api_group}
+        self._first = [by_plural[plural] for plural in ORDER if plural in by_plural]
+        self._all = [each for each in registry.namespaced() if each.kind.stored]
+
+    async def go_on(self, namespace: str) -> str | None:
+        """Deletes what is next in order. What is being waited for, in words; None once the namespace is gone."""
+        for resource in self._first:
+            for name in self._names(resource, namespace):
+                with suppress(NotFound):  # somebody was faster
+                    deleting = Deleting(propagation="Background")
+                    await resource.delete(namespace, name, deleting, Writing(CONTROLLER, "fairlead"))
+            if self._names(resource, namespace):
+                return self._remaining(namespace)
+        try:
+            namespaces = self._registry.resource("", "namespaces")
+            await namespaces.delete("", namespace, Deleting(), Writing(CONTROLLER, "fairlead"))
+        except NotFound:
+            return None
+        return self._remaining(namespace)
+
+    def _names(self, resource: Resource, namespace: str) -> list[str]:
+        kind = resource.kind
+        return [entry.key[3] for entry in self._registry.view.entries(kind.group, kind.plural, namespace)]
+
+    def _remaining(self, namespace: str) -> str:
+        found = list(self._counted(namespace))
+        if not found:
+            return f"waiting for the namespace {namespace}"
+        return "waiting for " + ", ".join(found)
+
+    def _counted(self, namespace: str) -> Iterator[str]:
+        """How many there are of each kind, and the finalizers that hold them."""
+        for resource in self._all:
+            kind, finalizers = resource.kind, dict[str, None]()
+            entries = self._registry.view.entries(kind.group, kind.plural, namespace)
+            for entry in entries:
+                if b'"finalizers":' in entry.body:
+                    finalizers.update(dict.fromkeys(metadata(decode(entry)).get("finalizers") or ()))
+            if entries:
+                held = f" (finalizers: {', '.join(finalizers)})" if finalizers else ""
+                yield f"{len(entries)} {kind.singular if len(entries) == 1 else kind.plural}{held}"

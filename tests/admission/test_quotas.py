@@ -1,0 +1,204 @@
+"""Quotas: how many instances there may be, for the project and for each owner, and that races change nothing."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from fairlead.admission.quotas import quotas
+from fairlead.core.errors import AlreadyExists, Forbidden
+from fairlead.core.objects import Object
+from fairlead.core.user import CONTROLLER
+from fairlead.kinds.project import NAMESPACE_PREFIX
+from fairlead.kinds.quotas import FORCE
+from fairlead.registry import tickets
+from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
+from fairlead.registry.writing import Deleting, Writing
+from tests.admission.world import World, as_ada, new_world
+
+KIND, PLURAL, HOME = "DevPodWorkspaceInstance", "devpodworkspaceinstances", "service-p-p"
+TICKET = tickets.key_of(GROUP, "p")
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[World]:
+    async with new_world(rules=(quotas(GROUP, NAMESPACE_PREFIX),)) as made:
+        yield made
+
+
+async def project(world: World, **limits: dict[str, str]) -> None:
+    await world.create("Project", "p", spec={"quotas": limits})
+
+
+async def made(world: World, name: str, user: str = "", team: str = "", **fields: Any) -> Object:
+    owner = {key: value for key, value in (("user", user), ("team", team)) if value}
+    return await world.create(KIND, name, HOME, spec={"owner": owner} if owner else {}, **fields)
+
+
+async def change(world: World, name: str, **fields: Any) -> None:
+    def edit(old: Object) -> Object:
+        return {**old, **fields, "metadata": {**old["metadata"], **fields.get("metadata", {})}}
+
+    await world.of(KIND).modify(HOME, name, edit, as_ada())
+
+
+async def test_the_last_one_that_fits_is_made_and_the_next_is_refused_in_kubernetes_words(world: World) -> None:
+    await project(world, project={PLURAL: "2"})
+    await made(world, "a")
+    await made(world, "b")
+    with pytest.raises(Forbidden) as caught:
+        await made(world, "c")
+    assert caught.value.message == (
+        f'{PLURAL}.{GROUP} "c" is forbidden: exceeded quota: project p, '
+        f"requested: {PLURAL}=1, used: {PLURAL}=2, limited: {PLURAL}=2"
+    )
+    assert (caught.value.details.name, caught.value.details.kind) == ("c", PLURAL)
+    assert world.names(KIND) == ["a", "b"]
+
+
+async def test_fifty_at_once_make_exactly_as_many_as_the_quota_allows(world: World) -> None:
+    await project(world, project={PLURAL: "10"})
+    answers = await asyncio.gather(*(made(world, f"w{each}") for each in range(50)), return_exceptions=True)
+    assert sum(isinstance(each, Forbidden) for each in answers) == 40
+    assert len(world.names(KIND)) == 10
+
+
+async def test_many_more_at_once_than_a_write_is_tried_all_get_through_where_there_is_room(world: World) -> None:
+    await project(world, project={PLURAL: "1000"})
+    answers = await asyncio.gather(*(made(world, f"w{each}") for each in range(200)), return_exceptions=True)
+    assert [each for each in answers if isinstance(each, BaseException)] == []
+    assert len(world.names(KIND)) == 200
+
+
+async def test_fifty_generated_names_at_once_are_counted_as_well(world: World) -> None:
+    await project(world, project={PLURAL: "10"})
+    bodies = [world.body(KIND, "", HOME, metadata={"generateName": "w-"}, spec={}) for _ in range(50)]
+    answers = await asyncio.gather(*(world.submit(KIND, body) for body in bodies), return_exceptions=True)
+    assert sum(isinstance(each, Forbidden) for each in answers) == 40
+    assert len(world.names(KIND)) == 10
+
+
+async def test_whoever_loses_the_race_for_the_last_place_counts_again(world: World) -> None:
+    await project(world, project={PLURAL: "1"})
+    world.store.before = [lambda: made(world, "quicker")]
+    with pytest.raises(Forbidden, match="exceeded quota"):
+        await made(world, "slower")
+    assert world.names(KIND) == ["quicker"]
+
+
+async def test_a_lost_race_for_a_new_ticket_is_not_taken_for_a_taken_name(world: World) -> None:
+    await project(world, project={PLURAL: "5"})
+    assert world.view.get(TICKET) is None
+    world.store.before = [lambda: made(world, "quicker")]
+    assert (await made(world, "slower"))["metadata"]["name"] == "slower"
+    assert world.names(KIND) == ["quicker", "slower"]
+
+
+async def test_a_taken_name_is_still_told_as_that(world: World) -> None:
+    await project(world, project={PLURAL: "5"})
+    await made(world, "a")
+    with pytest.raises(AlreadyExists):
+        await made(world, "a")
+
+
+async def test_room_that_a_delete_makes_can_be_used(world: World) -> None:
+    await project(world, project={PLURAL: "1"})
+    await made(world, "a")
+    await world.of(KIND).delete(HOME, "a", Deleting(), as_ada())
+    await made(world, "b")
+    assert world.names(KIND) == ["b"]
+
+
+async def test_a_lowered_quota_deletes_nothing_and_lets_nothing_in(world: World) -> None:
+    await project(world, project={PLURAL: "3"})
+    for name in ("a", "b", "c"):
+        await made(world, name)
+    await world.patch("Project", "p", lambda obj: obj["spec"].update(quotas={"project": {PLURAL: "1"}}))
+    assert world.names(KIND) == ["a", "b", "c"]
+    await change(world, "a", spec={"displayName": "still can be changed"})
+    with pytest.raises(Forbidden, match=f"used: {PLURAL}=3, limited: {PLURAL}=1"):
+        await made(world, "d")
+
+
+async def test_each_owner_has_a_quota_of_its_own_and_teams_do_not_use_up_that_of_members(world: World) -> None:
+    await project(world, user={PLURAL: "1"})
+    await made(world, "a", user="ada")
+    await made(world, "b", user="bob")
+    await made(world, "c", team="core")
+    await made(world, "nobodys")
+    await made(world, "nobodys-either")
+    with pytest.raises(Forbidden, match=f"project p, user ada, requested: {PLURAL}=1, used: {PLURAL}=1"):
+        await made(world, "d", user="ada")
+    with pytest.raises(Forbidden, match="project p, team core"):
+        await made(world, "e", team="core")
+
+
+async def test_an_instance_cannot_be_given_to_somebody_whose_quota_is_used_up(world: World) -> None:
+    await project(world, user={PLURAL: "1"})
+    await made(world, "a", user="ada")
+    await made(world, "b", user="bob")
+    with pytest.raises(Forbidden, match="user ada"):
+        await change(world, "b", spec={"owner": {"user": "ada"}})
+    await change(world, "b", spec={"owner": {"user": "cleo"}})
+
+
+async def test_those_asleep_are_not_active_and_waking_one_up_needs_room(world: World) -> None:
+    await project(world, project={f"{PLURAL}.active": "1"})
+    await made(world, "a", metadata={"annotations": {FORCE: "true"}})
+    await made(world, "b")
+    with pytest.raises(Forbidden, match=rf"requested: {PLURAL}\.active=1"):
+        await made(world, "c")
+    with pytest.raises(Forbidden, match=rf"requested: {PLURAL}\.active=1, used: {PLURAL}\.active=1"):
+        await change(world, "a", metadata={"annotations": {}})
+    await change(world, "b", metadata={"annotations": {FORCE: "true"}})
+    await change(world, "a", metadata={"annotations": {}})
+
+
+async def test_two_who_wake_something_up_at_once_do_not_both_get_the_last_place(world: World) -> None:
+    await project(world, project={f"{PLURAL}.active": "1"})
+    for name in ("a", "b"):
+        await made(world, name, metadata={"annotations": {FORCE: "true"}})
+    waking = (change(world, name, metadata={"annotations": {}}) for name in ("a", "b"))
+    answers = await asyncio.gather(*waking, return_exceptions=True)
+    assert [type(each) for each in answers].count(Forbidden) == 1
+
+
+async def test_a_status_is_never_refused(world: World) -> None:
+    await project(world, project={f"{PLURAL}.active": "0"})
+    await made(world, "a", metadata={"annotations": {FORCE: "true"}})
+    writing = Writing(CONTROLLER, "fairlead", subresource="status")
+    await world.of(KIND).modify(HOME, "a", lambda old: {**old, "status": {"phase": "Ready"}}, writing)
+
+
+async def test_a_rehearsal_is_refused_alike_and_uses_nothing_up(world: World) -> None:
+    await project(world, project={PLURAL: "1"})
+    body = world.body(KIND, "a", HOME, spec={})
+    await world.submit(KIND, body, as_ada(dry_run=True))
+    assert world.view.get(TICKET) is None
+    await made(world, "a")
+    with pytest.raises(Forbidden, match="exceeded quota"):
+        await world.submit(KIND, world.body(KIND, "b", HOME, spec={}), as_ada(dry_run=True))
+
+
+async def test_without_a_quota_nothing_is_counted_and_no_ticket_taken(world: World) -> None:
+    await project(world, project={"spaceinstances": "0", "limits.cpu": "1"})
+    await made(world, "a")
+    await world.create(KIND, "elsewhere", "demo")
+    assert world.view.get(TICKET) is None
+
+
+async def test_the_ticket_goes_with_the_project(world: World) -> None:
+    await project(world, project={PLURAL: "5"})
+    await made(world, "a")
+    assert world.view.get(TICKET) is not None
+    await world.of(KIND).delete(HOME, "a", Deleting(), as_ada())
+    await world.delete("Project", "p")
+    assert world.view.get(TICKET) is not None
+
+    def released(old: Object) -> Object:
+        return {**old, "metadata": {**old["metadata"], "finalizers": []}}
+
+    await world.of("Project").modify("", "p", released, Writing(CONTROLLER, "fairlead"))
+    assert world.names("Project") == []
+    assert world.view.get(TICKET) is None

@@ -1,0 +1,291 @@
+"""Keys of runners: they come back, they are one and the same, and they end with their runner."""
+
+import asyncio
+from base64 import b64decode
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+import pytest
+
+from fairlead.admission.minting import Mint, minting
+from fairlead.admission.runner_keys import runner_keys
+from fairlead.authn.accesskeys import new_key
+from fairlead.authn.rotation import Rotation
+from fairlead.authn.runner_keys import RunnerKeys
+from fairlead.authz.scope import covers
+from fairlead.controllers.garbage import Garbage
+from fairlead.core.errors import Conflict, Invalid, NotFound, Unavailable
+from fairlead.core.objects import Object, dig
+from fairlead.core.user import CONTROLLER
+from fairlead.kinds.accesskey import MAX_OVERLAP
+from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
+from fairlead.registry.record import decode
+from fairlead.registry.writing import Deleting, Writing
+from tests.admission.realm import PEPPER, ROOT, Realm, Rights
+from tests.admission.world import new_world
+from tests.controllers.at_work import at_work, until
+from tests.controllers.virtual_time import virtually
+
+SYSTEM = "service-system"
+SERVER = Writing(CONTROLLER, "fairlead")
+
+
+class House:
+    """A runner called `r`, and the keys of runners."""
+
+    def __init__(self, realm: Realm) -> None:
+        self.realm, self.world = realm, realm.world
+        self.rotation = Rotation(realm.registry, GROUP, PEPPER, covers)
+        self.keys = RunnerKeys(realm.registry, GROUP, SYSTEM, PEPPER, self.rotation)
+
+    def secret(self) -> Object | None:
+        entry = self.world.of("Secret").peek(SYSTEM, "runner-r-key")
+        return decode(entry) if entry is not None else None
+
+    def key(self) -> Object:
+        (name,) = self.world.names("OwnedAccessKey")
+        found = self.world.see("OwnedAccessKey", name)
+        assert found is not None
+        return found
+
+    async def rotate(self, overlap: int = 0) -> str:
+        return await self.keys.rotated("r", {"spec": {"overlapSeconds": overlap}})
+
+
+@asynccontextmanager
+async def house() -> AsyncIterator[House]:
+    mint = Mint(PEPPER, new_key, covers, lambda: 3_600)
+    async with new_world(rules=(minting(mint, GROUP), runner_keys(GROUP, SYSTEM))) as world:
+        await world.create("Namespace", SYSTEM)
+        await world.create("Runner", "r")
+        yield House(Realm(world, Rights()))
+
+
+@virtually
+async def test_a_key_is_made_when_it_is_first_asked_for_and_comes_back() -> None:
+    async with house() as here:
+        assert here.world.names("OwnedAccessKey") == []
+        value = await here.keys.of("r")
+        assert value.startswith("fairlead_")
+        assert await here.keys.of("r") == value
+        assert len(here.world.names("OwnedAccessKey")) == 1
+
+
+@virtually
+async def test_the_key_is_the_runners_identity() -> None:
+    async with house() as here:
+        user = here.realm.authenticate.of_token(await here.keys.of("r"))
+        assert user.name == "service:runner:r"
+        assert {"service:runners", "service:runner:r", "system:authenticated"} == set(user.groups) - {
+            "service:authenticated"
+        }
+        key, runner = here.key(), here.world.see("Runner", "r") or {}
+        assert key["metadata"]["labels"] == {"service.sh/runner": "r"}
+        assert key["metadata"]["ownerReferences"][0]["uid"] == runner["metadata"]["uid"]
+        assert key["spec"]["type"] == "Other"
+        assert "ttl" not in key["spec"]
+
+
+@virtually
+async def test_two_who_ask_first_at_once_get_the_same_key() -> None:
+    async with house() as here:
+        values = await asyncio.gather(*(here.keys.of("r") for _ in range(20)))
+        assert len(set(values)) == 1
+        assert len(here.world.names("OwnedAccessKey")) == 1
+        assert here.realm.opens(values[0])
+
+
+@virtually
+async def test_key_and_secret_come_in_one_commit() -> None:
+    async with house() as here:
+        commits = len(here.world.store.commits)
+        await here.keys.of("r")
+        (changes, _) = here.world.store.commits[commits]
+        assert {change.key[1] for change in changes} == {"ownedaccesskeys", "secrets"}
+        assert len(here.world.store.commits) == commits + 1
+
+
+@virtually
+async def test_who_loses_the_race_takes_the_others_key() -> None:
+    async with house() as here:
+        others: list[str] = []
+
+        async def be_faster() -> None:
+            others.append(await here.keys.of("r"))
+
+        here.world.store.before = [be_faster]
+        assert await here.keys.of("r") == others[0]
+        assert len(here.world.names("OwnedAccessKey")) == 1
+
+
+@virtually
+async def test_a_runner_that_does_not_exist_has_no_key() -> None:
+    async with house() as here:
+        with pytest.raises(NotFound, match=r'runners\.management\.service\.sh "x" not found'):
+            await here.keys.of("x")
+        with pytest.raises(NotFound):
+            await here.keys.rotated("x", {})
+
+
+@virtually
+async def test_a_runner_that_is_being_deleted_gets_no_key() -> None:
+    async with house() as here:
+        await here.world.patch("Runner", "r", lambda obj: obj["metadata"].update(finalizers=["x.io/a"]))
+        await here.world.delete("Runner", "r")
+        with pytest.raises(Conflict, match="being deleted"):
+            await here.keys.of("r")
+
+
+@virtually
+async def test_t27_a_rotated_key_is_another_one_and_comes_back_from_then_on() -> None:
+    async with house() as here:
+        old = await here.keys.of("r")
+        new = await here.rotate()
+        assert new != old
+        assert await here.keys.of("r") == new
+        assert (here.realm.opens(old), here.realm.opens(new)) == (False, True)
+        assert list((here.secret() or {})["data"]) == ["accessKey"]
+
+
+@virtually
+async def test_an_old_key_works_for_as_long_as_was_asked() -> None:
+    async with house() as here:
+        old = await here.keys.of("r")
+        await here.rotate(overlap=60)
+        assert here.realm.opens(old)
+        await asyncio.sleep(61)
+        assert not here.realm.opens(old)
+
+
+@virtually
+async def test_a_rotation_may_be_the_first_that_is_asked_for() -> None:
+    async with house() as here:
+        value = await here.rotate()
+        assert await here.keys.of("r") == value
+
+
+@virtually
+async def test_rotations_at_once_leave_one_key_that_works_and_comes_back() -> None:
+    async with house() as here:
+        values = await asyncio.gather(*(here.rotate() for _ in range(8)))
+        value = await here.keys.of("r")
+        assert value in values
+        assert [each for each in values if here.realm.opens(each)] == [value]
+        assert list((here.secret() or {})["data"]) == ["accessKey"]
+
+
+@virtually
+async def test_wherever_a_rotation_breaks_off_the_key_that_holds_comes_back() -> None:
+    for commits in range(4):
+        async with house() as here:
+            await here.keys.of("r")
+
+            async def nothing() -> None:
+                return None
+
+            async def broken() -> None:
+                raise Unavailable("the power is out")
+
+            here.world.store.before = [*[nothing] * commits, broken]
+            with suppress(Unavailable):
+                await here.rotate(overlap=60)
+            here.world.store.before = []
+            assert here.realm.opens(await here.keys.of("r"))
+            await here.rotate()
+            assert here.realm.opens(await here.keys.of("r"))
+
+
+@virtually
+async def test_a_refused_rotation_leaves_everything_as_it_was() -> None:
+    async with house() as here:
+        value = await here.keys.of("r")
+        with pytest.raises(Invalid, match="overlapSeconds"):
+            await here.rotate(overlap=MAX_OVERLAP + 1)
+        assert await here.keys.of("r") == value
+        assert list((here.secret() or {})["data"]) == ["accessKey"]
+
+
+@virtually
+async def test_a_disabled_key_comes_back_as_it_is() -> None:
+    async with house() as here:
+        value = await here.keys.of("r")
+        await here.realm.set("OwnedAccessKey", here.key()["metadata"]["name"], ROOT, disabled=True)
+        assert await here.keys.of("r") == value
+        assert not here.realm.opens(value)
+
+
+@virtually
+async def test_an_expired_key_comes_back_as_it_is_and_is_not_rotated() -> None:
+    async with house() as here:
+        value = await here.keys.of("r")
+        await here.realm.set_status(here.key()["metadata"]["name"], expired="2026-01-02T03:04:05Z")
+        assert await here.keys.of("r") == value
+        with pytest.raises(Conflict, match="expired"):
+            await here.rotate()
+
+
+@virtually
+async def test_a_deleted_key_is_gone_for_good_and_another_takes_its_place() -> None:
+    async with house() as here:
+        old = await here.keys.of("r")
+        await here.world.delete("OwnedAccessKey", here.key()["metadata"]["name"])
+        values = await asyncio.gather(*(here.keys.of("r") for _ in range(5)))
+        assert len(set(values)) == 1
+        assert (here.realm.opens(old), here.realm.opens(values[0])) == (False, True)
+
+
+@virtually
+async def test_without_its_secret_a_key_ends_when_another_is_made() -> None:
+    async with house() as here:
+        old = await here.keys.of("r")
+        await here.world.of("Secret").delete(SYSTEM, "runner-r-key", Deleting(), SERVER)
+        new = await here.keys.of("r")
+        assert (here.realm.opens(old), here.realm.opens(new)) == (False, True)
+        assert len(here.world.names("OwnedAccessKey")) == 1
+
+
+@virtually
+async def test_a_key_that_was_rotated_by_itself_is_told_about() -> None:
+    async with house() as here:
+        await here.keys.of("r")
+        await here.rotation.rotated(CONTROLLER, here.key()["metadata"]["name"], {})
+        with pytest.raises(Conflict, match="create runners/r/rotatekey"):
+            await here.keys.of("r")
+        value = await here.rotate()
+        assert await here.keys.of("r") == value
+
+
+@virtually
+async def test_nobody_is_in_the_way_of_a_runners_key() -> None:
+    async with house() as here:
+        body = here.world.body("Secret", "runner-r-key", SYSTEM, stringData={"accessKey": "planted-by-somebody"})
+        await here.world.submit("Secret", body)
+        value = await here.keys.of("r")
+        assert value != "planted-by-somebody"
+        assert here.realm.opens(value)
+
+
+@virtually
+async def test_key_and_secret_go_with_their_runner_and_a_namesake_gets_its_own() -> None:
+    async with house() as here:
+        old = await here.keys.of("r")
+        await here.world.delete("Runner", "r")
+        await here.world.create("Runner", "r")
+        new = await here.keys.of("r")
+        assert new != old
+        async with at_work(here.world, Garbage(here.realm.registry)):
+            await until(lambda: len(here.world.names("OwnedAccessKey")) == 1)
+            assert (here.realm.opens(old), here.realm.opens(new)) == (False, True)
+            await here.world.delete("Runner", "r")
+            await until(lambda: here.world.names("OwnedAccessKey") == [] and here.secret() is None)
+
+
+@virtually
+async def test_the_value_stands_in_the_secret_and_nowhere_else() -> None:
+    async with house() as here:
+        value = await here.keys.of("r")
+        secret = here.secret() or {}
+        assert b64decode(secret["data"]["accessKey"]).decode() == value
+        assert dig(here.key(), "spec.key") == PEPPER.digest(value)
+        holding = [entry.key for entry in here.world.view.entries("", "secrets") if b"accessKey" in entry.body]
+        assert holding == [("", "secrets", SYSTEM, "runner-r-key")]

@@ -1,0 +1,124 @@
+"""What runners may do: their own Runner, the workspaces that are bound to them, and nothing else."""
+
+from itertools import product
+
+import pytest
+
+from fairlead.authz.permissions import Permissions
+from fairlead.authz.runners import Runners
+from fairlead.core.call import Target
+from fairlead.core.user import EVERYBODY, User
+from fairlead.registry.kind import MANAGEMENT_GROUP
+from tests.admission.world import World
+
+WORKSPACES = "devpodworkspaceinstances"
+VERBS = ("get", "list", "watch", "create", "update", "patch", "delete", "deletecollection", "use")
+
+
+def runner(name: str, key: str = "") -> User:
+    identity = f"service:runner:{name}"
+    return User(identity, ("service:runners", identity, *EVERYBODY), key=key)
+
+
+def target(verb: str, resource: str, name: str = "", subresource: str = "", namespace: str = "") -> Target:
+    group = "" if resource in ("events", "secrets", "configmaps") else MANAGEMENT_GROUP
+    return Target(verb, "", "management", group, "v1", resource, subresource, namespace, name)
+
+
+@pytest.fixture
+async def runners(world: World) -> Runners:
+    """Runners `a` and `b`; workspace `wa` of the one in `demo`, `wb` of the other in `default`, and `w` of none."""
+    for name in ("a", "b"):
+        await world.create("Runner", name)
+    await world.create("DevPodWorkspaceInstance", "wa", "demo", spec={"runnerRef": {"runner": "a"}})
+    await world.create("DevPodWorkspaceInstance", "wb", "default", spec={"runnerRef": {"runner": "b"}})
+    await world.create("DevPodWorkspaceInstance", "w", "demo", spec={"runnerRef": {}})
+    return Runners(MANAGEMENT_GROUP, world.view)
+
+
+async def test_a_runner_reads_itself_and_writes_its_own_status(runners: Runners) -> None:
+    may = {("get", ""), ("get", "status"), ("update", "status"), ("patch", "status"), ("get", "config")}
+    asked = set(product(VERBS, ("", "status", "config", "accesskey", "rotatekey", "other")))
+    allowed = {(verb, part) for verb, part in asked if runners(runner("a"), target(verb, "runners", "a", part))}
+    assert allowed == may
+    for verb, part in asked:
+        assert runners(runner("a"), target(verb, "runners", "b", part)) is None
+        assert runners(runner("a"), target(verb, "runners", "", part)) is None
+
+
+async def test_a_runner_reads_its_workspaces_and_writes_their_status(runners: Runners) -> None:
+    may = {("get", ""), ("list", ""), ("watch", ""), ("get", "status"), ("update", "status"), ("patch", "status")}
+    asked = set(product(VERBS, ("", "status", "up")))
+
+    def allowed(user: User, name: str, namespace: str) -> set[tuple[str, str]]:
+        return {each for each in asked if runners(user, target(each[0], WORKSPACES, name, each[1], namespace))}
+
+    assert allowed(runner("a"), "wa", "demo") == may
+    assert allowed(runner("b"), "wb", "default") == may
+    for name, namespace in (("wb", "default"), ("w", "demo"), ("missing", "demo"), ("wa", "default"), ("", "demo")):
+        assert allowed(runner("a"), name, namespace) == set()
+
+
+async def test_a_runner_records_events_where_it_has_workspaces(runners: Runners) -> None:
+    assert runners(runner("a"), target("create", "events", namespace="demo"))
+    assert runners(runner("a"), target("create", "events", namespace="default")) is None
+    assert runners(runner("a"), target("create", "events")) is None
+    for verb in set(VERBS) - {"create"}:
+        assert runners(runner("a"), target(verb, "events", "e", namespace="demo")) is None
+
+
+async def test_a_runner_may_nothing_else(runners: Runners) -> None:
+    for verb, resource in product(VERBS, ("secrets", "configmaps", "projects", "users", "ownedaccesskeys", "clusters")):
+        for name, namespace in (("x", "demo"), ("", "demo"), ("x", ""), ("", "")):
+            assert runners(runner("a"), target(verb, resource, name, "", namespace)) is None
+            assert not runners.stands(runner("a"), target(verb, resource, name, "", namespace))
+
+
+async def test_lists_and_watches_are_cut_to_the_runners_workspaces(runners: Runners, world: World) -> None:
+    permissions = Permissions((), (runners,))
+    entries = world.view.entries(MANAGEMENT_GROUP, WORKSPACES)
+    for verb in ("list", "watch"):
+        for namespace in ("", "demo", "default"):
+            cut = permissions.cut(runner("a"), target(verb, WORKSPACES, namespace=namespace))
+            assert cut is not None
+            assert [entry.key[3] for entry in entries if cut.sees(entry)] == ["wa"]
+    assert permissions.cut(runner("a"), target("list", "runners")) is None
+
+
+async def test_a_workspace_that_is_bound_later_is_seen_from_then_on(runners: Runners, world: World) -> None:
+    entry = world.of("DevPodWorkspaceInstance").peek("demo", "w")
+    get = target("get", WORKSPACES, "w", "", "demo")
+    assert entry is not None and runners.of(runner("a"), get, entry) is None
+    bind = {"runnerRef": {"runner": "a"}}
+    await world.patch("DevPodWorkspaceInstance", "w", lambda obj: obj.update(spec=bind))
+    entry = world.of("DevPodWorkspaceInstance").peek("demo", "w")
+    assert entry is not None and runners.of(runner("a"), get, entry)
+
+
+@pytest.mark.parametrize(
+    "user",
+    [
+        User("service:runner:a", EVERYBODY),
+        User("ada", ("service:runner:a", "service:runners", *EVERYBODY)),
+        User("a", ("service:runners", *EVERYBODY)),
+        runner("missing"),
+    ],
+)
+async def test_whoever_is_not_wholly_a_runner_is_none(runners: Runners, user: User) -> None:
+    assert runners(user, target("get", "runners", "a")) is None
+    assert runners(user, target("get", WORKSPACES, "wa", "", "demo")) is None
+    assert not runners.stands(user, target("list", WORKSPACES))
+
+
+async def test_a_key_of_an_earlier_runner_of_the_name_stands_for_nobody(runners: Runners, world: World) -> None:
+    found = world.see("Runner", "a")
+    assert found is not None
+    reference = {"apiVersion": found["apiVersion"], "kind": "Runner", "name": "a", "uid": found["metadata"]["uid"]}
+    key = {"subject": "service:runner:a", "key": "x" * 20}
+    await world.create("OwnedAccessKey", "k", spec=key, metadata={"ownerReferences": [reference]})
+    assert runners(runner("a", "k"), target("get", "runners", "a"))
+    await world.delete("Runner", "a")
+    assert runners(runner("a", "k"), target("get", "runners", "a")) is None
+    await world.create("Runner", "a")
+    assert runners(runner("a", "k"), target("get", "runners", "a")) is None
+    assert runners(runner("a"), target("get", "runners", "a"))

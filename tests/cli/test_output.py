@@ -1,0 +1,44 @@
+"""Tables at a terminal: what people copy from stays in one piece."""
+
+import re
+
+import pytest
+
+from fairlead.cli.output import print_table
+
+HEADERS = ("NAME", "REASON")
+ROW = ("a-name-of-some-length", "one two three four five six seven eight nine ten")
+
+
+def printed(capsys: pytest.CaptureFixture[str], *rows: tuple[str, str]) -> list[str]:
+    print_table(HEADERS, rows, "")
+    text = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out)
+    return [line.rstrip() for line in text.splitlines()]
+
+
+def terminal(monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
+    monkeypatch.setenv("TTY_COMPATIBLE", "1")
+    monkeypatch.setenv("COLUMNS", str(columns))
+
+
+def test_the_last_column_is_folded_to_fit(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    terminal(monkeypatch, 48)
+    header, first, *rest = printed(capsys, ROW)
+    assert header.split() == ["NAME", "REASON"]
+    assert first == "a-name-of-some-length   one two three four five"
+    assert [line.strip() for line in rest] == ["six seven eight nine ten"]
+
+
+def test_a_terminal_that_is_too_narrow_gets_whole_lines(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    terminal(monkeypatch, 30)
+    assert printed(capsys, ROW)[1:] == ["   ".join(ROW)]
+
+
+def test_what_is_no_terminal_gets_whole_lines(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("TTY_COMPATIBLE", raising=False)
+    monkeypatch.setenv("COLUMNS", "48")
+    assert printed(capsys, ROW)[1:] == ["   ".join(ROW)]

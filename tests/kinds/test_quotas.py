@@ -1,0 +1,73 @@
+"""What quotas count: which instances are asleep, whose they are, and how limits are read."""
+
+from typing import Any
+
+import pytest
+
+from fairlead.core.objects import Object
+from fairlead.kinds.quotas import FORCE, LAST_ACTIVITY, SLEEPING_SINCE, amount, asleep, holder_of, limits, usage
+
+SPACES = "spaceinstances"
+
+
+def instance(phase: str = "", user: str = "", team: str = "", **annotations: str) -> Object:
+    owner = {name: value for name, value in (("user", user), ("team", team)) if value}
+    noted = {
+        {"force": FORCE, "last": LAST_ACTIVITY, "since": SLEEPING_SINCE}[key]: text for key, text in annotations.items()
+    }
+    return {"metadata": {"annotations": noted}, "spec": {"owner": owner}, "status": {"phase": phase}}
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [("10", 10), ("0", 0), ("1.5", 1), ("500m", 0), ("2000m", 2), ("2k", 2000), ("1Ki", 1024), ("1M", 10**6)],
+)
+def test_limits_are_quantities_cut_to_whole_numbers(text: str, number: int) -> None:
+    assert amount(text) == number
+
+
+@pytest.mark.parametrize("text", ["", "ten", "-1", "1e3", "10 "])
+def test_a_limit_that_cannot_be_read_allows_nothing(text: str) -> None:
+    assert amount(text) == 0
+
+
+@pytest.mark.parametrize(
+    ("obj", "sleeps"),
+    [
+        (instance(), False),
+        (instance("Ready"), False),
+        (instance("Sleeping"), True),
+        (instance("Ready", force="true"), True),
+        (instance("Ready", force="false"), False),
+        (instance("Ready", since="100"), True),
+        (instance("Sleeping", since="100", last="99"), True),
+        (instance("Sleeping", since="100", last="101"), False),
+        (instance("Sleeping", since="100", last="101", force="true"), True),
+        (instance("Sleeping", since="soon", last="never"), True),
+        ({"metadata": {"annotations": 7}}, False),
+    ],
+)
+def test_an_instance_is_asleep_until_somebody_wakes_it(obj: Object, sleeps: bool) -> None:
+    assert asleep(obj) is sleeps
+
+
+def test_an_owner_is_a_user_or_a_team() -> None:
+    assert holder_of(instance(user="ada")) == ("user", "ada")
+    assert holder_of(instance(team="core")) == ("team", "core")
+    assert holder_of(instance()) is None
+    assert holder_of({"spec": {"owner": "ada"}}) is None
+
+
+def test_what_a_team_has_is_not_counted_for_its_members() -> None:
+    objects = [instance(user="ada"), instance("Sleeping", user="ada"), instance(team="core"), instance()]
+    counted = usage((SPACES, each) for each in objects)
+    assert dict(counted.project) == {SPACES: 4, f"{SPACES}.active": 3}
+    assert dict(counted.holders["user", "ada"]) == {SPACES: 2, f"{SPACES}.active": 1}
+    assert dict(counted.holders["team", "core"]) == {SPACES: 1, f"{SPACES}.active": 1}
+
+
+def test_limits_of_other_things_are_not_ours_to_count() -> None:
+    quotas: dict[str, Any] = {"project": {SPACES: "1", f"{SPACES}.active": "2", "limits.cpu": "4", "count/pods": "9"}}
+    found = limits({"spec": {"quotas": quotas}}, "project", (SPACES,))
+    assert found == {SPACES: "1", f"{SPACES}.active": "2"}
+    assert limits({"spec": {}}, "user", (SPACES,)) == {}

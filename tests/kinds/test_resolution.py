@@ -1,0 +1,108 @@
+from typing import Any
+
+import pytest
+
+from fairlead.core.objects import Object
+from fairlead.kinds.resolution import (
+    Definition,
+    Unresolved,
+    asks_alike,
+    definition_for,
+    fingerprint,
+    follows,
+    made,
+    parameter_problems,
+)
+
+
+def template(**spec: Any) -> Object:
+    return {"metadata": {"name": "t"}, "spec": spec}
+
+
+def instance(parameters: str = "", **ref: Any) -> Object:
+    return {"spec": {"templateRef": {"name": "t", **ref}, "parameters": parameters}}
+
+
+VERSIONED = template(
+    template={"objects": "unversioned"},
+    versions=[
+        {"version": "1.0.0", "template": {"objects": "one"}},
+        {"version": "1.10.0", "template": {"objects": "ten {{ parameters.a }}"}, "parameters": [{"variable": "a"}]},
+        {"version": "2.0.0", "template": {"objects": "two"}},
+    ],
+)
+
+
+@pytest.mark.parametrize(
+    ("version", "objects", "chosen"),
+    [
+        ("", "unversioned", ""),
+        ("1.x.x", "ten {{ parameters.a }}", "1.10.0"),
+        ("x.x.x", "two", "2.0.0"),
+        ("1.0.0", "one", "1.0.0"),
+    ],
+)
+def test_the_version_says_which_definition_is_meant(version: str, objects: str, chosen: str) -> None:
+    found = definition_for(instance(version=version), VERSIONED)
+    assert (found.template["objects"], found.version) == (objects, chosen)
+
+
+def test_an_unversioned_template_is_its_own_newest() -> None:
+    assert definition_for(instance(version="x.x.x"), template(template={"objects": "a"})).template == {"objects": "a"}
+
+
+@pytest.mark.parametrize(
+    ("version", "found", "reason"),
+    [
+        ("", None, "TemplateNotFound"),
+        ("1.x", VERSIONED, "VersionError"),
+        ("X.X.X", VERSIONED, "VersionError"),
+        ("3.x.x", VERSIONED, "VersionNotFound"),
+        ("1.0.0", template(template={}), "VersionNotFound"),
+        ("", template(versions=[{"version": "1.0.0"}]), "VersionNotFound"),
+    ],
+)
+def test_what_cannot_be_resolved_says_why(version: str, found: Object | None, reason: str) -> None:
+    with pytest.raises(Unresolved) as caught:
+        definition_for(instance(version=version), found)
+    assert caught.value.reason == reason
+
+
+def test_what_is_written_in_place_needs_no_template() -> None:
+    obj = {"spec": {"template": {"objects": "{{ parameters.a }} {{ parameters.b.c }}"}, "parameters": "a: 1\nb.c: x"}}
+    assert made(obj, definition_for(obj, None)) == {"objects": "1 x"}
+
+
+def test_values_are_checked_and_rendered() -> None:
+    found = definition_for(instance("a: x", version="1.x.x"), VERSIONED)
+    assert made(instance("a: x"), found) == {"objects": "ten x"}
+
+
+def test_values_that_do_not_fit_name_their_variable() -> None:
+    definition = Definition({}, [{"variable": "a", "required": True}])
+    (problem,) = parameter_problems(instance(), definition)
+    assert problem.field == "spec.parameters[a]"
+    with pytest.raises(Unresolved, match=r"spec\.parameters\[a\]") as caught:
+        made(instance(), definition)
+    assert caught.value.reason == "ErrorSyncingParameters"
+
+
+def test_a_template_that_uses_what_it_does_not_define_cannot_be_rendered() -> None:
+    with pytest.raises(Unresolved) as caught:
+        made(instance("a: x"), Definition({"objects": "{{ parameters.a }}"}, []))
+    assert caught.value.reason == "ErrorRenderingTemplate"
+
+
+def test_a_fingerprint_tells_changes_of_the_template_from_another_wish() -> None:
+    one = fingerprint(instance(), Definition({"objects": "a"}, []))
+    assert one == fingerprint(instance("other: value"), Definition({"objects": "a"}, []))
+    changed = fingerprint(instance(), Definition({"objects": "b"}, []))
+    assert changed != one
+    assert asks_alike(one, changed)
+    assert not asks_alike(one, fingerprint(instance(version="x.x.x"), Definition({"objects": "a"}, [])))
+
+
+def test_versions_and_what_is_written_in_place_follow_by_themselves() -> None:
+    assert follows({"spec": {"template": {"objects": "a"}}})
+    assert follows(instance(version="1.0.0"))
+    assert not follows(instance())

@@ -1,0 +1,73 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+
+from fairlead.kinds.versions import best_match, newest, parse_pattern, parse_version
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("1.4.0", (1, 4, 0)),
+        ("0.0.0", (0, 0, 0)),
+        ("10.20.30", (10, 20, 30)),
+        ("1.4", None),
+        ("1.4.0.0", None),
+        ("v1.4.0", None),
+        ("1.4.x", None),
+        ("1.4.0-rc1", None),
+        ("1.4.0\n", None),
+        ("1.4.\u0663", None),
+        ("1.4." + "9" * 5_000, None),
+        ("", None),
+    ],
+)
+def test_a_version_is_three_numbers(text: str, expected: object) -> None:
+    assert parse_version(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("1.2.x", (1, 2, None)),
+        ("x.x.x", (None, None, None)),
+        ("x.2.0", (None, 2, 0)),
+        ("1.2.3", (1, 2, 3)),
+        ("1.2.X", None),
+        ("1.x", None),
+        ("latest", None),
+    ],
+)
+def test_in_a_pattern_each_part_may_be_any(text: str, expected: object) -> None:
+    assert parse_pattern(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("pattern", "expected"),
+    [
+        ("x.x.x", "2.0.0"),
+        ("1.x.x", "1.10.1"),
+        ("1.2.x", "1.2.9"),
+        ("1.2.3", "1.2.3"),
+        ("3.x.x", None),
+        ("x.2.x", "1.2.9"),
+    ],
+)
+def test_the_newest_that_fits_is_chosen_by_number_and_not_by_letter(pattern: str, expected: str | None) -> None:
+    parsed = parse_pattern(pattern)
+    assert parsed is not None
+    versions = ["1.2.3", "1.10.1", "1.2.9", "1.9.0", "2.0.0", "not-a-version"]
+    assert best_match(parsed, versions) == expected
+
+
+def test_without_versions_there_is_no_newest() -> None:
+    assert newest([]) is None
+    assert newest(["latest"]) is None
+
+
+numbers = some.tuples(*(some.integers(0, 999),) * 3)
+
+
+@given(some.lists(numbers, min_size=1))
+def test_the_newest_is_the_largest(versions: list[tuple[int, int, int]]) -> None:
+    assert newest(".".join(map(str, each)) for each in versions) == ".".join(map(str, max(versions)))

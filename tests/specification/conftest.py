@@ -1,0 +1,18 @@
+"""One server for all of these tests: they name their objects so that none is in the way of another."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.live.process import running
+from tests.specification.api import Api
+
+
+@pytest.fixture(scope="package")
+def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
+    """The administrator's."""
+    folder = tmp_path_factory.mktemp("specification") / "data"
+    with running(folder) as server, server.client() as client:
+        yield Api(server, client)
+        assert server.stop() == 0
+        assert "Traceback" not in server.log.read_text()
