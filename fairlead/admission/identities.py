@@ -12,8 +12,8 @@ from fairlead.admission.chain import Rule
 from fairlead.core.call import Target, Verdict
 from fairlead.core.errors import Details, Forbidden, Invalid, Problem, qualified
 from fairlead.core.objects import Object, dig, metadata, name_of
-from fairlead.core.user import ADMIN_GROUPS, User
-from fairlead.kinds.identity import TEAM_GROUP, is_disabled
+from fairlead.core.user import ADMIN_GROUPS, TEAM_GROUP, User
+from fairlead.kinds.identity import is_disabled
 from fairlead.kinds.team import TEAM
 from fairlead.kinds.user import USER
 from fairlead.registry.kind import Change
@@ -56,7 +56,7 @@ def identities(may: May, api_group: str) -> Rule:
 
 def is_free(user: User) -> bool:
     """Whether somebody may grant everything. An administrator's key that is cut down to a scope may not."""
-    return user.is_admin and user.scope is None
+    return user.holds_everything
 
 
 def _check_user(change: Change, may: May) -> None:

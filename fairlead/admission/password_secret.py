@@ -8,11 +8,11 @@ without one. Everybody who may delete the Secret can do that, which lets nobody 
 
 from collections.abc import Callable
 
-from fairlead.admission.chain import Rule
-from fairlead.core.call import Target, Verdict
+from fairlead.admission.chain import May, Rule
+from fairlead.core.call import Target
 from fairlead.core.errors import Forbidden
 from fairlead.core.objects import dig, name_of
-from fairlead.core.user import CONTROLLER, User
+from fairlead.core.user import CONTROLLER
 from fairlead.registry.kind import Change
 from fairlead.registry.registry import Registry
 
@@ -20,8 +20,6 @@ SUFFIX = "-password"
 """The Secret of a user is called after it, with this at the end; `authn/password_store.py` follows no other."""
 _COUNTS = ("data", "metadata.ownerReferences")
 """What is in it, and whose it is."""
-
-May = Callable[[User, Target], Verdict]
 
 
 def password_secret(may: May, is_administrator: Callable[[str], bool], namespace: str) -> Rule:
@@ -31,7 +29,7 @@ def password_secret(may: May, is_administrator: Callable[[str], bool], namespace
         if not _is_password(change, namespace) or change.user == CONTROLLER:
             return
         owner = name_of(change.obj).removesuffix(SUFFIX)
-        if change.user.is_admin and change.user.scope is None:
+        if change.user.holds_everything:
             return
         acting = Target("impersonate", "", version="v1", resource="users", name=owner)
         if is_administrator(owner) or not may(change.user, acting).allowed:

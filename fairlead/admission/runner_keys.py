@@ -13,7 +13,7 @@ from fairlead.kinds.accesskey import OWNED_ACCESS_KEY
 from fairlead.kinds.runner import KEY_ANNOTATION, RUNNER_LABEL, key_secret
 from fairlead.registry.kind import Change
 from fairlead.registry.registry import Registry
-from fairlead.registry.writing import Writing
+from fairlead.registry.writing import by_the_server
 
 VALUE = "spec.key"
 SECRET_TYPE = "service.sh/runner-key"
@@ -44,6 +44,6 @@ def runner_keys(api_group: str, namespace: str) -> Rule:
             "type": SECRET_TYPE,
             "data": {"accessKey": b64encode(change.once[VALUE].encode()).decode()},
         }
-        change.also.append(await registry.resource("", "secrets").draft(secret, Writing(CONTROLLER, "fairlead")))
+        change.also.append(await registry.resource("", "secrets").draft(secret, by_the_server()))
 
     return rule

@@ -30,14 +30,13 @@ from fairlead.core.clock import SystemClock
 from fairlead.core.errors import AlreadyExists
 from fairlead.core.files import private_folder
 from fairlead.core.seal_keys import VARIABLE, SealKeys
-from fairlead.core.user import CONTROLLER
 from fairlead.kinds import KINDS
 from fairlead.kinds.project import PROJECT, project
 from fairlead.registry.catalog import Catalog
 from fairlead.registry.record import finisher
 from fairlead.registry.registry import Registry
 from fairlead.registry.secret_fields import SecretFields
-from fairlead.registry.writing import Writing
+from fairlead.registry.writing import by_the_server
 from fairlead.server.rsgi import Front, Listening, free_port, listening
 from fairlead.settings import Settings, StartError
 from fairlead.storage.contract import Unavailable
@@ -99,7 +98,7 @@ async def _ensure_namespaces(registry: Registry) -> None:
     for name in NAMESPACES:
         body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
         try:
-            await namespaces.create(body, "", Writing(CONTROLLER, "fairlead"))
+            await namespaces.create(body, "", by_the_server())
         except AlreadyExists:
             continue
 

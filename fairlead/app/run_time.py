@@ -9,11 +9,10 @@ from typing import Any
 from fairlead.authn.direct_minting import Lifetimes
 from fairlead.core.errors import AlreadyExists
 from fairlead.core.objects import Object, dig
-from fairlead.core.user import CONTROLLER
 from fairlead.kinds.config import CONFIG, CONFIG_NAME, read
 from fairlead.registry.following import Following
 from fairlead.registry.registry import Registry
-from fairlead.registry.writing import Writing
+from fairlead.registry.writing import by_the_server
 from fairlead.server.audit.policy import LEVELS, NONE
 from fairlead.settings import ON, Settings
 from fairlead.storage.view import View
@@ -72,6 +71,6 @@ async def ensure_config(registry: Registry, api_group: str) -> None:
         return
     body = {"apiVersion": configs.kind.api_version, "kind": "Config", "metadata": {"name": CONFIG_NAME}}
     try:
-        await configs.create({**body, "spec": {"raw": ""}}, "", Writing(CONTROLLER, "fairlead"))
+        await configs.create({**body, "spec": {"raw": ""}}, "", by_the_server())
     except AlreadyExists:
         return  # another replica was faster

@@ -14,12 +14,12 @@ from fairlead.authn.credential import Use
 from fairlead.core.clock import Clock, timestamp
 from fairlead.core.errors import ApiError, NotFound
 from fairlead.core.objects import Object, dig
-from fairlead.core.user import CONTROLLER, User
+from fairlead.core.user import User
 from fairlead.kinds.key_life import cooldown_of
 from fairlead.kinds.times import parsed
 from fairlead.registry.record import decode
 from fairlead.registry.resource import Resource
-from fairlead.registry.writing import Writing
+from fairlead.registry.writing import by_the_server
 
 TICK = 1.0
 TIDY_EVERY = 60.0
@@ -88,7 +88,7 @@ class Activity:
             return {**key, "status": {**status, "lastActivity": timestamp(last)}}
 
         try:
-            await keys.modify("", name, used, Writing(CONTROLLER, "fairlead", subresource="status"))
+            await keys.modify("", name, used, by_the_server("status"))
         except NotFound:
             self._forget(name)
             return

@@ -22,10 +22,9 @@ from fairlead.core.clock import timestamp
 from fairlead.core.errors import Details, Forbidden, Invalid, Problem, qualified
 from fairlead.core.objects import Object, dig, metadata
 from fairlead.core.scope import Scope
-from fairlead.core.user import User
+from fairlead.core.user import TEAM_GROUP, USER_GROUP, User
 from fairlead.kinds.directtoken import DIRECT_CLUSTER_ENDPOINT_TOKEN as KIND
 from fairlead.kinds.handing_on import Covers, Holder, holder_of, overreach
-from fairlead.kinds.identity import TEAM_GROUP, USER_GROUP
 from fairlead.kinds.key_life import end_of
 from fairlead.registry.record import decode
 from fairlead.registry.registry import Registry

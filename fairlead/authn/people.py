@@ -7,8 +7,7 @@ objects like all others and are followed in the view, so that a change takes eff
 from collections.abc import Mapping
 
 from fairlead.core.objects import Object, dig, metadata
-from fairlead.core.user import EVERYBODY, User
-from fairlead.kinds.identity import TEAM_GROUP, USER_GROUP
+from fairlead.core.user import EVERYBODY, TEAM_GROUP, USER_GROUP, User
 from fairlead.registry.following import Following
 
 USERS, TEAMS = "users", "teams"

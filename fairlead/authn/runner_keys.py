@@ -26,7 +26,7 @@ from fairlead.kinds.accesskey import owner_reference
 from fairlead.kinds.runner import KEY_ANNOTATION, RUNNER_LABEL, RUNNERS, RUNNERS_GROUP, SUBJECT_PREFIX, key_secret
 from fairlead.registry.record import decode
 from fairlead.registry.registry import Registry
-from fairlead.registry.writing import Deleting, Writing
+from fairlead.registry.writing import Deleting, Writing, by_the_server
 
 ATTEMPTS = 20
 CURRENT = "accessKey"
@@ -175,7 +175,7 @@ class RunnerKeys:
 
 
 def _as_server() -> Writing:
-    return Writing(CONTROLLER, "fairlead")
+    return by_the_server()
 
 
 def _belongs(obj: Object, runner: Object) -> bool:

@@ -16,10 +16,9 @@ from fairlead.core.clock import Clock
 from fairlead.core.errors import AlreadyExists, NotFound, Unavailable
 from fairlead.core.objects import Object, copied, dig
 from fairlead.core.signing import BadKeys, SigningKey, SigningKeys
-from fairlead.core.user import CONTROLLER
 from fairlead.registry.record import decode
 from fairlead.registry.registry import Registry
-from fairlead.registry.writing import Writing
+from fairlead.registry.writing import Writing, by_the_server
 
 NAME = "signing-keys"
 TYPE = "service.sh/signing-keys"
@@ -127,4 +126,4 @@ def _data(keys: SigningKeys) -> Object:
 
 
 def _as_server() -> Writing:
-    return Writing(CONTROLLER, "fairlead")
+    return by_the_server()

@@ -13,6 +13,7 @@ from fairlead.authz.people import in_team, is_user, owns
 from fairlead.core.call import NAMESPACES, Target
 from fairlead.core.objects import Object, dig
 from fairlead.core.user import User
+from fairlead.kinds.migration import MIGRATE
 from fairlead.registry.following import Following
 from fairlead.storage.view import Entry
 
@@ -73,6 +74,8 @@ class Members:
         return self._projects.objects.get(("", target.namespace.removeprefix(self._prefix)))
 
     def _allows(self, role: str, target: Target) -> bool:
+        if (target.resource, target.subresource, target.verb) == (PROJECTS, MIGRATE, "create"):
+            return role in ("admin", "user")  # what moves is asked for at both ends
         if target.resource in (PROJECTS, "namespaces") and target.group in (self._group, ""):
             return target.verb == "get"
         if role == "admin":

@@ -8,11 +8,10 @@ from contextlib import suppress
 
 from fairlead.core.errors import NotFound
 from fairlead.core.objects import metadata
-from fairlead.core.user import CONTROLLER
 from fairlead.registry.record import decode
 from fairlead.registry.registry import Registry
 from fairlead.registry.resource import Resource
-from fairlead.registry.writing import Deleting, Writing
+from fairlead.registry.writing import Deleting, by_the_server
 
 ORDER = ("devpodworkspaceinstances", "virtualclusterinstances", "spaceinstances")
 """Workspaces may run in virtual clusters, and those in spaces."""
@@ -31,12 +30,12 @@ class Emptying:
             for name in self._names(resource, namespace):
                 with suppress(NotFound):  # somebody was faster
                     deleting = Deleting(propagation="Background")
-                    await resource.delete(namespace, name, deleting, Writing(CONTROLLER, "fairlead"))
+                    await resource.delete(namespace, name, deleting, by_the_server())
             if self._names(resource, namespace):
                 return self._remaining(namespace)
         try:
             namespaces = self._registry.resource("", "namespaces")
-            await namespaces.delete("", namespace, Deleting(), Writing(CONTROLLER, "fairlead"))
+            await namespaces.delete("", namespace, Deleting(), by_the_server())
         except NotFound:
             return None
         return self._remaining(namespace)

@@ -14,14 +14,13 @@ from fairlead.controllers.instance_state import RESOLVED, resolution, standing
 from fairlead.core.clock import timestamp
 from fairlead.core.errors import NotFound
 from fairlead.core.objects import Object, dig, metadata
-from fairlead.core.user import CONTROLLER
 from fairlead.kinds.resolution import TEMPLATES, Definition, Unresolved, definition_for, fingerprint
 from fairlead.kinds.runner import RUNNERS
 from fairlead.registry.conditions import find_condition, with_conditions
 from fairlead.registry.record import decode
 from fairlead.registry.recording import record
 from fairlead.registry.registry import Registry
-from fairlead.registry.writing import Writing
+from fairlead.registry.writing import by_the_server
 from fairlead.storage.contract import Key
 from fairlead.storage.view import Entry
 
@@ -96,7 +95,7 @@ class Instances:
             return {**current, "status": self._status(key, current)}
 
         resource = self._registry.resource(self._group, key[1])
-        await resource.modify(key[2], key[3], observed, Writing(CONTROLLER, "fairlead", subresource="status"))
+        await resource.modify(key[2], key[3], observed, by_the_server("status"))
         if key[1] != WORKSPACES and after.get("phase") != before.get("phase"):
             await record(self._registry, instance, after["reason"], after["message"])
 
@@ -150,7 +149,7 @@ class Instances:
             return {**current, "spec": {**spec, "templateRef": {**spec["templateRef"], "syncOnce": False}}}
 
         resource = self._registry.resource(self._group, key[1])
-        await resource.modify(key[2], key[3], finished, Writing(CONTROLLER, "fairlead"))
+        await resource.modify(key[2], key[3], finished, by_the_server())
 
 
 def _named(entry: Entry) -> tuple[tuple[str, str], ...]:

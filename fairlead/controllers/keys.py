@@ -13,13 +13,12 @@ from fairlead.controllers.loop import itself
 from fairlead.core.clock import timestamp
 from fairlead.core.errors import Conflict, NotFound
 from fairlead.core.objects import Object, copied, dig, metadata, name_of
-from fairlead.core.user import CONTROLLER
 from fairlead.kinds.key_life import cooldown_of, end_of, slides
 from fairlead.kinds.times import parsed
 from fairlead.registry.record import decode
 from fairlead.registry.recording import record
 from fairlead.registry.registry import Registry
-from fairlead.registry.writing import Deleting, Writing
+from fairlead.registry.writing import Deleting, by_the_server
 from fairlead.storage.contract import Key
 
 PLURAL = "ownedaccesskeys"
@@ -71,7 +70,7 @@ class Keys:
                 new["status"] = {**(new.get("status") or {}), "expired": timestamp(now), "previous": []}
             return new
 
-        await self._keys.modify("", name_of(key), mark, Writing(CONTROLLER, "fairlead", subresource="status"))
+        await self._keys.modify("", name_of(key), mark, by_the_server("status"))
         if marked:
             kept = timedelta(seconds=self._retention)
             message = f"the key has expired and works no longer; it will be removed in {kept}"
@@ -96,7 +95,7 @@ class Keys:
             kept = [each for each in status.get("previous") or () if (parsed(each["until"]) or now) > now]
             return {**current, "status": {**status, "previous": kept}}
 
-        await self._keys.modify("", name_of(key), drop, Writing(CONTROLLER, "fairlead", subresource="status"))
+        await self._keys.modify("", name_of(key), drop, by_the_server("status"))
         return None
 
     async def _remove(self, key: Object) -> float | None:
@@ -108,7 +107,7 @@ class Keys:
         meta = metadata(key)
         deleting = Deleting(meta["uid"], meta["resourceVersion"])
         with suppress(Conflict):  # it was changed, and so will be looked at again
-            await self._keys.delete("", name_of(key), deleting, Writing(CONTROLLER, "fairlead"))
+            await self._keys.delete("", name_of(key), deleting, by_the_server())
             await record(self._registry, key, "Removed", "the key had expired and was kept long enough")
         return None
 

@@ -11,12 +11,11 @@ from fairlead.controllers.placing import READY, RECONCILING, STALLED
 from fairlead.core.clock import timestamp
 from fairlead.core.errors import NotFound
 from fairlead.core.objects import Object, dig, metadata, name_of
-from fairlead.core.user import CONTROLLER
 from fairlead.kinds.runner import RUNNERS
 from fairlead.registry.conditions import FALSE, TRUE, condition, with_conditions, without_conditions
 from fairlead.registry.record import decode
 from fairlead.registry.registry import Registry
-from fairlead.registry.writing import Writing
+from fairlead.registry.writing import by_the_server
 from fairlead.storage.contract import Key
 from fairlead.storage.view import Entry
 
@@ -53,7 +52,7 @@ class Runners:
 
         if edit(runner) != runner:
             with suppress(NotFound):  # somebody has deleted it
-                writing = Writing(CONTROLLER, "fairlead", subresource="status")
+                writing = by_the_server("status")
                 await self._runners.modify("", name_of(runner), edit, writing)
         return None
 

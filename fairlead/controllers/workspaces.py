@@ -15,13 +15,12 @@ from fairlead.controllers.placing import RUNNER, SCHEDULED, Placement, holds_wor
 from fairlead.core.clock import timestamp
 from fairlead.core.errors import NotFound
 from fairlead.core.objects import Object, copied, dig, metadata, name_of
-from fairlead.core.user import CONTROLLER
 from fairlead.kinds.runner import RUNNERS
 from fairlead.registry.conditions import TRUE, find_condition
 from fairlead.registry.record import decode
 from fairlead.registry.recording import record
 from fairlead.registry.registry import Registry
-from fairlead.registry.writing import Writing
+from fairlead.registry.writing import by_the_server
 from fairlead.storage.contract import Key
 from fairlead.storage.view import Entry
 
@@ -99,7 +98,7 @@ class Workspaces:
 
         if settled(workspace) != workspace:
             namespace = metadata(workspace)["namespace"]
-            await self._workspaces.modify(namespace, name_of(workspace), settled, Writing(CONTROLLER, "fairlead"))
+            await self._workspaces.modify(namespace, name_of(workspace), settled, by_the_server())
 
     def _runner(self, workspace: Object) -> Object | None:
         name = dig(workspace, RUNNER)
@@ -125,7 +124,7 @@ class Workspaces:
         entry = self._workspaces.peek(metadata(workspace)["namespace"], name_of(workspace))
         if entry is None or edit(current := decode(entry)) == current:
             return
-        writing = Writing(CONTROLLER, "fairlead", subresource="status")
+        writing = by_the_server("status")
         await self._workspaces.modify(entry.key[2], entry.key[3], edit, writing)
         if news is not None and "deletionTimestamp" not in metadata(current):
             kind = "Normal" if news["status"] == TRUE else "Warning"

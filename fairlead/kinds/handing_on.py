@@ -33,7 +33,7 @@ class Holder:
     @property
     def is_free(self) -> bool:
         """Whether they may make keys for anybody. An administrator's key that is cut down to a scope may not."""
-        return self.user.is_admin and self.user.scope is None
+        return self.user.holds_everything
 
     @property
     def owner(self) -> tuple[str, str]:

@@ -6,7 +6,6 @@ from fairlead.core.objects import Object, dig, name_of
 from fairlead.registry.kind import Change, Problem
 from fairlead.registry.schema import Schema, array, obj, string
 
-TEAM_GROUP, USER_GROUP = "service:team:", "service:user:"
 """How the groups begin that a team is to its members, and a user to itself."""
 NAME_LENGTH = 253
 

@@ -8,6 +8,8 @@ from collections.abc import Iterable
 from fairlead.registry.kind import Change, Kind, Problem
 from fairlead.registry.schema import obj, string
 
+MIGRATE = "migratevirtualclusterinstance"
+"""What it is called below a project."""
 SOURCE = "sourceVirtualClusterInstance"
 _PARTS = {"name": "say which virtual cluster is to move", "namespace": "say which project's namespace it is in"}
 

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable
 
 from fairlead.core.objects import Object, dig, name_of
-from fairlead.kinds.migration import MIGRATION
+from fairlead.kinds.migration import MIGRATE, MIGRATION
 from fairlead.kinds.project_parts import PROJECT_CLUSTERS, PROJECT_MEMBERS, PROJECT_RUNNERS, PROJECT_TEMPLATES
 from fairlead.kinds.shared import (
     ACCESS,
@@ -172,7 +172,7 @@ def project(prefix: str = NAMESPACE_PREFIX) -> Kind:
             Action("clusters", ("get",), PROJECT_CLUSTERS),
             Action("runners", ("get",), PROJECT_RUNNERS),
             Action("templates", ("get",), PROJECT_TEMPLATES),
-            Action("migratevirtualclusterinstance", ("create",), MIGRATION),
+            Action(MIGRATE, ("create",), MIGRATION),
         ),
         check=check,
     )

@@ -122,3 +122,14 @@ async def test_lists_are_cut_for_members_and_projects_for_everybody(world: World
     assert authorizer.stands(ALICE, everywhere) and not authorizer.stands(BOB, everywhere)
     assert authorizer.stands(BOB, target("list", "projects", "", name=""))
     assert not authorizer.stands(ALICE, target("list", "secrets", group="", name=""))
+
+
+@pytest.mark.parametrize(("role", "may"), [("admin", True), ("user", True), ("viewer", False), ("auditor", False)])
+async def test_who_may_ask_for_a_virtual_cluster_to_be_moved_here(world: World, role: str, may: bool) -> None:
+    """What is moved is asked for at both ends, too; this is only the door."""
+    authorizer = await members(world, member("alice", role))
+    asked = Target(
+        "create", "", "management", MANAGEMENT_GROUP, "v1", "projects", "migratevirtualclusterinstance", "", "mine"
+    )
+    assert (authorizer(ALICE, asked) is not None) == may
+    assert authorizer(BOB, asked) is None

@@ -110,7 +110,8 @@ def test_a_key_that_was_made_before_is_judged_by_what_is_left_of_it() -> None:
 
 def test_who_acts_as_somebody_makes_that_ones_keys_within_the_life_of_its_own() -> None:
     root = User("root", ADMIN, key="k")
-    acting = Holder(User("ada", impersonator=root), key(user="root", ttl=100))
+    ada = User("ada", ("service:user:ada",), impersonator=root)
+    acting = Holder(ada, key(user="root", ttl=100))
     assert acting.owner == ("user", "ada")
     assert fine(acting, key(user="ada", ttl=100))
     assert not fine(acting, key(user="ada"))

@@ -14,6 +14,7 @@ from fairlead.authz.scope.rules import anything_goes, could_get, for_entrance, f
 from fairlead.core.call import MANAGEMENT, NAMESPACES, Target
 from fairlead.core.scope import ANY, Scope, ScopeRule
 from fairlead.core.user import User
+from fairlead.kinds.migration import MIGRATE
 from fairlead.kinds.reviews import AUTHORIZATION_GROUP
 from fairlead.kinds.selves import AUTHENTICATION_GROUP
 
@@ -29,7 +30,6 @@ INSTANCES = {"spaceinstances": "space", "virtualclusterinstances": "virtual clus
 BEHIND = {SPACE: "spaceinstances", VIRTUAL_CLUSTER: "virtualclusterinstances"}
 """The kind of the instances that a gateway leads to."""
 
-MIGRATION = "migratevirtualclusterinstance"
 
 CUSTOM_RESOURCES = ("apiextensions.k8s.io", "customresourcedefinitions")
 """There are none, and an empty list says so: it has a resource's path and belongs to discovery."""
@@ -119,7 +119,7 @@ class Boundary:
         if target.verb in READ:
             return inside or (self._cli and target.name in self._neighbours and not target.subresource)
         pairs = self._all_projects or len(self._projects) > 1
-        return inside and pairs and bool(target.name) and (target.verb, target.subresource) == ("create", MIGRATION)
+        return inside and pairs and bool(target.name) and (target.verb, target.subresource) == ("create", MIGRATE)
 
     def _is_project_namespace(self, user: User, target: Target) -> bool:
         return target.verb in READ and self._is_in_project(target.name)

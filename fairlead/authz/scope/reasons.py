@@ -11,7 +11,6 @@ from fairlead.authz.scope.boundary import (
     CUSTOM_RESOURCES,
     IMPERSONATE,
     INSTANCES,
-    MIGRATION,
     READ,
     Boundary,
     is_question,
@@ -21,6 +20,7 @@ from fairlead.authz.scope.names import CLUSTER, GATEWAYS, SPACE, VIRTUAL_CLUSTER
 from fairlead.core.call import NAMESPACES, Target
 from fairlead.core.scope import ANY, CLI_FLAG, Scope
 from fairlead.core.user import User
+from fairlead.kinds.migration import MIGRATE
 
 _ENTRANCES = {SPACE: "space", VIRTUAL_CLUSTER: "virtual cluster"}
 
@@ -70,7 +70,7 @@ def _kind_entry(names: ScopeNames, user: User, target: Target) -> str:
     kind, name = (target.group, target.resource), target.name
     reads = target.verb in READ and bool(name)
     if kind == (names.api_group, "projects"):
-        if name and (target.verb, target.subresource) == ("create", MIGRATION):
+        if name and (target.verb, target.subresource) == ("create", MIGRATE):
             return f'an entry for project "{name}", and one for the project that the virtual cluster comes from'
         return f'an entry for project "{name}"' if reads else ""
     if kind == (names.api_group, "clusters") and reads and target.subresource in ("", "status"):
