@@ -86,7 +86,8 @@ def test_jsonpath_and_custom_columns_reach_into_objects(stocked: Kubectl) -> Non
 def test_all_namespaces_adds_a_column(stocked: Kubectl) -> None:
     header, *rows = stocked.rows("ws", "-A")
     assert header == ["NAMESPACE", "NAME", "PHASE", "OWNER", "TEMPLATE", "RUNNER", "AGE"]
-    assert [row[:-1] for row in rows] == [[BLUE, "one", "", "ada", "python", ""], [BLUE, "two", "", "ops", "go", "r1"]]
+    told = [[*row[:2], *row[3:-1]] for row in rows]  # the phase comes a moment later, or not at all without runners
+    assert told == [[BLUE, "one", "ada", "python", ""], [BLUE, "two", "ops", "go", "r1"]]
     assert stocked.names("ws", "-n", BLUE) == ["one", "two"]
     assert stocked.names("ws") == []
 

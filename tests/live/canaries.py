@@ -11,9 +11,16 @@ from fairlead.registry.kind import Kind
 from tests.kinds.examples import example
 
 SECRET_KINDS = tuple(kind for kind in KINDS if kind.stored and kind.secret)
+READABLE = tuple(kind for kind in SECRET_KINDS if set(kind.secret) - set(kind.hidden))
+"""Kinds whose secrets come back to those who may read them."""
 
 
-_CLASHES = {"DevPodWorkspaceInstance": ("templateRef",), "OwnedAccessKey": ("groups",)}
+_CLASHES = {
+    "DevPodWorkspaceInstance": ("templateRef",),
+    "SpaceInstance": ("templateRef",),
+    "VirtualClusterInstance": ("templateRef",),
+    "OwnedAccessKey": ("groups",),
+}
 """Fields of the examples that cannot be together with a secret one, or that only confuse here."""
 
 

@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from fairlead.registry.kind import Kind
-from tests.live.canaries import SECRET_KINDS, Canaries, planted
+from tests.live.canaries import READABLE, SECRET_KINDS, Canaries, planted
 from tests.live.process import MANAGEMENT, Server, running
 
 M = f"{MANAGEMENT}/apis/management.service.sh/v1"
@@ -25,6 +25,7 @@ FORMS = (
     "application/json;as=Table;g=meta.k8s.io;v=v1",
     "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
 )
+MERGE = "application/merge-patch+json"
 PATCHES = {
     "application/merge-patch+json": lambda obj: obj,
     "application/strategic-merge-patch+json": lambda obj: obj,
@@ -79,9 +80,12 @@ def after(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Aftermath]:
 def use_everything(server: Server, ask: Client, after: Aftermath) -> None:
     ask("POST", f"{M}/users", json={"metadata": {"name": "ada"}, **_typed("User")})
     for kind in SECRET_KINDS:
-        if kind.name != "Secret":
+        if kind not in READABLE:
             use(kind, ask, after)
-    use_secret(server, ask, after)
+    scoped = make_keys(ask, after)
+    for kind in READABLE:
+        use_readable(kind, server, scoped, ask, after)
+    use_tokens(ask, after)
     use_password(server, ask, after)
 
 
@@ -131,38 +135,57 @@ def use(kind: Kind, ask: Client, after: Aftermath) -> None:
     ask("DELETE", f"{place}/one")
 
 
-def use_secret(server: Server, ask: Client, after: Aftermath) -> None:
-    """Secrets come back to those who may read them, and to nobody else."""
-    (kind,) = (kind for kind in SECRET_KINDS if kind.name == "Secret")
-    place, before = collection(kind), len(after.answers)
-    obj = planted(kind, "one", after.canaries)
-    obj["metadata"]["annotations"] = {"kubectl.kubernetes.io/last-applied-configuration": json.dumps(obj)}
-    assert ask("POST", place, json=obj).status_code == 201
-    ask("GET", place)
-    ask("PATCH", f"{place}/one", json={"data": obj["data"]}, headers={"Content-Type": "application/merge-patch+json"})
-    after.shown += b"".join(body for _, body in after.answers[before:])
-    del after.answers[before:]
+def make_keys(ask: Client, after: Aftermath) -> str:
+    """Keys of several sorts, one of them rotated; returns one that may do next to nothing."""
     key = ask("POST", f"{M}/ownedaccesskeys", json={**_typed("OwnedAccessKey"), "metadata": {"name": "reader"}})
     after.shown += after.answers.pop()[1]
     after.canaries.add(key.json()["spec"]["key"], "a new key")
+    rotated = ask("POST", f"{M}/ownedaccesskeys/reader/rotate", json={"spec": {"overlapSeconds": 60}})
+    assert rotated.status_code == 201, rotated.text
+    after.shown += after.answers.pop()[1]
+    after.canaries.add(rotated.json()["spec"]["key"], "a rotated key")
     scope = {"rules": [{"verbs": ["get"], "resources": [{"group": "", "resources": ["configmaps"]}]}]}
     body = {**_typed("OwnedAccessKey"), "metadata": {"name": "scoped"}, "spec": {"scope": scope}}
-    scoped = ask("POST", f"{M}/ownedaccesskeys", json=body).json()["spec"]["key"]
+    scoped: str = ask("POST", f"{M}/ownedaccesskeys", json=body).json()["spec"]["key"]
     after.shown += after.answers.pop()[1]
     after.canaries.add(scoped, "a scoped key")
+    return scoped
+
+
+def use_readable(kind: Kind, server: Server, scoped: str, ask: Client, after: Aftermath) -> None:
+    """Such secrets come back to those who may read them, and to nobody else."""
+    place, before = collection(kind), len(after.answers)
+    obj = planted(kind, "one", after.canaries)
+    obj["metadata"]["annotations"] = {"kubectl.kubernetes.io/last-applied-configuration": json.dumps(obj)}
+    created = ask("POST", place, json=obj)
+    assert created.status_code == 201, created.text
+    ask("GET", place)
+    ask("PATCH", f"{place}/one", json={"metadata": {"labels": {"a": "b"}}}, headers={"Content-Type": MERGE})
+    after.shown += b"".join(body for _, body in after.answers[before:])
+    del after.answers[before:]
     with server.client(scoped) as client:
         limited = Client(client, after)
         for path in (place, f"{place}/one", f"{place}?watch=1", f"{M}/ownedaccesskeys", f"{M}/ownedaccesskeys/reader"):
             for form in FORMS:
                 assert limited("GET", path, headers={"Accept": form}).status_code == 403
-    rotated = ask("POST", f"{M}/ownedaccesskeys/reader/rotate", json={"spec": {"overlapSeconds": 60}})
-    assert rotated.status_code == 201, rotated.text
-    after.shown += after.answers.pop()[1]
-    after.canaries.add(rotated.json()["spec"]["key"], "a rotated key")
     ask("GET", f"{M}/users/admin/accesskeys")
     ask("POST", f"{M}/selves", json={})
     review = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": server.key}}
     ask("POST", f"{MANAGEMENT}/apis/authentication.k8s.io/v1/tokenreviews", json=review)
+
+
+def use_tokens(ask: Client, after: Aftermath) -> None:
+    """Credentials that are made on request, and shown to whoever asked."""
+    ask("POST", f"{M}/runners", json={**_typed("Runner"), "metadata": {"name": "one"}})
+    key = ask("GET", f"{M}/runners/one/accesskey")
+    after.shown += after.answers.pop()[1]
+    after.canaries.add(key.json()["accessKey"], "the key of a runner")
+    token = ask("POST", f"{M}/directclusterendpointtokens", json=_typed("DirectClusterEndpointToken"))
+    after.shown += after.answers.pop()[1]
+    after.canaries.add(token.json()["status"]["token"], "a direct token")
+    for name in ("signing-keys", "runner-one-key"):
+        kept = ask("GET", f"{MANAGEMENT}/api/v1/namespaces/service-system/secrets/{name}")
+        assert kept.status_code == 200 and "data" not in kept.json(), "what the server keeps for itself is in no answer"
 
 
 def use_password(server: Server, ask: Client, after: Aftermath) -> None:
@@ -185,6 +208,7 @@ def test_every_kind_of_secret_was_planted(after: Aftermath) -> None:
     """Otherwise the other tests would look for nothing."""
     places = set(after.canaries.found_in(after.shown))
     assert {"secrets data", "secrets stringData", "a new key", "a rotated key", "the key of a login"} <= places
+    assert {"the key of a runner", "a direct token"} <= places
     assert "ownedaccesskeys spec.key" in places, "a chosen key is shown in the answer to its create"
 
 

@@ -79,7 +79,7 @@ def test_a_field_of_another_type_is_refused(api: Api, spec: dict[str, Any], fiel
 
 def test_what_must_never_be_shared_is_taken_and_not_answered(api: Api) -> None:
     secret = "not-for-anybodys-eyes"
-    login = {name: secret for name in ("idToken", "accessToken", "refreshToken")}
+    login = dict.fromkeys(("idToken", "accessToken", "refreshToken"), secret)
     sent = body("OwnedAccessKey", fresh("key"), {"identity": {"connectorData": secret}, "oidcLogin": login})
     made = api.send("POST", KEYS, sent)
     assert made.status_code == 201

@@ -28,7 +28,7 @@ CLUSTER = {
     "description": "A cluster",
     "displayName": "My cluster",
 }
-KINDS = {"DevPodWorkspaceInstance": WORKSPACE, "App": APP, "Cluster": CLUSTER}
+KINDS: dict[str, dict[str, Any]] = {"DevPodWorkspaceInstance": WORKSPACE, "App": APP, "Cluster": CLUSTER}
 
 
 @pytest.fixture(scope="module")

@@ -42,10 +42,8 @@ def claims(api: Api, token: str) -> dict[str, Any]:
 
 
 def test_a_direct_token_is_made_from_an_empty_spec(api: Api) -> None:
-    text = (
-        f"kind: DirectClusterEndpointToken\napiVersion: {VERSION}\nmetadata:\n  creationTimestamp: null\nspec: {{}}\n"
-    )
-    made = api.make(TOKENS, f"{text}status: {{}}\n")
+    text = f"kind: DirectClusterEndpointToken\napiVersion: {VERSION}\nmetadata:\n  creationTimestamp: null\n"
+    made = api.make(TOKENS, f"{text}spec: {{}}\nstatus: {{}}\n")
     assert made["kind"] == "DirectClusterEndpointToken"
     assert claims(api, made["status"]["token"])["sub"] == "admin"
 

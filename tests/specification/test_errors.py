@@ -1,0 +1,16 @@
+"""Errors that a real server only gives by bad luck, so they are provoked without one."""
+
+import pytest
+
+from fairlead.core.errors import ApiError
+from fairlead.registry import meta
+from tests.admission.world import new_world
+
+
+async def test_a_generated_name_that_exists_is_409(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(meta, "generated_name", lambda prefix: f"{prefix}always")
+    async with new_world() as world:
+        await world.create("Gadget", metadata={"generateName": "job-"})
+        with pytest.raises(ApiError) as refused:
+            await world.create("Gadget", metadata={"generateName": "job-"})
+    assert (refused.value.code, refused.value.reason) == (409, "AlreadyExists")
