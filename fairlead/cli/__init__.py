@@ -11,7 +11,28 @@ from typing import Annotated
 
 import typer
 
-from fairlead.cli import key, kubeconfig, login, logout, runner, seal, serve, token, up, user, version, who_can, whoami
+from fairlead.cli import (
+    app,
+    context,
+    key,
+    kubeconfig,
+    login,
+    logout,
+    project,
+    runner,
+    seal,
+    serve,
+    space,
+    team,
+    token,
+    up,
+    user,
+    vcluster,
+    version,
+    who_can,
+    whoami,
+    workspace,
+)
 
 COMMANDS: tuple[tuple[str, Callable[..., None] | typer.Typer], ...] = (
     ("up", up.command),
@@ -19,9 +40,16 @@ COMMANDS: tuple[tuple[str, Callable[..., None] | typer.Typer], ...] = (
     ("login", login.command),
     ("logout", logout.command),
     ("whoami", whoami.command),
+    ("context", context.group),
     ("kubeconfig", kubeconfig.command),
+    ("project", project.group),
+    ("workspace", workspace.group),
+    ("vcluster", vcluster.group),
+    ("space", space.group),
+    ("app", app.group),
     ("key", key.group),
     ("user", user.group),
+    ("team", team.group),
     ("runner", runner.group),
     ("who-can", who_can.command),
     ("token", token.group),
@@ -36,14 +64,14 @@ def main() -> None:
 
 def make_app() -> typer.Typer:
     # Python's own tracebacks: the pretty ones may show values, and a value may be a secret.
-    app = typer.Typer(name="fairlead", no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode="rich")
-    app.callback()(root)
+    made = typer.Typer(name="fairlead", no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode="rich")
+    made.callback()(root)
     for name, command in COMMANDS:
         if isinstance(command, typer.Typer):
-            app.add_typer(command, name=name)
+            made.add_typer(command, name=name)
         else:
-            app.command(name)(command)
-    return app
+            made.command(name)(command)
+    return made
 
 
 def root(

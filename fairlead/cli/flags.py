@@ -54,12 +54,8 @@ OfProjectFlag = Annotated[
         autocompletion=names_of("projects"),
     ),
 ]
-DisplayNameFlag = Annotated[
-    str | None, typer.Option("--display-name", help="What people call it.", show_default=False)
-]
-DescriptionFlag = Annotated[
-    str | None, typer.Option("--description", help="What it is for.", show_default=False)
-]
+DisplayNameFlag = Annotated[str | None, typer.Option("--display-name", help="What people call it.", show_default=False)]
+DescriptionFlag = Annotated[str | None, typer.Option("--description", help="What it is for.", show_default=False)]
 YesFlag = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 T = TypeVar("T")

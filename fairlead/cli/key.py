@@ -1,61 +1,76 @@
 """`fairlead key`: access keys, from making one to ending it. The larger ones: `key_create.py`, `key_explain.py`."""
 
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
 
 from fairlead.cli import key_create, key_explain, prompts
+from fairlead.cli.completion import names_of
 from fairlead.cli.durations import duration, seconds
-from fairlead.cli.flags import ContextFlag, OutputFlag, YesFlag
+from fairlead.cli.flags import ContextFlag, NamedOutputFlag, OutputFlag, YesFlag, takes
 from fairlead.cli.key_create import print_value
 from fairlead.cli.key_words import COLUMNS, EXPIRED, described, owner, row, state
-from fairlead.cli.output import Output, note, print_data, print_list, print_pairs, print_table
+from fairlead.cli.listing import Listing, Shown, show_list
+from fairlead.cli.objects import print_object
+from fairlead.cli.output import NamedOutput, Output, note
 from fairlead.cli.session import Session, WrongUsage, connected
 from fairlead.cli.whoami import identity
 from fairlead.core.objects import dig, name_of
 
 KEYS = "ownedaccesskeys"
 
-NameArgument = Annotated[str, typer.Argument(help="Name of the key, as `fairlead key list` shows it.")]
+NameArgument = Annotated[
+    str, typer.Argument(help="Name of the key, as `fairlead key list` shows it.", autocompletion=names_of(KEYS))
+]
 
 group = typer.Typer(help="Make, list, rotate and end access keys.", no_args_is_help=True)
 group.command("create")(key_create.command)
 group.command("explain")(key_explain.command)
 
 
+@dataclass(frozen=True, slots=True)
+class Whose:
+    user: Annotated[
+        str | None,
+        typer.Option("--user", help="Keys of this user.", show_default=False, autocompletion=names_of("users")),
+    ] = None
+    team: Annotated[
+        str | None,
+        typer.Option("--team", help="Keys of this team.", show_default=False, autocompletion=names_of("teams")),
+    ] = None
+    everybodys: Annotated[bool, typer.Option("--all", help="Keys of everybody that you may see.")] = False
+    shown: Shown = field(default_factory=Shown)
+
+
 @group.command("list")
-def list_keys(
-    user: Annotated[str | None, typer.Option("--user", help="Keys of this user.", show_default=False)] = None,
-    team: Annotated[str | None, typer.Option("--team", help="Keys of this team.", show_default=False)] = None,
-    everybodys: Annotated[bool, typer.Option("--all", help="Keys of everybody that you may see.")] = False,
-    context: ContextFlag = None,
-    output: OutputFlag = Output.TABLE,
-) -> None:
+@takes(Whose)
+def list_keys(asked: Whose) -> None:
     """List access keys: your own, unless told otherwise."""
-    with connected(context) as session:
-        named = [(kind, name) for kind, name in (("user", user), ("team", team)) if name]
-        if len(named) + everybodys > 1:
+    with connected(asked.shown.context) as session:
+        named = [(kind, name) for kind, name in (("user", asked.user), ("team", asked.team)) if name]
+        if len(named) + asked.everybodys > 1:
             raise WrongUsage("--user, --team and --all say different things; choose one")
         wanted = named[0] if named else identity(session.client.whoami())
-        found = [each for each in session.client.list(KEYS) if everybodys or owner(each) == wanted]
-        if output is not Output.TABLE:
-            print_list(found, output)
-            return
-        now = datetime.now(UTC)
         nothing = f"no keys of {' '.join(named[0])} that you may see" if named else "no keys"
-        print_table(COLUMNS, [row(each, now) for each in found], f"{nothing}; make one with `fairlead key create`")
+        listing = Listing(
+            KEYS,
+            "OwnedAccessKey",
+            COLUMNS,
+            row,
+            f"{nothing}; make one with `fairlead key create`",
+            wanted=lambda each: asked.everybodys or owner(each) == wanted,
+        )
+        show_list(session.client, listing, asked.shown)
 
 
 @group.command("show")
-def show(name: NameArgument, context: ContextFlag = None, output: OutputFlag = Output.TABLE) -> None:
+def show(name: NameArgument, context: ContextFlag = None, output: NamedOutputFlag = NamedOutput.TABLE) -> None:
     """Show one access key. Its value is not among what is shown: nobody can read it again."""
     with connected(context) as session:
         found = session.client.get(KEYS, name)
-        if output is not Output.TABLE:
-            print_data(found, output)
-        else:
-            print_pairs(described(found, datetime.now(UTC)))
+        print_object(found, output, described(found, datetime.now(UTC)))
 
 
 @group.command("disable")

@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 
 from fairlead.cli.durations import seconds
-from fairlead.cli.flags import ContextFlag, OutputFlag, takes
+from fairlead.cli.flags import ContextFlag, DescriptionFlag, DisplayNameFlag, OutputFlag, takes
+from fairlead.cli.objects import filled
 from fairlead.cli.output import Output, note, print_data
 from fairlead.cli.scopes import scope_of
 from fairlead.cli.session import connected
@@ -74,10 +75,8 @@ class Lasting:
 @dataclass(frozen=True, slots=True)
 class Asked:
     name: Annotated[str | None, typer.Option("--name", help="Name of the key.", show_default="a new one")] = None
-    display_name: Annotated[
-        str | None, typer.Option("--display-name", help="What people call it.", show_default=False)
-    ] = None
-    description: Annotated[str | None, typer.Option("--description", help="What it is for.", show_default=False)] = None
+    display_name: DisplayNameFlag = None
+    description: DescriptionFlag = None
     user: Annotated[str | None, typer.Option("--user", help="Whose key it is.", show_default="you")] = None
     team: Annotated[
         str | None, typer.Option("--team", help="A team whose key it is, instead of a user.", show_default=False)
@@ -129,7 +128,7 @@ def body(asked: Asked) -> Object:
     return {
         "kind": "OwnedAccessKey",
         "metadata": {"name": asked.name} if asked.name else {"generateName": "key-"},
-        "spec": {name: value for name, value in spec.items() if value is not None},
+        "spec": filled(spec),
     }
 
 

@@ -19,7 +19,7 @@ from fairlead.cli.output import (
 )
 from fairlead.cli.session import connected
 from fairlead.client import Client, Event
-from fairlead.client.watching import SYNCED
+from fairlead.client.watching import MODIFIED, SYNCED
 from fairlead.core.objects import Object, name_of
 
 
@@ -97,7 +97,7 @@ def _follow_rows(events: Iterable[Event], listing: Listing) -> None:
         if event.type == SYNCED:
             synced = True
         else:
-            rows.append((event.type, *listing.row(event.object, datetime.now(UTC))))
+            rows.append((event.type.ljust(len(MODIFIED)), *listing.row(event.object, datetime.now(UTC))))
         if not synced:
             continue
         if not rows:

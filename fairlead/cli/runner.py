@@ -2,40 +2,40 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Annotated
 
 import typer
 
+from fairlead.cli.completion import names_of
 from fairlead.cli.durations import duration, seconds, since
-from fairlead.cli.flags import ContextFlag, OutputFlag, takes
-from fairlead.cli.output import Output, note, print_data, print_list, print_table
+from fairlead.cli.flags import ContextFlag, DescriptionFlag, DisplayNameFlag, NamedOutputFlag, OutputFlag, takes
+from fairlead.cli.listing import Listing, Shown, show_all
+from fairlead.cli.objects import body_of, print_made, text
+from fairlead.cli.output import NamedOutput, Output, note, print_data
 from fairlead.cli.session import connected
 from fairlead.client import ClientError
 from fairlead.core.objects import Object, dig, name_of
 
 RUNNERS = "runners"
-COLUMNS = ("NAME", "PHASE", "ENDPOINT", "UNUSABLE", "AGE")
 
-NameArgument = Annotated[str, typer.Argument(help="Name of the runner.")]
+NameArgument = Annotated[str, typer.Argument(help="Name of the runner.", autocompletion=names_of(RUNNERS))]
 
 group = typer.Typer(help="Make and list runners, and read and rotate their keys.", no_args_is_help=True)
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    name: NameArgument
-    display_name: Annotated[
-        str | None, typer.Option("--display-name", help="What people call it.", show_default=False)
-    ] = None
-    description: Annotated[str | None, typer.Option("--description", help="What it is for.", show_default=False)] = None
+    name: Annotated[str, typer.Argument(help="Name of the runner.")]
+    display_name: DisplayNameFlag = None
+    description: DescriptionFlag = None
     endpoint: Annotated[
         str | None,
         typer.Option("--endpoint", help="Where clients reach it directly.", metavar="HOST:PORT", show_default=False),
     ] = None
     unusable: Annotated[bool, typer.Option("--unusable", help="Schedule no workspaces to it yet.")] = False
     context: ContextFlag = None
-    output: OutputFlag = Output.TABLE
+    output: NamedOutputFlag = NamedOutput.TABLE
 
 
 @group.command("create")
@@ -44,9 +44,8 @@ def create(asked: Asked) -> None:
     """Make a runner. It comes to life when something signs in with its key."""
     with connected(asked.context) as session:
         made = session.client.create(RUNNERS, body(asked))
-        if asked.output is not Output.TABLE:
-            print_data(made, asked.output)
-        note(f"made the runner {asked.name}; `fairlead runner key {asked.name}` prints the key that it signs in with")
+        told = f"made the runner {asked.name}; `fairlead runner key {asked.name}` prints the key that it signs in with"
+        print_made(made, asked.output, told)
 
 
 def body(asked: Asked) -> Object:
@@ -56,33 +55,28 @@ def body(asked: Asked) -> Object:
         "endpoint": asked.endpoint,
         "unusable": asked.unusable or None,
     }
-    return {
-        "kind": "Runner",
-        "metadata": {"name": asked.name},
-        "spec": {name: value for name, value in spec.items() if value is not None},
-    }
-
-
-@group.command("list")
-def list_runners(context: ContextFlag = None, output: OutputFlag = Output.TABLE) -> None:
-    """List runners."""
-    with connected(context) as session:
-        found = list(session.client.list(RUNNERS))
-        if output is not Output.TABLE:
-            print_list(found, output)
-            return
-        now = datetime.now(UTC)
-        print_table(COLUMNS, [_row(each, now) for each in found], "no runners; make one with `fairlead runner create`")
+    return body_of("Runner", asked.name, spec)
 
 
 def _row(runner: Object, now: datetime) -> Sequence[str]:
     return (
         name_of(runner),
-        str(dig(runner, "status.phase") or "-"),
-        str(dig(runner, "spec.endpoint") or "-"),
+        text(runner, "status.phase"),
+        text(runner, "spec.endpoint"),
         "true" if dig(runner, "spec.unusable") else "false",
         since(dig(runner, "metadata.creationTimestamp"), now),
     )
+
+
+COLUMNS = ("NAME", "PHASE", "ENDPOINT", "UNUSABLE", "AGE")
+LISTING = Listing(RUNNERS, "Runner", COLUMNS, _row, "no runners; make one with `fairlead runner create`")
+
+
+@group.command("list")
+@takes(Shown)
+def list_runners(shown: Shown) -> None:
+    """List runners."""
+    show_all(LISTING, shown)
 
 
 @group.command("key")

@@ -2,27 +2,29 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Annotated
 
 import typer
 
 from fairlead.cli import prompts
+from fairlead.cli.completion import names_of
 from fairlead.cli.durations import since
-from fairlead.cli.flags import ContextFlag, OutputFlag, takes
-from fairlead.cli.output import Output, note, print_data, print_list, print_table
+from fairlead.cli.flags import ContextFlag, NamedOutputFlag, takes
+from fairlead.cli.listing import Listing, Shown, show_all
+from fairlead.cli.objects import body_of, joined, print_made, text
+from fairlead.cli.output import NamedOutput, note
 from fairlead.cli.session import WrongUsage, connected
+from fairlead.cli.team import TEAMS, USERS, add_member, check_there
 from fairlead.cli.whoami import identity
-from fairlead.client import ApiProblem, Client, ClientError
+from fairlead.client import Client, ClientError
 from fairlead.core.objects import Object, dig, name_of
 
-USERS, TEAMS = "users", "teams"
 ADMINS = "service:admins"
-TRIES = 5
 PASSWORD = "new password"
 INSTEAD = "give it with --password-stdin"
 
-NameArgument = Annotated[str, typer.Argument(help="Name of the user.")]
+NameArgument = Annotated[str, typer.Argument(help="Name of the user.", autocompletion=names_of(USERS))]
 PasswordFlag = Annotated[bool, typer.Option("--password-stdin", help="Read the password from stdin.")]
 
 group = typer.Typer(help="Make, list and disable users, and set passwords.", no_args_is_help=True)
@@ -30,13 +32,16 @@ group = typer.Typer(help="Make, list and disable users, and set passwords.", no_
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    name: NameArgument
+    name: Annotated[str, typer.Argument(help="Name of the user.")]
     display_name: Annotated[
         str | None, typer.Option("--display-name", help="What people call them.", show_default=False)
     ] = None
     email: Annotated[str | None, typer.Option("--email", help="Their address.", show_default=False)] = None
     team: Annotated[
-        list[str] | None, typer.Option("--team", help="Team to put them into. Repeatable.", show_default=False)
+        list[str] | None,
+        typer.Option(
+            "--team", help="Team to put them into. Repeatable.", show_default=False, autocompletion=names_of(TEAMS)
+        ),
     ] = None
     admin: Annotated[bool, typer.Option("--admin", help=f"Give them every right (group {ADMINS}).")] = False
     password_stdin: PasswordFlag = False
@@ -44,7 +49,7 @@ class Asked:
         bool, typer.Option("--no-password", help="Set no password: they sign in with keys that others make for them.")
     ] = False
     context: ContextFlag = None
-    output: OutputFlag = Output.TABLE
+    output: NamedOutputFlag = NamedOutput.TABLE
 
 
 @group.command("create")
@@ -54,16 +59,15 @@ def create(asked: Asked) -> None:
     with connected(asked.context) as session:
         client = session.client
         for team in asked.team or ():
-            _check_team(client, team)
+            check_there(client, TEAMS, team)
         password = _first_password(asked)
         made = client.create(USERS, body(asked))
         if password is not None:
             _set_first(client, asked.name, password)
         for team in asked.team or ():
-            _add_member(client, team, asked.name)
-        if asked.output is not Output.TABLE:
-            print_data(made, asked.output)
-        note(f"made the user {asked.name}; `fairlead key create --user {asked.name}` makes a key for them")
+            add_member(client, team, asked.name)
+        told = f"made the user {asked.name}; `fairlead key create --user {asked.name}` makes a key for them"
+        print_made(made, asked.output, told)
 
 
 def body(asked: Asked) -> Object:
@@ -72,22 +76,7 @@ def body(asked: Asked) -> Object:
         "email": asked.email,
         "groups": [ADMINS] if asked.admin else None,
     }
-    return {
-        "kind": "User",
-        "metadata": {"name": asked.name},
-        "spec": {name: value for name, value in spec.items() if value is not None},
-    }
-
-
-def _check_team(client: Client, team: str) -> None:
-    """Beforehand: who gives a wrong team wants no user that lacks it."""
-    try:
-        client.get(TEAMS, team)
-    except ApiProblem as problem:
-        if problem.code != 404:
-            raise
-        advice = "make it first, with `kubectl apply` of a Team, or leave out --team"
-        raise ClientError(f"there is no team {team!r}; {advice}") from None
+    return body_of("User", asked.name, spec)
 
 
 def _first_password(asked: Asked) -> str | None:
@@ -108,46 +97,27 @@ def _set_first(client: Client, name: str, password: str) -> None:
         raise ClientError(f"made the user {name}, but without a password: {problem}; {again}") from None
 
 
-def _add_member(client: Client, team: str, user: str) -> None:
-    """Adds to what is there at that moment: a patch without the version would undo what somebody else just did."""
-    for _ in range(TRIES):
-        found = client.get(TEAMS, team)
-        users = dig(found, "spec.users") or []
-        version = dig(found, "metadata.resourceVersion")
-        change = {"metadata": {"resourceVersion": version}, "spec": {"users": [*users, user]}}
-        try:
-            if user not in users:
-                client.patch(TEAMS, team, change)
-            return
-        except ApiProblem as problem:
-            if problem.reason != "Conflict":
-                raise
-    raise ClientError(f"the team {team} keeps changing; add {user} to its spec.users with `kubectl edit team {team}`")
-
-
-@group.command("list")
-def list_users(context: ContextFlag = None, output: OutputFlag = Output.TABLE) -> None:
-    """List users."""
-    with connected(context) as session:
-        found = list(session.client.list(USERS))
-        if output is not Output.TABLE:
-            print_list(found, output)
-            return
-        now = datetime.now(UTC)
-        headers = ("NAME", "DISPLAY NAME", "EMAIL", "TEAMS", "GROUPS", "STATE", "AGE")
-        print_table(headers, [_row(each, now) for each in found], "no users")
-
-
 def _row(user: Object, now: datetime) -> Sequence[str]:
     return (
         name_of(user),
-        str(dig(user, "spec.displayName") or "-"),
-        str(dig(user, "spec.email") or "-"),
-        ", ".join(dig(user, "status.teams") or ()) or "-",
-        ", ".join(dig(user, "spec.groups") or ()) or "-",
+        text(user, "spec.displayName"),
+        text(user, "spec.email"),
+        joined(user, "status.teams"),
+        joined(user, "spec.groups"),
         "disabled" if dig(user, "spec.disabled") else "active",
         since(dig(user, "metadata.creationTimestamp"), now),
     )
+
+
+COLUMNS = ("NAME", "DISPLAY NAME", "EMAIL", "TEAMS", "GROUPS", "STATE", "AGE")
+LISTING = Listing(USERS, "User", COLUMNS, _row, "no users")
+
+
+@group.command("list")
+@takes(Shown)
+def list_users(shown: Shown) -> None:
+    """List users."""
+    show_all(LISTING, shown)
 
 
 @group.command("disable")
@@ -168,7 +138,9 @@ def enable(name: NameArgument, context: ContextFlag = None) -> None:
 
 @group.command("passwd")
 def passwd(
-    name: Annotated[str | None, typer.Argument(help="Name of the user.", show_default="you")] = None,
+    name: Annotated[
+        str | None, typer.Argument(help="Name of the user.", show_default="you", autocompletion=names_of(USERS))
+    ] = None,
     password_stdin: Annotated[
         bool,
         typer.Option(

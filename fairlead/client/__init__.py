@@ -4,9 +4,9 @@
         for project in client.list("projects"):
             print(project["metadata"]["name"])
 
-`client.py` speaks to the server, `tls.py` says whom to trust, `contexts.py` keeps logins on the disk, `discovery.py`
-finds a resource by what people call it, `watching.py` keeps a watch going, and every failure is a `ClientError` of `errors.py` whose text is one sentence
-that says what to do next.
+`client.py` speaks to the server, `watching.py` keeps a watch going, `tls.py` says whom to trust, `contexts.py` keeps
+logins on the disk, `discovery.py` finds a resource by what people call it, and every failure is a `ClientError` of
+`errors.py` whose text is one sentence that says what to do next.
 """
 
 from fairlead.client.client import DEFAULT_GROUP, Client

@@ -75,7 +75,7 @@ class Client:
         self._http = httpx.Client(
             base_url=self.url,
             verify=_context(authority, insecure),
-            headers={"User-Agent": f"fairlead/{__version__}", "Accept": JSON},
+            headers={"User-Agent": f"fairlead-cli/{__version__}", "Accept": JSON},
             auth=_bearer(key) if key else None,
             # A proxy for the world outside cannot reach this machine's own addresses.
             trust_env=not _is_loopback(host),
@@ -134,6 +134,8 @@ class Client:
         With `dry_run` the server answers as if it did, and does nothing.
         """
         path = self.path(plural, name, action, namespace=namespace)
+        if "kind" in body:
+            body = {"apiVersion": f"{self.group}/{VERSION}"} | body
         return self.send("POST", path, body, query=DRY_RUN if dry_run else None)
 
     def patch(self, plural: str, name: str, change: Object, *, namespace: str = "") -> Object:

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -14,6 +15,8 @@ from tests.client.fake import Fake, serving
 
 ROOT = Path(__file__).resolve().parents[2]
 
+LONGEST = 60.0
+
 Fairlead = Callable[..., "subprocess.Popen[str]"]
 
 
@@ -21,6 +24,7 @@ Fairlead = Callable[..., "subprocess.Popen[str]"]
 def fairlead() -> Iterator[Fairlead]:
     """`fairlead("up", "--json", FAIRLEAD_LOG_LEVEL="debug")` starts the command; its output is there to be read."""
     started: list[subprocess.Popen[str]] = []
+    timers: list[threading.Timer] = []
     ours = {key: value for key, value in os.environ.items() if not key.startswith("FAIRLEAD_")}
 
     def start(*arguments: str, **variables: str) -> "subprocess.Popen[str]":
@@ -34,9 +38,16 @@ def fairlead() -> Iterator[Fairlead]:
             text=True,
         )
         started.append(process)
+        # Whoever reads a line that never comes would wait for ever.
+        timer = threading.Timer(LONGEST, process.kill)
+        timer.daemon = True
+        timer.start()
+        timers.append(timer)
         return process
 
     yield start
+    for timer in timers:
+        timer.cancel()
     for process in started:
         process.kill()
         process.communicate()

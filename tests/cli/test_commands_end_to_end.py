@@ -1,6 +1,7 @@
 """The commands against a real server: what they print is what holds."""
 
 import json
+import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -9,10 +10,10 @@ from typing import Any
 import pytest
 
 from fairlead.client import Client
-from tests.cli.conftest import ROOT
+from tests.cli.conftest import ROOT, Fairlead
 from tests.cli.desk import Desk, Ended
 from tests.client.fake import Fake
-from tests.live.process import Server, environment, running
+from tests.live.process import PATIENCE, Server, environment, running
 
 PASSWORD = "correct horse battery"
 
@@ -53,6 +54,11 @@ def make_user(desk: Desk, name: str, *flags: str) -> None:
 def log_in(desk: Desk, name: str, password: str = PASSWORD) -> Ended:
     flags = ("--user", name, "--password-stdin", "--ca-file", desk.fake.ca_file, "--name", name)
     return desk.type("login", desk.fake.url, *flags, stdin=f"{password}\n")
+
+
+def at(desk: Desk) -> dict[str, str]:
+    """The environment in which a real process finds the logins of the desk."""
+    return {"HOME": str(desk.home), "XDG_CONFIG_HOME": str(desk.home / "config")}
 
 
 def administrator(server: Server) -> Client:
@@ -269,3 +275,111 @@ def test_kubectl_works_with_the_context(
     with administrator(server) as client:
         place = f"/kubernetes/management/api/v1/namespaces/service-p-{name}/configmaps/seen"
         assert client.send("GET", place)["data"] == {"a": "b"}
+
+
+def test_a_project_is_made_shown_and_deleted_by_its_owner(desk: Desk) -> None:
+    make_user(desk, "jan")
+    make_user(desk, "kim")
+    done(desk.type("team", "create", "crew", "--member", "kim"))
+    made = ("--display-name", "Ships", "--owner", "jan", "--member", "Team:crew:user", "--context", "test")
+    assert done(desk.type("project", "create", "ships", *made, "-o", "name")) == "project/ships\n"
+    done(log_in(desk, "jan"))
+    assert "project/ships" in done(desk.type("project", "list", "-o", "name")).splitlines()
+    assert "service-p-ships" in done(desk.type("project", "show", "ships"))
+    rows = [line.split()[:3] for line in done(desk.type("project", "members", "ships")).splitlines()[1:]]
+    assert rows == [["user", "jan", "owner"], ["user", "kim", "by"], ["team", "crew", "user"]]
+    ended = desk.type("project", "delete", "ships", "--yes")
+    assert "the project ships is gone" in ended.err, ended.err
+    assert "project/ships" not in done(desk.type("project", "list", "-o", "name"))
+
+
+def test_members_come_and_go(desk: Desk) -> None:
+    make_user(desk, "lou")
+    done(desk.type("team", "create", "guests"))
+    done(desk.type("team", "add", "guests", "lou"))
+    done(log_in(desk, "lou"))
+    assert [each["name"] for each in as_json(desk.type("whoami", "-o", "json"))["user"]["teams"]] == ["guests"]
+    done(desk.type("team", "remove", "guests", "lou", "--context", "test"))
+    assert not as_json(desk.type("whoami", "-o", "json"))["user"].get("teams")
+    assert "there is no user 'nobody'" in desk.type("team", "add", "guests", "nobody", "--context", "test").err
+
+
+def test_a_project_that_is_deleted_says_what_it_waits_for(desk: Desk, server: Server, fairlead: Fairlead) -> None:
+    done(desk.type("project", "create", "held"))
+    held = {"name": "held", "finalizers": ["example.com/held"]}
+    with administrator(server) as client:
+        body = {"kind": "SpaceInstance", "metadata": held, "spec": {"template": {}}}
+        client.create("spaceinstances", body, namespace="service-p-held")
+        deleting = fairlead("project", "delete", "held", "--yes", **at(desk))
+        assert deleting.stderr
+        told = iter(deleting.stderr.readline, "")
+        assert any("waiting for 1 spaceinstance" in line and "example.com/held" in line for line in told)
+        client.patch("spaceinstances", "held", {"metadata": {"finalizers": None}}, namespace="service-p-held")
+        assert "the project held is gone" in list(told)[-1]
+        assert deleting.wait() == 0
+
+
+def test_a_list_goes_on_with_what_changes(desk: Desk, fairlead: Fairlead) -> None:
+    done(desk.type("team", "create", "newcomers"))
+    watching = fairlead("team", "list", "--watch", "-o", "json", **at(desk))
+    assert watching.stdout
+    events = map(json.loads, iter(watching.stdout.readline, ""))
+    ours = (each for each in events if each["object"]["metadata"]["name"] == "newcomers")
+    assert next(ours)["type"] == "ADDED"
+    done(desk.type("team", "add", "newcomers", "admin"))
+    assert next(each for each in ours if each["object"]["spec"].get("users"))["type"] == "MODIFIED"
+    watching.send_signal(signal.SIGINT)
+    _, problems = watching.communicate()
+    assert (watching.returncode, problems) == (0, "")
+
+
+def test_a_virtual_cluster_is_imported_and_migrated(desk: Desk) -> None:
+    for project in ("from-here", "to-there"):
+        done(desk.type("project", "create", project))
+    done(desk.type("vcluster", "import", "theirs", "--project", "from-here", "--display-name", "Theirs"))
+    route = ("vcluster", "migrate", "theirs", "--from", "from-here", "--to", "to-there")
+    assert "could move" in desk.type(*route, "--dry-run").err
+    assert projects_of(desk, "theirs") == ["from-here"]
+    done(desk.type(*route))
+    assert projects_of(desk, "theirs") == ["to-there"]
+    assert "no virtual clusters in from-here" in desk.type("vcluster", "list", "--project", "from-here").err
+    again = desk.type(*route)
+    assert again.code == 1
+    assert "not found" in again.err
+    assert "no spaces" in desk.type("space", "list", "--project", "to-there").err
+
+
+def projects_of(desk: Desk, name: str) -> list[str]:
+    lines = (line.split() for line in done(desk.type("vcluster", "list")).splitlines())
+    return [line[1] for line in lines if line[0] == name]
+
+
+def test_a_workspace_is_made_from_a_template_and_waited_for(desk: Desk, server: Server, fairlead: Fairlead) -> None:
+    done(desk.type("project", "create", "yard"))
+    done(desk.type("runner", "create", "dock", "--endpoint", "dock.example.com"))
+    with administrator(server) as client:
+        spec = {"parameters": [{"variable": "size", "type": "number", "required": True}]}
+        versions = [{"version": "1.2.0", "template": {}, **spec}]
+        template = {"kind": "DevPodWorkspaceTemplate", "metadata": {"name": "python"}, "spec": {"versions": versions}}
+        client.create("devpodworkspacetemplates", template)
+        made = ("workspace", "create", "desk", "--project", "yard", "--template", "python@1.x.x", "--runner", "dock")
+        refused = desk.type(*made, "--parameter", "size=large")
+        assert refused.code == 1
+        assert "size" in refused.err
+        waiting = fairlead(*made, "--parameter", "size=3", "--wait", "-o", "name", **at(desk))
+        assert waiting.stderr
+        assert any("desk is Pending" in line for line in iter(waiting.stderr.readline, ""))
+        place = client.path("devpodworkspaceinstances", "desk", "status", namespace="service-p-yard")
+        change = {"status": {"phase": "Ready", "lastWorkspaceStatus": "Running"}}
+        client.send("PATCH", place, change, media_type="application/merge-patch+json")
+        out, err = waiting.communicate(timeout=PATIENCE)
+    assert (waiting.returncode, out) == (0, "devpodworkspaceinstance/desk\n"), err
+    row = done(desk.type("workspace", "list", "--project", "yard")).splitlines()[1].split()
+    assert (row[:3], row[4:6]) == (["desk", "yard", "Ready"], ["python@1.x.x", "dock"])
+    deleting = fairlead("workspace", "delete", "desk", "--project", "yard", **at(desk))
+    assert deleting.stderr
+    assert any("waiting for the runner dock" in line for line in iter(deleting.stderr.readline, ""))
+    with administrator(server) as client:
+        client.delete("runners", "dock")
+    _, err = deleting.communicate(timeout=PATIENCE)
+    assert "the workspace desk is gone" in err

@@ -83,7 +83,7 @@ def test_a_new_user_joins_teams_without_undoing_what_others_do(admin: Desk) -> N
 def test_a_team_that_does_not_exist_makes_no_user(admin: Desk) -> None:
     ended = admin.type("user", "create", "bob", "--no-password", "--team", "ops")
     assert ended.code == 1
-    assert "there is no team 'ops'; make it first" in ended.err
+    assert "there is no team 'ops'; check the name, or make it first" in ended.err
     assert not admin.fake.asked("POST", USERS)
 
 

@@ -1,0 +1,160 @@
+"""`fairlead workspace`: developer workspaces of projects."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
+
+from fairlead.cli import instances
+from fairlead.cli.completion import names_of
+from fairlead.cli.flags import (
+    ContextFlag,
+    DisplayNameFlag,
+    InProjectFlag,
+    NamedOutputFlag,
+    NoWaitFlag,
+    takes,
+)
+from fairlead.cli.instances import Sort, phase_of, show_instances, why
+from fairlead.cli.objects import body_of, condition_of, print_made
+from fairlead.cli.output import NamedOutput, note
+from fairlead.cli.session import WrongUsage, connected, namespace_of
+from fairlead.cli.waiting import awaited, progress, states, until_gone
+from fairlead.client import Client, ClientError
+from fairlead.core import yaml
+from fairlead.core.objects import Object, dig
+
+PLURAL = "devpodworkspaceinstances"
+WORKSPACES = Sort(
+    PLURAL,
+    "DevPodWorkspaceInstance",
+    ("RUNNER", "spec.runnerRef.runner"),
+    "no workspaces; `fairlead workspace create` makes one",
+)
+SETTLED = ("Ready", "Sleeping", "Failed")
+
+group = typer.Typer(help="List, make and delete workspaces.", no_args_is_help=True)
+
+
+@group.command("list")
+@takes(instances.Asked)
+def list_workspaces(asked: instances.Asked) -> None:
+    """List workspaces."""
+    show_instances(WORKSPACES, asked)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    name: Annotated[str, typer.Argument(help="What to call it.")]
+    project: InProjectFlag
+    template: Annotated[
+        str,
+        typer.Option(
+            "--template",
+            help="Template to make it from; a version may have x for parts of it, as in 1.x.x.",
+            metavar="T[@VERSION]",
+            autocompletion=names_of("devpodworkspacetemplates"),
+        ),
+    ]
+    parameter: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--parameter", help="Value for a parameter of the template. Repeatable.", metavar="K=V", show_default=False
+        ),
+    ] = None
+    runner: Annotated[
+        str | None,
+        typer.Option(
+            "--runner",
+            help="Runner to run it on.",
+            metavar="R",
+            show_default="the server picks one",
+            autocompletion=names_of("runners"),
+        ),
+    ] = None
+    display_name: DisplayNameFlag = None
+    wait: Annotated[bool, typer.Option("--wait", help="Wait until it is up, or has failed.")] = False
+    context: ContextFlag = None
+    output: NamedOutputFlag = NamedOutput.TABLE
+
+
+@group.command("create")
+@takes(Asked)
+def create(asked: Asked) -> None:
+    """Make a workspace from a template."""
+    with connected(asked.context) as session:
+        made = session.client.create(PLURAL, body(asked), namespace=namespace_of(session, asked.project))
+        told = f"made the workspace {asked.name} in the project {asked.project}"
+        if asked.wait:
+            note(told)
+            made = _until_settled(session.client, made)
+            told = f"the workspace {asked.name} is {why(made)}"
+        print_made(made, asked.output, told)
+        if asked.wait and (phase_of(made) == "Failed" or _is_stalled(made)):
+            raise typer.Exit(1)
+
+
+def body(asked: Asked) -> Object:
+    template, _, version = asked.template.partition("@")
+    spec = {
+        "displayName": asked.display_name,
+        "templateRef": {"name": template, "version": version} if version else {"name": template},
+        "parameters": parameters(asked.parameter or ()),
+        "runnerRef": {"runner": asked.runner} if asked.runner else None,
+    }
+    return body_of("DevPodWorkspaceInstance", asked.name, spec)
+
+
+def parameters(given: Sequence[str]) -> str | None:
+    """`name=value` of the command line as the API's YAML. Values are texts: the template knows what they mean."""
+    found: dict[str, str] = {}
+    for each in given:
+        name, equals, value = each.partition("=")
+        if not name or not equals:
+            raise WrongUsage(f"{each!r} gives no parameter; write it as NAME=VALUE")
+        if name in found:
+            raise WrongUsage(f"the parameter {name} is given twice; keep one")
+        found[name] = value
+    return yaml.encode(found).decode() if found else None
+
+
+def _until_settled(client: Client, made: Object) -> Object:
+    what = awaited(PLURAL, made)
+    with progress(f"waiting for {what.name}") as tell:
+        for state in states(client, what):
+            if phase_of(state) in SETTLED or _is_stalled(state):
+                return state
+            tell(f"{what.name} is {why(state)}")
+    raise ClientError(f"the workspace {what.name} was deleted meanwhile; make it again")
+
+
+def _is_stalled(workspace: Object) -> bool:
+    """Nothing more will happen until somebody changes something, such as a version that the template does not have."""
+    return condition_of(workspace, "Stalled").get("status") == "True"
+
+
+@group.command("delete")
+def delete(
+    name: Annotated[
+        str, typer.Argument(help="Name of the workspace.", autocompletion=names_of(PLURAL, project="project"))
+    ],
+    project: InProjectFlag,
+    no_wait: NoWaitFlag = False,
+    context: ContextFlag = None,
+) -> None:
+    """Delete a workspace with all that is in it."""
+    with connected(context) as session:
+        namespace = namespace_of(session, project)
+        found = session.client.get(PLURAL, name, namespace=namespace)
+        session.client.delete(PLURAL, name, namespace=namespace)
+        if no_wait:
+            note(f"the workspace {name} is being deleted")
+            return
+        until_gone(session.client, awaited(PLURAL, found), _held_by)
+        note(f"the workspace {name} is gone")
+
+
+def _held_by(workspace: Object) -> str:
+    runner = dig(workspace, "spec.runnerRef.runner")
+    return f"waiting for the runner {runner} to take it down" if runner else ""
