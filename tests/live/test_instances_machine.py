@@ -34,7 +34,7 @@ OFTEN = 3
 EVERY_OUTCOME = {
     *(("POST", 201), ("POST", 404), ("POST", 409)),
     *(("GET", 200), ("GET", 404)),
-    *(("PUT", 200), ("PUT", 404), ("PUT", 409)),
+    *(("PUT", 200), ("PUT", 409)),
     *(("PATCH", 200), ("PATCH", 404)),
     *(("DELETE", 200), ("DELETE", 404)),
     *(("MIGRATE", 201), ("MIGRATE", 400), ("MIGRATE", 404), ("MIGRATE", 409)),
@@ -347,4 +347,4 @@ def test_the_server_and_the_model_agree_on_two_thousand_steps(stage: Stage, monk
         ),
     )
     assert stage.steps >= AT_LEAST
-    assert {outcome for outcome, times in stage.outcomes.items() if times >= OFTEN} == EVERY_OUTCOME
+    assert {outcome for outcome, times in stage.outcomes.items() if times >= OFTEN} >= EVERY_OUTCOME
