@@ -18,6 +18,7 @@ class Ears:
         self._view = view
         self._watchers = {resource: view.watch(*resource, "", view.revision, QUEUE) for resource in resources}
         self._waits: dict[Watcher[Entry], asyncio.Task[None]] = {}
+        self._nudged: asyncio.Task[bool] | None = None
 
     @property
     def ended(self) -> bool:
@@ -33,18 +34,23 @@ class Ears:
         for watcher in self._watchers.values():
             yield from watcher.drain()
 
-    async def wait(self, seconds: float) -> None:
-        """Returns when there is something to hear, or when the time is over.
+    async def wait(self, seconds: float, nudge: asyncio.Event) -> None:
+        """Returns when there is something to hear, when it is nudged, or when the time is over.
 
         A wait that was not answered stays for the next call, so hearing one resource costs nothing for the others.
         """
         for watcher in self._watchers.values():
             if watcher not in self._waits or self._waits[watcher].done():
                 self._waits[watcher] = asyncio.create_task(watcher.wait(WAIT_SECONDS))
-        await asyncio.wait(self._waits.values(), timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        if self._nudged is None or self._nudged.done():
+            self._nudged = asyncio.create_task(nudge.wait())
+        waits = (*self._waits.values(), self._nudged)
+        await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
 
     def close(self) -> None:
         for wait in self._waits.values():
             wait.cancel()
+        if self._nudged is not None:
+            self._nudged.cancel()
         for resource, watcher in self._watchers.items():
             self._view.unwatch(*resource, watcher)

@@ -5,7 +5,9 @@ missed or repeated calls do no harm. What it returns is when it wants to look ag
 """
 
 import asyncio
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
+from heapq import heappop, heappush
+from itertools import count
 from typing import Protocol
 
 import structlog
@@ -44,27 +46,39 @@ def itself(key: Key, entry: Entry | None) -> Iterable[Key]:
 
 
 class Loop:
-    """One controller at work."""
+    """One controller at work.
+
+    Workers take what is due, the longest due first, and go when nothing is. They do not wait for each other, so one
+    object that takes long, such as a cluster that does not answer, holds up nobody but itself.
+    """
 
     def __init__(self, controller: Controller, view: View, clock: Clock) -> None:
         self._controller = controller
         self._view = view
         self._clock = clock
         self._due: dict[Key, float] = {}
+        self._queue: list[tuple[float, int, Key]] = []
+        """What is due, by time. An entry whose time is not the one in `_due` any more is passed over."""
+        self._order = count()
+        self._busy: set[Key] = set()
+        self._workers = 0
         self._retries: dict[Key, float] = {}
+        self._sooner = asyncio.Event()
 
     async def run(self) -> None:
         """Works until it is cancelled or the server stops."""
         ears = self._start()
         try:
-            while not ears.ended:
-                if ears.overflowed:
-                    ears.close()
-                    ears = self._start()
-                for transition in ears.drain():
-                    self._note(transition.key, transition.current)
-                await self.work()
-                await ears.wait(self._idle_for())
+            async with asyncio.TaskGroup() as group:
+                while not ears.ended:
+                    if ears.overflowed:
+                        ears.close()
+                        ears = self._start()
+                    for transition in ears.drain():
+                        self._note(transition.key, transition.current)
+                    self._employ(group)
+                    await ears.wait(self._idle_for(), self._sooner)
+                    self._sooner.clear()
         finally:
             ears.close()
 
@@ -77,26 +91,46 @@ class Loop:
 
     def _note(self, key: Key, entry: Entry | None) -> None:
         now = self._clock.monotonic()
-        self._due.update((each, now) for each in self._controller.concerned(key, entry))
+        for each in self._controller.concerned(key, entry):
+            self._schedule(each, now)
 
-    async def work(self) -> None:
-        """Reconciles everything that is due."""
+    def _schedule(self, key: Key, at: float) -> None:
+        if at < self._due.get(key, float("inf")):
+            self._due[key] = at
+            heappush(self._queue, (at, next(self._order), key))
+
+    def _employ(self, group: asyncio.TaskGroup) -> None:
+        """As many workers as there is work for, and as the controller wants."""
+        wanted = min(self._controller.workers, self._workers + len(self._queue))
+        while self._workers < wanted and (key := self._take()) is not None:
+            self._workers += 1
+            group.create_task(self._work(key))
+
+    def _take(self) -> Key | None:
+        """The next that is due. What is being looked at right now comes up again when that is done."""
         now = self._clock.monotonic()
-        due = [key for key, at in self._due.items() if at <= now]
-        for key in due:
-            del self._due[key]
-        keys = iter(due)
-        async with asyncio.TaskGroup() as group:
-            for _ in range(min(self._controller.workers, len(due))):
-                group.create_task(self._work_on(keys))
+        while self._queue and self._queue[0][0] <= now:
+            at, _, key = heappop(self._queue)
+            if self._due.get(key) == at and key not in self._busy:
+                del self._due[key]
+                self._busy.add(key)
+                return key
+        return None
 
-    async def _work_on(self, keys: Iterator[Key]) -> None:
-        for key in keys:
+    async def _work(self, key: Key | None) -> None:
+        while key is not None:
             again = await self._reconcile(key)
+            self._busy.discard(key)
+            if key in self._due:  # it has changed meanwhile
+                heappush(self._queue, (self._due[key], next(self._order), key))
             if again is not None:
-                self._due[key] = min(self._due.get(key, float("inf")), self._clock.monotonic() + again)
+                self._schedule(key, self._clock.monotonic() + again)
+                self._sooner.set()  # than whatever was being waited for
             # Whoever finds nothing to do has not waited for anything: requests get their turn here.
             await asyncio.sleep(0)
+            key = self._take()
+        self._workers -= 1
+        self._sooner.set()
 
     async def _reconcile(self, key: Key) -> float | None:
         try:
@@ -110,9 +144,10 @@ class Loop:
         return again
 
     def _idle_for(self) -> float:
-        if not self._due:
+        """Until the next is due, as long as there is a worker to be had for it."""
+        if not self._queue or self._workers >= self._controller.workers:
             return IDLE_SECONDS
-        return max(0.0, min(self._due.values()) - self._clock.monotonic())
+        return max(0.0, self._queue[0][0] - self._clock.monotonic())
 
 
 async def run_all(controllers: Sequence[Controller], view: View, clock: Clock) -> None:

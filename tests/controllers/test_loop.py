@@ -144,6 +144,35 @@ async def test_as_many_objects_are_looked_at_side_by_side_as_there_are_workers(
     assert watchful.asked[-1][0] == seconds - 1
 
 
+async def test_one_that_takes_long_holds_up_nobody_but_itself(world: World) -> None:
+    """As clusters do that do not answer."""
+    await world.create("Gadget", "slow")
+    watchful = Watchful(world, workers=2)
+    look = watchful.reconcile
+
+    async def reconcile(key: Key) -> float | None:
+        if key[3] == "slow":
+            await asyncio.sleep(500)
+        await look(key)
+        return 10
+
+    watchful.reconcile = reconcile  # type: ignore[method-assign]
+    async with at_work(world, watchful):
+        await asyncio.sleep(1)
+        await world.create("Gadget", "quick")
+        await asyncio.sleep(48)
+    assert watchful.asked == [(1, "quick"), (11, "quick"), (21, "quick"), (31, "quick"), (41, "quick")]
+
+
+async def test_what_is_due_while_all_are_busy_is_looked_at_as_soon_as_one_is_free(world: World) -> None:
+    for name in "ab":
+        await world.create("Gadget", name)
+    watchful = Watchful(world, 5, takes=20, workers=1)
+    async with at_work(world, watchful):
+        await asyncio.sleep(90)
+    assert watchful.asked == [(0, "a"), (20, "b"), (40, "a")]
+
+
 async def test_whoever_missed_something_looks_at_everything_again(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
