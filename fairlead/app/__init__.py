@@ -37,7 +37,7 @@ from fairlead.registry.record import finisher
 from fairlead.registry.registry import Registry
 from fairlead.registry.secret_fields import SecretFields
 from fairlead.registry.writing import by_the_server
-from fairlead.server.rsgi import Front, Listening, free_port, listening
+from fairlead.server.asgi import Front, Listening, free_port, listening
 from fairlead.settings import Settings, StartError
 from fairlead.storage.contract import Unavailable
 from fairlead.storage.open import open_store

@@ -83,7 +83,7 @@ def refuse_foreign(call: Call, public_url: str = "") -> None:
 
 def _own_origins(call: Call, public_url: str) -> set[str]:
     """The host that the browser believes to talk to is a claim of the browser, which is who must be protected."""
-    hosts = call.headers.get_all("host") or [call.authority]
+    hosts = call.headers.get_all("host")
     named = {f"https://{hosts[0].lower()}"} if len(hosts) == 1 and hosts[0] else set()
     return named | ({public_url} if public_url else set())
 

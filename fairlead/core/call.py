@@ -1,6 +1,6 @@
 """A request on its way through the stages, and the reply that comes back.
 
-`server/rsgi.py` makes a Call out of whatever the HTTP server hands over and sends the Reply; everything between knows
+`server/asgi.py` makes a Call out of whatever the HTTP server hands over and sends the Reply; everything between knows
 these two only. `server/route.py` fills in the Target, the authenticators the User.
 """
 
@@ -33,6 +33,9 @@ class Target:
 
     `verb` is Kubernetes' (get, list, watch, create, update, patch, delete, deletecollection) for resources, and the
     lower case method for everything else. `root` says which API root the path hung under.
+
+    Behind a gateway it is what is being asked of the cluster there, and `via` is the entrance: which cluster, space or
+    virtual cluster. Whoever decides about such a Target must look at both.
     """
 
     verb: str
@@ -44,6 +47,7 @@ class Target:
     subresource: str = ""
     namespace: str = ""
     name: str = ""
+    via: "Target | None" = None
 
     @property
     def is_resource(self) -> bool:
@@ -78,9 +82,37 @@ class Sieve(Protocol):
         """Another value whenever anybody's permissions have changed."""
 
 
+class Socket(Protocol):
+    """A WebSocket that has been accepted. Whoever was handed it closes it."""
+
+    async def receive(self) -> bytes | str | None:
+        """The next message; None when the other side has closed, or is gone."""
+
+    async def send(self, message: bytes | str) -> None:
+        """Returns when there is room for more. A side that is gone is no error here: `receive` tells it."""
+
+    async def close(self, code: int, reason: str) -> None:
+        """Says goodbye with one of WebSocket's codes, such as 1000, and a short reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class Upgrade:
+    """A Reply that goes on as a WebSocket: the subprotocol that was agreed on, if any, and what happens then."""
+
+    protocol: str
+    run: Callable[[Socket], Awaitable[None]]
+
+
+async def _no_body() -> AsyncIterator[bytes]:
+    nothing: tuple[bytes, ...] = ()
+    for chunk in nothing:
+        yield chunk
+
+
 @dataclass(slots=True)
 class Call:
-    """One request. The body is read once, by the stage that needs it, under the limit that this stage names.
+    """One request. The body is read once, by the stage that needs it, under the limit that this stage names; or it is
+    streamed, by whoever hands it on without looking.
 
     `decision` is why the request was let through or refused. `sieve` is set when a list or watch is to be cut down to
     what the asker may get. `require` asks for a further right, and `recheck` whether all of this still holds; both
@@ -93,9 +125,15 @@ class Call:
     headers: Headers
     read_body: Callable[[], Awaitable[bytes]]
     client: str = ""
-    authority: str = ""
-    """The host and port that the client believes to talk to, where HTTP/2 says it and no Host header does."""
     audit_id: str = ""
+    raw_target: str = ""
+    """Path and query as they were sent, for whoever hands them on."""
+    stream_body: Callable[[], AsyncIterator[bytes]] = _no_body
+    """The body chunk by chunk, as fast as it is taken. Raises BadRequest where it breaks off."""
+    wants_socket: bool = False
+    """Whether the client asks to go on as a WebSocket."""
+    protocols: tuple[str, ...] = ()
+    """The subprotocols of a WebSocket that the client offers, the best first."""
     target: Target = Target("", "")
     user: User | None = None
     warnings: list[str] = field(default_factory=list)
@@ -114,7 +152,10 @@ class Call:
 
 @dataclass(slots=True)
 class Reply:
-    """An answer: a status, headers, and either finished bytes or a stream of them."""
+    """An answer: a status, headers, and either finished bytes or a stream of them.
+
+    A stream that raises was broken off: the client is made to notice. With `upgrade`, the status is 101.
+    """
 
     status: int
     body: bytes = b""
@@ -123,3 +164,4 @@ class Reply:
     stream: AsyncIterator[bytes] | None = None
     cacheable: bool = False
     """The headers say how long it may be kept; everything else is for the asker alone, and only now."""
+    upgrade: Upgrade | None = None

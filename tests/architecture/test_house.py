@@ -39,7 +39,7 @@ HOMES = {
     "asyncpg": ("fairlead.storage.postgres",),
     "psycopg": ("fairlead.storage.postgres",),
     "grpc": ("fairlead.storage.etcd",),
-    "granian": ("fairlead.server.rsgi", "fairlead.gateway"),
+    "granian": ("fairlead.server.asgi",),
 }
 
 
@@ -183,8 +183,7 @@ BREACHES: list[tuple[Rule, str, str]] = [
 
 TIDY: list[tuple[Rule, str, str]] = [
     (strangers, "fairlead/storage/sqlite.py", "import sqlite3"),
-    (strangers, "fairlead/gateway/stream.py", "from granian.rsgi import Scope"),
-    (strangers, "fairlead/server/rsgi.py", "from granian.rsgi import Scope"),
+    (strangers, "fairlead/server/asgi.py", "from granian.rsgi import Scope"),
     (long_files, "fairlead/app.py", "x = 1\n" * 400),
     (long_functions, "fairlead/app.py", "def f():\n" + "    x = 1\n" * 59),
     (crowded_functions, "fairlead/app.py", "class C:\n    def f(self, a, b, c, d, e, f): ..."),

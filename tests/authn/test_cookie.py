@@ -39,15 +39,6 @@ def test_the_cookie_says_who_asks() -> None:
     assert ask("HEAD") == ALICE
 
 
-def test_over_http2_the_authority_is_the_host() -> None:
-    sent = call(method="POST", headers={"cookie": f"{COOKIE}={KEY}", "origin": f"https://{HOST}"})
-    sent.authority = HOST
-    assert cookies(sent) == ALICE
-    sent.authority = "evil.example"
-    with pytest.raises(Forbidden):
-        cookies(sent)
-
-
 def test_other_cookies_beside_it_do_not_matter() -> None:
     assert ask(cookie=f'theme=dark; {COOKIE}={KEY}; odd; =; x="a b"; {COOKIE}2=no') == ALICE
 

@@ -38,7 +38,7 @@ def _body_faults(ask: Ask, answer: Answer) -> Iterator[str]:
         yield from _status_faults(answer, value) if is_error else ()
     elif media_type == _YAML and is_error and ask.method != "HEAD":
         yield from _status_faults(answer, yaml.load(answer.body, yaml.CSafeLoader))
-    elif not media_type and answer.body:
+    elif not media_type and answer.body and b"Sec-WebSocket" not in answer.body:  # half a handshake ends in granian
         yield f"a body without a type: {answer.body[:100]!r}"
 
 

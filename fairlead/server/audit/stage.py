@@ -6,9 +6,9 @@ has been done yet: there a request is refused that could not be recorded, and an
 """
 
 import weakref
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 
-from fairlead.core.call import Call, Reply
+from fairlead.core.call import Call, Reply, Socket, Upgrade
 from fairlead.core.clock import Clock
 from fairlead.registry.catalog import Catalog
 from fairlead.server.audit.event import Exchange
@@ -76,6 +76,11 @@ class Audit:
             self._end(record)
 
     def _note(self, record: Record, reply: Reply, kept: Kept | None) -> None:
+        if reply.upgrade is not None:
+            self._recorder.started(record, reply.status)
+            self._streams[record] = reply.status
+            reply.upgrade = self._accompanied(record, reply.upgrade)
+            return
         if reply.stream is None or record.exchange.call.method == "HEAD":
             self._recorder.answered(record, reply, kept)
             return
@@ -91,6 +96,17 @@ class Audit:
                 yield chunk
         finally:
             self._end(record)
+            if isinstance(chunks, AsyncGenerator):
+                await chunks.aclose()
+
+    def _accompanied(self, record: Record, upgrade: Upgrade) -> Upgrade:
+        async def run(socket: Socket) -> None:
+            try:
+                await upgrade.run(socket)
+            finally:
+                self._end(record)
+
+        return Upgrade(upgrade.protocol, run)
 
     def _end(self, record: Record) -> None:
         """However many ways a stream ends in, it is written once."""

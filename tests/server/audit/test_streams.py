@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from fairlead.core.call import Call, Reply
+from fairlead.core.call import Call, Reply, Socket, Upgrade
 from fairlead.kinds.configmap import CONFIGMAP
+from fairlead.server.asgi import Front
 from fairlead.server.audit.policy import METADATA, RECEIVED, STARTED, Policy, Rule
-from fairlead.server.rsgi import Front
 from tests.server.audit.kit import Office, office, place
 
 CONFIGMAPS = place(CONFIGMAP)
@@ -136,34 +136,32 @@ async def test_streams_that_are_open_when_the_server_ends_are_recorded_as_over()
     assert stages(desk) == BOTH
 
 
-class Proto:
+class Client:
     """What the HTTP server hands over, with a client that leaves when it is told to."""
 
     def __init__(self) -> None:
-        self.sent: list[bytes] = []
+        self.taken: list[bytes] = []
         self.arrived, self.leaves = asyncio.Event(), asyncio.Event()
 
-    def response_stream(self, status: int, headers: object) -> "Proto":
-        return self
-
-    async def send_bytes(self, data: bytes) -> None:
-        self.sent.append(data)
-        self.arrived.set()
-
-    async def client_disconnect(self) -> None:
+    async def receive(self) -> dict[str, Any]:
         await self.leaves.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(self, message: dict[str, Any]) -> None:
+        if message.get("body"):
+            self.taken.append(message["body"])
+            self.arrived.set()
 
 
-class NoHeaders(dict[str, str]):
-    def get_all(self, key: str) -> list[str]:
-        return []
-
-
-class Scope:
-    proto, method, path, query_string = "http", "GET", CONFIGMAPS, "watch=1"
-    client, http_version = "192.0.2.7:4711", "1.1"
-    authority: str | None = None
-    headers = NoHeaders()
+SCOPE = {
+    "type": "http",
+    "method": "GET",
+    "path": CONFIGMAPS,
+    "raw_path": CONFIGMAPS.encode(),
+    "query_string": b"watch=1",
+    "client": ("192.0.2.7", "4711"),
+    "headers": [],
+}
 
 
 @pytest.mark.parametrize("serve", [endless, watch])
@@ -171,13 +169,47 @@ async def test_through_the_front_a_stream_ends_once_without_waiting_for_anything
     gc.disable()
     try:
         async with office(serve) as desk:
-            proto = Proto()
-            serving = asyncio.create_task(Front(desk.run, 1024).__rsgi__(Scope(), proto))
-            await asyncio.wait((serving, asyncio.create_task(proto.arrived.wait())), return_when="FIRST_COMPLETED")
-            proto.leaves.set()
+            client = Client()
+            serving = asyncio.create_task(Front(desk.run, 1024)(SCOPE, client.receive, client.send))
+            await asyncio.wait((serving, asyncio.create_task(client.arrived.wait())), return_when="FIRST_COMPLETED")
+            client.leaves.set()
             await serving
-            assert proto.sent
+            assert client.taken
             await written(desk, 2)
         assert stages(desk) == BOTH
     finally:
         gc.enable()
+
+
+class Peer:
+    """A WebSocket that nobody sends anything over."""
+
+    async def receive(self) -> bytes | str | None:
+        return None
+
+    async def send(self, message: bytes | str) -> None:
+        return None
+
+    async def close(self, code: int, reason: str) -> None:
+        return None
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_a_websocket_is_recorded_when_it_begins_and_when_it_is_over(fails: bool) -> None:
+    async def going_on(call: Call) -> Reply:
+        async def run(socket: Socket) -> None:
+            await socket.receive()
+            if fails:
+                raise ValueError
+
+        return Reply(101, upgrade=Upgrade("v5.channel.k8s.io", run))
+
+    async with office(going_on) as desk:
+        reply = await desk("GET", CONFIGMAPS)
+        await written(desk, 1)
+        assert stages(desk) == ["ResponseStarted"]
+        assert reply.upgrade is not None and reply.upgrade.protocol == "v5.channel.k8s.io"
+        await asyncio.gather(reply.upgrade.run(Peer()), return_exceptions=True)
+        await written(desk, 2)
+    assert stages(desk) == BOTH
+    assert {event["responseStatus"]["code"] for event in desk.events} == {101}

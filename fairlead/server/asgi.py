@@ -1,0 +1,262 @@
+"""The only module that speaks to the HTTP server: its request becomes a Call, our Reply its response or stream.
+
+granian runs embedded, in our own event loop and process: TLS, HTTP/1.1 and HTTP/2 are handled by its threads, and
+what reaches Python is one coroutine per request. Of its interfaces this is ASGI: its own, RSGI, is a little faster, but
+knows neither a path as it was sent nor the subprotocols of WebSockets, which gateways need, and takes streams into
+memory as fast as they are made. Here, to send waits until the client has read.
+"""
+
+import asyncio
+import os
+import resource
+import socket
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs
+
+from granian.constants import HTTPModes, Interfaces
+from granian.http import HTTP1Settings, HTTP2Settings
+from granian.server.embed import Server
+
+from fairlead.core.call import Call, Reply
+from fairlead.server.connections import sever
+from fairlead.server.pipeline import Proceed
+from fairlead.server.received import Body, Receive, ReceivedHeaders
+from fairlead.server.sockets import Send, go_on
+
+HEADER_BYTES = 64 * 1024
+HEADER_MILLISECONDS = 10_000
+WARNINGS_BYTES = 4 * 1024
+MAX_CONNECTIONS = 65_536
+"""Far more than there are file descriptors, so that silent connections do not keep the others from being served."""
+LOOK_SECONDS = 5.0
+"""How often a stream is looked at: a client that has not taken one chunk meanwhile is let go; it will come again."""
+
+Scope = dict[str, Any]
+"""What granian tells of a request, as ASGI has it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listening:
+    """Where to listen, with which certificate, and how many seconds requests under way get to finish in the end."""
+
+    address: str
+    port: int
+    cert_file: Path
+    key_file: Path
+    grace: float
+
+
+class Front:
+    """The application that granian calls."""
+
+    def __init__(self, handle: Proceed, body_limit: int) -> None:
+        self._handle = handle
+        self._body_limit = body_limit
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "websocket":
+            await self._socket(scope, receive, send)
+            return
+        headers = ReceivedHeaders(scope["headers"])
+        body = Body(headers, receive, self._body_limit)
+        call = _call(scope, scope["method"], headers, body)
+        reply = await self._handle(call)
+        await body.discard()
+        if reply.stream is None or call.method == "HEAD":
+            content = b"" if call.method == "HEAD" else reply.body
+            await send({"type": "http.response.start", "status": reply.status, "headers": _headers(call, reply)})
+            await send({"type": "http.response.body", "body": content, "more_body": False})
+        else:
+            await send({"type": "http.response.start", "status": reply.status, "headers": _headers(call, reply)})
+            # The head waits for a first chunk. A watch may have none for long, and its client wants to know it stands.
+            await send({"type": "http.response.body", "body": b"", "more_body": True})
+            await _stream(receive, send, call, reply.stream)
+
+    async def _socket(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """A request to go on as a WebSocket: it passes the same stages, and is answered like any other if refused."""
+        await receive()
+        headers = ReceivedHeaders(scope["headers"])
+        call = _call(scope, "GET", headers, Body(headers, _nothing, self._body_limit))
+        call.wants_socket = True
+        offered = (each.strip() for each in ",".join(headers.get_all("sec-websocket-protocol")).split(","))
+        call.protocols = tuple(each for each in offered if each)
+        reply = await self._handle(call)
+        if reply.upgrade is not None:
+            await go_on(reply.upgrade, receive, send)
+            return
+        kind = "websocket.http.response"
+        await send({"type": f"{kind}.start", "status": reply.status, "headers": _headers(call, reply)})
+        await send({"type": f"{kind}.body", "body": reply.body, "more_body": False})
+
+
+async def _nothing() -> dict[str, Any]:
+    return {"type": "http.request", "body": b"", "more_body": False}
+
+
+def _call(scope: Scope, method: str, headers: ReceivedHeaders, body: Body) -> Call:
+    query = scope["query_string"].decode("latin-1")
+    host, port = scope["client"]
+    return Call(
+        method,
+        scope["path"],
+        parse_qs(query, keep_blank_values=True) if query else {},
+        headers,
+        body.read,
+        f"[{host}]:{port}" if ":" in host else f"{host}:{port}",
+        _audit_id(),
+        scope["raw_path"].decode("latin-1") + ("?" + query if query else ""),
+        body.stream,
+    )
+
+
+async def _stream(receive: Receive, send: Send, call: Call, chunks: AsyncIterator[bytes]) -> None:
+    """Sends until the stream ends or the client goes away, whichever is first."""
+    pump = _Pump(send, chunks)
+    sending = asyncio.ensure_future(pump.run())
+    gone = asyncio.ensure_future(_disconnected(receive))
+    try:
+        while True:
+            before = pump.sent
+            done, _ = await asyncio.wait((sending, gone), timeout=LOOK_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+            if done or (pump.is_waiting and pump.sent == before):
+                break
+            if not pump.is_waiting:
+                # Nothing is sent by this, but a stream of HTTP/2 that was reset is only noticed by whoever sends.
+                await send({"type": "http.response.body", "body": b"", "more_body": True})
+        if not gone.done() and (not sending.done() or sending.exception() is not None):
+            sever(call.client)
+    finally:
+        for task in (sending, gone):
+            task.cancel()
+        await asyncio.gather(sending, gone, return_exceptions=True)
+        await pump.close()
+
+
+class _Pump:
+    """Hands chunks over as the client reads them."""
+
+    __slots__ = ("_chunks", "_send", "is_waiting", "sent")
+
+    def __init__(self, send: Send, chunks: AsyncIterator[bytes]) -> None:
+        self._send = send
+        self._chunks = chunks
+        self.sent = 0
+        self.is_waiting = False
+
+    async def run(self) -> None:
+        async for chunk in self._chunks:
+            self.is_waiting = True
+            await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
+            self.is_waiting = False
+            self.sent += 1
+        await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def close(self) -> None:
+        """Lets go of the source, which may be waiting in the middle of a chunk that nobody took."""
+        if isinstance(self._chunks, AsyncGenerator):
+            with suppress(Exception):  # it has been given up already
+                await self._chunks.aclose()
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def _audit_id() -> str:
+    """A random name for the request, in the shape of a UUID but made several times as fast."""
+    text = os.urandom(16).hex()
+    return f"{text[:8]}-{text[8:12]}-4{text[13:16]}-a{text[17:20]}-{text[20:]}"
+
+
+def _headers(call: Call, reply: Reply) -> list[tuple[bytes, bytes]]:
+    headers = [(b"content-type", reply.content_type.encode()), (b"audit-id", call.audit_id.encode())]
+    if not reply.cacheable:
+        headers.append((b"cache-control", b"no-cache, private"))
+    if reply.headers:
+        headers += [(name.encode(), value.encode("latin-1")) for name, value in reply.headers]
+    if call.warnings:
+        headers += [(b"warning", f"299 - {warning}".encode()) for warning in _told(call.warnings)]
+    return headers
+
+
+def _told(warnings: Iterable[str]) -> Iterator[str]:
+    """Warnings as header values, each once, as many as clients can be expected to read."""
+    room = WARNINGS_BYTES
+    for warning in dict.fromkeys(warnings):
+        quoted = _quoted(warning)
+        room -= len(quoted)
+        if room < 0:
+            return
+        yield quoted
+
+
+def _quoted(text: str) -> str:
+    """Text for a header: printable ASCII only, the rest written as escapes."""
+    plain = "".join(each if each.isascii() and each.isprintable() else ascii(each)[1:-1] for each in text)
+    return '"' + plain.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def allow_many_connections() -> None:
+    """Every connection is a descriptor, and silent ones are cheap: take as many as this process may have."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
+@asynccontextmanager
+async def listening(front: Front, where: Listening, interface: Interfaces = Interfaces.ASGINL) -> AsyncIterator[int]:
+    """Serves while the context lasts; yields the port. Leaving it finishes the requests under way.
+
+    `interface` is another one only for what the benchmarks hold us against.
+    """
+    allow_many_connections()
+    server = Server(
+        front,
+        interface=interface,
+        address=where.address,
+        port=where.port,
+        http=HTTPModes.auto,
+        websockets=True,
+        backlog=1024,
+        backpressure=MAX_CONNECTIONS,
+        log_enabled=False,
+        ssl_cert=where.cert_file,
+        ssl_key=where.key_file,
+        http1_settings=HTTP1Settings(max_buffer_size=HEADER_BYTES, header_read_timeout=HEADER_MILLISECONDS),
+        http2_settings=HTTP2Settings(max_headers_size=HEADER_BYTES),
+    )
+    serving = asyncio.create_task(server.serve(), name="http")
+    try:
+        await _accepting(where.address, where.port, serving)
+        yield where.port
+    finally:
+        server.stop()  # type: ignore[no-untyped-call]  # granian leaves it unannotated
+        await asyncio.wait((serving,), timeout=where.grace)
+
+
+def free_port(address: str, port: int) -> int:
+    """The port to listen on. granian shares ports between processes, so one in use must be noticed here."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        probe.bind((address, port))
+        bound: int = probe.getsockname()[1]
+        return bound
+
+
+async def _accepting(address: str, port: int, serving: "asyncio.Task[None]") -> None:
+    """Returns once connections are taken."""
+    reachable = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(address, address)
+    while not serving.done():
+        try:
+            _, writer = await asyncio.open_connection(reachable, port)
+        except OSError:
+            await asyncio.sleep(0.01)
+            continue
+        writer.close()
+        return
+    await serving

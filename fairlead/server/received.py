@@ -1,0 +1,108 @@
+"""What the HTTP server hands over of a request, as the Call has it: headers and body.
+
+`asgi.py` makes these. Both are cheap to make and do their work only when asked: most requests have no body, and of most
+headers nobody wants to know.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
+from typing import Any
+
+from fairlead.core.errors import BadRequest, TooLarge
+
+MAX_PAUSES = 16
+"""Empty chunks in a body: a few are a client's habit, more are somebody's idea of an attack."""
+DISCARD_SECONDS = 5.0
+DRAIN_FACTOR = 4
+"""How many times the limit of a body is read and thrown away, so that its sender comes to read the answer."""
+
+Receive = Callable[[], Awaitable[dict[str, Any]]]
+
+_BROKE_OFF = "the body broke off before its end"
+
+
+class ReceivedHeaders:
+    """Request headers by their lower case names. A value that is no ASCII cannot be read, as if it were not there."""
+
+    __slots__ = ("_first", "_pairs")
+
+    def __init__(self, pairs: Sequence[tuple[bytes, bytes]]) -> None:
+        self._pairs = pairs
+        self._first = dict(reversed(pairs))
+
+    def get(self, key: str, default: str = "") -> str:
+        value = self._first.get(key.encode())
+        if value is None:
+            return default
+        try:
+            return value.decode("ascii")
+        except UnicodeDecodeError:
+            return next(iter(self.get_all(key)), default)
+
+    def get_all(self, key: str) -> list[str]:
+        name = key.encode()
+        return [value.decode() for each, value in self._pairs if each == name and value.isascii()]
+
+    def keys(self) -> Iterable[str]:
+        return [name.decode("latin-1") for name in self._first]
+
+    def __contains__(self, key: str) -> bool:
+        return key.encode() in self._first
+
+
+class Body:
+    """A request's body: taken in at most once, by whoever needs it."""
+
+    __slots__ = ("_headers", "_limit", "_receive", "_untouched")
+
+    def __init__(self, headers: ReceivedHeaders, receive: Receive, limit: int) -> None:
+        self._headers = headers
+        self._receive = receive
+        self._limit = limit
+        self._untouched = True
+
+    async def read(self) -> bytes:
+        """The whole body, or an error if it is too large or only a part of it came."""
+        body = bytearray()
+        if await self._take_in(body) > self._limit:
+            raise TooLarge(f"Request entity too large: limit is {self._limit}")
+        return bytes(body)
+
+    async def _take_in(self, kept: bytearray | None) -> int:
+        """Reads as far as it makes sense and keeps what fits; tells the size."""
+        size = 0
+        async for chunk in self.stream():
+            size += len(chunk)
+            if kept is not None and size <= self._limit:
+                kept += chunk
+            if size > self._limit * DRAIN_FACTOR:
+                break
+        return size
+
+    async def stream(self) -> AsyncIterator[bytes]:
+        """Chunk by chunk, without a limit. Half a body must never be taken for a whole one."""
+        self._untouched = False
+        pauses, more = 0, True
+        while more:
+            message = await self._receive()
+            if message["type"] != "http.request":
+                raise BadRequest(_BROKE_OFF)
+            chunk, more = message["body"], message["more_body"]
+            pauses += not chunk
+            if pauses > MAX_PAUSES:
+                raise BadRequest(_BROKE_OFF)
+            if chunk:
+                yield chunk
+
+    async def discard(self) -> None:
+        """Takes in what nobody asked for: a client that is still sending would never see an answer sent before."""
+        if not self._untouched or not self._is_announced():
+            return
+        with suppress(TimeoutError, BadRequest):
+            async with asyncio.timeout(DISCARD_SECONDS):
+                await self._take_in(None)
+
+    def _is_announced(self) -> bool:
+        headers = self._headers
+        return headers.get("content-length", "0") != "0" or "transfer-encoding" in headers

@@ -1,0 +1,55 @@
+"""Cutting a client's connection: that one, and no other."""
+
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from fairlead.server import connections
+from fairlead.server.connections import sever
+
+Pair = tuple[socket.socket, socket.socket]
+"""The server's and the client's end."""
+
+
+def connect(host: str) -> Pair:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.create_server((host, 0), family=family) as listener:
+        client = socket.create_connection(listener.getsockname()[:2])
+        server, _ = listener.accept()
+    client.settimeout(10)
+    return server, client
+
+
+@pytest.fixture(params=["127.0.0.1", "::1"])
+def pairs(request: pytest.FixtureRequest) -> Iterator[tuple[Pair, Pair]]:
+    made = connect(request.param), connect(request.param)
+    yield made
+    for end in (*made[0], *made[1]):
+        end.close()
+
+
+def address_of(client: socket.socket) -> str:
+    """The client as the HTTP server names it."""
+    host, port, *_ = client.getsockname()
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def test_the_client_notices_and_others_do_not(pairs: tuple[Pair, Pair]) -> None:
+    (_, cut), (other, kept) = pairs
+    assert sever(address_of(cut))
+    assert cut.recv(1) == b"", "the connection is at its end"
+    other.sendall(b"x")
+    assert kept.recv(1) == b"x"
+
+
+def test_who_is_not_there_cannot_be_cut(pairs: tuple[Pair, Pair]) -> None:
+    assert not sever("192.0.2.1:4711")
+    assert not sever("")
+
+
+def test_where_nobody_tells_of_descriptors_nothing_is_cut(
+    pairs: tuple[Pair, Pair], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "DESCRIPTORS", "/nowhere")
+    assert not sever(address_of(pairs[0][1]))
