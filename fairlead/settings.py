@@ -12,7 +12,7 @@ import difflib
 import ipaddress
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Any, get_args
@@ -25,15 +25,15 @@ from fairlead.core.addresses import (
     check_host_name,
     check_ip_address,
     check_namespace_prefix,
+    check_network,
 )
 from fairlead.core.files import read_file
+from fairlead.core.given import OFF, READERS, SWITCH, About, absolute
 
 ENVIRONMENT_PREFIX = "FAIRLEAD_"
 CONFIG = "config"
 """Names the file itself, so it is a flag and a variable but no field and no key."""
 
-ON, OFF = "on", "off"
-SWITCH = (ON, OFF)
 LOG_LEVELS = ("debug", "info", "warning", "error")
 LOG_FORMATS = ("json", "console")
 
@@ -44,21 +44,6 @@ SERVICE_ADDRESS = re.compile(r"(tcp|udp|sctp)://\S+")
 
 class StartError(Exception):
     """The server cannot start until the user mends something. The message says what, one line for each thing."""
-
-
-@dataclass(frozen=True, slots=True)
-class About:
-    """What a field knows beside its name, type and default."""
-
-    group: str
-    help: str
-    minimum: int = 1
-    maximum: int = 2**31 - 1
-    choices: tuple[str, ...] = ()
-    check: Callable[[str], str | None] | None = None
-    """Looks at one text and says what is wrong with it."""
-    computed: str = ""
-    """The default in words, where the one on the field only stands for it."""
 
 
 def _data_folder() -> Path:
@@ -149,6 +134,22 @@ class Settings:
     access_key_retention: Annotated[
         int, About("Identity", "Seconds for which expired access keys are kept, so that people see why", minimum=0)
     ] = 24 * 3600
+
+    cluster_networks: Annotated[
+        tuple[str, ...],
+        About(
+            "Clusters",
+            "Networks where clusters may be beside public ones, as CIDRs separated by commas",
+            check=check_network,
+            computed="none; loopback and private ones with fairlead up",
+        ),
+    ] = ()
+    cluster_requests: Annotated[
+        int, About("Clusters", "Requests that one cluster is sent through gateways at once, watches included")
+    ] = 256
+    cluster_sockets: Annotated[
+        int, About("Clusters", "WebSockets that are open to one cluster at once: exec, attach, port-forward")
+    ] = 256
 
     audit_path: Annotated[
         str, About("Audit", "File of the audit log; - for standard output, off for none", computed="<data>/audit.log")
@@ -263,7 +264,7 @@ def load(
     problems: list[str] = []
     config = flags.get(CONFIG) or environment.get(variable(CONFIG))
     given: Given = {
-        **(_from_file(_absolute(config), problems) if config else {}),
+        **(_from_file(absolute(config), problems) if config else {}),
         **_from_environment(environment, problems),
         **{name: (flag(name), value) for name, value in flags.items() if name in SETTINGS and value is not None},
     }
@@ -334,54 +335,3 @@ def _from_file(path: Path, problems: list[str]) -> Given:
 def _unknown(key: str, known: Mapping[str, Any] | list[str], advice: str) -> str:
     (nearest,) = difflib.get_close_matches(key, list(known), n=1, cutoff=0.0)
     return f"there is no setting {key}; did you mean {nearest}? Otherwise {advice}"
-
-
-def _read_text(raw: Any, about: About) -> str:
-    if about.choices == SWITCH and isinstance(raw, bool):  # what YAML makes of on and off
-        raw = ON if raw else OFF
-    if not isinstance(raw, str):
-        raise ValueError(f"{raw!r} is not a text; put it in quotes")
-    if about.choices and raw not in about.choices:
-        raise ValueError(f"{raw!r} is none of {', '.join(about.choices)}")
-    computed = not raw and about.computed
-    if not computed and about.check and (wrong := about.check(raw)):
-        raise ValueError(f"{raw!r} {wrong}")
-    return raw
-
-
-def _read_number(raw: Any, about: About) -> int:
-    if isinstance(raw, str) and re.fullmatch(r"-?[0-9]{1,18}", raw.strip()):
-        raw = int(raw)
-    if not isinstance(raw, int) or isinstance(raw, bool):
-        raise ValueError(f"{raw!r} is not a whole number")
-    if not about.minimum <= raw <= about.maximum:
-        raise ValueError(f"{raw} is out of bounds; it must be between {about.minimum} and {about.maximum}")
-    return raw
-
-
-def _read_path(raw: Any, about: About) -> Path:
-    text = _read_text(raw, about)
-    if not text:
-        raise ValueError("must not be empty; name a path, or leave it out")
-    return _absolute(text)
-
-
-def _absolute(text: str) -> Path:
-    """Because paths are shown to people who stand elsewhere."""
-    return Path(os.path.expanduser(text)).absolute()
-
-
-def _read_texts(raw: Any, about: About) -> tuple[str, ...]:
-    parts = raw.split(",") if isinstance(raw, str) else raw
-    if not isinstance(parts, list):
-        raise ValueError(f"{raw!r} is neither a list nor a text with commas between")
-    return tuple(_read_text(part.strip() if isinstance(part, str) else part, about) for part in parts if part != "")
-
-
-READERS: dict[Any, Callable[[Any, About], Any]] = {
-    str: _read_text,
-    int: _read_number,
-    Path: _read_path,
-    Path | None: _read_path,
-    tuple[str, ...]: _read_texts,
-}

@@ -57,6 +57,7 @@ def test_every_setting_can_be_given_everywhere(tmp_path: Path) -> None:
         "api_group": "management.example.com",
         "namespace_prefix": "p-",
         "password_login": "off",
+        "cluster_networks": "10.0.0.0/8, fd00::/8",
         "audit_compress": "off",
         "log_level": "error",
         "log_format": "console",

@@ -1,15 +1,28 @@
-"""A cluster may only be given a Secret that its writer may read; otherwise it would lend out others' credentials."""
+"""A cluster may only be given a Secret that its writer may read; otherwise it would lend out others' credentials.
+
+If what that holds is no kubeconfig that can be used, its writer is told at once, and the cluster is taken all the same:
+another content may follow. `app` hands in who reads kubeconfigs, as that is a neighbour's work.
+"""
+
+from base64 import b64decode
+from collections.abc import Callable, Sequence
 
 from fairlead.admission.chain import May, Rule
 from fairlead.core.call import Target
 from fairlead.core.errors import Forbidden
-from fairlead.core.objects import dig, name_of
+from fairlead.core.objects import Object, dig, name_of
 from fairlead.core.user import CONTROLLER
 from fairlead.registry.kind import Change
+from fairlead.registry.record import decode
 from fairlead.registry.registry import Registry
 
+DEFAULT_KEY = "config"
 
-def cluster_secret(may: May, api_group: str, default_namespace: str) -> Rule:
+Problems = Callable[[bytes], Sequence[str]]
+"""What is wrong with a kubeconfig, each with what to do about it."""
+
+
+def cluster_secret(may: May, api_group: str, default_namespace: str, problems: Problems) -> Rule:
     """The rule. A reference without a namespace means `default_namespace`."""
 
     async def rule(change: Change, registry: Registry) -> None:
@@ -27,5 +40,17 @@ def cluster_secret(may: May, api_group: str, default_namespace: str) -> Rule:
                 "that you may read, or ask for that right"
             )
             raise Forbidden.of(kind.plural, kind.group, name_of(change.obj), why)
+        entry = registry.resource("", "secrets").peek(namespace, name)
+        if entry is not None:
+            change.warnings.extend(_warnings(decode(entry), dig(config, "key") or DEFAULT_KEY, problems))
 
     return rule
+
+
+def _warnings(secret: Object, key: str, problems: Problems) -> list[str]:
+    """Only for whoever may read the secret: they say something about its content."""
+    content = (secret.get("data") or {}).get(key)
+    if not content:
+        return [f'the secret that spec.config names has no key "{key}"; store the kubeconfig there']
+    found = problems(b64decode(content))
+    return [f"the kubeconfig in the secret that spec.config names cannot be used: {each}" for each in found]

@@ -2,10 +2,13 @@
 
     identity.py    who people are and what they may do: authenticators and authorizers, in order
     rules.py       the admission rules, in order
+    clusters.py    the ways to connected clusters
+    for_agents.py  what is done for the agents of clusters
     serving.py     the stages that every request passes, in order, and what stands at their end
     background.py  what keeps things true meanwhile: controllers and the like
 
-The only package that sees every room of the house; only `cli/up.py` and `cli/serve.py` import it.
+`agent.py` is another composition: the direct endpoint beside a cluster. The only package that sees every room of the
+house; only `cli/up.py`, `cli/serve.py` and `cli/agent.py` import it.
 """
 
 import asyncio
@@ -19,10 +22,11 @@ import structlog
 
 from fairlead.app.auditing import auditing
 from fairlead.app.background import Stores, background
+from fairlead.app.clusters import clusters
 from fairlead.app.identity import identity
 from fairlead.app.rules import NAMESPACES, admission
 from fairlead.app.run_time import ensure_config
-from fairlead.app.serving import handler
+from fairlead.app.serving import Surroundings, handler
 from fairlead.authn.first_admin import ensure_admin
 from fairlead.authz.default_roles import ensure_default_roles
 from fairlead.core.certificates import Certificates, ensure_certificates, given_certificates
@@ -75,9 +79,11 @@ async def run(settings: Settings, stop: asyncio.Event, ready: Callable[[Started]
         await ensure_config(registry, settings.api_group)
         port = _port(settings)
         base_url = settings.base_url(port)
-        front = Front(handler(settings, registry, store, people, audit, base_url), settings.body_limit)
+        far = clusters(settings, registry, port)
+        around = Surroundings(audit, store, far.gateways, base_url)
+        front = Front(handler(settings, registry, people, around), settings.body_limit)
         async with (
-            background(settings, stores, registry, people) as work,
+            background(settings, stores, registry, people, far.connected) as work,
             _listening(front, settings, port, certificates),
         ):
             # Only a server that answers makes the first key: it is told once, so nothing may fail in between.
@@ -85,6 +91,7 @@ async def run(settings: Settings, stop: asyncio.Event, ready: Callable[[Started]
             ready(Started(base_url, certificates.ca_file, new_key))
             await _until(stop, work)
             view.end_watches()
+            await far.connected.close_all()
         await view.stop()
 
 

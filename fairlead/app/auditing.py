@@ -6,6 +6,7 @@ from functools import partial
 
 from fairlead.app.serving import MOUNT
 from fairlead.core.clock import Clock
+from fairlead.core.given import ON
 from fairlead.registry.catalog import Catalog
 from fairlead.server.audit.backups import Backups
 from fairlead.server.audit.files import open_sink
@@ -13,7 +14,7 @@ from fairlead.server.audit.policy import DEFAULT
 from fairlead.server.audit.policy_file import load_policy
 from fairlead.server.audit.stage import Audit
 from fairlead.server.audit.trail import Trail
-from fairlead.settings import ON, Settings
+from fairlead.settings import Settings
 
 MEBIBYTE = 1024 * 1024
 

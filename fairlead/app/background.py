@@ -6,8 +6,10 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from fairlead.app.identity import Identity
+from fairlead.app.rules import SYSTEM_NAMESPACE
 from fairlead.authn.accesskeys import ACCESS_KEYS
 from fairlead.controllers.aggregation import Aggregation
+from fairlead.controllers.clusters import Clusters
 from fairlead.controllers.expiry import Expiry
 from fairlead.controllers.garbage import Garbage
 from fairlead.controllers.instances import Instances
@@ -25,6 +27,7 @@ from fairlead.storage.contract import Store
 from fairlead.storage.resealing import keep_sealed
 from fairlead.storage.retention import keep_history
 from fairlead.storage.sealed import Sealed
+from fairlead.upstream.connected import Connected
 
 COMPACT_SECONDS = 5.0
 
@@ -38,10 +41,13 @@ class Stores:
     keys: SealKeys
 
 
-def _controllers(settings: Settings, registry: Registry, identity: Identity) -> tuple[Controller, ...]:
+def _controllers(
+    settings: Settings, registry: Registry, identity: Identity, connected: Connected
+) -> tuple[Controller, ...]:
     group = settings.api_group
     return (
         Namespaces(registry),
+        Clusters(registry, group, SYSTEM_NAMESPACE, connected),
         Projects(registry, group, settings.namespace_prefix),
         Instances(registry, group),
         Runners(registry, group),
@@ -56,14 +62,14 @@ def _controllers(settings: Settings, registry: Registry, identity: Identity) -> 
 
 @asynccontextmanager
 async def background(
-    settings: Settings, stores: Stores, registry: Registry, identity: Identity
+    settings: Settings, stores: Stores, registry: Registry, identity: Identity, connected: Connected
 ) -> AsyncIterator["asyncio.Task[None]"]:
     """The task that does all of it, until the block ends."""
     view = registry.view
 
     async def work() -> None:
         async with asyncio.TaskGroup() as group:
-            group.create_task(run_all(_controllers(settings, registry, identity), view, registry.clock))
+            group.create_task(run_all(_controllers(settings, registry, identity, connected), view, registry.clock))
             group.create_task(identity.activity.run(registry.resource(settings.api_group, ACCESS_KEYS)))
             group.create_task(
                 keep_sealed(

@@ -12,7 +12,9 @@ from fairlead.authn.cookie import CookieKeys
 from fairlead.authn.first_admin import load_pepper
 from fairlead.authn.people import TEAMS, USERS, People
 from fairlead.authz.admin_names import AdminNames
+from fairlead.authz.agents import Agents
 from fairlead.authz.chain import Decision, administrators
+from fairlead.authz.gateways import entrances
 from fairlead.authz.members import PROJECTS, Members
 from fairlead.authz.oneself import Oneself
 from fairlead.authz.permissions import Permissions
@@ -69,9 +71,13 @@ def identity(settings: Settings, catalog: Catalog, view: View, clock: Clock) -> 
     projects = following(PROJECTS)
     members = Members(projects, group, settings.namespace_prefix, rbac.role_allows)
     names = ScopeNames.of(catalog, group, settings.namespace_prefix)
+
+    def decide(user: User, target: Target) -> Decision:
+        return permissions.decide(user, target)
+
     permissions = Permissions(
-        general=(within_scope(names), administrators, rbac),
-        personal=(members, Oneself(group, view), Runners(group, view), Sharing(catalog, view)),
+        general=(within_scope(names), entrances(decide), administrators, rbac),
+        personal=(members, Oneself(group, view), Runners(group, view), Agents(group, view), Sharing(catalog, view)),
         touches=touches(names),
         generations=(rbac.generation, people.generation, projects.refresh),
     )

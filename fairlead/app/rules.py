@@ -5,6 +5,7 @@ from fairlead.admission.attaching import attaching
 from fairlead.admission.block_owner_deletion import block_owner_deletion
 from fairlead.admission.chain import Chain
 from fairlead.admission.cluster_secret import cluster_secret
+from fairlead.admission.component_keys import component_keys
 from fairlead.admission.escalation import escalation
 from fairlead.admission.granting import Names, Standing, granting
 from fairlead.admission.identities import identities
@@ -18,14 +19,16 @@ from fairlead.admission.parameters import parameters
 from fairlead.admission.password_secret import password_secret
 from fairlead.admission.project_namespace import project_namespace
 from fairlead.admission.quotas import quotas
-from fairlead.admission.runner_keys import runner_keys
 from fairlead.admission.servers_own import servers_own
 from fairlead.admission.templates_in_use import templates_in_use
 from fairlead.app.identity import Identity
 from fairlead.authn.accesskeys import new_key
 from fairlead.authz.people import owns
 from fairlead.authz.scope import covers
+from fairlead.kinds.agent import AGENT
+from fairlead.kinds.runner import RUNNER_COMPONENT
 from fairlead.settings import Settings
+from fairlead.upstream import kubeconfig
 
 SYSTEM_NAMESPACE = "service-system"
 NAMESPACES = ("default", SYSTEM_NAMESPACE)
@@ -45,11 +48,11 @@ def admission(settings: Settings, identity: Identity) -> Chain:
             identities(identity.may, group),
             minting(Mint(identity.pepper, new_key, covers, identity.run_time.access_key_max_ttl), group),
             password_secret(identity.may, identity.is_administrator, SYSTEM_NAMESPACE),
-            runner_keys(group, SYSTEM_NAMESPACE),
+            component_keys(group, SYSTEM_NAMESPACE, (RUNNER_COMPONENT, AGENT)),
             escalation(identity.may, identity.rbac),
             instances(identity.may, group, prefix),  # before granting, which looks at the owner that this sets
             granting(Standing(identity.may, identity.inside, owns, identity.members.is_member), Names(group, prefix)),
-            cluster_secret(identity.may, group, SYSTEM_NAMESPACE),
+            cluster_secret(identity.may, group, SYSTEM_NAMESPACE, kubeconfig.problems),
             block_owner_deletion(identity.may),
             attaching(group),
             allowed(group, prefix),

@@ -8,13 +8,14 @@ from typing import Any
 
 from fairlead.authn.direct_minting import Lifetimes
 from fairlead.core.errors import AlreadyExists
+from fairlead.core.given import ON
 from fairlead.core.objects import Object, dig
 from fairlead.kinds.config import CONFIG, CONFIG_NAME, read
 from fairlead.registry.following import Following
 from fairlead.registry.registry import Registry
 from fairlead.registry.writing import by_the_server
 from fairlead.server.audit.policy import LEVELS, NONE
-from fairlead.settings import ON, Settings
+from fairlead.settings import Settings
 from fairlead.storage.view import View
 
 

@@ -1,21 +1,24 @@
 """The path of a request: the stages in order, and what stands at their end."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from fairlead import __version__
+from fairlead.app.for_agents import for_agents
 from fairlead.app.identity import Identity
 from fairlead.app.rules import SYSTEM_NAMESPACE
+from fairlead.authn.component_keys import ComponentKeys
 from fairlead.authn.direct_minting import DirectMinting, Issuing, Rights
 from fairlead.authn.login_keys import LoginKeys
 from fairlead.authn.password_store import PasswordStore
 from fairlead.authn.passwords import Passwords
 from fairlead.authn.rotation import Rotation
-from fairlead.authn.runner_keys import RunnerKeys
 from fairlead.authn.signing_keys import SigningKeyStore
 from fairlead.authn.throttle import Throttle
 from fairlead.authz.scope import covers
 from fairlead.core.call import MANAGEMENT
 from fairlead.core.objects import metadata
+from fairlead.kinds.runner import RUNNER_COMPONENT
 from fairlead.registry.record import decode
 from fairlead.registry.registry import Registry
 from fairlead.registry.translate import storage_errors
@@ -39,6 +42,7 @@ from fairlead.server.platform import platform_documents
 from fairlead.server.profile import Profiles
 from fairlead.server.project_parts import project_handlers
 from fairlead.server.reviews import Sources, review_handlers
+from fairlead.server.route import Roots
 from fairlead.server.runners import runner_handlers
 from fairlead.server.selves import Installation, Selves, Tokens, self_handlers
 from fairlead.server.serve import Serve, deadline, routed
@@ -73,30 +77,37 @@ class Direct:
         self.endpoints = Issuer(base_url, keys.published).endpoints()
 
 
-def handler(
-    settings: Settings,
-    registry: Registry,
-    store: Store,
-    identity: Identity,
-    audit: tuple[Audit, Trail] | None,
-    base_url: str,
-) -> Proceed:
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What requests need beside the registry: the audit log, the store for its health, gateways, and our address."""
+
+    audit: tuple[Audit, Trail] | None
+    store: Store
+    gateways: Proceed
+    base_url: str
+
+
+def handler(settings: Settings, registry: Registry, identity: Identity, around: Surroundings) -> Proceed:
     """Everything that a request passes, as one function."""
+    audit, base_url = around.audit, around.base_url
     if audit is not None:
         audit[0].record_at_least(identity.run_time.audit_level)
     signing, direct = Signing(settings, registry, identity), Direct(settings, registry, identity, base_url)
     limits = WatchLimits(
         settings.watch_timeout_min, settings.watch_queue, settings.watches_max, settings.watches_per_key
     )
-    actions = Actions(registry.catalog, {**_handlers(settings, registry, identity, signing), **direct.handlers})
+    trail = audit[1] if audit is not None else None
+    agents = for_agents(settings, registry, identity, trail, base_url, _installation_id(registry))
+    answers = {**_handlers(settings, registry, identity, signing), **direct.handlers, **agents}
+    actions = Actions(registry.catalog, answers)
     verbs = Verbs(registry, Watches(limits, registry.clock), actions, identity.permissions.decide)
     roots = {
         MANAGEMENT: documents(registry.catalog, MOUNT, version=__version__),
         "": platform_documents(__version__, MOUNT),
     }
-    health = Health(_probes(store, audit))
+    health = Health(_probes(around.store, audit))
     endpoints = {**signing.login.endpoints(), **direct.endpoints}
-    return pipeline(_stages(settings, identity, audit), Serve(verbs, health, roots, endpoints))
+    return pipeline(_stages(settings, identity, audit), Serve(verbs, health, roots, endpoints, around.gateways))
 
 
 def _stages(settings: Settings, identity: Identity, audit: tuple[Audit, Trail] | None) -> tuple[Stage, ...]:
@@ -109,7 +120,7 @@ def _stages(settings: Settings, identity: Identity, audit: tuple[Audit, Trail] |
         *((audit[0].recorded,) if audit else ()),
         failures,
         deadline(settings.request_timeout),
-        routed(MOUNT),
+        routed(Roots(MOUNT, settings.api_group, settings.namespace_prefix)),
         authenticated(identify, identity.activity.note),
         authorized(permissions, identify),
         *((audit[0].accountable,) if audit else ()),
@@ -146,7 +157,7 @@ def _handlers(settings: Settings, registry: Registry, identity: Identity, signin
 def _runner_handlers(settings: Settings, registry: Registry, identity: Identity) -> Mapping[Place, Handler]:
     group, pepper = settings.api_group, identity.pepper
     rotation = Rotation(registry, group, pepper, covers)
-    keys = RunnerKeys(registry, group, SYSTEM_NAMESPACE, pepper, rotation)
+    keys = ComponentKeys(registry, group, RUNNER_COMPONENT, SYSTEM_NAMESPACE, pepper, rotation)
     facts = {
         "serviceHost": settings.public_url,
         "projectNamespacePrefix": settings.namespace_prefix,

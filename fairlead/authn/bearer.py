@@ -13,7 +13,7 @@ INVALID = "invalid bearer token"
 MAX_HEADER = 4 * 1024
 
 
-def bearer_token(call: Call) -> str | None:
+def bearer_token(call: Call, longest: int = MAX_HEADER) -> str | None:
     """The token that a call carries; None if there is no such header. Raises Unauthorized for any other content."""
     headers = call.headers.get_all("authorization")
     if not headers and "authorization" in call.headers.keys():  # noqa: SIM118 - they are no mapping
@@ -21,7 +21,7 @@ def bearer_token(call: Call) -> str | None:
     if not headers:
         return None
     header = headers[0]
-    if len(headers) > 1 or len(header) > MAX_HEADER or not header.isascii():
+    if len(headers) > 1 or len(header) > longest or not header.isascii():
         raise Unauthorized(INVALID)
     scheme, _, token = header.partition(" ")
     token = token.strip()

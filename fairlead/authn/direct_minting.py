@@ -137,8 +137,8 @@ class DirectMinting:
     def _clusters(self, user: User, scope: Object) -> Iterator[tuple[str, str]]:
         """The uids of the clusters that a scope names, as far as the user may know them."""
         kind = self._registry.resource(self._group, CLUSTERS).kind
-        parsed = Scope.of(scope)
-        for name in parsed.clusters if parsed is not None else ():
+        parsed = Scope.of(scope) or Scope()
+        for name in dict.fromkeys((*parsed.clusters, *(rule.cluster for rule in parsed.rules if rule.cluster))):
             found = self._found(CLUSTERS, name)
             target = Target("get", "", MANAGEMENT, kind.group, kind.version, kind.plural, name=name)
             if found is not None and self._rights.may(user, target).allowed:

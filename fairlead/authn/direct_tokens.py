@@ -46,6 +46,10 @@ class InvalidToken(Exception):
     """The token is not to be trusted. The message says why, for a log; it has nothing of the token in it."""
 
 
+class UnknownKey(InvalidToken):
+    """The key that the token names is not among those that are known. There may be a new one."""
+
+
 class _Private(msgspec.Struct):
     """The private claim as it stands in a token."""
 
@@ -162,7 +166,7 @@ def _key(jwks: Object, key_id: str) -> RSAPublicKey:
     found = [each for each in listed if isinstance(each, dict)] if isinstance(listed, list) else []
     found = [each for each in found if each.get("kid") == key_id]
     if len(found) != 1:
-        raise InvalidToken("the key that the header names is not published; fetch the keys again")
+        raise UnknownKey("the key that the header names is not published; fetch the keys again")
     (named,) = found
     if (named.get("kty"), named.get("alg"), named.get("use")) != ("RSA", ALGORITHM, "sig"):
         raise InvalidToken(f"the key that the header names is not for {ALGORITHM} signatures")

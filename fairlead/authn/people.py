@@ -14,6 +14,11 @@ USERS, TEAMS = "users", "teams"
 EVERY_USER = f"{USER_GROUP}*"
 
 
+def own_groups(name: str) -> tuple[str, ...]:
+    """The groups that every user is in by being one."""
+    return (*EVERYBODY, f"{USER_GROUP}{name}", EVERY_USER)
+
+
 class People:
     """Everybody who can sign in. Whoever is disabled, or about to be deleted, is not there."""
 
@@ -49,7 +54,7 @@ class People:
         name = metadata(user)["name"]
         own = dig(user, "spec.groups") or ()
         teams = (f"{TEAM_GROUP}{team}" for team in self.teams_of(user))
-        groups = dict.fromkeys((*own, *teams, *EVERYBODY, f"{USER_GROUP}{name}", EVERY_USER))
+        groups = dict.fromkeys((*own, *teams, *own_groups(name)))
         return User(name, tuple(groups), metadata(user).get("uid", ""))
 
     def as_team(self, team: Object) -> User:
@@ -67,6 +72,17 @@ class People:
         """The teams of every user there is."""
         self.generation()
         return {name: self.teams_of(user) for (_, name), user in self._users.objects.items()}
+
+    def all_users(self) -> list[tuple[Object, User]]:
+        """Every user that is in force, in the order of their names."""
+        self.generation()
+        found = (user for _, user in sorted(self._users.objects.items()) if _in_force(user))
+        return [(user, self.as_user(user)) for user in found]
+
+    def all_teams(self) -> list[Object]:
+        """Every team that is in force, in the order of their names."""
+        self.generation()
+        return [team for _, team in sorted(self._teams.objects.items()) if _in_force(team)]
 
     def _members(self, path: str) -> dict[str, list[str]]:
         """The teams by what a field of theirs lists."""

@@ -55,7 +55,7 @@ class Permissions:
 
     def cut(self, user: User, target: Target) -> "Cut | None":
         """How to cut a list or watch that was not allowed as a whole; None where it stays refused."""
-        if target.verb not in CUT_VERBS or target.subresource:
+        if target.verb not in CUT_VERBS or target.subresource or target.via is not None:
             return None
         if target.name:
             return Cut(self, user, target) if self._is_personal(user, replace(target, verb="get")) else None

@@ -5,15 +5,14 @@ the status of that; it reads, lists and watches the workspaces whose `spec.runne
 namespace, and writes their status; and it records Events where it has workspaces. Nothing else.
 """
 
-import msgspec
-
 from fairlead.authz.chain import Decision
+from fairlead.authz.components import Bearers
 from fairlead.core.call import Target
 from fairlead.core.user import User
+from fairlead.kinds.runner import RUNNER_COMPONENT
 from fairlead.storage.view import Entry, View
 
-RUNNERS, WORKSPACES, KEYS, EVENTS = "runners", "devpodworkspaceinstances", "ownedaccesskeys", "events"
-IDENTITY = "service:runner:"
+RUNNERS, WORKSPACES, EVENTS = "runners", "devpodworkspaceinstances", "events"
 BOUND_TO = "spec.runnerRef.runner"
 
 _OWN = frozenset({("get", ""), ("get", "status"), ("update", "status"), ("patch", "status"), ("get", "config")})
@@ -25,34 +24,16 @@ _WORKSPACE = Decision(True, "a workspace that is bound to this runner")
 _EVENT = Decision(True, "an Event beside a workspace that is bound to this runner")
 
 
-class _Reference(msgspec.Struct):
-    kind: str = ""
-    uid: str = ""
-
-
-class _Meta(msgspec.Struct):
-    uid: str = ""
-    ownerReferences: list[_Reference] | None = None
-
-
-class _Owned(msgspec.Struct):
-    """Just enough of an object to know which one it is, and whose."""
-
-    metadata: _Meta
-
-
-_owned = msgspec.json.Decoder(_Owned).decode
-
-
 class Runners:
     """The authorizer for runners."""
 
     def __init__(self, api_group: str, view: View) -> None:
         self._group = api_group
         self._view = view
+        self._bearers = Bearers(RUNNER_COMPONENT, api_group, view)
 
     def __call__(self, user: User, target: Target) -> Decision | None:
-        name = self._runner(user)
+        name = self._bearers.owner(user)
         if name is None:
             return None
         if (target.group, target.resource) == (self._group, RUNNERS):
@@ -68,26 +49,12 @@ class Runners:
     def of(self, user: User, target: Target, entry: Entry) -> Decision | None:
         if (entry.key[0], entry.key[1]) != (self._group, WORKSPACES):
             return self(user, target)
-        name = self._runner(user)
+        name = self._bearers.owner(user)
         return None if name is None else _bound(name, target, entry)
 
     def stands(self, user: User, target: Target) -> bool:
         """A runner lists and watches its workspaces also before there are any."""
-        return (target.group, target.resource) == (self._group, WORKSPACES) and self._runner(user) is not None
-
-    def _runner(self, user: User) -> str | None:
-        """The name of the Runner that the user is; None for everybody else."""
-        if not user.name.startswith(IDENTITY) or user.name not in user.groups:
-            return None
-        name = user.name.removeprefix(IDENTITY)
-        runner = self._view.get((self._group, RUNNERS, "", name))
-        if runner is None:
-            return None
-        key = self._view.get((self._group, KEYS, "", user.key)) if user.key else None
-        references = (_owned(key.body).metadata.ownerReferences or ()) if key is not None else ()
-        # A key that was made for another runner of this name is on its way out, and stands for nobody until then.
-        foreign = any(each.kind == "Runner" and each.uid != _owned(runner.body).metadata.uid for each in references)
-        return None if foreign else name
+        return (target.group, target.resource) == (self._group, WORKSPACES) and self._bearers.owner(user) is not None
 
     def _event(self, name: str, target: Target) -> Decision | None:
         if target.verb != "create" or target.subresource or not target.namespace:

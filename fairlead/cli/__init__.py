@@ -1,6 +1,6 @@
 """The command line: one file per command, and COMMANDS is all of them, in the order in which `--help` shows them.
 
-`main` is the console script `fairlead`. A command either starts a server (`up`, `serve`; they alone import
+`main` is the console script `fairlead`. A command either starts a server (`up`, `serve` and `agent`; they alone import
 `fairlead.app`), talks to one through `fairlead.client`, or works on files beside one (`seal`). Heavy imports wait
 inside the commands, so that help and completion are quick. A file that has several commands to say about one thing
 (`fairlead seal rotate`) hands over a `typer.Typer` of its own, a group, in place of a function.
@@ -12,7 +12,9 @@ from typing import Annotated
 import typer
 
 from fairlead.cli import (
+    agent,
     app,
+    cluster,
     context,
     key,
     kubeconfig,
@@ -37,11 +39,13 @@ from fairlead.cli import (
 COMMANDS: tuple[tuple[str, Callable[..., None] | typer.Typer], ...] = (
     ("up", up.command),
     ("serve", serve.command),
+    ("agent", agent.command),
     ("login", login.command),
     ("logout", logout.command),
     ("whoami", whoami.command),
     ("context", context.group),
     ("kubeconfig", kubeconfig.command),
+    ("cluster", cluster.group),
     ("project", project.group),
     ("workspace", workspace.group),
     ("vcluster", vcluster.group),

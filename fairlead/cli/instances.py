@@ -1,15 +1,34 @@
-"""Virtual clusters, spaces and workspaces have a list in common: what lives in projects, of one project or of all."""
+"""What virtual clusters, spaces and workspaces have in common, as things that live in projects.
+
+A list of them, of one project or of all; being made from a template with parameters; and coming up, or not.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from typing import Annotated
+
+import typer
 
 from fairlead.cli.durations import since
 from fairlead.cli.flags import OfProjectFlag
 from fairlead.cli.listing import Listing, Shown, show_list
-from fairlead.cli.objects import owner_of, text
-from fairlead.cli.session import connected, namespace_prefix
+from fairlead.cli.objects import condition_of, owner_of, text
+from fairlead.cli.session import WrongUsage, connected, namespace_prefix
+from fairlead.cli.waiting import awaited, progress, states
+from fairlead.client import Client, ClientError
+from fairlead.core import yaml
 from fairlead.core.objects import Object, dig, name_of
+
+SETTLED = ("Ready", "Sleeping", "Failed")
+
+ParameterFlag = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--parameter", help="Value for a parameter of the template. Repeatable.", metavar="K=V", show_default=False
+    ),
+]
+WaitFlag = Annotated[bool, typer.Option("--wait", help="Wait until it is up, or has failed.")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +45,7 @@ class Sort:
     kind: str
     place: tuple[str, str]
     nothing: str
+    word: str
 
 
 def show_instances(sort: Sort, asked: Asked) -> None:
@@ -73,3 +93,42 @@ def why(instance: Object) -> str:
     reason, message = dig(instance, "status.reason"), dig(instance, "status.message")
     told = ": ".join(str(each) for each in (reason, message) if each)
     return f"{phase_of(instance)} ({told})" if told else phase_of(instance)
+
+
+def template_ref(text: str) -> Object:
+    """`NAME` or `NAME@VERSION` as the API has it."""
+    name, _, version = text.partition("@")
+    return {"name": name, "version": version} if version else {"name": name}
+
+
+def parameters(given: Sequence[str]) -> str | None:
+    """`name=value` of the command line as the API's YAML. Values are texts: the template knows what they mean."""
+    found: dict[str, str] = {}
+    for each in given:
+        name, equals, value = each.partition("=")
+        if not name or not equals:
+            raise WrongUsage(f"{each!r} gives no parameter; write it as NAME=VALUE")
+        if name in found:
+            raise WrongUsage(f"the parameter {name} is given twice; keep one")
+        found[name] = value
+    return yaml.encode(found).decode() if found else None
+
+
+def until_settled(client: Client, sort: Sort, made: Object) -> Object:
+    """Waits until an instance is up or has failed."""
+    what = awaited(sort.plural, made)
+    with progress(f"waiting for {what.name}") as tell:
+        for state in states(client, what):
+            if phase_of(state) in SETTLED or _is_stalled(state):
+                return state
+            tell(f"{what.name} is {why(state)}")
+    raise ClientError(f"the {sort.word} {what.name} was deleted meanwhile; make it again")
+
+
+def has_failed(instance: Object) -> bool:
+    return phase_of(instance) == "Failed" or _is_stalled(instance)
+
+
+def _is_stalled(instance: Object) -> bool:
+    """Nothing more will happen until somebody changes something, such as a version that the template does not have."""
+    return condition_of(instance, "Stalled").get("status") == "True"

@@ -1,5 +1,7 @@
 """`fairlead kubeconfig`: a context for kubectl and its relatives, beside those that are there already.
 
+`fairlead space kubeconfig` writes one, too. Where a context leads is `gateways.py`'s to say.
+
 The key stands in the file, so that any client can use it; with `--exec` the file calls `fairlead token` instead, and a
 later login or rotation reaches kubectl by itself.
 """
@@ -7,15 +9,17 @@ later login or rotation reaches kubectl by itself.
 import os
 import shutil
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from fairlead.cli.completion import names_of
 from fairlead.cli.flags import ContextFlag, takes
+from fairlead.cli.gateways import Where, in_cluster, in_management, in_space, in_virtual_cluster
 from fairlead.cli.output import note
-from fairlead.cli.session import Session, connected, namespace_of
+from fairlead.cli.session import Session, WrongUsage, connected
 from fairlead.client.kubeconfig import Entry, cluster_of, merge_into, merged
 from fairlead.core import yaml
 from fairlead.core.objects import Object
@@ -25,22 +29,18 @@ STDOUT = Path("-")
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class Written:
+    """Where a context goes, and how it signs in."""
+
     context: ContextFlag = None
     context_name: Annotated[
         str | None,
-        typer.Option(
-            "--context-name", help="Name of the context in the file.", show_default="fairlead-LOGIN[-PROJECT]"
-        ),
+        typer.Option("--context-name", help="Name of the context in the file.", show_default="fairlead-LOGIN[-WHERE]"),
     ] = None
     run: Annotated[
         bool,
         typer.Option("--exec/--embed", help="Have kubectl call `fairlead token`, or put the key into the file."),
     ] = False
-    project: Annotated[
-        str | None,
-        typer.Option("--project", help="Project whose namespace the context uses.", metavar="P", show_default=False),
-    ] = None
     file: Annotated[
         Path | None,
         typer.Option("--output", "-o", help="File to write into; - for stdout.", show_default="~/.kube/config"),
@@ -50,30 +50,92 @@ class Asked:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Asked:
+    project: Annotated[
+        str | None,
+        typer.Option(
+            "--project",
+            help="Project whose namespace the context uses.",
+            metavar="P",
+            show_default=False,
+            autocompletion=names_of("projects"),
+        ),
+    ] = None
+    cluster: Annotated[
+        str | None,
+        typer.Option(
+            "--cluster",
+            help="Connected cluster that the context leads into.",
+            metavar="C",
+            show_default=False,
+            autocompletion=names_of("clusters"),
+        ),
+    ] = None
+    space: Annotated[
+        str | None,
+        typer.Option("--space", help="Space that the context leads into.", metavar="P/S", show_default=False),
+    ] = None
+    virtual_cluster: Annotated[
+        str | None,
+        typer.Option(
+            "--virtual-cluster",
+            help="Virtual cluster that the context leads into.",
+            metavar="P/V",
+            show_default=False,
+        ),
+    ] = None
+    written: Written = field(default_factory=Written)
+
+
 @takes(Asked)
 def command(asked: Asked) -> None:
-    """Write a context for kubectl.
+    """Write a context for kubectl: of the server itself, or of a cluster that is reached through it.
 
     Other contexts in the file stay, and the state before is kept beside it in a file that ends in .bak.
     """
-    with connected(asked.context) as session:
-        entry = _entry(asked, session)
-        if asked.file == STDOUT:
-            sys.stdout.write(yaml.encode(merged({}, entry, make_current=True)).decode())
-            return
-        path = (asked.file or Path("~/.kube/config")).expanduser()
-        backup = merge_into(path, entry, make_current=not asked.keep_current)
-        kept = f"; the file before is {backup}" if backup else ""
-        note(f"wrote the context {entry.name!r} into {path}{kept}")
-        _explain_use(asked, path, entry.name)
+    with connected(asked.written.context) as session:
+        write_context(session, _where(session, asked), asked.written)
 
 
-def _entry(asked: Asked, session: Session) -> Entry:
-    parts = ("fairlead", session.name, asked.project or "")
+def _where(session: Session, asked: Asked) -> Where:
+    given = [each for each in (asked.project, asked.cluster, asked.space, asked.virtual_cluster) if each is not None]
+    if len(given) > 1:
+        raise WrongUsage("--project, --cluster, --space and --virtual-cluster are different places; choose one")
+    if asked.cluster is not None:
+        return in_cluster(session, asked.cluster)
+    if asked.space is not None:
+        return in_space(session, *_pair(asked.space, "--space P/S"))
+    if asked.virtual_cluster is not None:
+        return in_virtual_cluster(session, *_pair(asked.virtual_cluster, "--virtual-cluster P/V"))
+    return in_management(session, asked.project or "")
+
+
+def _pair(text: str, form: str) -> tuple[str, str]:
+    project, slash, name = text.partition("/")
+    if not project or not slash or not name or "/" in name:
+        raise WrongUsage(f"{text!r} does not say which project it is in; write it as {form}")
+    return project, name
+
+
+def write_context(session: Session, where: Where, asked: Written) -> None:
+    """A context for a place, into the file that was asked for."""
+    entry = _entry(session, where, asked)
+    if asked.file == STDOUT:
+        sys.stdout.write(yaml.encode(merged({}, entry, make_current=True)).decode())
+        return
+    path = (asked.file or Path("~/.kube/config")).expanduser()
+    backup = merge_into(path, entry, make_current=not asked.keep_current)
+    kept = f"; the file before is {backup}" if backup else ""
+    note(f"wrote the context {entry.name!r} into {path}{kept}")
+    _explain_use(asked, path, entry.name)
+
+
+def _entry(session: Session, where: Where, asked: Written) -> Entry:
+    parts = ("fairlead", session.name, where.word)
     name = asked.context_name or "-".join(part for part in parts if part)
-    namespace = namespace_of(session, asked.project) if asked.project else ""
     user = {"exec": _exec(session.name)} if asked.run else {"token": session.login.key}
-    return Entry(name, cluster_of(session.login), user, namespace)
+    return Entry(name, cluster_of(session.login, where.path), user, where.namespace)
 
 
 def _exec(login: str) -> Object:
@@ -89,7 +151,7 @@ def _exec(login: str) -> Object:
     }
 
 
-def _explain_use(asked: Asked, path: Path, name: str) -> None:
+def _explain_use(asked: Written, path: Path, name: str) -> None:
     elsewhere = os.environ.get("KUBECONFIG", "")
     if asked.file is None and elsewhere:
         note(f"kubectl reads KUBECONFIG={elsewhere}; `unset KUBECONFIG` to use this file")

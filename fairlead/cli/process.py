@@ -1,6 +1,6 @@
 """One server in this process: event loop, signals, and errors as the one line that helps.
 
-`up` and `serve` hand over `app.run`, which only they may import.
+`up` and `serve` hand over `app.run`, which only they may import, and `agent` hands over `app.agent.run`.
 """
 
 import asyncio
@@ -16,7 +16,8 @@ from fairlead.core.files import FileProblem
 from fairlead.settings import Settings, StartError, load
 
 Started = TypeVar("Started")
-Run = Callable[[Settings, asyncio.Event, Callable[[Started], None]], Coroutine[Any, Any, None]]
+Given = TypeVar("Given")
+Run = Callable[[Given, asyncio.Event, Callable[[Started], None]], Coroutine[Any, Any, None]]
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -33,7 +34,7 @@ def load_settings(flags: Mapping[str, str | None], defaults: Mapping[str, Any] |
     return settings
 
 
-def run_until_signal(run: Run[Started], settings: Settings, ready: Callable[[Started], None]) -> None:
+def run_until_signal(run: Run[Given, Started], settings: Given, ready: Callable[[Started], None]) -> None:
     """Returns after the first SIGINT or SIGTERM, once the server has let go of everything."""
     import uvloop
 

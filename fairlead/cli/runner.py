@@ -83,7 +83,7 @@ def list_runners(shown: Shown) -> None:
 def key(name: NameArgument, context: ContextFlag = None, output: OutputFlag = Output.TABLE) -> None:
     """Print the key that a runner signs in with. It is the same one each time, until it is rotated."""
     with connected(context) as session:
-        _print_key(session.client.get(RUNNERS, name, "accesskey"), output)
+        print_key(session.client.get(RUNNERS, name, "accesskey"), output)
 
 
 @group.command("rotate-key")
@@ -108,11 +108,11 @@ def rotate_key(
     """
     with connected(context) as session:
         spec = {} if overlap is None else {"overlapSeconds": overlap}
-        _print_key(session.client.act(RUNNERS, name, "rotatekey", {"spec": spec}), output)
+        print_key(session.client.act(RUNNERS, name, "rotatekey", {"spec": spec}), output)
         note(f"the key before stays valid for {duration(overlap)}" if overlap else "the key before has ended")
 
 
-def _print_key(told: Object, output: Output) -> None:
+def print_key(told: Object, output: Output) -> None:
     """The key alone on stdout, or in the whole answer."""
     value = told.get("accessKey")
     if not isinstance(value, str) or not value:

@@ -1,22 +1,162 @@
 """`fairlead space`: namespaces in connected clusters that belong to projects."""
 
+from dataclasses import dataclass, field
+from typing import Annotated
+
 import typer
 
-from fairlead.cli.flags import takes
-from fairlead.cli.instances import Asked, Sort, show_instances
+from fairlead.cli import instances, prompts
+from fairlead.cli.completion import names_of
+from fairlead.cli.flags import (
+    ContextFlag,
+    DescriptionFlag,
+    DisplayNameFlag,
+    InProjectFlag,
+    NamedOutputFlag,
+    NoWaitFlag,
+    YesFlag,
+    takes,
+)
+from fairlead.cli.gateways import in_space
+from fairlead.cli.instances import (
+    ParameterFlag,
+    Sort,
+    WaitFlag,
+    has_failed,
+    parameters,
+    show_instances,
+    template_ref,
+    until_settled,
+    why,
+)
+from fairlead.cli.kubeconfig import Written, write_context
+from fairlead.cli.objects import body_of, filled, print_made
+from fairlead.cli.output import NamedOutput, note
+from fairlead.cli.session import connected, namespace_of
+from fairlead.cli.waiting import awaited, until_gone
+from fairlead.core.objects import Object
 
-SPACES = Sort("spaceinstances", "SpaceInstance", ("CLUSTER", "spec.clusterRef.cluster"), "no spaces")
+PLURAL = "spaceinstances"
+SPACES = Sort(
+    PLURAL,
+    "SpaceInstance",
+    ("CLUSTER", "spec.clusterRef.cluster"),
+    "no spaces; `fairlead space create` makes one",
+    "space",
+)
 
-group = typer.Typer(help="List the spaces of projects.", no_args_is_help=True)
+NameArgument = Annotated[
+    str, typer.Argument(help="Name of the space.", autocompletion=names_of(PLURAL, project="project"))
+]
 
-
-@group.callback()
-def spaces() -> None:
-    """Without this, Typer takes a group of one command for the command itself."""
+group = typer.Typer(help="List, make and delete spaces, and write contexts for them.", no_args_is_help=True)
 
 
 @group.command("list")
-@takes(Asked)
-def list_spaces(asked: Asked) -> None:
+@takes(instances.Asked)
+def list_spaces(asked: instances.Asked) -> None:
     """List spaces."""
     show_instances(SPACES, asked)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    name: Annotated[str, typer.Argument(help="What to call it.")]
+    project: InProjectFlag
+    cluster: Annotated[
+        str,
+        typer.Option(
+            "--cluster", help="Connected cluster to make it in.", metavar="C", autocompletion=names_of("clusters")
+        ),
+    ]
+    namespace: Annotated[
+        str | None,
+        typer.Option(
+            "--namespace",
+            "-n",
+            help="Its namespace in that cluster.",
+            metavar="NS",
+            show_default="the server names it",
+        ),
+    ] = None
+    template: Annotated[
+        str | None,
+        typer.Option(
+            "--template",
+            help="Template to make it from; a version may have x for parts of it, as in 1.x.x.",
+            metavar="T[@VERSION]",
+            show_default=False,
+            autocompletion=names_of("spacetemplates"),
+        ),
+    ] = None
+    parameter: ParameterFlag = None
+    display_name: DisplayNameFlag = None
+    description: DescriptionFlag = None
+    wait: WaitFlag = False
+    context: ContextFlag = None
+    output: NamedOutputFlag = NamedOutput.TABLE
+
+
+@group.command("create")
+@takes(Asked)
+def create(asked: Asked) -> None:
+    """Make a space: a namespace in a connected cluster, for a project."""
+    with connected(asked.context) as session:
+        made = session.client.create(PLURAL, body(asked), namespace=namespace_of(session, asked.project))
+        told = f"made the space {asked.name} in the project {asked.project}"
+        if asked.wait:
+            note(told)
+            made = until_settled(session.client, SPACES, made)
+            told = f"the space {asked.name} is {why(made)}"
+        print_made(made, asked.output, told)
+        if asked.wait and has_failed(made):
+            raise typer.Exit(1)
+        note(f"`fairlead space kubeconfig {asked.name} --project {asked.project}` gives kubectl a context for it")
+
+
+def body(asked: Asked) -> Object:
+    spec = {
+        "displayName": asked.display_name,
+        "description": asked.description,
+        "clusterRef": filled({"cluster": asked.cluster, "namespace": asked.namespace}),
+        "templateRef": template_ref(asked.template) if asked.template else None,
+        "parameters": parameters(asked.parameter or ()),
+    }
+    return body_of("SpaceInstance", asked.name, spec)
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    name: NameArgument
+    project: InProjectFlag
+    written: Written = field(default_factory=Written)
+
+
+@group.command("kubeconfig")
+@takes(Context)
+def kubeconfig(asked: Context) -> None:
+    """Write a context for kubectl that leads into a space, as `fairlead kubeconfig --space` does."""
+    with connected(asked.written.context) as session:
+        write_context(session, in_space(session, asked.project, asked.name), asked.written)
+
+
+@group.command("delete")
+def delete(
+    name: NameArgument,
+    project: InProjectFlag,
+    yes: YesFlag = False,
+    no_wait: NoWaitFlag = False,
+    context: ContextFlag = None,
+) -> None:
+    """Delete a space with its namespace, and all that is in that."""
+    with connected(context) as session:
+        namespace = namespace_of(session, project)
+        found = session.client.get(PLURAL, name, namespace=namespace)
+        if not yes:
+            prompts.sure(f"Delete the space {name} with everything in it?")
+        session.client.delete(PLURAL, name, namespace=namespace)
+        if no_wait:
+            note(f"the space {name} is being deleted")
+            return
+        until_gone(session.client, awaited(PLURAL, found), why)
+        note(f"the space {name} is gone")

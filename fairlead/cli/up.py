@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 
     from fairlead.app import Started
 
-DEFAULTS = {"log_level": "warning", "log_format": "console"}
-"""A person is watching: columns, and only what needs attention."""
+PRIVATE_NETWORKS = ("127.0.0.0/8", "::1/128", "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7")
+DEFAULTS = {"log_level": "warning", "log_format": "console", "cluster_networks": PRIVATE_NETWORKS}
+"""A person is watching: columns, and only what needs attention. Whose machine it is may connect what is on it."""
 
 EXAMPLE = "examples/app.yaml"
 

@@ -22,7 +22,13 @@ from fairlead.cli.session import connected, namespace_of
 from fairlead.core.objects import Object
 
 PLURAL = "virtualclusterinstances"
-VIRTUAL_CLUSTERS = Sort(PLURAL, "VirtualClusterInstance", ("CLUSTER", "spec.clusterRef.cluster"), "no virtual clusters")
+VIRTUAL_CLUSTERS = Sort(
+    PLURAL,
+    "VirtualClusterInstance",
+    ("CLUSTER", "spec.clusterRef.cluster"),
+    "no virtual clusters",
+    "virtual cluster",
+)
 
 group = typer.Typer(help="List, import and migrate virtual clusters.", no_args_is_help=True)
 

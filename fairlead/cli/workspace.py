@@ -1,6 +1,5 @@
 """`fairlead workspace`: developer workspaces of projects."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -16,13 +15,21 @@ from fairlead.cli.flags import (
     NoWaitFlag,
     takes,
 )
-from fairlead.cli.instances import Sort, phase_of, show_instances, why
-from fairlead.cli.objects import body_of, condition_of, print_made
+from fairlead.cli.instances import (
+    ParameterFlag,
+    Sort,
+    WaitFlag,
+    has_failed,
+    parameters,
+    show_instances,
+    template_ref,
+    until_settled,
+    why,
+)
+from fairlead.cli.objects import body_of, print_made
 from fairlead.cli.output import NamedOutput, note
-from fairlead.cli.session import WrongUsage, connected, namespace_of
-from fairlead.cli.waiting import awaited, progress, states, until_gone
-from fairlead.client import Client, ClientError
-from fairlead.core import yaml
+from fairlead.cli.session import connected, namespace_of
+from fairlead.cli.waiting import awaited, until_gone
 from fairlead.core.objects import Object, dig
 
 PLURAL = "devpodworkspaceinstances"
@@ -31,8 +38,8 @@ WORKSPACES = Sort(
     "DevPodWorkspaceInstance",
     ("RUNNER", "spec.runnerRef.runner"),
     "no workspaces; `fairlead workspace create` makes one",
+    "workspace",
 )
-SETTLED = ("Ready", "Sleeping", "Failed")
 
 group = typer.Typer(help="List, make and delete workspaces.", no_args_is_help=True)
 
@@ -57,12 +64,7 @@ class Asked:
             autocompletion=names_of("devpodworkspacetemplates"),
         ),
     ]
-    parameter: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--parameter", help="Value for a parameter of the template. Repeatable.", metavar="K=V", show_default=False
-        ),
-    ] = None
+    parameter: ParameterFlag = None
     runner: Annotated[
         str | None,
         typer.Option(
@@ -74,7 +76,7 @@ class Asked:
         ),
     ] = None
     display_name: DisplayNameFlag = None
-    wait: Annotated[bool, typer.Option("--wait", help="Wait until it is up, or has failed.")] = False
+    wait: WaitFlag = False
     context: ContextFlag = None
     output: NamedOutputFlag = NamedOutput.TABLE
 
@@ -88,50 +90,21 @@ def create(asked: Asked) -> None:
         told = f"made the workspace {asked.name} in the project {asked.project}"
         if asked.wait:
             note(told)
-            made = _until_settled(session.client, made)
+            made = until_settled(session.client, WORKSPACES, made)
             told = f"the workspace {asked.name} is {why(made)}"
         print_made(made, asked.output, told)
-        if asked.wait and (phase_of(made) == "Failed" or _is_stalled(made)):
+        if asked.wait and has_failed(made):
             raise typer.Exit(1)
 
 
 def body(asked: Asked) -> Object:
-    template, _, version = asked.template.partition("@")
     spec = {
         "displayName": asked.display_name,
-        "templateRef": {"name": template, "version": version} if version else {"name": template},
+        "templateRef": template_ref(asked.template),
         "parameters": parameters(asked.parameter or ()),
         "runnerRef": {"runner": asked.runner} if asked.runner else None,
     }
     return body_of("DevPodWorkspaceInstance", asked.name, spec)
-
-
-def parameters(given: Sequence[str]) -> str | None:
-    """`name=value` of the command line as the API's YAML. Values are texts: the template knows what they mean."""
-    found: dict[str, str] = {}
-    for each in given:
-        name, equals, value = each.partition("=")
-        if not name or not equals:
-            raise WrongUsage(f"{each!r} gives no parameter; write it as NAME=VALUE")
-        if name in found:
-            raise WrongUsage(f"the parameter {name} is given twice; keep one")
-        found[name] = value
-    return yaml.encode(found).decode() if found else None
-
-
-def _until_settled(client: Client, made: Object) -> Object:
-    what = awaited(PLURAL, made)
-    with progress(f"waiting for {what.name}") as tell:
-        for state in states(client, what):
-            if phase_of(state) in SETTLED or _is_stalled(state):
-                return state
-            tell(f"{what.name} is {why(state)}")
-    raise ClientError(f"the workspace {what.name} was deleted meanwhile; make it again")
-
-
-def _is_stalled(workspace: Object) -> bool:
-    """Nothing more will happen until somebody changes something, such as a version that the template does not have."""
-    return condition_of(workspace, "Stalled").get("status") == "True"
 
 
 @group.command("delete")

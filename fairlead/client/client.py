@@ -78,7 +78,7 @@ class Client:
             headers={"User-Agent": f"fairlead-cli/{__version__}", "Accept": JSON},
             auth=_bearer(key) if key else None,
             # A proxy for the world outside cannot reach this machine's own addresses.
-            trust_env=not _is_loopback(host),
+            trust_env=not is_loopback(host),
         )
 
     def __enter__(self) -> Client:
@@ -152,9 +152,11 @@ class Client:
 
     def path(self, plural: str, *names: str, namespace: str = "") -> str:
         """Where a resource of the management group is. Empty names are left out."""
-        place = ("namespaces", namespace) if namespace else ()
-        parts = (*place, plural, *(name for name in names if name))
-        return f"{MANAGEMENT}/apis/{self.group}/{VERSION}/" + "/".join(_segment(part) for part in parts)
+        return _placed(f"{MANAGEMENT}/apis/{self.group}/{VERSION}", namespace, plural, *names)
+
+    def core_path(self, plural: str, *names: str, namespace: str = "") -> str:
+        """The same for the core group, where Secrets are. Such a path is for `send`."""
+        return _placed(f"{MANAGEMENT}/api/v1", namespace, plural, *names)
 
     def send(
         self,
@@ -269,14 +271,21 @@ def _context(authority: str, insecure: bool) -> Any:
         raise ClientError(f"the authority to trust {error}; log in again with --ca-file") from None
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Whether this is the machine itself, to whoever is on it."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
 
 
-def _segment(name: str) -> str:
+def _placed(root: str, namespace: str, *names: str) -> str:
+    place = ("namespaces", namespace) if namespace else ()
+    return "/".join((root, *(segment(name) for name in (*place, *names) if name)))
+
+
+def segment(name: str) -> str:
+    """A name as a step of a path."""
     if not name or name in (".", ".."):
         raise ClientError(f"{name!r} is no name of an object; give its name as lists show it")
     return quote(name, safe="")

@@ -40,8 +40,9 @@ class Entry:
         return {"cluster": self.name, "user": self.name, **place}
 
 
-def cluster_of(login: Login) -> Object:
-    cluster: Object = {"server": login.url + MANAGEMENT}
+def cluster_of(login: Login, path: str = MANAGEMENT) -> Object:
+    """The server of a login: its own API, or another one that it is the entrance to."""
+    cluster: Object = {"server": login.url + path}
     if login.authority:
         cluster["certificate-authority-data"] = base64.b64encode(login.authority.encode()).decode()
     if login.insecure:
@@ -76,7 +77,7 @@ def merge_into(path: Path, entry: Entry, make_current: bool = True) -> Path | No
     private_folder(path.parent)
     with _locked(path):
         before = read_file(path)
-        content = yaml.encode(merged(_parsed(path, before), entry, make_current))
+        content = yaml.encode(merged(parsed(path, before), entry, make_current))
         if content == before:
             return None
         backup = path.with_name(f"{path.name}.bak") if before is not None else None
@@ -107,10 +108,10 @@ def login_of(path: Path) -> Login:
     content = read_file(path)
     if content is None:
         raise FileProblem(f"{path}: no such file; name a kubeconfig")
-    config = _parsed(path, content)
-    context = _named(config, "contexts", "context", config.get("current-context"))
-    cluster = _named(config, "clusters", "cluster", dig(context, "cluster"))
-    token = dig(_named(config, "users", "user", dig(context, "user")), "token")
+    config = parsed(path, content)
+    context = named(config, "contexts", "context", config.get("current-context"))
+    cluster = named(config, "clusters", "cluster", dig(context, "cluster"))
+    token = dig(named(config, "users", "user", dig(context, "user")), "token")
     server = dig(cluster, "server")
     if not isinstance(token, str) or not isinstance(server, str):
         raise FileProblem(f"{path}: its current context has no server with a token; log in with a key instead")
@@ -126,11 +127,11 @@ def _authority(path: Path, cluster: Any) -> str:
         raise FileProblem(f"{path}: its certificate-authority-data cannot be read; give --ca-file instead") from None
 
 
-def _named(config: Object, section: str, field: str, name: Any) -> Any:
+def named(config: Object, section: str, field: str, name: Any) -> Any:
     return next((each.get(field) for each in config.get(section) or [] if each.get("name") == name), None)
 
 
-def _parsed(path: Path, content: bytes | None) -> Object:
+def parsed(path: Path, content: bytes | None) -> Object:
     try:
         config, _ = yaml.decode(content or b"{}")
     except Malformed as error:

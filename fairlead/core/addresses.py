@@ -19,6 +19,14 @@ def check_ip_address(value: str) -> str | None:
     return None
 
 
+def check_network(value: str) -> str | None:
+    try:
+        ipaddress.ip_network(value)
+    except ValueError:
+        return "must be a network, such as 10.0.0.0/8 or fd00::/8"
+    return None
+
+
 def check_host_name(value: str) -> str | None:
     """What a certificate may be made out to."""
     if DNS_NAME.fullmatch(value.removeprefix("*.")) or check_ip_address(value) is None:

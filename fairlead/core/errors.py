@@ -18,7 +18,9 @@ ApiError
 ├── Invalid 422               understood, but not acceptable: every problem is listed
 ├── TooManyRequests 429       with Retry-After
 ├── Internal 500              our fault
-├── Unavailable 503           the store cannot answer now
+├── NotImplementedHere 501    a direct endpoint does only a part of what the server does
+├── BadGateway 502            a connected cluster answered what cannot be handed on
+├── Unavailable 503           the store, or a connected cluster, cannot answer now
 └── Timeout 504               waited long enough
 """
 
@@ -191,6 +193,14 @@ class TooManyRequests(ApiError):
 
 class Internal(ApiError):
     code, reason = 500, "InternalError"
+
+
+class NotImplementedHere(ApiError):
+    code, reason = 501, "NotImplemented"
+
+
+class BadGateway(ApiError):
+    code, reason = 502, "BadGateway"
 
 
 class Unavailable(ApiError):

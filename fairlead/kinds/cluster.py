@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+from fairlead.kinds.agent import CLUSTER_ACCESS_KEY, CLUSTER_AGENT_CONFIG, CLUSTER_AGENT_REPORT
 from fairlead.kinds.shared import (
     ACCESS,
     CATEGORY,
@@ -12,8 +13,8 @@ from fairlead.kinds.shared import (
     OWNER,
     owner_problems,
 )
-from fairlead.registry.kind import Change, Column, Kind, Problem
-from fairlead.registry.schema import boolean, enum, free, obj, string, timestamp
+from fairlead.registry.kind import Action, Change, Column, Kind, Problem
+from fairlead.registry.schema import array_map, boolean, enum, free, integer, obj, string, timestamp
 
 SPEC = obj(
     "How the cluster is reached and who may use it.",
@@ -24,7 +25,7 @@ SPEC = obj(
     config=obj(
         "The secret with the connection configuration. Whoever names a secret must be allowed to read it.",
         secretName=string("Name of the secret that holds a kubeconfig."),
-        secretNamespace=string("Namespace of that secret."),
+        secretNamespace=string("Namespace of that secret. Empty means `service-system`."),
         key=string("Key of the kubeconfig within the secret. Defaults to `config`."),
     ),
     local=boolean("This is the cluster that the server itself runs in. Only one cluster can be. Defaults to false."),
@@ -48,16 +49,28 @@ STATUS = obj(
     clusterUID=string(
         "Uid of the namespace `kube-system` in the cluster: the same cluster connected twice shows in it."
     ),
-    lastProbeTime=timestamp("When the server last looked."),
+    nodes=integer("How many nodes it has, where the credential may see them."),
+    lastProbeTime=timestamp("When the server last looked. Written again only every half minute if nothing is new."),
+    probes=array_map(
+        ("name",),
+        obj(
+            required=("name", "ok"),
+            name=string("What was looked at, such as `connection` or `readyz`."),
+            ok=boolean("Whether it was as it should be."),
+            message=string("What was found, and what to do about it."),
+            time=timestamp("When this was found."),
+        ),
+        "What each part of the last look found, in order. `fairlead cluster check` shows it.",
+    ),
 )
 
 
 def warn(change: Change) -> None:
-    """Half a reference is kept as sent, since the other half may follow; until then nothing can be connected."""
+    """Half a reference is kept as sent, since the other half may follow."""
     config = change.spec.get("config") or {}
     if not change.subresource and config.get("secretName") and not config.get("secretNamespace"):
         change.warnings.append(
-            "spec.config.secretNamespace is empty: the cluster cannot be connected until it says where the secret is"
+            "spec.config.secretNamespace is empty: the secret is looked for in the namespace service-system"
         )
 
 
@@ -82,6 +95,11 @@ CLUSTER = Kind(
     ),
     shared=True,
     selectable=("spec.networkPeer", "spec.owner.user", "status.phase"),
+    actions=(
+        Action("accesskey", ("get",), CLUSTER_ACCESS_KEY),
+        Action("agentconfig", ("get",), CLUSTER_AGENT_CONFIG),
+        Action("agentreport", ("create",), CLUSTER_AGENT_REPORT),
+    ),
     prepare=warn,
     check=check,
 )

@@ -2,7 +2,7 @@
 to know of the server, and a new value for the key.
 
 A runner signs in as `service:runner:<name>`, with a key that belongs to its Runner and goes with it.
-`authn/runner_keys.py` makes and keeps these keys, `authz/runners.py` says what such an identity may do.
+`authn/component_keys.py` makes and keeps these keys, `authz/runners.py` says what such an identity may do.
 """
 
 from collections.abc import Iterable
@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 from fairlead.core.objects import Object, dig
 from fairlead.kinds.accesskey import MAX_OVERLAP
+from fairlead.kinds.components import Component
 from fairlead.kinds.shared import (
     ACCESS,
     CATEGORY,
@@ -26,19 +27,8 @@ from fairlead.registry.kind import Action, Change, Column, Kind, Problem
 from fairlead.registry.schema import Schema, array, boolean, described, enum, free, integer, obj, string
 
 RUNNERS = "runners"
-RUNNER_LABEL = "service.sh/runner"
-"""On access keys and their Secrets: the runner that they are for."""
-KEY_ANNOTATION = "service.sh/access-key"
-"""On the Secret of a runner: the name of the access key whose value it holds."""
-SUBJECT_PREFIX = "service:runner:"
-"""What the names of runners' identities begin with. Users and teams cannot be called so."""
-RUNNERS_GROUP = "service:runners"
-"""The group that every runner's identity is in, for roles that are bound to all of them."""
-
-
-def key_secret(runner: str) -> str:
-    """The name of the Secret that holds a runner's key."""
-    return f"runner-{runner}-key"
+RUNNER_COMPONENT = Component(RUNNERS, "Runner", "runner", "service.sh/runner", "service:runners")
+"""Runners, as components that sign in."""
 
 
 _METADATA = obj(

@@ -44,8 +44,9 @@ class Asked:
     call: Call
 
 
-Handler = Callable[[Asked], Awaitable[Object | bytes]]
-"""Answers with an object or with finished JSON. Raises NotFound where the object in the path does not exist."""
+Handler = Callable[[Asked], Awaitable[Object | bytes | Reply]]
+"""Answers with an object, with finished JSON, or with a whole Reply where there is more to say than that. Raises
+NotFound where the object in the path does not exist."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,8 +133,10 @@ async def _body(call: Call, kind: Kind, validator: Validator, writing: Writing) 
     return obj
 
 
-def _reply(call: Call, answer: Object | bytes) -> Reply:
+def _reply(call: Call, answer: Object | bytes | Reply) -> Reply:
     """An answer has no rows and no columns, so it is the whole of it that comes, also where a Table would be liked."""
+    if isinstance(answer, Reply):
+        return answer
     media_type = chosen_form(call.headers.get("accept", "")).media_type
     body = answer if isinstance(answer, bytes) else orjson.dumps(answer)
     status = 201 if call.target.verb == "create" else 200

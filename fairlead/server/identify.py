@@ -40,11 +40,20 @@ def identification(authenticators: Sequence[Authenticator], impersonation: Imper
 
     def identify(call: Call) -> User:
         asker = authenticate(authenticators, call)
+        if call.target.via is not None:
+            return _as_oneself(call, asker)
         if call.user is None:  # so that a refused impersonation is on somebody's record
             call.user = asker
         return impersonation(call, asker)
 
     return identify
+
+
+def _as_oneself(call: Call, asker: User) -> User:
+    """Nobody acts as somebody else across the border of a cluster: there, rights here mean nothing."""
+    if asks_to_impersonate(call.headers) and call.user is None:
+        call.warnings.append("Impersonate headers are not passed on through gateways: you act as yourself there")
+    return asker
 
 
 def authenticated(identify: Identify, note: Callable[[User], None]) -> Stage:
@@ -116,7 +125,7 @@ def about(call: Call) -> Target:
 def is_public(call: Call) -> bool:
     """Whether anybody may ask. Who acts as somebody else must say who they are, also where nobody else has to."""
     target = call.target
-    if target.is_resource or asks_to_impersonate(call.headers):
+    if target.is_resource or target.via is not None or asks_to_impersonate(call.headers):
         return False
     if target.root == "" and (target.verb, target.path) in PUBLIC_ENDPOINTS:
         return True

@@ -6,6 +6,7 @@ from fairlead.core.user import User
 
 
 def forbidden(user: User, target: Target, reason: str) -> Forbidden:
+    target = target.via or target  # of what is behind a gateway nothing is known here
     if not target.is_resource:
         message = f'forbidden: User "{user.name}" cannot {target.verb} path "{target.path}"'
         return Forbidden(f"{message}: {reason}" if reason else message)

@@ -1,33 +1,79 @@
 """Method, path and query to what is being asked: a pure function, so that a table can test it.
 
-The management API is a whole API root below a mount point; beside it stand the platform's own paths. What the path
-names need not exist: that is asked later, when it is known who asks.
+The management API is a whole API root below a mount point; beside it stand the platform's own paths, and the gateways,
+behind each of which is the API root of a cluster. What the path names need not exist: that is asked later, when it is
+known who asks.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
+from fairlead.authz.scope import gateway_target
+from fairlead.authz.scope.names import CLUSTER, SPACE, VIRTUAL_CLUSTER
 from fairlead.core.call import MANAGEMENT, Target
 from fairlead.core.errors import BadRequest
 from fairlead.registry.names import path_segment_faults
 
 _VERBS = {"GET": "get", "HEAD": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 _COLLECTION_VERBS = {"get": "list", "delete": "deletecollection"}
+_STEPS = {CLUSTER: 4, SPACE: 6, VIRTUAL_CLUSTER: 6}
+"""How many parts of a path lead to a gateway's entrance, the empty one before the first slash included."""
 _NAMESPACE_SUBRESOURCES = frozenset({"status", "finalize"})
 
 
-def route(method: str, path: str, query: Mapping[str, list[str]], mount: str) -> Target:
-    """The Target of a request. `mount` is where the management API hangs, such as `/kubernetes/management`."""
-    if path != mount and not path.startswith(mount + "/"):
-        return Target(_plain_verb(method), path)
-    path = path[len(mount) :] or "/"
+@dataclass(frozen=True, slots=True)
+class Roots:
+    """Where the management API hangs, such as `/kubernetes/management`, and what things are called that lead on."""
+
+    mount: str
+    api_group: str = ""
+    namespace_prefix: str = ""
+
+
+def route(method: str, path: str, query: Mapping[str, list[str]], roots: Roots) -> Target:
+    """The Target of a request."""
+    if path == roots.mount or path.startswith(roots.mount + "/"):
+        return api_target(method, path[len(roots.mount) :] or "/", query, MANAGEMENT)
+    if path.startswith("/kubernetes/") and (entrance := _entrance(path, roots)):
+        inner = "/" + "/".join(path.split("/")[_STEPS[entrance.root] :])
+        return replace(api_target(method, inner, query, entrance.root), via=entrance)
+    return Target(_plain_verb(method), path)
+
+
+def _entrance(path: str, roots: Roots) -> Target | None:
+    """The gateway that a path goes through."""
+    match path.split("/", 6)[2:6]:
+        case ["cluster", name, *_] if name:
+            entrance, plural = gateway_target(CLUSTER, name), "clusters"
+        case ["project", project, "space", name] if project and name:
+            entrance, plural = gateway_target(SPACE, name, roots.namespace_prefix + project), "spaceinstances"
+        case ["project", project, "virtualcluster", name] if project and name:
+            entrance = gateway_target(VIRTUAL_CLUSTER, name, roots.namespace_prefix + project)
+            plural = "virtualclusterinstances"
+        case _:
+            return None
+    for each in (entrance.namespace, entrance.name):
+        _refuse_tricks(each)
+    return replace(entrance, group=roots.api_group, version="v1", resource=plural)
+
+
+def api_target(method: str, path: str, query: Mapping[str, list[str]], root: str) -> Target:
+    """What is being asked of a Kubernetes API, by a path below its root."""
     steps = path.removeprefix("/").removesuffix("/").split("/")
     if "" in steps:  # two slashes in a row name nothing
-        return Target(_plain_verb(method), path, MANAGEMENT)
+        return Target(_plain_verb(method), path, root)
     if len(steps) > 2 and steps[0] == "api":
-        return _resource(method, path, ("", steps[1]), steps[2:], query)
-    if len(steps) > 3 and steps[0] == "apis":
-        return _resource(method, path, (steps[1], steps[2]), steps[3:], query)
-    return Target(_plain_verb(method), path, MANAGEMENT)
+        group_version, steps = ("", steps[1]), steps[2:]
+    elif len(steps) > 3 and steps[0] == "apis":
+        group_version, steps = (steps[1], steps[2]), steps[3:]
+    else:
+        return Target(_plain_verb(method), path, root)
+    watched = root != MANAGEMENT and steps[0] == "watch" and len(steps) > 1
+    found = _resource(method, group_version, steps[1:] if watched else steps, query)
+    if found is None:
+        return Target(_plain_verb(method), path, root)
+    # An old way to say it, which clusters still understand.
+    return replace(found, verb="watch" if watched else found.verb, path=path, root=root)
 
 
 def _plain_verb(method: str) -> str:
@@ -36,8 +82,9 @@ def _plain_verb(method: str) -> str:
 
 
 def _resource(
-    method: str, path: str, group_version: tuple[str, str], steps: list[str], query: Mapping[str, list[str]]
-) -> Target:
+    method: str, group_version: tuple[str, str], steps: list[str], query: Mapping[str, list[str]]
+) -> Target | None:
+    """None for a path that names no resource, although it looks like one."""
     group, version = group_version
     namespace = ""
     if steps[0] == "namespaces" and len(steps) > 1:
@@ -48,12 +95,11 @@ def _resource(
         else:
             nowhere = bool(group)
         if nowhere:
-            return Target(_plain_verb(method), path, MANAGEMENT)
+            return None
     resource, name, subresource = steps[0], steps[1] if len(steps) > 1 else "", "/".join(steps[2:])
     for each in (namespace, name):
         _refuse_tricks(each)
-    verb = _verb(method, name, query)
-    return Target(verb, path, MANAGEMENT, group, version, resource, subresource, namespace, name)
+    return Target(_verb(method, name, query), "", "", group, version, resource, subresource, namespace, name)
 
 
 def _verb(method: str, name: str, query: Mapping[str, list[str]]) -> str:

@@ -1,6 +1,6 @@
 """What stands below a runner's path: its key, a new one, and what it needs to know of this server.
 
-`actions.py` calls these; `authn/runner_keys.py` has the keys.
+`actions.py` calls these; `authn/component_keys.py` has the keys.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -9,7 +9,7 @@ from typing import Any
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from jwt import PyJWK
 
-from fairlead.authn.runner_keys import RunnerKeys
+from fairlead.authn.component_keys import ComponentKeys
 from fairlead.core.errors import BadRequest
 from fairlead.core.objects import Object
 from fairlead.registry.registry import Registry
@@ -21,7 +21,7 @@ RUNNERS = "runners"
 def runner_handlers(
     api_group: str,
     registry: Registry,
-    keys: RunnerKeys,
+    keys: ComponentKeys,
     token_keys: Callable[[], Awaitable[Sequence[Object]]],
     facts: Mapping[str, str],
 ) -> dict[Place, Handler]:

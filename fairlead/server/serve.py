@@ -4,20 +4,20 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 
 from fairlead.core.call import Call, Reply
-from fairlead.core.errors import MethodNotAllowed
+from fairlead.core.errors import BadRequest, MethodNotAllowed
 from fairlead.server.document import Document, answer, find
 from fairlead.server.health import HEALTH_PATHS, TEXT
 from fairlead.server.pipeline import Proceed, Stage
-from fairlead.server.route import route
+from fairlead.server.route import Roots, route
 
 Handler = Callable[[Call], Awaitable[Reply]]
 
 
-def routed(mount: str) -> Stage:
+def routed(roots: Roots) -> Stage:
     """The stage that finds out what is being asked."""
 
     async def stage(call: Call, proceed: Proceed) -> Reply:
-        call.target = route(call.method, call.path, call.query, mount)
+        call.target = route(call.method, call.path, call.query, roots)
         return await proceed(call)
 
     return stage
@@ -37,7 +37,7 @@ class Serve:
     """Answers what has passed every stage.
 
     `roots` holds the documents of the management API and of the platform, `endpoints` what the platform itself does, by
-    verb and path.
+    verb and path. `gateways` hands on what is for a cluster.
     """
 
     def __init__(
@@ -46,14 +46,20 @@ class Serve:
         health: Handler,
         roots: Mapping[str, Mapping[str, Document]],
         endpoints: Mapping[tuple[str, str], Handler],
+        gateways: Handler,
     ) -> None:
         self._verbs = verbs
         self._health = health
         self._roots = roots
         self._endpoints = endpoints
+        self._gateways = gateways
 
     async def __call__(self, call: Call) -> Reply:
         target = call.target
+        if target.via is not None:
+            return await self._gateways(call)
+        if call.wants_socket and target.verb == "watch":
+            raise BadRequest("a watch is not served as a WebSocket here; ask for it without the Upgrade header")
         endpoint = self._endpoints.get((target.verb, target.path)) if not target.root else None
         if endpoint is not None:
             return await endpoint(call)

@@ -1,5 +1,6 @@
 """Clusters are given only Secrets that their writers may read (T-12)."""
 
+from base64 import b64encode
 from dataclasses import dataclass
 
 import pytest
@@ -12,7 +13,7 @@ from fairlead.core.user import User
 from fairlead.registry.kind import MANAGEMENT_GROUP
 from fairlead.registry.registry import Registry
 from fairlead.registry.writing import Writing
-from tests.admission.world import World
+from tests.admission.world import NAMESPACE, World
 
 BOB = User("bob")
 CONFIG = {"secretName": "kubeconfig", "secretNamespace": "vault"}
@@ -36,7 +37,10 @@ def ruled(world: World, readable: set[tuple[str, str]]) -> World:
         assert (target.verb, target.group, target.resource) == ("get", "", "secrets")
         return Answer((target.namespace, target.name) in readable)
 
-    chain = Chain((cluster_secret(may, MANAGEMENT_GROUP, "service-system"),))
+    def problems(kubeconfig: bytes) -> list[str]:
+        return [] if kubeconfig == b"good" else ["it is odd; mend it"]
+
+    chain = Chain((cluster_secret(may, MANAGEMENT_GROUP, "service-system", problems),))
     registry = Registry(world.registry.catalog, world.store, world.view, chain, world.clock)
     chain.look_around_in(registry)
     return World(world.store, world.view, registry, world.clock)
@@ -68,3 +72,34 @@ async def test_t12_an_update_is_asked_only_when_it_points_elsewhere(
     await ruled.patch("Cluster", "c", lambda each: each["spec"].update(displayName="x"), Writing(BOB))
     with pytest.raises(Forbidden):
         await ruled.patch("Cluster", "c", lambda each: each["spec"]["config"].update(secretName="y"), Writing(BOB))
+
+
+async def warned(ruled: World, config: dict[str, str]) -> list[str]:
+    writing = Writing(BOB)
+    body = ruled.body("Cluster", spec={"config": {"secretNamespace": NAMESPACE, **config}})
+    body["metadata"]["generateName"] = "c-"
+    await ruled.submit("Cluster", body, writing)
+    return writing.warnings
+
+
+async def test_a_kubeconfig_that_cannot_be_used_is_warned_about_and_taken(
+    ruled: World, readable: set[tuple[str, str]]
+) -> None:
+    readable |= {(NAMESPACE, "kubeconfig"), (NAMESPACE, "later")}
+    data = {"config": b64encode(b"good").decode(), "odd": b64encode(b"odd").decode()}
+    await ruled.create("Secret", "kubeconfig", data=data)
+    assert await warned(ruled, {"secretName": "kubeconfig"}) == []
+    assert await warned(ruled, {"secretName": "later"}) == []
+    [odd] = await warned(ruled, {"secretName": "kubeconfig", "key": "odd"})
+    assert odd.endswith("cannot be used: it is odd; mend it")
+    [missing] = await warned(ruled, {"secretName": "kubeconfig", "key": "no"})
+    assert 'has no key "no"' in missing
+
+
+async def test_t12_nothing_is_said_about_a_secret_that_the_writer_may_not_read(ruled: World) -> None:
+    await ruled.create("Secret", "kubeconfig", data={"config": b64encode(b"odd").decode()})
+    writing = Writing(BOB)
+    body = ruled.body("Cluster", "c", spec={"config": {"secretName": "kubeconfig", "secretNamespace": NAMESPACE}})
+    with pytest.raises(Forbidden):
+        await ruled.submit("Cluster", body, writing)
+    assert writing.warnings == []

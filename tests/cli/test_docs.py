@@ -11,7 +11,7 @@ from fairlead.cli import make_app
 from tests.cli.conftest import ROOT
 
 PAGE = (ROOT / "docs" / "cli.md").read_text()
-STARTING = {"up", "serve", "seal"}
+STARTING = {"up", "serve", "agent", "seal"}
 """Commands with pages of their own."""
 
 

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from tests.cli.desk import Desk
-from tests.client.fake import KEY
+from tests.client.fake import KEY, M, failure
 
 
 def test_a_context_is_put_into_the_home_folders_file(user: Desk) -> None:
@@ -34,6 +34,63 @@ def test_a_project_sets_the_namespace_as_the_server_names_it(user: Desk, tmp_pat
         "name": "fairlead-test-demo",
         "context": {"cluster": "fairlead-test-demo", "user": "fairlead-test-demo", "namespace": "p-demo"},
     }
+
+
+@pytest.mark.parametrize(
+    ("flags", "object", "path", "name"),
+    [
+        (("--cluster", "berlin"), "clusters/berlin", "cluster/berlin", "cluster-berlin"),
+        (
+            ("--virtual-cluster", "demo/vc"),
+            "namespaces/service-p-demo/virtualclusterinstances/vc",
+            "project/demo/virtualcluster/vc",
+            "virtualcluster-demo/vc",
+        ),
+    ],
+)
+def test_a_context_can_lead_through_the_server(
+    user: Desk, flags: tuple[str, str], object: str, path: str, name: str
+) -> None:
+    user.fake.on("GET", f"{M}/{object}", (200, {}))
+    config = yaml.safe_load(user.type("kubeconfig", *flags, "-o", "-").out)
+    cluster = config["clusters"][0]["cluster"]
+    assert cluster["server"] == f"{user.fake.url}/kubernetes/{path}"
+    assert cluster["certificate-authority-data"]
+    assert config["current-context"] == f"fairlead-test-{name}"
+    assert "namespace" not in config["contexts"][0]["context"]
+
+
+def test_what_is_not_there_makes_no_context(user: Desk) -> None:
+    ended = user.type("kubeconfig", "--cluster", "berlin", "-o", "-")
+    assert (ended.code, ended.out) == (1, "")
+    assert "check the name" in ended.err
+
+
+def test_a_key_that_may_only_use_a_cluster_is_taken_at_its_word(user: Desk) -> None:
+    user.fake.on("GET", f"{M}/clusters/berlin", (403, failure(403, "Forbidden", "outside of the key's scope")))
+    assert "/kubernetes/cluster/berlin" in user.type("kubeconfig", "--cluster", "berlin", "-o", "-").out
+
+
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        (("--cluster", "berlin", "--project", "demo"), "choose one"),
+        (("--space", "dev"), "write it as --space P/S"),
+        (("--virtual-cluster", "a/b/c"), "write it as --virtual-cluster P/V"),
+        (("--space", "/dev"), "write it as --space P/S"),
+    ],
+)
+def test_a_context_leads_to_one_place(user: Desk, flags: tuple[str, ...], told: str) -> None:
+    ended = user.type("kubeconfig", *flags)
+    assert (ended.code, told in ended.err) == (2, True)
+    assert not (user.home / ".kube").exists()
+
+
+@pytest.mark.parametrize("name", ["..", "."])
+def test_a_name_that_is_a_step_in_a_path_is_refused(user: Desk, name: str) -> None:
+    ended = user.type("kubeconfig", "--cluster", name, "-o", "-")
+    assert (ended.code, ended.out) == (1, "")
+    assert "is no name of an object" in ended.err
 
 
 def test_other_contexts_and_the_current_one_can_stay(user: Desk) -> None:

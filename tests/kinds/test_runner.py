@@ -2,7 +2,7 @@
 
 import pytest
 
-from fairlead.kinds.runner import RUNNER, RUNNER_ACCESS_KEY, RUNNER_CONFIG, RUNNER_KEY_ROTATION, key_secret
+from fairlead.kinds.runner import RUNNER, RUNNER_ACCESS_KEY, RUNNER_COMPONENT, RUNNER_CONFIG, RUNNER_KEY_ROTATION
 from fairlead.registry.validate import Validator
 from tests.kinds.examples import cells, complaints, example
 
@@ -38,7 +38,7 @@ def test_a_runner_can_be_used_unless_it_says_otherwise() -> None:
 
 def test_names_fit_into_labels_because_keys_carry_them() -> None:
     assert RUNNER.name_is_label
-    assert key_secret("local") == "runner-local-key"
+    assert RUNNER_COMPONENT.key_secret("local") == "runner-local-key"
 
 
 def test_what_hands_out_a_key_says_so() -> None:

@@ -31,6 +31,7 @@ from fairlead.server.failures import failures
 from fairlead.server.identify import authorized
 from fairlead.server.migration import MIGRATION, migration_handlers
 from fairlead.server.pipeline import Proceed, pipeline
+from fairlead.server.route import Roots
 from fairlead.server.serve import routed
 from fairlead.settings import Settings
 from fairlead.storage.contract import Record
@@ -135,7 +136,7 @@ async def new_town(folder: Path) -> AsyncIterator[Town]:
         return await actions(call, kind)
 
     allowed = authorized(people.permissions, lambda call: call.user or ADMIN)
-    stages = (audit.recorded, failures, routed(MOUNT), allowed, audit.accountable)
+    stages = (audit.recorded, failures, routed(Roots(MOUNT)), allowed, audit.accountable)
     town = Town(registry, store, pipeline(stages, serve), notebook)
     try:
         for project in ("a", *TARGETS):

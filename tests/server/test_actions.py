@@ -17,6 +17,7 @@ from fairlead.registry.schema import integer, obj, string
 from fairlead.server.actions import Actions, Asked, is_action
 from fairlead.server.failures import failures
 from fairlead.server.pipeline import Proceed, pipeline
+from fairlead.server.route import Roots
 from fairlead.server.serve import routed
 from tests.authn.calls import ADMIN, call
 
@@ -82,7 +83,7 @@ class Api:
             return await actions(call, kind)
 
         actions = Actions(CATALOG, dict.fromkeys(PLACES, handler))
-        self._run = pipeline((failures, routed(""), as_user), serve)
+        self._run = pipeline((failures, routed(Roots("")), as_user), serve)
 
     async def __call__(self, method: str, path: str, body: Any = None, query: str = "", **headers: str) -> Reply:
         sent = body if isinstance(body, bytes) else b"" if body is None else orjson.dumps(body)

@@ -15,6 +15,7 @@ from fairlead.registry.catalog import Catalog
 from fairlead.server.actions import Actions
 from fairlead.server.extended import with_rights
 from fairlead.server.pipeline import Proceed, pipeline
+from fairlead.server.route import Roots
 from fairlead.server.serve import routed
 from fairlead.server.verbs import Verbs
 from fairlead.server.watch import Watches, WatchLimits
@@ -41,7 +42,7 @@ async def spaces() -> AsyncIterator[tuple[World, Any]]:
     async with new_world() as world:
         watches = Watches(WatchLimits(1800, 100, 10, 10), world.clock)
         verbs = Verbs(world.registry, watches, Actions(Catalog(()), {}), decide)
-        run = pipeline((routed(""), as_ada), verbs)
+        run = pipeline((routed(Roots("")), as_ada), verbs)
         for name in ("changed", "used"):
             await world.create("SpaceInstance", name, spec={})
 

@@ -28,7 +28,7 @@ from fairlead.registry.listing import TooOld
 from fairlead.server.failures import failures, status_of
 from tests.authn.calls import answering, call, raising
 
-# Kubernetes' own words for each code that we use.
+# Kubernetes' own words for each code that we use; it has none for 502.
 REASONS = {
     400: {"BadRequest"},
     401: {"Unauthorized"},
@@ -43,6 +43,8 @@ REASONS = {
     422: {"Invalid"},
     429: {"TooManyRequests"},
     500: {"InternalError"},
+    501: {"NotImplemented"},
+    502: {"BadGateway"},
     503: {"ServiceUnavailable"},
     504: {"Timeout"},
 }

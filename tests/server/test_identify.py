@@ -22,7 +22,7 @@ from fairlead.server.identify import (
 )
 from fairlead.server.impersonate import Impersonation
 from fairlead.server.pipeline import Stage, pipeline
-from fairlead.server.route import route
+from fairlead.server.route import Roots, route
 from tests.authn.calls import ADMIN, answering, call
 
 SERVED = Reply(200, b"served")
@@ -113,13 +113,13 @@ async def test_an_earlier_yes_counts_before_a_later_no() -> None:
 @pytest.mark.parametrize("mount", ["", MOUNT])
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
 async def test_anybody_may_read_the_public_paths(method: str, mount: str, path: str) -> None:
-    assert await ask(route(method, mount + path, {}, MOUNT), [nobody], []) is SERVED
+    assert await ask(route(method, mount + path, {}, Roots(MOUNT)), [nobody], []) is SERVED
 
 
 @pytest.mark.parametrize("path", sorted(PUBLIC_PATHS))
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE", "OPTIONS", "get", "head", "TRACE", ""])
 async def test_reading_is_all_that_anybody_may_do_there(method: str, path: str) -> None:
-    assert (await ask(route(method, path, {}, MOUNT), [nobody], [])).status == 401
+    assert (await ask(route(method, path, {}, Roots(MOUNT)), [nobody], [])).status == 401
 
 
 ALMOST = [
@@ -146,7 +146,7 @@ ALMOST = [
 @pytest.mark.parametrize("path", ALMOST)
 @pytest.mark.parametrize("mount", ["", MOUNT])
 async def test_almost_a_public_path_is_none(mount: str, path: str) -> None:
-    assert (await ask(route("GET", mount + path, {}, MOUNT), [nobody], [allow])).status == 401
+    assert (await ask(route("GET", mount + path, {}, Roots(MOUNT)), [nobody], [allow])).status == 401
 
 
 def test_a_resource_is_never_public_whatever_it_is_called() -> None:

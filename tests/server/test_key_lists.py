@@ -24,6 +24,7 @@ from fairlead.server.failures import failures
 from fairlead.server.key_lists import key_list_handlers
 from fairlead.server.key_rotation import rotation_handlers
 from fairlead.server.pipeline import Proceed, pipeline
+from fairlead.server.route import Roots
 from fairlead.server.serve import routed
 from fairlead.storage.memory import MemoryStore
 from fairlead.storage.view import View
@@ -60,7 +61,7 @@ class Api:
             assert kind is not None
             return await actions(call, kind)
 
-        self._run = pipeline((failures, routed(""), as_admin), serve)
+        self._run = pipeline((failures, routed(Roots("")), as_admin), serve)
 
     async def __call__(
         self, path: str, query: str = "", code: int = 200, method: str = "GET", body: bytes = b""

@@ -29,6 +29,7 @@ from fairlead.server.actions import Actions
 from fairlead.server.failures import failures
 from fairlead.server.pipeline import Proceed, pipeline
 from fairlead.server.reviews import Sources, review_handlers
+from fairlead.server.route import Roots
 from fairlead.server.serve import routed
 from fairlead.storage.view import Entry
 from tests.authn.calls import ADMIN, call
@@ -120,7 +121,7 @@ class Api:
             allowing_entry=lambda user, target: "projects[0]" if user.scope and target.resource == "apps" else "",
         )
         actions = Actions(CATALOG, review_handlers(MANAGEMENT_GROUP, sources))
-        self._run = pipeline((failures, routed(""), as_user), serve)
+        self._run = pipeline((failures, routed(Roots("")), as_user), serve)
 
     async def __call__(self, path: str, spec: Object | None = None, code: int = 201, **fields: Any) -> Any:
         body = orjson.dumps({**({} if spec is None else {"spec": spec}), **fields})

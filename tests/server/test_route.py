@@ -4,14 +4,14 @@ import pytest
 
 from fairlead.core.call import MANAGEMENT, Target
 from fairlead.core.errors import BadRequest
-from fairlead.server.route import route, truthy
+from fairlead.server.route import Roots, route, truthy
 
 MOUNT = "/kubernetes/management"
 GROUP = "management.service.sh"
 
 
 def routed(method: str, path: str, **query: str) -> Target:
-    return route(method, path, {name: [value] for name, value in query.items()}, MOUNT)
+    return route(method, path, {name: [value] for name, value in query.items()}, Roots(MOUNT))
 
 
 def place(target: Target) -> tuple[str, str, str, str, str, str]:
@@ -114,8 +114,8 @@ def test_only_lists_become_watches(method: str, verb: str) -> None:
 
 
 def test_the_first_flag_counts() -> None:
-    assert route("GET", f"{NAMED}/apps", {"watch": ["0", "1"]}, MOUNT).verb == "list"
-    assert route("GET", f"{NAMED}/apps", {"watch": ["1", "0"]}, MOUNT).verb == "watch"
+    assert route("GET", f"{NAMED}/apps", {"watch": ["0", "1"]}, Roots(MOUNT)).verb == "list"
+    assert route("GET", f"{NAMED}/apps", {"watch": ["1", "0"]}, Roots(MOUNT)).verb == "watch"
 
 
 def test_a_flag_that_is_absent_is_no() -> None:
@@ -197,5 +197,75 @@ def test_a_resource_without_a_name_is_none(path: str) -> None:
 
 
 def test_another_mount_point_moves_the_whole_api() -> None:
-    assert place(route("GET", "/here/api/v1/namespaces", {}, "/here"))[3] == "namespaces"
-    assert not route("GET", f"{CORE}/namespaces", {}, "/here").is_resource
+    assert place(route("GET", "/here/api/v1/namespaces", {}, Roots("/here")))[3] == "namespaces"
+    assert not route("GET", f"{CORE}/namespaces", {}, Roots("/here")).is_resource
+
+
+ROOTS = Roots(MOUNT, GROUP, "service-p-")
+CLUSTER = ("cluster", GROUP, "v1", "", "clusters", "c")
+SPACE = ("project-space", GROUP, "v1", "service-p-p", "spaceinstances", "s")
+VIRTUAL = ("project-virtualcluster", GROUP, "v1", "service-p-p", "virtualclusterinstances", "v")
+ENTRANCES = [
+    ("/kubernetes/cluster/c", CLUSTER),
+    ("/kubernetes/project/p/space/s", SPACE),
+    ("/kubernetes/project/p/virtualcluster/v", VIRTUAL),
+]
+BEHIND = [
+    ("", "get", "/", ("", "", "", "", "", "")),
+    ("/", "get", "/", ("", "", "", "", "", "")),
+    ("/version", "get", "/version", ("", "", "", "", "", "")),
+    ("/api/v1/pods", "list", "/api/v1/pods", ("", "v1", "", "pods", "", "")),
+    ("/api/v1/namespaces/n/pods/x/exec", "get", "", ("", "v1", "n", "pods", "x", "exec")),
+    ("/apis/apps/v1/namespaces/n/deployments/", "list", "", ("apps", "v1", "n", "deployments", "", "")),
+    ("/api/v1/watch/namespaces/n/secrets", "watch", "", ("", "v1", "n", "secrets", "", "")),
+    ("/api/v1/watch/namespaces/n/secrets/s", "watch", "", ("", "v1", "n", "secrets", "s", "")),
+    ("/kubernetes/cluster/d/api", "get", "/kubernetes/cluster/d/api", ("", "", "", "", "", "")),
+]
+
+
+@pytest.mark.parametrize(("start", "entrance"), ENTRANCES)
+@pytest.mark.parametrize(("rest", "verb", "path", "inner"), BEHIND)
+def test_a_gateway_is_an_entrance_and_what_is_asked_behind_it(
+    start: str, entrance: tuple[str, ...], rest: str, verb: str, path: str, inner: tuple[str, ...]
+) -> None:
+    target = route("GET", start + rest, {}, ROOTS)
+    via = target.via
+    assert via is not None and via.verb == "use"
+    assert (via.root, via.group, via.version, via.namespace, via.resource, via.name) == entrance
+    assert (target.verb, target.path, target.root) == (verb, path or rest, via.root)
+    assert place(target) == inner
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/kubernetes",
+        "/kubernetes/",
+        "/kubernetes/cluster",
+        "/kubernetes/cluster/",
+        "/kubernetes/cluster//api",
+        "/kubernetes/clusters/c/api",
+        "/kubernetes/project/p",
+        "/kubernetes/project/p/space",
+        "/kubernetes/project/p/space/",
+        "/kubernetes/project//space/s",
+        "/kubernetes/project/p/spaces/s",
+        "/kubernetes/virtualcluster/c/n/v",
+        "/x/kubernetes/cluster/c",
+    ],
+)
+def test_half_a_way_to_a_gateway_leads_nowhere(path: str) -> None:
+    target = route("GET", path, {}, ROOTS)
+    assert target.via is None and target.root == "" and not target.is_resource
+
+
+@pytest.mark.parametrize("name", ["..", ".", "a%b"])
+def test_an_entrance_has_no_tricky_name(name: str) -> None:
+    with pytest.raises(BadRequest):
+        route("GET", f"/kubernetes/cluster/{name}/api", {}, ROOTS)
+    with pytest.raises(BadRequest):
+        route("GET", f"/kubernetes/project/p/space/{name}/api", {}, ROOTS)
+
+
+def test_the_management_api_knows_no_old_way_to_watch() -> None:
+    assert place(routed("GET", f"{NAMED}/watch/apps")) == (GROUP, "v1", "", "watch", "apps", "")

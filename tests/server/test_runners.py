@@ -6,13 +6,13 @@ from datetime import UTC, datetime
 import pytest
 
 from fairlead.authn.accesskeys import Pepper
+from fairlead.authn.component_keys import ComponentKeys
 from fairlead.authn.rotation import Rotation
-from fairlead.authn.runner_keys import RunnerKeys
 from fairlead.core import signing
 from fairlead.core.errors import BadRequest, NotFound
 from fairlead.core.objects import Object
 from fairlead.core.signing import SigningKeys
-from fairlead.kinds.runner import RUNNER
+from fairlead.kinds.runner import RUNNER, RUNNER_COMPONENT
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
 from fairlead.server.actions import Asked, Handler
 from fairlead.server.runners import runner_handlers
@@ -29,7 +29,7 @@ def handler(world: World, action: str, *published: Object) -> Handler:
         return published
 
     rotation = Rotation(world.registry, GROUP, PEPPER, lambda outer, inner: True)
-    keys = RunnerKeys(world.registry, GROUP, "demo", PEPPER, rotation)
+    keys = ComponentKeys(world.registry, GROUP, RUNNER_COMPONENT, "demo", PEPPER, rotation)
     facts = {"serviceHost": "https://fairlead.example.com"}
     return runner_handlers(GROUP, world.registry, keys, token_keys, facts)[GROUP, "runners", action]
 

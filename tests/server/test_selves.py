@@ -23,6 +23,7 @@ from fairlead.registry.writing import Writing
 from fairlead.server.actions import Actions
 from fairlead.server.failures import failures
 from fairlead.server.pipeline import Proceed, pipeline
+from fairlead.server.route import Roots
 from fairlead.server.selves import Installation, Selves, Tokens, self_handlers
 from fairlead.server.serve import routed
 from fairlead.storage.memory import MemoryStore
@@ -100,7 +101,7 @@ class Api:
             assert found is not None
             return await self._actions(call, found)
 
-        run = pipeline((failures, routed(""), as_user), serve)
+        run = pipeline((failures, routed(Roots("")), as_user), serve)
         return await run(call(path, method="POST", body=orjson.dumps(body)))
 
     async def __call__(self, user: User, path: str, body: Object, code: int = 201) -> Any:

@@ -11,6 +11,7 @@ from fairlead.server.document import Document, variant
 from fairlead.server.failures import failures
 from fairlead.server.pipeline import Proceed, pipeline
 from fairlead.server.platform import platform_documents
+from fairlead.server.route import Roots
 from fairlead.server.serve import Serve, deadline, routed
 from tests.authn.calls import answering, call
 
@@ -19,13 +20,30 @@ VERBS, HEALTH = Reply(200, b"verbs"), Reply(200, b"health")
 API = Document((variant(b'{"kind":"APIVersions"}'), variant(b"kind: APIVersions\n", "application/yaml")))
 ROOTS = {MANAGEMENT: {"/api": API, "/": API}, "": platform_documents("1.2.3", MOUNT)}
 ENDPOINTS = {("post", "/auth/x"): answering(Reply(200, b"done"))}
-SERVE: Proceed = pipeline([routed(MOUNT)], Serve(answering(VERBS), answering(HEALTH), ROOTS, ENDPOINTS))
+THROUGH = Reply(200, b"from a cluster")
+END = Serve(answering(VERBS), answering(HEALTH), ROOTS, ENDPOINTS, answering(THROUGH))
+SERVE: Proceed = pipeline([routed(Roots(MOUNT, "management.service.sh", "service-p-"))], END)
 
 
 async def ask(path: str, method: str = "GET", **headers: str) -> Reply:
     return await SERVE(
         call(path, method=method, headers={key.replace("_", "-"): each for key, each in headers.items()})
     )
+
+
+@pytest.mark.parametrize("path", ["/version", "/healthz", "/api", "/api/v1/pods", ""])
+async def test_what_is_behind_a_gateway_is_for_the_gateways_alone(path: str) -> None:
+    assert await ask(f"/kubernetes/cluster/c{path}") is THROUGH
+    assert await ask(f"/kubernetes/project/p/space/s{path}") is THROUGH
+    assert await ask(f"/kubernetes/project/p/virtualcluster/v{path}") is THROUGH
+    assert (await ask(f"/kubernetes/project/p/other/v{path}")).status == 404
+
+
+async def test_a_watch_is_no_websocket() -> None:
+    asked = call(f"{MOUNT}/api/v1/secrets", query="watch=1")
+    asked.wants_socket = True
+    with pytest.raises(BadRequest):
+        await SERVE(asked)
 
 
 async def test_what_the_platform_does_is_found_by_verb_and_path() -> None:

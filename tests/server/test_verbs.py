@@ -16,6 +16,7 @@ from fairlead.registry.catalog import Catalog
 from fairlead.server.actions import Actions
 from fairlead.server.failures import failures
 from fairlead.server.pipeline import Proceed, pipeline
+from fairlead.server.route import Roots
 from fairlead.server.serve import routed
 from fairlead.server.verbs import Verbs
 from fairlead.server.watch import Watches, WatchLimits
@@ -42,7 +43,7 @@ class Api:
         self.world = world
         watches = watches or Watches(WatchLimits(1800, 100, 10, 10), world.clock)
         verbs = Verbs(world.registry, watches, NOTHING_ASKED)
-        self._run = pipeline((failures, routed(""), as_user), verbs)
+        self._run = pipeline((failures, routed(Roots("")), as_user), verbs)
 
     async def __call__(self, method: str, path: str, body: Any = None, query: str = "", **headers: str) -> Reply:
         sent = body if isinstance(body, bytes) else b"" if body is None else orjson.dumps(body)

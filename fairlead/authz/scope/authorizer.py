@@ -1,7 +1,7 @@
 """The questions about scopes that are asked on a request, as functions for this server's names.
 
-`app` puts `within_scope` first among the authorizers and hands `touches` to the permissions. A gateway asks
-`inside_gateway` in place of `within_scope`, because what is behind it is a request of its own.
+`app` puts `within_scope` first among the authorizers and hands `touches` to the permissions. What is behind a gateway
+is a request of its own: `inside_gateway` looks at it and at the entrance.
 """
 
 from collections.abc import Callable
@@ -25,10 +25,15 @@ def within_scope(names: ScopeNames) -> Authorizer:
     """Refuses what is outside the scope of the user's key. Who has none, or stays inside, is for others to decide."""
 
     def authorizer(user: User, target: Target) -> Decision | None:
-        if user.scope is None or _boundary(user.scope, names).allows(user, target):
+        if user.scope is None:
+            return None
+        if target.via is not None:
+            return behind(user, target.via, target)
+        if _boundary(user.scope, names).allows(user, target):
             return None
         return Decision(False, why_outside(names, user, target))
 
+    behind = inside_gateway(names)
     return authorizer
 
 

@@ -20,6 +20,7 @@ from fairlead.server.audit.stage import Audit
 from fairlead.server.audit.trail import Trail
 from fairlead.server.failures import failures
 from fairlead.server.pipeline import Proceed, pipeline
+from fairlead.server.route import Roots
 from fairlead.server.serve import routed
 from tests.authn.calls import call
 
@@ -113,7 +114,7 @@ async def office(
     notebook = sink or Notebook()
     trail = Trail(notebook, events)
     audit = Audit(policy, trail, catalog, SystemClock(), MOUNT)
-    stages = (audit.recorded, failures, routed(MOUNT), signed_in(user), audit.accountable)
+    stages = (audit.recorded, failures, routed(Roots(MOUNT)), signed_in(user), audit.accountable)
     try:
         yield Office(pipeline(stages, serve), audit, trail, notebook)
     finally:

@@ -7,17 +7,18 @@ from contextlib import asynccontextmanager, suppress
 
 import pytest
 
+from fairlead.admission.component_keys import component_keys
 from fairlead.admission.minting import Mint, minting
-from fairlead.admission.runner_keys import runner_keys
 from fairlead.authn.accesskeys import new_key
+from fairlead.authn.component_keys import ComponentKeys
 from fairlead.authn.rotation import Rotation
-from fairlead.authn.runner_keys import RunnerKeys
 from fairlead.authz.scope import covers
 from fairlead.controllers.garbage import Garbage
 from fairlead.core.errors import Conflict, Invalid, NotFound, Unavailable
 from fairlead.core.objects import Object, dig
 from fairlead.core.user import CONTROLLER
 from fairlead.kinds.accesskey import MAX_OVERLAP
+from fairlead.kinds.runner import RUNNER_COMPONENT
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
 from fairlead.registry.record import decode
 from fairlead.registry.writing import Deleting, Writing
@@ -36,7 +37,7 @@ class House:
     def __init__(self, realm: Realm) -> None:
         self.realm, self.world = realm, realm.world
         self.rotation = Rotation(realm.registry, GROUP, PEPPER, covers)
-        self.keys = RunnerKeys(realm.registry, GROUP, SYSTEM, PEPPER, self.rotation)
+        self.keys = ComponentKeys(realm.registry, GROUP, RUNNER_COMPONENT, SYSTEM, PEPPER, self.rotation)
 
     def secret(self) -> Object | None:
         entry = self.world.of("Secret").peek(SYSTEM, "runner-r-key")
@@ -55,7 +56,7 @@ class House:
 @asynccontextmanager
 async def house() -> AsyncIterator[House]:
     mint = Mint(PEPPER, new_key, covers, lambda: 3_600)
-    async with new_world(rules=(minting(mint, GROUP), runner_keys(GROUP, SYSTEM))) as world:
+    async with new_world(rules=(minting(mint, GROUP), component_keys(GROUP, SYSTEM, (RUNNER_COMPONENT,)))) as world:
         await world.create("Namespace", SYSTEM)
         await world.create("Runner", "r")
         yield House(Realm(world, Rights()))
@@ -249,7 +250,7 @@ async def test_a_key_that_was_rotated_by_itself_is_told_about() -> None:
     async with house() as here:
         await here.keys.of("r")
         await here.rotation.rotated(CONTROLLER, here.key()["metadata"]["name"], {})
-        with pytest.raises(Conflict, match="create runners/r/rotatekey"):
+        with pytest.raises(Conflict, match="delete the access key"):
             await here.keys.of("r")
         value = await here.rotate()
         assert await here.keys.of("r") == value

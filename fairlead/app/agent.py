@@ -1,0 +1,184 @@
+"""The agent, put together: the direct endpoint that runs beside a connected cluster. Settings in, a running one out.
+
+    audit, failures          as at the server: every request is recorded, and whatever goes wrong is a Status
+    gateway/direct           who asks, for what, and on to the cluster
+    knowledge, reports, ...  what goes on meanwhile, until the agent stops
+
+Only `cli/agent.py` imports it.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from fairlead.app.serving import MOUNT
+from fairlead.client.tls import trusting
+from fairlead.core.addresses import bracketed
+from fairlead.core.certificates import Certificates, ensure_certificates, given_certificates
+from fairlead.core.clock import SystemClock
+from fairlead.core.files import FileProblem, private_folder, read_file
+from fairlead.gateway.direct.endpoint import Direct, Surroundings
+from fairlead.gateway.direct.holders import Holders
+from fairlead.gateway.direct.home import SECONDS, HomeServer
+from fairlead.gateway.direct.knowledge import Keeping, Knowledge
+from fairlead.gateway.direct.nearby import Nearby, Reading, from_kubeconfig, from_pod
+from fairlead.gateway.direct.reports import Copied, Reports
+from fairlead.kinds import KINDS
+from fairlead.registry.catalog import Catalog
+from fairlead.server.asgi import Front, Listening, free_port, listening
+from fairlead.server.audit.backups import Backups
+from fairlead.server.audit.files import open_sink
+from fairlead.server.audit.policy import DEFAULT
+from fairlead.server.audit.stage import Audit
+from fairlead.server.audit.trail import Trail
+from fairlead.server.failures import failures
+from fairlead.server.pipeline import Proceed, pipeline
+from fairlead.server.route import api_target
+from fairlead.settings import StartError
+
+BODY_LIMIT = 3 * 1024 * 1024
+GRACE = 10.0
+AUDIT_BYTES, AUDIT_BACKUPS, AUDIT_DAYS = 100 * 1024 * 1024, 10, 30
+
+
+@dataclass(frozen=True, slots=True)
+class AgentSettings:
+    """`kubeconfig` is None in a pod of the cluster, `certificate` None for a self-made one; `names` are for that."""
+
+    cluster: str
+    server: str
+    api_group: str
+    key_file: Path
+    ca_file: Path | None
+    kubeconfig: Path | None
+    listen: str
+    port: int
+    state: Path
+    certificate: tuple[Path, Path] | None
+    names: tuple[str, ...]
+    audit: str
+    """A path, or `-` for the standard output."""
+    offline_hours: int
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """An agent that answers, and the authority that its clients have to trust, if it is its own."""
+
+    url: str
+    ca_file: Path | None
+
+
+async def run(settings: AgentSettings, stop: asyncio.Event, ready: Callable[[Started], None]) -> None:
+    """Serves until `stop` is set."""
+    clock = SystemClock()
+    private_folder(settings.state)
+    certificates = _certificates(settings)
+    nearby, reports = Nearby(_reading(settings)), Reports(clock)
+    async with _home(settings) as home, _audit(settings, reports, clock) as audit:
+        keeping = Keeping(settings.cluster, settings.state / "knowledge.json", settings.offline_hours * 3600)
+        knowledge = Knowledge(home, keeping, clock)
+        knowledge.load()
+        await knowledge.refresh()
+        direct = Direct(Surroundings(knowledge, Holders(clock), reports, nearby, api_target, audit.accountable))
+        async with (
+            _working(knowledge.run, partial(reports.run, home), nearby.run) as work,
+            _listening(settings, pipeline((audit.recorded, failures), direct), certificates) as port,
+        ):
+            ready(Started(f"https://{bracketed(_reachable(settings.listen))}:{port}", certificates.ca_file))
+            await _until(stop, work)
+        await nearby.close()
+        await reports.tell(home)
+
+
+def _reading(settings: AgentSettings) -> Reading:
+    return from_kubeconfig(settings.kubeconfig) if settings.kubeconfig else from_pod()
+
+
+def _certificates(settings: AgentSettings) -> Certificates:
+    if settings.certificate is not None:
+        return given_certificates(*settings.certificate, None)
+    own = () if settings.listen in ("0.0.0.0", "::") else (settings.listen,)
+    return ensure_certificates(settings.state / "tls", tuple(dict.fromkeys((*settings.names, *own))))
+
+
+@asynccontextmanager
+async def _home(settings: AgentSettings) -> AsyncIterator[HomeServer]:
+    authority = read_file(settings.ca_file) if settings.ca_file else b""
+    if authority is None:
+        raise StartError(f"{settings.ca_file}: no such file; name the server's authority with --ca-file")
+    try:
+        trust = trusting(authority.decode(errors="replace"))
+    except ValueError as error:
+        raise StartError(f"{settings.ca_file}: {error}; name a PEM file with the server's authority") from None
+    _key(settings.key_file)  # so that a wrong file is told at the start
+    async with httpx.AsyncClient(base_url=settings.server, verify=trust, timeout=SECONDS, trust_env=False) as http:
+        yield HomeServer(http, settings.api_group, settings.cluster, partial(_key, settings.key_file))
+
+
+def _key(path: Path) -> str:
+    key = (read_file(path) or b"").decode(errors="replace").strip()
+    if not key or not key.isascii() or not key.isprintable() or " " in key:
+        raise FileProblem(f"{path}: holds no access key; put the one in that the server has for this cluster's agent")
+    return key
+
+
+@asynccontextmanager
+async def _audit(settings: AgentSettings, reports: Reports, clock: SystemClock) -> AsyncIterator[Audit]:
+    backups = partial(Backups, count=AUDIT_BACKUPS, days=AUDIT_DAYS, compress=True)
+    place = settings.audit or str(settings.state / "audit.log")
+    trail = Trail(Copied(open_sink(place, backups, AUDIT_BYTES, clock), reports))
+    audit = Audit(DEFAULT, trail, Catalog(KINDS, settings.api_group), clock, MOUNT)
+    try:
+        yield audit
+    finally:
+        audit.finish()
+        await trail.close()
+
+
+@asynccontextmanager
+async def _working(*work: Callable[[], Coroutine[Any, Any, None]]) -> AsyncIterator["asyncio.Task[None]"]:
+    """What goes on meanwhile. It ends only through a fault of ours, and then so does the agent."""
+
+    async def all_of_it() -> None:
+        async with asyncio.TaskGroup() as group:
+            for each in work:
+                group.create_task(each())
+
+    task = asyncio.create_task(all_of_it(), name="background")
+    try:
+        yield task
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+@asynccontextmanager
+async def _listening(settings: AgentSettings, handle: Proceed, certificates: Certificates) -> AsyncIterator[int]:
+    try:
+        port = free_port(settings.listen, settings.port)
+    except OSError as error:
+        place = f"{settings.listen} port {settings.port}"
+        raise StartError(f"cannot listen on {place}: {error.strerror}; choose another with --port") from None
+    where = Listening(settings.listen, port, certificates.cert_file, certificates.key_file, GRACE)
+    async with listening(Front(handle, BODY_LIMIT), where) as bound:
+        yield bound
+
+
+def _reachable(listen: str) -> str:
+    """Nobody can connect to "all addresses", but on this machine loopback is one of them."""
+    return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(listen, listen)
+
+
+async def _until(stop: asyncio.Event, work: "asyncio.Task[None]") -> None:
+    stopping = asyncio.create_task(stop.wait())
+    await asyncio.wait((stopping, work), return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    if work.done():
+        work.result()

@@ -1,0 +1,195 @@
+"""One context out of kubeconfig files, made such that it works on another machine: for `fairlead cluster add`.
+
+A kubeconfig on a desk points at files beside it, and at programs that fetch credentials; a server has neither. So files
+are read into it, and whatever cannot travel is refused, with what to do instead. Files are read as kubectl reads them:
+of several, the first that has a thing by a name wins, and a path is relative to the file that it stands in. The server
+reads the result with rules of its own, and does not take our word for anything.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from fairlead.client.errors import ClientError
+from fairlead.client.kubeconfig import named, parsed
+from fairlead.client.tls import trusting
+from fairlead.core import yaml
+from fairlead.core.files import FileProblem, read_file
+from fairlead.core.objects import Object
+
+NAME = "cluster"
+"""Of the one cluster, user and context in what is made."""
+
+CREDENTIALS = {
+    "exec": "signs in with a program (exec), which the server does not run",
+    "auth-provider": "signs in with an auth-provider, which the server does not have",
+    "username": "signs in with a password, which Kubernetes no longer takes",
+    "as": "impersonates somebody (as), which the server does itself for each of its users",
+}
+"""Ways to sign in that cannot travel."""
+
+
+class NotPortable(ClientError):
+    """A context that nobody else could use. `needs_token` is whether a token in its place would mend that."""
+
+    def __init__(self, found: Found, problems: Sequence[str], needs_token: bool) -> None:
+        super().__init__(f"the context {found.name!r} cannot be given to the server: {'; '.join(problems)}")
+        self.found = found
+        self.needs_token = needs_token
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A cluster or a user, and the folder that paths in it are relative to."""
+
+    folder: Path
+    value: Object = field(repr=False)
+
+    def bytes_of(self, name: str) -> bytes:
+        """What a field holds: in itself, as `client-key-data`, or in the file that it names, as `client-key`."""
+        if data := self.value.get(f"{name}-data"):
+            try:
+                return base64.b64decode(str(data), validate=True)
+            except ValueError:
+                raise ClientError(
+                    f"{name}-data is not base64; take the kubeconfig anew from where it is from"
+                ) from None
+        return self.file(name)
+
+    def file(self, name: str) -> bytes:
+        """The content of the file that a field names; nothing where it names none."""
+        if not (path := self.value.get(name)):
+            return b""
+        content = read_file(self.folder / str(path))
+        if content is None:
+            raise FileProblem(f"{self.folder / str(path)}: no such file; the kubeconfig names it as {name}")
+        return content
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A context as the files have it: its name, that of its cluster, and what both lead to."""
+
+    name: str
+    cluster_name: str
+    cluster: Part
+    user: Part
+
+
+@dataclass(frozen=True, slots=True)
+class Portable:
+    """A kubeconfig of one context, which needs nothing beside it."""
+
+    context: str
+    server: str
+    content: bytes = field(repr=False)
+
+
+def kubeconfig_paths(given: Path | None, environment: Mapping[str, str] = os.environ) -> list[Path]:
+    """The files that kubectl would read."""
+    if given is not None:
+        return [given.expanduser()]
+    listed = [Path(each) for each in environment.get("KUBECONFIG", "").split(os.pathsep) if each]
+    return listed or [Path("~/.kube/config").expanduser()]
+
+
+def portable(paths: Sequence[Path], context: str | None) -> Portable:
+    """The named context, else the current one. Raises NotPortable, ClientError and FileProblem."""
+    found = find(paths, context)
+    # One at a time would have somebody come back four times.
+    about_cluster, about_user = list(_cluster_problems(found.cluster)), list(_user_problems(found.user))
+    if about_cluster or about_user:
+        raise NotPortable(found, (*about_cluster, *about_user), needs_token=bool(about_user))
+    cluster, user = _cluster(found.cluster), _user(found.user)
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": NAME, "cluster": cluster}],
+        "users": [{"name": NAME, "user": user}],
+        "contexts": [{"name": NAME, "context": {"cluster": NAME, "user": NAME}}],
+        "current-context": NAME,
+    }
+    return Portable(found.name, cluster["server"], yaml.encode(config))
+
+
+def find(paths: Sequence[Path], context: str | None) -> Found:
+    files = [(path, parsed(path, content)) for path in paths if (content := read_file(path)) is not None]
+    if not files:
+        raise FileProblem(f"{paths[0]}: no such file; name a kubeconfig with --kubeconfig")
+    name = context or next((str(each["current-context"]) for _, each in files if each.get("current-context")), "")
+    where = ", ".join(str(path) for path, _ in files)
+    if not name:
+        raise ClientError(f"{where}: no context is the current one; choose with --kube-context from {_names(files)}")
+    part = _part(files, "contexts", "context", name)
+    if part is None:
+        raise ClientError(f"{where}: no context {name!r}; choose with --kube-context from {_names(files)}")
+    cluster_name = str(part.value.get("cluster") or "")
+    cluster = _part(files, "clusters", "cluster", cluster_name)
+    user = _part(files, "users", "user", str(part.value.get("user") or ""))
+    if cluster is None or user is None:
+        raise ClientError(f"{where}: the context {name!r} names a cluster or a user that is not there; mend it")
+    return Found(name, cluster_name, cluster, user)
+
+
+def _part(files: Sequence[tuple[Path, Object]], section: str, kind: str, name: str) -> Part | None:
+    found = ((path, named(config, section, kind, name)) for path, config in files)
+    return next((Part(path.parent, value) for path, value in found if isinstance(value, dict)), None)
+
+
+def _names(files: Sequence[tuple[Path, Object]]) -> str:
+    return ", ".join(str(each.get("name")) for _, config in files for each in config.get("contexts") or ()) or "none"
+
+
+def _cluster_problems(cluster: Part) -> Iterator[str]:
+    if cluster.value.get("insecure-skip-tls-verify"):
+        yield "it checks no certificate; set certificate-authority in place of insecure-skip-tls-verify"
+    if cluster.value.get("proxy-url"):
+        yield "it goes through a proxy of its own (proxy-url); give an address that the server reaches by itself"
+    if not _is_server(cluster.value.get("server")):
+        yield "its server is no address like https://cluster.example.com:6443; it needs https, and no name or password"
+
+
+def _is_server(value: Any) -> bool:
+    try:
+        parts = urlsplit(str(value or ""))
+        fine = parts.scheme == "https" and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
+    return fine and "@" not in parts.netloc and not parts.query and not parts.fragment
+
+
+def _user_problems(user: Part) -> Iterator[str]:
+    has = user.value
+    refused = [text for name, text in CREDENTIALS.items() if has.get(name)]
+    yield from (f"it {text}" for text in refused)
+    by_certificate = [has.get(f"{part}-data") or has.get(part) for part in ("client-certificate", "client-key")]
+    if not refused and not (has.get("token") or has.get("tokenFile") or all(by_certificate)):
+        yield "it has neither a token nor a client certificate with its key"
+
+
+def _cluster(cluster: Part) -> Object:
+    made = {"server": str(cluster.value["server"])}
+    if name := cluster.value.get("tls-server-name"):
+        made["tls-server-name"] = str(name)
+    if authority := cluster.bytes_of("certificate-authority"):
+        try:
+            trusting(authority.decode("ascii", "replace"))
+        except ValueError as error:
+            raise ClientError(f"the kubeconfig's certificate-authority {error}; mend it") from None
+        made["certificate-authority-data"] = base64.b64encode(authority).decode()
+    return made
+
+
+def _user(user: Part) -> Object:
+    """A token comes first, as with kubectl; and of tokens the one in a file, which may be newer."""
+    token = user.file("tokenFile").decode("ascii", "replace").strip() or str(user.value.get("token") or "")
+    if token:
+        return {"token": token}
+    parts = ("client-certificate", "client-key")
+    return {f"{part}-data": base64.b64encode(user.bytes_of(part)).decode() for part in parts}

@@ -1,0 +1,227 @@
+"""Looks at connected clusters again and again, and keeps their status true. Never deletes anything.
+
+Each cluster is looked at about every five seconds. One that does not answer is asked once more a second later before
+it is said to be offline, so that its loss is told within 15 seconds; then less and less often. What somebody has to
+mend in a cluster that was not connected (a bad kubeconfig, a strange certificate) is told at once. Every look is a
+reconcile of its own that mostly waits: hundreds run side by side, and slow ones hold nobody up.
+
+Clusters that name no secret are left alone, as are those whose agent dials in and the one that the server runs in.
+"""
+
+import random
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+
+from fairlead.controllers.cluster_admins import bind_administrators
+from fairlead.controllers.cluster_index import ClusterIndex
+from fairlead.controllers.cluster_look import look, not_reached
+from fairlead.controllers.cluster_state import (
+    BOUND,
+    INITIALIZED,
+    Details,
+    Found,
+    Probe,
+    let_go,
+    same_but_for_times,
+    told,
+)
+from fairlead.core.clock import timestamp
+from fairlead.core.errors import NotFound
+from fairlead.core.objects import Object, dig, metadata, name_of
+from fairlead.registry.conditions import is_true
+from fairlead.registry.record import decode
+from fairlead.registry.recording import record
+from fairlead.registry.registry import Registry
+from fairlead.registry.writing import by_the_server
+from fairlead.storage.contract import Key
+from fairlead.storage.view import Entry
+from fairlead.upstream.connected import CLUSTERS, Connected, NotConnected, Reference, cluster_reference
+from fairlead.upstream.upstream import Upstream
+
+EVERY, RETRY, LONGEST = 5.0, 1.0, 30.0
+REWRITE_SECONDS, DETAILS_SECONDS, BINDING_SECONDS = 30.0, 60.0, 300.0
+START_SPREAD = 2.0
+"""After a start, clusters that were known before are looked at within so many seconds, not all in one moment."""
+NEVER = float("-inf")
+
+Identity = tuple[str, int, int]
+"""Uid and generation of a cluster and the revision of its secret: another one means that all has to be seen anew."""
+
+
+@dataclass(slots=True)
+class _Course:
+    """How the looks at a cluster have gone. Times are of the monotonic clock."""
+
+    identity: Identity
+    due: float
+    failures: int = 0
+    details: Details | None = None
+    details_at: float = NEVER
+    written_at: float = NEVER
+    bound_at: float = NEVER
+
+
+class Clusters:
+    name, workers = "clusters", 1_000
+
+    def __init__(self, registry: Registry, api_group: str, system_namespace: str, connected: Connected) -> None:
+        self.watches = ((api_group, CLUSTERS), ("", "secrets"))
+        self._registry = registry
+        self._clusters = registry.resource(api_group, CLUSTERS)
+        self._secrets = registry.resource("", "secrets")
+        self._system_namespace = system_namespace
+        self._connected = connected
+        self._courses: dict[Key, _Course] = {}
+        self._index = ClusterIndex()
+
+    def concerned(self, key: Key, entry: Entry | None) -> Iterable[Key]:
+        """A cluster itself; a secret concerns the clusters that name it."""
+        if key[1] != CLUSTERS:
+            return tuple(self._index.by_secret.get((key[2], key[3]), ()))
+        cluster = decode(entry) if entry is not None else {}
+        reference = self._reference(cluster)
+        secret = (reference.namespace, reference.name) if reference else None
+        self._index.note(key, secret, dig(cluster, "status.clusterUID") or "")
+        return (key,)
+
+    async def reconcile(self, key: Key) -> float | None:
+        entry = self._clusters.peek("", key[3])
+        cluster = decode(entry) if entry is not None else None
+        if cluster is None or "deletionTimestamp" in metadata(cluster):
+            self._forget(key)
+            return None
+        reference = self._reference(cluster)
+        if reference is None:
+            self._forget(key)
+            await self._let_go(key, cluster)
+            return None
+        course = self._course(key, cluster, reference)
+        wait = course.due - self._registry.clock.monotonic()
+        if wait <= 0:
+            wait = await self._next(key, cluster, course)
+            course.due = self._registry.clock.monotonic() + wait
+        return wait
+
+    def _reference(self, cluster: Object) -> Reference | None:
+        """Where the cluster's kubeconfig is, if it is one to look at."""
+        if dig(cluster, "spec.networkPeer") or dig(cluster, "spec.local"):
+            return None
+        return cluster_reference(cluster, self._system_namespace)
+
+    def _course(self, key: Key, cluster: Object, reference: Reference) -> _Course:
+        secret = self._secrets.peek(reference.namespace, reference.name)
+        meta = metadata(cluster)
+        identity = (meta["uid"], meta.get("generation", 0), secret.revision if secret is not None else 0)
+        course = self._courses.get(key)
+        if course is None or course.identity != identity:
+            known_before = course is None and dig(cluster, "status.lastProbeTime")
+            spread = random.uniform(0, START_SPREAD) if known_before else 0.0
+            course = _Course(identity, self._registry.clock.monotonic() + spread)
+            self._courses[key] = course
+        return course
+
+    async def _next(self, key: Key, cluster: Object, course: _Course) -> float:
+        """Looks once, and says in how many seconds to look again."""
+        upstream, found = await self._look(key[3], course)
+        if found.trouble is None:
+            course.failures = 1 if found.shaky else 0
+        else:
+            course.failures += 1
+            # An API server that has just started may refuse what it accepts a moment later.
+            if course.failures == 1 and (dig(cluster, "status.online") or not found.trouble.lasting):
+                return RETRY
+        await self._report(cluster, course, upstream, found)
+        if found.shaky:
+            return RETRY
+        patience: float = EVERY * 2 ** min(max(course.failures - 2, 0), 4)
+        return min(LONGEST, patience) * random.uniform(0.9, 1.0)
+
+    async def _look(self, name: str, course: _Course) -> tuple[Upstream | None, Found]:
+        try:
+            upstream = self._connected.probing(name)
+        except NotConnected as error:
+            return None, not_reached(error, (Probe("config", False, error.message),))
+        now = self._registry.clock.monotonic()
+        fresh = now - course.details_at < DETAILS_SECONDS
+        found = await look(upstream, course.details if fresh else None)
+        if found.trouble is None and not found.shaky and not fresh:
+            course.details, course.details_at = found.details, now
+        return upstream, found
+
+    async def _report(self, cluster: Object, course: _Course, upstream: Upstream | None, found: Found) -> None:
+        twin = self._twin(cluster, found.details.uid) if found.trouble is None else ""
+        bound = None
+        if upstream is not None and found.trouble is None and not found.shaky and not twin:
+            bound = await self._bind(cluster, course, upstream, found.details.uid)
+        now = timestamp(self._registry.clock.now())
+        before = cluster.get("status") or {}
+        after = told(cluster, found, twin, bound, now)
+        rested = self._registry.clock.monotonic() - course.written_at < REWRITE_SECONDS
+        if rested and same_but_for_times(before, after):
+            return
+
+        def edit(current: Object) -> Object:
+            """What was found holds for the cluster as it was then. One that has changed is looked at anew."""
+            meta = metadata(current)
+            if (meta["uid"], meta.get("generation", 0)) != course.identity[:2]:
+                return current
+            return {**current, "status": told(current, found, twin, bound, now)}
+
+        with suppress(NotFound):  # somebody has deleted it
+            await self._clusters.modify("", name_of(cluster), edit, by_the_server("status"))
+            course.written_at = self._registry.clock.monotonic()
+            await self._tell(cluster, before, after)
+
+    async def _tell(self, cluster: Object, before: Object, after: Object) -> None:
+        """An Event about a transition."""
+        if (before.get("phase", ""), before.get("reason", "")) == (after["phase"], after["reason"]):
+            return
+        well = after["phase"] == INITIALIZED and not after["reason"]
+        reason = after["reason"] or "Connected"
+        message = after["message"] or "the cluster is connected"
+        await record(self._registry, cluster, reason, message, type="Normal" if well else "Warning")
+
+    async def _bind(self, cluster: Object, course: _Course, upstream: Upstream, uid: str) -> Object | None:
+        """Binds administrators at the first connection of this very cluster; what was refused is tried now and then."""
+        status, now = cluster.get("status"), self._registry.clock.monotonic()
+        same = not uid or dig(status, "clusterUID") == uid
+        if (is_true(status, BOUND) and same) or now - course.bound_at < BINDING_SECONDS:
+            return None
+        course.bound_at = now
+        return await bind_administrators(upstream)
+
+    def _twin(self, cluster: Object, uid: str) -> str:
+        """The oldest other Cluster object that stands for the same cluster, if it is older than this one."""
+        eldest = _age(cluster)
+        name = ""
+        for key in self._index.by_uid.get(uid, ()) if uid else ():
+            entry = self._clusters.peek("", key[3])
+            other = decode(entry) if entry is not None else None
+            if other is not None and _age(other) < eldest:
+                eldest, name = _age(other), key[3]
+        return name
+
+    async def _let_go(self, key: Key, cluster: Object) -> None:
+        """A status that says what was found once would go on saying so. One that we never wrote stays as it is."""
+        if not dig(cluster, "status.probes"):
+            return
+        now = timestamp(self._registry.clock.now())
+
+        def edit(current: Object) -> Object:
+            if self._reference(current) is not None:
+                return current
+            return {**current, "status": let_go(current, now)}
+
+        with suppress(NotFound):
+            await self._clusters.modify("", key[3], edit, by_the_server("status"))
+
+    def _forget(self, key: Key) -> None:
+        self._courses.pop(key, None)
+        with suppress(NotConnected):  # asking is how it notices that there is nothing to be connected to
+            self._connected.cluster(key[3])
+
+
+def _age(cluster: Object) -> tuple[str, str]:
+    meta = metadata(cluster)
+    return meta["creationTimestamp"], meta["uid"]

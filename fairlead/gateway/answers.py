@@ -1,0 +1,80 @@
+"""What of a cluster's answer comes back to the client, and what goes wrong on the way, in words of ours.
+
+Answers pass as they are: what the cluster refuses, it refuses with its own words. Three sorts do not pass. A redirect
+would lead the client, with its key, wherever the other side likes. A 401 is about the credential that is stored here,
+and would make clients throw their own away. And whatever would act on this server's own origin in a browser, such as
+cookies and scripts, is taken away.
+"""
+
+from collections.abc import Sequence
+from http import HTTPStatus
+
+from fairlead.core.errors import ApiError, BadGateway, Details, Timeout, Unavailable
+from fairlead.upstream.errors import Broken, Busy, TimedOut, Untrusted, UpstreamError
+
+PASSED = frozenset(
+    {
+        "accept-ranges",
+        "content-disposition",
+        "content-encoding",
+        "content-language",
+        "content-range",
+        "etag",
+        "expires",
+        "last-modified",
+        "retry-after",
+        "vary",
+        "warning",
+        "x-kubernetes-pf-flowschema-uid",
+        "x-kubernetes-pf-prioritylevel-uid",
+    }
+)
+HARMLESS = (("content-security-policy", "sandbox"), ("x-content-type-options", "nosniff"))
+"""A page from inside a cluster is shown by browsers as one from nowhere, and not as one of this server's."""
+UNKNOWN_TYPE = "application/octet-stream"
+BUSY_SECONDS = 1
+"""When to come again. Only here: clients that are told keep trying, and nobody learns that a cluster is away."""
+
+Pairs = Sequence[tuple[str, str]]
+
+
+def refuse_unfit(status: int, what: str) -> None:
+    """Raises BadGateway for an answer that is not handed on. `what` is what people call the cluster."""
+    if 200 <= status < 300:
+        return
+    if status == HTTPStatus.UNAUTHORIZED:
+        why = "does not accept the credential that is stored for it: have an administrator store a new kubeconfig"
+        raise BadGateway(f"{what} {why}")
+    if 300 <= status < 400 and status != HTTPStatus.NOT_MODIFIED:
+        why = "answered with a redirect, which is not followed from here; ask for the path that it leads to"
+        raise BadGateway(f"{what} {why}")
+    if not 300 <= status <= 999:
+        raise BadGateway(f"{what} gave an answer that makes no sense here; try again, and tell its administrator")
+
+
+def handed_back(headers: Pairs) -> tuple[str, list[tuple[str, str]], int | None]:
+    """The content type, the other headers and the length of an answer, as far as it says them."""
+    content_type, length = UNKNOWN_TYPE, None
+    kept = list(HARMLESS)
+    for name, value in headers:
+        if name in PASSED:
+            kept.append((name, value))
+        elif name == "content-type":
+            content_type = value
+        elif name == "content-length" and value.isdecimal():
+            length = int(value)
+    return content_type, kept, length
+
+
+def as_api_error(error: UpstreamError, what: str) -> ApiError:
+    """The Status for a request that got no answer."""
+    message = f"{what}: {error.message}"
+    match error:
+        case TimedOut():
+            return Timeout(message)
+        case Untrusted() | Broken():
+            return BadGateway(message)
+        case Busy():
+            return Unavailable(message, Details(retry_after=BUSY_SECONDS))
+        case _:
+            return Unavailable(message)

@@ -1,0 +1,154 @@
+"""The direct endpoint: who asks, with which token, for what? Then it is handed on to the cluster next door.
+
+Only direct tokens count here. An access key would have to be asked about at the server, and is refused. What somebody
+may do inside is for the cluster's own permissions to say, as the user is handed on with its groups.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+
+import orjson
+
+from fairlead import __version__
+from fairlead.authn.bearer import INVALID, bearer_token
+from fairlead.authn.direct_tokens import LONGEST, InvalidToken, UnknownKey
+from fairlead.authz.chain import Decision
+from fairlead.authz.scope import inside_gateway
+from fairlead.core.call import Call, Reply, Target
+from fairlead.core.errors import ApiError, Expired, Forbidden, NotFound, Unauthorized
+from fairlead.gateway.answers import as_api_error
+from fairlead.gateway.confinement import Space, confine
+from fairlead.gateway.direct.entrances import Asked, Route, asked
+from fairlead.gateway.direct.holders import Holder, Holders, NotKnownYet
+from fairlead.gateway.direct.knowledge import Knowledge
+from fairlead.gateway.direct.reports import Reports
+from fairlead.gateway.direct.state import State
+from fairlead.gateway.forward import forward
+from fairlead.upstream.errors import UpstreamError
+from fairlead.upstream.upstream import Upstream
+
+TEXT = "text/plain; charset=utf-8"
+REFUSED = "service.sh/token-refused"
+"""The annotation of audit events that says why a token was refused, which whoever sent it is not told."""
+LET_IN = Decision(True, "a direct token; the cluster's own permissions decide")
+
+
+Proceed = Callable[[Call], Awaitable[Reply]]
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What the endpoint works with. `cluster` has the connection of the moment, `route` reads inner paths."""
+
+    knowledge: Knowledge
+    holders: Holders
+    reports: Reports
+    cluster: Callable[[], Upstream]
+    route: Route
+    accountable: Callable[[Call, Proceed], Awaitable[Reply]]
+    """Goes on with a call, unless it could not be recorded."""
+
+
+class Direct:
+    def __init__(self, surroundings: Surroundings) -> None:
+        self._with = surroundings
+        self._public: Mapping[str, Callable[[], Reply]] = {
+            "/healthz": _well,
+            "/livez": _well,
+            "/readyz": self._ready,
+            "/version": _version,
+        }
+
+    async def __call__(self, call: Call) -> Reply:
+        public = self._public.get(call.path) if call.method in ("GET", "HEAD") else None
+        if public is not None:
+            call.target = Target("get", call.path)
+            return public()
+        token = bearer_token(call, LONGEST)
+        if token is None:
+            raise Unauthorized("sign in with a direct token: `fairlead token create` prints one")
+        holder, state = await self._known(call, token)
+        call.user = holder.user
+        self._with.reports.used(holder.token, holder.user.name)
+        wanted = asked(call, state, self._with.route)
+        call.target = wanted.target
+        what = _let_in(call, holder, wanted, state)
+        call.recheck = lambda: self._recheck(call, token, holder, wanted)
+        if any(name.startswith("impersonate-") for name in call.headers.keys()):  # noqa: SIM118 - they are no mapping
+            call.warnings.append("impersonation headers mean nothing here: a direct token is used as whom it is for")
+        try:
+            upstream = self._with.cluster()
+        except UpstreamError as error:
+            raise as_api_error(error, what) from error
+        return await self._with.accountable(call, _onward(upstream, holder, wanted, what))
+
+    async def _known(self, call: Call, token: str) -> tuple[Holder, State]:
+        """Whose token it is. It may be newer than what is known here, which is then asked for."""
+        knowledge = self._with.knowledge
+        try:
+            state = knowledge.state
+            return self._with.holders.of(token, state), state
+        except (UnknownKey, NotKnownYet) as error:
+            reason = str(error)
+        except InvalidToken as error:
+            raise _refused(call, str(error)) from None
+        await knowledge.catch_up()
+        if knowledge.state is state:
+            raise _refused(call, reason)
+        try:
+            return self._with.holders.of(token, knowledge.state), knowledge.state
+        except InvalidToken as error:
+            raise _refused(call, str(error)) from None
+
+    def _recheck(self, call: Call, token: str, holder: Holder, wanted: Asked) -> None:
+        state = self._with.knowledge.state
+        try:
+            now = self._with.holders.of(token, state)
+        except InvalidToken:
+            raise Unauthorized(INVALID) from None
+        if now.user != holder.user:
+            raise Expired("who you are, or what your token reaches, has changed; begin again")
+        _let_in(call, now, wanted, state)
+
+    def _ready(self) -> Reply:
+        try:
+            _ = self._with.knowledge.state
+        except ApiError as error:
+            return Reply(503, f"[-]knowledge failed: {error.message}\n".encode(), TEXT)
+        return _well()
+
+
+def _onward(upstream: Upstream, holder: Holder, wanted: Asked, what: str) -> Proceed:
+    def proceed(call: Call) -> Awaitable[Reply]:
+        return forward(upstream, holder.user, call, wanted.inner, what)
+
+    return proceed
+
+
+def _refused(call: Call, reason: str) -> Unauthorized:
+    call.annotations[REFUSED] = reason
+    return Unauthorized(INVALID)
+
+
+def _let_in(call: Call, holder: Holder, wanted: Asked, state: State) -> str:
+    """What is being entered, in words. Raises Forbidden for what the scope or the space keeps out."""
+    decision = inside_gateway(state.names)(holder.user, wanted.entrance, wanted.target)
+    call.decision = decision or LET_IN
+    if decision is not None:
+        raise Forbidden(f'forbidden: User "{holder.user.name}" cannot enter here: {decision.reason}')
+    if not wanted.name:
+        return f'cluster "{state.cluster}"'
+    title = f'space "{wanted.name}" of project "{wanted.project}"'
+    namespace = state.spaces.get((wanted.project, wanted.name))
+    if namespace is None:
+        raise NotFound(f"{title} is not in this cluster, or not ready; the Fairlead server knows where it is")
+    confine(call.method, wanted.inner, Space(title, state.cluster, namespace))
+    return title
+
+
+def _well() -> Reply:
+    return Reply(200, b"ok", TEXT)
+
+
+def _version() -> Reply:
+    return Reply(200, orjson.dumps({"gitVersion": f"v{__version__}", "platform": "fairlead-agent"}))

@@ -1,0 +1,102 @@
+"""What an agent knows of its server, as a value: everything that deciding about a token takes.
+
+It is what `clusters/<name>/agentconfig` answers with. `knowledge.py` fetches and keeps it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+import msgspec
+
+from fairlead.authz.scope import ScopeNames
+from fairlead.core.objects import Object
+
+
+class BadState(ValueError):
+    """What came is no configuration of an agent."""
+
+
+class _Space(msgspec.Struct):
+    project: str
+    name: str
+    namespace: str
+
+
+class _User(msgspec.Struct):
+    uid: str
+    generation: int = 0
+    groups: list[str] = []
+
+
+class _Team(msgspec.Struct):
+    uid: str
+
+
+class _Identities(msgspec.Struct):
+    users: list[_User]
+    teams: list[_Team]
+
+
+class _Config(msgspec.Struct):
+    """The parts of the document that count. None of them may be missing: what is left out would be let in or out."""
+
+    cluster: str
+    clusterUID: str
+    issuer: str
+    jwks: Object
+    apiGroup: str
+    projectNamespacePrefix: str
+    spaces: list[_Space]
+    identities: _Identities
+
+
+@dataclass(frozen=True, slots=True)
+class Person:
+    """A user as of now: tokens of an earlier generation are void, and groups that it has left mean nothing."""
+
+    generation: int
+    groups: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class State:
+    cluster: str
+    cluster_uid: str
+    issuer: str
+    jwks: Object
+    names: ScopeNames
+    spaces: Mapping[tuple[str, str], str]
+    """The spaces in this cluster: by project and name, their namespace there."""
+    users: Mapping[str, Person]
+    """By uid."""
+    teams: frozenset[str]
+    """Uids."""
+
+    @staticmethod
+    def read(content: bytes, cluster: str) -> "State":
+        """Raises BadState for a document that is not whole, or is another cluster's."""
+        try:
+            config = msgspec.json.decode(content, type=_Config)
+        except (msgspec.DecodeError, msgspec.ValidationError) as error:
+            raise BadState(f"it is no configuration of an agent: {error}") from None
+        if config.cluster != cluster or not config.clusterUID or not config.issuer:
+            raise BadState("it is the configuration of another cluster, or not whole")
+        identities = config.identities
+        return State(
+            config.cluster,
+            config.clusterUID,
+            config.issuer,
+            config.jwks,
+            _names(config.apiGroup, config.projectNamespacePrefix),
+            {(each.project, each.name): each.namespace for each in config.spaces},
+            {each.uid: Person(each.generation, frozenset(each.groups)) for each in identities.users},
+            frozenset(each.uid for each in identities.teams),
+        )
+
+
+@lru_cache(maxsize=8)
+def _names(api_group: str, namespace_prefix: str) -> ScopeNames:
+    """One value for the same names, because scopes are kept laid out by it. Behind gateways it takes no more of them:
+    the kinds there are not ours."""
+    return ScopeNames(api_group, namespace_prefix, {})

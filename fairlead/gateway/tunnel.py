@@ -1,0 +1,88 @@
+"""A WebSocket through a gateway: exec, attach and port-forward, message by message, as they are.
+
+The cluster is asked first. Only when it has agreed is the client's own WebSocket accepted, with the subprotocol that
+the cluster chose; whatever else the cluster says is the answer to the client's request. `forward.py` calls.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+from fairlead.core.call import Call, Reply, Socket, Upgrade
+from fairlead.core.errors import ApiError
+from fairlead.gateway.answers import handed_back, refuse_unfit
+from fairlead.gateway.headers import offered
+from fairlead.upstream.errors import Refused
+from fairlead.upstream.request import Request
+from fairlead.upstream.sockets import FarSocket
+from fairlead.upstream.upstream import Upstream
+
+RECHECK_SECONDS = 5.0
+ACCEPT_SECONDS = 30.0
+"""How long the cluster's side waits for ours: a client may be gone before it is accepted."""
+
+NORMAL, GOING_AWAY, NO_CODE, UNSAID, NOT_ALLOWED, FAILED = 1000, 1001, 1005, 1006, 1008, 1011
+
+Farewell = tuple[int, str]
+
+
+async def tunnelled(call: Call, upstream: Upstream, request: Request, what: str) -> Reply:
+    """The reply to a request to go on as a WebSocket. Raises UpstreamError, and BadGateway for an unfit answer."""
+    try:
+        far = await upstream.open_socket(request, offered(call.protocols))
+    except Refused as refused:
+        refuse_unfit(refused.status, what)
+        content_type, headers, _ = handed_back(refused.headers)
+        return Reply(refused.status, refused.body, content_type, headers)
+    return Reply(101, upgrade=Upgrade(far.protocol, Tunnel(far, call.recheck).run))
+
+
+class Tunnel:
+    """Two WebSockets, each with what the other says. Where one ends, both do."""
+
+    def __init__(self, far: FarSocket, recheck: Callable[[], None]) -> None:
+        self._far = far
+        self._recheck = recheck
+        self._closing: asyncio.Task[None] | None = None
+        self._unused = asyncio.get_running_loop().call_later(ACCEPT_SECONDS, self._give_up)
+
+    def _give_up(self) -> None:
+        closing = self._far.close(GOING_AWAY, "the client is gone")
+        self._closing = asyncio.get_running_loop().create_task(closing)
+
+    async def run(self, near: Socket) -> None:
+        self._unused.cancel()
+        there = asyncio.create_task(_pump(near, self._far))
+        back = asyncio.create_task(_pump(self._far, near))
+        farewell: Farewell = GOING_AWAY, "the server ends this connection"
+        try:
+            farewell = await self._until_over(there, back)
+        finally:
+            for pump in (there, back):
+                pump.cancel()
+            await asyncio.gather(there, back, return_exceptions=True)
+            await asyncio.gather(near.close(*farewell), self._far.close(*farewell))
+
+    async def _until_over(self, there: asyncio.Task[None], back: asyncio.Task[None]) -> Farewell:
+        while True:
+            done, _ = await asyncio.wait((there, back), timeout=RECHECK_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+            for pump in done:
+                pump.result()  # a fault of ours is not to be taken for an end
+            if done:
+                return handed_on(*self._far.goodbye) if back in done else (NORMAL, "")
+            try:
+                self._recheck()
+            except ApiError as error:
+                return NOT_ALLOWED, error.message
+
+
+def handed_on(code: int, reason: str) -> Farewell:
+    """The cluster's goodbye as the client gets it: two codes mean that there was none, or none with a code."""
+    if code == UNSAID:
+        return FAILED, "the connection to the cluster broke off"
+    return (NORMAL, "") if code == NO_CODE else (code, reason)
+
+
+async def _pump(source: Socket, sink: Socket) -> None:
+    """To send waits until there is room, and then no more is taken in: whoever is slow slows down the other side."""
+    while (message := await source.receive()) is not None:
+        await sink.send(message)

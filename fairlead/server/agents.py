@@ -1,0 +1,168 @@
+"""What stands below a cluster's path for its agent: its key, what it needs to know, and where it reports.
+
+`actions.py` calls these; `authn/component_keys.py` has the keys. An agent asks for its configuration every few seconds,
+so most answers are that nothing has changed.
+"""
+
+import hashlib
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+import structlog
+
+from fairlead.authn.component_keys import ComponentKeys
+from fairlead.authn.people import People, own_groups
+from fairlead.core.call import Reply
+from fairlead.core.errors import Conflict
+from fairlead.core.objects import Object, dig, metadata, name_of
+from fairlead.registry.record import decode
+from fairlead.registry.registry import Registry
+from fairlead.server.actions import Asked, Handler, Place
+from fairlead.server.audit.reported import reported
+from fairlead.server.audit.trail import Trail
+
+CLUSTERS, SPACES = "clusters", "spaceinstances"
+IN_CLUSTER, MADE = "spec.clusterRef.cluster", "SpaceSynced"
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Installation:
+    """What agents are told of this server. `url` is also what it issues tokens as."""
+
+    url: str
+    instance: str
+    api_group: str
+    namespace_prefix: str
+    authority: Callable[[], str]
+    """PEM of the authority of this server's certificate; empty for a public one."""
+
+
+class AgentConfigs:
+    """Puts together what agents need. `token_keys` are the public keys of direct tokens as a JWKS lists them."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        people: People,
+        token_keys: Callable[[], Awaitable[Sequence[Object]]],
+        installation: Installation,
+    ) -> None:
+        self._clusters = registry.resource(installation.api_group, CLUSTERS)
+        self._spaces = registry.resource(installation.api_group, SPACES)
+        self._people = people
+        self._token_keys = token_keys
+        self._installation = installation
+        self._generation: object = None
+        self._identities = self._digest = b""
+
+    async def __call__(self, asked: Asked) -> Reply:
+        cluster = decode(await self._clusters.get("", asked.name))
+        if "deletionTimestamp" in metadata(cluster):
+            raise Conflict.of(CLUSTERS, self._installation.api_group, asked.name, "it is being deleted; stop its agent")
+        self._refresh()
+        told = {**_envelope(asked), **self._told(cluster), "jwks": {"keys": list(await self._token_keys())}}
+        etag = f'"{hashlib.sha256(orjson.dumps(told) + self._digest).hexdigest()[:32]}"'
+        if etag in asked.call.headers.get("if-none-match", ""):
+            return Reply(304, headers=[("etag", etag)])
+        body = orjson.dumps({**told, "identities": orjson.Fragment(self._identities)})
+        return Reply(200, body, headers=[("etag", etag)])
+
+    def _told(self, cluster: Object) -> Object:
+        installation = self._installation
+        return {
+            "cluster": name_of(cluster),
+            "clusterUID": metadata(cluster)["uid"],
+            "issuer": installation.url,
+            "apiGroup": installation.api_group,
+            "projectNamespacePrefix": installation.namespace_prefix,
+            "serviceHost": installation.url,
+            "serviceInstanceID": installation.instance,
+            "spaces": sorted(self._spaces_in(name_of(cluster)), key=lambda each: (each["project"], each["name"])),
+        }
+
+    def _spaces_in(self, cluster: str) -> Iterator[Object]:
+        prefix = self._installation.namespace_prefix
+        for entry in self._spaces.view.entries(self._spaces.kind.group, SPACES):
+            if entry.fields.get(IN_CLUSTER) != cluster:
+                continue
+            space = decode(entry)
+            namespace, meta = dig(space, "spec.clusterRef.namespace"), metadata(space)
+            if namespace and _is_made(space) and meta["namespace"].startswith(prefix):
+                project = meta["namespace"].removeprefix(prefix)
+                yield {"project": project, "name": meta["name"], "uid": meta["uid"], "namespace": namespace}
+
+    def _refresh(self) -> None:
+        """Everybody, encoded once for all agents until somebody changes."""
+        generation = self._people.generation()
+        if generation != self._generation:
+            self._identities = orjson.dumps(_identities(self._people))
+            self._digest = hashlib.sha256(self._identities).digest()
+            self._generation = generation
+
+
+def _is_made(space: Object) -> bool:
+    """Whether a space has its namespace. Until then, the one that it names may be somebody else's."""
+    conditions = dig(space, "status.conditions") or ()
+    made = any(each.get("type") == MADE and each.get("status") == "True" for each in conditions)
+    return made and "deletionTimestamp" not in metadata(space)
+
+
+def _identities(people: People) -> Object:
+    """By uid, without names: an agent knows those of whoever comes, and is not to learn everybody else's."""
+    users = [
+        {
+            "uid": user.uid,
+            "generation": dig(obj, "spec.tokenGeneration") or 0,
+            "groups": [group for group in user.groups if group not in own_groups(user.name)],
+        }
+        for obj, user in people.all_users()
+    ]
+    return {"users": users, "teams": [{"uid": metadata(team)["uid"]} for team in people.all_teams()]}
+
+
+def agent_handlers(
+    installation: Installation, keys: ComponentKeys, configs: AgentConfigs, trail: Trail | None
+) -> dict[Place, Handler]:
+    """`trail` is the audit log, if there is one."""
+
+    async def access_key(asked: Asked) -> Object:
+        key = await keys.of(asked.name)
+        facts = {"serviceHost": installation.url, "insecure": False, "caCert": installation.authority()}
+        return {**_envelope(asked), "accessKey": key, **facts}
+
+    async def report(asked: Asked) -> Object:
+        spec: Any = asked.body.get("spec") or {}
+        recorded = 0 if asked.dry_run else _recorded(trail, asked.name, spec)
+        return {**_envelope(asked), "status": {"recorded": recorded}}
+
+    group = installation.api_group
+    return {
+        (group, CLUSTERS, "accesskey"): access_key,
+        (group, CLUSTERS, "agentconfig"): configs,
+        (group, CLUSTERS, "agentreport"): report,
+    }
+
+
+def _recorded(trail: Trail | None, cluster: str, spec: Object) -> int:
+    """Writes the events into the audit log; all of them or, where that is full, none."""
+    events, dropped = spec.get("events") or (), spec.get("dropped") or 0
+    if trail is not None and (trail.is_full or trail.failure):
+        raise trail.unavailable()
+    lines = [found for event in events if (found := reported(event, cluster)) is not None]
+    if trail is not None:
+        for each in lines:
+            trail.add(each)
+    if dropped or len(lines) < len(events):
+        log.warning("audit events are lost", cluster=cluster, dropped=dropped, unreadable=len(events) - len(lines))
+    for use in spec.get("activity") or ():
+        log.info("used a direct endpoint", cluster=cluster, user=use.get("user"), last_use=use.get("lastUse"))
+    return len(lines) if trail is not None else 0
+
+
+def _envelope(asked: Asked) -> Object:
+    kind = asked.kind
+    return {"kind": kind.name, "apiVersion": kind.api_version, "metadata": {"creationTimestamp": None}}

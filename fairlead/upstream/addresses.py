@@ -1,0 +1,151 @@
+"""Where connected clusters may be: names are resolved once, the address is judged, and that address is connected to.
+
+Whoever connects a cluster chooses where this server sends requests to. So it goes to public addresses, and elsewhere
+only where the operator has said so (the setting `cluster_networks`): not to the machine itself, its neighbours, or the
+place where a cloud hands out credentials. `Upstream` asks before each connection that it makes. A name that resolves
+to something else a moment later changes nothing, as it is not asked again for the same connection.
+
+Errors name neither the host nor its address: users of a cluster see them, and DNS inside is none of their business.
+"""
+
+import asyncio
+import ipaddress
+import socket
+from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address, ip_network
+
+from fairlead.upstream.errors import Blocked, TimedOut, Unreachable, UpstreamError
+
+Address = IPv4Address | IPv6Address
+Network = ipaddress.IPv4Network | IPv6Network
+
+RESOLVE_SECONDS = 4.0
+RESOLVERS = 32
+"""Threads that wait for DNS: enough that names which nobody answers for do not hold up the others for long."""
+HTTPS, FIRST_FREE_PORT = 443, 1024
+
+# Beside what Python's own tables know as not global, which differ a little between its versions.
+PRIVATE = tuple(map(ip_network, ("100.64.0.0/10", "192.0.0.0/24", "64:ff9b:1::/48", "fec0::/10", "2001::/23")))
+GUARDED = tuple(
+    map(
+        ip_network,
+        (
+            *("169.254.0.0/16", "fe80::/10"),
+            *("168.63.129.16/32", "100.100.100.200/32", "192.0.0.192/32", "fd00:ec2::254/128", "fd20:ce::254/128"),
+        ),
+    )
+)
+"""Link-local networks, and where clouds hand out credentials: open only to a listed network that lies within."""
+
+NAT64, SIX_TO_FOUR, COMPATIBLE = IPv6Network("64:ff9b::/96"), IPv6Network("2002::/16"), IPv6Network("::/96")
+
+ADVICE = "list its network in the setting cluster_networks, or give the cluster a public address"
+
+
+class AddressPolicy:
+    """`networks` are those where clusters may be beside public ones; `own` tells where this server listens."""
+
+    def __init__(self, networks: Sequence[str], own: Callable[[], Collection[tuple[str, int]]]) -> None:
+        self._networks = tuple(ip_network(each, strict=False) for each in networks)
+        self._own = own
+        self._threads = ThreadPoolExecutor(RESOLVERS, "resolve")
+
+    async def resolve(self, host: str, port: int) -> str:
+        """An address of that host which may be connected to. Raises Blocked, Unreachable or TimedOut."""
+        verdict: UpstreamError = Unreachable("the cluster's name has no address; see that its name is right")
+        for address in await self._addresses(host, port):
+            blocked = self.judge(address, port)
+            if blocked is None:
+                return str(plain(address))
+            verdict = blocked
+        raise verdict
+
+    async def _addresses(self, host: str, port: int) -> list[Address]:
+        try:
+            return [ip_address(host)]
+        except ValueError:
+            pass
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(RESOLVE_SECONDS):
+                found = await loop.run_in_executor(self._threads, _look_up, host, port)
+        except TimeoutError:
+            raise TimedOut("the cluster's name could not be looked up in time; see that DNS works here") from None
+        except (OSError, UnicodeError):
+            raise Unreachable("the cluster's name is not known to DNS here; see that it is right") from None
+        return [ip_address(each) for each in dict.fromkeys(found)]
+
+    def judge(self, address: Address, port: int) -> Blocked | None:
+        """Why this server does not connect there, or None if it does."""
+        faces = (plain(address), *embedded(address))
+        if any(face.is_unspecified or face.is_multicast for face in faces):
+            return Blocked("the cluster's address is none that a server can have; name its real one")
+        if any(self._is_own(face, port) for face in faces):
+            return Blocked("the cluster's address is that of this server itself; name the cluster's own")
+        beyond = [face for face in faces if not self._is_listed(face)]
+        if any(_is_guarded(face) for face in beyond):
+            return Blocked(f"the cluster's address is link-local or a cloud's metadata service; {ADVICE}")
+        if any(_is_private(face) for face in beyond):
+            return Blocked(f"the cluster's address is loopback or private, which is not allowed here; {ADVICE}")
+        if beyond and port != HTTPS and port < FIRST_FREE_PORT:
+            return Blocked(f"the cluster's port is one of another service; use {HTTPS} or one from {FIRST_FREE_PORT}")
+        return None
+
+    def _is_listed(self, address: Address) -> bool:
+        guards = [guard for guard in GUARDED if address in guard]
+        return any(
+            address in network and all(_lies_within(network, guard) for guard in guards) for network in self._networks
+        )
+
+    def _is_own(self, address: Address, port: int) -> bool:
+        for host, own_port in self._own():
+            own = ip_address(host)
+            if port == own_port and (plain(own) == address or (own.is_unspecified and _is_of_this_machine(address))):
+                return True
+        return False
+
+
+def _look_up(host: str, port: int) -> list[str]:
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return [str(address[0]) for *_, address in found]
+
+
+def plain(address: Address) -> Address:
+    """The address that a connection really goes to: IPv6 has a way to write each IPv4 address."""
+    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    return mapped or address
+
+
+def embedded(address: Address) -> tuple[Address, ...]:
+    """The IPv4 address that a gateway on the way would turn an IPv6 one into."""
+    if not isinstance(address, IPv6Address):
+        return ()
+    if address in NAT64 or (address in COMPATIBLE and int(address) > 1):
+        return (IPv4Address(int(address) & 0xFFFFFFFF),)
+    return (address.sixtofour,) if address in SIX_TO_FOUR and address.sixtofour else ()
+
+
+def _is_private(address: Address) -> bool:
+    if isinstance(address, IPv6Address) and (address in NAT64 or address in SIX_TO_FOUR):
+        return False  # what they carry is judged beside them
+    return not address.is_global or any(address in network for network in PRIVATE)
+
+
+def _is_guarded(address: Address) -> bool:
+    return any(address in guard for guard in GUARDED)
+
+
+def _lies_within(network: Network, guard: Network) -> bool:
+    return network.version == guard.version and network.subnet_of(guard)  # type: ignore[arg-type]
+
+
+def _is_of_this_machine(address: Address) -> bool:
+    """Only the machine's own addresses can be bound to."""
+    family = socket.AF_INET6 if address.version == 6 else socket.AF_INET
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.bind((str(address), 0))
+        except OSError:
+            return False
+    return True

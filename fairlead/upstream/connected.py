@@ -1,0 +1,228 @@
+"""The Upstream of each connected cluster and virtual cluster: found from the object, by nothing that a request says.
+
+The gateways and the controllers ask here, at each request, so the answer is kept for as long as neither the object nor
+its secret has changed. It belongs to the object's uid: a new object of an old name starts with connections of its own.
+An Upstream whose secret was changed is closed when nothing is under way on it any more; one whose object is gone, at
+once. An object whose secret is bad is remembered, too, so that it costs nothing to be asked for it.
+"""
+
+import asyncio
+from base64 import b64decode
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final
+
+from fairlead.core.objects import Object, dig, metadata
+from fairlead.registry.record import decode
+from fairlead.registry.registry import Registry
+from fairlead.storage.contract import Key
+from fairlead.storage.view import Entry
+from fairlead.upstream.addresses import AddressPolicy
+from fairlead.upstream.errors import Untrusted, UpstreamError
+from fairlead.upstream.kubeconfig import BadKubeconfig, parse
+from fairlead.upstream.upstream import Limits, Upstream
+
+CLUSTERS, VIRTUAL_CLUSTERS = "clusters", "virtualclusterinstances"
+CONFIG_KEY: Final = "config"
+"""Where a secret has the kubeconfig, unless the object names another key."""
+OWN = Limits(requests=8, sockets=1, waiting=8, connect_seconds=3, head_seconds=10)
+"""For our own questions: few, and never behind those of people, whose number says nothing about the cluster."""
+IDLE_CHECK_SECONDS = 1.0
+
+
+class NotConnected(UpstreamError):
+    """There is nothing to talk to yet; `reason` says which part is missing."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """Where the kubeconfig of an object is. `owner`: the uid of which the secret must say that it belongs to it."""
+
+    namespace: str
+    name: str
+    key: str
+    owner: str = ""
+
+
+def kubeconfig_secret(instance_name: str) -> str:
+    """The secret that holds the kubeconfig of a virtual cluster which was made here, beside the instance."""
+    return f"vc-{instance_name}-kubeconfig"
+
+
+def cluster_reference(cluster: Object, system_namespace: str) -> Reference | None:
+    config = dig(cluster, "spec.config") or {}
+    if not config.get("secretName"):
+        return None
+    return Reference(
+        config.get("secretNamespace") or system_namespace, config["secretName"], config.get("key") or CONFIG_KEY
+    )
+
+
+def virtual_cluster_reference(instance: Object) -> Reference:
+    """The secret of an imported one, else the one that was made with it: not that of a predecessor of its name."""
+    meta, config = metadata(instance), dig(instance, "spec.config") or {}
+    if config.get("secretName"):
+        return Reference(meta["namespace"], config["secretName"], config.get("key") or CONFIG_KEY)
+    return Reference(meta["namespace"], kubeconfig_secret(meta["name"]), CONFIG_KEY, meta["uid"])
+
+
+@dataclass(frozen=True, slots=True)
+class _Ways:
+    """Two ways to the same cluster, with connections and limits of their own."""
+
+    people: Upstream
+    own: Upstream
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """What is known of an object at a revision of it and of its secret (0: there is none)."""
+
+    uid: str
+    revision: int
+    reference: Reference
+    secret_revision: int
+    outcome: _Ways | NotConnected
+
+
+class Connected:
+    def __init__(
+        self, registry: Registry, api_group: str, system_namespace: str, policy: AddressPolicy, limits: Limits
+    ) -> None:
+        self._registry = registry
+        self._group = api_group
+        self._system_namespace = system_namespace
+        self._policy = policy
+        self._limits = limits
+        self._secrets = registry.resource("", "secrets")
+        self._kept: dict[Key, _Kept] = {}
+        self._retired: dict[Upstream, asyncio.Task[None]] = {}
+
+    def cluster(self, name: str) -> Upstream:
+        """The way to a cluster. Raises NotConnected."""
+        return self._cluster(name).people
+
+    def probing(self, name: str) -> Upstream:
+        """The way to the same cluster for those who ask how it is: open however busy the other is."""
+        return self._cluster(name).own
+
+    def _cluster(self, name: str) -> _Ways:
+        key = (self._group, CLUSTERS, "", name)
+        return self._ways(key, lambda obj: cluster_reference(obj, self._system_namespace))
+
+    def virtual_cluster(self, namespace: str, name: str) -> Upstream:
+        """The way to a virtual cluster, by the namespace of its project. Raises NotConnected."""
+        return self._ways((self._group, VIRTUAL_CLUSTERS, namespace, name), virtual_cluster_reference).people
+
+    async def close_all(self) -> None:
+        """Ends everything, when the server does."""
+        for key in list(self._kept):
+            self._drop(key)
+        retired = dict(self._retired)
+        for task in retired.values():
+            task.cancel()
+        await asyncio.gather(*retired.values(), return_exceptions=True)
+        for upstream in retired:
+            await upstream.close()
+        self._retired.clear()
+
+    def _ways(self, key: Key, refer: Callable[[Object], Reference | None]) -> _Ways:
+        entry = self._registry.view.get(key)
+        kept = self._kept.get(key)
+        if entry is None or kept is None or not self._holds(kept, entry):
+            try:
+                kept = self._look(key, entry, kept, refer)
+            except NotConnected:
+                self._drop(key)
+                raise
+            self._kept[key] = kept
+        if isinstance(kept.outcome, NotConnected):
+            # A new one each time: an exception that is raised again carries where it has been.
+            raise NotConnected(kept.outcome.reason, kept.outcome.message)
+        return kept.outcome
+
+    def _holds(self, kept: _Kept, entry: Entry) -> bool:
+        return kept.revision == entry.revision and kept.secret_revision == self._revision_of(kept.reference)
+
+    def _revision_of(self, reference: Reference) -> int:
+        secret = self._secrets.peek(reference.namespace, reference.name)
+        return secret.revision if secret is not None else 0
+
+    def _look(
+        self, key: Key, entry: Entry | None, kept: _Kept | None, refer: Callable[[Object], Reference | None]
+    ) -> _Kept:
+        """What holds now. Where only other parts of the object have changed, its connections stay."""
+        if entry is None:
+            raise NotConnected("NotFound", f'there is no "{key[3]}" any more; see which there are')
+        obj = decode(entry)
+        reference = refer(obj)
+        if "deletionTimestamp" in metadata(obj):
+            raise NotConnected("Terminating", f'"{key[3]}" is being deleted')
+        if reference is None:
+            raise NotConnected("NoConfig", f'"{key[3]}" is not connected; name a secret in spec.config')
+        uid, revision = metadata(obj)["uid"], self._revision_of(reference)
+        if kept is not None and (kept.uid, kept.reference, kept.secret_revision) == (uid, reference, revision):
+            return replace(kept, revision=entry.revision)
+        if kept is not None and kept.uid == uid:
+            self._end(kept, at_once=False)
+        else:
+            self._drop(key)
+        self._forget_the_gone()
+        return _Kept(uid, entry.revision, reference, revision, self._made(reference))
+
+    def _made(self, reference: Reference) -> _Ways | NotConnected:
+        try:
+            access = parse(self.kubeconfig(reference))
+            resolve = self._policy.resolve
+            return _Ways(Upstream(access, resolve, self._limits), Upstream(access, resolve, OWN))
+        except NotConnected as error:
+            return error
+        except BadKubeconfig as error:
+            return NotConnected("BadKubeconfig", f"the kubeconfig cannot be used: {'; '.join(error.problems)}")
+        except Untrusted as error:  # keys that are well-formed, and that OpenSSL does not take
+            return NotConnected("BadKubeconfig", error.message)
+
+    def kubeconfig(self, reference: Reference) -> bytes:
+        """What the secret holds. Raises NotConnected."""
+        where = f'"{reference.name}" in the namespace "{reference.namespace}"'
+        entry = self._secrets.peek(reference.namespace, reference.name)
+        secret = decode(entry) if entry is not None else {}
+        owners = metadata(secret).get("ownerReferences") or ()
+        if entry is None or (reference.owner and all(each.get("uid") != reference.owner for each in owners)):
+            raise NotConnected("SecretNotFound", f"there is no secret {where}; create it with the kubeconfig")
+        content = (secret.get("data") or {}).get(reference.key)
+        if not content:
+            raise NotConnected("KeyNotFound", f'the secret {where} has no key "{reference.key}"; store it there')
+        return b64decode(content)
+
+    def _forget_the_gone(self) -> None:
+        """Virtual clusters come and go, and nobody asks for one that has gone."""
+        for key in [key for key in self._kept if self._registry.view.get(key) is None]:
+            self._drop(key)
+
+    def _drop(self, key: Key) -> None:
+        """Nobody may use it any more."""
+        if kept := self._kept.pop(key, None):
+            self._end(kept, at_once=True)
+
+    def _end(self, kept: _Kept, at_once: bool) -> None:
+        """Nobody new gets it. Unless it is to end `at_once`, what is under way may go on."""
+        if isinstance(kept.outcome, _Ways):
+            for upstream in (kept.outcome.people, kept.outcome.own):
+                task = asyncio.create_task(_end_of(upstream, at_once), name="closing a cluster's connections")
+                self._retired[upstream] = task
+                task.add_done_callback(partial(self._closed, upstream))
+
+    def _closed(self, upstream: Upstream, task: "asyncio.Task[None]") -> None:
+        self._retired.pop(upstream, None)
+
+
+async def _end_of(upstream: Upstream, at_once: bool) -> None:
+    while upstream.in_use and not at_once:  # noqa: ASYNC110  # nobody is in a hurry, and requests need no further duty
+        await asyncio.sleep(IDLE_CHECK_SECONDS)
+    await upstream.close()

@@ -1,0 +1,122 @@
+"""The answer of a cluster: its head, and the body as it comes. `connection.py` fills it in, callers take from it.
+
+There is no task between the two. Data waits here until somebody takes it, and from a certain amount on the connection
+is not read until then, so a slow client slows down the cluster and fills no memory of ours.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from typing import Protocol
+
+from fairlead.upstream.errors import Broken
+
+HIGH_WATER = 256 * 1024
+
+
+class Source(Protocol):
+    """The connection that an answer comes by."""
+
+    def pause(self) -> None: ...
+
+    def resume(self) -> None: ...
+
+    def abandon(self) -> None: ...
+
+
+class Response:
+    """`status` and `headers` hold once `arrival` is done, which `Upstream.send` waits for.
+
+    The connection is free again as soon as all of the body has come, taken or not. `close` breaks off what has not.
+    """
+
+    __slots__ = ("_chunks", "_error", "_paused", "_size", "_source", "_waiter", "arrival", "ended", "headers", "status")
+
+    def __init__(self, source: Source, arrival: asyncio.Future[None]) -> None:
+        self.status = 0
+        self.headers: Sequence[tuple[str, str]] = ()
+        """Names in lower case; nothing that is between us and the cluster only."""
+        self.arrival = arrival
+        self.ended = False
+        self._source: Source | None = source
+        self._chunks: list[bytes] = []
+        self._size = 0
+        self._paused = False
+        self._error: BaseException | None = None
+        self._waiter: asyncio.Future[None] | None = None
+
+    # --- for callers -------------------------------------------------------------------------------------------------
+
+    def whole(self) -> bytes | None:
+        """The body, or what is left of it, if its end has come already: nothing to wait for, as with small answers."""
+        return self._taken() if self.ended else None
+
+    async def next(self) -> bytes:
+        """What has come since the last time, in one piece, or else what comes next. Empty at the end."""
+        while not self._chunks:
+            if self._error is not None:
+                raise self._error
+            if self.ended:
+                return b""
+            self._waiter = asyncio.get_running_loop().create_future()
+            try:
+                await self._waiter
+            finally:
+                self._waiter = None
+        return self._taken()
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        while data := await self.next():
+            yield data
+
+    async def read(self, limit: int) -> bytes:
+        """All of the body. One past `limit` bytes is broken off and raises Broken."""
+        parts, size = [], 0
+        while data := await self.next():
+            size += len(data)
+            if size > limit:
+                await self.close()
+                raise Broken(f"the cluster's answer is larger than {limit} bytes; ask for less at once")
+            parts.append(data)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    async def close(self) -> None:
+        source, self._source = self._source, None
+        if source is not None:
+            self.fail(Broken("the answer was closed before its end"))
+            source.abandon()
+
+    # --- for the connection ------------------------------------------------------------------------------------------
+
+    def feed(self, data: bytes) -> None:
+        self._chunks.append(data)
+        self._size += len(data)
+        if self._size > HIGH_WATER and not self._paused and self._source is not None:
+            self._paused = True
+            self._source.pause()
+        self._wake()
+
+    def finish(self) -> None:
+        """The end of the body has come, and the connection is somebody else's now."""
+        self.ended, self._source = True, None
+        self._wake()
+
+    def fail(self, error: BaseException) -> None:
+        """What came before is still there to be taken."""
+        if not self.ended and self._error is None:
+            self._source, self._error = None, error
+            if not self.arrival.done():
+                self.arrival.set_exception(error)
+            self._wake()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def _taken(self) -> bytes:
+        chunks = self._chunks
+        data = chunks[0] if len(chunks) == 1 else b"".join(chunks)
+        self._chunks, self._size = [], 0
+        if self._paused and self._source is not None:
+            self._paused = False
+            self._source.resume()
+        return data

@@ -1,0 +1,235 @@
+"""WebSockets to a cluster: exec, attach, port-forward. `upstream.py` opens them, gateways talk through them.
+
+The handshake is an ordinary exchange on a connection of its own (`connection.py`), after which the connection changes
+hands, and only if the answer was 101 and right in every part. Frames are the `websockets` library's; the handshake is
+not, because it refuses names such as `SPDY/3.1+portforward.k8s.io`, which kubectl uses.
+"""
+
+import asyncio
+from base64 import b64encode
+from collections import deque
+from collections.abc import Callable, Sequence
+from os import urandom
+from typing import cast
+
+from websockets.frames import CloseCode, Frame, Opcode
+from websockets.protocol import CLIENT, OPEN, Protocol
+from websockets.utils import accept_key
+
+from fairlead.upstream.connection import Connection
+from fairlead.upstream.dialing import GOODBYE_SECONDS, Dialing
+from fairlead.upstream.errors import Broken, Refused, TimedOut
+from fairlead.upstream.limits import Limits
+from fairlead.upstream.request import Request
+from fairlead.upstream.wire import Wire
+
+MAX_MESSAGE = 32 * 2**20
+"""Far above what exec and port-forward send in one message, which is some kilobytes."""
+HIGH_WATER = 256 * 1024
+MAX_REFUSAL = 64 * 1024
+_REASON_BYTES = 123
+"""Bytes of a reason that fit into a closing frame."""
+
+
+class FarSocket(asyncio.Protocol):
+    """A `core.call.Socket` whose other side is a cluster. `protocol` is the subprotocol it chose, or empty."""
+
+    def __init__(self, protocol: str) -> None:
+        self.protocol = protocol
+        self._frames = Protocol(CLIENT, max_size=MAX_MESSAGE)
+        self._transport: asyncio.Transport | None = None
+        self._messages: deque[bytes | str] = deque()
+        self._parts: list[bytes] = []
+        self._is_text = False
+        self._size = 0
+        self._paused = False
+        self._over = False
+        self._waiter: asyncio.Future[None] | None = None
+        self._drained: asyncio.Future[None] | None = None
+        self._when_gone: Callable[[FarSocket], None] | None = None
+
+    # --- for gateways ------------------------------------------------------------------------------------------------
+
+    async def receive(self) -> bytes | str | None:
+        """The next message; None when the cluster has closed, or is gone."""
+        while not self._messages:
+            if self._over:
+                return None
+            self._waiter = asyncio.get_running_loop().create_future()
+            try:
+                await self._waiter
+            finally:
+                self._waiter = None
+        message = self._messages.popleft()
+        self._size -= len(message)
+        if self._paused and not self._messages and self._transport is not None:
+            self._paused = False
+            self._transport.resume_reading()
+        return message
+
+    async def send(self, message: bytes | str) -> None:
+        """Returns when there is room for more. A cluster that is gone is no error here: `receive` tells it."""
+        if self._over or self._frames.state is not OPEN:
+            return
+        if isinstance(message, str):
+            self._frames.send_text(message.encode())
+        else:
+            self._frames.send_binary(message)
+        self._flush()
+        if self._drained is not None:
+            await self._drained
+
+    async def close(self, code: int, reason: str) -> None:
+        """Says goodbye, and does not wait long for an answer."""
+        if self._frames.state is OPEN and not self._over:
+            text = reason.encode()[:_REASON_BYTES].decode(errors="ignore")
+            self._frames.send_close(code if _can_be_sent(code) else CloseCode.INTERNAL_ERROR, text)
+            self._flush()
+        self._end()
+        asyncio.get_running_loop().call_later(GOODBYE_SECONDS, self.abort)
+
+    @property
+    def goodbye(self) -> tuple[int, str]:
+        """Code and reason with which the cluster closed; 1006 if it said nothing."""
+        received = self._frames.close_rcvd
+        return (received.code, received.reason) if received is not None else (1006, "")
+
+    def abort(self) -> None:
+        self._end()
+        if self._transport is not None:
+            self._transport.abort()
+
+    def when_gone(self, tell: Callable[["FarSocket"], None]) -> None:
+        """Is told, once, when the connection has ended."""
+        self._when_gone = tell
+        if self._transport is None:
+            tell(self)
+
+    # --- for the event loop ------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        self._frames.receive_data(data)
+        try:
+            for event in self._frames.events_received():
+                if isinstance(event, Frame):
+                    self._take(event)
+        except UnicodeDecodeError:
+            self.abort()
+            return
+        self._flush()
+        if self._frames.state is not OPEN:
+            self._part()
+        elif self._size > HIGH_WATER and not self._paused and self._transport is not None:
+            self._paused = True
+            self._transport.pause_reading()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self._end()
+        if self._when_gone is not None:
+            self._when_gone(self)
+
+    def pause_writing(self) -> None:
+        self._drained = asyncio.get_running_loop().create_future()
+
+    def resume_writing(self) -> None:
+        drained, self._drained = self._drained, None
+        if drained is not None and not drained.done():
+            drained.set_result(None)
+
+    def _take(self, frame: Frame) -> None:
+        if frame.opcode in (Opcode.TEXT, Opcode.BINARY):
+            self._is_text = frame.opcode is Opcode.TEXT
+        elif frame.opcode is not Opcode.CONT:
+            return
+        self._parts.append(bytes(frame.data))
+        if not frame.fin:
+            return
+        data = b"".join(self._parts)
+        self._parts = []
+        message = data.decode() if self._is_text else data
+        self._messages.append(message)
+        self._size += len(message)
+        self._wake()
+
+    def _flush(self) -> None:
+        for data in self._frames.data_to_send():
+            if data and self._transport is not None and not self._transport.is_closing():
+                self._transport.write(data)
+
+    def _part(self) -> None:
+        """A goodbye has come, or nonsense. What was said before still goes out, if that is taken soon."""
+        self._end()
+        if self._transport is not None and (self._frames.close_rcvd or self._frames.parser_exc):
+            self._transport.close()
+            asyncio.get_running_loop().call_later(GOODBYE_SECONDS, self.abort)
+
+    def _end(self) -> None:
+        """Nothing more will come; nobody waits any longer."""
+        self._over = True
+        self._wake()
+        self.resume_writing()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+
+def _can_be_sent(code: int) -> bool:
+    """Some codes only say locally what happened: 1006, that there was no goodbye."""
+    return code in (1000, 1001, 1002, 1003) or 1007 <= code <= 1014 or 3000 <= code <= 4999
+
+
+class _Handshake:
+    """Waits for a 101 that is right in every part, and takes the connection over then."""
+
+    def __init__(self, protocols: Sequence[str]) -> None:
+        self.key = b64encode(urandom(16)).decode()
+        self.far: FarSocket | None = None
+        self._protocols = protocols
+
+    def headers(self) -> str:
+        offered = f"Sec-WebSocket-Protocol: {', '.join(self._protocols)}\r\n" if self._protocols else ""
+        fixed = "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
+        return f"{fixed}Sec-WebSocket-Key: {self.key}\r\n{offered}"
+
+    def switch(self, transport: asyncio.Transport, headers: Sequence[tuple[str, str]], rest: bytes) -> None:
+        found = dict(headers)
+        chosen = found.get("sec-websocket-protocol", "")
+        if found.get("sec-websocket-accept") != accept_key(self.key):
+            raise Broken("the cluster answered the WebSocket's handshake wrongly")
+        if "sec-websocket-extensions" in found or (chosen and chosen not in self._protocols):
+            raise Broken("the cluster chose for the WebSocket what was not offered")
+        self.far = FarSocket(chosen)
+        transport.set_protocol(self.far)
+        self.far.connection_made(transport)
+        if rest:
+            self.far.data_received(rest)
+
+
+async def opened(dialing: Dialing, wire: Wire, request: Request, protocols: Sequence[str], limits: Limits) -> FarSocket:
+    handshake = _Handshake(protocols)
+    own = [each for each in request.headers if not each[0].lower().startswith("sec-websocket-")]
+    head = wire.head("GET", request.target, own, handshake.headers())
+    connection = await dialing(lambda: Connection(_nobody), limits.connect_seconds)
+    try:
+        async with asyncio.timeout(limits.head_seconds):
+            response = connection.start(False, 0, 0)
+            connection.switch = handshake.switch
+            connection.write(head)
+            await response.arrival
+            if handshake.far is not None:
+                return handshake.far
+            body = await response.read(MAX_REFUSAL)
+    except TimeoutError:
+        raise TimedOut("the cluster did not answer in time; see whether it is overloaded") from None
+    finally:
+        connection.fail(Broken("the handshake is over"))
+    raise Refused(response.status, response.headers, body)
+
+
+def _nobody(connection: Connection) -> None:
+    """No pool waits for this connection."""

@@ -1,0 +1,116 @@
+"""Who may pass a gateway: the verb `use` on what it leads to, and the scope about what is asked behind it."""
+
+from dataclasses import replace
+
+import pytest
+
+from fairlead.authz.chain import Decision, administrators
+from fairlead.authz.gateways import entrances
+from fairlead.authz.permissions import Permissions
+from fairlead.authz.scope import ScopeNames, touches, within_scope
+from fairlead.core.call import MANAGEMENT, Target
+from fairlead.core.scope import Scope, ScopeRule
+from fairlead.core.user import User
+from fairlead.server.route import Roots, route
+
+GROUP, PREFIX = "management.service.sh", "service-p-"
+ROOTS = Roots("/kubernetes/management", GROUP, PREFIX)
+NAMES = ScopeNames(GROUP, PREFIX, {(GROUP, "clusters"): False, (GROUP, "spaceinstances"): True, ("", "secrets"): True})
+ADA = User("ada", ("system:authenticated",))
+CLUSTER, SPACE = "/kubernetes/cluster/c", "/kubernetes/project/p/space/s"
+
+
+def asked(path: str, method: str = "GET") -> Target:
+    return route(method, path, {}, ROOTS)
+
+
+def permissions(*rights: tuple[str, str, str, str]) -> Permissions:
+    """Somebody has just these rights: verb, resource, namespace, name, in the management API."""
+
+    def rbac(user: User, target: Target) -> Decision | None:
+        held = target.verb, target.resource, target.namespace, target.name
+        return Decision(True, "held") if target.root == MANAGEMENT and held in rights else None
+
+    def decide(user: User, target: Target) -> Decision:
+        return made.decide(user, target)
+
+    general = (within_scope(NAMES), entrances(decide), administrators, rbac)
+    made = Permissions(general, touches=touches(NAMES))
+    return made
+
+
+USE_CLUSTER, USE_SPACE = ("use", "clusters", "", "c"), ("use", "spaceinstances", "service-p-p", "s")
+
+
+def test_who_may_use_it_gets_in_for_whatever_is_asked_behind() -> None:
+    held = permissions(USE_CLUSTER)
+    for path in ("", "/version", "/api/v1/nodes", "/api/v1/namespaces/n/pods/x/exec"):
+        for method in ("GET", "POST", "DELETE"):
+            assert held.decide(ADA, asked(CLUSTER + path, method)).allowed
+
+
+@pytest.mark.parametrize("verb", ["get", "list", "update", "create", "impersonate"])
+def test_t14_get_alone_opens_no_gateway(verb: str) -> None:
+    held = permissions((verb, *USE_CLUSTER[1:]), (verb, *USE_SPACE[1:]))
+    for path in ("", "/api/v1/pods", "/api/v1/namespaces/n/pods/x/exec", "/api/v1/namespaces/n/pods/x/portforward"):
+        assert not held.decide(ADA, asked(CLUSTER + path)).allowed
+        assert not held.decide(ADA, asked(SPACE + path)).allowed
+
+
+def test_a_right_here_is_no_right_there() -> None:
+    """What somebody may read in the management API says nothing about a cluster, whatever it is called."""
+    held = permissions(("get", "secrets", "n", "s"), ("list", "secrets", "", ""), ("list", "clusters", "", ""))
+    assert not held.decide(ADA, asked(f"{CLUSTER}/api/v1/namespaces/n/secrets/s")).allowed
+    assert not held.decide(ADA, asked(f"{CLUSTER}/api/v1/secrets")).allowed
+    assert not held.decide(ADA, asked(f"{CLUSTER}/apis/{GROUP}/v1/clusters")).allowed
+    assert held.cut(ADA, asked(f"{CLUSTER}/apis/{GROUP}/v1/clusters")) is None
+
+
+def test_one_entrance_opens_no_other() -> None:
+    held = permissions(USE_SPACE)
+    assert held.decide(ADA, asked(SPACE)).allowed
+    for other in (CLUSTER, "/kubernetes/project/p/space/t", "/kubernetes/project/q/space/s"):
+        assert not held.decide(ADA, asked(other)).allowed
+    assert not held.decide(ADA, asked("/kubernetes/project/p/virtualcluster/s")).allowed
+
+
+def test_administrators_get_in_everywhere() -> None:
+    assert permissions().decide(User("root", ("system:masters",)), asked(CLUSTER)).allowed
+
+
+@pytest.mark.parametrize(
+    ("scope", "cluster", "space"),
+    [
+        (Scope(), False, False),
+        (Scope(allow_cli=True), False, False),
+        (Scope(clusters=("c",)), True, False),
+        (Scope(clusters=("d",)), False, False),
+        (Scope(projects=("p",)), False, True),
+        (Scope(projects=("q",)), False, False),
+        (Scope(spaces=(("p", "s"),)), False, True),
+        (Scope(spaces=(("p", "*"),)), False, True),
+        (Scope(spaces=(("p", "t"),)), False, False),
+        (Scope(rules=(ScopeRule(verbs=("list",)),)), True, True),
+        (Scope(rules=(ScopeRule(verbs=("get",)),)), False, False),
+        (Scope(rules=(ScopeRule(cluster="c"),)), True, False),
+        (Scope(rules=(ScopeRule(cluster="d"),)), False, False),
+        (Scope(rules=(ScopeRule(targets=("Management",)),)), False, False),
+    ],
+)
+def test_a_scope_lets_through_what_its_entries_name(scope: Scope, cluster: bool, space: bool) -> None:
+    held, scoped = permissions(USE_CLUSTER, USE_SPACE), replace(ADA, scope=scope, key="k")
+    assert held.decide(scoped, asked(f"{CLUSTER}/api/v1/namespaces/n/pods")).allowed is cluster
+    assert held.decide(scoped, asked(f"{SPACE}/api/v1/namespaces/n/pods")).allowed is space
+
+
+def test_a_scope_gives_no_right() -> None:
+    scoped = replace(ADA, scope=Scope(clusters=("c",)), key="k")
+    assert not permissions().decide(scoped, asked(CLUSTER)).allowed
+
+
+def test_an_old_way_to_watch_is_no_way_around_a_rule() -> None:
+    rule = ScopeRule(verbs=("get", "watch"), namespaces=("",))
+    scoped = replace(ADA, scope=Scope(rules=(rule,)), key="k")
+    held = permissions(USE_CLUSTER)
+    assert held.decide(scoped, asked(f"{CLUSTER}/api/v1/nodes/n")).allowed
+    assert not held.decide(scoped, asked(f"{CLUSTER}/api/v1/watch/namespaces/n/secrets")).allowed

@@ -1,0 +1,61 @@
+"""What the commands say about a cluster, held against the statuses that the server's controller really writes."""
+
+import pytest
+
+from fairlead.cli.cluster_words import is_connected, is_healthy, is_settled, probe_lines, standing
+from fairlead.controllers.cluster_state import Details, Found, Probe, Trouble, let_go, told
+from fairlead.core.objects import Object
+
+NOW = "2026-01-01T00:00:00Z"
+REACHED = Probe("connection", True, "the cluster answers")
+DETAILS = Details((Probe("nodes", True, "1 node"),), "uid-1", 1)
+WELL = Found((REACHED,), version="v1.31.0", details=DETAILS)
+POWERLESS = Details((Probe("impersonation", False, "bind it to a role"),))
+
+
+def berlin(found: Found, twin: str = "") -> Object:
+    cluster: Object = {"metadata": {"name": "berlin", "generation": 1}, "spec": {"config": {"secretName": "s"}}}
+    return cluster | {"status": told(cluster, found, twin, None, NOW)}
+
+
+def test_a_cluster_that_nobody_has_looked_at_is_still_to_be_waited_for() -> None:
+    new: Object = {"metadata": {"name": "berlin"}, "spec": {"config": {"secretName": "s"}}}
+    assert (is_settled(new), is_healthy(new), is_connected(new)) == (False, False, False)
+    assert standing(new) == "the cluster berlin is not connected: the server has not looked at it yet"
+
+
+def test_a_cluster_that_is_well_is_told_with_what_it_is() -> None:
+    cluster = berlin(WELL)
+    assert (is_settled(cluster), is_healthy(cluster)) == (True, True)
+    assert standing(cluster) == "the cluster berlin is connected: Kubernetes v1.31.0, 1 node"
+    assert probe_lines(cluster) == ["✓ connection   the cluster answers", "✓ nodes        1 node"]
+
+
+@pytest.mark.parametrize("lasting", [False, True])
+def test_a_cluster_that_is_not_reached_is_told_with_the_exact_reason(lasting: bool) -> None:
+    why = Trouble("Untrusted", "the certificate is from a stranger", lasting)
+    cluster = berlin(Found((Probe("connection", False, why.message),), why))
+    assert (is_settled(cluster), is_healthy(cluster), is_connected(cluster)) == (True, False, False)
+    assert standing(cluster) == "the cluster berlin is not connected: Untrusted: the certificate is from a stranger"
+    assert probe_lines(cluster) == ["✗ connection   the certificate is from a stranger"]
+
+
+@pytest.mark.parametrize(
+    ("found", "twin", "why"),
+    [
+        (Found((REACHED,), unready="etcd is down", version="v1.31.0"), "", "NotReady: etcd is down"),
+        (Found((REACHED,), version="v1.31.0", details=POWERLESS), "", "impersonation: bind it to a role"),
+        (WELL, "munich", 'ClusterUID: this is the same cluster as "munich"'),
+    ],
+)
+def test_a_cluster_that_is_reached_and_yet_of_no_use_is_told_so(found: Found, twin: str, why: str) -> None:
+    cluster = berlin(found, twin)
+    assert (is_settled(cluster), is_healthy(cluster), is_connected(cluster)) == (True, False, True)
+    assert standing(cluster).startswith(f"the cluster berlin is connected, but not all is well: {why}")
+
+
+def test_a_cluster_without_its_kubeconfig_is_no_longer_connected() -> None:
+    cluster = berlin(WELL)
+    cluster["status"] = let_go(cluster, NOW)
+    assert (is_settled(cluster), is_healthy(cluster)) == (True, False)
+    assert "is not connected: NoConfig: " in standing(cluster)

@@ -1,0 +1,52 @@
+"""The commands about clusters and spaces against a real server, which keeps what they store."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fairlead.client import ApiProblem
+from tests.cli.desk import Desk
+from tests.cli.test_commands_end_to_end import administrator, as_json, done
+from tests.client.fake import Fake
+from tests.live.process import Server, running
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with running(tmp_path_factory.mktemp("server") / "data") as started:
+        yield started
+
+
+@pytest.fixture
+def desk(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Desk:
+    """The administrator."""
+    desk = Desk(tmp_path, Fake(server.url, server.ca_file), monkeypatch)
+    desk.keep(key=server.key)
+    return desk
+
+
+def test_a_cluster_is_added_listed_checked_and_removed_with_its_kubeconfig(desk: Desk, server: Server) -> None:
+    kubeconfig = str(Path(server.ca_file).parents[1] / "admin.kubeconfig")
+    done(desk.type("cluster", "add", "itself", "--kubeconfig", kubeconfig, "--no-wait"))
+    assert "there is a cluster itself already" in desk.type("cluster", "add", "itself", "--kubeconfig", kubeconfig).err
+    (listed,) = as_json(desk.type("cluster", "list", "-o", "json"))["items"]
+    assert listed["spec"]["config"]["secretName"] == "cluster-itself"
+    assert desk.type("cluster", "check", "itself").code == 1  # no server connects to itself
+    context = done(desk.type("kubeconfig", "--cluster", "itself", "-o", "-"))
+    assert f"{server.url}/kubernetes/cluster/itself" in context
+    with administrator(server) as client:
+        path = client.core_path("secrets", "cluster-itself", namespace="service-system")
+        assert list(client.send("GET", path)["data"]) == ["config"]
+        assert "its kubeconfig is forgotten" in desk.type("cluster", "remove", "itself", "--yes").err
+        with pytest.raises(ApiProblem, match="not found"):
+            client.send("GET", path)
+
+
+def test_a_space_is_made_in_a_cluster_and_deleted(desk: Desk) -> None:
+    done(desk.type("project", "create", "spacious"))
+    made = as_json(desk.type("space", "create", "dev", "--project", "spacious", "--cluster", "none", "-o", "json"))
+    assert made["spec"]["clusterRef"] == {"cluster": "none"}
+    assert "has no namespace" in desk.type("kubeconfig", "--space", "spacious/dev", "-o", "-").err
+    done(desk.type("space", "delete", "dev", "--project", "spacious", "--yes"))
+    assert desk.type("space", "list", "--project", "spacious", "-o", "name").out == ""

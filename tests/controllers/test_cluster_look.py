@@ -1,0 +1,213 @@
+"""Looks at a real server over TLS, well-behaved and otherwise. In real time, as it is in a thread of its own."""
+
+import asyncio
+
+import pytest
+
+from fairlead.controllers import cluster_look
+from fairlead.controllers.cluster_admins import BINDINGS, NAME, bind_administrators
+from fairlead.controllers.cluster_look import look
+from fairlead.controllers.cluster_state import Details, Found
+from fairlead.core.objects import Object
+from fairlead.upstream.addresses import AddressPolicy
+from fairlead.upstream.kubeconfig import parse
+from fairlead.upstream.upstream import Limits, Upstream
+from tests.far_side.asked import Answer, as_json, status_object
+from tests.far_side.behaviours import BEHAVIOURS
+from tests.far_side.certificates import authority
+from tests.far_side.far_side import FarSide, Manner, far_side
+
+__all__ = ["far_side"]
+
+CANARY = "canary-of-the-far-side"
+
+
+async def opened(far: FarSide, token: str) -> Upstream:
+    policy = AddressPolicy(("127.0.0.0/8",), lambda: ())
+    return Upstream(parse(far.kubeconfig(token=token)), policy.resolve, Limits())
+
+
+def looked(far: FarSide, known: Details | None = None, token: str = "far-token") -> Found:
+    async def run() -> Found:
+        upstream = await opened(far, token)
+        try:
+            return await look(upstream, known)
+        finally:
+            await upstream.close()
+
+    found = asyncio.run(run())
+    assert CANARY not in str(found)
+    assert str(far.port) not in str(found)
+    return found
+
+
+def names(found: Found) -> dict[str, bool]:
+    return {each.name: each.ok for each in (*found.probes, *found.details.probes)}
+
+
+def test_a_kubernetes_that_is_well(far_side: FarSide) -> None:
+    found = looked(far_side)
+    assert (found.trouble, found.unready, found.version, found.shaky) == (None, "", "v1.34.1", False)
+    assert (found.details.uid, found.details.nodes) == (far_side.manner.uid, 1)
+    assert names(found) == dict.fromkeys(("config", "connection", "version", "readyz", "kube-system", "nodes"), True)
+    assert {each.header("authorization") for each in far_side.seen} == {"Bearer far-token"}
+    assert far_side.connections == 1
+
+
+def test_what_is_known_is_not_asked_for_again(far_side: FarSide) -> None:
+    known = Details((), "u", 7)
+    assert looked(far_side, known).details is known
+    assert far_side.paths() == ["GET /version", "GET /readyz"]
+
+
+def test_a_server_without_namespaces_nodes_and_reviews_is_connected(far_side: FarSide) -> None:
+    for path in ("/readyz", "/api/v1/namespaces/kube-system", "/api/v1/nodes", cluster_look.REVIEWS):
+        far_side.answer(path, status_object(404, "NotFound", CANARY))
+    found = looked(far_side)
+    assert (found.trouble, found.unready, found.details) == (None, "", Details())
+    assert all(names(found).values())
+
+
+def test_what_the_credential_may_not_see_is_left_out_and_said(far_side: FarSide) -> None:
+    for path in ("/readyz", "/api/v1/namespaces/kube-system", "/api/v1/nodes", cluster_look.REVIEWS):
+        far_side.answer(path, status_object(403, "Forbidden", CANARY))
+    found = looked(far_side)
+    assert (found.trouble, found.unready, found.details.uid, found.details.nodes) == (None, "", "", None)
+    assert all(names(found).values())
+    assert ["may not" in each.message for each in found.details.probes] == [True, True]
+
+
+def test_many_nodes_are_counted_by_one(far_side: FarSide) -> None:
+    page = {"items": [{}], "metadata": {"remainingItemCount": 249}}
+    far_side.answer("/api/v1/nodes", as_json(page))
+    assert looked(far_side).details.nodes == 250
+
+
+@pytest.mark.parametrize("allowed", [True, False])
+def test_a_credential_that_may_not_impersonate_is_told(far_side: FarSide, allowed: bool) -> None:
+    far_side.answer(cluster_look.REVIEWS, as_json({"status": {"allowed": allowed}}, 201))
+    assert names(looked(far_side))["impersonation"] is allowed
+
+
+@pytest.mark.parametrize("status", [500, 503])
+def test_a_cluster_that_says_it_is_not_ready_is_believed(far_side: FarSide, status: int) -> None:
+    far_side.answer("/readyz", Answer(status, CANARY.encode()))
+    found = looked(far_side)
+    assert found.trouble is None
+    assert str(status) in found.unready
+    assert not names(found)["readyz"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason", "lasting"),
+    [
+        (status_object(401, "Unauthorized", CANARY), "Unauthorized", True),
+        (status_object(403, "Forbidden", CANARY), "Forbidden", True),
+        (status_object(404, "NotFound", CANARY), "NotKubernetes", True),
+        (Answer(302, b"", headers={"location": f"https://{CANARY}/"}), "NotKubernetes", True),
+        (Answer(200, CANARY.encode()), "NotKubernetes", True),
+        (as_json({"gitVersion": f"{CANARY}\n" * 100}), "NotKubernetes", True),
+        (as_json({"gitVersion": 7}), "NotKubernetes", True),
+        (status_object(429, "TooManyRequests", CANARY), "Unhealthy", False),
+        (status_object(503, "ServiceUnavailable", CANARY), "Unhealthy", False),
+    ],
+)
+def test_t22_what_is_no_good_answer_is_told_without_repeating_it(
+    far_side: FarSide, answer: Answer, reason: str, lasting: bool
+) -> None:
+    far_side.answer("/version", answer)
+    trouble = looked(far_side).trouble
+    assert trouble is not None
+    assert (trouble.reason, trouble.lasting) == (reason, lasting)
+
+
+def test_a_credential_that_is_not_accepted_is_a_probe_of_its_own() -> None:
+    with FarSide(manner=Manner(token="right")) as far:
+        found = looked(far, token="wrong")
+    assert names(found) == {"config": True, "connection": True, "credential": False}
+
+
+@pytest.mark.parametrize(
+    "manner", [Manner(names=("other.example",)), Manner(days=-1), Manner(issuer=authority("a stranger"))]
+)
+def test_a_certificate_that_is_not_trusted_is_to_be_mended(manner: Manner) -> None:
+    with FarSide(manner=manner) as far:
+        found = looked(far)
+        assert far.seen == []
+    assert found.trouble is not None
+    assert (found.trouble.reason, found.trouble.lasting) == ("Untrusted", True)
+
+
+def test_a_cluster_that_is_gone_may_come_back(far_side: FarSide) -> None:
+    far_side.stop()
+    found = looked(far_side)
+    assert found.trouble is not None
+    assert (found.trouble.reason, found.trouble.lasting) == ("Unreachable", False)
+    far_side.start()
+    assert looked(far_side).trouble is None
+
+
+@pytest.mark.parametrize("behaviour", ["/far/never", "/far/stall"])
+def test_a_silent_cluster_is_not_waited_for(far_side: FarSide, monkeypatch: pytest.MonkeyPatch, behaviour: str) -> None:
+    monkeypatch.setattr(cluster_look, "SECONDS", 0.3)
+    far_side.behave("/version", BEHAVIOURS[behaviour])
+    trouble = looked(far_side).trouble
+    assert trouble is not None
+    assert (trouble.reason, trouble.lasting) == ("TimedOut", False)
+
+
+@pytest.mark.parametrize("path", ["/readyz", "/api/v1/nodes"])
+@pytest.mark.parametrize("behaviour", ["/far/never", "/far/hang-up", "/far/garbage", "/far/break-off"])
+def test_one_that_answers_only_at_first_is_connected_and_shaky(
+    far_side: FarSide, monkeypatch: pytest.MonkeyPatch, path: str, behaviour: str
+) -> None:
+    monkeypatch.setattr(cluster_look, "SECONDS", 0.5)
+    far_side.behave(path, BEHAVIOURS[behaviour])
+    found = looked(far_side)
+    assert found.trouble is None
+    assert found.shaky
+    assert found.unready
+
+
+def bound(far: FarSide) -> Object | None:
+    async def run() -> Object | None:
+        upstream = await opened(far, "t")
+        try:
+            return await bind_administrators(upstream)
+        finally:
+            await upstream.close()
+
+    return asyncio.run(run())
+
+
+def binding(role: str, group: str) -> Answer:
+    subjects = [{"kind": "Group", "name": group}]
+    return as_json({"kind": "ClusterRoleBinding", "roleRef": {"name": role}, "subjects": subjects})
+
+
+MISSING = status_object(404, "NotFound", CANARY)
+FORBIDDEN = status_object(403, "Forbidden", CANARY)
+
+
+@pytest.mark.parametrize(
+    ("found", "created", "outcome"),
+    [
+        (MISSING, as_json({}, 201), ("True", "Bound")),
+        (MISSING, FORBIDDEN, ("False", "Forbidden")),
+        (FORBIDDEN, as_json({}, 201), ("False", "Forbidden")),
+        (binding("cluster-admin", "service:admins"), FORBIDDEN, ("True", "Bound")),
+        (binding("view", "service:admins"), FORBIDDEN, ("False", "BoundOtherwise")),
+        (binding("cluster-admin", "others"), FORBIDDEN, ("False", "BoundOtherwise")),
+        (MISSING, MISSING, None),
+    ],
+)
+def test_administrators_are_bound_where_that_is_possible_and_free(
+    far_side: FarSide, found: Answer, created: Answer, outcome: tuple[str, str] | None
+) -> None:
+    far_side.answer(f"{BINDINGS}/{NAME}", found)
+    far_side.answer(BINDINGS, created)
+    condition = bound(far_side)
+    assert (condition and (condition["status"], condition["reason"])) == outcome
+    posted = [each for each in far_side.seen if each.method == "POST"]
+    assert len(posted) == (1 if found is MISSING else 0)
+    assert all(b"cluster-admin" in each.body and b"service:admins" in each.body for each in posted)

@@ -1,0 +1,52 @@
+"""The controller with a real server at the other end: connected, lost, found again. In real time, with short waits."""
+
+import asyncio
+from base64 import b64encode
+
+import pytest
+
+from fairlead.controllers import clusters
+from fairlead.controllers.clusters import Clusters
+from fairlead.core.objects import Object
+from fairlead.registry.kind import MANAGEMENT_GROUP
+from fairlead.upstream.addresses import AddressPolicy
+from fairlead.upstream.connected import Connected
+from fairlead.upstream.upstream import Limits
+from tests.admission.world import NAMESPACE, World, new_world
+from tests.controllers.at_work import at_work, until
+from tests.far_side.far_side import FarSide, far_side
+
+__all__ = ["far_side"]
+
+
+def status(world: World) -> Object:
+    found = world.see("Cluster", "berlin")
+    assert found is not None
+    return found.get("status") or {}
+
+
+async def lost_and_found(far: FarSide) -> None:
+    async with new_world() as world:
+        policy = AddressPolicy(("127.0.0.0/8",), lambda: ())
+        connected = Connected(world.registry, MANAGEMENT_GROUP, NAMESPACE, policy, Limits())
+        async with at_work(world, Clusters(world.registry, MANAGEMENT_GROUP, NAMESPACE, connected)):
+            await world.create("Cluster", "berlin", spec={"config": {"secretName": "s"}})
+            await until(lambda: status(world).get("phase") == "Failed", 10)
+            await world.create("Secret", "s", data={"config": b64encode(far.kubeconfig()).decode()})
+            await until(lambda: status(world).get("phase") == "Initialized", 10)
+            assert (status(world)["version"], status(world)["nodes"]) == ("v1.34.1", 1)
+            far.stop()
+            await until(lambda: status(world)["reason"] == "Offline", 10)
+            far.start()
+            await until(lambda: status(world)["online"], 10)
+        await connected.close_all()
+    assert {each.header("authorization") for each in far.seen} == {"Bearer far-token"}
+
+
+def test_a_cluster_is_connected_when_its_secret_comes_and_lost_and_found(
+    far_side: FarSide, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(clusters, "EVERY", 0.1)
+    monkeypatch.setattr(clusters, "RETRY", 0.02)
+    monkeypatch.setattr(clusters, "LONGEST", 0.2)
+    asyncio.run(lost_and_found(far_side))

@@ -1,0 +1,76 @@
+"""Certificates of the far side: an authority per process, and server and client certificates for any occasion."""
+
+import ipaddress
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import cache
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+DAY = timedelta(days=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Pem:
+    certificate: str
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class Authority:
+    certificate: x509.Certificate
+    key: ec.EllipticCurvePrivateKey
+
+    @property
+    def pem(self) -> str:
+        return self.certificate.public_bytes(serialization.Encoding.PEM).decode()
+
+    def issue(self, *names: str, common_name: str = "far side", days: int = 2) -> Pem:
+        """A certificate for these names and addresses; with negative `days` it ran out that long ago."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        builder = _builder(common_name, key, days).issuer_name(self.certificate.subject)
+        if names:
+            builder = builder.add_extension(x509.SubjectAlternativeName([_name(each) for each in names]), False)
+        signer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self.key.public_key())
+        made = builder.add_extension(signer, False).sign(self.key, hashes.SHA256())
+        private = key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+        return Pem(made.public_bytes(serialization.Encoding.PEM).decode(), private.decode())
+
+
+@cache
+def authority(common_name: str = "far side CA") -> Authority:
+    key = ec.generate_private_key(ec.SECP256R1())
+    builder = _builder(common_name, key, 2)
+    usage = x509.KeyUsage(True, False, False, False, False, True, True, False, False)
+    made = (
+        builder.issuer_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)]))
+        .add_extension(x509.BasicConstraints(True, None), True)
+        .add_extension(usage, True)
+        .sign(key, hashes.SHA256())
+    )
+    return Authority(made, key)
+
+
+def _builder(common_name: str, key: ec.EllipticCurvePrivateKey, days: int) -> x509.CertificateBuilder:
+    now = datetime.now(UTC)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)]))
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - 10 * DAY)
+        .not_valid_after(now + days * DAY)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), False)
+    )
+
+
+def _name(name: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(name))
+    except ValueError:
+        return x509.DNSName(name)

@@ -1,0 +1,221 @@
+"""The direct endpoint with a real connection to a cluster: who gets in, as whom, and who does not."""
+
+from pathlib import Path
+
+import pytest
+
+from fairlead.core.errors import Expired, Unauthorized, Unavailable
+from fairlead.gateway.direct.home import HomeProblem
+from tests.authn.test_direct_tokens import BAD, GOOD, claiming, standing_for
+from tests.far_side.far_side import FarSide
+from tests.gateway.direct.beside import ADA, agent, configuration, said, scoped, without_ada
+
+PODS = "/kubernetes/cluster/api/v1/namespaces/demo/pods"
+IN_SPACE = "/kubernetes/project/web/space/s/api/v1/namespaces/web-s/pods"
+ONE_CLUSTER = {"clusters": [{"cluster": "berlin"}]}
+
+
+async def test_a_good_token_goes_through_as_its_user(tmp_path: Path, far_side: FarSide) -> None:
+    async with agent(tmp_path, far_side) as here:
+        reply = await here.ask(f"{PODS}?limit=5")
+        assert reply.status == 200, reply.body
+        (seen,) = far_side.seen
+        assert (seen.method, seen.target) == ("GET", "/api/v1/namespaces/demo/pods?limit=5")
+        assert seen.header("impersonate-user") == "ada"
+        assert seen.header("authorization") == "Bearer far-token"
+        assert GOOD not in str(seen.headers)
+
+
+async def test_t41_bad_tokens_are_refused_and_the_good_one_works(tmp_path: Path, far_side: FarSide) -> None:
+    sent = {what: token for what, token in BAD.items() if token == token.strip()}  # a header has no blanks around it
+    empty = sent.pop("a scope for another audience than it says")  # here, where scopes are enforced, it is one
+    async with agent(tmp_path, far_side) as here:
+        assert (await here.ask(PODS, empty)).status == 403
+        let_in = {what for what, token in sent.items() if (await here.ask(PODS, token)).status != 401}
+        assert let_in == set() and len(sent) >= 50
+        assert far_side.seen == []
+        assert (await here.ask(PODS)).status == 200
+
+
+async def test_without_a_token_nobody_gets_in(tmp_path: Path, far_side: FarSide) -> None:
+    async with agent(tmp_path, far_side) as here:
+        reply = await here.ask(PODS, None)
+        assert reply.status == 401 and "fairlead token create" in said(reply)["message"]
+        assert (await here.ask(PODS, None, authorization=f"Basic {GOOD}")).status == 401
+
+
+async def test_t13_a_token_for_another_cluster_is_refused(tmp_path: Path, far_side: FarSide) -> None:
+    async with agent(tmp_path, far_side) as here:
+        assert (await here.ask(PODS, scoped(ONE_CLUSTER))).status == 200
+        for clusters in ({"berlin": "uid-of-an-earlier-berlin"}, {}, {"oslo": "uid-of-berlin"}):
+            assert (await here.ask(PODS, scoped(ONE_CLUSTER, clusters))).status == 403
+        assert (await here.ask(PODS, scoped({"clusters": [{"cluster": "oslo"}]}))).status == 403
+        rule = {"rules": [{"cluster": "berlin", "verbs": ["list"]}]}
+        assert (await here.ask(PODS, scoped(rule))).status == 200
+        assert (await here.ask(PODS, scoped(rule, {}))).status == 403
+
+
+async def test_a_scope_that_was_stripped_leaves_a_token_that_is_refused(tmp_path: Path, far_side: FarSide) -> None:
+    async with agent(tmp_path, far_side) as here:
+        assert (await here.ask(PODS, standing_for(clusters={"berlin": "uid-of-berlin"}))).status == 200
+        assert (await here.ask(PODS, claiming(aud=["service.sh/direct-scoped"]))).status == 401
+
+
+async def test_the_scope_is_asked_on_every_request(tmp_path: Path, far_side: FarSide) -> None:
+    async with agent(tmp_path, far_side) as here:
+        reads = scoped({"rules": [{"cluster": "berlin", "verbs": ["get", "list"]}]})
+        assert (await here.ask(PODS, reads)).status == 200
+        refused = await here.ask(PODS, reads, "POST")
+        assert refused.status == 403 and "scope" in said(refused)["message"]
+        assert (await here.ask(IN_SPACE, scoped(ONE_CLUSTER))).status == 403
+        assert (await here.ask(IN_SPACE, scoped({"spaces": [{"project": "web", "space": "s"}]}))).status == 200
+        assert (await here.ask(PODS, scoped({"spaces": [{"project": "web", "space": "s"}]}))).status == 403
+
+
+async def test_a_space_is_its_namespace_and_nothing_else(tmp_path: Path, far_side: FarSide) -> None:
+    async with agent(tmp_path, far_side) as here:
+        assert (await here.ask(IN_SPACE)).status == 200
+        assert far_side.seen[-1].target == "/api/v1/namespaces/web-s/pods"
+        for path in ("/api/v1/namespaces/demo/pods", "/api/v1/pods", "/api/v1/namespaces"):
+            assert (await here.ask(f"/kubernetes/project/web/space/s{path}")).status == 403
+        assert (await here.ask("/kubernetes/project/web/space/other/version")).status == 404
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("/", 404),
+        ("/api/v1/pods", 404),
+        ("/kubernetes/management/apis", 404),
+        ("/kubernetes/project/web/virtualcluster/v/version", 501),
+        ("/kubernetes/cluster/../management", 400),
+        ("/kubernetes/cluster//api", 400),
+        ("/kubernetes/cluster/api%2fv1", 400),
+    ],
+)
+async def test_what_is_not_served_here_is_said(path: str, status: int, tmp_path: Path, far_side: FarSide) -> None:
+    async with agent(tmp_path, far_side) as here:
+        reply = await here.ask(path)
+        assert (reply.status, said(reply)["kind"]) == (status, "Status")
+        assert far_side.seen == []
+
+
+async def test_who_one_acts_as_cannot_be_chosen(tmp_path: Path, far_side: FarSide) -> None:
+    async with agent(tmp_path, far_side) as here:
+        headers = {"impersonate-user": "root", "x-remote-user": "root", "impersonate-group": "system:masters"}
+        assert (await here.ask(PODS, GOOD, "GET", **headers)).status == 200
+        (seen,) = far_side.seen
+        assert seen.header("impersonate-user") == "ada" and "root" not in str(seen.headers)
+        assert "system:masters" not in str(seen.headers)
+        assert "impersonation" in here.last.warnings[0]
+
+
+async def test_users_that_are_gone_or_have_revoked_their_tokens_are_refused(tmp_path: Path, far_side: FarSide) -> None:
+    async with agent(tmp_path, far_side) as here:
+        assert (await here.ask(PODS)).status == 200
+        revoked = configuration(identities={"users": [{**ADA, "generation": 4}], "teams": []})
+        another = configuration(identities={"users": [{**ADA, "uid": "another-ada"}], "teams": []})
+        for config in (without_ada(), revoked, another):
+            here.home.config = config
+            await here.knowledge.refresh()
+            assert (await here.ask(PODS)).status == 401
+
+
+async def test_groups_that_somebody_has_left_mean_nothing(tmp_path: Path, far_side: FarSide) -> None:
+    token = claiming(groups=["service:user:ada", "service:team:ops", "service:admins"])
+    async with agent(tmp_path, far_side) as here:
+        await here.ask(PODS, token)
+        groups = {value for name, value in far_side.seen[-1].headers if name == "impersonate-group"}
+        assert groups == {"service:user:ada", "service:team:ops", "system:authenticated"}
+        here.home.config = configuration(identities={"users": [{**ADA, "groups": []}], "teams": []})
+        await here.knowledge.refresh()
+        await here.ask(PODS, token)
+        groups = {value for name, value in far_side.seen[-1].headers if name == "impersonate-group"}
+        assert groups == {"service:user:ada", "system:authenticated"}
+
+
+async def test_a_team_is_known_by_its_uid(tmp_path: Path, far_side: FarSide) -> None:
+    ops = {"kind": "Team", "name": "ops", "uid": "uid-of-ops", "gen": 0}
+    groups = ["service:team:ops", "system:authenticated", "service:admins"]
+
+    def of_team(**changes: str) -> str:
+        return claiming(sub="service:team:ops", groups=groups, **{"service.sh": {**ops, **changes}})
+
+    async with agent(tmp_path, far_side) as here:
+        assert (await here.ask(PODS, of_team())).status == 200
+        assert far_side.seen[-1].header("impersonate-user") == "service:team:ops"
+        assert "service:admins" not in str(far_side.seen[-1].headers)
+        assert (await here.ask(PODS, of_team(uid="another"))).status == 401
+        assert (await here.ask(PODS, of_team(name="dev"))).status == 401
+
+
+async def test_somebody_new_is_asked_for_once_and_gets_in(tmp_path: Path, far_side: FarSide) -> None:
+    async with agent(tmp_path, far_side) as here:
+        here.home.config = without_ada()
+        await here.knowledge.refresh()
+        here.home.config = configuration()
+        here.clock.tick(10)
+        asked = len(here.home.asked)
+        assert (await here.ask(PODS)).status == 200
+        for _ in range(3):
+            assert (await here.ask(PODS, standing_for(name="eve", uid="uid-of-eve"))).status == 401
+        assert len(here.home.asked) == asked + 1
+
+
+async def test_open_streams_are_told_when_the_token_no_longer_holds(tmp_path: Path, far_side: FarSide) -> None:
+    async with agent(tmp_path, far_side) as here:
+        assert (await here.ask(PODS, claiming(groups=["service:user:ada", "service:team:ops"]))).status == 200
+        recheck = here.last.recheck
+        recheck()
+        here.home.config = configuration(identities={"users": [{**ADA, "groups": []}], "teams": []})
+        await here.knowledge.refresh()
+        with pytest.raises(Expired):
+            recheck()
+        here.home.config = without_ada()
+        await here.knowledge.refresh()
+        with pytest.raises(Unauthorized):
+            recheck()
+
+
+async def test_a_token_expires_while_it_is_in_use(tmp_path: Path, far_side: FarSide) -> None:
+    async with agent(tmp_path, far_side) as here:
+        here.home.problem = HomeProblem("down")
+        assert (await here.ask(PODS)).status == 200
+        here.clock.tick(3599)
+        assert (await here.ask(PODS)).status == 200
+        here.clock.tick(61)
+        with pytest.raises((Unauthorized, Unavailable)):
+            here.last.recheck()
+
+
+async def test_a_good_token_works_while_the_server_is_down(tmp_path: Path, far_side: FarSide) -> None:
+    async with agent(tmp_path, far_side) as here:
+        here.home.problem = HomeProblem("down")
+        await here.knowledge.refresh()
+        here.clock.tick(600)
+        assert (await here.ask(PODS)).status == 200
+
+
+async def test_how_the_endpoint_is_can_be_asked_by_anybody(tmp_path: Path, far_side: FarSide) -> None:
+    async with agent(tmp_path, far_side) as here:
+        for path in ("/healthz", "/livez", "/readyz", "/version"):
+            assert (await here.ask(path, None)).status == 200
+        here.clock.tick(3601)
+        assert (await here.ask("/readyz", None)).status == 503
+        assert (await here.ask("/healthz", None)).status == 200
+        assert (await here.ask(PODS)).status == 503
+
+
+async def test_why_a_token_was_refused_is_for_the_log_alone(tmp_path: Path, far_side: FarSide) -> None:
+    async with agent(tmp_path, far_side) as here:
+        reply = await here.ask(PODS, BAD["expired"])
+        assert here.last.annotations == {"service.sh/token-refused": "it has expired"}
+        assert "expired" not in str(reply.body)
+
+
+async def test_activity_is_noted_by_token(tmp_path: Path, far_side: FarSide) -> None:
+    async with agent(tmp_path, far_side) as here:
+        await here.ask(PODS)
+        await here.ask(PODS, BAD["expired"])
+        batch = here.reports.take()
+        assert batch is not None and batch.activity == {"a-token": ("ada", "2026-01-02T03:04:05Z")}

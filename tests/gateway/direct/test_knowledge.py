@@ -1,0 +1,110 @@
+"""What an agent knows: kept over restarts, trusted for a while, forgotten when the server dismisses it."""
+
+import asyncio
+from pathlib import Path
+
+import orjson
+import pytest
+
+from fairlead.core.errors import Unavailable
+from fairlead.gateway.direct.home import Dismissed, HomeProblem
+from fairlead.gateway.direct.knowledge import Keeping, Knowledge
+from fairlead.gateway.direct.state import BadState, State
+from tests.authn.hand_clock import HandClock
+from tests.gateway.direct.beside import FakeHome, configuration
+
+
+def made(folder: Path, home: FakeHome, clock: HandClock | None = None) -> Knowledge:
+    return Knowledge(home, Keeping("berlin", folder / "knowledge.json", 3600), clock or HandClock())
+
+
+async def test_nothing_is_known_at_first(tmp_path: Path) -> None:
+    knowledge = made(tmp_path, FakeHome())
+    knowledge.load()
+    with pytest.raises(Unavailable, match="not been asked"):
+        _ = knowledge.state
+    await knowledge.refresh()
+    assert knowledge.state.cluster_uid == "uid-of-berlin"
+    assert knowledge.state.spaces == {("web", "s"): "web-s"}
+
+
+async def test_what_has_not_changed_is_not_read_again(tmp_path: Path) -> None:
+    home = FakeHome()
+    knowledge = made(tmp_path, home)
+    await knowledge.refresh()
+    before = knowledge.state
+    await knowledge.refresh()
+    assert home.asked == ["", home.etag] and knowledge.state is before
+
+
+async def test_another_run_takes_it_up_while_the_server_is_down(tmp_path: Path) -> None:
+    home = FakeHome()
+    await made(tmp_path, home).refresh()
+    home.problem = HomeProblem("down")
+    later = made(tmp_path, home)
+    later.load()
+    await later.refresh()
+    assert later.state.users["uid-of-ada"].generation == 3
+    assert (tmp_path / "knowledge.json").stat().st_mode & 0o777 == 0o600
+
+
+async def test_knowledge_is_not_trusted_for_ever(tmp_path: Path) -> None:
+    home, clock = FakeHome(), HandClock()
+    knowledge = made(tmp_path, home, clock)
+    await knowledge.refresh()
+    home.problem = HomeProblem("down")
+    clock.tick(3600)
+    await knowledge.refresh()
+    assert knowledge.state.cluster == "berlin"
+    clock.tick(1)
+    with pytest.raises(Unavailable, match="for too long"):
+        _ = knowledge.state
+    home.problem = None
+    await knowledge.refresh()
+    assert knowledge.state.cluster == "berlin"
+
+
+async def test_an_agent_that_is_dismissed_knows_nothing_any_more(tmp_path: Path) -> None:
+    home = FakeHome()
+    knowledge = made(tmp_path, home)
+    await knowledge.refresh()
+    home.problem = Dismissed("the server answered 401")
+    await knowledge.refresh()
+    with pytest.raises(Unavailable, match="401"):
+        _ = knowledge.state
+    later = made(tmp_path, home)
+    later.load()
+    with pytest.raises(Unavailable):
+        _ = later.state
+
+
+async def test_what_makes_no_sense_changes_nothing(tmp_path: Path) -> None:
+    home = FakeHome()
+    knowledge = made(tmp_path, home)
+    await knowledge.refresh()
+    before = knowledge.state
+    home.config = configuration(cluster="oslo")
+    await knowledge.refresh()
+    assert knowledge.state is before
+    (tmp_path / "knowledge.json").write_bytes(b'{"etag": 1')
+    later = made(tmp_path, home)
+    later.load()
+    with pytest.raises(Unavailable):
+        _ = later.state
+
+
+async def test_many_who_want_news_share_one_question(tmp_path: Path) -> None:
+    home, clock = FakeHome(), HandClock()
+    knowledge = made(tmp_path, home, clock)
+    await asyncio.gather(*(knowledge.catch_up() for _ in range(20)))
+    assert len(home.asked) == 1
+    clock.tick(5)
+    await knowledge.catch_up()
+    assert len(home.asked) == 2
+
+
+@pytest.mark.parametrize("part", ["cluster", "clusterUID", "issuer", "jwks", "spaces", "identities", "apiGroup"])
+def test_a_document_that_lacks_a_part_is_none(part: str) -> None:
+    config = {name: value for name, value in configuration().items() if name != part}
+    with pytest.raises(BadState):
+        State.read(orjson.dumps(config), "berlin")

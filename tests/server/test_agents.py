@@ -1,0 +1,169 @@
+"""What stands below a cluster's path for its agent, as handlers answer it. Over HTTP: `tests/live/test_agent.py`."""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import orjson
+import pytest
+
+from fairlead.authn.accesskeys import Pepper
+from fairlead.authn.component_keys import ComponentKeys
+from fairlead.authn.people import People
+from fairlead.authn.rotation import Rotation
+from fairlead.core.call import Reply
+from fairlead.core.errors import NotFound, Unavailable
+from fairlead.core.objects import Object
+from fairlead.kinds.agent import AGENT
+from fairlead.kinds.cluster import CLUSTER
+from fairlead.registry.following import Following
+from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
+from fairlead.registry.writing import by_the_server
+from fairlead.server.actions import Asked, Handler
+from fairlead.server.agents import AgentConfigs, Installation, agent_handlers
+from fairlead.server.audit.trail import Trail
+from tests.admission.world import World, new_world
+from tests.authn.calls import ADMIN, call
+from tests.controllers.virtual_time import virtually
+
+PEPPER = Pepper(b"p" * 32)
+URL = "https://fairlead.example.com"
+MADE = {"conditions": [{"type": "SpaceSynced", "status": "True"}]}
+EVENT = {
+    "auditID": "1",
+    "stage": "ResponseComplete",
+    "requestURI": "/kubernetes/cluster/api/v1/pods",
+    "verb": "list",
+    "user": {"username": "ada", "groups": ["service:user:ada"]},
+    "requestReceivedTimestamp": "2026-01-02T03:04:05.000006Z",
+    "stageTimestamp": "2026-01-02T03:04:05.000007Z",
+    "responseStatus": {"metadata": {}, "code": 200},
+    "annotations": {"service.sh/agent": "another"},
+    "requestObject": {"data": "x"},
+}
+
+
+class FakeTrail:
+    def __init__(self) -> None:
+        self.is_full, self.failure, self.lines = False, "", list[bytes]()
+
+    def add(self, line: bytes) -> None:
+        self.lines.append(line)
+
+    def unavailable(self) -> Unavailable:
+        return Unavailable("full")
+
+
+def handler(world: World, action: str, trail: Any = None) -> Handler:
+    async def token_keys() -> Sequence[Object]:
+        return [{"kid": "k"}]
+
+    rotation = Rotation(world.registry, GROUP, PEPPER, lambda outer, inner: True)
+    keys = ComponentKeys(world.registry, GROUP, AGENT, "demo", PEPPER, rotation)
+    installation = Installation(URL, "instance", GROUP, "service-p-", lambda: "PEM")
+    people = People(Following(world.view, GROUP, "users"), Following(world.view, GROUP, "teams"))
+    configs = AgentConfigs(world.registry, people, token_keys, installation)
+    given: Trail | None = trail
+    return agent_handlers(installation, keys, configs, given)[GROUP, "clusters", action]
+
+
+def asked(action: str, body: Object | None = None, *, dry_run: bool = False, etag: str = "") -> Asked:
+    kind = next(each.kind for each in CLUSTER.actions if each.name == action)
+    assert kind is not None
+    return Asked(ADMIN, kind, "get", "", "c", body or {}, dry_run, call(headers={"if-none-match": etag}))
+
+
+def with_status(space: Object, status: Object) -> Object:
+    return {**space, "status": status}
+
+
+async def configuration(answer: Handler, etag: str = "") -> tuple[Object, str]:
+    reply = await answer(asked("agentconfig", etag=etag))
+    assert isinstance(reply, Reply)
+    told: Object = orjson.loads(reply.body) if reply.body else {"status": reply.status}
+    return told, dict(reply.headers)["etag"]
+
+
+@virtually
+async def test_an_agent_learns_what_tokens_are_verified_with() -> None:
+    async with new_world() as world:
+        cluster = await world.create("Cluster", "c")
+        told, _ = await configuration(handler(world, "agentconfig"))
+        assert told["kind"] == "ClusterAgentConfig" and told["jwks"] == {"keys": [{"kid": "k"}]}
+        assert (told["cluster"], told["clusterUID"]) == ("c", cluster["metadata"]["uid"])
+        assert (told["issuer"], told["serviceHost"], told["serviceInstanceID"]) == (URL, URL, "instance")
+        assert (told["apiGroup"], told["projectNamespacePrefix"]) == (GROUP, "service-p-")
+
+
+@virtually
+async def test_only_who_is_in_force_is_in_it_and_a_change_changes_the_etag() -> None:
+    async with new_world() as world:
+        await world.create("Cluster", "c")
+        made = await world.create("User", "ada", spec={"username": "ada", "tokenGeneration": 7, "groups": ["x"]})
+        await world.create("User", "bob", spec={"username": "bob", "disabled": True})
+        await world.create("Team", "ops", spec={"users": ["ada"]})
+        answer = handler(world, "agentconfig")
+        told, etag = await configuration(answer)
+        (ada,) = told["identities"]["users"]
+        assert ada == {"uid": made["metadata"]["uid"], "generation": 7, "groups": ["x", "service:team:ops"]}
+        assert len(told["identities"]["teams"]) == 1
+        assert await configuration(answer, etag) == ({"status": 304}, etag)
+        await world.create("User", "cal", spec={"username": "cal"})
+        told, after = await configuration(answer, etag)
+        assert after != etag and len(told["identities"]["users"]) == 2
+
+
+@virtually
+async def test_spaces_are_those_that_have_their_namespace_in_this_cluster() -> None:
+    async with new_world() as world:
+        await world.create("Cluster", "c")
+        await world.submit("Namespace", world.body("Namespace", "service-p-web"), by_the_server())
+        for name, cluster, status in (("s", "c", MADE), ("elsewhere", "d", MADE), ("waiting", "c", {})):
+            spec = {"clusterRef": {"cluster": cluster, "namespace": f"web-{name}"}}
+            await world.create("SpaceInstance", name, "service-p-web", spec=spec)
+            edit = partial(with_status, status=status)
+            await world.of("SpaceInstance").modify("service-p-web", name, edit, by_the_server("status"))
+        told, _ = await configuration(handler(world, "agentconfig"))
+        (space,) = told["spaces"]
+        assert (space["project"], space["name"], space["namespace"]) == ("web", "s", "web-s")
+
+
+@virtually
+async def test_a_cluster_that_does_not_exist_has_no_agent() -> None:
+    async with new_world() as world:
+        for action in ("agentconfig", "accesskey"):
+            with pytest.raises(NotFound, match="not found"):
+                await handler(world, action)(asked(action))
+
+
+@virtually
+async def test_reported_events_are_written_with_the_cluster_that_they_are_from() -> None:
+    async with new_world() as world:
+        trail = FakeTrail()
+        body = {"spec": {"events": [EVENT, {"no": "event"}], "dropped": 2, "activity": [{"user": "ada"}]}}
+        told = await handler(world, "agentreport", trail)(asked("agentreport", body))
+        assert isinstance(told, dict) and told["status"] == {"recorded": 1}
+        (line,) = trail.lines
+        event = orjson.loads(line)
+        assert event["annotations"] == {"service.sh/agent": "c"} and "requestObject" not in event
+        assert (event["user"]["username"], event["level"], event["responseStatus"]["code"]) == ("ada", "Metadata", 200)
+
+
+@virtually
+async def test_a_rehearsal_writes_nothing_and_neither_does_a_log_that_is_full() -> None:
+    async with new_world() as world:
+        trail = FakeTrail()
+        body = {"spec": {"events": [EVENT]}}
+        answer = handler(world, "agentreport", trail)
+        await answer(asked("agentreport", body, dry_run=True))
+        trail.is_full = True
+        with pytest.raises(Unavailable):
+            await answer(asked("agentreport", body))
+        assert trail.lines == []
+
+
+@virtually
+async def test_without_an_audit_log_nothing_is_recorded_and_that_is_said() -> None:
+    async with new_world() as world:
+        told = await handler(world, "agentreport")(asked("agentreport", {"spec": {"events": [EVENT]}}))
+        assert isinstance(told, dict) and told["status"] == {"recorded": 0}

@@ -1,0 +1,5 @@
+"""One far side for each test."""
+
+from tests.far_side.far_side import far_side
+
+__all__ = ["far_side"]

@@ -1,0 +1,178 @@
+"""WebSockets to a cluster, framed as exec and port-forward are."""
+
+import asyncio
+
+import pytest
+
+from fairlead.upstream.errors import Broken, Busy, Refused, TimedOut
+from fairlead.upstream.upstream import Limits, Request, Upstream
+from tests.far_side.asked import Asked
+from tests.far_side.behaviours import sending
+from tests.far_side.far_side import FarSide
+from tests.far_side.sockets import accepted
+from tests.upstream.reaching import reaching, until
+
+EXEC = Request("GET", "/api/v1/namespaces/n/pods/p/exec?command=sh&stdin=true")
+FORWARD = Request("GET", "/api/v1/namespaces/n/pods/p/portforward")
+CHANNELS = ("v5.channel.k8s.io",)
+TUNNEL = ("SPDY/3.1+portforward.k8s.io",)
+
+
+async def all_gone(upstream: Upstream) -> None:
+    await until(lambda: upstream.in_use == 0)
+
+
+async def test_exec_talks_both_ways_and_ends_with_a_status(far_side: FarSide) -> None:
+    async with reaching(far_side) as upstream:
+        far = await upstream.open_socket(EXEC, ("v9.channel.k8s.io", *CHANNELS))
+        assert far.protocol == "v5.channel.k8s.io"
+        await far.send(b"\x00ls\n")
+        assert await far.receive() == b"\x01ls\n"
+        await far.send(b"\xff\x00")
+        assert await far.receive() == b'\x03{"metadata":{},"status":"Success"}'
+        assert await far.receive() is None
+        assert far.goodbye == (1000, "")
+        await far.send(b"\x00more\n")
+        await all_gone(upstream)
+
+
+async def test_a_tunnel_carries_any_bytes(far_side: FarSide) -> None:
+    async with reaching(far_side) as upstream:
+        far = await upstream.open_socket(FORWARD, TUNNEL)
+        assert far.protocol == TUNNEL[0]
+        for message in (b"\x80\x03\x00\x01" * 50_000, b"", bytes(range(256)), "text"):
+            await far.send(message)
+            assert await far.receive() == message
+        await far.close(1000, "done")
+        assert await far.receive() is None
+        await all_gone(upstream)
+
+
+async def test_the_credential_goes_along_and_the_clients_handshake_does_not(far_side: FarSide) -> None:
+    headers = [
+        ("Sec-WebSocket-Key", "x"),
+        ("sec-websocket-extensions", "permessage-deflate"),
+        ("Cookie", "a"),
+        ("X", "y"),
+    ]
+    async with reaching(far_side, path="/below") as upstream:
+        await upstream.open_socket(
+            Request("GET", "/x/exec?a=b", [*headers, ("Authorization", "Bearer client")]), CHANNELS
+        )
+    seen = far_side.seen[0]
+    assert seen.target == "/below/x/exec?a=b"
+    assert seen.all("authorization") == ["Bearer stored-token"]
+    assert (seen.all("x"), seen.all("cookie"), seen.all("sec-websocket-extensions")) == (["y"], [], [])
+    assert seen.all("sec-websocket-key") != ["x"]
+
+
+async def test_t20_any_answer_but_101_closes_the_connection(far_side: FarSide) -> None:
+    async with reaching(far_side) as upstream:
+        with pytest.raises(Refused) as caught:
+            await upstream.open_socket(Request("GET", "/far/refuse"), CHANNELS)
+        assert caught.value.status == 403
+        assert b"no exec for you" in caught.value.body
+        assert upstream.in_use == 0
+        await until(lambda: not far_side.open)
+
+
+SWITCH = b"HTTP/1.1 101 Switching Protocols\r\n"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        SWITCH + b"upgrade: websocket\r\nconnection: upgrade\r\n\r\n",
+        SWITCH + b"upgrade: websocket\r\nconnection: upgrade\r\nsec-websocket-accept: wrong\r\n\r\n",
+        SWITCH + b"\r\n",
+        b"HTTP/1.1 200 OK\r\ncontent-length: 100000000\r\n\r\n",
+    ],
+)
+async def test_t20_a_101_that_is_not_right_opens_nothing(far_side: FarSide, answer: bytes) -> None:
+    far_side.behave_on_upgrade("/wrong", sending(answer))
+    async with reaching(far_side, Limits(head_seconds=0.3)) as upstream:
+        with pytest.raises((Broken, TimedOut)):
+            await upstream.open_socket(Request("GET", "/wrong"), CHANNELS)
+        assert upstream.in_use == 0
+        await until(lambda: not far_side.open)
+
+
+async def test_a_cluster_that_hangs_up_is_told_by_receive(far_side: FarSide) -> None:
+    async with reaching(far_side) as upstream:
+        far = await upstream.open_socket(Request("GET", "/far/slam"), ())
+        assert await far.receive() is None
+        assert far.goodbye == (1006, "")
+        await all_gone(upstream)
+
+
+async def test_a_cluster_that_does_not_listen_holds_back_the_sender_until_closed(far_side: FarSide) -> None:
+    async with reaching(far_side) as upstream:
+        far = await upstream.open_socket(Request("GET", "/far/deaf"), ())
+
+        async def flood() -> None:
+            for _ in range(200):
+                await far.send(b"x" * 1_000_000)
+
+        flooding = asyncio.create_task(flood())
+        done, _ = await asyncio.wait([flooding], timeout=0.3)
+        assert not done
+        await far.close(1008, "key revoked")
+        await asyncio.wait_for(flooding, 5)
+        assert await far.receive() is None
+        await all_gone(upstream)
+
+
+async def test_messages_that_nobody_takes_hold_back_the_cluster(far_side: FarSide) -> None:
+    async with reaching(far_side) as upstream:
+        far = await upstream.open_socket(FORWARD, TUNNEL)
+
+        async def flood() -> None:
+            for _ in range(100):
+                await far.send(b"x" * 1_000_000)
+
+        flooding = asyncio.create_task(flood())
+        done, _ = await asyncio.wait([flooding], timeout=0.3)
+        assert not done
+        for _ in range(100):
+            assert await far.receive() == b"x" * 1_000_000
+        await flooding
+
+
+async def test_sockets_have_a_limit_of_their_own(far_side: FarSide) -> None:
+    async with reaching(far_side, Limits(sockets=1, waiting=0)) as upstream:
+        far = await upstream.open_socket(EXEC, CHANNELS)
+        with pytest.raises(Busy):
+            await upstream.open_socket(EXEC, CHANNELS)
+        assert upstream.in_use == 1
+        await far.close(1000, "")
+        await all_gone(upstream)
+        await upstream.open_socket(EXEC, CHANNELS)
+
+
+async def test_closing_the_upstream_ends_its_sockets(far_side: FarSide) -> None:
+    async with reaching(far_side) as upstream:
+        far = await upstream.open_socket(EXEC, CHANNELS)
+        await upstream.close()
+        assert await far.receive() is None
+        await all_gone(upstream)
+
+
+@pytest.mark.parametrize("code", [1000, 1005, 1006, 0, 5000])
+async def test_any_code_closes(far_side: FarSide, code: int) -> None:
+    async with reaching(far_side) as upstream:
+        far = await upstream.open_socket(EXEC, CHANNELS)
+        await far.close(code, "\u20ac" * 100)
+        await all_gone(upstream)
+
+
+async def test_frames_that_are_none_end_the_socket(far_side: FarSide) -> None:
+    async def nonsense(asked: Asked, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        writer.write(accepted(asked) + b"\xff\xff\xff\xff\xff")
+        await reader.read()
+        return False
+
+    far_side.behave_on_upgrade("/nonsense", nonsense)
+    async with reaching(far_side) as upstream:
+        far = await upstream.open_socket(Request("GET", "/nonsense"), CHANNELS)
+        assert await far.receive() is None
+        await all_gone(upstream)
