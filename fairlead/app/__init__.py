@@ -83,7 +83,7 @@ async def run(settings: Settings, stop: asyncio.Event, ready: Callable[[Started]
         around = Surroundings(audit, store, far.gateways, base_url)
         front = Front(handler(settings, registry, people, around), settings.body_limit)
         async with (
-            background(settings, stores, registry, people, far.connected) as work,
+            background(settings, stores, registry, people, far) as work,
             _listening(front, settings, port, certificates),
         ):
             # Only a server that answers makes the first key: it is told once, so nothing may fail in between.

@@ -5,11 +5,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
+from fairlead.app.clusters import Clusters
 from fairlead.app.identity import Identity
-from fairlead.app.rules import SYSTEM_NAMESPACE
 from fairlead.authn.accesskeys import ACCESS_KEYS
 from fairlead.controllers.aggregation import Aggregation
-from fairlead.controllers.clusters import Clusters
 from fairlead.controllers.expiry import Expiry
 from fairlead.controllers.garbage import Garbage
 from fairlead.controllers.instances import Instances
@@ -27,7 +26,6 @@ from fairlead.storage.contract import Store
 from fairlead.storage.resealing import keep_sealed
 from fairlead.storage.retention import keep_history
 from fairlead.storage.sealed import Sealed
-from fairlead.upstream.connected import Connected
 
 COMPACT_SECONDS = 5.0
 
@@ -42,12 +40,12 @@ class Stores:
 
 
 def _controllers(
-    settings: Settings, registry: Registry, identity: Identity, connected: Connected
+    settings: Settings, registry: Registry, identity: Identity, clusters: Clusters
 ) -> tuple[Controller, ...]:
     group = settings.api_group
     return (
         Namespaces(registry),
-        Clusters(registry, group, SYSTEM_NAMESPACE, connected),
+        *clusters.controllers,
         Projects(registry, group, settings.namespace_prefix),
         Instances(registry, group),
         Runners(registry, group),
@@ -62,14 +60,14 @@ def _controllers(
 
 @asynccontextmanager
 async def background(
-    settings: Settings, stores: Stores, registry: Registry, identity: Identity, connected: Connected
+    settings: Settings, stores: Stores, registry: Registry, identity: Identity, clusters: Clusters
 ) -> AsyncIterator["asyncio.Task[None]"]:
     """The task that does all of it, until the block ends."""
     view = registry.view
 
     async def work() -> None:
         async with asyncio.TaskGroup() as group:
-            group.create_task(run_all(_controllers(settings, registry, identity, connected), view, registry.clock))
+            group.create_task(run_all(_controllers(settings, registry, identity, clusters), view, registry.clock))
             group.create_task(identity.activity.run(registry.resource(settings.api_group, ACCESS_KEYS)))
             group.create_task(
                 keep_sealed(

@@ -1,8 +1,15 @@
-"""Connected clusters: where they may be, the ways to them, and the gateways that lead people there."""
+"""Connected clusters: where they may be, the ways to them, the gateways there, and who looks after them."""
 
 from dataclasses import dataclass
 
 from fairlead.app.rules import SYSTEM_NAMESPACE
+from fairlead.controllers.clusters import Clusters as ClusterController
+from fairlead.controllers.connected_instances import Setting
+from fairlead.controllers.helm import Helm
+from fairlead.controllers.loop import Controller
+from fairlead.controllers.reach import ConnectedReach
+from fairlead.controllers.spaces import Spaces
+from fairlead.controllers.virtual_clusters import VirtualClusters
 from fairlead.gateway.gateways import Gateways
 from fairlead.registry.registry import Registry
 from fairlead.settings import Settings
@@ -17,6 +24,7 @@ class Clusters:
 
     connected: Connected
     gateways: Gateways
+    controllers: tuple[Controller, ...]
 
 
 def clusters(settings: Settings, registry: Registry, port: int) -> Clusters:
@@ -24,4 +32,19 @@ def clusters(settings: Settings, registry: Registry, port: int) -> Clusters:
     policy = AddressPolicy(settings.cluster_networks, lambda: ((settings.listen, port),))
     limits = Limits(requests=settings.cluster_requests, sockets=settings.cluster_sockets)
     connected = Connected(registry, settings.api_group, SYSTEM_NAMESPACE, policy, limits)
-    return Clusters(connected, Gateways(registry, settings.api_group, settings.namespace_prefix, connected))
+    gateways = Gateways(registry, settings.api_group, settings.namespace_prefix, connected)
+    return Clusters(connected, gateways, _controllers(settings, registry, connected, policy))
+
+
+def _controllers(
+    settings: Settings, registry: Registry, connected: Connected, policy: AddressPolicy
+) -> tuple[Controller, ...]:
+    """What looks after clusters, and after the instances that live in them."""
+    group = settings.api_group
+    reach = ConnectedReach(registry, group, SYSTEM_NAMESPACE, connected, policy.resolve)
+    setting = Setting(group, settings.namespace_prefix)
+    return (
+        ClusterController(registry, group, SYSTEM_NAMESPACE, connected),
+        Spaces(registry, setting, reach),
+        VirtualClusters(registry, setting, reach, Helm()),
+    )

@@ -21,6 +21,7 @@ from fairlead.admission.project_namespace import project_namespace
 from fairlead.admission.quotas import quotas
 from fairlead.admission.servers_own import servers_own
 from fairlead.admission.templates_in_use import templates_in_use
+from fairlead.admission.virtual_cluster_secret import virtual_cluster_secret
 from fairlead.app.identity import Identity
 from fairlead.authn.accesskeys import new_key
 from fairlead.authz.people import owns
@@ -53,6 +54,7 @@ def admission(settings: Settings, identity: Identity) -> Chain:
             instances(identity.may, group, prefix),  # before granting, which looks at the owner that this sets
             granting(Standing(identity.may, identity.inside, owns, identity.members.is_member), Names(group, prefix)),
             cluster_secret(identity.may, group, SYSTEM_NAMESPACE, kubeconfig.problems),
+            virtual_cluster_secret(identity.may, group),
             block_owner_deletion(identity.may),
             attaching(group),
             allowed(group, prefix),

@@ -99,6 +99,8 @@ def standing(instance: Object, status: Object, now: str, generation: int) -> Obj
 def _scheduled(instance: Object) -> Object:
     if name := dig(instance, "spec.clusterRef.cluster"):
         return condition(SCHEDULED, TRUE, "ClusterChosen", f'it lives in cluster "{name}"')
+    if dig(instance, "spec.config.secretName"):
+        return condition(SCHEDULED, TRUE, "Imported", "it runs already, and spec.config says how to reach it")
     if dig(instance, "spec.external"):
         return condition(SCHEDULED, TRUE, "External", "somebody else has deployed it")
     return condition(SCHEDULED, FALSE, "NoClusterChosen", "set spec.clusterRef.cluster to a connected cluster", "Info")

@@ -23,6 +23,12 @@ FIELDS = {
         **SPEC_FIELDS,
         template=described(VIRTUAL_CLUSTER_TEMPLATE, "The same written out in place. One of templateRef and template."),
         networkPeer=boolean("The virtual cluster dials in, so that nobody needs to reach it. Defaults to false."),
+        config=obj(
+            "How to reach a virtual cluster that runs already; nothing is deployed then. Whoever names a secret must "
+            "be allowed to read it.",
+            secretName=string("Name of the secret that holds a kubeconfig, in the namespace of the project."),
+            key=string("Key of the kubeconfig within the secret. Defaults to `config`."),
+        ),
         external=boolean(
             "Somebody else has deployed it: it is never deployed, changed or deleted from here. Defaults to false."
         ),

@@ -1,0 +1,192 @@
+"""What the controllers of spaces and virtual clusters read from the registry about an instance, and write to it.
+
+Only instances of projects in clusters that are connected for real, with a kubeconfig, are their matter: everything else
+they leave as it is. They write the conditions that are about the cluster; `instances.py` works out the phase from them,
+except for instances that are being deleted, which nobody else looks at.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from fairlead.controllers.far_trouble import ERROR, Trouble
+from fairlead.controllers.instance_state import RESOLVED, standing
+from fairlead.core.clock import timestamp
+from fairlead.core.errors import NotFound
+from fairlead.core.objects import Object, copied, dig, metadata, name_of
+from fairlead.registry.conditions import is_true, with_conditions
+from fairlead.registry.names import label_faults
+from fairlead.registry.record import decode
+from fairlead.registry.recording import record
+from fairlead.registry.registry import Registry
+from fairlead.registry.writing import by_the_server
+from fairlead.storage.contract import Key
+from fairlead.storage.view import Entry
+
+CLUSTERS, PROJECTS = "clusters", "projects"
+ABANDON = "service.sh/abandon"
+"""Annotation of an instance whose deletion should wait for its cluster no longer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """Where instances are kept: the API group, and how the namespaces of projects begin."""
+
+    api_group: str
+    prefix: str
+
+
+class ConnectedInstances:
+    """The instances of one plural. `finalizer` is what holds them until the cluster is cleaned up."""
+
+    def __init__(self, registry: Registry, setting: Setting, plural: str, finalizer: str) -> None:
+        self.registry = registry
+        self._setting = setting
+        self._plural = plural
+        self._finalizer = finalizer
+        self._resource = registry.resource(setting.api_group, plural)
+        self._seen: dict[tuple[str, str], object] = {}
+        """What was last known of each cluster and project, as far as it matters to instances."""
+
+    @property
+    def watches(self) -> Sequence[tuple[str, str]]:
+        return tuple((self._setting.api_group, plural) for plural in (self._plural, CLUSTERS, PROJECTS))
+
+    def concerned(self, key: Key, entry: Entry | None) -> Iterable[Key]:
+        """An instance itself. A cluster or a project concerns its instances when it has changed in what they go by:
+        clusters are probed all the time, and projects are counted in."""
+        if key[1] == self._plural:
+            return (key,)
+        news = _gist(key[1], decode(entry)) if entry is not None else None
+        if news == self._seen.get((key[1], key[3])):
+            return ()
+        if news is None:
+            del self._seen[key[1], key[3]]
+        else:
+            self._seen[key[1], key[3]] = news
+        if key[1] == PROJECTS:
+            return [each.key for each in self._entries(f"{self._setting.prefix}{key[3]}")]
+        return [each.key for each in self._entries() if each.fields.get("spec.clusterRef.cluster") == key[3]]
+
+    def _entries(self, namespace: str = "") -> list[Entry]:
+        return self.registry.view.entries(self._setting.api_group, self._plural, namespace)
+
+    def see(self, key: Key) -> Object | None:
+        """The instance, unless it is gone or to be left alone."""
+        entry = self._resource.peek(key[2], key[3])
+        instance = decode(entry) if entry is not None else None
+        return None if dig(instance, "status.ignoreReconciliation") else instance
+
+    def project(self, instance: Object) -> Object | None:
+        namespace = metadata(instance)["namespace"]
+        return (
+            self._object(PROJECTS, self.project_name(instance)) if namespace.startswith(self._setting.prefix) else None
+        )
+
+    def project_name(self, instance: Object) -> str:
+        return str(metadata(instance)["namespace"].removeprefix(self._setting.prefix))
+
+    def cluster(self, instance: Object) -> Object | None:
+        """The cluster that the instance names, if there is one."""
+        name = dig(instance, "spec.clusterRef.cluster")
+        return self._object(CLUSTERS, name) if name else None
+
+    def _object(self, plural: str, name: str) -> Object | None:
+        entry = self.registry.resource(self._setting.api_group, plural).peek("", name)
+        return decode(entry) if entry is not None else None
+
+    def holds(self, instance: Object) -> bool:
+        """Whether something in a cluster may have been made for it."""
+        return self._finalizer in (metadata(instance).get("finalizers") or ())
+
+    async def settle(self, instance: Object, place: Callable[[Object], Object]) -> Object:
+        """Writes down where the instance is, `clusterRef` as `place` says, and that it holds something there: before
+        anything is made, so that nothing is ever left behind. Returns the instance as it is then. Raises Trouble."""
+        cluster = self.cluster(instance)
+        if not self.holds(instance) and dig(cluster, "spec.unusable"):
+            advice = "choose another, or set its spec.unusable to false"
+            why = f'cluster "{name_of(cluster or {})}" takes nothing new; {advice}'
+            raise Trouble("ClusterUnusable", why, ERROR)
+
+        def settled(current: Object) -> Object:
+            new = copied(current)
+            new["spec"]["clusterRef"] = _usable(place(new))
+            if not self.holds(new) and "deletionTimestamp" not in metadata(new):
+                metadata(new)["finalizers"] = [*(metadata(new).get("finalizers") or ()), self._finalizer]
+            return new
+
+        if settled(instance) == instance:
+            return instance
+        key = metadata(instance)["namespace"], name_of(instance)
+        await self._resource.modify(*key, settled, by_the_server())
+        return decode(await self._resource.get(*key))
+
+    async def tell(self, instance: Object, conditions: Sequence[Object], **fields: object) -> None:
+        """Writes conditions, and fields of the status."""
+        now, uid = timestamp(self.registry.clock.now()), metadata(instance)["uid"]
+
+        def told(current: Object) -> Object:
+            if metadata(current)["uid"] != uid or dig(current, "status.ignoreReconciliation"):
+                return current
+            generation = metadata(instance).get("generation", 1)
+            status = with_conditions({**(current.get("status") or {}), **fields}, conditions, now, generation)
+            if "deletionTimestamp" in metadata(current):
+                status = standing(current, status, now, generation)
+            return {**current, "status": status}
+
+        namespace, name = metadata(instance)["namespace"], name_of(instance)
+        entry = self._resource.peek(namespace, name)
+        if entry is None or told(current := decode(entry)) == current:
+            return
+        with suppress(NotFound):  # it went meanwhile
+            await self._resource.modify(namespace, name, told, by_the_server("status"))
+
+    async def let_go(self, instance: Object, left_behind: str = "") -> None:
+        """Takes the finalizer off. What is left behind in a cluster is told in an Event."""
+        if left_behind:
+            await record(self.registry, instance, "Abandoned", left_behind, type="Warning")
+
+        def free(current: Object) -> Object:
+            new = copied(current)
+            kept = [each for each in metadata(new).get("finalizers") or () if each != self._finalizer]
+            metadata(new)["finalizers"] = kept
+            return new
+
+        with suppress(NotFound):
+            await self._resource.modify(metadata(instance)["namespace"], name_of(instance), free, by_the_server())
+
+
+def _usable(ref: Object) -> Object:
+    for fault in label_faults(ref["namespace"]):
+        why = f"spec.clusterRef.namespace {fault}; delete this instance and make one with another"
+        raise Trouble("BadNamespace", why, ERROR)
+    return ref
+
+
+def is_placed(instance: Object) -> bool:
+    """Whether it says where it is, in words that can be used. Only then anything can have been made for it."""
+    namespace = dig(instance, "spec.clusterRef.namespace") or ""
+    return bool(dig(instance, "spec.clusterRef.cluster")) and not any(label_faults(namespace))
+
+
+def _gist(plural: str, obj: Object) -> object:
+    """What instances go by. Of a cluster its reachability counts, and of both what they ask for."""
+    meta = metadata(obj)
+    if plural == PROJECTS:
+        return meta["uid"], meta.get("generation")
+    return meta["uid"], meta.get("generation"), dig(obj, "status.online"), dig(obj, "status.phase")
+
+
+def is_connected(cluster: Object | None) -> bool:
+    """Whether a cluster is there for real, and not just said to be."""
+    return bool(dig(cluster, "spec.config.secretName"))
+
+
+def is_resolved(instance: Object) -> bool:
+    """Whether its template was resolved for what it asks for now."""
+    current = dig(instance, "status.observedGeneration") == metadata(instance).get("generation", 1)
+    return current and is_true(instance.get("status"), RESOLVED)
+
+
+def is_abandoned(instance: Object) -> bool:
+    return (metadata(instance).get("annotations") or {}).get(ABANDON) == "true"

@@ -1,0 +1,131 @@
+"""The namespace of an instance in a connected cluster: made, kept as it should be, and removed.
+
+A namespace is ours only by its marks. One that is not is never changed, and never deleted, whatever it is called.
+`spaces.py` and `virtual_clusters.py` call this inside `troubles`.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+from urllib.parse import quote
+
+from fairlead.controllers.far_names import FAIRLEAD, MANAGED, UID
+from fairlead.controllers.far_trouble import ERROR, INFO, Trouble
+from fairlead.controllers.space_rights import RBAC
+from fairlead.core.objects import Object, dig, metadata, name_of
+from fairlead.upstream.cluster_api import FarError
+
+NAMESPACES = "/api/v1/namespaces"
+_NOT_FOUND = 404
+_OUR_DOMAIN = "service.sh/"
+
+
+class Api(Protocol):
+    """What is asked of a cluster's API server. Answers that are no success are raised as FarError."""
+
+    async def get(self, path: str, /) -> Object: ...
+
+    async def create(self, path: str, body: Object, /) -> Object: ...
+
+    async def apply(self, path: str, body: Object, /) -> Object: ...
+
+    async def delete(self, path: str, body: Object | None = None, /) -> Object: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where an instance is: the cluster and the namespace, and the labels that the namespace has for it."""
+
+    cluster: str
+    namespace: str
+    marks: Mapping[str, str]
+
+    @property
+    def path(self) -> str:
+        return f"{NAMESPACES}/{self.namespace}"
+
+
+async def found_at(api: Api, path: str) -> Object | None:
+    """What is there, or None."""
+    try:
+        return await api.get(path)
+    except FarError as error:
+        if error.status != _NOT_FOUND:
+            raise
+        return None
+
+
+async def make_namespace(api: Api, place: Place, template: Object) -> bool:
+    """Makes the namespace or mends it, with the labels and annotations of a template. Tells whether it can be used."""
+    existing = await found_at(api, place.path)
+    if existing is None:
+        # Only with what makes it ours: what is applied afterwards can be taken back when the template drops it.
+        await api.create(NAMESPACES, _namespace(place, {}))
+    elif not is_ours(existing, place):
+        why = (
+            f'namespace "{place.namespace}" in cluster "{place.cluster}" exists and is not of this instance; delete '
+            "it there, or delete this instance and make one with another spec.clusterRef.namespace"
+        )
+        raise Trouble("NamespaceTaken", why, ERROR)
+    elif "deletionTimestamp" in metadata(existing):
+        why = (
+            f'namespace "{place.namespace}" in cluster "{place.cluster}" is being deleted; it is made again after that'
+        )
+        raise Trouble("NamespaceTerminating", why, INFO)
+    applied = await api.apply(place.path, _namespace(place, template))
+    return dig(applied, "status.phase") in (None, "", "Active")
+
+
+def is_ours(namespace: Object, place: Place) -> bool:
+    labels = dig(namespace, "metadata.labels") or {}
+    return labels.get(MANAGED) == FAIRLEAD and labels.get(UID) == place.marks[UID]
+
+
+def _namespace(place: Place, template: Object) -> Object:
+    """A template cannot set labels and annotations of our domain: they say whose a namespace is."""
+    labels = {**_foreign(dig(template, "metadata.labels")), **place.marks}
+    meta: Object = {"name": place.namespace, "labels": labels}
+    if annotations := _foreign(dig(template, "metadata.annotations")):
+        meta["annotations"] = annotations
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": meta}
+
+
+def _foreign(texts: Mapping[str, str] | None) -> dict[str, str]:
+    return {key: text for key, text in (texts or {}).items() if not key.startswith(_OUR_DOMAIN)}
+
+
+async def bind_roles(api: Api, place: Place, bindings: Sequence[Object]) -> None:
+    """Makes the RoleBindings as they should be, and removes ours that should not be there any more."""
+    path = f"/apis/{RBAC}/v1/namespaces/{place.namespace}/rolebindings"
+    for binding in bindings:
+        await api.apply(f"{path}/{step(name_of(binding))}", binding)
+    wanted = {name_of(binding) for binding in bindings}
+    there = await api.get(f"{path}?labelSelector={MANAGED}%3D{FAIRLEAD}")
+    for name in sorted({name_of(each) for each in there.get("items") or ()} - wanted):
+        await remove(api, f"{path}/{step(name)}")
+
+
+def step(name: str) -> str:
+    """A name as one step of a path, whatever is in it."""
+    return quote(name, safe=":")
+
+
+async def remove(api: Api, path: str, options: Object | None = None) -> None:
+    """Deletes something that may be gone already."""
+    try:
+        await api.delete(path, options)
+    except FarError as error:
+        if error.status != _NOT_FOUND:
+            raise
+
+
+async def remove_namespace(api: Api, place: Place) -> bool:
+    """Has the namespace deleted if it is ours. Tells whether it is gone; otherwise ask again."""
+    existing = await found_at(api, place.path)
+    if existing is None or not is_ours(existing, place):
+        return True
+    if "deletionTimestamp" not in metadata(existing):
+        # On condition that it is the very one that was looked at.
+        options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": metadata(existing).get("uid")}}
+        await remove(api, place.path, options)
+    return False

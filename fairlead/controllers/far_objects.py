@@ -1,0 +1,112 @@
+"""The objects that a template puts into a space: applied, and removed again when the template drops them.
+
+They are made with the credential that is stored for the cluster, which may do anything there, while whoever has written
+the template may not. So they have to be objects in the namespace of the space; everything else is refused.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+
+from fairlead.controllers.far_namespace import Api, Place, found_at, remove
+from fairlead.controllers.far_trouble import ERROR, Trouble
+from fairlead.controllers.space_rights import BINDING_PREFIX
+from fairlead.core import yaml
+from fairlead.core.objects import Object, copied, dig, metadata, name_of
+
+MOST = 200
+"""How many objects a template may have: each is looked at in every pass."""
+
+_document = re.compile(r"^---(?=\s|$)", re.MULTILINE)
+_step = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]*", re.ASCII)
+_version = re.compile(r"([a-z0-9.-]+/)?[a-z0-9]+", re.ASCII)
+
+
+def parsed(text: str) -> list[Object]:
+    """The objects of a text with `---` between them. Raises Trouble."""
+    found: list[Object] = []
+    for number, document in enumerate(_document.split(text), 1):
+        try:
+            value, _ = yaml.decode(document.encode())
+        except yaml.Malformed as error:
+            raise _bad(f"document {number} cannot be read: {error}") from None
+        if value is None:
+            continue
+        if not isinstance(value, dict) or not _is_named(value):
+            raise _bad(f"document {number} has no apiVersion, kind and metadata.name that could be used")
+        found.append(value)
+    if len(found) > MOST:
+        raise _bad(f"there are {len(found)} of them, and {MOST} are allowed")
+    return found
+
+
+def _is_named(value: Object) -> bool:
+    texts = value.get("apiVersion"), value.get("kind"), dig(value, "metadata.name")
+    if not all(isinstance(text, str) for text in texts):
+        return False
+    version, kind, name = (str(text) for text in texts)
+    return all((_version.fullmatch(version), _step.fullmatch(kind), _step.fullmatch(name)))
+
+
+def _bad(why: str) -> Trouble:
+    return Trouble("TemplateObjects", f"the objects of the template cannot be made: {why}; have it mended", ERROR)
+
+
+class FarObjects:
+    """The objects of one space, in one pass: what the cluster serves is asked for once."""
+
+    def __init__(self, api: Api, place: Place) -> None:
+        self._api = api
+        self._place = place
+        self._served: dict[str, Object] = {}
+
+    async def apply(self, objects: Sequence[Object], before: Sequence[Object]) -> None:
+        """Applies all, and removes those of `before` that are not among them."""
+        paths = [await self._path(each) for each in objects]
+        for path, each in zip(paths, objects, strict=True):
+            await self._api.apply(path, self._placed(each))
+        for each in before:
+            path = await self._path(each, missing_ok=True)
+            if path and path not in paths:
+                await remove(self._api, path)
+
+    def _placed(self, obj: Object) -> Object:
+        placed = copied(obj)
+        metadata(placed)["namespace"] = self._place.namespace
+        placed.pop("status", None)
+        return placed
+
+    async def _path(self, obj: Object, *, missing_ok: bool = False) -> str:
+        """Where the object is in the API. Empty where the cluster does not know the kind and that is no matter."""
+        version, kind, name = obj["apiVersion"], obj["kind"], name_of(obj)
+        if kind == "RoleBinding" and name.startswith(BINDING_PREFIX):
+            raise _bad(f'names of RoleBindings that begin with "{BINDING_PREFIX}" are kept for the server')
+        if (dig(obj, "metadata.namespace") or self._place.namespace) != self._place.namespace:
+            raise _bad(f'{kind} "{name}" names another namespace than that of the space; leave metadata.namespace out')
+        root = f"/apis/{version}" if "/" in version else f"/api/{version}"
+        served = next(self._kinds(await self._discover(root), kind), None)
+        if served is None:
+            if missing_ok:
+                return ""
+            raise _bad(f'cluster "{self._place.cluster}" serves no {kind} of {version}')
+        if not served.get("namespaced"):
+            raise _bad(f'{kind} "{name}" lives in no namespace, and a space has objects of its own namespace only')
+        return f"{root}/namespaces/{self._place.namespace}/{served['name']}/{name}"
+
+    async def _discover(self, root: str) -> Object:
+        if root not in self._served:
+            self._served[root] = await found_at(self._api, root) or {}
+        return self._served[root]
+
+    def _kinds(self, document: Object, kind: str) -> Iterator[Object]:
+        for each in document.get("resources") or ():
+            if each.get("kind") == kind and _step.fullmatch(each.get("name") or ""):
+                yield each
+
+
+def references(objects: Sequence[Object]) -> str:
+    """What is kept of applied objects, as YAML text: which they were, and nothing that could be secret."""
+    texts = (
+        yaml.encode({"apiVersion": each["apiVersion"], "kind": each["kind"], "metadata": {"name": name_of(each)}})
+        for each in objects
+    )
+    return "---\n".join(text.decode() for text in texts)

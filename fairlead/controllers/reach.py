@@ -1,0 +1,60 @@
+"""The ways from controllers into connected clusters, and virtual clusters. The composition root makes it."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from fairlead.controllers.far_namespace import Api
+from fairlead.registry.record import decode
+from fairlead.registry.registry import Registry
+from fairlead.upstream.access import Access
+from fairlead.upstream.cluster_api import ClusterApi
+from fairlead.upstream.connected import CLUSTERS, Connected, NotConnected, cluster_reference
+from fairlead.upstream.kubeconfig import BadKubeconfig, parse
+
+
+class Reach(Protocol):
+    """All of it raises UpstreamError, and what it returns does."""
+
+    def cluster(self, name: str) -> Api: ...
+
+    def virtual_cluster(self, namespace: str, name: str) -> Api: ...
+
+    async def access(self, cluster: str) -> Access:
+        """How another program reaches the cluster, at an address that was judged already."""
+
+    async def resolve(self, host: str, port: int) -> str:
+        """An address of a host that this server may talk to."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectedReach:
+    registry: Registry
+    api_group: str
+    system_namespace: str
+    connected: Connected
+    judge: Callable[[str, int], Awaitable[str]]
+    """`resolve` of the address policy."""
+
+    def cluster(self, name: str) -> Api:
+        return ClusterApi(self.connected.cluster(name))
+
+    def virtual_cluster(self, namespace: str, name: str) -> Api:
+        return ClusterApi(self.connected.virtual_cluster(namespace, name))
+
+    async def access(self, cluster: str) -> Access:
+        entry = self.registry.resource(self.api_group, CLUSTERS).peek("", cluster)
+        reference = cluster_reference(decode(entry), self.system_namespace) if entry is not None else None
+        if reference is None:
+            raise NotConnected("NoConfig", f'"{cluster}" is not connected; name a secret in its spec.config')
+        try:
+            found = parse(self.connected.kubeconfig(reference))
+        except BadKubeconfig as error:
+            raise NotConnected(
+                "BadKubeconfig", f"the kubeconfig cannot be used: {'; '.join(error.problems)}"
+            ) from error
+        # The program would look the name up once more, and might get another answer than the one that was judged.
+        return replace(found, host=await self.judge(found.host, found.port))
+
+    async def resolve(self, host: str, port: int) -> str:
+        return await self.judge(host, port)

@@ -1,0 +1,83 @@
+"""Who gets which role in the namespace of a space: the RoleBindings that stand there. Pure.
+
+Rules of the template and of the instance add up. Whoever has a right to the space and is in no rule gets the default
+role: its owner, those that it is shared with for use, and the administrators of its project.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from fairlead.controllers.far_names import FAIRLEAD, MANAGED
+from fairlead.core.objects import Object, dig
+from fairlead.core.user import TEAM_GROUP, USER_GROUP
+
+RBAC = "rbac.authorization.k8s.io"
+DEFAULT_ROLE = "admin"
+BINDING_PREFIX = "service.sh:"
+"""How the names of our RoleBindings begin; templates may not make any of such names."""
+EVERYBODY = "*"
+_USING = frozenset({"use", "*"})
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class Person:
+    """A user or a team, by name; `*` is every user."""
+
+    kind: str
+    name: str
+
+
+def role_bindings(instance: Object, rendered: Object, project: Object, namespace: str) -> list[Object]:
+    """One for each role, in order."""
+    rules = [*(dig(rendered, "access.rules") or ()), *(dig(instance, "spec.extraAccessRules") or ())]
+    holders: dict[str, set[Person]] = {}
+    for rule in rules:
+        if role := rule.get("clusterRole"):
+            holders.setdefault(role, set()).update(_people(rule))
+    ruled = set().union(*holders.values())
+    others = set(_entitled(instance, project)) - ruled
+    if others and Person("user", EVERYBODY) not in ruled:
+        holders.setdefault(dig(rendered, "access.defaultClusterRole") or DEFAULT_ROLE, set()).update(others)
+    return [_binding(role, sorted(people), namespace) for role, people in sorted(holders.items()) if people]
+
+
+def _people(entry: Object) -> Iterator[Person]:
+    yield from (Person("user", name) for name in entry.get("users") or ())
+    yield from (Person("team", name) for name in entry.get("teams") or ())
+
+
+def _entitled(instance: Object, project: Object) -> Iterator[Person]:
+    owners = ((kind, dig(whose, f"spec.owner.{kind}")) for whose in (instance, project) for kind in ("user", "team"))
+    # An owner is somebody: `*` is nobody here.
+    yield from (Person(kind, name) for kind, name in owners if name and name != EVERYBODY)
+    for entry in dig(instance, "spec.access") or ():
+        if _USING.intersection(entry.get("verbs") or ()):
+            yield from _people(entry)
+    for member in dig(project, "spec.members") or ():
+        if member.get("clusterRole") == "admin":
+            yield Person(member["kind"].lower(), member["name"])
+
+
+def _binding(role: str, people: Sequence[Person], namespace: str) -> Object:
+    return {
+        "apiVersion": f"{RBAC}/v1",
+        "kind": "RoleBinding",
+        "metadata": {"name": f"{BINDING_PREFIX}{role}", "namespace": namespace, "labels": {MANAGED: FAIRLEAD}},
+        "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": role},
+        "subjects": list(_subjects(people)),
+    }
+
+
+def _subjects(people: Iterable[Person]) -> Iterator[Object]:
+    """A user comes by name, and as the group of his own: keys that act for him may have another name."""
+    for person in people:
+        if person.kind == "team":
+            yield _subject("Group", f"{TEAM_GROUP}{person.name}")
+            continue
+        if person.name != EVERYBODY:
+            yield _subject("User", person.name)
+        yield _subject("Group", f"{USER_GROUP}{person.name}")
+
+
+def _subject(kind: str, name: str) -> Object:
+    return {"apiGroup": RBAC, "kind": kind, "name": name}

@@ -1,0 +1,151 @@
+"""Keeps the namespaces of spaces in connected clusters as they should be: made, shared, repaired, and removed.
+
+A space that names a cluster which is connected for real gets a namespace there, with the labels, annotations and
+objects of its template, and RoleBindings for those who have rights to it. It is looked at when it, its cluster or its
+project changes, and again and again, so that whatever somebody changes there is put right. When it is deleted, it stays
+until the namespace is gone; a cluster that is out of reach is said in its conditions, and can be given up on.
+"""
+
+import random
+from collections.abc import Iterable, Sequence
+
+from fairlead.controllers.connected_instances import (
+    ABANDON,
+    ConnectedInstances,
+    Setting,
+    is_abandoned,
+    is_connected,
+    is_placed,
+    is_resolved,
+)
+from fairlead.controllers.far_names import SPACE, default_namespace, marks, patterned_namespace
+from fairlead.controllers.far_namespace import Place, bind_roles, make_namespace, remove_namespace
+from fairlead.controllers.far_objects import FarObjects, parsed, references
+from fairlead.controllers.far_trouble import INFO, Trouble, troubles
+from fairlead.controllers.reach import Reach
+from fairlead.controllers.space_rights import role_bindings
+from fairlead.core.errors import NotFound
+from fairlead.core.objects import Object, dig, metadata, name_of
+from fairlead.registry.conditions import FALSE, TRUE, UNKNOWN, condition
+from fairlead.registry.registry import Registry
+from fairlead.storage.contract import Key
+from fairlead.storage.view import Entry
+
+SPACES, FINALIZER = "spaceinstances", "service.sh/space"
+SYNCED, READY = "SpaceSynced", "SpaceReady"
+LOOK_AGAIN, RETRY, POLL = 60.0, 15.0, 2.0
+"""Seconds until the next look: at one that is fine, at one that is not, and at one whose namespace is going."""
+
+
+def jittered(seconds: float) -> float:
+    """Up to a fifth off either way, so that what began together does not stay together."""
+    return seconds * random.uniform(0.8, 1.2)
+
+
+class Spaces:
+    name, workers = "spaces", 32
+
+    def __init__(self, registry: Registry, setting: Setting, reach: Reach) -> None:
+        self._instances = ConnectedInstances(registry, setting, SPACES, FINALIZER)
+        self.watches = self._instances.watches
+        self._reach = reach
+
+    def concerned(self, key: Key, entry: Entry | None) -> Iterable[Key]:
+        return self._instances.concerned(key, entry)
+
+    async def reconcile(self, key: Key) -> float | None:
+        space = self._instances.see(key)
+        if space is None:
+            return None
+        if "deletionTimestamp" in metadata(space):
+            return await self._remove(space) if self._instances.holds(space) else None
+        project = self._instances.project(space)
+        if project is None or not is_connected(self._instances.cluster(space)) or not is_resolved(space):
+            return None
+        if dig(space, "spec.clusterRef.virtualCluster"):
+            return None
+        return await self._keep(space, project)
+
+    async def _keep(self, space: Object, project: Object) -> float | None:
+        try:
+            space = await self._instances.settle(space, lambda current: self._cluster_ref(current, project))
+            if "deletionTimestamp" in metadata(space):
+                return POLL
+            await self._make(space, project)
+        except NotFound:  # it went meanwhile
+            return None
+        except Trouble as trouble:
+            ready = condition(READY, UNKNOWN, trouble.reason, "the namespace is not as it should be")
+            await self._instances.tell(space, (trouble.as_condition(SYNCED), ready), online=False)
+            return jittered(RETRY)
+        return jittered(LOOK_AGAIN)
+
+    def _cluster_ref(self, space: Object, project: Object) -> Object:
+        """Where it is, settled once and for all."""
+        ref: Object = dig(space, "spec.clusterRef")
+        if ref.get("namespace"):
+            return ref
+        pattern, name = dig(project, "spec.namespacePattern.space"), name_of(space)
+        values = {"project": name_of(project), "name": name}
+        made = patterned_namespace(pattern, values) if pattern else default_namespace(name_of(project), name)
+        return {**ref, "namespace": made}
+
+    def _place(self, space: Object) -> Place:
+        ref, meta = dig(space, "spec.clusterRef"), metadata(space)
+        labels = marks(SPACE, self._instances.project_name(space), meta["name"], meta["uid"])
+        return Place(ref["cluster"], ref.get("namespace") or "", labels)
+
+    async def _make(self, space: Object, project: Object) -> None:
+        place, rendered = self._place(space), dig(space, "status.space") or {}
+        objects = parsed(rendered.get("objects") or "")
+        before = parsed(dig(space, "status.spaceObjects.lastAppliedObjects") or "")
+        with troubles(place.cluster, f'make namespace "{place.namespace}" and what belongs into it'):
+            api = self._reach.cluster(place.cluster)
+            usable = await make_namespace(api, place, rendered)
+            await bind_roles(api, place, role_bindings(space, rendered, project, place.namespace))
+            await FarObjects(api, place).apply(objects, before)
+        applied = references(objects)
+        kept = (
+            {**(dig(space, "status.spaceObjects") or {}), "lastAppliedObjects": applied} if applied or before else None
+        )
+        fields = {"spaceObjects": kept} if kept is not None else {}
+        await self._instances.tell(space, _made(place, rendered, usable), online=usable, **fields)
+
+    async def _remove(self, space: Object) -> float | None:
+        if not is_placed(space):
+            await self._instances.let_go(space)
+            return None
+        place = self._place(space)
+        where = f'namespace "{place.namespace}" in cluster "{place.cluster}"'
+        if is_abandoned(space) or self._instances.cluster(space) is None:
+            await self._instances.let_go(space, f"{where} was not removed; if it is still there, delete it yourself")
+            return None
+        try:
+            with troubles(place.cluster, f"delete {where}"):
+                gone = await remove_namespace(self._reach.cluster(place.cluster), place)
+        except Trouble as trouble:
+            await self._instances.tell(space, stuck(trouble, where, SYNCED, READY), online=False)
+            return jittered(RETRY)
+        if gone:
+            await self._instances.let_go(space)
+            return None
+        message = f"waits until {where} is gone; what is in it has finalizers if that takes long"
+        await self._instances.tell(space, (condition(READY, FALSE, "Deleting", message, INFO),), online=False)
+        return POLL
+
+
+def stuck(trouble: Trouble, what: str, synced: str, ready: str) -> Sequence[Object]:
+    """The conditions of an instance whose deletion does not get on."""
+    way_out = f"annotate this with {ABANDON}=true to let it go and leave {what} behind"
+    told = Trouble(trouble.reason, f"{what} cannot be removed: {trouble.message}; or {way_out}", trouble.severity)
+    return told.as_condition(synced), condition(ready, FALSE, "Deleting", f"waits until {what} can be removed", INFO)
+
+
+def _made(place: Place, rendered: Object, usable: bool) -> Sequence[Object]:
+    message = f'namespace "{place.namespace}" in cluster "{place.cluster}" is as it should be'
+    if left := [part for part in ("charts", "apps") if rendered.get(part)]:
+        message += f"; the template's {' and '.join(left)} are not deployed by this server"
+    synced = condition(SYNCED, TRUE, "Synced", message)
+    if usable:
+        return synced, condition(READY, TRUE, "Active", "the namespace can be used")
+    return synced, condition(READY, FALSE, "Terminating", "the namespace is being deleted; it is made again then", INFO)

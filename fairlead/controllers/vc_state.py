@@ -1,0 +1,80 @@
+"""What is deployed for a virtual cluster, and what its conditions say about it: pure, for the controller beside it."""
+
+from collections.abc import Sequence
+
+from fairlead.controllers.far_names import FAIRLEAD, MANAGED
+from fairlead.controllers.far_trouble import ERROR, WARNING, Trouble
+from fairlead.controllers.release import Chart, Release, chart_of
+from fairlead.controllers.space_rights import BINDING_PREFIX, RBAC
+from fairlead.core.objects import Object, dig
+from fairlead.registry.conditions import FALSE, TRUE, UNKNOWN, condition
+from fairlead.upstream.cluster_api import FarError
+from fairlead.upstream.errors import UpstreamError
+
+SPACE_SYNCED, SPACE_READY = "SpaceSynced", "SpaceReady"
+DEPLOYED, SYNCED = "VirtualClusterDeployed", "VirtualClusterSynced"
+READY, ONLINE = "VirtualClusterReady", "VirtualClusterOnline"
+
+DEPLOYER = "service:deployer:"
+"""How the identities begin that charts are deployed as which nobody but their user has chosen."""
+
+
+def chart_for(instance: Object) -> Chart:
+    """The chart of its rendered template. Raises Trouble."""
+    chart = chart_of(dig(instance, "status.virtualCluster") or {})
+    if chart is None:
+        why = (
+            "its template names no chart in helmRelease.chart; have the template mended, or import a virtual cluster "
+            "that runs already with spec.config"
+        )
+        raise Trouble("NoChart", why, ERROR)
+    return chart
+
+
+def release_of(instance: Object) -> Release:
+    """What is to be deployed where it was settled to be. Raises Trouble."""
+    values = dig(instance, "status.virtualCluster.helmRelease.values") or ""
+    return Release(*_named(instance), chart_for(instance), values, _deployer(instance))
+
+
+def release_to_remove(instance: Object) -> Release:
+    return Release(*_named(instance), Chart("", ""), "", _deployer(instance))
+
+
+def _named(instance: Object) -> tuple[str, str]:
+    return dig(instance, "spec.clusterRef.virtualCluster"), dig(instance, "spec.clusterRef.namespace")
+
+
+def _deployer(instance: Object) -> str:
+    if dig(instance, "spec.templateRef.name"):
+        return ""
+    return f"{DEPLOYER}{dig(instance, 'spec.clusterRef.namespace')}"
+
+
+def confining(release: Release) -> Sequence[Object]:
+    """The RoleBinding that lets a confined release do everything in its namespace, and nothing outside."""
+    if not release.confined_to:
+        return ()
+    meta = {"name": f"{BINDING_PREFIX}deployer", "namespace": release.namespace, "labels": {MANAGED: FAIRLEAD}}
+    binding = {
+        "apiVersion": f"{RBAC}/v1",
+        "kind": "RoleBinding",
+        "metadata": meta,
+        "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": "cluster-admin"},
+        "subjects": [{"apiGroup": RBAC, "kind": "User", "name": release.confined_to}],
+    }
+    return (binding,)
+
+
+def seen_from(answer: Object | UpstreamError | FarError) -> tuple[Object, Object]:
+    """Online and Ready, from what came of asking for its version."""
+    if isinstance(answer, UpstreamError):
+        offline = condition(ONLINE, FALSE, answer.reason, f"it cannot be reached: {answer.message}", WARNING)
+        return offline, condition(READY, UNKNOWN, answer.reason, "nobody can tell while it cannot be reached")
+    online = condition(ONLINE, TRUE, "Reached", "it can be reached")
+    if isinstance(answer, FarError):
+        why = f"it answers {answer.status} when asked for its version; see that its kubeconfig is still good"
+        return online, condition(READY, FALSE, "NotReady", why, WARNING)
+    return online, condition(
+        READY, TRUE, "Ready", f"it runs Kubernetes {answer.get('gitVersion') or 'of its own kind'}"
+    )

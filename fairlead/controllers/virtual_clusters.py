@@ -1,0 +1,184 @@
+"""Deploys virtual clusters into connected clusters, takes over those that run elsewhere, and says how they do.
+
+One with `spec.config` runs already: it is looked at, and nothing else. Of the others, those in a cluster that is
+connected for real get a namespace there and the chart of their template, through `helm`. The kubeconfig that the chart
+leaves in the Secret `vc-<release>` is copied beside the instance; the gateway finds it there. A chart out of a template
+is deployed with all rights of the cluster's stored credential. One that is written out in place was chosen by whoever
+may make instances, not by an administrator, so it is deployed as an identity with rights in its namespace only.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from fairlead.controllers.connected_instances import (
+    ConnectedInstances,
+    Setting,
+    is_abandoned,
+    is_connected,
+    is_placed,
+    is_resolved,
+)
+from fairlead.controllers.deploying import Deployer, Deploying
+from fairlead.controllers.far_names import VIRTUAL_CLUSTER, default_namespace, marks, patterned_namespace
+from fairlead.controllers.far_namespace import Place, bind_roles, found_at, is_ours, make_namespace, remove_namespace
+from fairlead.controllers.far_objects import FarObjects, parsed
+from fairlead.controllers.far_trouble import INFO, Trouble, troubles
+from fairlead.controllers.reach import Reach
+from fairlead.controllers.release import Release, release_name
+from fairlead.controllers.spaces import POLL, RETRY, jittered, stuck
+from fairlead.controllers.vc_state import (
+    DEPLOYED,
+    SPACE_READY,
+    SPACE_SYNCED,
+    SYNCED,
+    confining,
+    release_of,
+    seen_from,
+)
+from fairlead.core.errors import NotFound
+from fairlead.core.objects import Object, dig, metadata, name_of
+from fairlead.registry.conditions import FALSE, TRUE, condition
+from fairlead.registry.registry import Registry
+from fairlead.storage.contract import Key
+from fairlead.storage.view import Entry
+from fairlead.upstream.cluster_api import FarError
+from fairlead.upstream.errors import UpstreamError
+
+VIRTUAL_CLUSTERS, FINALIZER = "virtualclusterinstances", "service.sh/virtual-cluster"
+PROBE = 15.0
+"""Seconds between two looks at one that is there."""
+
+
+class VirtualClusters:
+    name, workers = "virtual-clusters", 64
+
+    def __init__(self, registry: Registry, setting: Setting, reach: Reach, helm: Deployer) -> None:
+        self._instances = ConnectedInstances(registry, setting, VIRTUAL_CLUSTERS, FINALIZER)
+        self.watches = self._instances.watches
+        self._reach = reach
+        self._deploying = Deploying(registry, reach, helm)
+
+    def concerned(self, key: Key, entry: Entry | None) -> Iterable[Key]:
+        return self._instances.concerned(key, entry)
+
+    async def reconcile(self, key: Key) -> float | None:
+        instance = self._instances.see(key)
+        if instance is None:
+            return None
+        if "deletionTimestamp" in metadata(instance):
+            return await self._remove(instance) if self._instances.holds(instance) else None
+        if dig(instance, "spec.networkPeer"):
+            return None
+        if dig(instance, "spec.config.secretName"):
+            imported = condition(DEPLOYED, TRUE, "Imported", "it runs already, and spec.config says how to reach it")
+            return await self._look(instance, (imported,))
+        project = self._instances.project(instance)
+        if project is None or dig(instance, "spec.external") or not self._is_ready_to_go(instance):
+            return None
+        return await self._keep(instance, project)
+
+    def _is_ready_to_go(self, instance: Object) -> bool:
+        is_named = bool(dig(instance, "status.serviceUID"))
+        return is_named and is_connected(self._instances.cluster(instance)) and is_resolved(instance)
+
+    async def _keep(self, instance: Object, project: Object) -> float | None:
+        """Goes through what has to be true, in order, up to where it is not."""
+        told: list[Object] = []
+        fields: Object = {}
+        stage = DEPLOYED
+        try:
+            self._deploying.check(instance)
+            instance = await self._instances.settle(instance, lambda current: self._cluster_ref(current, project))
+            if "deletionTimestamp" in metadata(instance):
+                return POLL
+            stage, release = SPACE_SYNCED, release_of(instance)
+            told += await self._make_space(instance, release)
+            stage = DEPLOYED
+            fields["deployHash"] = await self._deploying.deploy(instance, release)
+            told.append(condition(DEPLOYED, TRUE, "Deployed", f'release "{release.name}" is deployed'))
+            stage = SYNCED
+            await self._deploying.take_kubeconfig(instance, release)
+            told.append(condition(SYNCED, TRUE, "Synced", "the kubeconfig that the chart left is in use"))
+        except NotFound:  # it went meanwhile
+            return None
+        except Trouble as trouble:
+            told.append(trouble.as_condition(stage))
+            await self._instances.tell(instance, told, **fields)
+            return jittered(RETRY)
+        return await self._look(instance, told, **fields)
+
+    async def _look(self, instance: Object, told: Sequence[Object], **fields: object) -> float:
+        """Asks the virtual cluster itself how it is."""
+        answer: Object | UpstreamError | FarError
+        try:
+            api = self._reach.virtual_cluster(metadata(instance)["namespace"], name_of(instance))
+            answer = await api.get("/version")
+        except (UpstreamError, FarError) as error:
+            answer = error
+        online, ready = seen_from(answer)
+        is_online = online["status"] == TRUE
+        await self._instances.tell(instance, (*told, online, ready), online=is_online, **fields)
+        return jittered(PROBE)
+
+    def _cluster_ref(self, instance: Object, project: Object) -> Object:
+        """Where it is, settled once and for all."""
+        ref: Object = dig(instance, "spec.clusterRef")
+        names = {"project": name_of(project), "name": name_of(instance)}
+        if not ref.get("namespace"):
+            pattern = dig(project, "spec.namespacePattern.virtualCluster")
+            made = (
+                patterned_namespace(pattern, names)
+                if pattern
+                else default_namespace(names["project"], "v", names["name"])
+            )
+            ref = {**ref, "namespace": made}
+        return {**ref, "virtualCluster": ref.get("virtualCluster") or release_name(names["name"])}
+
+    def _place(self, instance: Object) -> Place:
+        """Its namespace is known by what stays when it moves to another project."""
+        ref, name = dig(instance, "spec.clusterRef"), name_of(instance)
+        uid = dig(instance, "status.serviceUID") or metadata(instance)["uid"]
+        labels = marks(VIRTUAL_CLUSTER, self._instances.project_name(instance), name, uid)
+        return Place(ref["cluster"], ref.get("namespace") or "", labels)
+
+    async def _make_space(self, instance: Object, release: Release) -> Sequence[Object]:
+        place, template = self._place(instance), dig(instance, "status.virtualCluster.spaceTemplate") or {}
+        objects = parsed(template.get("objects") or "")
+        with troubles(place.cluster, f'make namespace "{place.namespace}" and what belongs into it'):
+            api = self._reach.cluster(place.cluster)
+            usable = await make_namespace(api, place, template)
+            await bind_roles(api, place, confining(release))
+            await FarObjects(api, place).apply(objects, ())
+        message = f'namespace "{place.namespace}" in cluster "{place.cluster}" is as it should be'
+        ready = condition(SPACE_READY, TRUE if usable else FALSE, "Active" if usable else "Terminating", message)
+        return condition(SPACE_SYNCED, TRUE, "Synced", message), ready
+
+    async def _remove(self, instance: Object) -> float | None:
+        if not is_placed(instance):
+            await self._instances.let_go(instance)
+            return None
+        place = self._place(instance)
+        where = f'namespace "{place.namespace}" in cluster "{place.cluster}"'
+        if is_abandoned(instance) or self._instances.cluster(instance) is None:
+            await self._instances.let_go(instance, f"{where} was not removed; if it is still there, delete it yourself")
+            return None
+        try:
+            gone = await self._removed(instance, place, where)
+        except Trouble as trouble:
+            await self._instances.tell(instance, stuck(trouble, where, SPACE_SYNCED, SPACE_READY), online=False)
+            return jittered(RETRY)
+        if gone:
+            self._deploying.forget(instance)
+            await self._instances.let_go(instance)
+            return None
+        waits = condition(SPACE_READY, FALSE, "Deleting", f"waits until {where} is gone", INFO)
+        await self._instances.tell(instance, (waits,), online=False)
+        return POLL
+
+    async def _removed(self, instance: Object, place: Place, where: str) -> bool:
+        """Takes the release down, then the namespace. Tells whether both are gone."""
+        with troubles(place.cluster, f"delete {where}"):
+            api = self._reach.cluster(place.cluster)
+            existing = await found_at(api, place.path)
+            if existing is not None and is_ours(existing, place) and "deletionTimestamp" not in metadata(existing):
+                await self._deploying.uninstall(instance)
+            return await remove_namespace(api, place)

@@ -1,0 +1,68 @@
+"""A world with a project and a cluster that is connected for real: to a Kubernetes in memory."""
+
+from base64 import b64encode
+from typing import Any
+
+from fairlead.controllers.connected_instances import Setting
+from fairlead.core.objects import Object
+from fairlead.registry.conditions import find_condition
+from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
+from fairlead.upstream.access import Access
+from fairlead.upstream.errors import Blocked, Unreachable, UpstreamError
+from tests.admission.world import NAMESPACE, World
+from tests.far_side.kube import Kube, KubeApi
+
+SETTING = Setting(GROUP, "")
+"""Without a prefix: the project `demo` has the namespace `demo`, where worlds put things."""
+PROJECT = NAMESPACE
+
+
+class FakeReach:
+    """Ways to the Kubernetes of the test; with `down` set there are none."""
+
+    def __init__(self) -> None:
+        self.kube = Kube()
+        self.virtual = Kube()
+        self.down: UpstreamError | None = None
+        self.virtual_down: UpstreamError | None = Unreachable("nobody is there")
+        self.blocked: set[str] = set()
+
+    def cluster(self, name: str) -> KubeApi:
+        assert name == "c"
+        return KubeApi(self.kube, self.down)
+
+    def virtual_cluster(self, namespace: str, name: str) -> KubeApi:
+        return KubeApi(self.virtual, self.virtual_down)
+
+    async def access(self, cluster: str) -> Access:
+        return Access("192.0.2.1", 6443, "", "kube.example", "", "cluster-token")
+
+    async def resolve(self, host: str, port: int) -> str:
+        if host in self.blocked:
+            raise Blocked("that is none of the addresses that may be used")
+        return "192.0.2.2"
+
+
+async def furnish(world: World, **project: Any) -> None:
+    """The project and the cluster."""
+    await world.create("Project", PROJECT, spec={"owner": {"user": "ada"}, **project})
+    await world.create("Cluster", "c", spec={"config": {"secretName": "kubeconfig", "secretNamespace": "vault"}})
+
+
+def told(world: World, kind: str, type: str, name: str = "one") -> tuple[Any, Any]:
+    """Status and reason of a condition."""
+    found = find_condition((world.see(kind, name) or {}).get("status"), type) or {}
+    return found.get("status"), found.get("reason")
+
+
+def message(world: World, kind: str, type: str, name: str = "one") -> str:
+    found = find_condition((world.see(kind, name) or {}).get("status"), type) or {}
+    return str(found.get("message"))
+
+
+def encoded(content: bytes) -> str:
+    return b64encode(content).decode()
+
+
+def labels(obj: Object) -> Object:
+    return obj["metadata"].get("labels") or {}

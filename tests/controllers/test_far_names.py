@@ -1,0 +1,65 @@
+"""Names in connected clusters: short enough, valid, and no two alike."""
+
+import pytest
+
+from fairlead.controllers.far_names import cut, default_namespace, marks, patterned_namespace
+from fairlead.controllers.far_trouble import Trouble
+from fairlead.controllers.release import Chart, chart_of, release_name
+from fairlead.registry.names import label_faults, value_faults
+
+
+def test_short_names_stay_and_long_ones_stay_apart() -> None:
+    assert default_namespace("team", "one") == "team-one"
+    long = [default_namespace("p" * 50, "s" * 40 + end) for end in ("a", "b")]
+    assert len({*long}) == 2
+    assert all(not [*label_faults(each)] for each in long)
+
+
+def test_names_with_dots_become_names_of_namespaces_that_stay_apart() -> None:
+    made = [default_namespace("p", name) for name in ("a.b", "a-b", f"{'a.' * 60}b")]
+    assert len({*made}) == 3
+    assert all(not [*label_faults(each)] for each in made)
+
+
+def test_a_pattern_is_filled_in() -> None:
+    assert patterned_namespace("x-{{project}}-{{ name }}", {"project": "p", "name": "n"}) == "x-p-n"
+    with pytest.raises(Trouble, match="namespacePattern"):
+        patterned_namespace("x-{{ user }}", {"project": "p", "name": "n"})
+
+
+def test_marks_are_labels_whatever_the_names() -> None:
+    assert all(not [*value_faults(each)] for each in marks("service.sh/space", "p", "n" * 250, "uid").values())
+
+
+def test_releases_have_names_that_helm_takes() -> None:
+    assert release_name("one") == "one"
+    assert len(release_name("n" * 200)) == 53
+    assert cut("n" * 54, 53) != "n" * 53
+
+
+@pytest.mark.parametrize(
+    "chart",
+    [
+        {"name": "--post-renderer", "repo": "https://charts.example"},
+        {"name": "../../etc", "repo": "https://charts.example"},
+        {"name": "/chart", "repo": "https://charts.example"},
+        {"name": "vc", "repo": ""},
+        {"name": "vc", "repo": "http://charts.example"},
+        {"name": "vc", "repo": "file:///etc"},
+        {"name": "vc", "repo": "https://user:pass@charts.example"},
+        {"name": "vc", "repo": "https://charts.example:99999"},
+        {"name": "vc", "repo": "https://charts.example", "version": "--debug"},
+    ],
+)
+def test_a_chart_is_neither_an_option_nor_a_file(chart: dict[str, str]) -> None:
+    with pytest.raises(Trouble, match="have the template mended"):
+        chart_of({"helmRelease": {"chart": chart}})
+
+
+def test_a_chart_is_read_from_the_template() -> None:
+    asked = {"name": "vc", "repo": "oci://registry.example:5000/charts", "version": "1.2.3", "password": "p"}
+    chart = chart_of({"helmRelease": {"chart": asked}})
+    assert chart == Chart("vc", "oci://registry.example:5000/charts", "1.2.3", "", "p")
+    assert (chart.address, chart.is_oci) == (("registry.example", 5000), True)
+    assert "password" not in repr(chart)
+    assert chart_of({}) is None

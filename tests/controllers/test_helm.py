@@ -1,0 +1,181 @@
+"""The helm program, with a stand-in that writes down how it was called."""
+
+import asyncio
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from fairlead.controllers.far_trouble import Trouble
+from fairlead.controllers.helm import Helm
+from fairlead.controllers.release import Chart, Release
+from fairlead.upstream.access import Access
+
+ACCESS = Access("192.0.2.1", 6443, "/k8s", "kube.example", "-----CA-----", "stored-token")
+PLAIN = Chart("vc", "https://charts.example", "1.2.3")
+LOCKED = Chart("vc", "https://charts.example", "", "ada", "repo-password")
+
+STAND_IN = """#!{python}
+import json, os, stat, sys
+from pathlib import Path
+arguments = sys.argv[1:]
+given = {{flag: arguments[arguments.index(flag) + 1] for flag in ("--kubeconfig", "--values") if flag in arguments}}
+told = {{"arguments": arguments, "environment": dict(os.environ), "cwd": os.getcwd(), "stdin": sys.stdin.read()}}
+told["files"] = {{flag: Path(path).read_text() for flag, path in given.items()}}
+told["modes"] = {{flag: stat.S_IMODE(os.stat(path).st_mode) for flag, path in given.items()}}
+told["folder"] = stat.S_IMODE(os.stat(os.getcwd()).st_mode)
+with open({log!r}, "a") as log:
+    log.write(json.dumps(told) + "\\n")
+{then}
+"""
+
+
+class StandIn:
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "helm"
+        self.log = folder / "log"
+        self.does("")
+
+    def does(self, then: str) -> None:
+        self.path.write_text(STAND_IN.format(python=sys.executable, log=str(self.log), then=then))
+        self.path.chmod(0o755)
+
+    @property
+    def calls(self) -> list[dict]:
+        return [json.loads(line) for line in self.log.read_text().splitlines()]
+
+
+@pytest.fixture
+def stand_in(tmp_path: Path) -> StandIn:
+    return StandIn(tmp_path)
+
+
+def install(stand_in: StandIn, release: Release, seconds: float = 30) -> None:
+    """On a loop with a real clock: a process takes the time that it takes."""
+    asyncio.run(Helm(str(stand_in.path), seconds).install(release, ACCESS))
+
+
+def release(chart: Chart = PLAIN, confined_to: str = "") -> Release:
+    return Release("one", "ns", chart, "a: b", confined_to)
+
+
+def test_a_release_is_installed_or_upgraded(stand_in: StandIn) -> None:
+    install(stand_in, release())
+    (call,) = stand_in.calls
+    arguments = call["arguments"]
+    assert arguments[:6] == ["upgrade", "--install", "one", "vc", "--repo", "https://charts.example"]
+    assert arguments[arguments.index("--version") + 1] == "1.2.3"
+    assert arguments[arguments.index("--namespace") + 1] == "ns"
+    assert "--kube-as-user" not in arguments
+    assert call["files"]["--values"] == "a: b"
+
+
+def test_the_cluster_is_named_by_the_address_that_was_judged(stand_in: StandIn) -> None:
+    install(stand_in, release())
+    config = yaml.safe_load(stand_in.calls[0]["files"]["--kubeconfig"])
+    cluster = config["clusters"][0]["cluster"]
+    assert (cluster["server"], cluster["tls-server-name"]) == ("https://192.0.2.1:6443/k8s", "kube.example")
+    assert config["users"][0]["user"] == {"token": "stored-token"}
+
+
+def test_credentials_are_in_private_files_that_go_away(stand_in: StandIn) -> None:
+    install(stand_in, release())
+    (call,) = stand_in.calls
+    assert (call["folder"], call["modes"]) == (0o700, {"--kubeconfig": 0o600, "--values": 0o600})
+    assert "stored-token" not in str(call["arguments"]) + str(call["environment"])
+    assert not Path(call["cwd"]).exists()
+
+
+def test_the_environment_of_the_server_is_not_handed_on(stand_in: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAIRLEAD_SECRET", "x")
+    monkeypatch.setenv("KUBECONFIG", "/elsewhere")
+    monkeypatch.setenv("HELM_PLUGINS", "/elsewhere")
+    install(stand_in, release())
+    (call,) = stand_in.calls
+    allowed = {"PATH", "HOME", "HELM_CONFIG_HOME", "HELM_CACHE_HOME", "HELM_DATA_HOME", "LC_CTYPE"}
+    assert set(call["environment"]) <= allowed
+    assert all(
+        value.startswith(call["cwd"])
+        for name, value in call["environment"].items()
+        if name.startswith(("HELM", "HOME"))
+    )
+
+
+@pytest.mark.parametrize(
+    ("repo", "first", "chart"),
+    [
+        ("https://charts.example", ["repo", "add", "repository", "https://charts.example"], "repository/vc"),
+        (
+            "oci://registry.example/charts",
+            ["registry", "login", "registry.example"],
+            "oci://registry.example/charts/vc",
+        ),
+    ],
+)
+def test_a_repositorys_password_goes_through_standard_input(
+    stand_in: StandIn, repo: str, first: list[str], chart: str
+) -> None:
+    install(stand_in, release(Chart("vc", repo, "", "ada", "repo-password")))
+    login, upgrade = stand_in.calls
+    assert login["arguments"] == [*first, "--username", "ada", "--password-stdin"]
+    assert login["stdin"] == "repo-password"
+    assert upgrade["arguments"][3] == chart
+    assert "repo-password" not in str(upgrade)
+
+
+def test_a_confined_release_is_deployed_as_its_own_identity(stand_in: StandIn) -> None:
+    install(stand_in, release(confined_to="service:deployer:ns"))
+    arguments = stand_in.calls[0]["arguments"]
+    assert arguments[arguments.index("--kube-as-user") + 1] == "service:deployer:ns"
+
+
+def test_a_failure_tells_its_last_line_without_secrets(stand_in: StandIn) -> None:
+    stand_in.does(
+        "sys.stderr.write('warming up\\nError: 192.0.2.1:6443 said stored-token and repo-password \\x1b[1m no\\n')\n"
+        "sys.exit(3)"
+    )
+    with pytest.raises(Trouble) as caught:
+        install(stand_in, release(Chart("vc", "oci://r.example/c", "", "", "repo-password")))
+    assert caught.value.reason == "HelmFailed"
+    assert "Error: [...] said [...] and [...]" in caught.value.message
+    assert caught.value.message.isprintable()
+
+
+def test_a_run_that_takes_too_long_is_ended_with_all_that_it_started(
+    stand_in: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fairlead.controllers.helm.PATIENCE", 0.5)
+    child = tmp_path / "child"
+    stand_in.does(
+        f"import subprocess, time; process = subprocess.Popen(['sleep', '60']); open({str(child)!r}, 'w').write("
+        "str(process.pid)); time.sleep(60)"
+    )
+    with pytest.raises(Trouble) as caught:
+        install(stand_in, release(), seconds=1)
+    assert caught.value.reason == "HelmTimedOut"
+    assert _is_gone(int(child.read_text()))
+    assert not Path(stand_in.calls[0]["cwd"]).exists()
+
+
+def _is_gone(pid: int) -> bool:
+    """Whether nothing of that process runs any more; one that nobody has waited for is a zombie."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    return Path(f"/proc/{pid}/stat").read_text().split(") ")[1][0] in "ZX"
+
+
+def test_uninstalling_what_is_not_there_is_no_matter(stand_in: StandIn) -> None:
+    asyncio.run(Helm(str(stand_in.path)).uninstall(release(), ACCESS))
+    arguments = stand_in.calls[0]["arguments"]
+    assert arguments[:3] == ["uninstall", "one", "--ignore-not-found"]
+
+
+def test_without_the_program_it_says_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(Trouble, match="install Helm") as caught:
+        Helm(str(tmp_path / "nothing")).find()
+    assert caught.value.reason == "HelmNotFound"

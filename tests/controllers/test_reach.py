@@ -1,0 +1,74 @@
+"""The whole way: a space and its cluster's API server, over TLS, with the credential that is stored for it."""
+
+import asyncio
+from base64 import b64encode
+
+import pytest
+
+from fairlead.controllers.instances import Instances
+from fairlead.controllers.reach import ConnectedReach
+from fairlead.controllers.spaces import Spaces
+from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
+from fairlead.upstream.addresses import AddressPolicy
+from fairlead.upstream.connected import Connected, NotConnected
+from fairlead.upstream.errors import Blocked
+from fairlead.upstream.upstream import Limits
+from tests.admission.world import NAMESPACE, World, new_world
+from tests.controllers.at_work import at_work, until
+from tests.controllers.connected_world import SETTING, told
+from tests.far_side.far_side import FarSide
+from tests.far_side.kube import Kube, kube_answering
+
+SPACE = "SpaceInstance"
+
+
+async def furnish(world: World, kubeconfig: bytes) -> None:
+    await world.create("Project", NAMESPACE, spec={"owner": {"user": "ada"}})
+    await world.create("Secret", "kubeconfig", data={"config": b64encode(kubeconfig).decode()})
+    config = {"secretName": "kubeconfig", "secretNamespace": NAMESPACE}
+    await world.create("Cluster", "c", spec={"config": config})
+
+
+def reaching(world: World, *networks: str) -> ConnectedReach:
+    policy = AddressPolicy(networks, lambda: ())
+    connected = Connected(world.registry, GROUP, "service-system", policy, Limits())
+    return ConnectedReach(world.registry, GROUP, "service-system", connected, policy.resolve)
+
+
+def test_a_space_is_made_and_removed_over_the_wire() -> None:
+    kube = Kube()
+
+    async def run(far: FarSide) -> None:
+        async with new_world() as world:
+            await furnish(world, far.kubeconfig(token="stored-token"))
+            reach = reaching(world, "127.0.0.0/8")
+            async with at_work(world, Instances(world.registry, GROUP), Spaces(world.registry, SETTING, reach)):
+                await world.create(SPACE, "one", spec={"owner": {"user": "ada"}, "clusterRef": {"cluster": "c"}})
+                await until(lambda: told(world, SPACE, "SpaceReady") == ("True", "Active"), 20)
+                assert "/api/v1/namespaces/demo-one" in kube.objects
+                await world.delete(SPACE, "one")
+                await until(lambda: world.see(SPACE, "one") is None, 20)
+            access = await reach.access("c")
+            assert (access.host, access.port, access.token) == ("127.0.0.1", far.port, "stored-token")
+            await reach.connected.close_all()
+
+    with FarSide(kube_answering(kube)) as far:
+        asyncio.run(run(far))
+        assert kube.objects == {}
+        assert {each.header("authorization") for each in far.seen} == {"Bearer stored-token"}
+
+
+async def test_other_programs_are_sent_nowhere_that_is_closed(world: World) -> None:
+    with FarSide() as far:
+        kubeconfig = far.kubeconfig()
+    await furnish(world, kubeconfig)
+    with pytest.raises(Blocked):
+        await reaching(world).access("c")
+
+
+@pytest.mark.parametrize(("kubeconfig", "reason"), [(b"{}", "BadKubeconfig"), (b"", "KeyNotFound")])
+async def test_a_cluster_that_is_not_connected_says_why(world: World, kubeconfig: bytes, reason: str) -> None:
+    await furnish(world, kubeconfig)
+    with pytest.raises(NotConnected) as caught:
+        await reaching(world).access("c")
+    assert caught.value.reason == reason

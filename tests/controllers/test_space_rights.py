@@ -1,0 +1,66 @@
+"""Who gets which role in the namespace of a space."""
+
+from typing import Any
+
+import pytest
+
+from fairlead.controllers.space_rights import role_bindings
+
+ADA = {"owner": {"user": "ada"}}
+
+
+def held(spec: dict[str, Any], access: dict[str, Any] | None = None, **project: Any) -> dict[str, set[str]]:
+    """The subjects of each role."""
+    rendered = {"access": access} if access else {}
+    bindings = role_bindings({"spec": spec}, rendered, {"spec": project}, "ns")
+    assert [each["metadata"]["name"] for each in bindings] == [
+        f"service.sh:{each['roleRef']['name']}" for each in bindings
+    ]
+    return {each["roleRef"]["name"]: {f"{s['kind']} {s['name']}" for s in each["subjects"]} for each in bindings}
+
+
+ADA_SUBJECTS = {"User ada", "Group service:user:ada"}
+
+
+@pytest.mark.parametrize(
+    ("spec", "access", "expected"),
+    [
+        (ADA, None, {"admin": ADA_SUBJECTS}),
+        ({"owner": {"team": "red"}}, None, {"admin": {"Group service:team:red"}}),
+        ({"owner": {"user": "*"}}, None, {}),
+        (ADA, {"defaultClusterRole": "edit"}, {"edit": ADA_SUBJECTS}),
+        (ADA, {"rules": [{"users": ["ada"], "clusterRole": "view"}]}, {"view": ADA_SUBJECTS}),
+        (
+            ADA,
+            {"rules": [{"users": ["ada"], "clusterRole": "view"}, {"users": ["ada"], "clusterRole": "edit"}]},
+            {"view": ADA_SUBJECTS, "edit": ADA_SUBJECTS},
+        ),
+        (
+            ADA,
+            {"rules": [{"teams": ["red"], "clusterRole": "view"}]},
+            {"admin": ADA_SUBJECTS, "view": {"Group service:team:red"}},
+        ),
+        (ADA, {"rules": [{"users": ["*"], "clusterRole": "view"}]}, {"view": {"Group service:user:*"}}),
+        (
+            {**ADA, "extraAccessRules": [{"teams": ["red"], "clusterRole": "edit"}]},
+            None,
+            {"admin": ADA_SUBJECTS, "edit": {"Group service:team:red"}},
+        ),
+        (
+            {**ADA, "access": [{"teams": ["red"], "verbs": ["use"]}, {"users": ["eve"], "verbs": ["get"]}]},
+            None,
+            {"admin": ADA_SUBJECTS | {"Group service:team:red"}},
+        ),
+    ],
+)
+def test_rules_add_up_and_the_default_is_for_the_others(spec: Any, access: Any, expected: Any) -> None:
+    assert held(spec, access) == expected
+
+
+def test_the_administrators_of_the_project_are_at_home_in_its_spaces() -> None:
+    members = [
+        {"kind": "Team", "name": "ops", "clusterRole": "admin"},
+        {"kind": "User", "name": "eve", "clusterRole": "user"},
+    ]
+    found = held(ADA, None, owner={"user": "bob"}, members=members)
+    assert found == {"admin": ADA_SUBJECTS | {"User bob", "Group service:user:bob", "Group service:team:ops"}}

@@ -1,0 +1,317 @@
+"""Spaces in connected clusters: what is made there, put right, and removed."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from fairlead.controllers.instances import Instances
+from fairlead.controllers.spaces import LOOK_AGAIN, Spaces
+from fairlead.core.objects import Object, dig
+from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
+from fairlead.registry.writing import by_the_server
+from fairlead.upstream.errors import Unreachable
+from tests.admission.world import World
+from tests.controllers.at_work import at_work, until
+from tests.controllers.connected_world import SETTING, FakeReach, furnish, labels, message, told
+from tests.far_side.kube import Kube
+
+SPACE = "SpaceInstance"
+PLACE = "/api/v1/namespaces/demo-one"
+BINDINGS = "/apis/rbac.authorization.k8s.io/v1/namespaces/demo-one/rolebindings"
+CONFIG_MAP = """
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: greeting}
+data: {hello: world}
+"""
+
+
+@pytest.fixture
+def reach() -> FakeReach:
+    return FakeReach()
+
+
+@pytest.fixture
+def kube(reach: FakeReach) -> Kube:
+    return reach.kube
+
+
+@pytest.fixture
+async def working(world: World, reach: FakeReach) -> AsyncIterator[World]:
+    controllers = Instances(world.registry, GROUP), Spaces(world.registry, SETTING, reach)
+    async with at_work(world, *controllers):
+        yield world
+
+
+async def space(world: World, name: str = "one", **spec: Any) -> Object:
+    ref = spec.pop("clusterRef", {"cluster": "c"})
+    spec = {"owner": {"user": "ada"}, "clusterRef": ref, **spec}
+    return await world.create(SPACE, name, spec=spec)
+
+
+async def ready(world: World) -> None:
+    await until(lambda: told(world, SPACE, "SpaceReady") == ("True", "Active"))
+
+
+async def test_a_space_gets_its_namespace(working: World, kube: Kube) -> None:
+    await furnish(working)
+    made = await space(working)
+    await ready(working)
+    assert labels(kube.objects[PLACE]) == {
+        "service.sh/managed": "fairlead",
+        "service.sh/project": "demo",
+        "service.sh/space": "one",
+        "service.sh/uid": made["metadata"]["uid"],
+    }
+    await until(lambda: dig(working.see(SPACE, "one"), "status.phase") == "Ready")
+    seen = working.see(SPACE, "one")
+    assert dig(seen, "spec.clusterRef") == {"cluster": "c", "namespace": "demo-one"}
+    assert dig(seen, "metadata.finalizers") == ["service.sh/space"]
+    assert dig(seen, "status.online") is True
+
+
+async def test_the_owner_gets_the_role_admin_in_it(working: World, kube: Kube) -> None:
+    await furnish(working)
+    await space(working)
+    await ready(working)
+    binding = kube.objects[f"{BINDINGS}/service.sh:admin"]
+    assert binding["roleRef"]["name"] == "admin"
+    assert {(each["kind"], each["name"]) for each in binding["subjects"]} == {
+        ("User", "ada"),
+        ("Group", "service:user:ada"),
+    }
+
+
+async def test_without_a_real_cluster_nothing_is_written(working: World, kube: Kube) -> None:
+    await furnish(working)
+    await working.create("Cluster", "paper", spec={})
+    await space(working, clusterRef={"cluster": "paper"})
+    await until(lambda: dig(working.see(SPACE, "one"), "status.phase") == "Ready")
+    await asyncio.sleep(2 * LOOK_AGAIN)
+    seen = working.see(SPACE, "one")
+    assert "finalizers" not in (seen or {})["metadata"]
+    assert dig(seen, "spec.clusterRef") == {"cluster": "paper"}
+    assert told(working, SPACE, "SpaceSynced") == (None, None)
+    assert kube.log == []
+
+
+async def test_a_cluster_that_is_connected_later_gets_its_spaces(working: World, kube: Kube) -> None:
+    await furnish(working)
+    await working.delete("Cluster", "c")
+    await space(working)
+    await working.create("Cluster", "c", spec={})
+    await asyncio.sleep(LOOK_AGAIN)
+    assert kube.objects == {}
+    await working.patch("Cluster", "c", lambda each: each["spec"].update(config={"secretName": "kubeconfig"}))
+    await ready(working)
+
+
+async def test_a_namespace_that_is_not_ours_is_never_taken_over(working: World, kube: Kube) -> None:
+    await furnish(working)
+    theirs = kube.put("/api/v1/namespaces/kube-system", metadata={"labels": {"team": "ops"}})
+    await space(working, clusterRef={"cluster": "c", "namespace": "kube-system"})
+    await until(lambda: told(working, SPACE, "SpaceSynced") == ("False", "NamespaceTaken"))
+    assert "delete it there" in message(working, SPACE, "SpaceSynced")
+    await until(lambda: dig(working.see(SPACE, "one"), "status.phase") == "Failed")
+    await working.delete(SPACE, "one")
+    await until(lambda: working.see(SPACE, "one") is None)
+    assert kube.objects == {"/api/v1/namespaces/kube-system": theirs}
+    assert labels(theirs) == {"team": "ops"}
+    assert {method for method, _ in kube.log} == {"GET"}
+
+
+async def test_two_spaces_do_not_share_a_namespace(working: World, kube: Kube) -> None:
+    await furnish(working)
+    first = await space(working)
+    await ready(working)
+    await space(working, "two", clusterRef={"cluster": "c", "namespace": "demo-one"})
+    await until(lambda: told(working, SPACE, "SpaceSynced", "two") == ("False", "NamespaceTaken"))
+    await working.delete(SPACE, "two")
+    await until(lambda: working.see(SPACE, "two") is None)
+    assert labels(kube.objects[PLACE])["service.sh/uid"] == first["metadata"]["uid"]
+
+
+async def test_drift_is_repaired(working: World, kube: Kube) -> None:
+    await furnish(working)
+    await space(working, template={"metadata": {"labels": {"tier": "gold"}}, "objects": CONFIG_MAP})
+    await ready(working)
+    kube.objects[PLACE]["metadata"]["labels"].update(tier="lead", mine="stays")
+    kube.objects[f"{BINDINGS}/service.sh:admin"]["subjects"] = []
+    kube.put(f"{BINDINGS}/service.sh:gone", metadata={"labels": {"service.sh/managed": "fairlead"}})
+    kube.put(f"{BINDINGS}/own", metadata={"labels": {}})
+    del kube.objects[f"{PLACE}/configmaps/greeting"]
+    await until(lambda: kube.objects[PLACE]["metadata"]["labels"]["tier"] == "gold", 2 * LOOK_AGAIN)
+    await until(lambda: f"{PLACE}/configmaps/greeting" in kube.objects)
+    assert kube.objects[PLACE]["metadata"]["labels"]["mine"] == "stays"
+    assert kube.objects[f"{BINDINGS}/service.sh:admin"]["subjects"] != []
+    assert f"{BINDINGS}/service.sh:gone" not in kube.objects
+    assert f"{BINDINGS}/own" in kube.objects
+
+
+async def test_a_namespace_that_somebody_deleted_comes_back(working: World, kube: Kube) -> None:
+    await furnish(working)
+    await space(working)
+    await ready(working)
+    kube.slow_to_go = True
+    kube.asked("DELETE", PLACE)
+    await until(lambda: told(working, SPACE, "SpaceSynced") == ("False", "NamespaceTerminating"))
+    kube.finish()
+    await ready(working)
+    assert PLACE in kube.objects
+
+
+async def test_a_template_sets_labels_but_none_of_ours(working: World, kube: Kube) -> None:
+    await furnish(working)
+    marks = {"service.sh/uid": "another", "service.sh/project": "other"}
+    template = {"metadata": {"labels": {"tier": "gold", **marks}, "annotations": {"note": "n", **marks}}}
+    made = await space(working, template=template)
+    await ready(working)
+    found = kube.objects[PLACE]["metadata"]
+    assert (found["labels"]["tier"], found["annotations"]) == ("gold", {"note": "n"})
+    assert found["labels"]["service.sh/uid"] == made["metadata"]["uid"]
+    assert found["labels"]["service.sh/project"] == "demo"
+
+
+async def test_objects_come_and_go_with_the_template(working: World, kube: Kube) -> None:
+    await furnish(working)
+    await space(working, template={"objects": CONFIG_MAP})
+    await ready(working)
+    at = f"{PLACE}/configmaps/greeting"
+    assert kube.objects[at]["data"] == {"hello": "world"}
+    other = CONFIG_MAP.replace("greeting", "other")
+    await working.patch(SPACE, "one", lambda each: each["spec"].update(template={"objects": f"---\n{other}"}))
+    await until(lambda: f"{PLACE}/configmaps/other" in kube.objects)
+    await until(lambda: at not in kube.objects)
+
+
+@pytest.mark.parametrize(
+    ("objects", "why"),
+    [
+        ("{", "document 1 cannot be read"),
+        ("kind: ConfigMap", "no apiVersion, kind and metadata.name"),
+        ("{apiVersion: v1, kind: ConfigMap, metadata: {name: ../../x}}", "no apiVersion, kind and metadata.name"),
+        ("{apiVersion: v1, kind: Gizmo, metadata: {name: x}}", "serves no Gizmo of v1"),
+        ("{apiVersion: v1, kind: Namespace, metadata: {name: x}}", "lives in no namespace"),
+        (
+            "{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRoleBinding, metadata: {name: x}}",
+            "lives in no namespace",
+        ),
+        ("{apiVersion: v1, kind: Secret, metadata: {name: x, namespace: kube-system}}", "names another namespace"),
+        (
+            "{apiVersion: rbac.authorization.k8s.io/v1, kind: RoleBinding, metadata: {name: 'service.sh:admin'}}",
+            "kept for the server",
+        ),
+    ],
+)
+async def test_a_template_reaches_nothing_outside_the_namespace(
+    working: World, kube: Kube, objects: str, why: str
+) -> None:
+    await furnish(working)
+    await space(working, template={"objects": objects})
+    await until(lambda: told(working, SPACE, "SpaceSynced") == ("False", "TemplateObjects"))
+    assert why in message(working, SPACE, "SpaceSynced")
+    assert not [path for path in kube.objects if not path.startswith((PLACE, BINDINGS))]
+    await until(lambda: dig(working.see(SPACE, "one"), "status.phase") == "Failed")
+
+
+async def test_a_space_waits_until_its_namespace_is_gone(working: World, kube: Kube) -> None:
+    await furnish(working)
+    await space(working)
+    await ready(working)
+    kube.slow_to_go = True
+    await working.delete(SPACE, "one")
+    await until(lambda: told(working, SPACE, "SpaceReady") == ("False", "Deleting"))
+    await asyncio.sleep(LOOK_AGAIN)
+    assert working.see(SPACE, "one") is not None
+    assert [entry for entry in kube.log if entry == ("DELETE", PLACE)] == [("DELETE", PLACE)]
+    kube.finish()
+    await until(lambda: working.see(SPACE, "one") is None)
+    assert kube.objects == {}
+
+
+async def test_an_offline_cluster_is_said_and_heals(working: World, reach: FakeReach) -> None:
+    await furnish(working)
+    reach.down = Unreachable("nobody answers")
+    await space(working)
+    await until(lambda: told(working, SPACE, "SpaceSynced") == ("False", "Unreachable"))
+    await until(lambda: dig(working.see(SPACE, "one"), "status.phase") == "Pending")
+    reach.down = None
+    await ready(working)
+    await until(lambda: dig(working.see(SPACE, "one"), "status.phase") == "Ready")
+
+
+async def test_deletion_waits_for_an_offline_cluster_until_it_is_given_up(working: World, reach: FakeReach) -> None:
+    await furnish(working)
+    await space(working)
+    await ready(working)
+    reach.down = Unreachable("nobody answers")
+    await working.delete(SPACE, "one")
+    await until(lambda: told(working, SPACE, "SpaceSynced") == ("False", "Unreachable"))
+    assert "service.sh/abandon=true" in message(working, SPACE, "SpaceSynced")
+    await asyncio.sleep(10 * LOOK_AGAIN)
+    assert working.see(SPACE, "one") is not None
+    await working.patch(SPACE, "one", lambda each: each["metadata"].update(annotations={"service.sh/abandon": "true"}))
+    await until(lambda: working.see(SPACE, "one") is None)
+    assert PLACE in reach.kube.objects
+
+
+async def test_a_cluster_that_was_removed_holds_no_space_back(working: World, reach: FakeReach) -> None:
+    await furnish(working)
+    await space(working)
+    await ready(working)
+    reach.down = Unreachable("nobody answers")
+    await working.delete(SPACE, "one")
+    await until(lambda: told(working, SPACE, "SpaceSynced") == ("False", "Unreachable"))
+    await working.delete("Cluster", "c")
+    await until(lambda: working.see(SPACE, "one") is None)
+
+
+async def test_a_credential_without_rights_is_said_without_what_the_cluster_wrote(working: World, kube: Kube) -> None:
+    await furnish(working)
+    kube.refused["/namespaces"] = 403
+    await space(working)
+    await until(lambda: told(working, SPACE, "SpaceSynced") == ("False", "Forbidden"))
+    assert "have it given that right" in message(working, SPACE, "SpaceSynced")
+    assert "as the test wants it" not in message(working, SPACE, "SpaceSynced")
+
+
+async def test_an_unusable_cluster_gets_no_new_spaces(working: World, kube: Kube) -> None:
+    await furnish(working)
+    await working.patch("Cluster", "c", lambda each: each["spec"].update(unusable=True))
+    await space(working)
+    await until(lambda: told(working, SPACE, "SpaceSynced") == ("False", "ClusterUnusable"))
+    assert kube.log == []
+    await working.patch("Cluster", "c", lambda each: each["spec"].update(unusable=False))
+    await ready(working)
+
+
+async def test_the_projects_pattern_names_the_namespace(working: World, kube: Kube) -> None:
+    await furnish(working, namespacePattern={"space": "team-{{ project }}-{{name}}-x"})
+    await space(working)
+    await ready(working)
+    assert "/api/v1/namespaces/team-demo-one-x" in kube.objects
+
+
+@pytest.mark.parametrize("pattern", ["{{ nobody }}", "UPPER", "-{{ name }}"])
+async def test_a_pattern_that_makes_no_name_is_said(working: World, pattern: str) -> None:
+    await furnish(working, namespacePattern={"space": pattern})
+    await space(working)
+    await until(lambda: told(working, SPACE, "SpaceSynced") == ("False", "NamespacePattern"))
+
+
+async def test_probes_of_a_cluster_wake_no_spaces(working: World, kube: Kube) -> None:
+    await furnish(working)
+    await space(working)
+    await ready(working)
+    await asyncio.sleep(5)
+    before = len(kube.log)
+
+    def probed(cluster: Object) -> None:
+        cluster.setdefault("status", {})["lastProbeTime"] = "2026-01-01T00:00:00Z"
+
+    await working.patch("Cluster", "c", probed, by_the_server("status"))
+    await asyncio.sleep(5)
+    assert dig(working.see("Cluster", "c"), "status.lastProbeTime")
+    assert len(kube.log) == before

@@ -1,0 +1,318 @@
+"""Virtual clusters: imported ones, those that are deployed with a chart, and how they are told to do."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from fairlead.controllers.deploying import PAUSE
+from fairlead.controllers.far_trouble import ERROR, WARNING, Trouble
+from fairlead.controllers.instances import Instances
+from fairlead.controllers.release import Release
+from fairlead.controllers.spaces import LOOK_AGAIN
+from fairlead.controllers.virtual_clusters import VirtualClusters
+from fairlead.core.objects import Object, dig
+from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
+from fairlead.upstream.access import Access
+from fairlead.upstream.errors import Unreachable
+from tests.admission.world import World
+from tests.controllers.at_work import at_work, until
+from tests.controllers.connected_world import SETTING, FakeReach, encoded, furnish, labels, message, told
+from tests.far_side.kube import Kube
+
+VC = "VirtualClusterInstance"
+PLACE = "/api/v1/namespaces/demo-v-one"
+BINDINGS = "/apis/rbac.authorization.k8s.io/v1/namespaces/demo-v-one/rolebindings"
+CHART = {"name": "vc", "repo": "https://charts.example", "version": "1.2.3"}
+RELEASE = {"helmRelease": {"chart": CHART, "values": "a: b"}}
+KUBECONFIG = b"""
+apiVersion: v1
+kind: Config
+current-context: x
+contexts: [{name: x, context: {cluster: x, user: x}}]
+clusters: [{name: x, cluster: {server: 'https://vc.example:8443'}}]
+users: [{name: x, user: {token: inner-token}}]
+"""
+
+
+class FakeHelm:
+    """Writes down what it is asked for. A chart leaves `content` as its kubeconfig, if there is any."""
+
+    def __init__(self, kube: Kube) -> None:
+        self.kube = kube
+        self.missing = False
+        self.fails = False
+        self.content = KUBECONFIG
+        self.installed: list[Release] = []
+        self.removed: list[Release] = []
+
+    def find(self) -> str:
+        if self.missing:
+            raise Trouble("HelmNotFound", "install it", ERROR)
+        return "/bin/helm"
+
+    async def install(self, release: Release, access: Access) -> None:
+        assert access.token == "cluster-token"
+        self.installed.append(release)
+        if self.fails:
+            raise Trouble("HelmFailed", "it broke", WARNING)
+        if self.content:
+            at = f"/api/v1/namespaces/{release.namespace}/secrets/vc-{release.name}"
+            self.kube.put(at, data={"config": encoded(self.content)})
+
+    async def uninstall(self, release: Release, access: Access) -> None:
+        assert f"/api/v1/namespaces/{release.namespace}" in self.kube.objects
+        self.removed.append(release)
+
+
+@pytest.fixture
+def reach() -> FakeReach:
+    return FakeReach()
+
+
+@pytest.fixture
+def helm(reach: FakeReach) -> FakeHelm:
+    return FakeHelm(reach.kube)
+
+
+@pytest.fixture
+async def working(world: World, reach: FakeReach, helm: FakeHelm) -> AsyncIterator[World]:
+    controllers = Instances(world.registry, GROUP), VirtualClusters(world.registry, SETTING, reach, helm)
+    async with at_work(world, *controllers):
+        yield world
+
+
+async def virtual_cluster(world: World, **spec: Any) -> Object:
+    spec = {"owner": {"user": "ada"}, "clusterRef": {"cluster": "c"}, **spec}
+    return await world.create(VC, "one", spec=spec)
+
+
+async def from_template(world: World) -> Object:
+    await world.create("VirtualClusterTemplate", "t", spec={"template": RELEASE})
+    return await virtual_cluster(world, templateRef={"name": "t"})
+
+
+async def ready(world: World, reach: FakeReach) -> None:
+    reach.virtual_down = None
+    await until(lambda: told(world, VC, "VirtualClusterReady") == ("True", "Ready"))
+
+
+async def test_an_imported_one_is_looked_at(working: World, reach: FakeReach, helm: FakeHelm) -> None:
+    await working.create(VC, "one", spec={"config": {"secretName": "theirs"}})
+    await until(lambda: told(working, VC, "VirtualClusterOnline") == ("False", "Unreachable"))
+    assert dig(working.see(VC, "one"), "status.online") is False
+    await ready(working, reach)
+    assert told(working, VC, "VirtualClusterDeployed") == ("True", "Imported")
+    assert told(working, VC, "Scheduled") == ("True", "Imported")
+    await until(lambda: dig(working.see(VC, "one"), "status.phase") == "Ready")
+    assert dig(working.see(VC, "one"), "status.online") is True
+    reach.virtual_down = Unreachable("gone again")
+    await until(lambda: told(working, VC, "VirtualClusterOnline") == ("False", "Unreachable"))
+    await working.delete(VC, "one")
+    assert working.see(VC, "one") is None
+    assert (helm.installed, helm.removed, reach.kube.log) == ([], [], [])
+
+
+async def test_one_that_answers_but_refuses_is_online_and_not_ready(working: World, reach: FakeReach) -> None:
+    reach.virtual_down = None
+    reach.virtual.refused["/version"] = 401
+    await working.create(VC, "one", spec={"config": {"secretName": "theirs"}})
+    await until(lambda: told(working, VC, "VirtualClusterReady") == ("False", "NotReady"))
+    assert told(working, VC, "VirtualClusterOnline")[0] == "True"
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"clusterRef": {"cluster": "paper"}, "template": RELEASE},
+        {"clusterRef": {"cluster": "c"}, "template": RELEASE, "external": True},
+        {"clusterRef": {"cluster": "c"}, "template": RELEASE, "networkPeer": True},
+    ],
+)
+async def test_what_is_not_ours_to_deploy_is_left_alone(
+    working: World, reach: FakeReach, helm: FakeHelm, spec: Object
+) -> None:
+    await furnish(working)
+    await working.create("Cluster", "paper", spec={})
+    await virtual_cluster(working, **spec)
+    await until(lambda: dig(working.see(VC, "one"), "status.phase") == "Ready")
+    await asyncio.sleep(2 * LOOK_AGAIN)
+    assert "finalizers" not in (working.see(VC, "one") or {})["metadata"]
+    assert (helm.installed, reach.kube.log) == ([], [])
+    assert told(working, VC, "VirtualClusterDeployed") == (None, None)
+
+
+async def test_a_chart_is_deployed_and_its_kubeconfig_kept(working: World, reach: FakeReach, helm: FakeHelm) -> None:
+    await furnish(working)
+    made = await from_template(working)
+    await ready(working, reach)
+    (release,) = helm.installed
+    assert (release.name, release.namespace, release.values) == ("one", "demo-v-one", "a: b")
+    assert (release.chart.name, release.chart.repo, release.chart.version) == ("vc", "https://charts.example", "1.2.3")
+    secret = working.see("Secret", "vc-one-kubeconfig") or {}
+    assert secret["data"] == {"config": encoded(KUBECONFIG)}
+    assert secret["metadata"]["ownerReferences"][0]["uid"] == made["metadata"]["uid"]
+    for each in ("SpaceSynced", "SpaceReady", "VirtualClusterDeployed", "VirtualClusterSynced", "VirtualClusterOnline"):
+        assert told(working, VC, each)[0] == "True"
+    assert dig(working.see(VC, "one"), "spec.clusterRef.virtualCluster") == "one"
+    await until(lambda: dig(working.see(VC, "one"), "status.phase") == "Ready")
+    await asyncio.sleep(5 * LOOK_AGAIN)
+    assert len(helm.installed) == 1
+
+
+async def test_without_helm_it_says_so_and_makes_nothing(working: World, reach: FakeReach, helm: FakeHelm) -> None:
+    await furnish(working)
+    helm.missing = True
+    await from_template(working)
+    await until(lambda: told(working, VC, "VirtualClusterDeployed") == ("False", "HelmNotFound"))
+    await until(lambda: dig(working.see(VC, "one"), "status.phase") == "Failed")
+    assert reach.kube.log == []
+    helm.missing = False
+    await ready(working, reach)
+
+
+async def test_a_template_without_a_chart_is_said(working: World) -> None:
+    await furnish(working)
+    await virtual_cluster(working, template={})
+    await until(lambda: told(working, VC, "VirtualClusterDeployed") == ("False", "NoChart"))
+
+
+async def test_new_values_are_deployed(working: World, reach: FakeReach, helm: FakeHelm) -> None:
+    await furnish(working)
+    await virtual_cluster(working, template=RELEASE)
+    await ready(working, reach)
+    news = {"helmRelease": {"chart": CHART, "values": "a: c"}}
+    await working.patch(VC, "one", lambda each: each["spec"].update(template=news))
+    await until(lambda: [each.values for each in helm.installed] == ["a: b", "a: c"])
+
+
+async def test_a_failed_run_is_tried_again_but_not_at_once(working: World, reach: FakeReach, helm: FakeHelm) -> None:
+    await furnish(working)
+    helm.fails = True
+    await from_template(working)
+    await until(lambda: told(working, VC, "VirtualClusterDeployed") == ("False", "HelmFailed"))
+    await asyncio.sleep(PAUSE / 2)
+    assert len(helm.installed) == 1
+    helm.fails = False
+    await ready(working, reach)
+    assert len(helm.installed) == 2
+
+
+async def test_a_chart_out_of_a_template_has_the_clusters_rights(
+    working: World, reach: FakeReach, helm: FakeHelm
+) -> None:
+    await furnish(working)
+    await from_template(working)
+    await ready(working, reach)
+    assert helm.installed[0].confined_to == ""
+    assert not [path for path in reach.kube.objects if path.startswith(BINDINGS)]
+
+
+async def test_a_chart_that_is_written_out_in_place_is_confined_to_its_namespace(
+    working: World, reach: FakeReach, helm: FakeHelm
+) -> None:
+    await furnish(working)
+    await virtual_cluster(working, template=RELEASE)
+    await ready(working, reach)
+    assert helm.installed[0].confined_to == "service:deployer:demo-v-one"
+    binding = reach.kube.objects[f"{BINDINGS}/service.sh:deployer"]
+    assert [each["name"] for each in binding["subjects"]] == ["service:deployer:demo-v-one"]
+
+
+async def test_t22_a_repository_inside_is_not_asked(working: World, reach: FakeReach, helm: FakeHelm) -> None:
+    await furnish(working)
+    reach.blocked.add("charts.example")
+    await from_template(working)
+    await until(lambda: told(working, VC, "VirtualClusterDeployed") == ("False", "RepositoryUnreachable"))
+    assert helm.installed == []
+
+
+async def test_a_kubeconfig_is_waited_for(working: World, reach: FakeReach, helm: FakeHelm) -> None:
+    await furnish(working)
+    helm.content = b""
+    await from_template(working)
+    await until(lambda: told(working, VC, "VirtualClusterSynced") == ("False", "WaitingForKubeconfig"))
+    await until(lambda: dig(working.see(VC, "one"), "status.phase") == "Pending")
+    reach.kube.put(f"{PLACE}/secrets/vc-one", data={"config": encoded(KUBECONFIG)})
+    await ready(working, reach)
+    assert len(helm.installed) == 1
+
+
+async def test_t12_a_kubeconfig_that_runs_programs_is_not_taken(working: World, helm: FakeHelm) -> None:
+    await furnish(working)
+    helm.content = KUBECONFIG.replace(b"token: inner-token", b"exec: {command: evil}")
+    await from_template(working)
+    await until(lambda: told(working, VC, "VirtualClusterSynced") == ("False", "BadKubeconfig"))
+    assert working.see("Secret", "vc-one-kubeconfig") is None
+
+
+async def test_somebody_elses_secret_is_not_overwritten(working: World) -> None:
+    await furnish(working)
+    await working.create("Secret", "vc-one-kubeconfig", data={"config": encoded(b"mine")})
+    await from_template(working)
+    await until(lambda: told(working, VC, "VirtualClusterSynced") == ("False", "SecretTaken"))
+    assert (working.see("Secret", "vc-one-kubeconfig") or {})["data"] == {"config": encoded(b"mine")}
+
+
+async def test_a_changed_kubeconfig_is_taken_over(working: World, reach: FakeReach) -> None:
+    await furnish(working)
+    await from_template(working)
+    await ready(working, reach)
+    new = KUBECONFIG.replace(b"inner-token", b"next-token")
+    reach.kube.objects[f"{PLACE}/secrets/vc-one"]["data"]["config"] = encoded(new)
+    await until(lambda: (working.see("Secret", "vc-one-kubeconfig") or {})["data"]["config"] == encoded(new))
+
+
+async def test_deletion_uninstalls_and_removes_the_namespace(working: World, reach: FakeReach, helm: FakeHelm) -> None:
+    await furnish(working)
+    await from_template(working)
+    await ready(working, reach)
+    reach.kube.slow_to_go = True
+    await working.delete(VC, "one")
+    await until(lambda: told(working, VC, "SpaceReady") == ("False", "Deleting"))
+    await asyncio.sleep(LOOK_AGAIN)
+    assert [each.name for each in helm.removed] == ["one"]
+    reach.kube.finish()
+    await until(lambda: working.see(VC, "one") is None)
+    assert reach.kube.objects == {}
+
+
+async def test_deletion_waits_for_an_offline_cluster_until_it_is_given_up(working: World, reach: FakeReach) -> None:
+    await furnish(working)
+    await from_template(working)
+    await ready(working, reach)
+    reach.down = Unreachable("nobody answers")
+    await working.delete(VC, "one")
+    await until(lambda: told(working, VC, "SpaceSynced") == ("False", "Unreachable"))
+    assert "service.sh/abandon=true" in message(working, VC, "SpaceSynced")
+    await working.patch(VC, "one", lambda each: each["metadata"].update(annotations={"service.sh/abandon": "true"}))
+    await until(lambda: working.see(VC, "one") is None)
+
+
+async def test_deletion_goes_on_without_helm(working: World, reach: FakeReach, helm: FakeHelm) -> None:
+    await furnish(working)
+    await from_template(working)
+    await ready(working, reach)
+    helm.missing = True
+    await working.delete(VC, "one")
+    await until(lambda: working.see(VC, "one") is None)
+    assert reach.kube.objects == {}
+
+
+async def test_a_namespace_is_known_by_what_survives_a_move(working: World, reach: FakeReach) -> None:
+    await furnish(working)
+    await from_template(working)
+    await ready(working, reach)
+    seen = working.see(VC, "one")
+    assert labels(reach.kube.objects[PLACE])["service.sh/uid"] == dig(seen, "status.serviceUID")
+
+
+@pytest.mark.parametrize("namespace", ["../kube-system", "UPPER", ".."])
+async def test_a_finalizer_set_by_hand_reaches_nothing(working: World, reach: FakeReach, namespace: str) -> None:
+    await furnish(working)
+    spec = {"clusterRef": {"cluster": "c", "namespace": namespace}, "external": True}
+    await working.create(VC, "one", spec=spec, metadata={"finalizers": ["service.sh/virtual-cluster"]})
+    await working.delete(VC, "one")
+    await until(lambda: working.see(VC, "one") is None)
+    assert reach.kube.log == []
