@@ -39,8 +39,8 @@ bench: $(TEST) ## measure the server under load
 	@scripts/setup-tools.sh wrk
 	@$(BIN)/python -m bench $(ARGS)
 
-tools: ## the programs that tests talk to: kubectl, and Debian's older one beside it
-	@scripts/setup-tools.sh kubectl kubectl-debian
+tools: ## the programs that tests talk to: kubectl, Debian's older one beside it, PostgreSQL and etcd
+	@scripts/setup-tools.sh kubectl kubectl-debian postgresql etcd
 
 clean: ## remove .venv, .tools and every cache; never a server's data
 	@rm -rf .venv .tools $(CACHES)

@@ -74,7 +74,7 @@ class Settings:
         str,
         About(
             "Place",
-            "Where objects are kept: sqlite:PATH, or memory: to forget them at the end",
+            "Where objects are kept: sqlite:PATH, postgres://..., etcd://..., or memory: to forget them at the end",
             computed="sqlite:<data>/fairlead.db",
         ),
     ] = ""
@@ -290,7 +290,9 @@ def _contradictions(settings: Settings) -> Iterator[str]:
         yield "tls_names are for the self-made certificate; leave them out, or leave out tls_cert and tls_key"
 
 
-OTHER_VARIABLES = frozenset({variable(name) for name in (CONFIG, "seal_keys", "url", "key", "ca_file", "context")})
+OTHER_VARIABLES = frozenset(
+    {variable(name) for name in (CONFIG, "seal_keys", "etcd_password", "url", "key", "ca_file", "context")}
+)
 """What the environment tells beside settings: where they are, a secret that no file should hold, and whom to ask."""
 
 

@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
-# Brings the programs that tests and benchmarks talk to: `setup-tools.sh kubectl kubectl-debian wrk`.
+# Brings the programs that tests and benchmarks talk to: `setup-tools.sh kubectl postgresql wrk`.
 #
 #   kubectl         any kubectl on the PATH; as root on Debian it is installed when there is none
 #   kubectl-debian  Debian's own, which is years older, unpacked into .tools so that it never replaces a newer one
+#   postgresql      the database server; Debian keeps its programs outside of the PATH
+#   etcd            the same for etcd
 #   wrk             the load generator of the benchmarks
 #
 # What cannot be had is noted and left out: its tests skip and say so. Under CI=true it is an error.
@@ -60,7 +62,9 @@ for tool in "$@"; do
     case "$tool" in
         kubectl) install_package kubectl kubernetes-client ;;
         kubectl-debian) unpack_debian_kubectl ;;
+        postgresql) compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null || install_package initdb postgresql ;;
+        etcd) install_package etcd etcd-server ;;
         wrk) install_package wrk wrk ;;
-        *) say "error: no tool is called $tool; there are: kubectl kubectl-debian wrk"; exit 2 ;;
+        *) say "error: no tool is called $tool; see the list in $0"; exit 2 ;;
     esac
 done

@@ -9,6 +9,8 @@ from fairlead.core.sealing import Keyring, SealKey
 from fairlead.storage.contract import Store
 from fairlead.storage.open import open_store
 from fairlead.storage.sealed import Sealed
+from tests.storage.etcd_server import open_etcd
+from tests.storage.postgres_server import open_postgres
 
 
 async def open_sealed(folder: Path) -> Store:
@@ -21,6 +23,8 @@ STORES: dict[str, Callable[[Path], Awaitable[Store]]] = {
     "memory": lambda folder: open_store("memory:"),
     "sqlite": lambda folder: open_store(f"sqlite:{folder}/store.db"),
     "sealed": open_sealed,
+    "postgres": open_postgres,
+    "etcd": open_etcd,
 }
 
 

@@ -193,10 +193,11 @@ async def test_only_one_of_many_concurrent_writers_wins(store: Store) -> None:
     assert await store.read(A) == Record(A, str(results.index(won[0])).encode(), won[0])
 
 
-async def test_concurrent_commits_get_distinct_revisions_in_the_order_they_were_asked_for(store: Store) -> None:
+async def test_concurrent_commits_get_distinct_revisions(store: Store) -> None:
+    """In which order is up to the store: whoever wants one after the other waits for the one."""
     revisions = await asyncio.gather(*[store.commit([Change(("k", str(n)), b"x", 0)]) for n in range(200)])
-    assert revisions == sorted(set(revisions))
-    assert await store.revision() == revisions[-1]
+    assert len(set(revisions)) == len(revisions)
+    assert await store.revision() == max(revisions)
 
 
 async def test_a_cancelled_caller_does_not_disturb_the_others(store: Store) -> None:

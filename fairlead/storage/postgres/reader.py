@@ -1,0 +1,153 @@
+"""Reading: the queries, and the few connections that they run on. Called by PostgresStore, Follower and compaction.
+
+Each query is one statement, so that it sees one moment, and says beside its rows where the store stood then and how far
+it was compacted: a row that compaction has taken must not pass for one that never was.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar, cast
+
+import asyncpg
+
+from fairlead.storage.contract import Event, Key, Record
+from fairlead.storage.feed import EVENT_BYTES, PIECE_BYTES
+from fairlead.storage.keys import pack, prefix_range, unpack
+from fairlead.storage.postgres.address import (
+    PATIENCE_SECONDS,
+    PAUSES,
+    TROUBLE,
+    Address,
+    Connection,
+    connection_arguments,
+    explain,
+)
+from fairlead.storage.postgres.schema import NOW
+
+CONNECTIONS = 4
+READ_SECONDS = 30.0
+PIECE_ROWS = 512
+LAST = 2**63 - 1
+"""Later than any revision."""
+
+READ = "SELECT value, revision FROM log WHERE key = $1 ORDER BY revision DESC LIMIT 1"
+
+SCAN = f"""
+    WITH now AS MATERIALIZED ({NOW})
+    SELECT now.revision AS now, now.compacted, page.key, page.value, page.revision
+    FROM now LEFT JOIN (
+        SELECT * FROM (
+            SELECT DISTINCT ON (key) key, value, revision FROM log
+            WHERE key >= $1 AND key < $2 AND revision <= $3 ORDER BY key, revision DESC
+        ) AS state
+        WHERE value IS NOT NULL ORDER BY key LIMIT $4
+    ) AS page ON true
+    ORDER BY page.key
+"""
+
+# Looks at the sizes of a few rows first, which does not fetch them, and then takes whole commits up to about a piece.
+# IS TRUE keeps PostgreSQL from walking the index on keys, and then sorting: history is read in its own order.
+REPLAY = f"""
+    WITH now AS MATERIALIZED ({NOW}), row AS (
+        SELECT revision, place, {EVENT_BYTES} + coalesce(octet_length(value), 0) AS weight FROM log
+        WHERE revision > $1 AND revision <= $2 AND (key >= $3 AND key < $4) IS TRUE
+        ORDER BY revision, place LIMIT {PIECE_ROWS}
+    ), span AS (
+        SELECT revision, sum(weight) OVER (ORDER BY revision, place) - weight AS before FROM row
+    ), bound AS MATERIALIZED (
+        SELECT CASE WHEN count(*) < {PIECE_ROWS} AND coalesce(max(before), 0) <= {PIECE_BYTES} THEN $2
+            ELSE max(revision) FILTER (WHERE before <= {PIECE_BYTES}) END AS reached FROM span
+    )
+    SELECT now.revision AS now, now.compacted, bound.reached, log.revision, log.key, log.value
+    FROM now CROSS JOIN bound LEFT JOIN log
+        ON log.revision > $1 AND log.revision <= bound.reached AND (log.key >= $3 AND log.key < $4) IS TRUE
+    ORDER BY log.revision, log.place
+"""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    revision: int
+    compacted: int
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Some history: whole commits, and the revision reached by them."""
+
+    events: Sequence[Event]
+    reached: int
+    standing: Standing
+
+
+class Readers:
+    def __init__(self, address: Address, pool: "asyncpg.Pool[asyncpg.Record]") -> None:
+        self._address = address
+        self._pool = pool
+
+    @classmethod
+    async def open(cls, address: Address) -> "Readers":
+        """Connects when first asked."""
+        pool = asyncpg.create_pool(min_size=0, max_size=CONNECTIONS, **connection_arguments(address))
+        return cls(address, await pool)
+
+    async def ask(self, query: Callable[[Connection], Awaitable[T]]) -> T:
+        """Again and again for a while, if the connection breaks: so only what may be done twice. Raises Unavailable."""
+        started = time.monotonic()
+        for attempt in range(1_000):
+            try:
+                async with asyncio.timeout(READ_SECONDS), self._pool.acquire() as connection:
+                    # What the pool hands out stands in for a connection, and has all its methods.
+                    return await query(cast(Connection, connection))
+            except TROUBLE as error:
+                if not is_passing(error) or time.monotonic() - started > PATIENCE_SECONDS:
+                    raise explain(self._address, error) from error
+            await asyncio.sleep(PAUSES[min(attempt, len(PAUSES) - 1)])
+        raise AssertionError("the time is over long before the attempts are")
+
+    async def close(self) -> None:
+        try:
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                await self._pool.close()
+        except TROUBLE:
+            self._pool.terminate()
+
+
+def is_passing(error: BaseException) -> bool:
+    """Whether trying again soon may help: the connection broke, or the database is just restarting."""
+    if isinstance(error, TimeoutError):
+        return False
+    if isinstance(error, asyncpg.PostgresError):
+        return (error.sqlstate or "")[:2] in ("08", "57")
+    return True
+
+
+async def ask_standing(connection: Connection) -> Standing:
+    row = await connection.fetchrow(NOW)
+    assert row is not None
+    return Standing(row["revision"], row["compacted"])
+
+
+async def read_record(connection: Connection, key: Key) -> Record | None:
+    row = await connection.fetchrow(READ, pack(key))
+    return Record(key, row["value"], row["revision"]) if row is not None and row["value"] is not None else None
+
+
+async def scan_records(
+    connection: Connection, bounds: tuple[bytes, bytes], limit: int, at: int
+) -> tuple[list[Record], bool, Standing]:
+    """The records, whether there are more of them, and where the store stood."""
+    rows = await connection.fetch(SCAN, *bounds, at, limit + 1 if limit else None)
+    standing = Standing(rows[0]["now"], rows[0]["compacted"])
+    records = [Record(unpack(row["key"]), row["value"], row["revision"]) for row in rows if row["key"] is not None]
+    return records[: limit or None], bool(limit) and len(records) > limit, standing
+
+
+async def replay_events(connection: Connection, prefix: Key, since: int, upto: int) -> Piece:
+    rows = await connection.fetch(REPLAY, since, upto, *prefix_range(prefix))
+    events = [Event(unpack(row["key"]), row["value"], row["revision"]) for row in rows if row["key"] is not None]
+    return Piece(events, rows[0]["reached"], Standing(rows[0]["now"], rows[0]["compacted"]))

@@ -1,0 +1,139 @@
+"""The tables, and the function that commits. Called by `PostgresStore.open`.
+
+MIGRATIONS is the history of the schema: each entry takes it one version forward, and none is ever changed once
+released. Several replicas may start at the same time; a lock lets one of them migrate while the others wait.
+During an upgrade older replicas still run: a migration leaves what they use in place and adds new things beside it.
+"""
+
+import asyncpg
+
+from fairlead.storage.contract import FIRST_REVISION, Unavailable
+from fairlead.storage.postgres.address import Address, Connection
+
+LOCK_CLASS = 0x46414952
+"""The first half of our advisory locks, so that they meet nobody else's. The second half tells schemas apart."""
+
+WRITE_LOCK = f"{LOCK_CLASS}, 'log'::regclass::oid::int"
+
+NOW = "SELECT greatest(compacted, (SELECT max(revision) FROM log)) AS revision, compacted FROM store"
+"""Where the store stands. Its newest row may have been compacted away, but never below the revision compacted to."""
+
+FIRST = f"""
+    CREATE TABLE log (
+        revision bigint NOT NULL,
+        place integer NOT NULL,      -- within the commit
+        key bytea NOT NULL,          -- packed, see keys.py; bytea orders by bytes, as collation "C" does
+        value bytea,                 -- NULL: the key was deleted
+        previous bigint NOT NULL,    -- the revision of the row that this one supersedes, 0 if none
+        PRIMARY KEY (revision, place)
+    );
+    CREATE UNIQUE INDEX log_key ON log (key, revision DESC);
+
+    CREATE TABLE store (
+        single boolean PRIMARY KEY DEFAULT true CHECK (single),
+        version integer NOT NULL,
+        compacted bigint NOT NULL,    -- states from this revision on are readable
+        swept bigint NOT NULL         -- up to this revision, the rows that compaction forgets are deleted
+    );
+    INSERT INTO store (version, compacted, swept) VALUES (0, {FIRST_REVISION}, 0);
+
+    -- What became of a writer's newest group of commits, for a writer whose connection broke before it heard.
+    CREATE SEQUENCE writers;
+    CREATE TABLE groups (
+        writer bigint,
+        number bigint,
+        made timestamptz NOT NULL DEFAULT now(),
+        base bigint,           -- NULL: it was given up, and can no longer happen
+        revisions bigint[],    -- of each commit; NULL in the place of one that conflicts
+        wrong integer[],       -- where it conflicts
+        actual bigint[],       -- and what is there
+        PRIMARY KEY (writer, number)
+    );
+
+    -- No key is named in two commits of a group, unless both only check it: all can be judged at once.
+    CREATE FUNCTION commit_group(
+        writer_ bigint, number_ bigint, spent bigint, channel text,
+        commits integer[], places integer[], keys bytea[], vals bytea[], expected bigint[], writes boolean[],
+        OUT base bigint, OUT revisions bigint[], OUT wrong integer[], OUT actual bigint[]
+    ) LANGUAGE plpgsql AS $$
+    BEGIN
+        -- Held until the transaction is over. The statements below begin after it and see all commits before it.
+        PERFORM pg_advisory_xact_lock({WRITE_LOCK});
+        SELECT now.revision INTO base FROM ({NOW}) AS now;
+        WITH wish AS MATERIALIZED (
+            SELECT w.*, coalesce(newest.revision, 0) AS actual
+            FROM unnest(commits, places, keys, vals, expected, writes)
+                AS w (commit, place, key, value, expected, writes)
+            LEFT JOIN LATERAL (
+                SELECT CASE WHEN log.value IS NULL THEN 0 ELSE log.revision END AS revision
+                FROM log WHERE log.key = w.key ORDER BY log.revision DESC LIMIT 1
+            ) AS newest ON true
+        ), verdict AS (
+            SELECT commit, min(place) FILTER (WHERE wish.actual <> wish.expected) AS wrong FROM wish GROUP BY commit
+        ), numbered AS (
+            SELECT commit, verdict.wrong,
+                CASE WHEN verdict.wrong IS NULL
+                    THEN commit_group.base + count(*) FILTER (WHERE verdict.wrong IS NULL) OVER (ORDER BY commit)
+                END AS revision
+            FROM verdict
+        ), written AS (
+            INSERT INTO log (revision, place, key, value, previous)
+            SELECT numbered.revision, wish.place, wish.key, wish.value, wish.expected
+            FROM wish JOIN numbered USING (commit) WHERE wish.writes AND numbered.revision IS NOT NULL
+        )
+        SELECT array_agg(numbered.revision ORDER BY commit), array_agg(numbered.wrong ORDER BY commit),
+            array_agg(wish.actual ORDER BY commit)
+        INTO revisions, wrong, actual
+        FROM numbered LEFT JOIN wish USING (commit) WHERE wish.place = coalesce(numbered.wrong, 0);
+        IF array_remove(revisions, NULL) <> '{{}}' THEN
+            DELETE FROM groups WHERE writer = writer_ AND number = spent;
+            -- Fails, and undoes all of the above, where the writer has given this group up meanwhile.
+            INSERT INTO groups (writer, number, base, revisions, wrong, actual)
+            VALUES (writer_, number_, base, revisions, wrong, actual);
+            PERFORM pg_notify(channel, (SELECT max(r) FROM unnest(revisions) AS r)::text);
+        END IF;
+    END $$;
+"""
+
+MIGRATIONS = (FIRST,)
+
+FIND_SCHEMA = "SELECT 1 FROM pg_namespace WHERE nspname = $1"
+FIND_TABLES = "SELECT relname FROM pg_class WHERE relnamespace = $1::regnamespace AND relkind IN ('r', 'p', 'v', 'm')"
+
+
+async def migrate(connection: Connection, address: Address) -> None:
+    """Raises Unavailable for a schema that this version cannot work with."""
+    async with connection.transaction():
+        await connection.execute("SELECT pg_advisory_xact_lock($1, hashtext($2))", LOCK_CLASS, address.schema)
+        version = await _version(connection, address)
+        if version > len(MIGRATIONS):
+            raise Unavailable(
+                f"{address.name}: written by a newer version of Fairlead (schema {version}, this one knows "
+                f"{len(MIGRATIONS)}); install that version again, or restore a backup from before the upgrade"
+            )
+        for step in MIGRATIONS[version:]:
+            await connection.execute(step)
+        if version < len(MIGRATIONS):
+            await connection.execute("UPDATE store SET version = $1", len(MIGRATIONS))
+
+
+async def _version(connection: Connection, address: Address) -> int:
+    """0 for a schema with nothing in it; it is created where it does not exist."""
+    if await connection.fetchval(FIND_SCHEMA, address.schema) is None:
+        try:
+            await connection.execute(f'CREATE SCHEMA "{address.schema}"')
+        except asyncpg.InsufficientPrivilegeError as error:
+            raise Unavailable(
+                f"{address.name}: the user may not create the schema {address.schema}; let an administrator say "
+                f'`CREATE SCHEMA "{address.schema}" AUTHORIZATION` and the user\'s name ({error})'
+            ) from error
+    tables = {row[0] for row in await connection.fetch(FIND_TABLES, address.schema)}
+    if not tables:
+        return 0
+    if not {"log", "store", "groups"} <= tables:
+        raise Unavailable(
+            f"{address.name}: the schema {address.schema} holds some other program's tables; "
+            "add another one to the URL with ?schema="
+        )
+    version: int = await connection.fetchval("SELECT version FROM store")
+    return version

@@ -1,0 +1,218 @@
+"""Commits. All that wait when the last answer has come become one call of `commit_group`: one wait for the disk.
+
+Called by PostgresStore, which puts jobs on the queue. One group is under way at a time. When it is answered, its events
+go to the watches and then its callers hear of it.
+
+A connection that breaks during a commit leaves the question whether the commit happened. Every group has a number, and
+leaves a row under it. On the next connection the writer puts such a row there itself: either it finds the group's own,
+with its answers, or from then on the group can no longer happen and is tried again. If the database does not come back
+in time, the callers are told that nobody knows.
+"""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+
+import asyncpg
+
+from fairlead.storage.commits import Prepared
+from fairlead.storage.contract import Change, Check, Conflict, Event, StorageError, Unavailable
+from fairlead.storage.postgres.address import PATIENCE_SECONDS, PAUSES, TROUBLE, Address, explain
+from fairlead.storage.postgres.follower import Follower
+from fairlead.storage.postgres.reader import is_passing
+from fairlead.storage.postgres.session import Outcome, Session
+
+GROUP_COMMITS = 512
+GROUP_BYTES = 8 * 1024 * 1024
+
+CLOSED = "the store is closed"
+DIED = "the store has stopped after an internal error, which the log shows; restart the server"
+UNKNOWN = "; whether this write has happened is not known, so look before you repeat it"
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    prepared: Prepared
+    done: asyncio.Future[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Errand:
+    """Something else to do while no commit is under way. None as `work`: find out whether a write succeeds."""
+
+    work: Callable[[], Awaitable[None]] | None
+    done: asyncio.Future[int]
+
+
+class Writer:
+    def __init__(self, address: Address, follower: Follower) -> None:
+        self._address = address
+        self._follower = follower
+        self._jobs: deque[Commit | Errand] = deque()
+        self._current: Sequence[Commit | Errand] = ()
+        self._wake = asyncio.Event()
+        self._session: Session | None = None
+        self._settling: set[asyncio.Task[None]] = set()
+        self._stopping = False
+        self.failure: str | None = None
+        """Why the last attempt to write failed; None while all is well."""
+        self._task = asyncio.create_task(self._run(), name="write to PostgreSQL")
+
+    async def do(self, job: Commit | Errand) -> int:
+        if self._stopping or self._task.done():
+            raise Unavailable(CLOSED if self._stopping else DIED)
+        self._jobs.append(job)
+        self._wake.set()
+        return await job.done
+
+    async def close(self) -> None:
+        """After all that waits."""
+        self._stopping = True
+        self._wake.set()
+        await asyncio.gather(self._task, return_exceptions=True)
+        await asyncio.gather(*self._settling)
+        self._drop_session()
+
+    async def _run(self) -> None:
+        try:
+            while self._jobs or not self._stopping:
+                if not self._jobs:
+                    self._wake.clear()
+                    await self._wake.wait()
+                elif isinstance(job := self._jobs[0], Errand):
+                    self._current = [self._jobs.popleft()]
+                    await self._run_errand(job)
+                else:
+                    self._current = group = self._take()
+                    await self._commit(group)
+                self._current = ()
+        finally:
+            # Also when the task dies of a bug: its callers must not wait for ever.
+            for left in (*self._current, *self._jobs):
+                _settle(left.done, Unavailable(DIED))
+
+    def _take(self) -> list[Commit]:
+        """The commits that wait, up to one that names what an earlier one writes, or writes what it names."""
+        group: list[Commit] = []
+        written: set[bytes] = set()
+        checked: set[bytes] = set()
+        weight = 0
+        while self._jobs and len(group) < GROUP_COMMITS and weight < GROUP_BYTES:
+            job = self._jobs[0]
+            if isinstance(job, Errand):
+                break
+            commit = job.prepared
+            if not (written.isdisjoint((*commit.changed, *commit.checked)) and checked.isdisjoint(commit.changed)):
+                break
+            written.update(commit.changed)
+            checked.update(commit.checked)
+            weight += sum([len(change.value or b"") for change in commit.changes])
+            self._jobs.popleft()
+            group.append(job)
+        return group
+
+    async def _commit(self, group: list[Commit]) -> None:
+        known = self._follower.feed.revision
+        try:
+            outcome = await self._outcome([job.prepared for job in group])
+            if outcome.base < known:
+                self._follower.mistrust(outcome.base, known)
+                raise Unavailable(self._follower.lost)
+        except Unavailable as failure:
+            self.failure = str(failure)
+            for job in group:
+                _settle(job.done, Unavailable(*failure.args))
+            return
+        self.failure = None
+        if outcome.base <= self._follower.feed.revision:
+            self._answer(group, outcome)
+            return
+        # Others' commits come first. The next group need not wait for that.
+        task = asyncio.create_task(self._answer_later(group, outcome))
+        self._settling.add(task)
+        task.add_done_callback(self._settling.discard)
+
+    async def _answer_later(self, group: list[Commit], outcome: Outcome) -> None:
+        # In vain if the follower is away. They have happened, so that is the answer; the watches hear of them later.
+        await self._follower.reach(outcome.base)
+        self._answer(group, outcome)
+
+    def _answer(self, group: list[Commit], outcome: Outcome) -> None:
+        if outcome.base <= self._follower.feed.revision:
+            held = [(job, revision) for job, revision in zip(group, outcome.revisions, strict=True) if revision]
+            self._follower.publish([(revision, _events(job.prepared, revision)) for job, revision in held])
+        for place, job in enumerate(group):
+            _settle(job.done, outcome.revisions[place] or _conflict(job.prepared, outcome, place))
+
+    async def _run_errand(self, job: Errand) -> None:
+        try:
+            if job.work is not None:
+                await job.work()
+            else:
+                await (await self._connected()).probe()
+        except TROUBLE as error:
+            self._drop_session()
+            failure = explain(self._address, error)
+            self.failure = str(failure)
+            _settle(job.done, failure)
+        else:
+            self.failure = None
+            _settle(job.done, 0)
+
+    async def _outcome(self, group: Sequence[Prepared]) -> Outcome:
+        """What became of the group, for certain; Unavailable if it did not happen or that cannot be found out."""
+        unknown: tuple[int, int] | None = None
+        deadline = 0.0
+        attempt = 0
+        while True:
+            try:
+                session = await self._connected()
+                if unknown is not None:
+                    if outcome := await session.look_up(*unknown):
+                        return outcome
+                    unknown = None
+                unknown = session.begin()
+                return await session.commit(group, self._address.channel)
+            except TROUBLE as error:
+                self._drop_session()
+                if isinstance(error, asyncpg.PostgresError) and getattr(error, "severity_en", "") == "ERROR":
+                    unknown = None  # the database says itself that it has undone all of it
+                deadline = deadline or time.monotonic() + PATIENCE_SECONDS
+                hopeful = is_passing(error) or unknown is not None
+                if not hopeful or time.monotonic() > deadline:
+                    failure = explain(self._address, error)
+                    raise Unavailable(f"{failure}{UNKNOWN if unknown else ''}") from error
+            await asyncio.sleep(PAUSES[min(attempt, len(PAUSES) - 1)])
+            attempt += 1
+
+    async def _connected(self) -> Session:
+        if self._session is None or self._session.is_closed():
+            self._drop_session()
+            self._session = await Session.open(self._address)
+        return self._session
+
+    def _drop_session(self) -> None:
+        if self._session is not None:
+            self._session.close()
+            self._session = None
+
+
+def _events(commit: Prepared, revision: int) -> list[Event]:
+    return [Event(change.key, change.value, revision) for change in commit.changes]
+
+
+def _conflict(commit: Prepared, outcome: Outcome, place: int) -> Conflict:
+    wishes: list[Change | Check] = [*commit.changes, *commit.checks]
+    wish = wishes[outcome.wrong[place] or 0]
+    return Conflict(wish.key, wish.expected, outcome.actual[place])
+
+
+def _settle(done: "asyncio.Future[int]", answer: int | StorageError) -> None:
+    if done.done():
+        return  # the caller was cancelled and no longer wants to know
+    if isinstance(answer, StorageError):
+        done.set_exception(answer)
+    else:
+        done.set_result(answer)

@@ -1,0 +1,168 @@
+"""Real etcd servers for the tests: Debian's etcd on free loopback ports, in a temporary folder, stopped by their pid.
+
+`open_etcd` gives a store of its own to each folder, on one server that all tests share and that ends with them.
+"""
+
+import atexit
+import hashlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from fairlead.storage.contract import Unavailable
+from fairlead.storage.etcd import EtcdStore, parse_address
+
+START_SECONDS = 30.0
+MISSING = "no etcd on the PATH; install it (Debian: apt-get install etcd-server)"
+FAST = ["--heartbeat-interval=20", "--election-timeout=200"]
+"""A new leader in a fraction of a second: members on one machine hear each other at once."""
+
+
+def program() -> str:
+    """etcd's path. Without one the test is skipped, on a developer's machine only."""
+    path = shutil.which("etcd")
+    if path is None and os.environ.get("CI") == "true":
+        pytest.fail(MISSING)
+    if path is None:
+        pytest.skip(MISSING)
+    return path
+
+
+def free_ports(count: int) -> list[int]:
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [each.getsockname()[1] for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports
+
+
+@dataclass
+class Member:
+    """One etcd process, which can be killed, stopped, and started again on its data."""
+
+    folder: Path
+    port: int
+    command: list[str]
+    process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with (self.folder / "log").open("ab") as log:
+            self.process = subprocess.Popen(
+                [*self.command, f"--data-dir={self.folder}/data"],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    def send(self, number: signal.Signals) -> None:
+        assert self.process is not None
+        os.kill(self.process.pid, number)
+
+    def kill(self) -> None:
+        """At once, as a power cut would. Also ends one that was stopped by SIGSTOP."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+            self.process = None
+
+    @property
+    def endpoint(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+
+@dataclass
+class Cluster:
+    folder: Path
+    members: list[Member] = field(default_factory=list)
+    options: str = ""
+    """What follows the question mark of its addresses."""
+    login: str = ""
+
+    def url(self, prefix: str = "tests", members: list[Member] | None = None) -> str:
+        hosts = ",".join(member.endpoint for member in members or self.members)
+        return f"//{self.login}{hosts}/{prefix}{self.options}"
+
+    async def open(self, prefix: str = "tests", members: list[Member] | None = None) -> EtcdStore:
+        return await EtcdStore.open(parse_address(self.url(prefix, members), {}))
+
+    async def ready(self) -> None:
+        """Waits until it answers."""
+        end = time.monotonic() + START_SECONDS
+        while True:
+            try:
+                await (await self.open("ready")).close()
+                return
+            except Unavailable as error:
+                if time.monotonic() > end:
+                    logs = [(member.folder / "log").read_text()[-2000:] for member in self.members]
+                    raise AssertionError(f"etcd did not start: {error}\n" + "\n".join(logs)) from error
+
+    def etcdctl(self, *arguments: str) -> str:
+        """Debian's etcdctl is a package of its own; what needs it is skipped without."""
+        path = shutil.which("etcdctl")
+        if path is None:
+            pytest.skip("no etcdctl on the PATH; install it (Debian: apt-get install etcd-client)")
+        hosts = ",".join(member.endpoint for member in self.members)
+        command = [path, f"--endpoints={hosts}", *arguments]
+        return subprocess.run(
+            command, check=True, capture_output=True, text=True, env={**os.environ, "ETCDCTL_API": "3"}
+        ).stdout
+
+    def stop(self) -> None:
+        for member in self.members:
+            member.kill()
+
+
+def launch(folder: Path, size: int = 1, extra: list[str] | None = None, scheme: str = "http") -> Cluster:
+    """Starts the members; `ready` waits for them."""
+    etcd = program()
+    ports = free_ports(2 * size)
+    clients, peers = ports[:size], ports[size:]
+    everybody = ",".join(f"m{number}=http://127.0.0.1:{port}" for number, port in enumerate(peers))
+    cluster = Cluster(folder)
+    for number, (client, peer) in enumerate(zip(clients, peers, strict=True)):
+        addresses = [
+            f"--listen-client-urls={scheme}://127.0.0.1:{client}",
+            f"--advertise-client-urls={scheme}://127.0.0.1:{client}",
+            f"--listen-peer-urls=http://127.0.0.1:{peer}",
+            f"--initial-advertise-peer-urls=http://127.0.0.1:{peer}",
+        ]
+        command = [etcd, f"--name=m{number}", f"--initial-cluster={everybody}", *addresses, *FAST, *(extra or [])]
+        cluster.members.append(Member(folder / f"m{number}", client, command))
+        cluster.members[-1].start()
+    return cluster
+
+
+@cache
+def shared() -> Cluster:
+    """One server for all stores that only need some etcd; it ends with this process."""
+    program()
+    folder = Path(tempfile.mkdtemp(prefix="fairlead-etcd-"))
+    cluster = launch(folder)
+
+    def end() -> None:
+        cluster.stop()
+        shutil.rmtree(folder, ignore_errors=True)
+
+    atexit.register(end)
+    return cluster
+
+
+async def open_etcd(folder: Path) -> EtcdStore:
+    """The store that belongs to a folder: the same one each time."""
+    fresh = shared.cache_info().currsize == 0
+    cluster = shared()
+    if fresh:
+        await cluster.ready()
+    return await cluster.open(f"tests/{hashlib.sha256(str(folder).encode()).hexdigest()[:16]}")

@@ -1,0 +1,181 @@
+"""A real PostgreSQL for tests: Debian's, on a free port of this machine, in a folder of its own, gone afterwards.
+
+`open_postgres` is what the contract's tests open. They share one server; each folder has a schema of its own in it.
+PostgreSQL refuses to run as root, so there it runs as the user that its package has made.
+"""
+
+import atexit
+import hashlib
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from fairlead.storage.contract import Store
+from fairlead.storage.postgres import PostgresStore
+
+USER, PASSWORD, DATABASE = "fairlead", "correct horse", "store"
+START_SECONDS = 30.0
+
+# Nothing here has to outlive the machine, only the process: what the system was given is safe from a killed server.
+FAST = {"fsync": "off", "full_page_writes": "off", "autovacuum": "off"}
+
+
+def missing() -> str | None:
+    """Why there is no PostgreSQL on this machine; None if there is."""
+    return None if find_programs() else "PostgreSQL is not installed; install Debian's package `postgresql`"
+
+
+def find_programs() -> Path | None:
+    """The newest version that Debian's packages have put there, or whatever is in the path."""
+    versions = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda found: int(found.parts[-3]))
+    found = versions[-1] if versions else shutil.which("initdb")
+    return Path(found).parent if found else None
+
+
+def require_postgres() -> None:
+    """Where everything is installed on purpose, a server that is missing is a mistake and not a reason to pass."""
+    if reason := missing():
+        if os.environ.get("CI") == "true":
+            pytest.fail(reason)
+        pytest.skip(reason)
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+        return port
+
+
+class Server:
+    def __init__(
+        self,
+        settings: dict[str, str] | None = None,
+        authentication: str = "scram-sha-256",
+        files: dict[str, str] | None = None,
+    ) -> None:
+        """`files` are put into its folder, like certificates."""
+        programs = find_programs()
+        assert programs is not None
+        self._programs = programs
+        self._settings = FAST if settings is None else settings
+        self.folder = Path(tempfile.mkdtemp(prefix="fairlead-postgres-"))
+        self.port = free_port()
+        self.process: subprocess.Popen[bytes] | None = None
+        self._initialise(authentication)
+        for name, content in (files or {}).items():
+            self._give(self.folder / "data" / name, content)
+        self.start()
+
+    @property
+    def url(self) -> str:
+        return f"postgres://{USER}:{PASSWORD.replace(' ', '%20')}@127.0.0.1:{self.port}/{DATABASE}"
+
+    def start(self) -> None:
+        """Returns once it answers."""
+        options = [f"-c{name}={value}" for name, value in self._settings.items()]
+        options += ["-clisten_addresses=127.0.0.1", f"-cport={self.port}", "-cunix_socket_directories="]
+        with (self.folder / "log").open("ab") as log:
+            command = self._as_owner("postgres", "-D", str(self.folder / "data"), *options)
+            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        self.wait()
+
+    def wait(self) -> None:
+        """Returns once it answers; after a crash of one of its processes it recovers for a moment."""
+        assert self.process is not None
+        deadline = time.monotonic() + START_SECONDS
+        ask = self._as_owner("pg_isready", "-q", "-h", "127.0.0.1", "-p", str(self.port))
+        while subprocess.run(ask, check=False).returncode != 0:
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError("PostgreSQL does not start: " + (self.folder / "log").read_text()[-2000:])
+            time.sleep(0.05)
+
+    def stop(self, how: signal.Signals = signal.SIGINT) -> None:
+        """SIGINT ends it in order, without waiting for its clients. SIGQUIT is a crash: it recovers later."""
+        if self.process is not None:
+            self.process.send_signal(how)
+            self.process.wait()
+            self.process = None
+
+    def pause(self) -> None:
+        """Stops the whole of it, as a machine that is cut off would: connections stay and nobody answers."""
+        for pid in self._pids():
+            os.kill(pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        for pid in self._pids():
+            os.kill(pid, signal.SIGCONT)
+
+    def sql(self, statement: str) -> str:
+        command = [str(self._programs / "psql"), "-qtA", "-v", "ON_ERROR_STOP=1", "-d", self.url, "-c", statement]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+    def remove(self) -> None:
+        self.stop()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _initialise(self, authentication: str) -> None:
+        password = self.folder / "password"
+        self._give(password, PASSWORD)
+        self._give(self.folder)
+        how = ("--no-sync", "-E", "UTF8", "--locale=C", "-A", authentication, "-U", USER, f"--pwfile={password}")
+        self._run("initdb", "-D", str(self.folder / "data"), *how)
+        # Without a server: it runs for this one statement.
+        create = self._as_owner("postgres", "--single", "-D", str(self.folder / "data"), "postgres")
+        subprocess.run(create, input=f"CREATE DATABASE {DATABASE}\n".encode(), check=True, capture_output=True)
+
+    def _give(self, path: Path, content: str | None = None) -> None:
+        """To the user that the server runs as, and to nobody else."""
+        if content is not None:
+            path.touch(mode=0o600)
+            path.write_text(content)
+        if os.geteuid() == 0:
+            owner = pwd.getpwnam("postgres")
+            os.chown(path, owner.pw_uid, owner.pw_gid)
+
+    def _run(self, *command: str) -> None:
+        subprocess.run(self._as_owner(*command), check=True, capture_output=True)
+
+    def _as_owner(self, program: str, *arguments: str) -> list[str]:
+        command = [str(self._programs / program), *arguments]
+        if os.geteuid() != 0:
+            return command
+        return ["setpriv", "--reuid=postgres", "--regid=postgres", "--init-groups", "--", *command]
+
+    def _pids(self) -> list[int]:
+        """The server and the processes that it has started for its connections."""
+        assert self.process is not None
+        parent = self.process.pid
+        children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
+        return [parent, *map(int, children)]
+
+
+@cache
+def shared_server() -> Server:
+    # Proving a password is slow by design, and these tests open hundreds of stores.
+    server = Server(authentication="trust")
+    atexit.register(server.remove)
+    return server
+
+
+def schema_for(folder: Path) -> str:
+    return "t" + hashlib.sha256(str(folder).encode()).hexdigest()[:20]
+
+
+def address_in(folder: Path) -> str:
+    """Of a store that belongs to a folder, in the shared server."""
+    require_postgres()
+    return f"{shared_server().url}?schema={schema_for(folder)}"
+
+
+async def open_postgres(folder: Path) -> Store:
+    return await PostgresStore.open(address_in(folder))
