@@ -95,8 +95,17 @@ def _foreign(texts: Mapping[str, str] | None) -> dict[str, str]:
 
 
 async def bind_roles(api: Api, place: Place, bindings: Sequence[Object]) -> None:
-    """Makes the RoleBindings as they should be, and removes ours that should not be there any more."""
-    path = f"/apis/{RBAC}/v1/namespaces/{place.namespace}/rolebindings"
+    """The RoleBindings of a namespace."""
+    await _bind(api, f"/apis/{RBAC}/v1/namespaces/{place.namespace}/rolebindings", bindings)
+
+
+async def bind_cluster_roles(api: Api, bindings: Sequence[Object]) -> None:
+    """The ClusterRoleBindings of a whole cluster, which has to be one of ours alone."""
+    await _bind(api, f"/apis/{RBAC}/v1/clusterrolebindings", bindings)
+
+
+async def _bind(api: Api, path: str, bindings: Sequence[Object]) -> None:
+    """Makes the bindings as they should be, and removes ours that should not be there any more."""
     for binding in bindings:
         await api.apply(f"{path}/{step(name_of(binding))}", binding)
     wanted = {name_of(binding) for binding in bindings}

@@ -1,7 +1,8 @@
-"""Who gets which role in the namespace of a space: the RoleBindings that stand there. Pure.
+"""Who gets which role in a space or in a virtual cluster: the bindings that stand there. Pure.
 
-Rules of the template and of the instance add up. Whoever has a right to the space and is in no rule gets the default
-role: its owner, those that it is shared with for use, and the administrators of its project.
+Rules of the template and of the instance add up. Whoever has a right to the instance and is in no rule gets the default
+role: its owner, those that it is shared with for use, and the administrators of its project. In a space, roles hold in
+its namespace; in a virtual cluster, everywhere.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -12,7 +13,8 @@ from fairlead.core.objects import Object, dig
 from fairlead.core.user import TEAM_GROUP, USER_GROUP
 
 RBAC = "rbac.authorization.k8s.io"
-DEFAULT_ROLE = "admin"
+DEFAULT_ROLE, DEFAULT_CLUSTER_ROLE = "admin", "cluster-admin"
+"""In a space, and in a virtual cluster."""
 BINDING_PREFIX = "service.sh:"
 """How the names of our RoleBindings begin; templates may not make any of such names."""
 EVERYBODY = "*"
@@ -27,8 +29,9 @@ class Person:
     name: str
 
 
-def role_bindings(instance: Object, rendered: Object, project: Object, namespace: str) -> list[Object]:
-    """One for each role, in order."""
+def role_bindings(instance: Object, rendered: Object, project: Object, namespace: str = "") -> list[Object]:
+    """One for each role, in order: in a namespace, or for all of a virtual cluster."""
+    default = dig(rendered, "access.defaultClusterRole") or (DEFAULT_ROLE if namespace else DEFAULT_CLUSTER_ROLE)
     rules = [*(dig(rendered, "access.rules") or ()), *(dig(instance, "spec.extraAccessRules") or ())]
     holders: dict[str, set[Person]] = {}
     for rule in rules:
@@ -37,7 +40,7 @@ def role_bindings(instance: Object, rendered: Object, project: Object, namespace
     ruled = set().union(*holders.values())
     others = set(_entitled(instance, project)) - ruled
     if others and Person("user", EVERYBODY) not in ruled:
-        holders.setdefault(dig(rendered, "access.defaultClusterRole") or DEFAULT_ROLE, set()).update(others)
+        holders.setdefault(default, set()).update(others)
     return [_binding(role, sorted(people), namespace) for role, people in sorted(holders.items()) if people]
 
 
@@ -59,10 +62,11 @@ def _entitled(instance: Object, project: Object) -> Iterator[Person]:
 
 
 def _binding(role: str, people: Sequence[Person], namespace: str) -> Object:
+    meta: Object = {"name": f"{BINDING_PREFIX}{role}", "labels": {MANAGED: FAIRLEAD}}
     return {
         "apiVersion": f"{RBAC}/v1",
-        "kind": "RoleBinding",
-        "metadata": {"name": f"{BINDING_PREFIX}{role}", "namespace": namespace, "labels": {MANAGED: FAIRLEAD}},
+        "kind": "RoleBinding" if namespace else "ClusterRoleBinding",
+        "metadata": {**meta, "namespace": namespace} if namespace else meta,
         "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": role},
         "subjects": list(_subjects(people)),
     }

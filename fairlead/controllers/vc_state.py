@@ -14,6 +14,8 @@ from fairlead.upstream.errors import UpstreamError
 SPACE_SYNCED, SPACE_READY = "SpaceSynced", "SpaceReady"
 DEPLOYED, SYNCED = "VirtualClusterDeployed", "VirtualClusterSynced"
 READY, ONLINE = "VirtualClusterReady", "VirtualClusterOnline"
+ACCESS = "AccessSynced"
+"""Whether those who may use it have their roles inside. It can be ready without: its own rules may say who they are."""
 
 DEPLOYER = "service:deployer:"
 """How the identities begin that charts are deployed as which nobody but their user has chosen."""

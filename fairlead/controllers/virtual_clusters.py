@@ -19,13 +19,24 @@ from fairlead.controllers.connected_instances import (
 )
 from fairlead.controllers.deploying import Deployer, Deploying
 from fairlead.controllers.far_names import VIRTUAL_CLUSTER, default_namespace, marks, patterned_namespace
-from fairlead.controllers.far_namespace import Place, bind_roles, found_at, is_ours, make_namespace, remove_namespace
+from fairlead.controllers.far_namespace import (
+    Api,
+    Place,
+    bind_cluster_roles,
+    bind_roles,
+    found_at,
+    is_ours,
+    make_namespace,
+    remove_namespace,
+)
 from fairlead.controllers.far_objects import FarObjects, parsed
 from fairlead.controllers.far_trouble import INFO, Trouble, troubles
 from fairlead.controllers.reach import Reach
 from fairlead.controllers.release import Release, release_name
+from fairlead.controllers.space_rights import role_bindings
 from fairlead.controllers.spaces import POLL, RETRY, jittered, stuck
 from fairlead.controllers.vc_state import (
+    ACCESS,
     DEPLOYED,
     SPACE_READY,
     SPACE_SYNCED,
@@ -116,8 +127,22 @@ class VirtualClusters:
             answer = error
         online, ready = seen_from(answer)
         is_online = online["status"] == TRUE
-        await self._instances.tell(instance, (*told, online, ready), online=is_online, **fields)
+        access = await self._give_access(instance, api) if ready["status"] == TRUE else ()
+        await self._instances.tell(instance, (*told, online, ready, *access), online=is_online, **fields)
         return jittered(PROBE)
+
+    async def _give_access(self, instance: Object, api: Api) -> Sequence[Object]:
+        """Gives those who may use the virtual cluster their roles in it: the gateway lets them in as themselves."""
+        project = self._instances.project(instance)
+        if project is None or dig(instance, "spec.external"):
+            return ()
+        bindings = role_bindings(instance, dig(instance, "status.virtualCluster") or {}, project)
+        try:
+            with troubles(name_of(instance), "bind the roles of those who may use it"):
+                await bind_cluster_roles(api, bindings)
+        except Trouble as trouble:
+            return (trouble.as_condition(ACCESS),)
+        return (condition(ACCESS, TRUE, "Synced", "those who may use it have their roles in it"),)
 
     def _cluster_ref(self, instance: Object, project: Object) -> Object:
         """Where it is, settled once and for all."""

@@ -114,6 +114,41 @@ async def test_an_imported_one_is_looked_at(working: World, reach: FakeReach, he
     assert (helm.installed, helm.removed, reach.kube.log) == ([], [], [])
 
 
+CLUSTER_BINDINGS = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
+
+
+async def test_who_may_use_it_has_a_role_inside(working: World, reach: FakeReach) -> None:
+    rules = [{"teams": ["red"], "clusterRole": "view"}]
+    spec = {"owner": {"user": "eve"}, "config": {"secretName": "theirs"}, "extraAccessRules": rules}
+    await working.create(VC, "one", spec=spec)
+    await ready(working, reach)
+    await until(lambda: told(working, VC, "AccessSynced") == ("True", "Synced"))
+    admins = reach.virtual.objects[f"{CLUSTER_BINDINGS}/service.sh:cluster-admin"]
+    assert {"User eve", "User ada"} <= {f"{each['kind']} {each['name']}" for each in admins["subjects"]}
+    assert "namespace" not in admins["metadata"]
+    viewers = reach.virtual.objects[f"{CLUSTER_BINDINGS}/service.sh:view"]
+    assert [each["name"] for each in viewers["subjects"]] == ["service:team:red"]
+    await working.patch(VC, "one", lambda obj: obj["spec"].pop("extraAccessRules"))
+    await until(lambda: f"{CLUSTER_BINDINGS}/service.sh:view" not in reach.virtual.objects)
+
+
+async def test_one_that_lets_nobody_bind_roles_is_ready_all_the_same(working: World, reach: FakeReach) -> None:
+    reach.virtual.refused["clusterrolebindings"] = 403
+    await working.create(VC, "one", spec={"owner": {"user": "eve"}, "config": {"secretName": "theirs"}})
+    await ready(working, reach)
+    await until(lambda: told(working, VC, "AccessSynced") == ("False", "Forbidden"))
+    await until(lambda: dig(working.see(VC, "one"), "status.phase") == "Ready")
+
+
+async def test_what_is_somebody_elses_is_not_changed(working: World, reach: FakeReach) -> None:
+    spec = {"owner": {"user": "eve"}, "config": {"secretName": "theirs"}, "external": True}
+    await working.create(VC, "one", spec=spec)
+    await ready(working, reach)
+    await asyncio.sleep(100)
+    assert not any(path.startswith(CLUSTER_BINDINGS) for path in reach.virtual.objects)
+    assert told(working, VC, "AccessSynced") == (None, None)
+
+
 async def test_one_that_answers_but_refuses_is_online_and_not_ready(working: World, reach: FakeReach) -> None:
     reach.virtual_down = None
     reach.virtual.refused["/version"] = 401
