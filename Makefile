@@ -35,12 +35,12 @@ fmt: $(TEST) ## format the code and put its imports in order
 	@$(BIN)/ruff check --quiet --fix --exit-zero
 	@$(BIN)/ruff format --quiet
 
-bench: $(TEST) ## measure the server under load
+bench: $(TEST) ## measure the server under load, beside a ceiling; ARGS=--quick to see that it works
 	@scripts/setup-tools.sh wrk
 	@$(BIN)/python -m bench $(ARGS)
 
-tools: ## the programs that tests talk to: kubectl, Debian's older one beside it, PostgreSQL and etcd
-	@scripts/setup-tools.sh kubectl kubectl-debian postgresql etcd
+tools: ## the programs that tests talk to: kubectl, Debian's older one beside it, PostgreSQL, etcd and wrk
+	@scripts/setup-tools.sh kubectl kubectl-debian postgresql etcd wrk
 
 clean: ## remove .venv, .tools and every cache; never a server's data
 	@rm -rf .venv .tools $(CACHES)

@@ -1,8 +1,8 @@
-"""`python -m bench`: a table, and with `--json FILE` the readings behind it. It takes about three minutes."""
+"""`python -m bench`: a table, the readings behind it in a file, and a chart. `--quick` only shows that it works."""
 
 import asyncio
+import resource
 import signal
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -11,51 +11,91 @@ import typer
 import uvloop
 from rich.console import Console
 
-from bench.compare import Pace
+from bench.chart import chart
 from bench.failure import Failure
-from bench.run import Result, measure
-from bench.table import document, table
+from bench.lines import document, lines
+from bench.run import Asked, Result, Say, measure
+from bench.scale import FULL, QUICK
+from bench.servers import Server, peer
+from bench.table import table
 
-ROUNDS = 3
-SECONDS = 3
-WIDTH = 160
+WIDTH = 240
 """Where nobody looks at a terminal, rows stay on one line."""
+
+RESULT, CHART = Path("build/bench.json"), Path("build/bench.svg")
 
 
 def command(
-    quick: Annotated[bool, typer.Option("--quick", help="Rounds of one second: a first look in one minute.")] = False,
-    json_file: Annotated[Path | None, typer.Option("--json", help="Write all readings to this file.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Small and short; no figure of it counts.")] = False,
+    peers: Annotated[
+        list[str] | None,
+        typer.Option("--peer", metavar="NAME=ROOT_URL,TOKEN", help="Measure this server too. Can be repeated."),
+    ] = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option("--only", metavar="TEXT", help="Only rows with this in their names, or growth."),
+    ] = None,
+    json_file: Annotated[Path, typer.Option("--json", help="Where all readings go.")] = RESULT,
+    chart_file: Annotated[Path, typer.Option("--chart", help="Where the chart goes.")] = CHART,
 ) -> None:
-    """Measure a server on this machine under load, each figure beside its ceiling."""
-    pace = Pace(ROUNDS, 1 if quick else SECONDS)
+    """Measure a server on this machine under load, each figure beside its ceiling and its aim."""
+    asked = Asked(QUICK if quick else FULL, _peers(peers or []), only or [])
+    _allow_many_connections()
+    result = _measured(asked)
+    found = lines(result)
+    console = Console() if Console().is_terminal else Console(width=WIDTH)
+    console.print(table(result, found))
+    _write(console, json_file, orjson.dumps(document(result, found), option=orjson.OPT_INDENT_2))
+    _write(console, chart_file, chart(result, found).encode())
+
+
+def _write(console: Console, file: Path, content: bytes) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(content)
+    console.print(f"written: {file}")
+
+
+def _peers(texts: list[str]) -> list[Server]:
+    try:
+        found = [peer(text) for text in texts]
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--peer") from None
+    if len({each.name for each in found}) < len(found):
+        raise typer.BadParameter("two peers have the same name; give each its own", param_hint="--peer")
+    return found
+
+
+def _allow_many_connections() -> None:
+    """Thousands of watches are thousands of open files, here and in the servers that are started from here."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
+def _measured(asked: Asked) -> Result:
     progress = Console(stderr=True, markup=False, highlight=False, soft_wrap=True)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner, progress.status("starting") as status:
+
+        def say(what: str) -> None:
+            status.update(what)
+            if not progress.is_terminal:
+                progress.print(what)
+
         try:
-            result = runner.run(_stoppable(pace, status.update))
+            return runner.run(_stoppable(asked, say))
         except Failure as failure:
             progress.print(f"bench: {failure}", style="red")
             raise typer.Exit(1) from None
         except asyncio.CancelledError:
             progress.print("bench: stopped before there was a result")
             raise typer.Exit(1) from None
-    show(result)
-    if json_file is not None:
-        json_file.write_bytes(orjson.dumps(document(result), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
 
 
-async def _stoppable(pace: Pace, say: Callable[[str], None]) -> Result:
+async def _stoppable(asked: Asked, say: Say) -> Result:
     """SIGTERM ends the run as Ctrl-C does: what was started is stopped first."""
     task = asyncio.current_task()
     if task is not None:
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
-    return await measure(pace, say)
-
-
-def show(result: Result) -> None:
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=WIDTH)
-    console.print(table(result))
+    return await measure(asked, say)
 
 
 def main() -> None:

@@ -2,7 +2,7 @@
 
 What it reaches is what this machine, granian, TLS and the load generator together allow a handler in Python; the rest
 is ours to lose. It answers everything with the bytes that it was last taught (PUT), which are those of a real answer.
-A watch is a stream that stays open, and what is posted to `/broadcast` goes down all of them.
+A watch is a stream that stays open, and what is posted to `/broadcast?SELECTOR` goes down all that have that selector.
 
 It takes the settings from `fairlead.server.asgi` itself, so that the two cannot drift apart. The interface is RSGI,
 granian's own and fastest, although the server needs another one: the ceiling is what could be had at best.
@@ -12,6 +12,7 @@ import asyncio
 import json
 import signal
 import sys
+from collections import defaultdict
 from pathlib import Path
 from typing import Any, cast
 
@@ -23,6 +24,7 @@ from fairlead.server.asgi import Front, Listening, free_port, listening
 
 ADDRESS = "127.0.0.1"
 BROADCAST = "/broadcast"
+SELECTOR = "&labelSelector="
 GRACE_SECONDS = 2.0
 
 # As many bytes of headers as a real answer has.
@@ -39,27 +41,41 @@ class Bare:
     def __init__(self) -> None:
         self._answer = b""
         self._status = 200
-        self._streams: set[Any] = set()
+        self._streams: defaultdict[str, set[Any]] = defaultdict(set)
+        self._waiting: defaultdict[str, list[bytes]] = defaultdict(list)
+        self._sending: dict[str, asyncio.Task[None]] = {}
 
     async def __rsgi__(self, scope: Any, proto: Any) -> None:
         if scope.method == "GET":
             if "watch=1" in scope.query_string:
-                await self._stream(proto)
+                await self._stream(proto, scope.query_string.partition(SELECTOR)[2])
                 return
         else:
             body = await proto()
             if scope.method == "PUT":
                 self._status, self._answer = int(scope.query_string), body
-            elif scope.path == BROADCAST:
-                for stream in tuple(self._streams):
-                    await stream.send_bytes(body)
+            elif scope.path.endswith(BROADCAST):
+                self._broadcast(scope.query_string, body)
         proto.response_bytes(self._status, HEADERS, self._answer)
 
-    async def _stream(self, proto: Any) -> None:
+    def _broadcast(self, selector: str, body: bytes) -> None:
+        """What comes while the streams are being written to goes out together: less to do for each event."""
+        self._waiting[selector].append(body)
+        if selector not in self._sending:
+            self._sending[selector] = asyncio.create_task(self._send(selector))
+
+    async def _send(self, selector: str) -> None:
+        while self._waiting[selector]:
+            body = b"".join(self._waiting.pop(selector))
+            for stream in tuple(self._streams[selector]):
+                await stream.send_bytes(body)
+        del self._sending[selector]
+
+    async def _stream(self, proto: Any, selector: str) -> None:
         stream = proto.response_stream(200, HEADERS)
-        self._streams.add(stream)
+        self._streams[selector].add(stream)
         await proto.client_disconnect()
-        self._streams.discard(stream)
+        self._streams[selector].discard(stream)
 
 
 async def serve(tls: Path) -> None:

@@ -4,10 +4,12 @@ A round of ours and the round of the ceiling right after it saw nearly the same 
 such pair, and the median of these counts. A neighbour on the machine then spoils a pair and not the result.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from math import ceil
 from statistics import median
+
+from bench.aims import Aim
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,8 +20,10 @@ class Reading:
     """What the row is about, in its own unit."""
     p99_ms: float | None
     """All but the slowest percent took no longer, where answers are timed one by one."""
-    cpu_us: float
-    """Processor time of the server for each answer or event, in microseconds."""
+    cpu_us: float | None
+    """Processor time of the server for each answer or event, in microseconds, where it is known."""
+    load_busy: float | None = None
+    """How much of the time the load generator was busy: near 1, the figure is the generator's and not the server's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +35,8 @@ class Compared:
     falling: bool
     ours: Sequence[Reading]
     ceiling: Sequence[Reading]
+    aim: Aim | None = None
+    peers: Mapping[str, Sequence[Reading]] = field(default_factory=dict)
 
     @property
     def shares(self) -> list[float]:
@@ -43,19 +49,22 @@ class Compared:
         return median(self.shares)
 
     @property
-    def cpu_share(self) -> float:
+    def cpu_share(self) -> float | None:
         """How much of the server's work the ceiling has to do as well. Neighbours on the machine disturb it little."""
-        pairs = zip(self.ours, self.ceiling, strict=True)
-        return median(share(ours.cpu_us, ceiling.cpu_us, falling=True) for ours, ceiling in pairs)
+        pairs = [(ours.cpu_us, ceiling.cpu_us) for ours, ceiling in zip(self.ours, self.ceiling, strict=True)]
+        # A short round may be over before the system's clock of processor time has ticked.
+        known = [share(ours, ceiling, falling=True) for ours, ceiling in pairs if ours and ceiling is not None]
+        return median(known) if known else None
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
-    """Resident memory in bytes: with the seeded objects alone, and after everything that the run did."""
+class Single:
+    """A figure that has nothing beside it but its aim: memory, and the time that a start takes."""
 
-    seeded: int
-    finished: int
-    ceiling: int
+    name: str
+    unit: str
+    figure: float
+    aim: Aim | None = None
 
 
 def share(ours: float, ceiling: float, falling: bool = False) -> float:
@@ -64,12 +73,17 @@ def share(ours: float, ceiling: float, falling: bool = False) -> float:
 
 def middle(readings: Sequence[Reading]) -> Reading:
     """Each figure's own median."""
-    timed = [reading.p99_ms for reading in readings if reading.p99_ms is not None]
     return Reading(
         figure=median(reading.figure for reading in readings),
-        p99_ms=median(timed) if timed else None,
-        cpu_us=median(reading.cpu_us for reading in readings),
+        p99_ms=_median(reading.p99_ms for reading in readings),
+        cpu_us=_median(reading.cpu_us for reading in readings),
+        load_busy=_median(reading.load_busy for reading in readings),
     )
+
+
+def _median(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return median(known) if known else None
 
 
 def percentile(values: Sequence[float], percent: float) -> float:

@@ -14,12 +14,23 @@ else
     wrk.headers["content-type"] = os.getenv("BENCH_CONTENT_TYPE")
 end
 
+-- Each thread of wrk has these lines to itself, so each is told where its own numbers begin.
+local threads = 0
+function setup(thread)
+    thread:set("place", threads)
+    threads = threads + 1
+end
+
+function init()
+    n = n + place * tonumber(os.getenv("BENCH_STRIDE"))
+end
+
 local function filled(text)
     if text == nil or not text:find("{", 1, true) then
         return text
     end
     text = text:gsub("{n}", string.format("%d", n))
-    text = text:gsub("{object}", string.format("%05d", n % objects))
+    text = text:gsub("{object}", string.format("%06d", n % objects))
     return text
 end
 

@@ -1,30 +1,39 @@
-"""The objects that the server is filled with: apps of about 700 bytes each, as they are served."""
+"""The objects that servers are filled with: apps of about 700 bytes each, as they are served."""
 
 import orjson
 
 from bench.connection import Connection
+from bench.failure import Failure
 from bench.servers import Server
 from bench.together import together
 
-APPS = "/kubernetes/management/apis/management.service.sh/v1/apps"
-OBJECTS = 10_000
-TEAMS = 100
+GROUP = "management.service.sh"
+APPS = f"/apis/{GROUP}/v1/apps"
+"""Below the root of the server that is asked."""
+
+TEAMS = 50
 """Each of these labels is on as many objects as the others."""
 
 SEEDING_CONNECTIONS = 16
 
 
 def name_of(number: int) -> str:
-    return f"app-{number:05d}"
+    """Of the same length for each of a million; load.lua does the same."""
+    return f"app-{number:06d}"
 
 
-def app(name: str, team: int = 0) -> bytes:
-    """The body of a create. Metadata and the record of who manages which field make 200 bytes of it into 700."""
+def team_of(number: int) -> str:
+    return f"team-{number % TEAMS:02d}"
+
+
+def app(name: str, labels: dict[str, str] | None = None) -> bytes:
+    """The body of a create or an apply. Metadata and the record of who manages what make 200 bytes of it into 700."""
+    metadata = {"name": name, "labels": labels} if labels else {"name": name}
     return orjson.dumps(
         {
-            "apiVersion": "management.service.sh/v1",
+            "apiVersion": f"{GROUP}/v1",
             "kind": "App",
-            "metadata": {"name": name, "labels": {"team": f"team-{team:02d}"}},
+            "metadata": metadata,
             "spec": {
                 "displayName": "Ingress NGINX",
                 "recommendedApp": ["cluster"],
@@ -34,24 +43,36 @@ def app(name: str, team: int = 0) -> bytes:
     )
 
 
-async def seed(server: Server) -> None:
+async def seed(server: Server, objects: int) -> None:
     """Creates all objects, over several connections at once."""
-    numbers = iter(range(OBJECTS))
+    numbers = iter(range(objects))
 
     async def create_some() -> None:
         async with Connection.to(server) as connection:
             for number in numbers:
-                await connection.ask("POST", APPS, app(name_of(number), number % TEAMS))
+                await connection.ask("POST", APPS, app(name_of(number), {"team": team_of(number)}))
 
     await together(create_some() for _ in range(SEEDING_CONNECTIONS))
 
 
-async def revision(connection: Connection) -> int:
+async def refuse_filled(server: Server) -> None:
+    """A peer is somebody's server: nothing of theirs is counted, changed or removed."""
+    async with Connection.to(server) as connection:
+        listed = orjson.loads(await connection.ask("GET", f"{APPS}?limit=1"))
+    if listed["items"]:
+        raise Failure(
+            f"{server.name} has apps already; remove them (kubectl delete apps --all), or take another server"
+        )
+
+
+async def revision(server: Server) -> int:
     """The newest revision. Every write that has an effect makes one, so it tells whether writes arrived."""
-    listed = orjson.loads(await connection.ask("GET", f"{APPS}?limit=1"))
+    async with Connection.to(server) as connection:
+        listed = orjson.loads(await connection.ask("GET", f"{APPS}?limit=1"))
     return int(listed["metadata"]["resourceVersion"])
 
 
-async def count(connection: Connection) -> int:
-    listed = orjson.loads(await connection.ask("GET", f"{APPS}?limit=1"))
-    return len(listed["items"]) + int(listed["metadata"].get("remainingItemCount", 0))
+async def object_bytes(server: Server) -> int:
+    """The size of an object as it is served."""
+    async with Connection.to(server) as connection:
+        return len(await connection.ask("GET", f"{APPS}/{name_of(0)}"))

@@ -1,30 +1,64 @@
-"""What is measured, in this order: reads first, while there are as many objects as were seeded."""
+"""What is measured, in this order, and what it shall reach: reads first, while there are as many objects as were
+seeded."""
 
+from bench.aims import at_least, at_most, of_ceiling, of_get_ceiling
 from bench.compare import Row
-from bench.fanout import JSON_PATCH, Delay, Throughput
-from bench.objects import APPS, OBJECTS, TEAMS, app
+from bench.fanout import Delay, Throughput
+from bench.objects import APPS, TEAMS, app
+from bench.patches import APPLY, JSON_PATCH
 from bench.requests import Requests
+from bench.scale import Scale
 from bench.scoped import Scoped
 from bench.wrk import Request
 
 PAGE = 500
+EVENTS_PER_SECOND = 80_000
+DELAY_MS = 250
+
+GET = Requests("GET one object", Request("GET", f"{APPS}/app-{{object}}"), aim=of_ceiling(0.5))
+_NEW = app("new-{n}", {"team": "team-new"}).decode()
+CREATE = Requests("CREATE", Request("POST", APPS, _NEW), aim=of_get_ceiling(0.2))
+
 _PATCH = '[{"op":"replace","path":"/spec/displayName","value":"Ingress NGINX {n}"}]'
+_APPLIED = app("app-{object}").decode().replace("Ingress NGINX", "Ingress NGINX {n}")
+# Forced, because whoever created the objects manages their fields.
+_APPLY = f"{APPS}/app-{{object}}?fieldManager=bench&force=true"
 
-_GET = Requests("GET one object", Request("GET", f"{APPS}/app-{{object}}"))
 
-ROWS: tuple[Row, ...] = (
-    _GET,
-    Scoped(_GET),
-    Requests(f"LIST {PAGE} of {OBJECTS:,}", Request("GET", f"{APPS}?limit={PAGE}"), items=PAGE),
-    # Few connections: each answer is of several megabytes, and a client seldom asks for two of them at once.
-    Requests(f"LIST all {OBJECTS:,}", Request("GET", APPS), connections=4, items=OBJECTS),
-    Requests(
-        f"LIST by label, {OBJECTS // TEAMS} of {OBJECTS:,}",
-        Request("GET", f"{APPS}?labelSelector=team%3Dteam-07"),
-        items=OBJECTS // TEAMS,
-    ),
-    Requests("CREATE", Request("POST", APPS, app("new-{n}").decode())),
-    Requests("JSON PATCH", Request("PATCH", f"{APPS}/app-{{object}}", _PATCH, JSON_PATCH)),
-    Throughput(),
-    Delay(),
-)
+def rows(scale: Scale) -> tuple[Row, ...]:
+    return (GET, *_lists(scale), CREATE, *_patches(), *_watches(scale))
+
+
+def own_rows() -> tuple[Row, ...]:
+    """What is asked of our own server only."""
+    return (Scoped(GET),)
+
+
+def _lists(scale: Scale) -> tuple[Row, ...]:
+    objects, chosen = scale.objects, scale.objects // TEAMS
+    selected = Request("GET", f"{APPS}?labelSelector=team%3Dteam-07")
+    return (
+        Requests(f"LIST {PAGE}", Request("GET", f"{APPS}?limit={PAGE}"), items=PAGE, aim=of_ceiling(0.5)),
+        # Few connections: each answer is of several megabytes, and a client seldom asks for two of them at once.
+        Requests(f"LIST all {objects:,}", Request("GET", APPS), connections=4, items=objects, aim=of_ceiling(0.5)),
+        Requests(f"LIST by label, {chosen} of {objects:,}", selected, items=chosen, aim=of_get_ceiling(1_300 / 39_000)),
+    )
+
+
+def _patches() -> tuple[Row, ...]:
+    patch = Request("PATCH", f"{APPS}/app-{{object}}", _PATCH, JSON_PATCH)
+    apply = Request("PATCH", _APPLY, _APPLIED, APPLY)
+    return (
+        Requests("JSON PATCH", patch, connections=16, aim=of_get_ceiling(0.15)),
+        Requests("server-side apply", apply, connections=16, aim=of_get_ceiling(0.08)),
+    )
+
+
+def _watches(scale: Scale) -> tuple[Row, ...]:
+    """Of many watches, each delayed one hears of one team only: all of everything would be a million events a second,
+    which no machine of this sort can send or read."""
+    pace, fewest = scale.changes_per_second, min(scale.audiences)
+    return (
+        *(Throughput(size, at_least(EVENTS_PER_SECOND)) for size in scale.audiences),
+        *(Delay(size, pace, by_team=size > fewest, aim=at_most(DELAY_MS)) for size in scale.audiences),
+    )

@@ -1,29 +1,35 @@
-"""The whole run: both servers up, objects in, every row measured, both servers down."""
+"""The whole run: servers up, objects in, every row measured, servers down."""
 
 import platform
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from os import cpu_count
 from pathlib import Path
 
-from bench.compare import Pace, compare
-from bench.connection import Connection
-from bench.figures import Compared, Memory
-from bench.objects import APPS, OBJECTS, count, name_of, revision, seed
-from bench.rows import ROWS
+from bench.compare import Lineup, compare
+from bench.figures import Compared, Single
+from bench.growth import Grown, at_rest, growth
+from bench.objects import object_bytes, refuse_filled, seed
+from bench.rows import own_rows, rows
+from bench.scale import Scale
 from bench.servers import Server, ceiling, fairlead
+
+Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Filled:
-    """What a server holds: objects, the size of one of them as it is served, and the newest revision."""
+class Asked:
+    """What is wanted of a run. `only` is parts of the names of rows; none means all of them."""
 
-    objects: int
-    object_bytes: int
-    revision: int
+    scale: Scale
+    peers: Sequence[Server] = ()
+    only: Sequence[str] = ()
+
+    def wants(self, name: str) -> bool:
+        return not self.only or any(part.lower() in name.lower() for part in self.only)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,34 +38,49 @@ class Result:
 
     when: datetime
     machine: str
-    pace: Pace
+    scale: Scale
+    object_bytes: int
     rows: Sequence[Compared]
-    memory: Memory
-    seeded: Filled
-    finished: Filled
+    grown: Sequence[Compared]
+    """Rows with many objects; in the ceiling's place is the same server with few."""
+    singles: Sequence[Single]
 
 
-async def measure(pace: Pace, say: Callable[[str], None]) -> Result:
+async def measure(asked: Asked, say: Say) -> Result:
     """Raises Failure, and returns nothing, if a single request was not answered as it should have been."""
     when = datetime.now(UTC)
+    for peer in asked.peers:
+        await refuse_filled(peer)
     with tempfile.TemporaryDirectory(prefix="fairlead-bench-") as name:
         folder = Path(name)
-        async with fairlead(folder) as ours, ceiling(ours, folder) as bare:
-            say(f"creating {OBJECTS:,} objects")
-            await seed(ours)
-            seeded, memory = await _look_into(ours), ours.memory()
-            rows = []
-            for row in ROWS:
+        singles: list[Single] = []
+        if asked.wants("start") or asked.wants("memory"):
+            say("starts and memory")
+            singles += await at_rest(folder, asked.scale)
+        grown = Grown((), ())
+        found, size = await _compared(folder, asked, say)
+        if asked.scale.many and asked.wants("growth"):
+            grown = await growth(folder, asked.scale, say)
+            singles += grown.singles
+    return Result(when, machine(), asked.scale, size, found, grown.rows, singles)
+
+
+async def _compared(folder: Path, asked: Asked, say: Say) -> tuple[list[Compared], int]:
+    """The rows of requests and watches, and the size of an object; 0 where no row is wanted and nothing is started."""
+    if not any(asked.wants(row.name) for row in (*own_rows(), *rows(asked.scale))):
+        return [], 0
+    async with fairlead(folder) as ours, ceiling(ours, folder) as bare:
+        lineup = Lineup(ours, bare, asked.scale, asked.peers)
+        for server in lineup.real:
+            say(f"creating {asked.scale.objects:,} objects at {server.name}")
+            await seed(server, asked.scale.objects)
+        size, found = await object_bytes(ours), []
+        alone = replace(lineup, peers=())
+        for row, who in (*((row, alone) for row in own_rows()), *((row, lineup) for row in rows(asked.scale))):
+            if asked.wants(row.name):
                 say(row.name)
-                rows.append(await compare(row, ours, bare, pace))
-            finished = await _look_into(ours)
-            return Result(when, machine(), pace, rows, Memory(memory, ours.memory(), bare.memory()), seeded, finished)
-
-
-async def _look_into(server: Server) -> Filled:
-    async with Connection.to(server) as connection:
-        one = await connection.ask("GET", f"{APPS}/{name_of(0)}")
-        return Filled(await count(connection), len(one), await revision(connection))
+                found.append(await compare(row, who))
+        return found, size
 
 
 def machine() -> str:

@@ -10,14 +10,15 @@ from typing import Any
 
 import orjson
 
-from bench.compare import Measure
+from bench.aims import Aim
+from bench.compare import Lineup, Measure
 from bench.connection import Connection
 from bench.figures import Reading
+from bench.objects import GROUP
 from bench.requests import Requests
 from bench.servers import Server
 
-ROOT = "/kubernetes/management/apis"
-GROUP, RBAC = "management.service.sh", "rbac.authorization.k8s.io"
+RBAC = "rbac.authorization.k8s.io"
 NAME = "bench-reader"
 READ = ["get", "list", "watch"]
 SCOPE = {"rules": [{"verbs": READ, "resources": [{"group": GROUP, "resources": ["apps"]}]}]}
@@ -41,11 +42,15 @@ class Scoped:
     def falling(self) -> bool:
         return self.requests.falling
 
+    @property
+    def aim(self) -> Aim | None:
+        return None
+
     @asynccontextmanager
-    async def session(self, ours: Server, ceiling: Server, seconds: int) -> AsyncIterator[Measure]:
-        key = await _reader(ours)
-        reader = replace(ours, headers={"authorization": f"Bearer {key}"})
-        async with self.requests.session(ours, ceiling, seconds) as measure:
+    async def session(self, lineup: Lineup) -> AsyncIterator[Measure]:
+        ours = lineup.ours
+        reader = replace(ours, headers={"authorization": f"Bearer {await _reader(ours)}"})
+        async with self.requests.session(lineup) as measure:
 
             async def measured(server: Server) -> Reading:
                 return await measure(reader if server is ours else ours)
@@ -68,6 +73,6 @@ async def _reader(server: Server) -> str:
 
 async def _create(connection: Connection, api_version: str, kind: str, **fields: Any) -> dict[str, Any]:
     body = {"apiVersion": api_version, "kind": kind, "metadata": {"name": NAME}, **fields}
-    answer = await connection.ask("POST", f"{ROOT}/{api_version}/{kind.lower()}s", orjson.dumps(body))
+    answer = await connection.ask("POST", f"/apis/{api_version}/{kind.lower()}s", orjson.dumps(body))
     made: dict[str, Any] = orjson.loads(answer)
     return made

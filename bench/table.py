@@ -1,65 +1,59 @@
-"""The result, as a table for people and as JSON for programs."""
+"""The result as a table for people."""
 
-from dataclasses import asdict
-from typing import Any
+from collections.abc import Sequence
 
 from rich.table import Table
 
-from bench.figures import Compared, Memory, Reading, middle
+from bench.lines import Line, number, percent
 from bench.run import Result
 
-MIB = 1024 * 1024
+HEADINGS = ("fairlead", "ceiling", "of ceiling", "aim", "is", "met", "p99", "CPU", "CPU of ceiling")
 
 
-def table(result: Result) -> Table:
-    pace = result.pace
+def table(result: Result, lines: Sequence[Line]) -> Table:
     made = Table(title=f"{result.when:%Y-%m-%d}, {result.machine}", title_justify="left", caption_justify="left")
-    made.caption = (
-        f"medians of {pace.rounds} alternating rounds of {pace.seconds} s over TLS; objects have "
-        f"{result.seeded.object_bytes} bytes\n"
-        f"memory at the end: {result.finished.objects:,} objects and {result.finished.revision:,} revisions"
-    )
+    made.caption = _caption(result, lines)
+    peers = list(dict.fromkeys(name for line in lines for name in line.peers))
     made.add_column("")
-    for heading in ("fairlead", "ceiling", "of ceiling", "p99", "its ceiling", "CPU", "its ceiling", "CPU of ceiling"):
+    for heading in (*HEADINGS, *(heading for name in peers for heading in (name, "times"))):
         made.add_column(heading, justify="right")
-    for row in result.rows:
-        made.add_row(*_cells(row))
-    for cells in _memory_cells(result.memory):
-        made.add_row(*cells)
+    for line in lines:
+        made.add_row(*_cells(line), *(cell for name in peers for cell in _peer_cells(line, name)))
     return made
 
 
-def _cells(row: Compared) -> list[str]:
-    ours, ceiling = middle(row.ours), middle(row.ceiling)
-    shares = f"{percent(row.share)} ({percent(min(row.shares))} to {percent(max(row.shares))})"
-    figures = [_figure(ours.figure), _figure(ceiling.figure), shares]
-    times = [*map(_p99, (ours, ceiling)), *map(_cpu, (ours, ceiling))]
-    return [f"{row.name}, {row.unit}", *figures, *times, percent(row.cpu_share)]
+def _caption(result: Result, lines: Sequence[Line]) -> str:
+    scale = result.scale
+    size = f"; {result.object_bytes} bytes an object" if result.object_bytes else ""
+    told = [f"medians of {scale.rounds} rounds of {scale.seconds} s in turn over TLS{size}"]
+    if scale.quick:
+        told.append("quick: it shows that the benchmark works; none of its figures count")
+    if any(line.limited for line in lines):
+        told.append("* the load generator was busy all the time: the true ceiling may be higher")
+    return "\n".join(told)
 
 
-def percent(share: float) -> str:
-    """Two digits that mean something: small shares are where there is most to win."""
-    return f"{share:.0%}" if share >= 0.095 else f"{share:.1%}"
+def _cells(line: Line) -> list[str]:
+    mark = "*" if line.limited else ""
+    spread = f" ({percent(line.spread[0])} to {percent(line.spread[1])})" if line.spread else ""
+    return [
+        f"{line.name}, {line.unit}",
+        number(line.figure),
+        "" if line.ceiling is None else f"{number(line.ceiling)}{mark}",
+        "" if line.share is None else f"{percent(line.share)}{spread}",
+        line.aim,
+        "" if line.target is None else number(line.target),
+        "" if line.met is None else "yes" if line.met else "NO",
+        "" if line.p99_ms is None else f"{line.p99_ms:.1f} ms",
+        "" if line.cpu_us is None else f"{line.cpu_us:,.0f} µs",
+        "" if line.cpu_share is None else percent(line.cpu_share),
+    ]
 
 
-def _figure(value: float) -> str:
-    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}"
-
-
-def _p99(reading: Reading) -> str:
-    return "" if reading.p99_ms is None else f"{reading.p99_ms:.1f} ms"
-
-
-def _cpu(reading: Reading) -> str:
-    return f"{reading.cpu_us:,.0f} µs"
-
-
-def _memory_cells(memory: Memory) -> list[list[str]]:
-    seeded, finished, ceiling = (f"{size / MIB:.0f}" for size in (memory.seeded, memory.finished, memory.ceiling))
-    return [["memory with the seeded objects, MiB", seeded], ["memory at the end, MiB", finished, ceiling]]
-
-
-def document(result: Result) -> dict[str, Any]:
-    """All readings of all rounds, and the shares that follow from them."""
-    rows = [asdict(row) | {"shares": row.shares, "share": row.share, "cpu_share": row.cpu_share} for row in result.rows]
-    return asdict(result) | {"rows": rows}
+def _peer_cells(line: Line, name: str) -> list[str]:
+    """The peer's figure, and how many times as good ours is."""
+    if name not in line.peers:
+        return ["", ""]
+    theirs = line.peers[name]
+    times = theirs / line.figure if line.falling else line.figure / theirs
+    return [number(theirs), f"{times:.1f}"]

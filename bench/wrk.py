@@ -9,12 +9,15 @@ from pathlib import Path
 import msgspec
 
 from bench.failure import Failure
-from bench.objects import OBJECTS
 from bench.servers import Server
 
 SCRIPT = Path(__file__).with_name("load.lua")
 TIMEOUT_SECONDS = 10
 SPARE_SECONDS = 30.0
+THREADS = max(1, (os.cpu_count() or 1) // 2)
+"""Half of the cores for the load, the others for the server."""
+STRIDE = 1_000_000
+"""How many numbers each thread has to itself in a round."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +41,13 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """How it is sent: over how many connections, for how many seconds, where numbering starts, and how many bytes an
-    answer has at least."""
+    """How it is sent: over how many connections, for how many seconds, where numbering starts, how many objects there
+    are to ask for, and how many bytes an answer has at least."""
 
     connections: int
     seconds: int
     first: int
+    objects: int
     answer_bytes: int
 
 
@@ -61,8 +65,16 @@ class Summary(msgspec.Struct, frozen=True):
 
 async def run(server: Server, request: Request, load: Load) -> Summary:
     """A round, checked."""
-    command = ["wrk", "--threads", "1", "--connections", str(load.connections), "--duration", f"{load.seconds}s"]
-    command += ["--timeout", f"{TIMEOUT_SECONDS}s", "--script", str(SCRIPT), server.url]
+    command = ["wrk", "--threads", str(min(THREADS, load.connections)), "--connections", str(load.connections)]
+    command += [
+        "--duration",
+        f"{load.seconds}s",
+        "--timeout",
+        f"{TIMEOUT_SECONDS}s",
+        "--script",
+        str(SCRIPT),
+        server.url,
+    ]
     environment = os.environ | _told(server, request, load)
     try:
         process = await asyncio.create_subprocess_exec(*command, stdout=PIPE, stderr=PIPE, env=environment)
@@ -86,12 +98,13 @@ async def run(server: Server, request: Request, load: Load) -> Summary:
 def _told(server: Server, request: Request, load: Load) -> dict[str, str]:
     return {
         "BENCH_METHOD": request.method,
-        "BENCH_PATH": request.path,
+        "BENCH_PATH": server.root + request.path,
         "BENCH_BODY": request.body,
         "BENCH_CONTENT_TYPE": request.content_type,
         "BENCH_AUTHORIZATION": server.headers["authorization"],
-        "BENCH_OBJECTS": str(OBJECTS),
+        "BENCH_OBJECTS": str(load.objects),
         "BENCH_FIRST": str(load.first),
+        "BENCH_STRIDE": str(STRIDE),
     }
 
 
@@ -102,7 +115,7 @@ def check(summary: Summary, what: str, answer_bytes: int) -> None:
     if summary.broken or summary.late:
         raise Failure(f"{what}: {summary.broken} connections broke, {summary.late} answers came too late")
     if not summary.requests:
-        raise Failure(f"{what}: nothing was answered; give it more time with --seconds")
+        raise Failure(f"{what}: nothing was answered within the round; leave --quick out")
     if summary.bytes < summary.requests * answer_bytes:
         short = summary.bytes // summary.requests
         raise Failure(f"{what}: answers have {short} bytes, but {answer_bytes} were expected")

@@ -1,5 +1,6 @@
 """Connected clusters: where they may be, the ways to them, the gateways there, and who looks after them."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from fairlead.app.rules import SYSTEM_NAMESPACE
@@ -24,16 +25,23 @@ class Clusters:
 
     connected: Connected
     gateways: Gateways
-    controllers: tuple[Controller, ...]
+    controllers: Callable[[Registry], tuple[Controller, ...]]
+    """New ones, which write through the registry that they are given."""
 
 
 def clusters(settings: Settings, registry: Registry, port: int) -> Clusters:
     """`port` is the one that this server listens on itself: no cluster is there."""
     policy = AddressPolicy(settings.cluster_networks, lambda: ((settings.listen, port),))
-    limits = Limits(requests=settings.cluster_requests, sockets=settings.cluster_sockets)
+    # A little before the request itself is given up: then the answer says which cluster did not answer.
+    head_seconds = max(1, settings.request_timeout - 1)
+    limits = Limits(settings.cluster_requests, settings.cluster_sockets, head_seconds=head_seconds)
     connected = Connected(registry, settings.api_group, SYSTEM_NAMESPACE, policy, limits)
     gateways = Gateways(registry, settings.api_group, settings.namespace_prefix, connected)
-    return Clusters(connected, gateways, _controllers(settings, registry, connected, policy))
+
+    def controllers(working: Registry) -> tuple[Controller, ...]:
+        return _controllers(settings, working, connected, policy)
+
+    return Clusters(connected, gateways, controllers)
 
 
 def _controllers(

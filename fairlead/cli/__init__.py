@@ -1,7 +1,7 @@
 """The command line: one file per command, and COMMANDS is all of them, in the order in which `--help` shows them.
 
-`main` is the console script `fairlead`. A command either starts a server (`up`, `serve` and `agent`; they alone import
-`fairlead.app`), talks to one through `fairlead.client`, or works on files beside one (`seal`). Heavy imports wait
+`main` is the console script `fairlead`. A command either starts a server (`up`, `serve` and `agent`; they and `export` alone
+import `fairlead.app`), talks to one through `fairlead.client`, or works on files beside one (`seal`). Heavy imports wait
 inside the commands, so that help and completion are quick. A file that has several commands to say about one thing
 (`fairlead seal rotate`) hands over a `typer.Typer` of its own, a group, in place of a function.
 """
@@ -16,6 +16,7 @@ from fairlead.cli import (
     app,
     cluster,
     context,
+    export,
     key,
     kubeconfig,
     login,
@@ -58,6 +59,7 @@ COMMANDS: tuple[tuple[str, Callable[..., None] | typer.Typer], ...] = (
     ("who-can", who_can.command),
     ("token", token.group),
     ("seal", seal.group),
+    ("export", export.group),
     ("version", version.command),
 )
 

@@ -3,7 +3,7 @@
 import pytest
 
 from bench.figures import Compared, Reading, middle, percentile
-from bench.table import percent
+from bench.lines import percent
 
 
 def readings(*figures: float) -> list[Reading]:
@@ -25,6 +25,11 @@ def test_a_delay_twice_as_long_as_the_ceilings_is_half_of_the_ceiling() -> None:
 def test_twice_the_work_of_the_ceiling_is_a_share_of_half_whatever_the_figures_say() -> None:
     ours, ceiling = [Reading(1, None, 80), Reading(9, None, 90)], [Reading(7, None, 40), Reading(5, None, 45)]
     assert Compared("GET", "requests/s", False, ours, ceiling).cpu_share == 0.5
+
+
+def test_the_work_of_a_server_that_somebody_else_started_is_not_known() -> None:
+    unknown = [Reading(1, None, None)]
+    assert Compared("GET", "requests/s", False, unknown, unknown).cpu_share is None
 
 
 def test_rounds_that_do_not_come_in_pairs_are_refused() -> None:

@@ -118,6 +118,7 @@ CLUSTER_BINDINGS = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
 
 
 async def test_who_may_use_it_has_a_role_inside(working: World, reach: FakeReach) -> None:
+    await furnish(working)
     rules = [{"teams": ["red"], "clusterRole": "view"}]
     spec = {"owner": {"user": "eve"}, "config": {"secretName": "theirs"}, "extraAccessRules": rules}
     await working.create(VC, "one", spec=spec)
@@ -133,6 +134,7 @@ async def test_who_may_use_it_has_a_role_inside(working: World, reach: FakeReach
 
 
 async def test_one_that_lets_nobody_bind_roles_is_ready_all_the_same(working: World, reach: FakeReach) -> None:
+    await furnish(working)
     reach.virtual.refused["clusterrolebindings"] = 403
     await working.create(VC, "one", spec={"owner": {"user": "eve"}, "config": {"secretName": "theirs"}})
     await ready(working, reach)
@@ -141,6 +143,7 @@ async def test_one_that_lets_nobody_bind_roles_is_ready_all_the_same(working: Wo
 
 
 async def test_what_is_somebody_elses_is_not_changed(working: World, reach: FakeReach) -> None:
+    await furnish(working)
     spec = {"owner": {"user": "eve"}, "config": {"secretName": "theirs"}, "external": True}
     await working.create(VC, "one", spec=spec)
     await ready(working, reach)

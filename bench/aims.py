@@ -1,0 +1,55 @@
+"""What a figure shall reach, and whether it does. Rows name their aims; `lines.py` asks for the verdicts.
+
+An aim is told as a share of what this machine can do at best in the same run wherever there is such a figure, so that
+it means the same on every machine.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Of(StrEnum):
+    CEILING = "of its ceiling"
+    GET_CEILING = "of the ceiling of GET"
+    AT_LEAST = "at least"
+    AT_MOST = "at most"
+
+
+@dataclass(frozen=True, slots=True)
+class Aim:
+    """So much, of what."""
+
+    of: Of
+    value: float
+
+    def target(self, ceiling: float | None, get_ceiling: float | None) -> float | None:
+        """The aim in the row's own unit; None where the run has not measured what it is a share of."""
+        if self.of is Of.CEILING:
+            return None if ceiling is None else self.value * ceiling
+        if self.of is Of.GET_CEILING:
+            return None if get_ceiling is None else self.value * get_ceiling
+        return self.value
+
+    def met(self, figure: float, share: float | None, target: float | None) -> bool | None:
+        """None where nobody can tell. A share is the median of the pairs of rounds, not a quotient of medians."""
+        if self.of is Of.CEILING:
+            return None if share is None else share >= self.value
+        if target is None:
+            return None
+        return figure <= target if self.of is Of.AT_MOST else figure >= target
+
+
+def at_least(value: float) -> Aim:
+    return Aim(Of.AT_LEAST, value)
+
+
+def at_most(value: float) -> Aim:
+    return Aim(Of.AT_MOST, value)
+
+
+def of_ceiling(share: float) -> Aim:
+    return Aim(Of.CEILING, share)
+
+
+def of_get_ceiling(share: float) -> Aim:
+    return Aim(Of.GET_CEILING, share)

@@ -1,0 +1,40 @@
+"""How much of everything: FULL is what figures are told from, QUICK only shows that the harness works."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """`rounds` of so many `seconds` at each server; `objects` to begin with."""
+
+    rounds: int
+    seconds: int
+    objects: int
+    resting: int
+    """How many objects a server holds when its memory is read."""
+    audiences: tuple[int, ...]
+    """How many watches are open at once, one figure after the other."""
+    changes_per_second: int
+    """The pace of writes at which delays are measured."""
+    few: int
+    many: int
+    """Growth: the rates with many objects are held against those with few. 0 where it is not measured."""
+
+    @property
+    def quick(self) -> bool:
+        return not self.many
+
+
+FULL = Scale(
+    rounds=3,
+    seconds=3,
+    objects=10_000,
+    resting=16_000,
+    audiences=(200, 2_000),
+    changes_per_second=500,
+    few=1_000,
+    many=1_000_000,
+)
+QUICK = Scale(
+    rounds=1, seconds=1, objects=1_000, resting=1_600, audiences=(20, 100), changes_per_second=50, few=0, many=0
+)

@@ -1,0 +1,155 @@
+"""Clusters that die: it is told soon, they come back by themselves, nothing is deleted, and nobody else suffers.
+
+The cluster that dies is a Fairlead in a process of its own, which is killed; beside it stand one that answers and one
+that takes connections and never says a word.
+"""
+
+import socket
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+
+from tests.far_side.far_side import FarSide, Manner
+from tests.live.entrances import SYSTEM_SECRETS, M, connect, entrance, is_online, kubeconfig, status_of, until
+from tests.live.process import MANAGEMENT, PATIENCE, ROOT, Server, command, environment, running
+
+REPORTED_SECONDS = 15.0
+"""Not a measurement of speed: the promise itself is a time."""
+REQUESTS = 4
+"""Of one cluster at a time."""
+RECOVERY_SECONDS = 35.0
+"""A cluster that stays away is looked at less and less often, but at least twice a minute."""
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    server: Server
+    admin: httpx.Client
+    healthy: FarSide
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    folder = tmp_path_factory.mktemp("outages")
+    with running(folder / "near", cluster_requests=REQUESTS) as server, FarSide() as healthy, server.client() as admin:
+        connect(admin, "healthy", healthy.kubeconfig())
+        yield World(server, admin, healthy)
+
+
+@contextmanager
+def again(folder: Path, port: int) -> Iterator[None]:
+    """A server that was killed, started anew where it was."""
+    with folder.with_suffix(".log").open("ab") as errors:
+        process = subprocess.Popen(
+            command(folder, "--port", str(port), "--json"),
+            cwd=ROOT,
+            env=environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=errors,
+        )
+    try:
+        yield
+    finally:
+        process.kill()
+        process.wait(PATIENCE)
+
+
+@contextmanager
+def crowd(server: Server, *clusters: str) -> Iterator[list[int]]:
+    """More requests to each of the clusters than it may have at a time. The statuses are there in the end."""
+    statuses: list[int] = []
+
+    def ask(cluster: str) -> None:
+        with server.client() as client:
+            statuses.append(client.get(f"{entrance(cluster)}/version").status_code)
+
+    threads = [threading.Thread(target=ask, args=(name,)) for name in clusters for _ in range(3 * REQUESTS)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield statuses
+    finally:
+        for thread in threads:
+            thread.join()
+    assert len(statuses) == len(threads)
+
+
+@pytest.fixture
+def dead_ones(world: World) -> Iterator[tuple[str, ...]]:
+    """One that takes connections and never says a word, and one that takes none."""
+    with (
+        socket.create_server(("127.0.0.1", 0), backlog=512) as listener,
+        socket.create_server(("127.0.0.1", 0)) as other,
+    ):
+        ports = {"silent": listener.getsockname()[1], "dead": other.getsockname()[1]}
+        other.close()
+        for name, port in ports.items():
+            connect(world.admin, name, world.healthy.kubeconfig(server=f"https://127.0.0.1:{port}"))
+        yield tuple(ports)
+
+
+def test_a_killed_cluster_is_reported_and_comes_back_while_the_healthy_one_goes_on(
+    world: World, dead_ones: tuple[str, ...], tmp_path: Path
+) -> None:
+    with crowd(world.server, *dead_ones) as statuses:
+        assert_it_dies_and_comes_back(world, tmp_path / "far")
+    assert set(statuses) <= {503, 504}
+
+
+def assert_it_dies_and_comes_back(world: World, folder: Path) -> None:
+    admin = world.admin
+    with running(folder) as far:
+        port = urlsplit(far.url).port or 0
+        connect(admin, "mortal", kubeconfig(far, MANAGEMENT, far.key).encode())
+        until(lambda: is_healthy(world) and is_online(admin, "mortal"))
+        before = admin.get(f"{M}/clusters/mortal").json()
+        assert admin.get(f"{entrance('mortal')}/version").status_code == 200
+        far.kill()
+        until(lambda: is_healthy(world) and not is_online(admin, "mortal"), REPORTED_SECONDS)
+        assert_gone(admin, far.key)
+    assert is_online(admin, "healthy")
+    with again(folder, port):
+        until(lambda: is_healthy(world) and is_online(admin, "mortal"), RECOVERY_SECONDS)
+        assert admin.get(f"{entrance('mortal')}/version").status_code == 200
+    after = admin.get(f"{M}/clusters/mortal").json()
+    assert (after["metadata"]["uid"], after["spec"]) == (before["metadata"]["uid"], before["spec"])
+    assert admin.get(f"{SYSTEM_SECRETS}/cluster-mortal").status_code == 200
+
+
+def is_healthy(world: World) -> bool:
+    """Asked again and again, and never to be false."""
+    with world.server.client() as client:
+        assert client.get(f"{entrance('healthy')}/version", timeout=2).status_code == 200
+    return True
+
+
+def assert_gone(admin: httpx.Client, key: str) -> None:
+    told = status_of(admin, "mortal")
+    assert told["reason"] == "Offline" and told["message"]
+    answer = admin.get(f"{entrance('mortal')}/version")
+    assert (answer.status_code, answer.json()["reason"]) == (503, "ServiceUnavailable")
+    assert "127.0.0.1" not in answer.text and key not in answer.text
+
+
+def test_a_cluster_that_never_answers_has_a_limit_of_its_own(world: World) -> None:
+    """Streams to it fill its places; who comes then is told to come again, and the other clusters have theirs."""
+    with FarSide(manner=Manner(uid="busy")) as busy, world.server.client() as client:
+        connect(world.admin, "busy", busy.kubeconfig())
+        streams = [client.stream("GET", f"{entrance('busy')}/far/ticks") for _ in range(REQUESTS)]
+        for stream in streams:
+            assert stream.__enter__().status_code == 200
+        answer = client.get(f"{entrance('busy')}/version")
+        assert (answer.status_code, answer.json()["reason"]) == (503, "ServiceUnavailable")
+        assert int(answer.headers["retry-after"]) >= 1
+        assert client.get(f"{entrance('healthy')}/version").status_code == 200
+        for stream in streams:
+            stream.__exit__(None, None, None)
+        until(lambda: client.get(f"{entrance('busy')}/version").status_code == 200)

@@ -1,0 +1,55 @@
+"""A server with two clusters, `oslo` and `paris`, each a far side that keeps a record of what it was asked.
+
+Ada may use oslo. What the server has logged in the end has no stumble in it, and no credential.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+
+from tests.far_side.asked import Asked
+from tests.far_side.far_side import FarSide, Manner
+from tests.live.entrances import Person, connect, person
+from tests.live.process import Server, running
+
+TOKEN = "stored-token-of-oslo"
+PODS = "/api/v1/namespaces/default/pods"
+REQUEST_SECONDS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    server: Server
+    oslo: FarSide
+    paris: FarSide
+    ada: Person
+    """May use oslo."""
+
+    def client(self, *, http2: bool = False) -> httpx.Client:
+        return self.server.client(self.ada.key, http2=http2)
+
+
+@contextmanager
+def two_clusters(folder: Path) -> Iterator[World]:
+    elsewhere = Manner(uid="00000000-0000-4000-8000-00000000fa13")
+    with (
+        running(folder / "data", request_timeout=REQUEST_SECONDS) as server,
+        FarSide() as oslo,
+        FarSide(manner=elsewhere) as paris,
+        server.client() as admin,
+    ):
+        connect(admin, "oslo", oslo.kubeconfig(token=TOKEN))
+        connect(admin, "paris", paris.kubeconfig(token="stored-token-of-paris"))
+        yield World(server, oslo, paris, person(admin, "ada", "oslo", "use"))
+        server.stop()
+        said = server.log.read_text() + (folder / "data" / "audit.log").read_text()
+    assert "Traceback" not in said
+    assert "stored-token" not in said
+
+
+def asked_by_people(far: FarSide) -> list[Asked]:
+    """What came through the gateway. The server asks how its clusters are in its own name."""
+    return [each for each in far.seen if each.header("impersonate-user")]
