@@ -26,6 +26,7 @@ from fairlead.core.addresses import (
     check_ip_address,
     check_namespace_prefix,
     check_network,
+    check_repository,
 )
 from fairlead.core.files import read_file
 from fairlead.core.given import OFF, READERS, SWITCH, About, absolute
@@ -144,6 +145,15 @@ class Settings:
             computed="none; loopback and private ones with fairlead up",
         ),
     ] = ()
+    chart_repositories: Annotated[
+        tuple[str, ...],
+        About(
+            "Clusters",
+            "Repositories that charts written out in place may come from, separated by commas",
+            check=check_repository,
+            computed="none",
+        ),
+    ] = ()
     cluster_requests: Annotated[
         int, About("Clusters", "Requests that one cluster is sent through gateways at once, watches included")
     ] = 256
@@ -166,6 +176,10 @@ class Settings:
     audit_compress: Annotated[str, About("Audit", "Whether old audit files are packed with gzip", choices=SWITCH)] = (
         "on"
     )
+
+    metrics_public: Annotated[
+        str, About("Metrics", "Whether anybody may read /metrics, without signing in", choices=SWITCH)
+    ] = "off"
 
     body_limit: Annotated[
         int, About("Limits", "Largest request body, in bytes", minimum=1024, maximum=64 * 1024 * 1024)
@@ -291,7 +305,7 @@ def _contradictions(settings: Settings) -> Iterator[str]:
 
 
 OTHER_VARIABLES = frozenset(
-    {variable(name) for name in (CONFIG, "seal_keys", "etcd_password", "url", "key", "ca_file", "context")}
+    {variable(name) for name in (CONFIG, "seal_keys", "pepper", "etcd_password", "url", "key", "ca_file", "context")}
 )
 """What the environment tells beside settings: where they are, a secret that no file should hold, and whom to ask."""
 

@@ -59,6 +59,8 @@ def test_every_setting_can_be_given_everywhere(tmp_path: Path) -> None:
         "password_login": "off",
         "cluster_networks": "10.0.0.0/8, fd00::/8",
         "audit_compress": "off",
+        "metrics_public": "on",
+        "chart_repositories": "https://charts.example.com/stable",
         "log_level": "error",
         "log_format": "console",
     }

@@ -5,7 +5,7 @@ may stay as it is. It holds for everybody: who may use something is a matter of 
 """
 
 from fairlead.admission.allow_lists import USES, Use, allowed_names, is_allowed
-from fairlead.admission.chain import Rule
+from fairlead.admission.chain import Rule, concerning, is_one_of
 from fairlead.core.errors import Forbidden
 from fairlead.core.objects import dig, metadata, name_of
 from fairlead.registry.kind import Change
@@ -19,10 +19,11 @@ SHOWN = 10
 def allowed(api_group: str, prefix: str) -> Rule:
     """The rule, for the API group and namespace prefix that this server uses."""
 
+    @concerning(lambda kind, verb: verb != "delete" and is_one_of(kind, api_group, *USES))
     async def rule(change: Change, registry: Registry) -> None:
-        if change.kind.group != api_group or change.new is None or change.subresource:
+        if change.subresource:
             return
-        uses = [use for use in USES.get(change.kind.plural, ()) if _is_new(change, use)]
+        uses = [use for use in USES[change.kind.plural] if _is_new(change, use)]
         namespace = metadata(change.obj).get("namespace", "")
         if not uses or not namespace.startswith(prefix):
             return

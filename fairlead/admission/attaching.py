@@ -9,7 +9,7 @@ Nothing else moves, so nothing else is touched.
 
 from collections.abc import Iterator, Sequence
 
-from fairlead.admission.chain import Rule
+from fairlead.admission.chain import Rule, concerning
 from fairlead.core.objects import Object, metadata
 from fairlead.registry.kind import Change
 from fairlead.registry.record import decode, encode
@@ -23,10 +23,11 @@ MOVING = "virtualclusterinstances"
 def attaching(api_group: str) -> Rule:
     """The rule, for the API group that this server uses."""
 
+    @concerning(lambda kind, verb: verb != "delete" and kind.namespaced)
     async def rule(change: Change, registry: Registry) -> None:
-        if change.new is None or change.subresource or not change.kind.namespaced:
+        meta = metadata(change.obj)
+        if change.subresource or not meta.get("ownerReferences"):
             return
-        meta = metadata(change.new)
         itself = change.kind.key(meta.get("namespace", ""), meta.get("name", ""))
         for owner in _owners(registry, meta, metadata(change.old or {}).get("ownerReferences")):
             if owner.key != itself and _moves(registry, owner, api_group):

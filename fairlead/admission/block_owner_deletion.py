@@ -6,7 +6,7 @@ it takes the right to delete the owner to set it; what has been set before may s
 
 from collections.abc import Iterator
 
-from fairlead.admission.chain import May, Rule
+from fairlead.admission.chain import May, Rule, concerning
 from fairlead.core.call import NAMESPACES, Target, Verdict
 from fairlead.core.errors import Invalid, Problem
 from fairlead.core.objects import Object, metadata, name_of
@@ -21,7 +21,10 @@ _IDENTITY = ("apiVersion", "kind", "name", "uid")
 def block_owner_deletion(may: May) -> Rule:
     """The rule, for whoever decides what users may do."""
 
+    @concerning(lambda kind, verb: verb != "delete")
     async def rule(change: Change, registry: Registry) -> None:
+        if not metadata(change.obj).get("ownerReferences"):
+            return
         before = {_identity(each) for each in _blocking(change.old)}
         problems = []
         for each in _blocking(change.obj):

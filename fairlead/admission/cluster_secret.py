@@ -7,7 +7,7 @@ another content may follow. `app` hands in who reads kubeconfigs, as that is a n
 from base64 import b64decode
 from collections.abc import Callable, Sequence
 
-from fairlead.admission.chain import May, Rule
+from fairlead.admission.chain import May, Rule, concerning, is_one_of
 from fairlead.core.call import Target
 from fairlead.core.errors import Forbidden
 from fairlead.core.objects import Object, dig, name_of
@@ -25,9 +25,10 @@ Problems = Callable[[bytes], Sequence[str]]
 def cluster_secret(may: May, api_group: str, default_namespace: str, problems: Problems) -> Rule:
     """The rule. A reference without a namespace means `default_namespace`."""
 
+    @concerning(lambda kind, verb: verb != "delete" and is_one_of(kind, api_group, "clusters"))
     async def rule(change: Change, registry: Registry) -> None:
         kind = change.kind
-        if (kind.group, kind.plural) != (api_group, "clusters") or change.verb == "delete" or change.user == CONTROLLER:
+        if change.user == CONTROLLER:
             return
         config = dig(change.obj, "spec.config")
         name, namespace = dig(config, "secretName"), dig(config, "secretNamespace") or default_namespace

@@ -8,7 +8,7 @@ Secrets.
 from base64 import b64encode
 from collections.abc import Sequence
 
-from fairlead.admission.chain import Rule
+from fairlead.admission.chain import Rule, concerning, is_one_of
 from fairlead.core.objects import Object, dig, metadata
 from fairlead.core.user import CONTROLLER
 from fairlead.kinds.accesskey import OWNED_ACCESS_KEY
@@ -23,10 +23,9 @@ VALUE = "spec.key"
 def component_keys(api_group: str, namespace: str, components: Sequence[Component]) -> Rule:
     """The rule. `namespace` is where the Secrets are."""
 
+    @concerning(lambda kind, verb: verb == "create" and is_one_of(kind, api_group, OWNED_ACCESS_KEY.plural))
     async def rule(change: Change, registry: Registry) -> None:
-        if (change.kind.group, change.kind.plural) != (api_group, OWNED_ACCESS_KEY.plural):
-            return
-        if change.verb != "create" or change.user != CONTROLLER or change.dry_run:
+        if change.user != CONTROLLER or change.dry_run:
             return
         for sort in components:
             subject = dig(change.obj, "spec.subject") or ""

@@ -9,7 +9,7 @@ scope: what its identity holds beside the scope is not the key's to give.
 from collections.abc import Iterable
 from typing import Protocol
 
-from fairlead.admission.chain import May, Rule
+from fairlead.admission.chain import May, Rule, concerning
 from fairlead.admission.rule_cover import Holding, TooManyRights, quoted
 from fairlead.core.call import Target
 from fairlead.core.errors import MAX_PROBLEMS, Forbidden, NotFound
@@ -40,10 +40,9 @@ class Holders(Protocol):
 def escalation(may: May, rbac: Holders) -> Rule:
     """The rule, for whoever decides what users may do and knows which rules they hold."""
 
+    @concerning(lambda kind, verb: verb != "delete" and kind.group == GROUP)
     async def rule(change: Change, registry: Registry) -> None:
-        if change.kind.group != GROUP or change.new is None or _gives_nothing(change):
-            return
-        if change.user.holds_everything:
+        if _gives_nothing(change) or change.user.holds_everything:
             return
         if change.kind.plural in _ROLES.values():
             _check_role(change, may, rbac)

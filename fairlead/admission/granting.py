@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from fairlead.admission.chain import May, Rule
+from fairlead.admission.chain import May, Rule, concerning
 from fairlead.core.call import Target
 from fairlead.core.errors import Forbidden, qualified
 from fairlead.core.objects import Object, dig, metadata, name_of
@@ -19,6 +19,8 @@ from fairlead.registry.kind import Change
 from fairlead.registry.registry import Registry
 
 ANY = "*"
+GRANTING = ("owner", "access", "members")
+"""The fields of a spec that give rights to somebody."""
 INSTANCE = "devpodworkspaceinstances"
 """One of the kinds that a project's users may make; who may make one holds what that role gives."""
 
@@ -45,11 +47,14 @@ class Standing:
 def granting(standing: Standing, names: Names) -> Rule:
     """The rule for kinds that are shared."""
 
+    @concerning(lambda kind, verb: verb != "delete" and kind.shared)
     async def rule(change: Change, registry: Registry) -> None:
-        if not change.kind.shared or change.verb == "delete" or change.user == CONTROLLER or change.subresource:
+        if change.user == CONTROLLER or change.subresource:
             return
-        if change.verb == "create" and dig(change.obj, "spec.owner") is None:
+        if change.verb == "create" and change.spec.get("owner") is None:
             _own(change, standing)
+        if not any(map(change.spec.get, GRANTING)):
+            return
         for right in _granted(change, names):
             held = _is_the_owner(change, standing) and standing.inside(change.user, right)
             if not held and not standing.may(change.user, right).allowed:
@@ -87,24 +92,26 @@ def _granted(change: Change, names: Names) -> Iterator[Target]:
         namespace = meta.get("namespace", "") if kind.namespaced else ""
         return Target(verb, "", "", kind.group, kind.version, kind.plural, subresource, namespace, name)
 
-    owner = dig(change.obj, "spec.owner") or None
-    if owner is not None and owner != dig(change.old or {}, "spec.owner"):
+    owner = change.spec.get("owner")
+    if owner and owner != dig(change.old or {}, "spec.owner"):
         yield target("makeowner")
-    for access in _new(change, "spec.access"):
+    for access in _new(change, "access"):
         for verb in _texts(access.get("verbs")):
             yield target(verb)
             yield from (target(verb, each) for each in _texts(access.get("subresources")))
     if (kind.group, kind.plural) == (names.api_group, "projects"):
         namespace = f"{names.namespace_prefix}{name}"
-        for member in _new(change, "spec.members"):
+        for member in _new(change, "members"):
             yield _role(str(member.get("clusterRole") or "viewer"), namespace, names.api_group)
 
 
-def _new(change: Change, path: str) -> Iterable[Object]:
-    """Entries that were not there before. What is no entry at all is the schema's to refuse."""
-    before, after = dig(change.old or {}, path) or (), dig(change.obj, path)
-    entries = after if isinstance(after, list) else ()
-    return [entry for entry in entries if isinstance(entry, dict) and entry not in before]
+def _new(change: Change, field: str) -> Iterable[Object]:
+    """Entries of the spec that were not there before. What is no entry at all is the schema's to refuse."""
+    after = change.spec.get(field)
+    if not after or not isinstance(after, list):
+        return ()
+    before = dig(change.old or {}, f"spec.{field}") or ()
+    return [entry for entry in after if isinstance(entry, dict) and entry not in before]
 
 
 def _texts(value: Any) -> list[str]:

@@ -8,7 +8,7 @@ team is the matter of administrators, of its members who may update it, and of w
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from fairlead.admission.chain import Rule
+from fairlead.admission.chain import Rule, concerning, is_one_of
 from fairlead.core.call import Target, Verdict
 from fairlead.core.errors import Details, Forbidden, Invalid, Problem, qualified
 from fairlead.core.objects import Object, dig, metadata, name_of
@@ -38,11 +38,11 @@ def identities(may: May, api_group: str) -> Rule:
     """The rule, for whoever decides what users may do."""
     shapes = {kind.plural: Validator(kind.schema()) for kind in (USER, TEAM)}
 
+    @concerning(lambda kind, verb: is_one_of(kind, api_group, *shapes))
     async def rule(change: Change, registry: Registry) -> None:
-        shape = shapes.get(change.kind.plural) if change.kind.group == api_group else None
-        if shape is None or change.subresource:
+        if change.subresource:
             return
-        if change.new is not None and shape.examine(change.new).problems:
+        if change.new is not None and shapes[change.kind.plural].examine(change.new).problems:
             return  # refused for that
         if change.kind.plural == USER.plural:
             _check_user(change, may)

@@ -7,7 +7,7 @@ be anything, so that it takes the right to create `<plural>/restricted` where th
 
 from typing import Any
 
-from fairlead.admission.chain import May, Rule
+from fairlead.admission.chain import May, Rule, concerning, is_one_of
 from fairlead.core.call import Target
 from fairlead.core.errors import Forbidden
 from fairlead.core.objects import Object, dig, metadata, name_of
@@ -25,11 +25,10 @@ TEAM = "service:team:"
 def instances(may: May, api_group: str, prefix: str) -> Rule:
     """The rule, for the API group and the prefix of project namespaces that this server uses."""
 
+    @concerning(lambda kind, verb: verb != "delete" and is_one_of(kind, api_group, *TEMPLATES))
     async def rule(change: Change, registry: Registry) -> None:
         kind = change.kind
-        if kind.group != api_group or kind.plural not in TEMPLATES or change.verb == "delete" or change.subresource:
-            return
-        if change.user == CONTROLLER:
+        if change.subresource or change.user == CONTROLLER:
             return
         if kind.plural in OWNED:
             _give_owner(change)

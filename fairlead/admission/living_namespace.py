@@ -1,5 +1,6 @@
 """Objects are only made in namespaces that exist and are not about to go."""
 
+from fairlead.admission.chain import concerning
 from fairlead.core.errors import Forbidden, NotFound, Problem
 from fairlead.core.objects import metadata
 from fairlead.registry.kind import Change
@@ -8,9 +9,8 @@ from fairlead.registry.registry import Registry
 from fairlead.storage.contract import Check
 
 
+@concerning(lambda kind, verb: verb == "create" and kind.namespaced)
 async def living_namespace(change: Change, registry: Registry) -> None:
-    if change.verb != "create" or not change.kind.namespaced:
-        return
     meta = metadata(change.obj)
     entry = registry.resource("", "namespaces").peek("", meta["namespace"])
     if entry is None:

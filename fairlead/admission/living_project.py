@@ -4,7 +4,7 @@ Its namespace goes last, after the instances that still need what is in there, s
 people from filling what is being emptied. What comes in through the last gap is found when the namespace is emptied.
 """
 
-from fairlead.admission.chain import Rule
+from fairlead.admission.chain import Rule, concerning
 from fairlead.core.errors import Forbidden
 from fairlead.core.objects import metadata, name_of
 from fairlead.registry.kind import Change
@@ -15,9 +15,8 @@ from fairlead.registry.registry import Registry
 def living_project(api_group: str, prefix: str) -> Rule:
     """The rule, for the management kinds; others go by the namespace."""
 
+    @concerning(lambda kind, verb: verb == "create" and kind.group == api_group and kind.namespaced)
     async def rule(change: Change, registry: Registry) -> None:
-        if change.verb != "create" or change.kind.group != api_group or not change.kind.namespaced:
-            return
         namespace = metadata(change.obj).get("namespace", "")
         project = namespace.removeprefix(prefix)
         if project == namespace:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from fairlead.admission.chain import Rule
+from fairlead.admission.chain import Rule, concerning, is_one_of
 from fairlead.core.errors import Details, Forbidden, Invalid, Problem, qualified
 from fairlead.core.objects import Object, dig, metadata, name_of
 from fairlead.core.scope import Scope
@@ -54,14 +54,13 @@ def minting(mint: Mint, api_group: str) -> Rule:
     """The rule for access keys."""
     shape = Validator(OWNED_ACCESS_KEY.schema())
 
+    @concerning(lambda kind, verb: verb != "delete" and is_one_of(kind, api_group, OWNED_ACCESS_KEY.plural))
     async def rule(change: Change, registry: Registry) -> None:
-        if (change.kind.group, change.kind.plural) != (api_group, OWNED_ACCESS_KEY.plural) or change.new is None:
-            return
         if change.user != CONTROLLER and change.subresource == "status":
             raise _forbidden(change, "the server writes the status of access keys; leave it out")
-        if change.subresource or shape.examine(change.new).problems:
+        if change.subresource or shape.examine(change.obj).problems:
             return  # what has the wrong shape is refused for that
-        change.new.setdefault("spec", {})
+        change.obj.setdefault("spec", {})
         if change.verb == "create":
             _create(change, registry, mint)
         elif change.user != CONTROLLER:

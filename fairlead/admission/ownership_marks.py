@@ -7,7 +7,7 @@ could be moved into another project.
 
 from collections.abc import Iterator
 
-from fairlead.admission.chain import Rule
+from fairlead.admission.chain import Rule, concerning
 from fairlead.admission.project_namespace import PROJECT_LABEL
 from fairlead.core.call import NAMESPACES
 from fairlead.core.errors import Forbidden
@@ -27,8 +27,9 @@ _DESCRIPTION = ("labels", "annotations")
 def ownership_marks(namespace_prefix: str) -> Rule:
     """The rule, for projects whose namespaces begin with this."""
 
+    @concerning(lambda kind, verb: verb == "update")
     async def rule(change: Change, registry: Registry) -> None:
-        if change.verb != "update" or change.user.holds_everything:
+        if change.user.holds_everything:
             return
         for what in _taken_away(change, namespace_prefix):
             why = f"{what} says whose this is, and only administrators change that"

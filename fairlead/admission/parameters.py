@@ -6,7 +6,7 @@ may still come, and until then the instance's conditions say so.
 
 from typing import Any
 
-from fairlead.admission.chain import Rule
+from fairlead.admission.chain import Rule, concerning, is_one_of
 from fairlead.core.errors import Invalid
 from fairlead.core.objects import Object, dig, name_of
 from fairlead.core.user import CONTROLLER
@@ -27,11 +27,10 @@ _TYPES = {
 def parameters(api_group: str) -> Rule:
     """The rule, for the API group that this server uses."""
 
+    @concerning(lambda kind, verb: verb != "delete" and is_one_of(kind, api_group, *TEMPLATES))
     async def rule(change: Change, registry: Registry) -> None:
         kind = change.kind
-        if kind.group != api_group or kind.plural not in TEMPLATES or change.verb == "delete" or change.subresource:
-            return
-        if change.user == CONTROLLER or not _is_news(change) or not _is_well_formed(change.obj):
+        if change.subresource or change.user == CONTROLLER or not _is_news(change) or not _is_well_formed(change.obj):
             return
         definition = _definition(change.obj, registry, (api_group, TEMPLATES[kind.plural][0]))
         if definition is None:

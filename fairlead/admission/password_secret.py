@@ -8,7 +8,7 @@ without one. Everybody who may delete the Secret can do that, which lets nobody 
 
 from collections.abc import Callable
 
-from fairlead.admission.chain import May, Rule
+from fairlead.admission.chain import May, Rule, concerning, is_one_of
 from fairlead.core.call import Target
 from fairlead.core.errors import Forbidden
 from fairlead.core.objects import dig, name_of
@@ -25,6 +25,7 @@ _COUNTS = ("data", "metadata.ownerReferences")
 def password_secret(may: May, is_administrator: Callable[[str], bool], namespace: str) -> Rule:
     """The rule, for whoever decides what users may do, and the namespace where passwords are."""
 
+    @concerning(lambda kind, verb: verb != "delete" and is_one_of(kind, "", "secrets"))
     async def rule(change: Change, registry: Registry) -> None:
         if not _is_password(change, namespace) or change.user == CONTROLLER:
             return
@@ -40,8 +41,8 @@ def password_secret(may: May, is_administrator: Callable[[str], bool], namespace
 
 def _is_password(change: Change, namespace: str) -> bool:
     """Whether the change gives such a Secret another content or owner."""
-    kind, new, old = change.kind, change.new, change.old
-    if (kind.group, kind.plural) != ("", "secrets") or new is None or dig(new, "metadata.namespace") != namespace:
+    new, old = change.obj, change.old
+    if dig(new, "metadata.namespace") != namespace:
         return False
     return name_of(new).endswith(SUFFIX) and (old is None or any(dig(old, path) != dig(new, path) for path in _COUNTS))
 

@@ -4,7 +4,7 @@ Creating a project creates the namespace in the same commit. Deleting one leaves
 controller takes off when the namespace and all that was in it are gone.
 """
 
-from fairlead.admission.chain import Rule
+from fairlead.admission.chain import Rule, concerning
 from fairlead.core.call import NAMESPACES
 from fairlead.core.errors import Forbidden
 from fairlead.core.objects import metadata, name_of
@@ -21,14 +21,14 @@ PROJECT_LABEL = "service.sh/project"
 def project_namespace(prefix: str, api_group: str) -> Rule:
     """The rule, for the namespace prefix and API group that this server uses."""
 
+    @concerning(lambda kind, verb: (kind.group, kind.plural) in (NAMESPACES, (api_group, "projects")))
     async def rule(change: Change, registry: Registry) -> None:
-        if change.kind.group == api_group and change.kind.plural == "projects":
-            if change.verb == "create":
-                await _create_namespace(change, registry, prefix)
-            elif change.verb == "update" and change.user != CONTROLLER:
-                _keep_finalizer(change)
-        elif (change.kind.group, change.kind.plural) == NAMESPACES:
+        if (change.kind.group, change.kind.plural) == NAMESPACES:
             _leave_to_project(change, prefix)
+        elif change.verb == "create":
+            await _create_namespace(change, registry, prefix)
+        elif change.verb == "update" and change.user != CONTROLLER:
+            _keep_finalizer(change)
 
     return rule
 

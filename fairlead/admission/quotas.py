@@ -9,7 +9,7 @@ in. The ticket goes with its project.
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from fairlead.admission.chain import Rule
+from fairlead.admission.chain import Rule, concerning
 from fairlead.core.errors import Forbidden
 from fairlead.core.objects import Object, metadata, name_of
 from fairlead.kinds.quotas import ACTIVE, Holder, amount, holder_of, keys_of, limits
@@ -50,12 +50,11 @@ class Added:
 def quotas(api_group: str, prefix: str) -> Rule:
     """The rule, for the API group and namespace prefix that this server uses."""
 
+    @concerning(lambda kind, verb: kind.group == api_group and (kind.namespaced or kind.plural == PROJECTS))
     async def rule(change: Change, registry: Registry) -> None:
-        if change.kind.group != api_group:
-            return
         if change.kind.plural == PROJECTS:
             _let_go(change, registry)
-        elif change.kind.namespaced and change.new is not None and not change.subresource:
+        elif change.new is not None and not change.subresource:
             await _keep_within(change, registry, prefix)
 
     return rule

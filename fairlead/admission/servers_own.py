@@ -5,6 +5,7 @@ others in their place could sign in as somebody else. Administrators may label i
 that lets nobody in.
 """
 
+from fairlead.admission.chain import concerning
 from fairlead.core.errors import Forbidden
 from fairlead.core.objects import dig, name_of
 from fairlead.core.user import CONTROLLER
@@ -12,6 +13,7 @@ from fairlead.registry.kind import Change
 from fairlead.registry.registry import Registry
 
 
+@concerning(lambda kind, verb: verb != "delete" and kind.has_servers_own)
 async def servers_own(change: Change, registry: Registry) -> None:
     kind, old, new = change.kind, change.old, change.new
     if new is None or change.user == CONTROLLER or not (kind.is_the_servers(new) or kind.is_the_servers(old or {})):

@@ -1,6 +1,6 @@
 """A template that instances are made from cannot be deleted: they could not be brought up to date any more."""
 
-from fairlead.admission.chain import May, Rule
+from fairlead.admission.chain import May, Rule, concerning, is_one_of
 from fairlead.core.call import Target
 from fairlead.core.errors import Conflict
 from fairlead.core.objects import name_of
@@ -18,10 +18,9 @@ NAMED = 10
 def templates_in_use(may: May, api_group: str) -> Rule:
     """The rule, for the API group that this server uses."""
 
+    @concerning(lambda kind, verb: verb == "delete" and is_one_of(kind, api_group, *INSTANCES))
     async def rule(change: Change, registry: Registry) -> None:
         kind = change.kind
-        if change.verb != "delete" or kind.group != api_group or kind.plural not in INSTANCES:
-            return
         plural, name = INSTANCES[kind.plural], name_of(change.obj)
         entries = registry.view.entries(api_group, plural)
         users = [entry.key for entry in entries if entry.fields.get("spec.templateRef.name") == name]

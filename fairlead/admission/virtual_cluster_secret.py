@@ -3,7 +3,7 @@
 Otherwise whoever may make instances could go through the gateway with credentials of others in the project.
 """
 
-from fairlead.admission.chain import May, Rule
+from fairlead.admission.chain import May, Rule, concerning, is_one_of
 from fairlead.core.call import Target
 from fairlead.core.errors import Forbidden
 from fairlead.core.objects import dig, metadata, name_of
@@ -15,10 +15,9 @@ from fairlead.registry.registry import Registry
 def virtual_cluster_secret(may: May, api_group: str) -> Rule:
     """The rule, for the API group that this server uses."""
 
+    @concerning(lambda kind, verb: verb != "delete" and is_one_of(kind, api_group, "virtualclusterinstances"))
     async def rule(change: Change, registry: Registry) -> None:
         kind = change.kind
-        if (kind.group, kind.plural) != (api_group, "virtualclusterinstances") or change.verb == "delete":
-            return
         name, namespace = dig(change.obj, "spec.config.secretName"), str(metadata(change.obj).get("namespace") or "")
         if change.user == CONTROLLER or not isinstance(name, str) or not name:
             return

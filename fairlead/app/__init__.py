@@ -4,11 +4,13 @@
     rules.py       the admission rules, in order
     clusters.py    the ways to connected clusters
     for_agents.py  what is done for the agents of clusters
+    measuring.py   what is counted
     serving.py     the stages that every request passes, in order, and what stands at their end
+    moving.py      what a store holds, as a file and into another store
     background.py  what keeps things true meanwhile: controllers and the like
 
 `agent.py` is another composition: the direct endpoint beside a cluster. The only package that sees every room of the
-house; only `cli/up.py`, `cli/serve.py` and `cli/agent.py` import it.
+house; only those commands import it that start a server, or work on a store or on what is built in.
 """
 
 import asyncio
@@ -21,31 +23,37 @@ from pathlib import Path
 import structlog
 
 from fairlead.app.auditing import auditing
-from fairlead.app.background import Stores, background
+from fairlead.app.background import Leading, Stores, background
 from fairlead.app.clusters import clusters
-from fairlead.app.identity import identity
-from fairlead.app.rules import NAMESPACES, admission
+from fairlead.app.identity import PEPPER_FILE, Identity, identity
+from fairlead.app.rules import NAMESPACES, SYSTEM_NAMESPACE, admission
 from fairlead.app.run_time import ensure_config
 from fairlead.app.serving import Surroundings, handler
-from fairlead.authn.first_admin import ensure_admin
+from fairlead.authn.first_admin import agree_on_pepper, ensure_admin
 from fairlead.authz.default_roles import ensure_default_roles
+from fairlead.controllers.leader import Leader, new_identity
 from fairlead.core.certificates import Certificates, ensure_certificates, given_certificates
 from fairlead.core.clock import SystemClock
 from fairlead.core.errors import AlreadyExists
 from fairlead.core.files import private_folder
+from fairlead.core.lasting import lasting
 from fairlead.core.seal_keys import VARIABLE, SealKeys
 from fairlead.kinds import KINDS
+from fairlead.kinds.lease import LEASE
 from fairlead.kinds.project import PROJECT, project
 from fairlead.registry.catalog import Catalog
 from fairlead.registry.record import finisher
 from fairlead.registry.registry import Registry
+from fairlead.registry.resource import Admission
 from fairlead.registry.secret_fields import SecretFields
 from fairlead.registry.writing import by_the_server
 from fairlead.server.asgi import Front, Listening, free_port, listening
+from fairlead.server.metrics.platform import new_commits
 from fairlead.settings import Settings, StartError
 from fairlead.storage.contract import Unavailable
-from fairlead.storage.open import open_store
-from fairlead.storage.sealed import Sealed, keyring_for
+from fairlead.storage.fenced import Fenced
+from fairlead.storage.open import is_shared, open_store
+from fairlead.storage.sealed import Sealed, agree_on_active, keyring_for
 from fairlead.storage.view import View
 
 log = structlog.get_logger(__name__)
@@ -67,23 +75,27 @@ async def run(settings: Settings, stop: asyncio.Event, ready: Callable[[Started]
     catalog = _catalog(settings)
     async with _stores(settings, catalog) as stores, auditing(settings, catalog, clock) as audit:
         certificates = _certificates(settings)
-        store = stores.sealed
+        store, commits = stores.sealed, new_commits()
+        store.note_commit = commits.observe
         view = View(store, finisher(catalog))
-        await view.start()
+        with lasting():
+            await view.start()
         people = identity(settings, catalog, view, clock)
+        await _same_pepper(settings, store, people)
         chain = admission(settings, people)
         registry = Registry(catalog, store, view, chain, clock)
         chain.look_around_in(registry)
+        leading = _leading(settings, store, registry, chain)
         await _ensure_namespaces(registry)
         await ensure_default_roles(registry, settings.api_group)
         await ensure_config(registry, settings.api_group)
         port = _port(settings)
         base_url = settings.base_url(port)
         far = clusters(settings, registry, port)
-        around = Surroundings(audit, store, far.gateways, base_url)
+        around = Surroundings(audit, store, far.gateways, base_url, commits)
         front = Front(handler(settings, registry, people, around), settings.body_limit)
         async with (
-            background(settings, stores, registry, people, far) as work,
+            background(settings, stores, registry, leading, people, far) as work,
             _listening(front, settings, port, certificates),
         ):
             # Only a server that answers makes the first key: it is told once, so nothing may fail in between.
@@ -98,6 +110,22 @@ async def run(settings: Settings, stop: asyncio.Event, ready: Callable[[Started]
 def _catalog(settings: Settings) -> Catalog:
     kinds = [project(settings.namespace_prefix) if kind is PROJECT else kind for kind in KINDS]
     return Catalog(kinds, settings.api_group)
+
+
+async def _same_pepper(settings: Settings, store: Sealed, people: Identity) -> None:
+    try:
+        await agree_on_pepper(store, people.pepper, settings.data / PEPPER_FILE)
+    except Unavailable as error:
+        raise StartError(str(error)) from None
+
+
+def _leading(settings: Settings, store: Sealed, registry: Registry, admit: Admission) -> Leading:
+    """Where other replicas may share the store, what only one may do is done with a registry that is fenced."""
+    if not is_shared(settings.store_url):
+        return Leading(registry, None)
+    leader = Leader(registry.of(LEASE), SYSTEM_NAMESPACE, registry.clock, new_identity())
+    fenced = Registry(registry.catalog, Fenced(store, leader.fence), registry.view, admit, registry.clock)
+    return Leading(fenced, leader)
 
 
 async def _ensure_namespaces(registry: Registry) -> None:
@@ -127,6 +155,7 @@ async def _stores(settings: Settings, catalog: Catalog) -> AsyncIterator[Stores]
         keys = SealKeys(settings.data, os.environ.get(VARIABLE, ""))
         try:
             keyring = await keyring_for(store, keys)
+            await agree_on_active(store, keyring)
         except Unavailable as error:
             raise StartError(str(error)) from None
         yield Stores(store, Sealed(store, keyring, SecretFields(catalog).holds), keys)

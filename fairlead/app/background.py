@@ -1,4 +1,8 @@
-"""What keeps things true meanwhile: controllers, the history's compaction, sealing, and the last use of keys."""
+"""What keeps things true meanwhile: controllers, the history's compaction, sealing, and the last use of keys.
+
+Where several replicas share a store, one of them leads and does all of it. The others only heed what it has done; and
+each writes down itself which keys have been used with it.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -13,6 +17,7 @@ from fairlead.controllers.expiry import Expiry
 from fairlead.controllers.garbage import Garbage
 from fairlead.controllers.instances import Instances
 from fairlead.controllers.keys import Keys
+from fairlead.controllers.leader import Leader
 from fairlead.controllers.loop import Controller, run_all
 from fairlead.controllers.memberships import Memberships
 from fairlead.controllers.namespaces import Namespaces
@@ -23,9 +28,11 @@ from fairlead.core.seal_keys import SealKeys
 from fairlead.registry.registry import Registry
 from fairlead.settings import Settings
 from fairlead.storage.contract import Store
-from fairlead.storage.resealing import keep_sealed
-from fairlead.storage.retention import keep_history
+from fairlead.storage.fenced import Fenced
+from fairlead.storage.resealing import heed_keys, keep_sealed
+from fairlead.storage.retention import heed_compaction, keep_history
 from fairlead.storage.sealed import Sealed
+from fairlead.storage.view import View
 
 COMPACT_SECONDS = 5.0
 
@@ -39,13 +46,24 @@ class Stores:
     keys: SealKeys
 
 
+@dataclass(frozen=True, slots=True)
+class Leading:
+    """How the work of one is done: by whoever leads where replicas share the store, without `leader` by us alone.
+
+    `registry` is the one to work with; where there is a leader, it is fenced.
+    """
+
+    registry: Registry
+    leader: Leader | None
+
+
 def _controllers(
     settings: Settings, registry: Registry, identity: Identity, clusters: Clusters
 ) -> tuple[Controller, ...]:
     group = settings.api_group
     return (
         Namespaces(registry),
-        *clusters.controllers,
+        *clusters.controllers(registry),
         Projects(registry, group, settings.namespace_prefix),
         Instances(registry, group),
         Runners(registry, group),
@@ -60,33 +78,25 @@ def _controllers(
 
 @asynccontextmanager
 async def background(
-    settings: Settings, stores: Stores, registry: Registry, identity: Identity, clusters: Clusters
+    settings: Settings, stores: Stores, registry: Registry, leading: Leading, identity: Identity, clusters: Clusters
 ) -> AsyncIterator["asyncio.Task[None]"]:
     """The task that does all of it, until the block ends."""
-    view = registry.view
+    leader = leading.leader
+
+    async def work_of_one() -> None:
+        async with asyncio.TaskGroup() as group:
+            controllers = _controllers(settings, leading.registry, identity, clusters)
+            group.create_task(run_all(controllers, registry.view, registry.clock))
+            _keep_store(group, settings, stores, leading)
 
     async def work() -> None:
         async with asyncio.TaskGroup() as group:
-            group.create_task(run_all(_controllers(settings, registry, identity, clusters), view, registry.clock))
             group.create_task(identity.activity.run(registry.resource(settings.api_group, ACCESS_KEYS)))
-            group.create_task(
-                keep_sealed(
-                    stores.plain,
-                    stores.sealed,
-                    stores.keys,
-                    seconds=settings.history_seconds,
-                    on_compacted=view.forget,
-                )
-            )
-            group.create_task(
-                keep_history(
-                    stores.plain,
-                    seconds=settings.history_seconds,
-                    revisions=settings.history_revisions,
-                    every=COMPACT_SECONDS,
-                    on_compacted=view.forget,
-                )
-            )
+            if leader is None:
+                group.create_task(work_of_one())
+            else:
+                group.create_task(leader.run(work_of_one))
+                _heed_leader(group, stores, registry.view, leader)
 
     task = asyncio.create_task(work(), name="background")
     try:
@@ -94,3 +104,18 @@ async def background(
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
+
+
+def _keep_store(group: asyncio.TaskGroup, settings: Settings, stores: Stores, leading: Leading) -> None:
+    """In a group that ends with the lead."""
+    store = stores.plain if leading.leader is None else Fenced(stores.plain, leading.leader.fence)
+    seconds, forget = settings.history_seconds, leading.registry.view.forget
+    group.create_task(keep_sealed(store, stores.sealed, stores.keys, seconds=seconds, on_compacted=forget))
+    revisions, every = settings.history_revisions, COMPACT_SECONDS
+    group.create_task(keep_history(store, seconds=seconds, revisions=revisions, every=every, on_compacted=forget))
+
+
+def _heed_leader(group: asyncio.TaskGroup, stores: Stores, view: View, leader: Leader) -> None:
+    """What others do with the store concerns us, too."""
+    group.create_task(heed_keys(stores.sealed, stores.keys, unless=lambda: leader.leading))
+    group.create_task(heed_compaction(stores.plain, every=COMPACT_SECONDS, on_compacted=view.forget))

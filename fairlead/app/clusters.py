@@ -54,5 +54,5 @@ def _controllers(
     return (
         ClusterController(registry, group, SYSTEM_NAMESPACE, connected),
         Spaces(registry, setting, reach),
-        VirtualClusters(registry, setting, reach, Helm()),
+        VirtualClusters(registry, setting, reach, Helm(), settings.chart_repositories),
     )

@@ -29,7 +29,7 @@ def for_agents(
     keys = ComponentKeys(registry, group, AGENT, SYSTEM_NAMESPACE, pepper, rotation)
     installation = Installation(url, instance, group, settings.namespace_prefix, lambda: _authority(settings))
     signing = SigningKeyStore(registry, SYSTEM_NAMESPACE)
-    configs = AgentConfigs(registry, identity.people, signing.published, installation)
+    configs = AgentConfigs(registry, identity.people, signing.published, installation, identity.permissions)
     return agent_handlers(installation, keys, configs, trail)
 
 

@@ -1,5 +1,6 @@
 """Who people are and what they may do, put together from what the view shows: authenticators, authorizers in order."""
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -9,7 +10,7 @@ from fairlead.authn.accesskeys import ACCESS_KEYS, AccessKeys, Pepper
 from fairlead.authn.activity import Activity
 from fairlead.authn.chain import Authenticator
 from fairlead.authn.cookie import CookieKeys
-from fairlead.authn.first_admin import load_pepper
+from fairlead.authn.first_admin import PEPPER, PEPPER_VARIABLE, load_pepper
 from fairlead.authn.people import TEAMS, USERS, People
 from fairlead.authz.admin_names import AdminNames
 from fairlead.authz.agents import Agents
@@ -28,6 +29,7 @@ from fairlead.core.user import User
 from fairlead.registry.catalog import Catalog
 from fairlead.registry.following import Following
 from fairlead.settings import Settings
+from fairlead.storage import fingerprints
 from fairlead.storage.view import View
 
 PEPPER_FILE = "pepper.key"
@@ -91,4 +93,5 @@ def identity(settings: Settings, catalog: Catalog, view: View, clock: Clock) -> 
 
 
 def _pepper(path: Path, view: View, group: str) -> Pepper:
-    return load_pepper(path, keys_exist=bool(view.count(group, ACCESS_KEYS)))
+    needed = bool(view.count(group, ACCESS_KEYS)) or view.get(fingerprints.key_of(PEPPER)) is not None
+    return load_pepper(path, keys_exist=needed, variable=os.environ.get(PEPPER_VARIABLE, ""))

@@ -9,6 +9,7 @@ from fairlead.admission.component_keys import component_keys
 from fairlead.admission.escalation import escalation
 from fairlead.admission.granting import Names, Standing, granting
 from fairlead.admission.identities import identities
+from fairlead.admission.instance_reach import instance_reach
 from fairlead.admission.instances import instances
 from fairlead.admission.lasting_namespaces import lasting_namespaces
 from fairlead.admission.living_namespace import living_namespace
@@ -19,6 +20,7 @@ from fairlead.admission.parameters import parameters
 from fairlead.admission.password_secret import password_secret
 from fairlead.admission.project_namespace import project_namespace
 from fairlead.admission.quotas import quotas
+from fairlead.admission.reported_status import reported_status
 from fairlead.admission.servers_own import servers_own
 from fairlead.admission.templates_in_use import templates_in_use
 from fairlead.admission.virtual_cluster_secret import virtual_cluster_secret
@@ -42,6 +44,7 @@ def admission(settings: Settings, identity: Identity) -> Chain:
         (
             living_namespace,
             servers_own,
+            reported_status(group),
             living_project(group, prefix),
             lasting_namespaces(NAMESPACES),
             project_namespace(prefix, group),
@@ -55,6 +58,7 @@ def admission(settings: Settings, identity: Identity) -> Chain:
             granting(Standing(identity.may, identity.inside, owns, identity.members.is_member), Names(group, prefix)),
             cluster_secret(identity.may, group, SYSTEM_NAMESPACE, kubeconfig.problems),
             virtual_cluster_secret(identity.may, group),
+            instance_reach(identity.may, group),
             block_owner_deletion(identity.may),
             attaching(group),
             allowed(group, prefix),

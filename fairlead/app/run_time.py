@@ -25,6 +25,8 @@ class RunTime:
         self._configs = Following(view, settings.api_group, CONFIG.plural)
         self._generation = -1
         self._values: Object = {}
+        self._audit_level = NONE
+        self._custom_headers: Mapping[str, str] = {}
 
     def access_key_max_ttl(self) -> int:
         """Most seconds that people may give an access key, 0 for no limit."""
@@ -46,23 +48,31 @@ class RunTime:
 
     def audit_level(self) -> int:
         """The least that is recorded of what the audit policy records at all."""
-        level = self._value("audit.level", "")
-        return LEVELS.index(level) if level in LEVELS else NONE
+        self._take_in()
+        return self._audit_level
 
     def custom_headers(self) -> Mapping[str, str]:
         """Headers for every answer."""
-        found: Mapping[str, str] = self._value("auth.customHttpHeaders", {})
-        return found
+        self._take_in()
+        return self._custom_headers
 
     def _value(self, path: str, otherwise: Any) -> Any:
-        generation = self._configs.refresh()
-        if generation != self._generation:
-            config = self._configs.objects.get(("", CONFIG_NAME))
-            value, problems = read(dig(config, "spec.raw") or "")
-            self._values = {} if problems else value
-            self._generation = generation
+        self._take_in()
         found = dig(self._values, path)
         return otherwise if found is None else found
+
+    def _take_in(self) -> None:
+        """Reads the object if it has changed. What every request asks for is found out here, once."""
+        generation = self._configs.refresh()
+        if generation == self._generation:
+            return
+        config = self._configs.objects.get(("", CONFIG_NAME))
+        value, problems = read(dig(config, "spec.raw") or "")
+        self._values = {} if problems else value
+        level = dig(self._values, "audit.level")
+        self._audit_level = LEVELS.index(level) if level in LEVELS else NONE
+        self._custom_headers = dig(self._values, "auth.customHttpHeaders") or {}
+        self._generation = generation
 
 
 async def ensure_config(registry: Registry, api_group: str) -> None:

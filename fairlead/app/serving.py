@@ -1,11 +1,12 @@
 """The path of a request: the stages in order, and what stands at their end."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fairlead import __version__
 from fairlead.app.for_agents import for_agents
 from fairlead.app.identity import Identity
+from fairlead.app.measuring import measuring
 from fairlead.app.rules import SYSTEM_NAMESPACE
 from fairlead.authn.component_keys import ComponentKeys
 from fairlead.authn.direct_minting import DirectMinting, Issuing, Rights
@@ -17,6 +18,7 @@ from fairlead.authn.signing_keys import SigningKeyStore
 from fairlead.authn.throttle import Throttle
 from fairlead.authz.scope import covers
 from fairlead.core.call import MANAGEMENT
+from fairlead.core.given import ON
 from fairlead.core.objects import metadata
 from fairlead.kinds.runner import RUNNER_COMPONENT
 from fairlead.registry.record import decode
@@ -27,6 +29,7 @@ from fairlead.server.audit.stage import Audit
 from fairlead.server.audit.trail import Trail
 from fairlead.server.compress import compressed
 from fairlead.server.custom_headers import custom_headers
+from fairlead.server.deadline import deadline
 from fairlead.server.documents import documents
 from fairlead.server.failures import failures
 from fairlead.server.health import Health, Probe
@@ -36,6 +39,7 @@ from fairlead.server.issuer import Issuer
 from fairlead.server.key_lists import key_list_handlers
 from fairlead.server.key_rotation import rotation_handlers
 from fairlead.server.login import Login
+from fairlead.server.metrics.histogram import Histogram
 from fairlead.server.migration import migration_handlers
 from fairlead.server.pipeline import Proceed, Stage, pipeline
 from fairlead.server.platform import platform_documents
@@ -45,7 +49,7 @@ from fairlead.server.reviews import Sources, review_handlers
 from fairlead.server.route import Roots
 from fairlead.server.runners import runner_handlers
 from fairlead.server.selves import Installation, Selves, Tokens, self_handlers
-from fairlead.server.serve import Serve, deadline, routed
+from fairlead.server.serve import Serve, routed
 from fairlead.server.tokens import DirectTokens
 from fairlead.server.verbs import Verbs
 from fairlead.server.watch import Watches, WatchLimits
@@ -79,12 +83,16 @@ class Direct:
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What requests need beside the registry: the audit log, the store for its health, gateways, and our address."""
+    """What requests need beside the registry: the audit log, the store for its health, gateways, and our address.
+
+    `commits` is how long the store took, which `/metrics` tells.
+    """
 
     audit: tuple[Audit, Trail] | None
     store: Store
     gateways: Proceed
     base_url: str
+    commits: Histogram
 
 
 def handler(settings: Settings, registry: Registry, identity: Identity, around: Surroundings) -> Proceed:
@@ -106,13 +114,21 @@ def handler(settings: Settings, registry: Registry, identity: Identity, around: 
         "": platform_documents(__version__, MOUNT),
     }
     health = Health(_probes(around.store, audit))
-    endpoints = {**signing.login.endpoints(), **direct.endpoints}
-    return pipeline(_stages(settings, identity, audit), Serve(verbs, health, roots, endpoints, around.gateways))
+    requests, metrics = measuring(settings, registry, trail, around.commits)
+    endpoints = {**signing.login.endpoints(), **direct.endpoints, **metrics.endpoints()}
+    serve = Serve(verbs, health, roots, endpoints, around.gateways)
+    in_public = (metrics.in_public,) if settings.metrics_public == ON else ()
+    return pipeline((requests.measured, *_stages(settings, identity, audit, in_public)), serve)
 
 
-def _stages(settings: Settings, identity: Identity, audit: tuple[Audit, Trail] | None) -> tuple[Stage, ...]:
+def _stages(
+    settings: Settings, identity: Identity, audit: tuple[Audit, Trail] | None, in_public: Sequence[Stage]
+) -> tuple[Stage, ...]:
+    """`in_public` lets through what anybody may see."""
     permissions = identity.permissions
-    impersonation = Impersonation(permissions.decide, identity.people.user_named, identity.is_administrator)
+    impersonation = Impersonation(
+        permissions.decide, identity.people.user_named, identity.is_administrator, permissions.generation
+    )
     identify = identification(identity.authenticators, impersonation)
     return (
         custom_headers(identity.run_time.custom_headers),
@@ -121,6 +137,7 @@ def _stages(settings: Settings, identity: Identity, audit: tuple[Audit, Trail] |
         failures,
         deadline(settings.request_timeout),
         routed(Roots(MOUNT, settings.api_group, settings.namespace_prefix)),
+        *in_public,
         authenticated(identify, identity.activity.note),
         authorized(permissions, identify),
         *((audit[0].accountable,) if audit else ()),

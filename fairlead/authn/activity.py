@@ -24,6 +24,8 @@ from fairlead.registry.writing import by_the_server
 TICK = 1.0
 TIDY_EVERY = 60.0
 RETRY = 5.0
+SAME_USE = 0.01
+"""Uses that are closer together than this many seconds are one: nothing that goes by them is as exact as that."""
 AT_ONCE = 16
 """Writes under way at the same time; the store takes them together."""
 
@@ -41,9 +43,13 @@ class Activity:
 
     def note(self, user: User) -> None:
         """Somebody has signed in. This is in the path of every request, so it does nothing more."""
-        if user.key:
-            self._uses[user.key] = Use(self._clock.now(), self._clock.monotonic())
-            self._unwritten.add(user.key)
+        key = user.key
+        if not key:
+            return
+        now, last = self._clock.monotonic(), self._uses.get(key)
+        if last is None or not 0.0 <= now - last.monotonic < SAME_USE:
+            self._uses[key] = Use(self._clock.now(), now)
+        self._unwritten.add(key)
 
     def last_use(self, key: str) -> Use | None:
         """The last use that this process knows of."""

@@ -16,9 +16,9 @@ MAX_HEADER = 4 * 1024
 def bearer_token(call: Call, longest: int = MAX_HEADER) -> str | None:
     """The token that a call carries; None if there is no such header. Raises Unauthorized for any other content."""
     headers = call.headers.get_all("authorization")
-    if not headers and "authorization" in call.headers.keys():  # noqa: SIM118 - they are no mapping
-        raise Unauthorized(INVALID)
     if not headers:
+        if "authorization" in call.headers.keys():  # noqa: SIM118 - they are no mapping
+            raise Unauthorized(INVALID)
         return None
     header = headers[0]
     if len(headers) > 1 or len(header) > longest or not header.isascii():

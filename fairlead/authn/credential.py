@@ -56,6 +56,8 @@ class Credential:
     previous: tuple[tuple[str, End], ...]
     end: End | None
     expired: bool
+    off: bool
+    """Disabled, or about to be deleted."""
     user: User | None = None
     generation: object = None
 
@@ -69,7 +71,13 @@ class Credential:
         expired = bool(dig(key, "status.expired"))
         if before is not None and before.end is not None and before.end.moment == moment:
             end, expired = before.end, expired or before.expired
-        return Credential(key, dig(key, "spec.key") or "", tuple(_previous(key, clock)), end, expired)
+        off = bool(dig(key, "spec.disabled")) or "deletionTimestamp" in metadata(key)
+        return Credential(key, dig(key, "spec.key") or "", tuple(_previous(key, clock)), end, expired, off)
+
+    @property
+    def is_timeless(self) -> bool:
+        """Whether only a change could end it: there is no clock that it goes by."""
+        return self.end is None and not self.previous
 
     def digests(self) -> Iterator[str]:
         """All that the key can be recognised by, in force or not."""
@@ -86,7 +94,7 @@ class Credential:
 
     def in_force(self, clock: Clock, last_use: Callable[[str], Use | None]) -> bool:
         """Whether the key works by itself: neither disabled, nor going, nor expired. What has expired stays so."""
-        if self.expired or dig(self.key, "spec.disabled") or "deletionTimestamp" in metadata(self.key):
+        if self.expired or self.off:
             return False
         end = self.end
         if end is None:

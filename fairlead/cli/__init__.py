@@ -1,9 +1,10 @@
 """The command line: one file per command, and COMMANDS is all of them, in the order in which `--help` shows them.
 
-`main` is the console script `fairlead`. A command either starts a server (`up`, `serve` and `agent`; they and `export` alone
-import `fairlead.app`), talks to one through `fairlead.client`, or works on files beside one (`seal`). Heavy imports wait
-inside the commands, so that help and completion are quick. A file that has several commands to say about one thing
-(`fairlead seal rotate`) hands over a `typer.Typer` of its own, a group, in place of a function.
+`main` is the console script `fairlead`. A command either starts a server (`up`, `serve` and `agent`), talks to one
+through `fairlead.client`, or works on files and stores beside one (`seal`, `backup`, `restore`, `store`). Few import
+`fairlead.app`; a contract names them. Heavy imports wait inside the commands, so that help and completion are quick.
+A file that has several commands to say about one thing (`fairlead seal rotate`) hands over a `typer.Typer` of its own,
+a group, in place of a function.
 """
 
 from collections.abc import Callable
@@ -14,6 +15,7 @@ import typer
 from fairlead.cli import (
     agent,
     app,
+    backup,
     cluster,
     context,
     export,
@@ -22,10 +24,12 @@ from fairlead.cli import (
     login,
     logout,
     project,
+    restore,
     runner,
     seal,
     serve,
     space,
+    store,
     team,
     token,
     up,
@@ -59,6 +63,9 @@ COMMANDS: tuple[tuple[str, Callable[..., None] | typer.Typer], ...] = (
     ("who-can", who_can.command),
     ("token", token.group),
     ("seal", seal.group),
+    ("backup", backup.group),
+    ("restore", restore.command),
+    ("store", store.group),
     ("export", export.group),
     ("version", version.command),
 )

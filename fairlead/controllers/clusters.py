@@ -43,6 +43,9 @@ EVERY, RETRY, LONGEST = 5.0, 1.0, 30.0
 REWRITE_SECONDS, DETAILS_SECONDS, BINDING_SECONDS = 30.0, 60.0, 300.0
 START_SPREAD = 2.0
 """After a start, clusters that were known before are looked at within so many seconds, not all in one moment."""
+SETTLE_SECONDS = 3.0
+"""So long a new cluster may be without a secret that can be used before that is held against it: files with several
+objects come in any order, and whoever makes one by hand changes it right away."""
 NEVER = float("-inf")
 
 Identity = tuple[str, int, int]
@@ -55,6 +58,7 @@ class _Course:
 
     identity: Identity
     due: float
+    began: float
     failures: int = 0
     details: Details | None = None
     details_at: float = NEVER
@@ -117,13 +121,18 @@ class Clusters:
         if course is None or course.identity != identity:
             known_before = course is None and dig(cluster, "status.lastProbeTime")
             spread = random.uniform(0, START_SPREAD) if known_before else 0.0
-            course = _Course(identity, self._registry.clock.monotonic() + spread)
+            now = self._registry.clock.monotonic()
+            course = _Course(identity, now + spread, now if course is None else course.began)
             self._courses[key] = course
         return course
 
     async def _next(self, key: Key, cluster: Object, course: _Course) -> float:
         """Looks once, and says in how many seconds to look again."""
         upstream, found = await self._look(key[3], course)
+        if upstream is None and not dig(cluster, "status.lastProbeTime"):
+            settling = course.began + SETTLE_SECONDS - self._registry.clock.monotonic()
+            if settling > 0:
+                return settling
         if found.trouble is None:
             course.failures = 1 if found.shaky else 0
         else:

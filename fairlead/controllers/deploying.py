@@ -6,13 +6,15 @@ run that has failed is not repeated at once.
 
 from base64 import b64decode, b64encode
 from binascii import Error as NotBase64
+from collections.abc import Sequence
 from typing import Protocol
 
 from fairlead.controllers.far_names import FAIRLEAD, MANAGED
-from fairlead.controllers.far_namespace import NAMESPACES, found_at
+from fairlead.controllers.far_namespace import NAMESPACES, found_at, step
 from fairlead.controllers.far_trouble import ERROR, INFO, Trouble, troubles
+from fairlead.controllers.helm_turns import Turns
 from fairlead.controllers.reach import Reach
-from fairlead.controllers.release import Chart, Release
+from fairlead.controllers.release import Chart, Release, is_listed
 from fairlead.controllers.vc_state import chart_for, release_to_remove
 from fairlead.core.errors import AlreadyExists
 from fairlead.core.objects import Object, dig, metadata, name_of
@@ -39,11 +41,15 @@ class Deployer(Protocol):
 
 
 class Deploying:
-    def __init__(self, registry: Registry, reach: Reach, helm: Deployer) -> None:
+    """`repositories`: addresses at or below which charts may be that no template has settled."""
+
+    def __init__(self, registry: Registry, reach: Reach, helm: Deployer, repositories: Sequence[str]) -> None:
         self._clock = registry.clock
         self._secrets = registry.resource("", "secrets")
         self._reach = reach
         self._helm = helm
+        self._repositories = repositories
+        self._turns = Turns()
         self._failed: dict[str, tuple[str, float, Trouble]] = {}
         """By the uid of an instance: what was tried last, until when not to try it again, and why."""
 
@@ -60,16 +66,30 @@ class Deploying:
         known = self._failed.get(uid)
         if known is not None and known[0] == release.hash and self._clock.monotonic() < known[1]:
             raise Trouble(known[2].reason, known[2].message, known[2].severity)
-        cluster = dig(instance, "spec.clusterRef.cluster")
-        try:
-            await self._check_repository(release.chart)
-            with troubles(cluster, "deploy a chart"):
-                await self._helm.install(release, await self._reach.access(cluster))
-        except Trouble as trouble:
-            self._failed[uid] = release.hash, self._clock.monotonic() + PAUSE, trouble
-            raise
+        self._check_listed(release)
+        with self._turns.one(metadata(instance)["namespace"]):
+            try:
+                await self._install(dig(instance, "spec.clusterRef.cluster"), release)
+            except Trouble as trouble:
+                self._failed[uid] = release.hash, self._clock.monotonic() + PAUSE, trouble
+                raise
         self._failed.pop(uid, None)
         return release.hash
+
+    def _check_listed(self, release: Release) -> None:
+        """Helm fetches what it is told to, and goes where a repository sends it: to this server's neighbours, too."""
+        if release.confined_to and not is_listed(release.chart.repo, self._repositories):
+            why = (
+                "the repository of a chart that is written out in place has to be one that this server is set to use; "
+                "name a template in spec.templateRef of a new instance, or have the repository added to the setting "
+                "chart_repositories"
+            )
+            raise Trouble("RepositoryNotAllowed", why, ERROR)
+
+    async def _install(self, cluster: str, release: Release) -> None:
+        await self._check_repository(release.chart)
+        with troubles(cluster, "deploy a chart"):
+            await self._helm.install(release, await self._reach.access(cluster))
 
     async def _check_repository(self, chart: Chart) -> None:
         """A template must not make this server talk to machines that only it can reach."""
@@ -86,7 +106,8 @@ class Deploying:
         except Trouble:
             return
         cluster = dig(instance, "spec.clusterRef.cluster")
-        await self._helm.uninstall(release_to_remove(instance), await self._reach.access(cluster))
+        with self._turns.one(metadata(instance)["namespace"]):
+            await self._helm.uninstall(release_to_remove(instance), await self._reach.access(cluster))
 
     def forget(self, instance: Object) -> None:
         self._failed.pop(metadata(instance)["uid"], None)
@@ -104,7 +125,7 @@ class Deploying:
     async def _left_by_chart(self, cluster: str, release: Release) -> bytes:
         name = f"vc-{release.name}"
         with troubles(cluster, f'read secret "{name}"'):
-            path = f"{NAMESPACES}/{release.namespace}/secrets/{name}"
+            path = f"{NAMESPACES}/{step(release.namespace)}/secrets/{step(name)}"
             secret = await found_at(self._reach.cluster(cluster), path)
         try:
             content = b64decode(dig(secret, "data")[CONFIG_KEY], validate=True) if secret else b""

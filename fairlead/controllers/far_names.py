@@ -12,6 +12,8 @@ PROJECT, UID = "service.sh/project", "service.sh/uid"
 SPACE, VIRTUAL_CLUSTER = "service.sh/space", "service.sh/virtual-cluster"
 
 _HASH_LENGTH = 8
+_PAIR_HASH_LENGTH = 10
+_plain_part = re.compile(r"[a-z0-9]+", re.ASCII)
 _placeholder = re.compile(r"\{\{[ \t]*([A-Za-z.]+)[ \t]*\}\}", re.ASCII)
 
 
@@ -26,11 +28,17 @@ def _hash(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:_HASH_LENGTH]
 
 
-def default_namespace(*parts: str) -> str:
-    """The parts with dashes between them. Names may have dots and namespaces may not: what had some gets a hash."""
-    text = "-".join(parts)
-    plain = text.replace(".", "-")
-    return cut(plain if plain == text else f"{plain[: LABEL_LENGTH - _HASH_LENGTH - 1].rstrip('-')}-{_hash(text)}")
+def default_namespace(kind: str, project: str, name: str) -> str:
+    """A namespace of its own for every instance: `<project>-<name>`, with a `v` between for virtual clusters.
+
+    Names with dashes would run into each other (`a` and `b-c`, `a-b` and `c`), and ones with dots or too many letters
+    cannot stay as they are: those end in two dashes, which the others never have, and a hash of what they stand for.
+    """
+    text = "-".join((project, "v", name) if kind == VIRTUAL_CLUSTER else (project, name))
+    if len(text) <= LABEL_LENGTH and _plain_part.fullmatch(project) and _plain_part.fullmatch(name):
+        return text
+    digest = hashlib.sha256("\n".join((kind, project, name)).encode()).hexdigest()[:_PAIR_HASH_LENGTH]
+    return f"{text.replace('.', '-')[: LABEL_LENGTH - _PAIR_HASH_LENGTH - 2].rstrip('-')}--{digest}"
 
 
 def patterned_namespace(pattern: str, values: Mapping[str, str]) -> str:

@@ -9,15 +9,18 @@ from dataclasses import dataclass
 from typing import Protocol
 from urllib.parse import quote
 
-from fairlead.controllers.far_names import FAIRLEAD, MANAGED, UID
-from fairlead.controllers.far_trouble import ERROR, INFO, Trouble
-from fairlead.controllers.space_rights import RBAC
+from fairlead.controllers.far_names import FAIRLEAD, MANAGED, SPACE, UID, VIRTUAL_CLUSTER
+from fairlead.controllers.far_trouble import ERROR, INFO, Trouble, odd_answer
+from fairlead.controllers.space_rights import BINDING_PREFIX, RBAC
 from fairlead.core.objects import Object, dig, metadata, name_of
 from fairlead.upstream.cluster_api import FarError
 
 NAMESPACES = "/api/v1/namespaces"
+ADMINISTRATORS_BINDING = "service.sh:admins"
+"""Of connected clusters; `cluster_admins.py` makes it."""
 _NOT_FOUND = 404
 _OUR_DOMAIN = "service.sh/"
+_KINDS = frozenset({SPACE, VIRTUAL_CLUSTER})
 
 
 class Api(Protocol):
@@ -42,7 +45,7 @@ class Place:
 
     @property
     def path(self) -> str:
-        return f"{NAMESPACES}/{self.namespace}"
+        return f"{NAMESPACES}/{step(self.namespace)}"
 
 
 async def found_at(api: Api, path: str) -> Object | None:
@@ -77,8 +80,12 @@ async def make_namespace(api: Api, place: Place, template: Object) -> bool:
 
 
 def is_ours(namespace: Object, place: Place) -> bool:
+    """By the uid, and by the kind of thing that it is for: a uid of one kind never serves another."""
     labels = dig(namespace, "metadata.labels") or {}
-    return labels.get(MANAGED) == FAIRLEAD and labels.get(UID) == place.marks[UID]
+    if not isinstance(labels, dict):
+        raise odd_answer("the labels of a namespace are no map")
+    is_same = labels.get(MANAGED) == FAIRLEAD and labels.get(UID) == place.marks[UID]
+    return is_same and _KINDS & labels.keys() == _KINDS & place.marks.keys()
 
 
 def _namespace(place: Place, template: Object) -> Object:
@@ -96,22 +103,31 @@ def _foreign(texts: Mapping[str, str] | None) -> dict[str, str]:
 
 async def bind_roles(api: Api, place: Place, bindings: Sequence[Object]) -> None:
     """The RoleBindings of a namespace."""
-    await _bind(api, f"/apis/{RBAC}/v1/namespaces/{place.namespace}/rolebindings", bindings)
+    await _bind(api, f"/apis/{RBAC}/v1/namespaces/{step(place.namespace)}/rolebindings", bindings)
 
 
 async def bind_cluster_roles(api: Api, bindings: Sequence[Object]) -> None:
-    """The ClusterRoleBindings of a whole cluster, which has to be one of ours alone."""
-    await _bind(api, f"/apis/{RBAC}/v1/clusterrolebindings", bindings)
+    """The ClusterRoleBindings of a whole cluster. It may be connected as a cluster, too, and has one for that."""
+    await _bind(api, f"/apis/{RBAC}/v1/clusterrolebindings", bindings, spared=(ADMINISTRATORS_BINDING,))
 
 
-async def _bind(api: Api, path: str, bindings: Sequence[Object]) -> None:
+async def _bind(api: Api, path: str, bindings: Sequence[Object], spared: Sequence[str] = ()) -> None:
     """Makes the bindings as they should be, and removes ours that should not be there any more."""
     for binding in bindings:
         await api.apply(f"{path}/{step(name_of(binding))}", binding)
-    wanted = {name_of(binding) for binding in bindings}
+    wanted = {*(name_of(binding) for binding in bindings), *spared}
     there = await api.get(f"{path}?labelSelector={MANAGED}%3D{FAIRLEAD}")
-    for name in sorted({name_of(each) for each in there.get("items") or ()} - wanted):
-        await remove(api, f"{path}/{step(name)}")
+    for name in sorted({name_of(each) for each in listed(there, "items")} - wanted):
+        if name.startswith(BINDING_PREFIX):  # whatever the cluster lists
+            await remove(api, f"{path}/{step(name)}")
+
+
+def listed(document: Object, part: str) -> list[Object]:
+    """The objects in a part of a cluster's answer. Raises Trouble where it holds something else."""
+    found = document.get(part) or []
+    if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
+        raise odd_answer(f"{part} is no list of objects")
+    return found
 
 
 def step(name: str) -> str:

@@ -7,7 +7,7 @@ the template may not. So they have to be objects in the namespace of the space; 
 import re
 from collections.abc import Iterator, Sequence
 
-from fairlead.controllers.far_namespace import Api, Place, found_at, remove
+from fairlead.controllers.far_namespace import Api, Place, found_at, listed, remove, step
 from fairlead.controllers.far_trouble import ERROR, Trouble
 from fairlead.controllers.space_rights import BINDING_PREFIX
 from fairlead.core import yaml
@@ -18,7 +18,8 @@ MOST = 200
 
 _document = re.compile(r"^---(?=\s|$)", re.MULTILINE)
 _step = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]*", re.ASCII)
-_version = re.compile(r"([a-z0-9.-]+/)?[a-z0-9]+", re.ASCII)
+_label = "[a-z0-9]([a-z0-9-]*[a-z0-9])?"
+_version = re.compile(rf"({_label}(\.{_label})*/)?[a-z0-9]{{1,63}}", re.ASCII)
 
 
 def parsed(text: str) -> list[Object]:
@@ -90,7 +91,7 @@ class FarObjects:
             raise _bad(f'cluster "{self._place.cluster}" serves no {kind} of {version}')
         if not served.get("namespaced"):
             raise _bad(f'{kind} "{name}" lives in no namespace, and a space has objects of its own namespace only')
-        return f"{root}/namespaces/{self._place.namespace}/{served['name']}/{name}"
+        return f"{root}/namespaces/{step(self._place.namespace)}/{step(served['name'])}/{step(name)}"
 
     async def _discover(self, root: str) -> Object:
         if root not in self._served:
@@ -98,8 +99,9 @@ class FarObjects:
         return self._served[root]
 
     def _kinds(self, document: Object, kind: str) -> Iterator[Object]:
-        for each in document.get("resources") or ():
-            if each.get("kind") == kind and _step.fullmatch(each.get("name") or ""):
+        for each in listed(document, "resources"):
+            name = each.get("name")
+            if each.get("kind") == kind and isinstance(name, str) and _step.fullmatch(name):
                 yield each
 
 

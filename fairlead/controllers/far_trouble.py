@@ -5,9 +5,11 @@ cluster says about an object that it does not take is passed on, since nobody co
 says about our own credential is not.
 """
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from fairlead.core.errors import BadRequest
 from fairlead.core.objects import Object
 from fairlead.registry.conditions import FALSE, condition
 from fairlead.upstream.cluster_api import FarError
@@ -17,6 +19,7 @@ ERROR, WARNING, INFO = "Error", "Warning", "Info"
 """Somebody has to do something; it may heal by itself; it is on its way."""
 
 _QUOTED = 300
+_reason = re.compile(r"[A-Z][A-Za-z]{0,63}", re.ASCII)
 _UNAUTHORIZED, _FORBIDDEN, _TOO_MANY, _SERVER = 401, 403, 429, 500
 
 
@@ -40,6 +43,14 @@ def troubles(cluster: str, doing: str) -> Iterator[None]:
         raise _answered(error, cluster, doing) from error
     except UpstreamError as error:
         raise Trouble(error.reason, f'cluster "{cluster}": {error.message}', WARNING) from error
+    except BadRequest as error:  # ours: what was asked for cannot be put into a request
+        why = f'cluster "{cluster}" cannot be asked to {doing}: {error.message}; mend the template or the instance'
+        raise Trouble("BadRequest", why, ERROR) from error
+
+
+def odd_answer(what: str) -> Trouble:
+    """A cluster may answer with anything, and everything that it answers is looked at as such."""
+    return Trouble("OddAnswer", f"the cluster does not answer as Kubernetes does: {what}; see what it is", WARNING)
 
 
 def _answered(error: FarError, cluster: str, doing: str) -> Trouble:
@@ -49,9 +60,9 @@ def _answered(error: FarError, cluster: str, doing: str) -> Trouble:
     if error.status == _FORBIDDEN:
         why = f'the credential that is stored for cluster "{cluster}" may not {doing}; have it given that right there'
         return Trouble("Forbidden", why, ERROR)
-    said = " ".join(error.message.split())[:_QUOTED]
+    said = "".join(each for each in " ".join(error.message.split()) if each.isprintable())[:_QUOTED]
     if error.status >= _SERVER or error.status == _TOO_MANY:
         why = f'cluster "{cluster}" cannot {doing} just now ({error.status}); it is tried again'
         return Trouble("ClusterFailing", why, WARNING)
     why = f'cluster "{cluster}" refuses to {doing}: {said}; mend the template, the cluster or the instance'
-    return Trouble(error.reason or "Refused", why, ERROR)
+    return Trouble(error.reason if _reason.fullmatch(error.reason) else "Refused", why, ERROR)

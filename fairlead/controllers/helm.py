@@ -1,30 +1,41 @@
-"""Runs the `helm` program: the one way in which charts are deployed. `virtual_clusters.py` calls it.
+"""Runs the `helm` program: the one way in which charts are deployed. `deploying.py` calls it.
 
 Each run has a private folder that goes away with it: the cluster's kubeconfig, the values, and helm's own files are in
 there, and nothing of this process's environment is handed on but the PATH. Credentials are passed in files and through
-standard input, never as arguments, which everybody on the machine can read. What helm prints is not logged; of a
-failure, one line is told, without the credentials and addresses that were in use.
+standard input, never as arguments, which everybody on the machine can read. A chart is somebody else's program for
+helm to run, so a run may take only so much memory, processor time and room for files. What helm prints is not logged;
+of a failure, helm's own words about the release are told (`helm_words.py`), and nothing else. Whatever goes wrong with
+starting it is a Trouble of that release.
 """
 
 import asyncio
 import os
+import resource
 import shutil
 import signal
+import sys
 import tempfile
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Sequence
+from contextlib import ExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from fairlead.controllers.far_trouble import ERROR, WARNING, Trouble
-from fairlead.controllers.release import Release, kubeconfig, login, reference
+from fairlead.controllers.helm_words import told
+from fairlead.controllers.release import Release, chart_arguments, kubeconfig, login
 from fairlead.core import yaml
 from fairlead.core.files import write_file
 from fairlead.upstream.access import Access
 
 PATIENCE = 60.0
 """Seconds that helm gets beyond the time that it was told to take."""
-_QUOTED = 300
+LIMITS = {
+    resource.RLIMIT_AS: 4 * 2**30,
+    resource.RLIMIT_CPU: 120,
+    resource.RLIMIT_FSIZE: 256 * 2**20,
+}
+"""Of one run: bytes of addresses, seconds of a processor, and bytes of a file."""
+_COMPLAINT = 16 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,61 +74,87 @@ class Helm:
 
     async def install(self, release: Release, access: Access) -> None:
         """Deploys the release, or brings it up to date."""
-        run = self._run(release, access)
-        try:
-            await self._log_in(run, release)
+        async with self._running(release, access) as run:
+            if arguments := login(release):
+                await self._do(run, arguments, release.chart.password.encode())
             write_file(run.folder / "values.yaml", release.values.encode())
-            version = ("--version", release.chart.version) if release.chart.version else ()
+            options, chart = chart_arguments(release)
             waiting = ("--timeout", f"{self._seconds:.0f}s", "--history-max", "3")
-            arguments = (*reference(release), *version, "--values", str(run.folder / "values.yaml"), *waiting)
-            await self._do(run, ("upgrade", "--install", release.name, *arguments, *_where(run, release)))
-        finally:
-            shutil.rmtree(run.folder, ignore_errors=True)
+            values = ("--values", str(run.folder / "values.yaml"))
+            flags = (*options, *values, *waiting, *_where(run, release))
+            await self._do(run, ("upgrade", "--install", *flags, "--", release.name, chart))
 
     async def uninstall(self, release: Release, access: Access) -> None:
         """Removes the release. One that is not there is no matter."""
-        run = self._run(release, access)
-        try:
+        async with self._running(release, access) as run:
             waiting = ("--ignore-not-found", "--timeout", f"{self._seconds:.0f}s")
-            await self._do(run, ("uninstall", release.name, *waiting, *_where(run, release)))
-        finally:
-            shutil.rmtree(run.folder, ignore_errors=True)
+            await self._do(run, ("uninstall", *waiting, *_where(run, release), "--", release.name))
 
-    def _run(self, release: Release, access: Access) -> _Run:
+    @asynccontextmanager
+    async def _running(self, release: Release, access: Access) -> AsyncIterator[_Run]:
+        """A folder for runs about the release. Raises Trouble for whatever the machine does not let us do."""
         program = self.find()
-        folder = Path(tempfile.mkdtemp(prefix="fairlead-helm-"))
-        write_file(folder / "kubeconfig", yaml.encode(kubeconfig(access, release.namespace)))
-        told = (access.token, access.key, release.chart.password, f"{access.host}:{access.port}", access.host)
-        return _Run(folder, program, [text for text in told if text])
+        secret = (access.token, access.key, release.chart.password, f"{access.host}:{access.port}", access.host)
+        with ExitStack() as stack:
+            try:
+                folder = Path(tempfile.mkdtemp(prefix="fairlead-helm-"))
+                stack.callback(shutil.rmtree, folder, ignore_errors=True)
+                write_file(folder / "kubeconfig", yaml.encode(kubeconfig(access, release.namespace)))
+                yield _Run(folder, program, [text for text in secret if text])
+            # No room, too many processes or files, an argument that is too long or has a NUL, a child that is gone
+            # before it is watched: each is about this run, and none is a reason for the server to end.
+            except (OSError, ValueError, RuntimeError) as error:
+                why = f"helm could not be run ({type(error).__name__}); see the server's files, memory and processes"
+                raise Trouble("HelmFailed", why, WARNING) from error
 
-    async def _log_in(self, run: _Run, release: Release) -> None:
-        if arguments := login(release):
-            await self._do(run, arguments, release.chart.password.encode())
+    async def _do(self, run: _Run, arguments: Sequence[str], given: bytes | None = None) -> None:
+        code = await self._ended(run, arguments, given)
+        if code:
+            complaint = _end_of(run.folder / "complaint")
+            why = told(complaint, run.secrets) or f"it ended with {code}, and what it says is not about the release"
+            raise Trouble("HelmFailed", f"helm {arguments[0]} failed: {why}; mend the template or the cluster", WARNING)
 
-    async def _do(self, run: _Run, arguments: Sequence[str], given: bytes = b"") -> None:
-        pipe, nothing = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
-        process = await asyncio.create_subprocess_exec(
-            *(run.program, *arguments),
-            stdin=pipe,
-            stdout=nothing,
-            stderr=pipe,
-            cwd=run.folder,
-            env=run.environment(),
-            start_new_session=True,  # so that whatever it starts can be ended along with it
-        )
+    async def _ended(self, run: _Run, arguments: Sequence[str], given: bytes | None) -> int:
+        """Runs it to its end, with files instead of pipes: nobody has to feed it, or to keep all that it prints."""
+        with ExitStack() as files:
+            source: int = asyncio.subprocess.DEVNULL
+            if given is not None:
+                write_file(run.folder / "given", given)
+                source = files.enter_context((run.folder / "given").open("rb")).fileno()
+            complaint = files.enter_context((run.folder / "complaint").open("wb"))
+            process = await asyncio.create_subprocess_exec(
+                *(run.program, *arguments),
+                stdin=source,
+                stdout=asyncio.subprocess.DEVNULL,
+                stderr=complaint.fileno(),
+                cwd=run.folder,
+                env=run.environment(),
+                start_new_session=True,  # so that whatever it starts can be ended along with it
+            )
+            return await self._waited_for(process, arguments[0])
+
+    async def _waited_for(self, process: asyncio.subprocess.Process, what: str) -> int:
         try:
+            _limit(process.pid)
             async with asyncio.timeout(self._seconds + PATIENCE):
-                _, complaint = await process.communicate(given)
+                return await process.wait()
         except TimeoutError:
-            why = f"helm {arguments[0]} took longer than {self._seconds:.0f} s; look at what it made in the cluster"
+            why = f"helm {what} took longer than {self._seconds:.0f} s; look at what it made in the cluster"
             raise Trouble("HelmTimedOut", why, WARNING) from None
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             await process.wait()
-        if process.returncode:
-            why = _last_line(complaint, run.secrets) or f"it ended with {process.returncode}"
-            raise Trouble("HelmFailed", f"helm {arguments[0]} failed: {why}; mend the template or the cluster", WARNING)
+
+
+def _limit(pid: int) -> None:
+    """From outside: what runs between fork and exec of a process with threads may wait for ever."""
+    if sys.platform == "linux":
+        for what, most in LIMITS.items():
+            with suppress(ProcessLookupError):  # it has ended already
+                _, allowed = resource.prlimit(pid, what)
+                bound = most if allowed == resource.RLIM_INFINITY else min(most, allowed)
+                resource.prlimit(pid, what, (bound, bound))
 
 
 def _where(run: _Run, release: Release) -> Sequence[str]:
@@ -125,10 +162,7 @@ def _where(run: _Run, release: Release) -> Sequence[str]:
     return "--namespace", release.namespace, "--kubeconfig", str(run.folder / "kubeconfig"), *confined
 
 
-def _last_line(output: bytes, secrets: Sequence[str]) -> str:
-    """What helm says last is what went wrong."""
-    lines = [line.strip() for line in output.decode(errors="replace").splitlines() if line.strip()]
-    text = lines[-1] if lines else ""
-    for secret in secrets:
-        text = text.replace(secret, "[...]")
-    return "".join(each for each in text if each.isprintable())[:_QUOTED]
+def _end_of(path: Path) -> bytes:
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - _COMPLAINT))
+        return file.read(_COMPLAINT)

@@ -20,6 +20,8 @@ from fairlead.storage.view import Entry, View
 
 FIRST_RETRY, LAST_RETRY = 0.05, 30.0
 IDLE_SECONDS = 60.0
+FAULT_SECONDS = 60.0
+"""When an object is looked at again that a controller could not cope with."""
 
 log = structlog.get_logger(__name__)
 
@@ -140,6 +142,9 @@ class Loop:
             self._retries[key] = delay
             log.info("will try again", controller=self._controller.name, object=key[2:], reason=error.message)
             return delay
+        except Exception:  # a fault of ours, perhaps brought about by this one object: the others must not suffer
+            log.exception("a controller failed unexpectedly", controller=self._controller.name, object=key[2:])
+            return FAULT_SECONDS
         self._retries.pop(key, None)
         return again
 
@@ -151,7 +156,7 @@ class Loop:
 
 
 async def run_all(controllers: Sequence[Controller], view: View, clock: Clock) -> None:
-    """Runs controllers side by side. A fault in one is ours: it is logged and ends the process rather than hiding."""
+    """Runs controllers side by side. A fault outside of any object ends the process rather than hiding."""
     async with asyncio.TaskGroup() as group:
         for controller in controllers:
             group.create_task(Loop(controller, view, clock).run(), name=f"controller-{controller.name}")

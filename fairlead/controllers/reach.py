@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from fairlead.controllers.far_namespace import Api
+from fairlead.core.objects import Object
 from fairlead.registry.record import decode
 from fairlead.registry.registry import Registry
 from fairlead.upstream.access import Access
@@ -12,13 +13,24 @@ from fairlead.upstream.cluster_api import ClusterApi
 from fairlead.upstream.connected import CLUSTERS, Connected, NotConnected, cluster_reference
 from fairlead.upstream.kubeconfig import BadKubeconfig, parse
 
+PROBE_SECONDS = 4.0
+"""For each question to a virtual cluster. Its owner may have it answer as slowly as he likes."""
+VERSION_LIMIT = 8 * 1024
+
 
 class Reach(Protocol):
     """All of it raises UpstreamError, and what it returns does."""
 
     def cluster(self, name: str) -> Api: ...
 
-    def virtual_cluster(self, namespace: str, name: str) -> Api: ...
+    def virtual_cluster(self, namespace: str, name: str) -> Api:
+        """For our own questions, which are given up soon."""
+
+    async def version(self, namespace: str, name: str) -> Object:
+        """What a virtual cluster answers when it is asked for its version. Raises FarError, too."""
+
+    def forget_virtual_cluster(self, namespace: str, name: str) -> None:
+        """Ends all connections to one that is gone or going."""
 
     async def access(self, cluster: str) -> Access:
         """How another program reaches the cluster, at an address that was judged already."""
@@ -37,10 +49,17 @@ class ConnectedReach:
     """`resolve` of the address policy."""
 
     def cluster(self, name: str) -> Api:
-        return ClusterApi(self.connected.cluster(name))
+        return ClusterApi(self.connected.probing(name))
 
     def virtual_cluster(self, namespace: str, name: str) -> Api:
-        return ClusterApi(self.connected.virtual_cluster(namespace, name))
+        return ClusterApi(self.connected.probing_virtual_cluster(namespace, name), PROBE_SECONDS)
+
+    async def version(self, namespace: str, name: str) -> Object:
+        way = self.connected.probing_virtual_cluster(namespace, name)
+        return await ClusterApi(way, PROBE_SECONDS, VERSION_LIMIT).get("/version")
+
+    def forget_virtual_cluster(self, namespace: str, name: str) -> None:
+        self.connected.forget_virtual_cluster(namespace, name)
 
     async def access(self, cluster: str) -> Access:
         entry = self.registry.resource(self.api_group, CLUSTERS).peek("", cluster)

@@ -22,7 +22,9 @@ RELEASE_LENGTH = 53
 _OCI, _HTTPS = "oci", "https"
 _REPOSITORY = "repository"
 
+_ADDRESS_LENGTH, _USERNAME_LENGTH = 2048, 256
 _name = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}", re.ASCII)
+_repository_path = re.compile(r"(?:/(?!\.{1,2}(?:/|$))[A-Za-z0-9._~-]+)*/?", re.ASCII)
 _chart_version = re.compile(r"[A-Za-z0-9v^~>=<*][A-Za-z0-9.+^~>=<* -]{0,100}", re.ASCII)
 
 
@@ -80,6 +82,8 @@ def chart_of(rendered: Object) -> Chart | None:
         raise _bad("helmRelease.chart.name must be the plain name of a chart in its repository")
     if chart.version and not _chart_version.fullmatch(chart.version):
         raise _bad("helmRelease.chart.version must be a version such as 1.2.3")
+    if len(chart.username) > _USERNAME_LENGTH or not chart.username.isprintable():
+        raise _bad(f"helmRelease.chart.username must be one line of at most {_USERNAME_LENGTH} characters")
     if not _is_repository(chart.repo):
         raise _bad(
             "helmRelease.chart.repo must be the https:// or oci:// address of a repository, without a user in it"
@@ -88,26 +92,43 @@ def chart_of(rendered: Object) -> Chart | None:
 
 
 def _is_repository(repo: str) -> bool:
+    if len(repo) > _ADDRESS_LENGTH or not repo.isprintable() or " " in repo or "\\" in repo:
+        return False
     try:
         parts = urlsplit(repo)
         known = parts.scheme in (_HTTPS, _OCI) and bool(parts.hostname) and (parts.port or 1) > 0
     except ValueError:
         return False
-    return known and "@" not in parts.netloc and not parts.query and not parts.fragment and repo.isprintable()
+    return known and "@" not in parts.netloc and not parts.query and not parts.fragment
+
+
+def is_listed(repo: str, prefixes: Sequence[str]) -> bool:
+    """Whether a repository is one of those or below one of them, by whole steps of its path and without detours."""
+    return bool(_repository_path.fullmatch(urlsplit(repo).path)) and any(_is_below(repo, each) for each in prefixes)
+
+
+def _is_below(repo: str, prefix: str) -> bool:
+    try:
+        ours, theirs = urlsplit(repo), urlsplit(prefix)
+        same = (ours.scheme, ours.hostname, ours.port or 443) == (theirs.scheme, theirs.hostname, theirs.port or 443)
+    except ValueError:
+        return False
+    return same and f"{ours.path.rstrip('/')}/".startswith(f"{theirs.path.rstrip('/')}/")
 
 
 def _bad(why: str) -> Trouble:
     return Trouble("BadChart", f"{why}; have the template mended", ERROR)
 
 
-def reference(release: Release) -> Sequence[str]:
-    """The arguments that say which chart."""
+def chart_arguments(release: Release) -> tuple[Sequence[str], str]:
+    """The options that say which chart, and the chart itself, which comes after all options."""
     chart = release.chart
+    version = ("--version", chart.version) if chart.version else ()
     if chart.is_oci:
-        return (f"{chart.repo.rstrip('/')}/{chart.name}",)
+        return version, f"{chart.repo.rstrip('/')}/{chart.name}"
     if chart.password:
-        return (f"{_REPOSITORY}/{chart.name}",)
-    return chart.name, "--repo", chart.repo
+        return version, f"{_REPOSITORY}/{chart.name}"
+    return ("--repo", chart.repo, *version), chart.name
 
 
 def login(release: Release) -> Sequence[str]:
@@ -117,8 +138,8 @@ def login(release: Release) -> Sequence[str]:
         return ()
     credential = ("--username", chart.username, "--password-stdin")
     if chart.is_oci:
-        return "registry", "login", urlsplit(chart.repo).netloc, *credential
-    return "repo", "add", _REPOSITORY, chart.repo, *credential
+        return "registry", "login", *credential, "--", urlsplit(chart.repo).netloc
+    return "repo", "add", *credential, "--", _REPOSITORY, chart.repo
 
 
 def kubeconfig(access: Access, namespace: str) -> Object:

@@ -69,8 +69,8 @@ class Spaces:
     async def _keep(self, space: Object, project: Object) -> float | None:
         try:
             space = await self._instances.settle(space, lambda current: self._cluster_ref(current, project))
-            if "deletionTimestamp" in metadata(space):
-                return POLL
+            if "deletionTimestamp" in metadata(space) or not is_resolved(space):
+                return POLL  # it has changed meanwhile, and what is known was rendered from what it was before
             await self._make(space, project)
         except NotFound:  # it went meanwhile
             return None
@@ -87,7 +87,7 @@ class Spaces:
             return ref
         pattern, name = dig(project, "spec.namespacePattern.space"), name_of(space)
         values = {"project": name_of(project), "name": name}
-        made = patterned_namespace(pattern, values) if pattern else default_namespace(name_of(project), name)
+        made = patterned_namespace(pattern, values) if pattern else default_namespace(SPACE, name_of(project), name)
         return {**ref, "namespace": made}
 
     def _place(self, space: Object) -> Place:

@@ -1,5 +1,6 @@
 """What is deployed for a virtual cluster, and what its conditions say about it: pure, for the controller beside it."""
 
+import re
 from collections.abc import Sequence
 
 from fairlead.controllers.far_names import FAIRLEAD, MANAGED
@@ -16,6 +17,8 @@ DEPLOYED, SYNCED = "VirtualClusterDeployed", "VirtualClusterSynced"
 READY, ONLINE = "VirtualClusterReady", "VirtualClusterOnline"
 ACCESS = "AccessSynced"
 """Whether those who may use it have their roles inside. It can be ready without: its own rules may say who they are."""
+
+_version = re.compile(r"[0-9A-Za-z.+_-]{1,64}", re.ASCII)
 
 DEPLOYER = "service:deployer:"
 """How the identities begin that charts are deployed as which nobody but their user has chosen."""
@@ -77,6 +80,6 @@ def seen_from(answer: Object | UpstreamError | FarError) -> tuple[Object, Object
     if isinstance(answer, FarError):
         why = f"it answers {answer.status} when asked for its version; see that its kubeconfig is still good"
         return online, condition(READY, FALSE, "NotReady", why, WARNING)
-    return online, condition(
-        READY, TRUE, "Ready", f"it runs Kubernetes {answer.get('gitVersion') or 'of its own kind'}"
-    )
+    version = answer.get("gitVersion")
+    known = version if isinstance(version, str) and _version.fullmatch(version) else "of its own kind"
+    return online, condition(READY, TRUE, "Ready", f"it runs Kubernetes {known}")

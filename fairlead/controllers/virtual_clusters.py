@@ -7,6 +7,7 @@ is deployed with all rights of the cluster's stored credential. One that is writ
 may make instances, not by an administrator, so it is deployed as an identity with rights in its namespace only.
 """
 
+import asyncio
 from collections.abc import Iterable, Sequence
 
 from fairlead.controllers.connected_instances import (
@@ -20,7 +21,6 @@ from fairlead.controllers.connected_instances import (
 from fairlead.controllers.deploying import Deployer, Deploying
 from fairlead.controllers.far_names import VIRTUAL_CLUSTER, default_namespace, marks, patterned_namespace
 from fairlead.controllers.far_namespace import (
-    Api,
     Place,
     bind_cluster_roles,
     bind_roles,
@@ -30,7 +30,8 @@ from fairlead.controllers.far_namespace import (
     remove_namespace,
 )
 from fairlead.controllers.far_objects import FarObjects, parsed
-from fairlead.controllers.far_trouble import INFO, Trouble, troubles
+from fairlead.controllers.far_trouble import INFO, WARNING, Trouble, troubles
+from fairlead.controllers.helm_turns import WAITING
 from fairlead.controllers.reach import Reach
 from fairlead.controllers.release import Release, release_name
 from fairlead.controllers.space_rights import role_bindings
@@ -45,34 +46,46 @@ from fairlead.controllers.vc_state import (
     release_of,
     seen_from,
 )
-from fairlead.core.errors import NotFound
+from fairlead.core.errors import BadRequest, NotFound
 from fairlead.core.objects import Object, dig, metadata, name_of
 from fairlead.registry.conditions import FALSE, TRUE, condition
 from fairlead.registry.registry import Registry
 from fairlead.storage.contract import Key
 from fairlead.storage.view import Entry
 from fairlead.upstream.cluster_api import FarError
-from fairlead.upstream.errors import UpstreamError
+from fairlead.upstream.errors import Broken, UpstreamError
 
 VIRTUAL_CLUSTERS, FINALIZER = "virtualclusterinstances", "service.sh/virtual-cluster"
-PROBE = 15.0
-"""Seconds between two looks at one that is there."""
+PROBE, LAST_PROBE = 15.0, 120.0
+"""Seconds between two looks at one that is there; and at most, at one that has not answered for long."""
+TURN = 5.0
+"""Seconds until one that waits for a turn with helm asks again."""
+BINDING_SECONDS = 15.0
+"""For all bindings in one virtual cluster."""
 
 
 class VirtualClusters:
-    name, workers = "virtual-clusters", 64
+    # Many, since nearly all that they do is to wait for virtual clusters, which may be in no hurry.
+    name, workers = "virtual-clusters", 512
 
-    def __init__(self, registry: Registry, setting: Setting, reach: Reach, helm: Deployer) -> None:
+    def __init__(
+        self, registry: Registry, setting: Setting, reach: Reach, helm: Deployer, repositories: Sequence[str] = ()
+    ) -> None:
         self._instances = ConnectedInstances(registry, setting, VIRTUAL_CLUSTERS, FINALIZER)
         self.watches = self._instances.watches
         self._reach = reach
-        self._deploying = Deploying(registry, reach, helm)
+        self._deploying = Deploying(registry, reach, helm, repositories)
+        self._unanswered: dict[tuple[str, str], int] = {}
+        """By namespace and name of an instance: how often in a row it was not reached."""
 
     def concerned(self, key: Key, entry: Entry | None) -> Iterable[Key]:
         return self._instances.concerned(key, entry)
 
     async def reconcile(self, key: Key) -> float | None:
         instance = self._instances.see(key)
+        if instance is None or "deletionTimestamp" in metadata(instance):
+            self._reach.forget_virtual_cluster(key[2], key[3])
+            self._unanswered.pop((key[2], key[3]), None)
         if instance is None:
             return None
         if "deletionTimestamp" in metadata(instance):
@@ -99,8 +112,8 @@ class VirtualClusters:
         try:
             self._deploying.check(instance)
             instance = await self._instances.settle(instance, lambda current: self._cluster_ref(current, project))
-            if "deletionTimestamp" in metadata(instance):
-                return POLL
+            if "deletionTimestamp" in metadata(instance) or not is_resolved(instance):
+                return POLL  # it has changed meanwhile, and what is known was rendered from what it was before
             stage, release = SPACE_SYNCED, release_of(instance)
             told += await self._make_space(instance, release)
             stage = DEPLOYED
@@ -114,24 +127,30 @@ class VirtualClusters:
         except Trouble as trouble:
             told.append(trouble.as_condition(stage))
             await self._instances.tell(instance, told, **fields)
-            return jittered(RETRY)
+            return jittered(TURN if trouble.reason == WAITING else RETRY)
         return await self._look(instance, told, **fields)
 
     async def _look(self, instance: Object, told: Sequence[Object], **fields: object) -> float:
         """Asks the virtual cluster itself how it is."""
+        where = metadata(instance)["namespace"], name_of(instance)
         answer: Object | UpstreamError | FarError
         try:
-            api = self._reach.virtual_cluster(metadata(instance)["namespace"], name_of(instance))
-            answer = await api.get("/version")
+            answer = await self._reach.version(*where)
         except (UpstreamError, FarError) as error:
             answer = error
+        except BadRequest as error:
+            answer = Broken(error.message)
         online, ready = seen_from(answer)
         is_online = online["status"] == TRUE
-        access = await self._give_access(instance, api) if ready["status"] == TRUE else ()
+        access = await self._give_access(instance) if ready["status"] == TRUE else ()
         await self._instances.tell(instance, (*told, online, ready, *access), online=is_online, **fields)
-        return jittered(PROBE)
+        if is_online:
+            self._unanswered.pop(where, None)
+            return jittered(PROBE)
+        failures = self._unanswered[where] = min(self._unanswered.get(where, 0) + 1, 8)
+        return jittered(min(LAST_PROBE, PROBE * 2 ** (failures - 1)))
 
-    async def _give_access(self, instance: Object, api: Api) -> Sequence[Object]:
+    async def _give_access(self, instance: Object) -> Sequence[Object]:
         """Gives those who may use the virtual cluster their roles in it: the gateway lets them in as themselves."""
         project = self._instances.project(instance)
         if project is None or dig(instance, "spec.external"):
@@ -139,9 +158,13 @@ class VirtualClusters:
         bindings = role_bindings(instance, dig(instance, "status.virtualCluster") or {}, project)
         try:
             with troubles(name_of(instance), "bind the roles of those who may use it"):
-                await bind_cluster_roles(api, bindings)
+                async with asyncio.timeout(BINDING_SECONDS):
+                    where = metadata(instance)["namespace"], name_of(instance)
+                    await bind_cluster_roles(self._reach.virtual_cluster(*where), bindings)
         except Trouble as trouble:
             return (trouble.as_condition(ACCESS),)
+        except TimeoutError:
+            return (Trouble("TimedOut", "it takes too long to answer; see how it is", WARNING).as_condition(ACCESS),)
         return (condition(ACCESS, TRUE, "Synced", "those who may use it have their roles in it"),)
 
     def _cluster_ref(self, instance: Object, project: Object) -> Object:
@@ -153,7 +176,7 @@ class VirtualClusters:
             made = (
                 patterned_namespace(pattern, names)
                 if pattern
-                else default_namespace(names["project"], "v", names["name"])
+                else default_namespace(VIRTUAL_CLUSTER, names["project"], names["name"])
             )
             ref = {**ref, "namespace": made}
         return {**ref, "virtualCluster": ref.get("virtualCluster") or release_name(names["name"])}
@@ -190,7 +213,7 @@ class VirtualClusters:
             gone = await self._removed(instance, place, where)
         except Trouble as trouble:
             await self._instances.tell(instance, stuck(trouble, where, SPACE_SYNCED, SPACE_READY), online=False)
-            return jittered(RETRY)
+            return jittered(TURN if trouble.reason == WAITING else RETRY)
         if gone:
             self._deploying.forget(instance)
             await self._instances.let_go(instance)

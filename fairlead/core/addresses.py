@@ -27,6 +27,16 @@ def check_network(value: str) -> str | None:
     return None
 
 
+def check_repository(value: str) -> str | None:
+    """Where charts may come from. Credentials have fields of their own."""
+    try:
+        parts = urlsplit(value)
+        good = parts.scheme in ("https", "oci") and bool(parts.hostname) and "@" not in parts.netloc and parts.port != 0
+    except ValueError:
+        good = False
+    return None if good else "must be the https:// or oci:// address of a repository, without a user in it"
+
+
 def check_host_name(value: str) -> str | None:
     """What a certificate may be made out to."""
     if DNS_NAME.fullmatch(value.removeprefix("*.")) or check_ip_address(value) is None:

@@ -26,10 +26,13 @@ class Headers(Protocol):
 
     def keys(self) -> Iterable[str]: ...
 
+    def any_begins(self, prefix: str) -> bool:
+        """Whether there is a header whose name begins so."""
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(slots=True, unsafe_hash=True)  # not frozen: that would take several times as long to make, for every request
 class Target:
-    """What is being asked: the URL and the method, parsed once.
+    """What is being asked: the URL and the method, parsed once. A value: whoever wants another one makes it.
 
     `verb` is Kubernetes' (get, list, watch, create, update, patch, delete, deletecollection) for resources, and the
     lower case method for everything else. `root` says which API root the path hung under.
@@ -52,6 +55,9 @@ class Target:
     @property
     def is_resource(self) -> bool:
         return bool(self.resource)
+
+
+_NOTHING_YET = Target("", "")
 
 
 def _nothing_required(target: Target) -> None:
@@ -134,7 +140,7 @@ class Call:
     """Whether the client asks to go on as a WebSocket."""
     protocols: tuple[str, ...] = ()
     """The subprotocols of a WebSocket that the client offers, the best first."""
-    target: Target = Target("", "")
+    target: Target = _NOTHING_YET
     user: User | None = None
     warnings: list[str] = field(default_factory=list)
     annotations: dict[str, str] = field(default_factory=dict)

@@ -26,9 +26,9 @@ class SystemClock:
 
 def timestamp(moment: datetime) -> str:
     """RFC 3339 in UTC to the second, as `metadata` carries it."""
-    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+    return moment.isoformat(timespec="seconds")[:19] + "Z"  # strftime would take four times as long
 
 
 def micro_timestamp(moment: datetime) -> str:
     """The same with six digits of a second, for the fields that Kubernetes types as MicroTime."""
-    return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return moment.isoformat(timespec="microseconds")[:26] + "Z"

@@ -9,8 +9,8 @@ cookies and scripts, is taken away.
 from collections.abc import Sequence
 from http import HTTPStatus
 
-from fairlead.core.errors import ApiError, BadGateway, Details, Timeout, Unavailable
-from fairlead.upstream.errors import Broken, Busy, TimedOut, Untrusted, UpstreamError
+from fairlead.core.errors import ApiError, BadGateway, Details, Timeout, TooManyRequests, Unavailable
+from fairlead.upstream.errors import Broken, Busy, Crowding, TimedOut, Untrusted, UpstreamError
 
 PASSED = frozenset(
     {
@@ -74,6 +74,8 @@ def as_api_error(error: UpstreamError, what: str) -> ApiError:
             return Timeout(message)
         case Untrusted() | Broken():
             return BadGateway(message)
+        case Crowding():
+            return TooManyRequests(message, Details(retry_after=BUSY_SECONDS))
         case Busy():
             return Unavailable(message, Details(retry_after=BUSY_SECONDS))
         case _:

@@ -19,10 +19,12 @@ from fairlead.gateway.tunnel import tunnelled
 from fairlead.upstream.errors import UpstreamError
 from fairlead.upstream.request import Request
 from fairlead.upstream.response import Response
+from fairlead.upstream.shares import Share
 from fairlead.upstream.upstream import Upstream
 
 AT_ONCE = 64 * 1024
 """Bodies up to this many bytes are taken in whole, which is faster than piece by piece; larger ones are streamed."""
+WATCH = "watch"
 
 _SPDY = (
     "this server does not speak SPDY; use a client that opens WebSockets for exec, attach and port-forward, such as "
@@ -38,15 +40,30 @@ async def forward(upstream: Upstream, user: User, call: Call, inner: str, what: 
     headers = handed_on(call.headers, user, call.audit_id)
     try:
         if call.wants_socket:
-            return await tunnelled(call, upstream, Request("GET", inner, headers), what)
+            return await tunnelled(call, upstream, Request("GET", inner, headers), user.name, what)
         began = asyncio.get_running_loop().time()
-        response = await upstream.send(Request(call.method, inner, headers, await _body(call)))
-        reply = await _handed_back(call, response, what)
+        with upstream.shares.request(user.name, is_endless=_is_endless(call)) as share:
+            body = await _body(call) if _may_have_body(call) else b""
+            response = await upstream.send(Request(call.method, inner, headers, body))
+            reply = await _handed_back(call, response, what, share)
     except UpstreamError as error:
         raise as_api_error(error, what) from error
     if asyncio.get_running_loop().time() - began > RECHECK_SECONDS:
         call.recheck()
     return reply
+
+
+def _is_endless(call: Call) -> bool:
+    """Whether the answer will last until somebody has enough: watches, logs that are followed, pages of a service."""
+    target = call.target
+    follows = "follow" in call.query and call.parameter("follow").lower() not in ("false", "0")  # as it is read there
+    return target.verb == WATCH or target.subresource == "proxy" or follows
+
+
+def _may_have_body(call: Call) -> bool:
+    """Most requests have none, which can be seen without waiting for it."""
+    headers = call.headers
+    return call.method not in ("GET", "HEAD") or bool(headers.get("content-length") or headers.get("transfer-encoding"))
 
 
 async def _body(call: Call) -> bytes | AsyncIterator[bytes]:
@@ -56,8 +73,6 @@ async def _body(call: Call) -> bytes | AsyncIterator[bytes]:
         return b"".join([chunk async for chunk in call.stream_body()]) if int(length) else b""
     if length or call.headers.get("transfer-encoding"):
         return call.stream_body()
-    if call.method in ("GET", "HEAD"):
-        return b""
     chunks = call.stream_body()  # HTTP/2 may announce none and send one
     first = await anext(chunks, b"")
     return _preceded(first, chunks) if first else b""
@@ -69,7 +84,7 @@ async def _preceded(first: bytes, chunks: AsyncIterator[bytes]) -> AsyncIterator
         yield chunk
 
 
-async def _handed_back(call: Call, response: Response, what: str) -> Reply:
+async def _handed_back(call: Call, response: Response, what: str, share: Share) -> Reply:
     """An answer that was not taken in to its end is closed here, whatever happens, unless it goes on as a stream."""
     try:
         refuse_unfit(response.status, what)
@@ -87,7 +102,11 @@ async def _handed_back(call: Call, response: Response, what: str) -> Reply:
         raise
     if length is not None:
         headers.append(("content-length", str(length)))
-    chunks = relayed(response, Guard(response, call.recheck)) if body is None else _alone(body)
+    if body is not None:
+        return Reply(response.status, b"", content_type, headers, _alone(body))
+    guard = Guard(response, call.recheck, share)
+    # Where a length was said, less than that is never a whole answer.
+    chunks = relayed(response, guard, is_watch=call.target.verb == WATCH and length is None)
     return Reply(response.status, b"", content_type, headers, chunks)
 
 

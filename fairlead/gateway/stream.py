@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Callable
 from fairlead.core.errors import ApiError, BadGateway
 from fairlead.upstream.errors import UpstreamError
 from fairlead.upstream.response import Response
+from fairlead.upstream.shares import Share
 
 RECHECK_SECONDS = 5.0
 LEFT_LOOKS = 6
@@ -20,9 +21,12 @@ LEFT_LOOKS = 6
 class Guard:
     """Looks after one stream, and cuts it off at the cluster when it is over."""
 
-    __slots__ = ("_closing", "_fetched", "_looks", "_recheck", "_response", "_timer", "ended")
+    __slots__ = ("_closing", "_fetched", "_looks", "_recheck", "_response", "_share", "_timer", "ended")
 
-    def __init__(self, response: Response, recheck: Callable[[], None]) -> None:
+    def __init__(self, response: Response, recheck: Callable[[], None], share: Share) -> None:
+        """`share` is given back when the stream is over."""
+        share.keep()
+        self._share = share
         self.ended: ApiError | None = None
         self._response = response
         self._recheck = recheck
@@ -41,6 +45,7 @@ class Guard:
 
     def stop(self) -> None:
         self._timer.cancel()
+        self._share.give_back()
 
     def _look(self) -> None:
         try:
@@ -56,11 +61,16 @@ class Guard:
 
     def _cut(self, error: ApiError) -> None:
         self.ended = error
+        self._share.give_back()
         self._closing = asyncio.get_running_loop().create_task(self._response.close())
 
 
-async def relayed(response: Response, guard: Guard) -> AsyncIterator[bytes]:
-    """The body until its end. Raises where it breaks off, or where the guard has ended it."""
+async def relayed(response: Response, guard: Guard, *, is_watch: bool) -> AsyncIterator[bytes]:
+    """The body until its end. Raises where it breaks off, or where the guard has ended it.
+
+    A watch that the cluster breaks off just ends. It has no end of its own that could be missed, its clients begin
+    another whenever it is over, and to break it off would cut whatever else they have on the same connection.
+    """
     try:
         guard.fetching()
         while (chunk := await response.next()) and guard.ended is None:
@@ -68,7 +78,7 @@ async def relayed(response: Response, guard: Guard) -> AsyncIterator[bytes]:
             yield chunk
             guard.fetching()
     except UpstreamError:
-        if guard.ended is None:
+        if guard.ended is None and not is_watch:
             raise
     finally:
         guard.stop()

@@ -25,15 +25,27 @@ NORMAL, GOING_AWAY, NO_CODE, UNSAID, NOT_ALLOWED, FAILED = 1000, 1001, 1005, 100
 Farewell = tuple[int, str]
 
 
-async def tunnelled(call: Call, upstream: Upstream, request: Request, what: str) -> Reply:
+async def tunnelled(call: Call, upstream: Upstream, request: Request, user: str, what: str) -> Reply:
     """The reply to a request to go on as a WebSocket. Raises UpstreamError, and BadGateway for an unfit answer."""
     try:
-        far = await upstream.open_socket(request, offered(call.protocols))
+        far = await _opened(call, upstream, request, user)
     except Refused as refused:
         refuse_unfit(refused.status, what)
         content_type, headers, _ = handed_back(refused.headers)
         return Reply(refused.status, refused.body, content_type, headers)
     return Reply(101, upgrade=Upgrade(far.protocol, Tunnel(far, call.recheck).run))
+
+
+async def _opened(call: Call, upstream: Upstream, request: Request, user: str) -> FarSocket:
+    """The cluster's side, which takes a part of its user's share until it is gone."""
+    share = upstream.shares.socket(user)
+    try:
+        far = await upstream.open_socket(request, offered(call.protocols))
+    except BaseException:
+        share.give_back()
+        raise
+    far.when_gone(lambda _: share.give_back())
+    return far
 
 
 class Tunnel:

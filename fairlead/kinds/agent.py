@@ -59,9 +59,11 @@ CLUSTER_AGENT_CONFIG = Kind(
                 name=string("Name of the space."),
                 uid=string("Uid of the space."),
                 namespace=string("The space's namespace in the cluster."),
+                allowed=array(string(), "Uids of the users and teams who may use the space."),
             ),
             "The spaces in this cluster.",
         ),
+        "allowed": array(string(), "Uids of the users and teams who may use this cluster."),
         "identities": obj(
             "Everybody whose tokens may be accepted. Who is disabled or deleted is not here.",
             users=array(_USER, "Users."),

@@ -99,6 +99,8 @@ def check(change: Change) -> Iterable[Problem]:
 
 def _one_source(path: str, config: Any) -> Iterable[Problem]:
     """A chart counts once it says which or where; an empty script or empty text is none."""
+    if not config:
+        return
     found = {
         "chart": dig(config, "chart.name") or dig(config, "chart.repoURL"),
         "manifests": dig(config, "manifests"),

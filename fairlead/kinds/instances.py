@@ -23,7 +23,7 @@ from fairlead.kinds.shared import (
     owner_problems,
 )
 from fairlead.registry.kind import Change, Column, Problem
-from fairlead.registry.names import subdomain_faults
+from fairlead.registry.names import label_faults, subdomain_faults
 from fairlead.registry.schema import Schema, array, boolean, described, enum, free, obj, string
 
 PHASES = ("", "Pending", "Ready", "Sleeping", "Failed")
@@ -75,6 +75,8 @@ STATUS_FIELDS: Mapping[str, Any] = {
 }
 
 _PLACE = ("cluster", "namespace", "virtualCluster")
+RELEASE_LENGTH = 53
+"""How long Helm lets the names of releases be, which virtual clusters are."""
 
 
 def keep_place(change: Change) -> None:
@@ -99,6 +101,17 @@ def instance_problems(change: Change) -> Iterable[Problem]:
         before, after = dig(change.old, f"spec.clusterRef.{part}"), dig(spec, f"clusterRef.{part}")
         if before and before != after:
             yield Problem.invalid(f"spec.clusterRef.{part}", after, f"field is immutable once set; it is {before}")
+    yield from _release_problems(change)
+
+
+def _release_problems(change: Change) -> Iterable[Problem]:
+    """It becomes a part of names and paths in the cluster. What was kept before this was asked may stay."""
+    before, name = (dig(each, "spec.clusterRef.virtualCluster") for each in (change.old, change.obj))
+    if name and name != before:
+        faults = [*label_faults(name)]
+        if len(name) > RELEASE_LENGTH:
+            faults = [f"must be no more than {RELEASE_LENGTH} characters"]
+        yield from (Problem.invalid("spec.clusterRef.virtualCluster", name, fault) for fault in faults)
 
 
 def project_name(each: Object) -> str:

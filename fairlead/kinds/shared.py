@@ -89,8 +89,8 @@ NAMED_VERSION = obj(
 CLUSTER_REF = obj(
     "Where this lives among the connected clusters. Stays as it is once set.",
     cluster=string("Name of the connected cluster."),
-    namespace=string("Namespace within that cluster."),
-    virtualCluster=string("Name of the virtual cluster within that namespace, if it lives in one."),
+    namespace=string("Namespace within that cluster.", longest=63),
+    virtualCluster=string("Name of the virtual cluster within that namespace, if it lives in one.", longest=63),
 )
 
 PROJECT_SECRET_REF = obj(
@@ -103,10 +103,10 @@ PROJECT_SECRET_REF = obj(
 _FROM_PROJECT_SECRET = obj(projectSecretRef=PROJECT_SECRET_REF)
 
 CHART: Mapping[str, Any] = {
-    "name": string("Name of the chart in its repository."),
-    "repoURL": string("URL of the chart repository."),
-    "version": string("Version of the chart. Empty means the newest."),
-    "username": string("User name for the repository."),
+    "name": string("Name of the chart in its repository.", longest=253),
+    "repoURL": string("URL of the chart repository.", longest=2048),
+    "version": string("Version of the chart. Empty means the newest.", longest=128),
+    "username": string("User name for the repository.", longest=256),
     "usernameRef": described(_FROM_PROJECT_SECRET, "Where to read the user name from instead of `username`."),
     "password": string(
         "Password for the repository. A reference in `passwordRef` is the safer way.", format="password"

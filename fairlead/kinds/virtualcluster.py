@@ -56,6 +56,17 @@ def check(change: Change) -> Iterable[Problem]:
     before, after = dig(change.old, "status.serviceUID"), dig(change.obj, "status.serviceUID")
     if before and before != after:
         yield Problem.invalid("status.serviceUID", after, "field is immutable")
+    yield from _confinement_problems(change)
+
+
+def _confinement_problems(change: Change) -> Iterable[Problem]:
+    """A chart out of a template has other rights in the cluster than one that is written out in place. What was chosen
+    first holds from when there may be something of it in the cluster, so that neither gets the rights of the other."""
+    before, after = (bool(dig(each, "spec.templateRef.name")) for each in (change.old, change.obj))
+    if dig(change.old, "spec.clusterRef.namespace") and before != after:
+        chosen, other = ("spec.templateRef", "spec.template") if before else ("spec.template", "spec.templateRef")
+        why = f"it has a namespace already, and stays with {chosen}; delete it and make one with {other}"
+        yield Problem.forbidden("spec.templateRef.name" if after else other, why)
 
 
 VIRTUAL_CLUSTER = Kind(

@@ -22,10 +22,11 @@ class Following:
 
     def refresh(self) -> int:
         """Takes in what has happened; returns a number that is another one whenever something has."""
-        if self._watcher is None or self._watcher.overflowed:
+        watcher = self._watcher
+        if watcher is None or watcher.overflowed:
             self._start_over()
-        elif self._watcher.pending:
-            for transition in self._watcher.drain():
+        elif watcher.pending:
+            for transition in watcher.drain():
                 place = transition.key[2], transition.key[3]
                 self._mark(place)
                 if transition.current is None:

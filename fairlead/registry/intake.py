@@ -6,7 +6,6 @@ says.
 """
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from typing import Any
 
 from fairlead.core.errors import MAX_PROBLEMS, ApiError, BadRequest, Invalid, Problem
@@ -70,6 +69,8 @@ def shape(obj: Object, kind: Kind, validator: Validator, writing: Writing, dupli
     """Prunes the object, deals with unknown and duplicate fields, and returns what the schema has against it."""
     unknown = check_shape(obj, kind)
     findings = validator.examine(obj)
+    if not (unknown or findings.unknown or findings.problems or duplicates):
+        return []
     strange = [f'duplicate field "{path}"' for path in duplicates]
     strange += [f'unknown field "{path}"' for path in (*unknown, *findings.unknown)]
     if strange and writing.field_validation == "Strict":
@@ -89,12 +90,8 @@ def _too_dangerous_to_drop(kind: Kind, unknown: Sequence[str]) -> Iterator[Probl
             yield Problem.forbidden(path, "there is no such field, and what it was meant to limit would be unlimited")
 
 
-@contextmanager
-def blaming_the_patch(writing: Writing) -> Iterator[None]:
+def blamed(error: BadRequest, writing: Writing) -> ApiError:
     """A patch whose result cannot be decoded was understood itself, so it is 422 and not 400."""
-    try:
-        yield
-    except BadRequest as error:
-        if not writing.patching:
-            raise
-        raise Invalid.of("", "", "", [Problem("patch", "FieldValueInvalid", f"Invalid value: {error}")]) from None
+    if not writing.patching:
+        return error
+    return Invalid.of("", "", "", [Problem("patch", "FieldValueInvalid", f"Invalid value: {error}")])

@@ -161,6 +161,11 @@ class Kind:
     writes_without_version: bool = False
     """PUT without resourceVersion is taken as it comes (last write wins), as core kinds do."""
 
+    @property
+    def has_servers_own(self) -> bool:
+        """Whether any of its objects can be the server's own."""
+        return self.is_the_servers is not _is_nobodys
+
     def hidden_in(self, obj: Object) -> tuple[str, ...]:
         """The paths that no answer about this object has."""
         return self.secret if self.is_the_servers(obj) else self.hidden

@@ -1,8 +1,9 @@
 """Lists: selection, paging on a consistent snapshot, and the meanings of resourceVersion."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import orjson
 
@@ -10,11 +11,11 @@ from fairlead.core.errors import BadRequest, Details, Expired, Problem, Timeout
 from fairlead.core.objects import Object
 from fairlead.registry.kind import Kind
 from fairlead.registry.paging import WHATEVER_REVISION, Position, parse_token
-from fairlead.registry.selectors import EVERYTHING, Selection
+from fairlead.registry.selectors import EVERYTHING, Selection, narrowing
 from fairlead.registry.translate import storage_errors
 from fairlead.registry.writing import Listed
 from fairlead.storage.contract import Compacted
-from fairlead.storage.view import Entry, View
+from fairlead.storage.view import Entry, Stretch, View
 
 FRESH_SECONDS = 3.0
 """How long a request for a version that is not there yet waits for it."""
@@ -49,6 +50,8 @@ class TooOld(Expired):
 
 async def wait_for_version(view: View, version: int | None) -> None:
     """Waits until the view is at least at `version` (None: at everything acknowledged so far)."""
+    if version is not None and view.revision >= version:
+        return
     try:
         async with asyncio.timeout(FRESH_SECONDS):
             with storage_errors():
@@ -88,21 +91,32 @@ async def _next_page(view: View, kind: Kind, namespace: str, query: ListQuery) -
 
 
 def _page(view: View, kind: Kind, namespace: str, query: ListQuery, position: Position) -> Listed:
-    after, revision, limit = position.after, position.revision, max(0, query.limit)
+    revision, limit = position.revision, max(0, query.limit)
     if query.selection or query.sees:
-        entries, _ = view.page((kind.group, kind.plural), namespace, after=after, at=revision)
-        accepts, sees = query.selection.accepts, query.sees
-        entries = [entry for entry in entries if accepts(entry.labels, entry.fields)]
-        entries = [entry for entry in entries if sees(entry) and _still(view, entry, sees)] if sees else entries
-        rest = len(entries) - limit if limit else 0
-        entries = entries[:limit] if limit else entries
-    else:
-        entries, rest = view.page((kind.group, kind.plural), namespace, after=after, at=revision, limit=limit)
+        chosen = _chosen(view, kind, namespace, query, position)
+        if not limit or len(chosen) <= limit:
+            return Listed(chosen, revision)
+        return Listed(chosen[:limit], revision, _token(chosen[limit - 1], revision))
+    resource = kind.group, kind.plural
+    entries, rest = view.page(resource, namespace, after=position.after, at=revision, limit=limit)
     if rest <= 0:
         return Listed(entries, revision)
-    last = entries[-1].key
-    token = Position(revision, (last[2], last[3])).token()
-    return Listed(entries, revision, token, None if query.selection or query.sees else rest)
+    last = entries.last if isinstance(entries, Stretch) else entries[-1]
+    return Listed(entries, revision, _token(last, revision), rest)
+
+
+def _token(last: Entry, revision: int) -> str:
+    return Position(revision, (last.key[2], last.key[3])).token()
+
+
+def _chosen(view: View, kind: Kind, namespace: str, query: ListQuery, position: Position) -> list[Entry]:
+    """What is selected and for the asker's eyes, all that is left of it."""
+    selection, sees = query.selection, query.sees
+    entries = view.candidates(
+        (kind.group, kind.plural), namespace, narrowing(selection), after=position.after, at=position.revision
+    )
+    entries = [entry for entry in entries if selection.takes(entry)] if selection else entries
+    return [entry for entry in entries if sees(entry) and _still(view, entry, sees)] if sees else entries
 
 
 def _still(view: View, entry: Entry, sees: Callable[[Entry], bool]) -> bool:
@@ -124,8 +138,19 @@ def list_metadata(listed: Listed) -> Object:
 def list_body(kind: Kind, listed: Listed) -> bytes:
     """The list as it is served: finished objects, joined."""
     head = {"kind": kind.list_kind, "apiVersion": kind.api_version, "metadata": list_metadata(listed)}
-    bodies = [entry.body for entry in listed.entries]
-    if kind.builtin:
-        types = len(b'{"apiVersion":"%b","kind":"%b",' % (kind.api_version.encode(), kind.name.encode()))
-        bodies = [b"{" + body[types:] for body in bodies]
-    return b"".join((orjson.dumps(head)[:-1], b',"items":[', b",".join(bodies), b"]}"))
+    join = partial(_without_types, kind) if kind.builtin else _joined
+    entries = listed.entries
+    pieces = [orjson.dumps(head)[:-1], b',"items":[']
+    for piece in entries.joined(join) if isinstance(entries, Stretch) else [join(entries)] if entries else []:
+        pieces += (piece, b",")
+    return b"".join((*pieces[:-1], b"]}") if len(pieces) > 2 else (*pieces, b"]}"))
+
+
+def _joined(entries: Sequence[Entry]) -> bytes:
+    return b",".join([entry.body for entry in entries])
+
+
+def _without_types(kind: Kind, entries: Sequence[Entry]) -> bytes:
+    """Items of core kinds do not repeat what the list says."""
+    types = len(b'{"apiVersion":"%b","kind":"%b",' % (kind.api_version.encode(), kind.name.encode()))
+    return b",".join([b"{" + entry.body[types:] for entry in entries])

@@ -45,8 +45,14 @@ class Writer:
     operation: str = UPDATE
 
     def entry(self, fields: FieldSet) -> Object:
-        made: Object = {"manager": self.manager, "operation": self.operation, "apiVersion": self.api_version}
-        made.update(time=self.now, fieldsType="FieldsV1", fieldsV1=fields)
+        made: Object = {
+            "manager": self.manager,
+            "operation": self.operation,
+            "apiVersion": self.api_version,
+            "time": self.now,
+            "fieldsType": "FieldsV1",
+            "fieldsV1": fields,
+        }
         if self.subresource:
             made["subresource"] = self.subresource
         return made
@@ -64,10 +70,13 @@ def record_update(old: Object | None, new: Object, shape: Shape, writer: Writer)
     meta = metadata(new)
     sent = meta.pop("managedFields", None)
     stored: Entries = [] if old is None else metadata(old).get("managedFields") or []
-    entries = stored if writer.subresource or sent == stored else _sent_or_stored(sent, stored)
+    entries = stored if writer.subresource or sent is None or sent == stored else _sent_or_stored(sent, stored)
     removed: FieldSet = {}
     if old is None:
         taken = all_fields(new, shape)
+        if taken and not entries:
+            meta["managedFields"] = [writer.entry(taken)]
+            return
     elif entries:
         taken, removed = changed(old, new, shape)
     else:
@@ -125,7 +134,7 @@ def released(entries: Entries, taken: FieldSet, removed: FieldSet) -> Entries:
 
 def arranged(entries: Entries) -> Entries:
     """The entries in Kubernetes' order: what was applied, then what was updated, each from the oldest on."""
-    return sorted(_capped(entries), key=_order)
+    return sorted(_capped(entries), key=_order) if len(entries) > 1 else entries
 
 
 def _order(entry: Object) -> tuple[str, ...]:

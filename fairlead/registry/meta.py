@@ -148,15 +148,14 @@ def problems(obj: Object, kind: Kind) -> Iterator[Problem]:
     """Everything wrong with an object's metadata."""
     meta = metadata(obj)
     yield from _name_problems(meta, kind)
-    yield from label_problems(meta.get("labels") or {}, "metadata.labels")
-    yield from _annotation_problems(meta.get("annotations") or {})
-    for finalizer in meta.get("finalizers") or ():
-        for fault in qualified_faults(finalizer):
-            yield Problem.invalid("metadata.finalizers", finalizer, fault)
-    if {"orphan", "foregroundDeletion"} <= set(meta.get("finalizers") or ()):
-        why = "finalizers orphan and foregroundDeletion cannot be both set"
-        yield Problem.invalid("metadata.finalizers", meta["finalizers"], why)
-    yield from _owner_problems(meta.get("ownerReferences") or ())
+    if labels := meta.get("labels"):
+        yield from label_problems(labels, "metadata.labels")
+    if annotations := meta.get("annotations"):
+        yield from _annotation_problems(annotations)
+    if finalizers := meta.get("finalizers"):
+        yield from _finalizer_problems(finalizers)
+    if owners := meta.get("ownerReferences"):
+        yield from _owner_problems(owners)
 
 
 def update_problems(old: Object, new: Object) -> Iterator[Problem]:
@@ -220,6 +219,15 @@ def _annotation_problems(annotations: Object) -> Iterator[Problem]:
             yield Problem.invalid("metadata.annotations", key, fault)
     if size > ANNOTATIONS_LIMIT:
         yield Problem.too_long("metadata.annotations", ANNOTATIONS_LIMIT)
+
+
+def _finalizer_problems(finalizers: list[str]) -> Iterator[Problem]:
+    for finalizer in finalizers:
+        for fault in qualified_faults(finalizer):
+            yield Problem.invalid("metadata.finalizers", finalizer, fault)
+    if "orphan" in finalizers and "foregroundDeletion" in finalizers:
+        why = "finalizers orphan and foregroundDeletion cannot be both set"
+        yield Problem.invalid("metadata.finalizers", finalizers, why)
 
 
 def _owner_problems(owners: Any) -> Iterator[Problem]:

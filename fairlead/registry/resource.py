@@ -22,7 +22,7 @@ from fairlead.registry.managed import APPLY, UPDATE, Writer, record_apply, recor
 from fairlead.registry.patching.apply import Applying
 from fairlead.registry.patching.shape import shapes_of
 from fairlead.registry.record import decode, encode, served, stamped
-from fairlead.registry.secret_fields import keep_hidden, without_hidden
+from fairlead.registry.secret_fields import keep_hidden
 from fairlead.registry.tickets import Turns, is_ticket
 from fairlead.registry.translate import storage_errors
 from fairlead.registry.validate import Validator
@@ -105,7 +105,7 @@ class Resource:
 
     def _of_what_is_taken(self, problems: list[Problem], subresource: str = "") -> list[Problem]:
         """/status takes the status alone, and where there is one, everything else takes all but that."""
-        if subresource != "status" and not self.kind.status_subresource:
+        if not problems or (subresource != "status" and not self.kind.status_subresource):
             return problems
         return [each for each in problems if (each.field.partition(".")[0] == "status") == (subresource == "status")]
 
@@ -146,15 +146,15 @@ class Resource:
 
     async def _settle(self, change: Change, problems: Sequence[Problem], writing: Writing) -> None:
         """Everything that a new object goes through before it may be stored. Running it twice is harmless."""
-        obj = change.obj
-        meta.begin(obj, timestamp(self._clock.now()), self.kind)
+        obj, writer = change.obj, self._writer(writing)
+        meta.begin(obj, writer.now, self.kind)
         if self.kind.status_subresource and "status" in obj:
             obj["status"] = {}
         if not problems:
             self.kind.prepare(change)
         await self._admit(change)
         self._refuse(change, problems)
-        self._record(change, writing)
+        self._record(change, writing, writer)
 
     async def modify(
         self, namespace: str, name: str, edit: Edit, writing: Writing, duplicates: Sequence[str] = ()
@@ -163,13 +163,16 @@ class Resource:
         for _ in range(ATTEMPTS):
             entry = await self.get(namespace, name)
             old = decode(entry)
-            proposed = edit(self._visible(old, writing))
-            with intake.blaming_the_patch(writing):
+            proposed = edit(self._visible(entry, old, writing))
+            try:
                 new = intake.as_object(proposed, self.kind)
                 problems = intake.shape(new, self.kind, self._validator, writing, duplicates)
+            except BadRequest as error:
+                raise intake.blamed(error, writing) from None
             problems = self._of_what_is_taken(problems, writing.subresource)
             intake.settle_place(new, self.kind, namespace, name)
-            keep_hidden(old, new, self.kind)
+            if entry.whole:
+                keep_hidden(old, new, self.kind)
             change = Change("update", self.kind, writing.user, old, new, writing.subresource, writing.dry_run)
             await self._reconcile(change, problems, writing)
             writing.tell(change.warnings)
@@ -181,11 +184,15 @@ class Resource:
                 await self._catch_up()
         raise Conflict.of(self.kind.plural, self.kind.group, name, _MODIFIED)
 
-    def _visible(self, old: Object, writing: Writing) -> Object:
-        """What an edit may see of the object: a patch must not copy a hidden field to where it can be read."""
-        if writing.user == CONTROLLER or not self.kind.hidden_in(old):
+    def _visible(self, entry: Entry, old: Object, writing: Writing) -> Object:
+        """What an edit may see of the object: a patch must not copy a hidden field to where it can be read.
+
+        The entry keeps a whole beside its body only where the two differ: where something is hidden.
+        """
+        if not entry.whole or writing.user == CONTROLLER:
             return old
-        return without_hidden(copied(old), self.kind)
+        visible: Object = orjson.loads(entry.body)
+        return visible
 
     async def apply(
         self, config: Any, namespace: str, name: str, writing: Writing, duplicates: Sequence[str] = ()
@@ -228,7 +235,7 @@ class Resource:
         self._refuse(change, [*problems, *meta.update_problems(old, new), *self._immutable_problems(old, new)])
         if kind.tracks_generation and not _same_desire(old, new):
             metadata(new)["generation"] = metadata(old).get("generation", 0) + 1
-        self._record(change, writing)
+        self._record(change, writing, self._writer(writing))
 
     def _check_versions(self, old: Object, new: Object, writing: Writing) -> None:
         kind, before, after = self.kind, metadata(old), metadata(new)
@@ -279,8 +286,7 @@ class Resource:
         if found:
             raise Invalid.of(self.kind.name, self.kind.group, name_of(change.obj), found)
 
-    def _record(self, change: Change, writing: Writing) -> None:
-        writer = self._writer(writing)
+    def _record(self, change: Change, writing: Writing, writer: Writer) -> None:
         if writing.applying:
             record_apply(change.old, change.obj, writer)
         else:
@@ -305,6 +311,9 @@ class Resource:
             return served(self.kind, stamped(value, expected) if expected else value)
         write = contract.Change(key, None if gone else value, expected)
         revision = await self.write_all([write, *change.also], change.checks)
+        entry = self.view.get(key)
+        if entry is not None and entry.revision == revision:
+            return entry.body  # the view has made the very answer already, unless somebody else has come after us
         return served(self.kind, stamped(value, expected if gone else revision))
 
     def _check_free(self, created: Sequence[Key], change: Change) -> None:

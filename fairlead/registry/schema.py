@@ -10,9 +10,11 @@ from typing import Any
 Schema = dict[str, Any]
 
 
-def string(description: str = "", *, default: str | None = None, format: str = "") -> Schema:
-    """Text. `format` is one of OpenAPI's (date-time, byte, ...)."""
+def string(description: str = "", *, default: str | None = None, format: str = "", longest: int = 0) -> Schema:
+    """Text. `format` is one of OpenAPI's (date-time, byte, ...); `longest` is how many characters it may have."""
     schema: Schema = {"type": "string"}
+    if longest:
+        schema["maxLength"] = longest
     if format:
         schema["format"] = format
     return _described(schema, description, default)

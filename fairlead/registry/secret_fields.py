@@ -23,7 +23,7 @@ class SecretFields:
 
     def __init__(self, catalog: Catalog) -> None:
         self._marks = {
-            (kind.group, kind.plural): tuple(mark for path in kind.secret for mark in _marks(path))
+            (kind.group, kind.plural): tuple({mark for path in kind.secret for mark in _marks(path)})
             for kind in catalog.kinds
         }
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from fairlead.core.errors import BadRequest
 from fairlead.registry.names import qualified_faults, value_faults
+from fairlead.storage.view import Entry, Wanted
 
 _TOKEN = re.compile(r"\s*(==|!=|[=!(),<>]|[^\s=!(),<>]+)")
 _MARKS = frozenset({"=", "==", "!=", "!", "(", ")", ",", "<", ">"})
@@ -60,6 +61,9 @@ class Selection:
     def __bool__(self) -> bool:
         return bool(self.labels or self.fields)
 
+    def takes(self, entry: Entry) -> bool:
+        return self.accepts(entry.labels, entry.fields if self.fields else _NOT_ASKED)
+
     def accepts(self, labels: Mapping[str, str], fields: Mapping[str, str]) -> bool:
         # Plain loops: this is asked once for every object of a list, and `all(...)` would cost three times as much.
         for each in self.labels:
@@ -72,6 +76,18 @@ class Selection:
 
 
 EVERYTHING = Selection()
+_NOT_ASKED: Mapping[str, str] = {}
+_IN_THE_KEY = frozenset({"metadata.name", "metadata.namespace"})
+
+
+def narrowing(selection: Selection) -> list[Wanted]:
+    """The conditions that an index can answer. What they find still has to be tested."""
+    found = [*(("labels", each) for each in selection.labels), *(("selectable", each) for each in selection.fields)]
+    return [
+        Wanted(sort, each.key, each.values if each.operator == "in" else None)
+        for sort, each in found
+        if each.operator in ("in", "exists", "<", ">") and each.key not in _IN_THE_KEY
+    ]
 
 
 def parse_labels(text: str) -> tuple[Requirement, ...]:

@@ -55,9 +55,7 @@ class Validator:
         for error in self._compiled.iter_errors(obj):
             path, value = _joined(error.instance_path), _at(obj, error.instance_path)
             if isinstance(value, str):
-                yield Problem(
-                    path, "FieldValueInvalid", f"Invalid value: {_WANTED.get(error.kind.value, error.kind.value)}"
-                )
+                yield Problem(path, "FieldValueInvalid", f"Invalid value: {_wanted(error.kind)}")
             else:
                 yield Problem.invalid(path, value, f"{path} in body {error.message}")
 
@@ -181,6 +179,13 @@ _WANTED = {
     "byte": "must be base64, with the standard alphabet and padding",
     "date-time": "must be a date and time as RFC 3339 writes them, such as 2026-01-31T12:00:00Z",
 }
+
+
+def _wanted(kind: Any) -> str:
+    """What the text should have been."""
+    if kind.name == "maxLength":
+        return f"may not be longer than {kind.value}"
+    return _WANTED.get(kind.value, str(kind.value))
 
 
 def _defaults(schema: Schema) -> Iterator[Any]:

@@ -5,7 +5,7 @@ really happened to it. `server/watch.py` frames these events and knows about tim
 are.
 """
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 
 from fairlead.core.call import Sieve
@@ -16,7 +16,7 @@ from fairlead.registry.selectors import Selection
 from fairlead.registry.translate import storage_errors
 from fairlead.storage.contract import Key
 from fairlead.storage.view import Entry, View
-from fairlead.storage.watchers import Transition, Watcher
+from fairlead.storage.watchers import BY_NAME, Sought, Transition, Watcher
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +58,13 @@ class Feed:
         """Begins with what happened after `since`. Raises Expired when that is too long ago."""
         with storage_errors():
             group, plural = self._kind.group, self._kind.plural
-            self._watcher = self._view.watch(group, plural, self._namespace, since, self._queue)
+            # Under a sieve everything is followed, because what can be seen is remembered beyond what is selected.
+            sought = _sought(self._selection) if self._sieve is None else None
+            self._watcher = self._view.watch(group, plural, self._namespace, since, self._queue, sought)
             self._seen = self._visible_before(self._watcher.waiting())
 
-    async def wait(self, seconds: float) -> None:
-        await self._started.wait(seconds)
+    def wait(self, seconds: float) -> Awaitable[None]:
+        return self._started.wait(seconds)
 
     @property
     def ended(self) -> bool:
@@ -76,7 +78,8 @@ class Feed:
             raise Expired(
                 "this watch could not keep up with the changes and has missed some; list again and watch from there"
             )
-        events = [self._event(transition) for transition in watcher.drain()]
+        tell = _whole if self._sieve is None and not self._selection else self._event
+        events = [tell(transition) for transition in watcher.drain()]
         self._check_sight()
         return [event for event in events if event is not None]
 
@@ -128,26 +131,54 @@ class Feed:
         return self._selects(entry) and (self._sieve is None or self._sieve.sees(entry))
 
     def _selects(self, entry: Entry | None) -> bool:
-        if entry is None:
-            return False
-        return not self._selection or self._selection.accepts(entry.labels, entry.fields)
+        return entry is not None and (not self._selection or self._selection.takes(entry))
+
+    def _sides(self, previous: Entry | None, current: Entry | None) -> tuple[bool, bool]:
+        """Whether an object was, and is, among what is selected."""
+        after = self._selects(current)
+        if previous is None or current is None or self._selection.fields or previous.labels is not current.labels:
+            return self._selects(previous), after
+        return after, after  # equal labels are one mapping, and they seldom change
 
     def _event(self, transition: Transition[Entry]) -> WatchEvent | None:
-        # By what the asker was shown: under permissions that have changed since, it might look as if it never was.
-        seen = self._sieve is None or transition.key in self._seen
-        sees = self._look(self._seen, transition.key, transition.current)
-        before, after = seen and self._selects(transition.previous), sees and self._selects(transition.current)
-        if after and transition.current is not None:
-            return _encoded(transition, "MODIFIED" if before else "ADDED", transition.current.body)
-        if before and transition.previous is not None:
-            return _encoded(transition, "DELETED", restamped(transition.previous, transition.revision))
-        return None
+        before, after = self._sides(transition.previous, transition.current)
+        if self._sieve is not None:
+            # By what the asker was shown: under permissions that have changed since, it might look as if it never was.
+            before = before and transition.key in self._seen
+            after = self._look(self._seen, transition.key, transition.current) and after
+        if after:
+            return _encoded(transition, "MODIFIED" if before else "ADDED")
+        return _encoded(transition, "DELETED") if before else None
 
 
-def _encoded(transition: Transition[Entry], type: str, body: bytes) -> WatchEvent:
+def _sought(selection: Selection) -> Sought | None:
+    """The most telling of the conditions that watchers can be found by. What is found so still has to be tested."""
+    for each in selection.fields:
+        if each.operator == "in" and each.key == "metadata.name":
+            return BY_NAME, "", each.values
+    labels = [("labels", each) for each in selection.labels]
+    fields = [("selectable", each) for each in selection.fields if not each.key.startswith("metadata.")]
+    known = [(sort, each.key, each.values) for sort, each in labels + fields if each.operator == "in"]
+    return min(known, key=lambda sought: len(sought[2]), default=None)
+
+
+def _whole(transition: Transition[Entry]) -> WatchEvent | None:
+    """The event for those who are told everything."""
+    if transition.current is None:
+        return _encoded(transition, "DELETED") if transition.previous is not None else None
+    return _encoded(transition, "MODIFIED" if transition.previous is not None else "ADDED")
+
+
+def _encoded(transition: Transition[Entry], type: str) -> WatchEvent:
     event = transition.encoded.get(type)
-    if not isinstance(event, WatchEvent):
-        event = transition.encoded[type] = WatchEvent(type, body, line(type, body))
+    if isinstance(event, WatchEvent):
+        return event
+    previous, current = transition.previous, transition.current
+    state = previous if type == "DELETED" else current
+    if state is None:
+        raise RuntimeError(f"nothing is there to be {type}")
+    body = restamped(state, transition.revision) if type == "DELETED" else state.body
+    event = transition.encoded[type] = WatchEvent(type, body, line(type, body))
     return event
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from fairlead.core.user import CONTROLLER, User
-from fairlead.storage.view import Entry
+from fairlead.storage.view import Entry, Stretch
 
 MAX_WARNINGS = 100
 
@@ -72,7 +72,7 @@ class Deleted:
 class Listed:
     """A piece of a list: the entries, the snapshot they stand for, where to go on, and how many more there are."""
 
-    entries: list[Entry]
+    entries: Stretch | list[Entry]
     revision: int
     token: str = ""
     remaining: int | None = None

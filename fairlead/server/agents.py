@@ -5,7 +5,7 @@ so most answers are that nothing has changed.
 """
 
 import hashlib
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,7 @@ from fairlead.core.objects import Object, dig, metadata, name_of
 from fairlead.registry.record import decode
 from fairlead.registry.registry import Registry
 from fairlead.server.actions import Asked, Handler, Place
+from fairlead.server.agent_uses import Permissions, Uses
 from fairlead.server.audit.reported import reported
 from fairlead.server.audit.trail import Trail
 
@@ -42,7 +43,10 @@ class Installation:
 
 
 class AgentConfigs:
-    """Puts together what agents need. `token_keys` are the public keys of direct tokens as a JWKS lists them."""
+    """Puts together what agents need. `token_keys` are the public keys of direct tokens as a JWKS lists them.
+
+    `permissions` say who may use what; without them agents let nobody in.
+    """
 
     def __init__(
         self,
@@ -50,10 +54,12 @@ class AgentConfigs:
         people: People,
         token_keys: Callable[[], Awaitable[Sequence[Object]]],
         installation: Installation,
+        permissions: Permissions,
     ) -> None:
         self._clusters = registry.resource(installation.api_group, CLUSTERS)
         self._spaces = registry.resource(installation.api_group, SPACES)
         self._people = people
+        self._uses = Uses(people, permissions)
         self._token_keys = token_keys
         self._installation = installation
         self._generation: object = None
@@ -63,16 +69,17 @@ class AgentConfigs:
         cluster = decode(await self._clusters.get("", asked.name))
         if "deletionTimestamp" in metadata(cluster):
             raise Conflict.of(CLUSTERS, self._installation.api_group, asked.name, "it is being deleted; stop its agent")
+        told = {**_envelope(asked), **await self._told(cluster), "jwks": {"keys": list(await self._token_keys())}}
         self._refresh()
-        told = {**_envelope(asked), **self._told(cluster), "jwks": {"keys": list(await self._token_keys())}}
         etag = f'"{hashlib.sha256(orjson.dumps(told) + self._digest).hexdigest()[:32]}"'
         if etag in asked.call.headers.get("if-none-match", ""):
             return Reply(304, headers=[("etag", etag)])
         body = orjson.dumps({**told, "identities": orjson.Fragment(self._identities)})
         return Reply(200, body, headers=[("etag", etag)])
 
-    def _told(self, cluster: Object) -> Object:
+    async def _told(self, cluster: Object) -> Object:
         installation = self._installation
+        spaces = [await self._told_of(space) for space in self._spaces_in(name_of(cluster))]
         return {
             "cluster": name_of(cluster),
             "clusterUID": metadata(cluster)["uid"],
@@ -81,19 +88,26 @@ class AgentConfigs:
             "projectNamespacePrefix": installation.namespace_prefix,
             "serviceHost": installation.url,
             "serviceInstanceID": installation.instance,
-            "spaces": sorted(self._spaces_in(name_of(cluster)), key=lambda each: (each["project"], each["name"])),
+            "allowed": await self._uses.of(self._clusters.kind, cluster),
+            "spaces": sorted(spaces, key=lambda each: (each["project"], each["name"])),
         }
 
-    def _spaces_in(self, cluster: str) -> Iterator[Object]:
+    async def _told_of(self, space: Object) -> Object:
+        meta = metadata(space)
+        return {
+            "project": meta["namespace"].removeprefix(self._installation.namespace_prefix),
+            "name": meta["name"],
+            "uid": meta["uid"],
+            "namespace": dig(space, "spec.clusterRef.namespace"),
+            "allowed": await self._uses.of(self._spaces.kind, space),
+        }
+
+    def _spaces_in(self, cluster: str) -> list[Object]:
+        """All of them at once: there is waiting while each is told of, and the view goes on meanwhile."""
         prefix = self._installation.namespace_prefix
-        for entry in self._spaces.view.entries(self._spaces.kind.group, SPACES):
-            if entry.fields.get(IN_CLUSTER) != cluster:
-                continue
-            space = decode(entry)
-            namespace, meta = dig(space, "spec.clusterRef.namespace"), metadata(space)
-            if namespace and _is_made(space) and meta["namespace"].startswith(prefix):
-                project = meta["namespace"].removeprefix(prefix)
-                yield {"project": project, "name": meta["name"], "uid": meta["uid"], "namespace": namespace}
+        entries = self._spaces.view.entries(self._spaces.kind.group, SPACES)
+        spaces = [decode(entry) for entry in entries if entry.fields.get(IN_CLUSTER) == cluster]
+        return [each for each in spaces if _is_made(each) and metadata(each)["namespace"].startswith(prefix)]
 
     def _refresh(self) -> None:
         """Everybody, encoded once for all agents until somebody changes."""
@@ -105,10 +119,11 @@ class AgentConfigs:
 
 
 def _is_made(space: Object) -> bool:
-    """Whether a space has its namespace. Until then, the one that it names may be somebody else's."""
+    """Whether a space has its namespace. Until then, one that it names may be somebody else's."""
     conditions = dig(space, "status.conditions") or ()
     made = any(each.get("type") == MADE and each.get("status") == "True" for each in conditions)
-    return made and "deletionTimestamp" not in metadata(space)
+    named = bool(dig(space, "spec.clusterRef.namespace"))
+    return named and made and "deletionTimestamp" not in metadata(space)
 
 
 def _identities(people: People) -> Object:

@@ -1,38 +1,59 @@
-"""Ends a client's connection under the HTTP server.
+"""Ends clients' connections under the HTTP server.
 
 The HTTP server has no way to say that an answer broke off: whatever has been sent is closed properly, and the client
 takes half an object for a whole one. So the connection itself is cut, which no client can mistake. The server's socket
 is found among the descriptors of this process by the other side's address.
+
+All descriptors have to be looked at for that, and where a cluster dies, or a key is revoked, many connections end at
+once. So what is to be cut is gathered during one turn of the event loop, and looked for once.
 """
 
+import asyncio
 import os
 import socket
 import stat
+from collections.abc import Collection
 from contextlib import suppress
+from weakref import WeakKeyDictionary
 
 DESCRIPTORS = "/proc/self/fd"
 
+_gathered: WeakKeyDictionary[asyncio.AbstractEventLoop, set[str]] = WeakKeyDictionary()
 
-def sever(client: str) -> bool:
-    """Cuts the connection to a client, given as `address:port`. False if there is none, or nobody tells of it here."""
+
+def sever(client: str) -> None:
+    """Cuts the connection to a client, given as `address:port`, before anything that is begun after this call."""
+    loop = asyncio.get_running_loop()
+    clients = _gathered.setdefault(loop, set())
+    if not clients:
+        loop.call_soon(_cut_gathered, loop)
+    clients.add(client)
+
+
+def _cut_gathered(loop: asyncio.AbstractEventLoop) -> None:
+    cut(_gathered.pop(loop))
+
+
+def cut(clients: Collection[str]) -> int:
+    """Cuts the connections to clients, and says how many there were: none where nobody tells of descriptors."""
     if not os.path.isdir(DESCRIPTORS):
-        return False
-    found = [connection for name in os.listdir(DESCRIPTORS) if (connection := _connection_to(client, int(name)))]
+        return 0
+    found = [each for name in os.listdir(DESCRIPTORS) if (each := _connection_to(clients, int(name)))]
     for connection in found:
         with connection, suppress(OSError):  # it is gone already
             connection.shutdown(socket.SHUT_RDWR)
-    return bool(found)
+    return len(found)
 
 
-def _connection_to(client: str, descriptor: int) -> socket.socket | None:
-    """A handle of our own on a socket, if it leads to the client."""
+def _connection_to(clients: Collection[str], descriptor: int) -> socket.socket | None:
+    """A handle of our own on a socket, if it leads to one of the clients."""
     try:
         if not stat.S_ISSOCK(os.fstat(descriptor).st_mode):
             return None
         connection = socket.socket(fileno=os.dup(descriptor))
     except OSError:  # closed meanwhile
         return None
-    if _peer(connection) == client:
+    if _peer(connection) in clients:
         return connection
     connection.close()
     return None

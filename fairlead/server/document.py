@@ -75,7 +75,7 @@ def variant(body: bytes, media_type: str = JSON, *, view: View | None = None, al
 
 def find(documents: Mapping[str, Document], path: str) -> Document | None:
     """The document at a path below the API root, with or without a slash at its end."""
-    return documents.get(path.removesuffix("/") or "/")
+    return documents.get(path) or documents.get(path.removesuffix("/") or "/")
 
 
 def answer(

@@ -4,8 +4,8 @@ The order of authenticators and authorizers is the order they are handed in. Eve
 The call takes along how to ask again: streams could outlive keys and permissions, and must not.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
 
 from fairlead.authn.chain import Authenticator, authenticate
 from fairlead.authz.permissions import CUT_VERBS, Permissions
@@ -59,24 +59,24 @@ def _as_oneself(call: Call, asker: User) -> User:
 def authenticated(identify: Identify, note: Callable[[User], None]) -> Stage:
     """`note` hears of everybody who has signed in, so that it is known when a key was last used."""
 
-    async def stage(call: Call, proceed: Proceed) -> Reply:
+    def stage(call: Call, proceed: Proceed) -> Awaitable[Reply]:
         if not is_public(call):
             call.user = identify(call)
             note(call.user.impersonator or call.user)
-        return await proceed(call)
+        return proceed(call)
 
     return stage
 
 
 def authorized(permissions: Permissions, identify: Identify) -> Stage:
-    async def stage(call: Call, proceed: Proceed) -> Reply:
+    def stage(call: Call, proceed: Proceed) -> Awaitable[Reply]:
         if not is_public(call):
             if call.user is None:
                 raise Unauthorized
             _let_in(call, call.user, permissions)
-            call.require = _requirement(call.user, permissions)
-            call.recheck = _recheck(call, call.user, permissions, identify)
-        return await proceed(call)
+            asking = _Asking(call, call.user, permissions, identify)
+            call.require, call.recheck = asking.require, asking.recheck
+        return proceed(call)
 
     return stage
 
@@ -91,27 +91,30 @@ def _let_in(call: Call, user: User, permissions: Permissions) -> None:
         raise forbidden(user, target, decision.reason)
 
 
-def _requirement(user: User, permissions: Permissions) -> Callable[[Target], None]:
-    def require(target: Target) -> None:
-        decision = permissions.decide(user, target)
+@dataclass(slots=True)
+class _Asking:
+    """A call that has been let in, and how to ask again."""
+
+    call: Call
+    user: User
+    permissions: Permissions
+    identify: Identify
+
+    def require(self, target: Target) -> None:
+        decision = self.permissions.decide(self.user, target)
         if not decision.allowed:
-            raise forbidden(user, target, decision.reason)
+            raise forbidden(self.user, target, decision.reason)
 
-    return require
-
-
-def _recheck(call: Call, user: User, permissions: Permissions, identify: Identify) -> Callable[[], None]:
-    def recheck() -> None:
-        if identify(call) != user:
+    def recheck(self) -> None:
+        call, user = self.call, self.user
+        if self.identify(call) != user:
             raise Expired("who you are, or what your access key reaches, has changed; list again and watch from there")
         target = about(call)
-        decision = permissions.decide(user, target)
-        if call.sieve is None and not decision.allowed:
+        decision = self.permissions.decide(user, target)
+        if decision.allowed:
+            return
+        if call.sieve is None or self.permissions.cut(user, target) is None:
             raise forbidden(user, target, decision.reason)
-        if call.sieve is not None and not decision.allowed and permissions.cut(user, target) is None:
-            raise forbidden(user, target, decision.reason)
-
-    return recheck
 
 
 def about(call: Call) -> Target:
@@ -125,7 +128,7 @@ def about(call: Call) -> Target:
 def is_public(call: Call) -> bool:
     """Whether anybody may ask. Who acts as somebody else must say who they are, also where nobody else has to."""
     target = call.target
-    if target.is_resource or target.via is not None or asks_to_impersonate(call.headers):
+    if target.resource or target.via is not None or asks_to_impersonate(call.headers):
         return False
     if target.root == "" and (target.verb, target.path) in PUBLIC_ENDPOINTS:
         return True

@@ -25,23 +25,62 @@ UserNamed = Callable[[str], User | None]
 """The user of that name with all of its groups, if there is one."""
 IsAdministrator = Callable[[str], bool]
 """Whether the user of that name is in a built-in admin group, also one who cannot sign in now."""
+Generation = Callable[[], object]
+"""Another value whenever anybody may have become somebody else, or may do something else."""
+Asked = tuple[tuple[str, tuple[str, ...]], ...]
+"""The headers that say whom to act as."""
+
+KEPT, LONGEST_KEPT = 1_024, 2_048
+"""How many answers are kept, and for how many characters of headers at most."""
+
+
+def nothing_lasts() -> object:
+    """The generation where nobody can say it: whatever was found out may have changed."""
+    return object()
 
 
 def asks_to_impersonate(headers: Headers) -> bool:
-    return any(name.startswith(PREFIX) for name in headers.keys())  # noqa: SIM118 - they are no mapping
+    return headers.any_begins(PREFIX)
 
 
 class Impersonation:
     """Turns who asks into whom they act as, if they may."""
 
-    def __init__(self, decide: Decide, user_named: UserNamed, is_administrator: IsAdministrator) -> None:
+    def __init__(
+        self,
+        decide: Decide,
+        user_named: UserNamed,
+        is_administrator: IsAdministrator,
+        generation: Generation = nothing_lasts,
+    ) -> None:
         self._decide = decide
         self._user_named = user_named
         self._is_administrator = is_administrator
+        self._generation = generation
+        self._kept_in: object = None
+        self._kept: dict[tuple[int, Asked], tuple[User, User]] = {}
 
     def __call__(self, call: Call, asker: User) -> User:
+        """Whoever acts as others does so again and again, so what was allowed is kept until anything changes."""
         if not asks_to_impersonate(call.headers):
             return asker
+        generation = self._generation()
+        if generation != self._kept_in:
+            self._kept.clear()
+            self._kept_in = generation
+        # By identity, and with the asker itself: while it is in here, nobody else can have its identity.
+        place = id(asker), _asked(call.headers)
+        kept = self._kept.get(place)
+        if kept is not None:
+            return kept[1]
+        wanted = self._allowed(call, asker)
+        if _length(place[1]) <= LONGEST_KEPT:
+            if len(self._kept) >= KEPT:
+                self._kept.clear()
+            self._kept[place] = asker, wanted
+        return wanted
+
+    def _allowed(self, call: Call, asker: User) -> User:
         wanted = self._wanted(call.headers)
         if asker.scope is not None:
             raise Forbidden(f'an access key with a scope cannot impersonate: "{asker.key}" has one; use a key without')
@@ -73,6 +112,15 @@ class Impersonation:
             known = User(name, (*groups, *_implied(name), AUTHENTICATED))
         uid = headers.get(UID)
         return replace(known, uid=uid or known.uid, extra=tuple(_extra(headers)), key="", scope=None)
+
+
+def _asked(headers: Headers) -> Asked:
+    names = [name for name in headers.keys() if name.startswith(PREFIX)]  # noqa: SIM118 - they are no mapping
+    return tuple([(name, tuple(headers.get_all(name))) for name in names])
+
+
+def _length(asked: Asked) -> int:
+    return sum(len(name) + sum(map(len, values)) for name, values in asked)
 
 
 def _refuse_unreadable(headers: Headers) -> None:

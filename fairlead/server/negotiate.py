@@ -106,7 +106,8 @@ async def read_object(call: Call, expected: str, *, optional: bool = False) -> t
 
 def parsed_json(body: bytes) -> tuple[Any, Sequence[str]]:
     try:
-        return json.decode(body), json.duplicate_keys(body)
+        value = json.decode(body)
+        return value, json.duplicate_keys(body, value)
     except Malformed as error:
         raise BadRequest(f"the body is not valid JSON: {error}") from None
 

@@ -119,25 +119,28 @@ def _initial_problems(match: str, asked: bool) -> list[Problem]:
 
 def writing(call: Call, user: User, *, applying: bool = False) -> Writing:
     """How a create, update or patch was asked for; `applying`, if the patch is applied."""
-    options = _OPTION_KINDS[call.target.verb]
-    manager = call.parameter("fieldManager")
-    field_validation = call.parameter("fieldValidation")
-    problems = [*_apply_problems(call, applying), *_manager_problems(manager)]
-    problems += _dry_run_problems(call.query.get("dryRun", []))
-    if field_validation not in _FIELD_VALIDATIONS:
-        problems.append(Problem.unsupported("fieldValidation", field_validation, _FIELD_VALIDATIONS))
-    _refuse(options, problems)
+    if call.query or applying:
+        _refuse(_OPTION_KINDS[call.target.verb], _writing_problems(call, applying))
     return Writing(
         user,
-        manager or agent_name(call),
+        call.parameter("fieldManager") or agent_name(call),
         dry_run="dryRun" in call.query,
-        field_validation=field_validation or "Warn",
+        field_validation=call.parameter("fieldValidation") or "Warn",
         subresource=call.target.subresource,
         patching=call.target.verb == "patch",
         applying=applying,
         force=truthy(call.parameter("force"), present="force" in call.query),
         warnings=call.warnings,
     )
+
+
+def _writing_problems(call: Call, applying: bool) -> list[Problem]:
+    field_validation = call.parameter("fieldValidation")
+    problems = [*_apply_problems(call, applying), *_manager_problems(call.parameter("fieldManager"))]
+    problems += _dry_run_problems(call.query.get("dryRun", []))
+    if field_validation not in _FIELD_VALIDATIONS:
+        problems.append(Problem.unsupported("fieldValidation", field_validation, _FIELD_VALIDATIONS))
+    return problems
 
 
 def agent_name(call: Call) -> str:

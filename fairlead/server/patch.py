@@ -49,7 +49,8 @@ async def read_configuration(call: Call) -> tuple[Any, Sequence[str]]:
     body = await read_raw(call)
     if body.lstrip().startswith(b"{"):
         try:
-            return json.decode(body), json.duplicate_keys(body)
+            value = json.decode(body)
+            return value, json.duplicate_keys(body, value)
         except Malformed:
             pass  # YAML may begin with a brace as well
     try:

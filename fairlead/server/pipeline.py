@@ -1,8 +1,11 @@
 """The stages that every request passes, in order, and the loop that strings them together.
 
-A stage takes the call and the rest of the pipeline. It answers itself, or it goes on and may look at the reply.
-`fairlead/app/serving.py` names the stages: custom headers, compressed, recorded (the audit log), failures, deadline,
-routed, authenticated, authorized, accountable (the audit log again), and Serve at the end.
+A stage takes the call and the rest of the pipeline. It answers itself, or it goes on and may look at the reply. A stage
+that does not look at it needs no `async`: it hands back what the rest of the pipeline is going to answer, and every
+request is spared a coroutine.
+
+`fairlead/app/serving.py` names the stages: measured (the metrics), custom headers, compressed, recorded (the audit
+log), failures, deadline, routed, authenticated, authorized, accountable (the audit log again), and Serve at the end.
 """
 
 from collections.abc import Awaitable, Callable, Sequence

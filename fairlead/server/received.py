@@ -42,10 +42,20 @@ class ReceivedHeaders:
 
     def get_all(self, key: str) -> list[str]:
         name = key.encode()
+        first = self._first.get(name)
+        if first is None:
+            return []
+        if len(self._first) == len(self._pairs):  # no name is there twice
+            return [first.decode()] if first.isascii() else []
         return [value.decode() for each, value in self._pairs if each == name and value.isascii()]
 
     def keys(self) -> Iterable[str]:
-        return [name.decode("latin-1") for name in self._first]
+        # In one step: names are tokens, and a line break cannot be in one.
+        return b"\n".join(self._first).decode("latin-1").split("\n") if self._first else ()
+
+    def any_begins(self, prefix: str) -> bool:
+        # One look at all names at once: every request is asked this, and hardly any has such a header.
+        return f"\n{prefix}".encode() in b"\n" + b"\n".join(self._first)
 
     def __contains__(self, key: str) -> bool:
         return key.encode() in self._first
@@ -97,12 +107,14 @@ class Body:
 
     async def discard(self) -> None:
         """Takes in what nobody asked for: a client that is still sending would never see an answer sent before."""
-        if not self._untouched or not self._is_announced():
+        if not self.is_left:
             return
         with suppress(TimeoutError, BadRequest):
             async with asyncio.timeout(DISCARD_SECONDS):
                 await self._take_in(None)
 
-    def _is_announced(self) -> bool:
+    @property
+    def is_left(self) -> bool:
+        """Whether there is a body that nobody has asked for."""
         headers = self._headers
-        return headers.get("content-length", "0") != "0" or "transfer-encoding" in headers
+        return self._untouched and (headers.get("content-length", "0") != "0" or "transfer-encoding" in headers)

@@ -5,8 +5,9 @@ behind each of which is the API root of a cluster. What the path names need not 
 known who asks.
 """
 
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from fairlead.authz.scope import gateway_target
 from fairlead.authz.scope.names import CLUSTER, SPACE, VIRTUAL_CLUSTER
@@ -18,6 +19,10 @@ _VERBS = {"GET": "get", "HEAD": "get", "POST": "create", "PUT": "update", "PATCH
 _COLLECTION_VERBS = {"get": "list", "delete": "deletecollection"}
 _STEPS = {CLUSTER: 4, SPACE: 6, VIRTUAL_CLUSTER: 6}
 """How many parts of a path lead to a gateway's entrance, the empty one before the first slash included."""
+_TUNNELS = {"exec": "create", "attach": "create", "portforward": "create", "proxy": "proxy"}
+"""What leads on into a pod, a service or a node, by the verb that it takes whatever the method: it is no reading."""
+_is_plain = re.compile(r"[A-Za-z0-9][A-Za-z0-9.:_-]*").fullmatch
+"""Nearly every name: it cannot mean anything else as a path."""
 _NAMESPACE_SUBRESOURCES = frozenset({"status", "finalize"})
 
 
@@ -36,7 +41,9 @@ def route(method: str, path: str, query: Mapping[str, list[str]], roots: Roots) 
         return api_target(method, path[len(roots.mount) :] or "/", query, MANAGEMENT)
     if path.startswith("/kubernetes/") and (entrance := _entrance(path, roots)):
         inner = "/" + "/".join(path.split("/")[_STEPS[entrance.root] :])
-        return replace(api_target(method, inner, query, entrance.root), via=entrance)
+        target = api_target(method, inner, query, entrance.root)
+        target.via = entrance  # nobody else has seen it yet
+        return target
     return Target(_plain_verb(method), path)
 
 
@@ -52,9 +59,10 @@ def _entrance(path: str, roots: Roots) -> Target | None:
             plural = "virtualclusterinstances"
         case _:
             return None
-    for each in (entrance.namespace, entrance.name):
-        _refuse_tricks(each)
-    return replace(entrance, group=roots.api_group, version="v1", resource=plural)
+    _refuse_tricks(entrance.namespace)
+    _refuse_tricks(entrance.name)
+    entrance.group, entrance.version, entrance.resource = roots.api_group, "v1", plural
+    return entrance
 
 
 def api_target(method: str, path: str, query: Mapping[str, list[str]], root: str) -> Target:
@@ -69,11 +77,15 @@ def api_target(method: str, path: str, query: Mapping[str, list[str]], root: str
     else:
         return Target(_plain_verb(method), path, root)
     watched = root != MANAGEMENT and steps[0] == "watch" and len(steps) > 1
-    found = _resource(method, group_version, steps[1:] if watched else steps, query)
+    found = _place(group_version[0], steps[1:] if watched else steps)
     if found is None:
         return Target(_plain_verb(method), path, root)
-    # An old way to say it, which clusters still understand.
-    return replace(found, verb="watch" if watched else found.verb, path=path, root=root)
+    resource, subresource, namespace, name = found
+    # `watch/` is an old way to say it, which clusters still understand.
+    verb = "watch" if watched else _verb(method, name, query)
+    if root != MANAGEMENT and name:
+        verb = _TUNNELS.get(subresource.partition("/")[0], verb)
+    return Target(verb, path, root, *group_version, resource, subresource, namespace, name)
 
 
 def _plain_verb(method: str) -> str:
@@ -81,11 +93,8 @@ def _plain_verb(method: str) -> str:
     return "get" if method == "HEAD" else method.lower() if method.isupper() else ""
 
 
-def _resource(
-    method: str, group_version: tuple[str, str], steps: list[str], query: Mapping[str, list[str]]
-) -> Target | None:
-    """None for a path that names no resource, although it looks like one."""
-    group, version = group_version
+def _place(group: str, steps: list[str]) -> tuple[str, str, str, str] | None:
+    """Resource, subresource, namespace and name; None for a path that names no resource, although it looks like one."""
     namespace = ""
     if steps[0] == "namespaces" and len(steps) > 1:
         namespace = steps[1]
@@ -97,9 +106,9 @@ def _resource(
         if nowhere:
             return None
     resource, name, subresource = steps[0], steps[1] if len(steps) > 1 else "", "/".join(steps[2:])
-    for each in (namespace, name):
-        _refuse_tricks(each)
-    return Target(_verb(method, name, query), "", "", group, version, resource, subresource, namespace, name)
+    _refuse_tricks(namespace)
+    _refuse_tricks(name)
+    return resource, subresource, namespace, name
 
 
 def _verb(method: str, name: str, query: Mapping[str, list[str]]) -> str:
@@ -118,6 +127,8 @@ def truthy(text: str, present: bool = True) -> bool:
 
 def _refuse_tricks(step: str) -> None:
     """Names that would mean something else as a path never reach the registry."""
+    if not step or _is_plain(step):
+        return
     for fault in path_segment_faults(step):
         raise BadRequest(f'Name parameter invalid: "{step}": {fault}')
     if "\x00" in step:

@@ -182,6 +182,9 @@ class _Bearer:
     def keys(self) -> list[str]:
         return list(self._headers)
 
+    def any_begins(self, prefix: str) -> bool:
+        return any(name.startswith(prefix) for name in self._headers)
+
 
 def _bearing(token: str) -> Call:
     async def no_body() -> bytes:

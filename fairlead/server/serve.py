@@ -1,6 +1,5 @@
 """The end of the pipeline: resources go to the verbs, everything else is a document or a health check."""
 
-import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 
 from fairlead.core.call import Call, Reply
@@ -16,19 +15,9 @@ Handler = Callable[[Call], Awaitable[Reply]]
 def routed(roots: Roots) -> Stage:
     """The stage that finds out what is being asked."""
 
-    async def stage(call: Call, proceed: Proceed) -> Reply:
+    def stage(call: Call, proceed: Proceed) -> Awaitable[Reply]:
         call.target = route(call.method, call.path, call.query, roots)
-        return await proceed(call)
-
-    return stage
-
-
-def deadline(seconds: float) -> Stage:
-    """The stage that bounds how long a request may take. Streams have begun by then and end by their own rules."""
-
-    async def stage(call: Call, proceed: Proceed) -> Reply:
-        async with asyncio.timeout(seconds):
-            return await proceed(call)
+        return proceed(call)
 
     return stage
 
@@ -54,20 +43,24 @@ class Serve:
         self._endpoints = endpoints
         self._gateways = gateways
 
-    async def __call__(self, call: Call) -> Reply:
+    def __call__(self, call: Call) -> Awaitable[Reply]:
         target = call.target
         if target.via is not None:
-            return await self._gateways(call)
+            return self._gateways(call)
         if call.wants_socket and target.verb == "watch":
             raise BadRequest("a watch is not served as a WebSocket here; ask for it without the Upgrade header")
         endpoint = self._endpoints.get((target.verb, target.path)) if not target.root else None
         if endpoint is not None:
-            return await endpoint(call)
+            return endpoint(call)
         document = find(self._roots[target.root], target.path)
-        if document is None and target.is_resource:
-            return await self._verbs(call)
+        if document is None and target.resource:
+            return self._verbs(call)
         if target.path in HEALTH_PATHS:
-            return await self._health(call)
+            return self._health(call)
+        return self._document(call, document)
+
+    async def _document(self, call: Call, document: Document | None) -> Reply:
+        target = call.target
         if document is None:
             return Reply(404, b"404 page not found\n", TEXT)
         if target.verb not in ("get", "list"):

@@ -50,12 +50,12 @@ class Verbs:
             "deletecollection": self._delete_collection,
         }
 
-    async def __call__(self, call: Call) -> Reply:
+    def __call__(self, call: Call) -> Awaitable[Reply]:
         target = call.target
         _refuse_form(chosen_form(call.headers.get("accept", "")), call)
         kind = self._registry.catalog.find(target.group, target.version, target.resource)
-        if kind is not None and is_action(kind, target):
-            return await self._actions(call, kind)
+        if kind is not None and (target.subresource or not kind.stored) and is_action(kind, target):
+            return self._actions(call, kind)
         if kind is None or not _exists(kind, target):
             raise NotFound("the server could not find the requested resource")
         verb = self._verbs.get(target.verb)
@@ -63,15 +63,15 @@ class Verbs:
             raise MethodNotAllowed("the server does not allow this method on the requested resource")
         if target.verb in _NEEDS_NAME and not target.name:
             raise BadRequest("name must be provided")
-        return await verb(call, self._registry.of(kind), target.namespace if kind.namespaced else "")
+        return verb(call, self._registry.of(kind), target.namespace if kind.namespaced else "")
 
     async def _get(self, call: Call, resource: Resource, namespace: str) -> Reply:
-        version = call.parameter("resourceVersion")
+        version = call.parameter("resourceVersion") if call.query else ""
         if version:
             await wait_for_version(resource.view, options.revision(version))
         entry = await resource.get(namespace, call.target.name)
         body = entry.body
-        if is_extended(call, resource.kind):
+        if call.query and is_extended(call, resource.kind):
             body = extended(body, call, _user(call), self._decide)
         return self._object(call, resource.kind, body)
 
@@ -168,6 +168,8 @@ class Verbs:
 def _refuse_form(form: Form, call: Call) -> None:
     """What cannot be answered in the form that was asked for is not done either."""
     verb = call.target.verb
+    if not form.view and verb != "watch":
+        return
     if form.view == "Table":
         options.include_object(call)
     if form.view == "PartialObjectMetadata" and verb in ("list", "deletecollection"):

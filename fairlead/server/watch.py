@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from operator import attrgetter
 
 import orjson
 import structlog
@@ -107,13 +108,21 @@ class Stream:
         self._recheck = opening.recheck
         self._clock = clock
         self._encode = _encoder(self._kind, opening.view, opening.query.include, clock.now)
+        self._bookmark_at = self._recheck_at = 0.0
 
     async def lines(self, deadline: float, counted: AbstractContextManager[None]) -> AsyncIterator[bytes]:
         """Chunks of whole lines until the deadline, the server's end or an error. It is `counted` while it lasts."""
         try:
             with counted:
-                async for chunk in self._events(deadline):
+                if chunk := self._begin():
                     yield chunk
+                is_over = False
+                while not is_over:
+                    chunk, is_over, seconds = self._look(deadline)
+                    if chunk:
+                        yield chunk
+                    if not is_over:
+                        await self._feed.wait(seconds)
         except ApiError as error:
             yield line("ERROR", orjson.dumps(status_of(error)))
         except Exception:  # a fault of ours must not look like the end of the news
@@ -122,30 +131,23 @@ class Stream:
         finally:
             self._feed.close()
 
-    async def _events(self, deadline: float) -> AsyncIterator[bytes]:
-        initial = self._begin()
-        if initial:
-            yield initial
-        bookmark_at = self._clock.monotonic() + BOOKMARK_SECONDS
-        recheck_at = self._clock.monotonic() + RECHECK_SECONDS
-        while True:
-            if self._clock.monotonic() >= recheck_at:
-                self._recheck()
-                recheck_at = self._clock.monotonic() + RECHECK_SECONDS
-            chunk = b"".join(map(self._encode, self._feed.take()))
-            now = self._clock.monotonic()
-            over = now >= deadline or self._feed.ended
-            if over or now >= bookmark_at:
-                bookmark_at = now + BOOKMARK_SECONDS
-                chunk += self._bookmark({}) if self._query.bookmarks else b""
-            if chunk:
-                yield chunk
-            if over:
-                return
-            await self._feed.wait(min(deadline, bookmark_at, recheck_at) - now)
+    def _look(self, deadline: float) -> tuple[bytes, bool, float]:
+        """What there is to tell, whether that is all, and for how many seconds nothing else is due."""
+        now = self._clock.monotonic()
+        if now >= self._recheck_at:
+            self._recheck()
+            self._recheck_at = now + RECHECK_SECONDS
+        chunk = b"".join(map(self._encode, self._feed.take()))
+        is_over = now >= deadline or self._feed.ended
+        if is_over or now >= self._bookmark_at:
+            self._bookmark_at = now + BOOKMARK_SECONDS
+            chunk += self._bookmark({}) if self._query.bookmarks else b""
+        return chunk, is_over, min(deadline, self._bookmark_at, self._recheck_at) - now
 
     def _begin(self) -> bytes:
         """Starts the feed; what exists comes first if that was asked for."""
+        now = self._clock.monotonic()
+        self._bookmark_at, self._recheck_at = now + BOOKMARK_SECONDS, now + RECHECK_SECONDS
         if not self._query.existing:
             self._feed.start(self._feed.position() if self._query.version is None else self._query.version)
             return b""
@@ -166,14 +168,10 @@ class Stream:
 def _encoder(kind: Kind, view: str, include: str, now: Callable[[], datetime]) -> Encode:
     """Events as they are, or their objects turned into the view that was asked for."""
     if not view:
-        return _as_it_is
+        return attrgetter("line")
     if view == "Table":
         return lambda event: line(event.type, orjson.dumps(_row_table(kind, event, include, now())))
     return lambda event: line(event.type, orjson.dumps(partial(orjson.loads(event.body))))
-
-
-def _as_it_is(event: WatchEvent) -> bytes:
-    return event.line
 
 
 def _row_table(kind: Kind, event: WatchEvent, include: str, now: datetime) -> Object:

@@ -6,6 +6,7 @@ a prefix lie between the packed prefix and the same bytes with FF behind them, a
 """
 
 import re
+import sys
 
 from fairlead.storage.contract import Key
 
@@ -18,8 +19,12 @@ def pack(key: Key) -> bytes:
 
 
 def unpack(packed: bytes) -> Key:
-    parts = _END.split(packed)
-    return tuple([part.replace(b"\0\xff", b"\0").decode() for part in parts[:-1]])
+    if b"\0\xff" in packed:
+        key = [part.replace(b"\0\xff", b"\0").decode() for part in _END.split(packed)[:-1]]
+    else:
+        key = packed.decode().split("\0")[:-1]
+    # Many keys differ in their last part alone: the others are kept once for all of them.
+    return (*map(sys.intern, key[:-1]), *key[-1:])
 
 
 def prefix_range(prefix: Key, after: Key | None = None) -> tuple[bytes, bytes]:

@@ -27,14 +27,14 @@ from fairlead.storage.keys import pack, prefix_range
 
 
 class MemoryStore:
-    def __init__(self) -> None:
+    def __init__(self, first: int = FIRST_REVISION) -> None:
         self._keys: list[bytes] = []
         """Every packed key that has a version, in order."""
         self._versions: dict[bytes, list[Event]] = {}
         """Oldest version first; never empty."""
         self._log: list[Event] = []
         """All events after `oldest()`, in revision order."""
-        self._feed = Feed(FIRST_REVISION, FIRST_REVISION, self._replay)
+        self._feed = Feed(first, first, self._replay)
         self._closed = False
 
     async def read(self, key: Key) -> Record | None:

@@ -10,6 +10,9 @@ scrubbed of what was deleted. That moment is marked beside the keys, which is wh
 
 The keys may change at any time. They are looked at every few seconds; a key that this process has once known, it
 keeps, so that one that was taken away too early does no harm as long as the server runs.
+
+Of several servers that share a store, the one that leads does the work; the others look at the keys all the same, with
+`heed_keys`, because they have to open what the leader seals.
 """
 
 import asyncio
@@ -23,8 +26,9 @@ from fairlead.core.files import FileProblem
 from fairlead.core.seal_keys import SealKeys
 from fairlead.core.sealing import is_sealed, key_id_of
 from fairlead.storage.contract import Change, Conflict, Key, Record, StorageError, Store, Unavailable
+from fairlead.storage.fingerprints import kept
 from fairlead.storage.keys import pack
-from fairlead.storage.sealed import Sealed, every_value, unsealed
+from fairlead.storage.sealed import SEAL_KEY, Sealed, agree_on_active, every_value, unsealed
 
 LOOK_SECONDS = 5.0
 BATCH = 200
@@ -61,6 +65,36 @@ async def keep_sealed(
         now = await pause(LOOK_SECONDS)
 
 
+async def heed_keys(
+    sealed: Sealed,
+    keys: SealKeys,
+    *,
+    unless: Callable[[], bool],
+    pause: Callable[[float], Awaitable[float]] = _pause,
+) -> None:
+    """Takes in new keys for ever, unless the work is this server's: then they are `keep_sealed`'s matter."""
+    while True:
+        await pause(LOOK_SECONDS)
+        if not unless() and keys.changed():
+            take_in(sealed, keys)
+
+
+def take_in(sealed: Sealed, keys: SealKeys) -> bool:
+    """Puts changed keys to use; False where they are unusable."""
+    try:
+        keyring = keys.read()
+    except FileProblem as error:
+        log.error("the keys for sealing are unusable; going on with the former ones", reason=str(error))
+        return False
+    if keyring is None:
+        advice = "restore the file before this server stops, or the credentials in the store are lost"
+        log.error("the keys for sealing are gone; going on with the former ones", file=keys.source, advice=advice)
+        return False
+    sealed.keyring = keyring.with_older(sealed.keyring)
+    log.info("the keys for sealing have changed", active=keyring.active)
+    return True
+
+
 class Resealing:
     def __init__(
         self, store: Store, sealed: Sealed, keys: SealKeys, seconds: float, on_compacted: Callable[[int], None]
@@ -82,11 +116,14 @@ class Resealing:
         """Whatever is next: values first, then the history that shows them as they were, then nothing."""
         if self._keys.changed():
             # The work begins a step later, when commits that were sealed under the last key have long arrived.
-            self._change_keys()
+            if take_in(self._sealed, self._keys):
+                self._start_over()
         elif not self._done and now >= self._wait_until:
             await self._work(now)
 
     async def _work(self, now: float) -> None:
+        if (await kept(self._store, SEAL_KEY))[0] is not None:
+            await agree_on_active(self._store, self._sealed.keyring)
         if rewritten := await self._rewrite():
             self._rewritten += rewritten
             await self._hold(now)
@@ -98,22 +135,6 @@ class Resealing:
             await self._store.compact(self._forget_before)
             self._on_compacted(self._forget_before)
             self._forget_before = None
-
-    def _change_keys(self) -> None:
-        try:
-            keyring = self._keys.read()
-        except FileProblem as error:
-            log.error("the keys for sealing are unusable; going on with the former ones", reason=str(error))
-            return
-        if keyring is None:
-            advice = "restore the file before this server stops, or the credentials in the store are lost"
-            log.error(
-                "the keys for sealing are gone; going on with the former ones", file=self._keys.source, advice=advice
-            )
-            return
-        self._sealed.keyring = keyring.with_older(self._sealed.keyring)
-        log.info("the keys for sealing have changed", active=keyring.active)
-        self._start_over()
 
     async def _rewrite(self) -> int:
         """Seals anew what needs it, and says how many values that were."""

@@ -3,6 +3,8 @@
 Time and revisions are both lower bounds: a watcher that was away for less than `seconds`, or for fewer than `revisions`
 commits, finds its place again. The store knows no time, so the task samples its revision now and then and remembers
 when each was current. A restart forgets the samples, which only makes the first compaction come later.
+
+Of several servers that share a store, the one that leads compacts, and all of them heed it.
 """
 
 import asyncio
@@ -68,3 +70,19 @@ async def keep_history(
             revision = await store.revision()
         except Unavailable as error:
             log.warning("history could not be compacted; trying again later", reason=str(error), seconds=every)
+
+
+async def heed_compaction(
+    store: Store,
+    *,
+    every: float,
+    on_compacted: Callable[[int], None],
+    pause: Callable[[float], Awaitable[float]] = _pause,
+) -> None:
+    """Tells for ever what other servers have compacted."""
+    while True:
+        await pause(every)
+        try:
+            on_compacted(await store.oldest())
+        except Unavailable as error:
+            log.info("how much history there is could not be learnt; trying again later", reason=str(error))

@@ -6,21 +6,30 @@ it is; `resealing.py` sees to those.
 
 A value that does not open is Unavailable, in words that name the object and the key. `keyring_for` looks at everything
 before the server starts, because a server that stumbles over such a value later on could only keep stumbling.
+`agree_on_active` sees to it that all servers of a store seal with keys that the others have.
 """
 
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing
 
 from fairlead.core.files import FileProblem
 from fairlead.core.seal_keys import SealKeys
 from fairlead.core.sealing import Keyring, Unsealable, is_sealed
-from fairlead.storage.contract import Change, Check, Compacted, Event, Key, Page, Record, Store, Unavailable
+from fairlead.storage.contract import Change, Check, Compacted, Conflict, Event, Key, Page, Record, Store, Unavailable
+from fairlead.storage.fingerprints import fingerprint, keep, kept
 from fairlead.storage.keys import pack
 
 WALK_PAGE = 1_000
+SEAL_KEY = "seal-key"
+"""The name of the fingerprint of the key that servers seal with."""
 
 Holds = Callable[[Key, bytes], bool]
 """Whether the value of a key, plain, holds a credential."""
+
+
+def _unheard(seconds: float) -> None:
+    return None
 
 
 class Sealed:
@@ -30,6 +39,8 @@ class Sealed:
         self._store = store
         self.keyring = keyring
         self.holds = holds
+        self.note_commit: Callable[[float], None] = _unheard
+        """Hears how many seconds each commit took."""
 
     async def read(self, key: Key) -> Record | None:
         record = await self._store.read(key)
@@ -40,7 +51,11 @@ class Sealed:
         return Page([self._opened(record) for record in page.records], page.revision, page.more)
 
     async def commit(self, changes: Sequence[Change], checks: Sequence[Check] = ()) -> int:
-        return await self._store.commit([self._closed(change) for change in changes], checks)
+        begun = time.perf_counter()
+        try:
+            return await self._store.commit([self._closed(change) for change in changes], checks)
+        finally:
+            self.note_commit(time.perf_counter() - begun)
 
     async def watch(self, prefix: Key, since: int) -> AsyncIterator[Sequence[Event]]:
         async for batch in self._store.watch(prefix, since):
@@ -97,15 +112,45 @@ def shown(key: Key) -> str:
 async def keyring_for(store: Store, keys: SealKeys) -> Keyring:
     """The keys that open everything in this store; made where there are none and nothing is sealed yet.
 
-    Raises FileProblem where the keys are missing and somebody has to bring them back, Unavailable where a value does
-    not open with those that are there.
+    Raises FileProblem where the keys are missing, or others than those of the servers beside us, and somebody has to
+    bring them; Unavailable where a value does not open with those that are there.
     """
     keyring = keys.read()
+    if keyring is None:
+        await _nobody_has_keys(store, keys.source)
     while True:
         try:
             await _try_on_all(store, keyring, keys.source)
-            return keyring or keys.make()
+            break
         except Compacted:  # by another server meanwhile; the next attempt begins at a younger state
+            continue
+    # Made before its fingerprint is in the store: a fingerprint of a key that nobody has would be for ever.
+    return keyring or keys.make()
+
+
+async def _nobody_has_keys(store: Store, source: str) -> None:
+    theirs, _ = await kept(store, SEAL_KEY)
+    if theirs is not None:
+        advice = "copy that file from a server that has it, or restore it from a backup"
+        raise FileProblem(f"{source}: missing, and the store's servers seal with key {theirs.id}; {advice}")
+
+
+async def agree_on_active(store: Store, keyring: Keyring) -> None:
+    """Leaves word for other servers which key we seal with. Raises FileProblem where we lack the one that they use."""
+    active = keyring.keys[0]
+    while True:
+        theirs, revision = await kept(store, SEAL_KEY)
+        if theirs is not None and theirs not in [fingerprint(SEAL_KEY, key.secret, key.id) for key in keyring.keys]:
+            which = "has another key than they" if theirs.id in [key.id for key in keyring.keys] else "lacks it"
+            advice = "give all of them the same keys: copy them from a server that has it"
+            raise FileProblem(
+                f"{keyring.source}: the store's servers seal with key {theirs.id}, and this {which}; {advice}"
+            )
+        if theirs is not None and theirs.id == active.id:
+            return
+        try:
+            return await keep(store, SEAL_KEY, fingerprint(SEAL_KEY, active.secret, active.id), revision)
+        except Conflict:  # a server that starts at the same moment was faster; what it has kept counts
             continue
 
 
@@ -115,7 +160,7 @@ async def _try_on_all(store: Store, keyring: Keyring | None, source: str) -> Non
             if not is_sealed(value):
                 continue
             if keyring is None:
-                advice = "restore it from a backup; without it, the credentials in the store are lost"
+                advice = "copy it from another server of this store, or restore it from a backup; it alone opens that"
                 raise FileProblem(f"{source}: missing, and {shown(key)} in the store is sealed; {advice}")
             unsealed(keyring, key, value)
 

@@ -8,99 +8,30 @@ The view does not know what an object is: `finish`, handed in by the registry, t
 """
 
 import asyncio
-from bisect import bisect_left, bisect_right, insort
-from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+import sys
+from collections.abc import Sequence
 
 import structlog
 
+from fairlead.storage.collection import Collection, Wanted
 from fairlead.storage.contract import Compacted, Event, Key, Record, Store, Unavailable
-from fairlead.storage.watchers import Transition, Watcher, Watchers
+from fairlead.storage.entry import Entry, Finish
+from fairlead.storage.runs import Kept, Stretch
+from fairlead.storage.watchers import Sought, Transition, Watcher
+
+__all__ = ["Entry", "Finish", "Place", "Stretch", "View", "Wanted"]
 
 LOAD_PAGE = 5_000
 RETRY_SECONDS = 0.5
+PAST_BYTES = 128 * 1024 * 1024
+"""For the recent transitions, in all. When they weigh more, the oldest are forgotten before their time is over."""
+TRANSITION_BYTES = 512
+"""What a transition costs beside the states between which it is, roughly."""
 
-log = structlog.get_logger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """One object as it is served: its finished JSON, and what selectors look at."""
-
-    key: Key
-    revision: int
-    body: bytes
-    labels: Mapping[str, str]
-    fields: Mapping[str, str]
-    whole: bytes = b""
-    """The JSON with what is never served, where there is such a thing; empty where `body` is all there is."""
-
-
-Finish = Callable[[Record], Entry]
 Place = tuple[str, str]
 """Namespace and name: the last two parts of a key."""
 
-
-class Collection:
-    """The objects of one resource, in key order, with their recent past and their watchers."""
-
-    __slots__ = ("entries", "history", "order", "watchers")
-
-    def __init__(self) -> None:
-        self.entries: dict[Place, Entry] = {}
-        self.order: list[Place] = []
-        self.history: deque[Transition[Entry]] = deque()
-        self.watchers: Watchers[Entry] = Watchers()
-
-    def put(self, place: Place, entry: Entry) -> Entry | None:
-        previous = self.entries.get(place)
-        if previous is None:
-            insort(self.order, place)
-        self.entries[place] = entry
-        return previous
-
-    def drop(self, place: Place) -> Entry | None:
-        previous = self.entries.pop(place, None)
-        if previous is not None:
-            del self.order[bisect_left(self.order, place)]
-        return previous
-
-    def places(self, namespace: str, after: Place | None) -> list[Place]:
-        """Where objects are, in order: in one namespace or (empty) in all, past `after`."""
-        order = self.order
-        start = bisect_right(order, after) if after else 0
-        if not namespace:
-            return order[start:]
-        start = max(start, bisect_left(order, (namespace, "")))
-        return order[start : bisect_left(order, (namespace + "\x00", ""))]
-
-    def at(self, revision: int) -> "Collection":
-        """The same objects as they stood at an earlier revision: the transitions since then, undone."""
-        if not self.history or self.history[-1].revision <= revision:
-            return self
-        past = Collection()
-        past.entries = dict(self.entries)
-        for transition in reversed(self.history):
-            if transition.revision <= revision:
-                break
-            place = transition.key[2], transition.key[3]
-            if transition.previous is None:
-                past.entries.pop(place, None)
-            else:
-                past.entries[place] = transition.previous
-        past.order = sorted(past.entries)
-        return past
-
-    def since(self, revision: int) -> list[Transition[Entry]]:
-        """What happened after a revision, oldest first."""
-        found: list[Transition[Entry]] = []
-        for transition in reversed(self.history):
-            if transition.revision <= revision:
-                break
-            found.append(transition)
-        found.reverse()
-        return found
+log = structlog.get_logger(__name__)
 
 
 class View:
@@ -110,6 +41,8 @@ class View:
         self._store = store
         self._finish = finish
         self._collections: dict[tuple[str, str], Collection] = {}
+        self._kept = Kept()
+        self._past = 0
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
         self._follower: asyncio.Task[None] | None = None
         self._stopped = False
@@ -142,11 +75,12 @@ class View:
 
     def get(self, key: Key) -> Entry | None:
         collection = self._collections.get((key[0], key[1]))
-        return collection.entries.get((key[2], key[3])) if collection is not None else None
+        return collection.entries.get(key) if collection is not None else None
 
     def entries(self, group: str, plural: str, namespace: str = "") -> list[Entry]:
         """The objects there are now, in key order."""
-        return self.page((group, plural), namespace)[0]
+        low, high = _range((group, plural), namespace, None)
+        return self._collection(group, plural).now(low, high, 0)[0].entries()
 
     def page(
         self,
@@ -156,31 +90,53 @@ class View:
         after: Place | None = None,
         at: int | None = None,
         limit: int = 0,
-    ) -> tuple[list[Entry], int]:
+    ) -> tuple[Stretch | list[Entry], int]:
         """Objects past `after`, at most `limit` (0 = all), now or as they stood at an earlier revision.
 
         The number beside them says how many more there are. Raises Compacted when the revision is too long ago.
         """
         collection = self._collection(*resource)
-        if at is not None and at < self.revision:
-            self.remembers(at)
-            collection = collection.at(at)
-        places = collection.places(namespace, after)
-        chosen = places[:limit] if limit else places
-        return [collection.entries[place] for place in chosen], len(places) - len(chosen)
+        low, high = _range(resource, namespace, after)
+        then = self._then(collection, at)
+        return collection.now(low, high, limit) if then is None else collection.then(low, high, limit, then)
+
+    def candidates(
+        self,
+        resource: tuple[str, str],
+        namespace: str,
+        wanted: Sequence[Wanted],
+        *,
+        after: Place | None = None,
+        at: int | None = None,
+    ) -> list[Entry]:
+        """Objects as `page` has them, all of those that meet the conditions and some that do not. Raises Compacted."""
+        collection = self._collection(*resource)
+        low, high = _range(resource, namespace, after)
+        return collection.candidates(low, high, wanted, self._then(collection, at))
+
+    def _then(self, collection: Collection, at: int | None) -> int | None:
+        """The revision, if the collection looked different at it."""
+        if at is None or at >= self.revision:
+            return None
+        self.remembers(at)
+        history = collection.history
+        return at if history and history[-1].revision > at else None
 
     def count(self, group: str, plural: str, namespace: str = "") -> int:
         """How many objects there are now."""
-        order = self._collection(group, plural).order
+        collection = self._collection(group, plural)
         if not namespace:
-            return len(order)
-        return bisect_left(order, (namespace + "\x00", "")) - bisect_left(order, (namespace, ""))
+            return len(collection.entries)
+        return collection.count(*_range((group, plural), namespace, None))
 
-    def watch(self, group: str, plural: str, namespace: str, since: int, limit: int) -> Watcher[Entry]:
-        """A watcher that starts with what happened after `since` and then hears everything. Raises Compacted."""
+    def watch(
+        self, group: str, plural: str, namespace: str, since: int, limit: int, sought: Sought | None = None
+    ) -> Watcher[Entry]:
+        """A watcher that starts with what happened after `since` and then hears everything, or at least everything
+        about what is `sought`. Raises Compacted."""
         self.remembers(since)
         collection = self._collection(group, plural)
-        watcher: Watcher[Entry] = Watcher(namespace, limit)
+        watcher: Watcher[Entry] = Watcher(namespace, limit, sought)
         for transition in collection.since(since):
             watcher.replay(transition)
         collection.watchers.add(watcher)
@@ -227,12 +183,12 @@ class View:
         for collection in self._collections.values():
             history = collection.history
             while history and history[0].revision <= self.oldest:
-                history.popleft()
+                self._past -= _weight(history.popleft())
 
     def _collection(self, group: str, plural: str) -> Collection:
         collection = self._collections.get((group, plural))
         if collection is None:
-            collection = self._collections[group, plural] = Collection()
+            collection = self._collections[group, plural] = Collection(self._kept)
         return collection
 
     async def _load(self) -> int:
@@ -242,19 +198,19 @@ class View:
         be given the gap, so they are told to list again.
         """
         oldest = await self._store.oldest()
-        loaded: dict[tuple[str, str], Collection] = {}
+        loaded: dict[tuple[str, str], list[Entry]] = {}
         after: Key | None = None
         while True:
             page = await self._store.scan((), after=after, limit=LOAD_PAGE, at=oldest)
             for record in page.records:
-                group, plural, namespace, name = record.key
-                loaded.setdefault((group, plural), Collection()).put((namespace, name), self._finish(record))
+                loaded.setdefault((record.key[0], record.key[1]), []).append(self._finish(record))
             if not page.more:
                 break
             after = page.records[-1].key
         for collection in self._collections.values():
             collection.watchers.overflow()
-        self._collections = loaded
+        self._kept, self._past = Kept(), 0
+        self._collections = {resource: Collection(self._kept, entries) for resource, entries in loaded.items()}
         self.oldest = oldest
         self._advance(oldest)
         return oldest
@@ -280,17 +236,23 @@ class View:
     def _apply(self, batch: Sequence[Event]) -> None:
         for event in batch:
             collection = self._collection(event.key[0], event.key[1])
-            place = event.key[2], event.key[3]
+            previous = collection.entries.get(event.key)
+            key = previous.key if previous is not None else _shared(event.key)
+            current = None
             if event.value is None:
-                current, previous = None, collection.drop(place)
+                collection.drop(key)
             else:
-                current = self._finish(Record(event.key, event.value, event.revision))
-                previous = collection.put(place, current)
-            transition = Transition(event.key, event.revision, previous, current)
+                current = self._finish(Record(key, event.value, event.revision))
+                collection.put(current)
+            transition = Transition(key, event.revision, previous, current)
+            self._past += _weight(transition)
             collection.history.append(transition)
             collection.watchers.offer(transition)
         if batch:
             self._advance(batch[-1].revision)
+        while self._past > PAST_BYTES and self.oldest < self.revision:
+            # An eighth of the time at once, since looking for what to forget costs as much for a little as for a lot.
+            self.forget(self.oldest + max(1, (self.revision - self.oldest) // 8))
 
     def _advance(self, revision: int) -> None:
         self.revision = revision
@@ -305,3 +267,26 @@ class View:
             else:
                 future.set_result(None)
         self._waiting = still
+
+
+def _range(resource: tuple[str, str], namespace: str, after: Place | None) -> tuple[Key, Key]:
+    """The keys of a resource, in one namespace or (empty) in all, past `after`: from the first to before the second."""
+    group, plural = resource
+    low: Key = (group, plural, namespace, "")
+    high: Key = (group, plural, namespace + "\x00", "") if namespace else (group, plural + "\x00", "", "")
+    if after is not None:
+        low = max(low, (group, plural, after[0], after[1] + "\x00"))
+    return low, high
+
+
+def _shared(key: Key) -> Key:
+    """A key that does not hold its own copy of what many keys begin with."""
+    group, plural, namespace, name = key
+    return sys.intern(group), sys.intern(plural), sys.intern(namespace), name
+
+
+def _weight(transition: Transition[Entry]) -> int:
+    """Counted with the event that it makes for watchers, which stays with it."""
+    previous, current = transition.previous, transition.current
+    before = len(previous.body) + len(previous.whole) if previous is not None else 0
+    return TRANSITION_BYTES + before + (len(current.body) if current is not None else 0)

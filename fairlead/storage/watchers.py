@@ -3,15 +3,35 @@
 The view offers each transition to the watchers of its resource; each watcher drains its own queue at its own pace. A
 watcher that cannot keep up is marked as overflowed, so that its stream ends with an ERROR event: never buffered without
 bound, never silently missing something.
+
+With thousands of watchers, finding those that a transition concerns and waking them is most of the work. So they are
+filed by what they look for, and woken in rounds: what happens until the next round comes to each of them together.
 """
 
 import asyncio
 from collections import deque
+from collections.abc import Iterable
+from operator import attrgetter
 from typing import Generic, TypeVar
 
 from fairlead.storage.contract import Key
 
 E = TypeVar("E")
+
+REST_SECONDS = 50e-6
+"""For each watcher that a round has woken, so long is the rest before the next. It is several times what the waking
+takes, so that the loop has most of its time for others. A few watchers are not made to wait."""
+SHORTEST_REST_SECONDS = 0.001
+LONGEST_REST_SECONDS = 0.1
+EARLY_SECONDS = 0.01
+"""So much too early may a wait end for lack of news, and then it can be begun again with the same alarm."""
+
+BY_NAME = "name"
+_BY_NAMESPACE = "namespace"
+
+Sought = tuple[str, str, frozenset[str]]
+"""What an object must have for a watcher to care: under `labels` or `selectable`, a name with one of some values. Or
+(BY_NAME, "", names), where it is the object's own name."""
 
 
 class Transition(Generic[E]):
@@ -31,42 +51,66 @@ class Transition(Generic[E]):
 
 
 class Watcher(Generic[E]):
-    """A queue of transitions in one namespace, or (empty) in all. `limit` bounds what may wait in it live."""
+    """A queue of transitions in one namespace, or (empty) in all. `limit` bounds what may wait in it live.
 
-    __slots__ = ("_limit", "_namespace", "_queue", "_wake", "ended", "overflowed")
+    With `sought`, it need not hear of objects that neither have nor had that. It may all the same: this only narrows.
+    """
 
-    def __init__(self, namespace: str, limit: int) -> None:
-        self._namespace = namespace
+    __slots__ = (
+        "_alarm",
+        "_alarm_at",
+        "_limit",
+        "_queue",
+        "_until",
+        "_wake",
+        "ended",
+        "namespace",
+        "overflowed",
+        "sought",
+    )
+
+    def __init__(self, namespace: str, limit: int, sought: Sought | None = None) -> None:
+        self.namespace = namespace
+        self.sought = sought
         self._limit = limit
         self._queue: deque[Transition[E]] = deque()
         self._wake: asyncio.Future[None] | None = None
+        self._until = 0.0
+        self._alarm: asyncio.TimerHandle | None = None
+        self._alarm_at = 0.0
         self.ended = False
         self.overflowed = False
 
     def replay(self, transition: Transition[E]) -> None:
         """Takes in a transition of the past. Not bounded: the history itself already is."""
-        if self._concerns(transition):
+        if not self.namespace or transition.key[2] == self.namespace:
             self._queue.append(transition)
 
     def offer(self, transition: Transition[E]) -> None:
-        if self.overflowed or not self._concerns(transition):
-            return
-        if len(self._queue) >= self._limit:
+        if self.hear(transition):
+            self.rouse()
+
+    def hear(self, transition: Transition[E]) -> bool:
+        """Takes in a transition; says whether it is the first that somebody who sleeps has to be woken for."""
+        queue = self._queue
+        if self.overflowed or (self.namespace and transition.key[2] != self.namespace):
+            return False
+        if len(queue) >= self._limit:
             self.overflow()
-            return
-        self._queue.append(transition)
-        self._rouse()
+            return False
+        queue.append(transition)
+        return self._wake is not None and len(queue) == 1
 
     def overflow(self) -> None:
         """Too much to hold: what waits is dropped and the stream will end with an error."""
         self.overflowed = True
         self._queue.clear()
-        self._rouse()
+        self.rouse()
 
     def end(self) -> None:
         """Nothing more will come; what waits is still delivered."""
         self.ended = True
-        self._rouse()
+        self.rouse()
 
     @property
     def pending(self) -> bool:
@@ -84,43 +128,92 @@ class Watcher(Generic[E]):
         return drained
 
     async def wait(self, seconds: float) -> None:
-        """Returns when something waits, the watcher ended or overflowed, or the time is over."""
+        """Returns when something waits, the watcher ended or overflowed, or the time is (almost) over."""
         if self._queue or self.ended or self.overflowed:
             return
-        self._wake = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        self._until = loop.time() + seconds
+        self._wake = loop.create_future()
+        self._set_alarm(loop)
         try:
-            async with asyncio.timeout(seconds):
-                await self._wake
-        except TimeoutError:
-            pass
+            await self._wake
         finally:
             self._wake = None
 
-    def _concerns(self, transition: Transition[E]) -> bool:
-        return not self._namespace or transition.key[2] == self._namespace
-
-    def _rouse(self) -> None:
+    def rouse(self) -> None:
         if self._wake is not None and not self._wake.done():
             self._wake.set_result(None)
+
+    def silence(self) -> None:
+        """Nobody will wait any more."""
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+
+    def _set_alarm(self, loop: asyncio.AbstractEventLoop) -> None:
+        """One alarm serves many waits: most end with news long before it, and setting one costs as much as waking."""
+        if self._alarm is not None:
+            if self._alarm_at <= self._until + EARLY_SECONDS:
+                return
+            self._alarm.cancel()
+        self._alarm_at = self._until
+        self._alarm = loop.call_at(self._until, self._ring, loop)
+
+    def _ring(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._alarm = None
+        if self._wake is None:
+            return
+        if self._until - loop.time() > EARLY_SECONDS:
+            self._set_alarm(loop)
+        else:
+            self.rouse()
 
 
 class Watchers(Generic[E]):
     """The watchers of one resource."""
 
-    __slots__ = ("_all",)
+    __slots__ = ("_all", "_files", "_rested_at", "_round", "_stirred")
 
     def __init__(self) -> None:
         self._all: dict[Watcher[E], None] = {}
+        self._files: dict[tuple[str, str], dict[str, set[Watcher[E]]]] = {}
+        """By what is looked at, then by the value that it must have."""
+        self._stirred: list[Watcher[E]] = []
+        self._round: asyncio.Handle | None = None
+        self._rested_at = 0.0
 
     def add(self, watcher: Watcher[E]) -> None:
         self._all[watcher] = None
+        where, values = _place(watcher)
+        file = self._files.setdefault(where, {})
+        for value in values:
+            file.setdefault(value, set()).add(watcher)
 
     def remove(self, watcher: Watcher[E]) -> None:
-        self._all.pop(watcher, None)
+        if watcher not in self._all:
+            return
+        del self._all[watcher]
+        watcher.silence()
+        where, values = _place(watcher)
+        file = self._files[where]
+        for value in values:
+            file[value].discard(watcher)
+            if not file[value]:
+                del file[value]
+        if not file:
+            del self._files[where]
 
     def offer(self, transition: Transition[E]) -> None:
-        for watcher in self._all:
-            watcher.offer(transition)
+        stirred = [watcher for watcher in self._concerned(transition) if watcher.hear(transition)]
+        if not stirred:
+            return
+        self._stirred += stirred
+        if self._round is None:
+            loop = asyncio.get_running_loop()
+            if self._rested_at > loop.time():
+                self._round = loop.call_at(self._rested_at, self._wake_round, loop)
+            else:
+                self._round = loop.call_soon(self._wake_round, loop)
 
     def overflow(self) -> None:
         for watcher in self._all:
@@ -129,3 +222,36 @@ class Watchers(Generic[E]):
     def end(self) -> None:
         for watcher in self._all:
             watcher.end()
+
+    def _concerned(self, transition: Transition[E]) -> Iterable[Watcher[E]]:
+        """Each of those that may care, once."""
+        found: list[set[Watcher[E]]] = []
+        for where, file in self._files.items():
+            found += [file[value] for value in _values(where, transition) if value in file]
+        return found[0] if len(found) == 1 else set().union(*found)
+
+    def _wake_round(self, loop: asyncio.AbstractEventLoop) -> None:
+        stirred, self._stirred, self._round = self._stirred, [], None
+        for watcher in stirred:
+            watcher.rouse()
+        rest = min(LONGEST_REST_SECONDS, len(stirred) * REST_SECONDS)
+        self._rested_at = loop.time() + rest if rest >= SHORTEST_REST_SECONDS else 0.0
+
+
+def _place(watcher: Watcher[E]) -> tuple[tuple[str, str], Iterable[str]]:
+    """Where a watcher is filed, and under which values."""
+    if watcher.sought is None:
+        return (_BY_NAMESPACE, ""), (watcher.namespace,)
+    sort, name, values = watcher.sought
+    return (sort, name), values
+
+
+def _values(where: tuple[str, str], transition: Transition[E]) -> set[str | None]:
+    """The values under which those are filed whom a transition may concern: what it was, and what it has become."""
+    sort, name = where
+    if sort == _BY_NAMESPACE:
+        return {"", transition.key[2]}
+    if sort == BY_NAME:
+        return {transition.key[3]}
+    read = attrgetter(sort)
+    return {read(state).get(name) for state in (transition.previous, transition.current) if state is not None}

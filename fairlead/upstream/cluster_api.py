@@ -43,10 +43,11 @@ class Sender(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ClusterApi:
-    """`seconds` are for each call, from the connection to the end of the answer."""
+    """`seconds` are for each call, from the connection to the end of the answer, which has `limit` bytes at most."""
 
     upstream: Sender
     seconds: float = SECONDS
+    limit: int = MAX_BODY
 
     async def get(self, path: str, **query: str) -> Object:
         return await self._call("GET", path, query)
@@ -90,7 +91,7 @@ class ClusterApi:
     async def _answer(self, request: Request) -> bytes:
         response = await self.upstream.send(request, seconds=self.seconds)
         try:
-            content = await response.read(MAX_BODY)
+            content = await response.read(self.limit)
         finally:
             await response.close()
         if 200 <= response.status < 300:

@@ -119,6 +119,18 @@ class Connected:
         """The way to a virtual cluster, by the namespace of its project. Raises NotConnected."""
         return self._ways((self._group, VIRTUAL_CLUSTERS, namespace, name), virtual_cluster_reference).people
 
+    def probing_virtual_cluster(self, namespace: str, name: str) -> Upstream:
+        """The way to the same virtual cluster for our own questions."""
+        return self._ways((self._group, VIRTUAL_CLUSTERS, namespace, name), virtual_cluster_reference).own
+
+    def forget_virtual_cluster(self, namespace: str, name: str) -> None:
+        """Ends the connections to one that is gone or being deleted, also if nobody asks for it any more."""
+        key = (self._group, VIRTUAL_CLUSTERS, namespace, name)
+        kept, entry = self._kept.get(key), self._registry.view.get(key)
+        current = metadata(decode(entry)) if entry is not None else {}
+        if kept is not None and (current.get("uid") != kept.uid or "deletionTimestamp" in current):
+            self._drop(key)
+
     async def close_all(self) -> None:
         """Ends everything, when the server does."""
         for key in list(self._kept):

@@ -3,10 +3,15 @@
 `pool.py` owns connections, `upstream.py` starts exchanges on them. The parser is C and strict: whatever leaves a doubt
 where an answer ends is an error, and ends the connection. So do bytes that nobody asked for: the next request on this
 connection would get them as its answer.
+
+What is decrypted lands in a buffer that all connections of an event loop share, and is parsed before anything else
+happens there. A protocol that is handed bytes instead is handed 256 KiB of fresh memory for every TLS record, of which
+16 are used at most.
 """
 
 import asyncio
 import math
+import threading
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import cast
@@ -19,6 +24,10 @@ from fairlead.upstream.tls import refusal
 from fairlead.upstream.wire import HOP_BY_HOP
 
 MAX_HEAD = 64 * 1024
+MAX_BETWEEN = 64 * 1024
+"""What may come without a byte of a body in it: the sizes and extensions of chunks, and trailers."""
+LANDING_BYTES = 256 * 1024
+"""As much as the event loop reads from a socket at once."""
 _PLAIN_CONNECTION = frozenset({b"close", b"keep-alive", b"upgrade"})
 _NO_BODY = frozenset({204, 304})
 
@@ -26,10 +35,11 @@ Switch = Callable[[asyncio.Transport, Sequence[tuple[str, str]], bytes], None]
 """Takes over a connection after a 101, with its headers and what came after them. Raises Broken."""
 
 
-class Connection(asyncio.Protocol):
+class Connection(asyncio.BufferedProtocol):
     """`settled` is called with it when it is free again, or gone. `deadline` is watched by the pool."""
 
     __slots__ = (
+        "_delivered",
         "_drained",
         "_end_deadline",
         "_finished",
@@ -38,6 +48,7 @@ class Connection(asyncio.Protocol):
         "_headers",
         "_in_head",
         "_interim",
+        "_landing",
         "_named",
         "_parser",
         "_paused",
@@ -57,6 +68,7 @@ class Connection(asyncio.Protocol):
     def __init__(self, settled: Callable[["Connection"], None]) -> None:
         self._settled = settled
         self._transport: asyncio.Transport | None = None
+        self._landing = _landing()
         self._parser = HttpResponseParser(self)
         self._drained: asyncio.Future[None] | None = None
         self._sound = True
@@ -74,7 +86,7 @@ class Connection(asyncio.Protocol):
         self._headers: list[tuple[str, str]] = []
         self._head_size = self._raw_size = 0
         self._in_head = True
-        self._head_only = self._interim = self._sized = self._finished = False
+        self._delivered = self._head_only = self._interim = self._sized = self._finished = False
         self._named: frozenset[str] = frozenset()
 
     # --- for the pool and upstream -----------------------------------------------------------------------------------
@@ -140,24 +152,35 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._landing
+
+    def buffer_updated(self, nbytes: int) -> None:
         if self.response is None:
             self.fail(Broken("the cluster sent something that nobody asked for"))
             return
+        data = self._landing[:nbytes]
         try:
             self._parser.feed_data(data)
         except HttpParserError as error:
             cause = error.__context__
             self.fail(cause if isinstance(cause, UpstreamError) else Broken("the cluster's answer is not valid HTTP"))
         except HttpParserUpgrade as upgrade:
-            self._hand_over(data[upgrade.args[0] :])
+            self._hand_over(bytes(data[upgrade.args[0] :]))
         else:
             if self._finished:
                 self._finish()
-            elif self._in_head:
-                self._raw_size += len(data)
-                if self._raw_size > MAX_HEAD:
-                    self.fail(_too_large())
+            else:
+                self._limit(nbytes)
+
+    def _limit(self, nbytes: int) -> None:
+        """Ends what goes on and on without getting anywhere."""
+        self._raw_size = 0 if self._delivered else self._raw_size + nbytes
+        self._delivered = False
+        if self._in_head and self._raw_size > MAX_HEAD:
+            self.fail(_too_large())
+        elif self._raw_size > MAX_BETWEEN:
+            self.fail(_idle_talk())
 
     def _hand_over(self, rest: bytes) -> None:
         """A 101: from here on the connection belongs to whoever asked for it, and speaks another protocol."""
@@ -206,9 +229,11 @@ class Connection(asyncio.Protocol):
             self._sound = False
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if not self._in_head:
-            return  # a trailer
         self._head_size += len(name) + len(value)
+        if not self._in_head:  # a trailer
+            if self._head_size > MAX_BETWEEN:
+                raise _idle_talk()
+            return
         if self._head_size > MAX_HEAD:
             raise _too_large()
         known = _known(name)
@@ -230,6 +255,7 @@ class Connection(asyncio.Protocol):
         if response is None or self._finished:
             return
         self._in_head = False
+        self._head_size = self._raw_size = 0
         self._sound = self._sound and self._parser.should_keep_alive()
         self._sized = self._sized or self._head_only or status in _NO_BODY
         named = self._named
@@ -245,6 +271,7 @@ class Connection(asyncio.Protocol):
         if self._finished:
             self._sound = False
         elif self.response is not None:
+            self._delivered = True
             self.response.feed(data)
 
     def on_message_complete(self) -> None:
@@ -287,8 +314,24 @@ class Connection(asyncio.Protocol):
             self._transport.close()
 
 
+_here = threading.local()
+
+
+def _landing() -> memoryview:
+    """The buffer of this thread, and so of the event loop that runs in it."""
+    try:
+        view: memoryview = _here.landing
+    except AttributeError:
+        view = _here.landing = memoryview(bytearray(LANDING_BYTES))
+    return view
+
+
 def _too_large() -> Broken:
     return Broken(f"the head of the cluster's answer is larger than {MAX_HEAD} bytes")
+
+
+def _idle_talk() -> Broken:
+    return Broken("the cluster goes on with its answer without saying anything; tell its administrator")
 
 
 @lru_cache(1024)

@@ -55,10 +55,14 @@ def _pair_problem(certificate: str, key: str) -> str | None:
     if not certificates:
         return "client-certificate-data holds no certificate in PEM; export it again"
     try:
-        private = load_pem_private_key(key.encode(), None)
+        private = load_pem_private_key(key.encode(), None).public_key()
     except (ValueError, TypeError, UnsupportedAlgorithm):
         return "client-key-data holds no key in PEM without a passphrase; export it again"
-    if certificates[0].public_key() != private.public_key():
+    try:
+        public = certificates[0].public_key()
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        return "client-certificate-data is for a key of a sort that is not known here; make one with RSA or ECDSA"
+    if public != private:
         return "client-key-data is not the key of client-certificate-data; export both again"
     return None
 
@@ -66,7 +70,7 @@ def _pair_problem(certificate: str, key: str) -> str | None:
 def _certificates(text: str) -> list[x509.Certificate]:
     try:
         return x509.load_pem_x509_certificates(text.encode())
-    except (ValueError, UnsupportedAlgorithm):
+    except (ValueError, TypeError, UnsupportedAlgorithm):
         return []
 
 

@@ -17,7 +17,7 @@ from fairlead.upstream.tls import client_context, untrusted
 Resolve = Callable[[str, int], Awaitable[str]]
 """A name and a port to one address that we may connect to. Raises UpstreamError."""
 
-AnyProtocol = TypeVar("AnyProtocol", bound=asyncio.Protocol)
+AnyProtocol = TypeVar("AnyProtocol", bound=asyncio.BaseProtocol)
 
 GOODBYE_SECONDS = 2.0
 """How long the other side may take to agree that a connection ends."""

@@ -9,6 +9,7 @@ UpstreamError
 ├── Untrusted       TLS failed: the certificate is for another name, from a stranger, or has run out
 ├── TimedOut        nothing came for too long
 ├── Busy            too much is under way to this cluster already
+├── Crowding        one user has too much under way to it
 ├── Broken          not HTTP, or broke off in the middle
 ├── Refused         a WebSocket was wanted, and an ordinary answer came, which is carried along
 └── NotConnected    the object says of no cluster how to reach it (`connected.py`)
@@ -43,6 +44,10 @@ class TimedOut(UpstreamError):
 
 class Busy(UpstreamError):
     reason = "Busy"
+
+
+class Crowding(UpstreamError):
+    reason = "TooManyRequests"
 
 
 class Broken(UpstreamError):

@@ -4,9 +4,9 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: that would take several times as long to make, for every request
 class Request:
-    """`target` is path and query, raw, below the path that the kubeconfig's server may have.
+    """A value. `target` is path and query, raw, below the path that the kubeconfig's server may have.
 
     Header values are one byte per character, as servers hand them over; whoever has other text encodes it first. The
     length of a body that is streamed is taken from `content-length`, if there is one.

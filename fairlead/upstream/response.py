@@ -11,6 +11,8 @@ from typing import Protocol
 from fairlead.upstream.errors import Broken
 
 HIGH_WATER = 256 * 1024
+LARGE_PIECE = 64 * 1024
+"""Smaller pieces are handed out together; from here on, to join them costs more than to hand out one more."""
 
 
 class Source(Protocol):
@@ -48,10 +50,11 @@ class Response:
 
     def whole(self) -> bytes | None:
         """The body, or what is left of it, if its end has come already: nothing to wait for, as with small answers."""
-        return self._taken() if self.ended else None
+        return self._taken(len(self._chunks)) if self.ended else None
 
     async def next(self) -> bytes:
-        """What has come since the last time, in one piece, or else what comes next. Empty at the end."""
+        """What has come since the last time, as far as that makes a piece worth its way, or else what comes next. Empty
+        at the end."""
         while not self._chunks:
             if self._error is not None:
                 raise self._error
@@ -62,7 +65,7 @@ class Response:
                 await self._waiter
             finally:
                 self._waiter = None
-        return self._taken()
+        return self._taken(self._worthwhile())
 
     async def chunks(self) -> AsyncIterator[bytes]:
         while data := await self.next():
@@ -112,11 +115,22 @@ class Response:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
-    def _taken(self) -> bytes:
+    def _worthwhile(self) -> int:
+        """How many chunks make the next piece."""
+        count = size = 0
+        for chunk in self._chunks:
+            size += len(chunk)
+            if count and size > LARGE_PIECE:
+                break
+            count += 1
+        return count
+
+    def _taken(self, count: int) -> bytes:
         chunks = self._chunks
-        data = chunks[0] if len(chunks) == 1 else b"".join(chunks)
-        self._chunks, self._size = [], 0
-        if self._paused and self._source is not None:
+        data = chunks[0] if count == 1 else b"".join(chunks[:count])
+        del chunks[:count]
+        self._size -= len(data)
+        if self._paused and self._size <= HIGH_WATER and self._source is not None:
             self._paused = False
             self._source.resume()
         return data

@@ -26,6 +26,7 @@ from fairlead.upstream.wire import Wire
 MAX_MESSAGE = 32 * 2**20
 """Far above what exec and port-forward send in one message, which is some kilobytes."""
 HIGH_WATER = 256 * 1024
+LEAST_WEIGHT = 64
 MAX_REFUSAL = 64 * 1024
 _REASON_BYTES = 123
 """Bytes of a reason that fit into a closing frame."""
@@ -39,14 +40,15 @@ class FarSocket(asyncio.Protocol):
         self._frames = Protocol(CLIENT, max_size=MAX_MESSAGE)
         self._transport: asyncio.Transport | None = None
         self._messages: deque[bytes | str] = deque()
-        self._parts: list[bytes] = []
+        self._parts = bytearray()
         self._is_text = False
         self._size = 0
         self._paused = False
         self._over = False
         self._waiter: asyncio.Future[None] | None = None
         self._drained: asyncio.Future[None] | None = None
-        self._when_gone: Callable[[FarSocket], None] | None = None
+        self._owed = b""
+        self._when_gone: list[Callable[[FarSocket], None]] = []
 
     # --- for gateways ------------------------------------------------------------------------------------------------
 
@@ -61,7 +63,7 @@ class FarSocket(asyncio.Protocol):
             finally:
                 self._waiter = None
         message = self._messages.popleft()
-        self._size -= len(message)
+        self._size -= _weight(message)
         if self._paused and not self._messages and self._transport is not None:
             self._paused = False
             self._transport.resume_reading()
@@ -101,9 +103,10 @@ class FarSocket(asyncio.Protocol):
 
     def when_gone(self, tell: Callable[["FarSocket"], None]) -> None:
         """Is told, once, when the connection has ended."""
-        self._when_gone = tell
         if self._transport is None:
             tell(self)
+        else:
+            self._when_gone.append(tell)
 
     # --- for the event loop ------------------------------------------------------------------------------------------
 
@@ -119,7 +122,7 @@ class FarSocket(asyncio.Protocol):
         except UnicodeDecodeError:
             self.abort()
             return
-        self._flush()
+        self._answer()
         if self._frames.state is not OPEN:
             self._part()
         elif self._size > HIGH_WATER and not self._paused and self._transport is not None:
@@ -129,14 +132,18 @@ class FarSocket(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
         self._end()
-        if self._when_gone is not None:
-            self._when_gone(self)
+        told, self._when_gone = self._when_gone, []
+        for tell in told:
+            tell(self)
 
     def pause_writing(self) -> None:
         self._drained = asyncio.get_running_loop().create_future()
 
     def resume_writing(self) -> None:
         drained, self._drained = self._drained, None
+        owed, self._owed = self._owed, b""
+        if owed and not self._over and self._transport is not None:
+            self._transport.write(owed)
         if drained is not None and not drained.done():
             drained.set_result(None)
 
@@ -145,15 +152,23 @@ class FarSocket(asyncio.Protocol):
             self._is_text = frame.opcode is Opcode.TEXT
         elif frame.opcode is not Opcode.CONT:
             return
-        self._parts.append(bytes(frame.data))
+        self._parts += frame.data
         if not frame.fin:
             return
-        data = b"".join(self._parts)
-        self._parts = []
+        data = bytes(self._parts)
+        self._parts.clear()
         message = data.decode() if self._is_text else data
         self._messages.append(message)
-        self._size += len(message)
+        self._size += _weight(message)
         self._wake()
+
+    def _answer(self) -> None:
+        """Pings are answered. While the cluster takes in nothing, the answer to the last one is kept and no others:
+        whoever asks without listening would fill our memory."""
+        if self._drained is None or self._frames.state is not OPEN:
+            self._flush()
+        elif answers := self._frames.data_to_send():
+            self._owed = answers[-1]
 
     def _flush(self) -> None:
         for data in self._frames.data_to_send():
@@ -176,6 +191,11 @@ class FarSocket(asyncio.Protocol):
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
+
+
+def _weight(message: bytes | str) -> int:
+    """What a message that waits is counted as: an empty one takes memory, too."""
+    return max(LEAST_WEIGHT, len(message))
 
 
 def _can_be_sent(code: int) -> bool:

@@ -16,6 +16,7 @@ from fairlead.upstream.limits import Limits
 from fairlead.upstream.pool import Pool, Turns
 from fairlead.upstream.request import Request
 from fairlead.upstream.response import Response
+from fairlead.upstream.shares import Shares
 from fairlead.upstream.sockets import FarSocket, opened
 from fairlead.upstream.uploading import Upload, framing
 from fairlead.upstream.wire import Wire
@@ -28,6 +29,8 @@ _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 class Upstream:
     def __init__(self, access: Access, resolve: Resolve, limits: Limits) -> None:
         self._limits = limits
+        self.shares = Shares(limits)
+        """For whoever sends requests of many users, to be taken before."""
         self._wire = Wire(access)
         self._dialing = Dialing(access, resolve)
         self._pool = Pool(self._dialing, limits)

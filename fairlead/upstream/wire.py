@@ -29,6 +29,8 @@ OURS = HOP_BY_HOP | {"authorization", "cookie", "host", "expect", "content-lengt
 
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _TARGET = re.compile(r"/[!-~]*")
+_DETOUR = re.compile(r"[^?]*/(?:\.|%2[Ee]){1,2}(?:[/?]|$)")
+"""A `.` or `..` step in the path: the cluster would read another path than whoever has judged this one."""
 
 
 class Wire:
@@ -48,6 +50,8 @@ class Wire:
         """`framing` are header lines of ours: where the body ends, or the handshake of a WebSocket."""
         if not _TARGET.fullmatch(target):
             raise _unfit("the path")
+        if ("/." in target or "/%2" in target) and _DETOUR.match(target):
+            raise BadRequest("the path has a `.` or `..` step; send the path that is meant, without detours")
         parts = [_method(method), self._path, target, self._after_target, framing]
         lines = self._lines + framing.count("\n")
         for name, value in headers:

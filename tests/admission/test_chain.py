@@ -4,8 +4,9 @@ from collections.abc import Callable
 
 import pytest
 
-from fairlead.admission.chain import Chain, Rule
+from fairlead.admission.chain import Chain, Rule, concerning
 from fairlead.core.errors import Forbidden
+from fairlead.kinds.project import PROJECT
 from fairlead.registry.kind import Change
 from fairlead.registry.registry import Registry
 from tests.admission.world import ADA, GADGET, World
@@ -45,3 +46,24 @@ async def test_after_a_refusal_nobody_else_is_asked(world: World) -> None:
 async def test_a_chain_that_was_given_no_registry_refuses_to_guess() -> None:
     with pytest.raises(RuntimeError, match="before the registry stood"):
         await Chain(())(CHANGE)
+
+
+async def test_a_rule_is_asked_about_what_concerns_it_alone(world: World) -> None:
+    asked: list[str] = []
+    deletes = concerning(lambda kind, verb: verb == "delete")(rule("deletes", asked))
+    gadgets = concerning(lambda kind, verb: kind.plural == GADGET.plural)(rule("gadgets", asked))
+    chain = Chain((deletes, rule("everything", asked), gadgets))
+    chain.look_around_in(world.registry)
+    await chain(CHANGE)
+    await chain(Change("delete", GADGET, ADA, {}, None))
+    await chain(Change("create", PROJECT, ADA, None, {}))
+    assert asked == ["everything", "gadgets", "deletes", "everything", "gadgets", "everything"]
+
+
+async def test_a_rule_outside_of_a_chain_also_knows_what_concerns_it(world: World) -> None:
+    asked: list[str] = []
+    deletes = concerning(lambda kind, verb: verb == "delete")(rule("deletes", asked))
+    await deletes(CHANGE, world.registry)
+    assert asked == []
+    await deletes(Change("delete", GADGET, ADA, {}, None), world.registry)
+    assert asked == ["deletes"]

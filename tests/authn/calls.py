@@ -25,6 +25,9 @@ class Sent:
     def keys(self) -> list[str]:
         return list(self._headers)
 
+    def any_begins(self, prefix: str) -> bool:
+        return any(name.startswith(prefix) for name in self._headers)
+
 
 def call(
     path: str = "/",

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from fairlead.authn import accesskeys
 from fairlead.authn.accesskeys import ACCESS_KEYS, KEY_PREFIX, TEAMS, USERS, Pepper, new_key
 from fairlead.core.errors import Unauthorized
 from fairlead.core.objects import Object
@@ -213,6 +214,30 @@ async def test_a_key_without_a_digest_opens_nothing(directory: Directory) -> Non
         assert directory.refuses(header)
 
 
+async def test_t15_a_key_that_was_just_used_is_judged_anew_after_every_change(directory: Directory) -> None:
+    for _ in range(2):
+        assert directory.opens(KEY) and directory.opens(KEY)
+        await directory.key("alices-key", KEY, "alice", disabled=True)
+        assert directory.refuses(f"Bearer {KEY}")
+        await directory.key("alices-key", KEY, "alice")
+        assert directory.opens(KEY) and directory.opens(KEY)
+        await directory.user("alice", disabled=True)
+        assert directory.refuses(f"Bearer {KEY}")
+        await directory.user("alice")
+
+
+async def test_no_more_used_keys_are_remembered_than_there_is_room_for(
+    directory: Directory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(accesskeys, "ACCEPTED", 2)
+    keys = [new_key() for _ in range(5)]
+    for number, key in enumerate(keys):
+        await directory.key(f"key-{number}", key, "alice")
+    for key in (*keys, *keys):
+        assert directory.opens(key)
+        assert len(directory.authenticate._accepted) <= 2
+
+
 async def test_others_keep_their_keys(directory: Directory) -> None:
     await directory.user("bob")
     await directory.key("bobs-key", "bobs", "bob")
@@ -285,6 +310,12 @@ def test_a_digest_holds_nothing_of_the_key() -> None:
         encoded = base64.urlsafe_b64encode(key.encode()).decode().rstrip("=")
         for part in (key, key.removeprefix(KEY_PREFIX), encoded, key.encode().hex()):
             assert part not in digest
+
+
+@pytest.mark.parametrize("length", [16, 32, 64, 65, 200])
+def test_a_digest_is_the_hmac_of_the_key_whatever_the_length_of_the_pepper(length: int) -> None:
+    secret = bytes(range(length))
+    assert Pepper(secret).digest(KEY).rpartition(":")[2] == hmac.new(secret, KEY.encode(), "sha256").hexdigest()
 
 
 def test_a_digest_holds_nothing_of_the_pepper_but_its_name() -> None:

@@ -1,6 +1,7 @@
 """The first start: one administrator with one key, once, and a pepper that nobody else can read."""
 
 import asyncio
+import base64
 import stat
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -10,7 +11,7 @@ import orjson
 import pytest
 
 from fairlead.authn.accesskeys import ACCESS_KEYS, AccessKeys, Pepper
-from fairlead.authn.first_admin import ensure_admin, load_pepper
+from fairlead.authn.first_admin import agree_on_pepper, ensure_admin, load_pepper
 from fairlead.authn.people import TEAMS, USERS, People
 from fairlead.authz.chain import administrators, authorize
 from fairlead.core.call import Target
@@ -153,3 +154,32 @@ def test_a_missing_pepper_is_not_replaced_where_keys_depend_on_it(tmp_path: Path
     with pytest.raises(FileProblem, match="restore it from a backup"):
         load_pepper(path, keys_exist=True)
     assert not path.exists()
+
+
+@pytest.mark.parametrize("length", [32, 64])
+def test_a_pepper_in_the_environment_is_taken_and_no_file_made(tmp_path: Path, length: int) -> None:
+    given = base64.b64encode(b"z" * length).decode()
+    assert load_pepper(tmp_path / "pepper.key", keys_exist=True, variable=f" {given}\n") == Pepper(b"z" * length)
+    assert not (tmp_path / "pepper.key").exists()
+
+
+@pytest.mark.parametrize("given", ["short", "c2hvcnQ=", "not base64 at all but long enough to look like it"])
+def test_a_pepper_in_the_environment_that_is_none_is_refused_and_not_shown(tmp_path: Path, given: str) -> None:
+    with pytest.raises(FileProblem, match="FAIRLEAD_PEPPER") as caught:
+        load_pepper(tmp_path / "pepper.key", variable=given)
+    assert given not in str(caught.value)
+
+
+async def test_the_first_servers_pepper_counts_for_all(store: MemoryStore, tmp_path: Path) -> None:
+    await agree_on_pepper(store, PEPPER, tmp_path / "pepper.key")
+    await agree_on_pepper(store, PEPPER, tmp_path / "pepper.key")
+    with pytest.raises(FileProblem, match="copy theirs over it"):
+        await agree_on_pepper(store, Pepper(b"x" * 32), tmp_path / "pepper.key")
+    (record,) = (await store.scan(())).records
+    assert PEPPER.secret not in record.value and PEPPER.secret.hex().encode() not in record.value
+
+
+async def test_of_two_servers_that_start_at_once_one_has_the_pepper(store: MemoryStore, tmp_path: Path) -> None:
+    peppers = [PEPPER, Pepper(b"x" * 32)]
+    ends = await asyncio.gather(*(agree_on_pepper(store, p, tmp_path) for p in peppers), return_exceptions=True)
+    assert [type(end) for end in ends if end is not None] == [FileProblem]

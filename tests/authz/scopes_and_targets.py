@@ -109,7 +109,10 @@ pairs = st.one_of(st.tuples(scopes, scopes), scopes.flatmap(lambda outer: st.tup
 
 def _resource_targets() -> list[Target]:
     every = product(VERBS, KINDS, SUBRESOURCES, PLACES, OBJECTS)
-    return [Target(verb, "/x", MANAGEMENT, kind[0], "v1", kind[1], *words) for verb, kind, *words in every]
+    return [
+        Target(verb, "/x", MANAGEMENT, group, "v1", plural, subresource, place, name)
+        for verb, (group, plural), subresource, place, name in every
+    ]
 
 
 def _entrances() -> list[Target]:

@@ -108,6 +108,16 @@ def test_a_scope_gives_no_right() -> None:
     assert not permissions().decide(scoped, asked(CLUSTER)).allowed
 
 
+def test_t14_a_key_that_only_reads_opens_no_way_into_pods_and_nodes() -> None:
+    rule = ScopeRule(verbs=("get", "list", "watch"), targets=("Cluster",))
+    scoped, held = replace(ADA, scope=Scope(rules=(rule,)), key="k"), permissions(USE_CLUSTER)
+    assert held.decide(scoped, asked(f"{CLUSTER}/api/v1/namespaces/n/pods/x/log")).allowed
+    for path in ("namespaces/n/pods/x/exec", "namespaces/n/pods/x/attach", "namespaces/n/pods/x/portforward"):
+        assert not held.decide(scoped, asked(f"{CLUSTER}/api/v1/{path}")).allowed
+    for path in ("nodes/n/proxy/run/a", "namespaces/n/services/s/proxy/", "namespaces/n/pods/p/proxy"):
+        assert not held.decide(scoped, asked(f"{CLUSTER}/api/v1/{path}")).allowed
+
+
 def test_an_old_way_to_watch_is_no_way_around_a_rule() -> None:
     rule = ScopeRule(verbs=("get", "watch"), namespaces=("",))
     scoped = replace(ADA, scope=Scope(rules=(rule,)), key="k")

@@ -26,6 +26,8 @@ class FakeReach:
         self.down: UpstreamError | None = None
         self.virtual_down: UpstreamError | None = Unreachable("nobody is there")
         self.blocked: set[str] = set()
+        self.forgotten: set[tuple[str, str]] = set()
+        self.looks = 0
 
     def cluster(self, name: str) -> KubeApi:
         assert name == "c"
@@ -33,6 +35,13 @@ class FakeReach:
 
     def virtual_cluster(self, namespace: str, name: str) -> KubeApi:
         return KubeApi(self.virtual, self.virtual_down)
+
+    async def version(self, namespace: str, name: str) -> Object:
+        self.looks += 1
+        return await self.virtual_cluster(namespace, name).get("/version")
+
+    def forget_virtual_cluster(self, namespace: str, name: str) -> None:
+        self.forgotten.add((namespace, name))
 
     async def access(self, cluster: str) -> Access:
         return Access("192.0.2.1", 6443, "", "kube.example", "", "cluster-token")

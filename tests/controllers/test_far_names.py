@@ -2,23 +2,59 @@
 
 import pytest
 
-from fairlead.controllers.far_names import cut, default_namespace, marks, patterned_namespace
+from fairlead.controllers.far_names import (
+    SPACE,
+    VIRTUAL_CLUSTER,
+    cut,
+    default_namespace,
+    marks,
+    patterned_namespace,
+)
 from fairlead.controllers.far_trouble import Trouble
-from fairlead.controllers.release import Chart, chart_of, release_name
+from fairlead.controllers.release import Chart, chart_of, is_listed, release_name
 from fairlead.registry.names import label_faults, value_faults
 
 
 def test_short_names_stay_and_long_ones_stay_apart() -> None:
-    assert default_namespace("team", "one") == "team-one"
-    long = [default_namespace("p" * 50, "s" * 40 + end) for end in ("a", "b")]
+    assert default_namespace(SPACE, "team", "one") == "team-one"
+    long = [default_namespace(SPACE, "p" * 50, "s" * 40 + end) for end in ("a", "b")]
     assert len({*long}) == 2
     assert all(not [*label_faults(each)] for each in long)
 
 
 def test_names_with_dots_become_names_of_namespaces_that_stay_apart() -> None:
-    made = [default_namespace("p", name) for name in ("a.b", "a-b", f"{'a.' * 60}b")]
+    made = [default_namespace(SPACE, "p", name) for name in ("a.b", "a-b", f"{'a.' * 60}b")]
     assert len({*made}) == 3
     assert all(not [*label_faults(each)] for each in made)
+
+
+def test_namespaces_of_different_pairs_of_names_never_collide() -> None:
+    pairs = [("a", "b-c"), ("a-b", "c"), ("a", "b.c"), ("a.b", "c"), ("a", "v-b"), ("a-v", "b"), ("a", "b"), ("a", "v")]
+    made = [default_namespace(kind, *pair) for kind in (SPACE, VIRTUAL_CLUSTER) for pair in pairs]
+    # The name of a namespace of somebody else, taken for one's own.
+    made.append(default_namespace(SPACE, "a", default_namespace(SPACE, "a", "b-c").removeprefix("a-")))
+    assert len({*made}) == len(made)
+    assert all(not [*label_faults(each)] for each in made)
+
+
+@pytest.mark.parametrize(
+    ("repo", "listed"),
+    [
+        ("https://charts.example/team", True),
+        ("https://charts.example/team/", True),
+        ("https://charts.example:443/team/below", True),
+        ("https://charts.example/teammates", False),
+        ("https://charts.example/team/../other", False),
+        ("https://charts.example/team/%2e%2e/other", False),
+        ("https://charts.example.evil.example/team", False),
+        ("https://charts.example:8443/team", False),
+        ("oci://charts.example/team", False),
+        ("https://charts.example", False),
+    ],
+)
+def test_a_repository_is_listed_by_whole_steps_of_its_address(repo: str, listed: bool) -> None:
+    assert is_listed(repo, ("https://charts.example/team",)) is listed
+    assert not is_listed(repo, ())
 
 
 def test_a_pattern_is_filled_in() -> None:
@@ -49,6 +85,10 @@ def test_releases_have_names_that_helm_takes() -> None:
         {"name": "vc", "repo": "https://user:pass@charts.example"},
         {"name": "vc", "repo": "https://charts.example:99999"},
         {"name": "vc", "repo": "https://charts.example", "version": "--debug"},
+        {"name": "vc", "repo": f"https://charts.example/{'e' * 3000}"},
+        {"name": "vc", "repo": "https://charts.example", "version": "1" * 300},
+        {"name": "vc", "repo": "https://charts.example", "username": "u" * 300},
+        {"name": "vc", "repo": "https://charts.example", "username": "a\0b"},
     ],
 )
 def test_a_chart_is_neither_an_option_nor_a_file(chart: dict[str, str]) -> None:

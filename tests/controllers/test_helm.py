@@ -4,13 +4,15 @@ import asyncio
 import json
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import uvloop
 import yaml
 
 from fairlead.controllers.far_trouble import Trouble
-from fairlead.controllers.helm import Helm
+from fairlead.controllers.helm import LIMITS, Helm
 from fairlead.controllers.release import Chart, Release
 from fairlead.upstream.access import Access
 
@@ -66,7 +68,8 @@ def test_a_release_is_installed_or_upgraded(stand_in: StandIn) -> None:
     install(stand_in, release())
     (call,) = stand_in.calls
     arguments = call["arguments"]
-    assert arguments[:6] == ["upgrade", "--install", "one", "vc", "--repo", "https://charts.example"]
+    assert arguments[:4] == ["upgrade", "--install", "--repo", "https://charts.example"]
+    assert arguments[-3:] == ["--", "one", "vc"]
     assert arguments[arguments.index("--version") + 1] == "1.2.3"
     assert arguments[arguments.index("--namespace") + 1] == "ns"
     assert "--kube-as-user" not in arguments
@@ -105,24 +108,25 @@ def test_the_environment_of_the_server_is_not_handed_on(stand_in: StandIn, monke
 
 
 @pytest.mark.parametrize(
-    ("repo", "first", "chart"),
+    ("repo", "command", "positionals", "chart"),
     [
-        ("https://charts.example", ["repo", "add", "repository", "https://charts.example"], "repository/vc"),
+        ("https://charts.example", ["repo", "add"], ["repository", "https://charts.example"], "repository/vc"),
         (
             "oci://registry.example/charts",
-            ["registry", "login", "registry.example"],
+            ["registry", "login"],
+            ["registry.example"],
             "oci://registry.example/charts/vc",
         ),
     ],
 )
 def test_a_repositorys_password_goes_through_standard_input(
-    stand_in: StandIn, repo: str, first: list[str], chart: str
+    stand_in: StandIn, repo: str, command: list[str], positionals: list[str], chart: str
 ) -> None:
     install(stand_in, release(Chart("vc", repo, "", "ada", "repo-password")))
     login, upgrade = stand_in.calls
-    assert login["arguments"] == [*first, "--username", "ada", "--password-stdin"]
+    assert login["arguments"] == [*command, "--username", "ada", "--password-stdin", "--", *positionals]
     assert login["stdin"] == "repo-password"
-    assert upgrade["arguments"][3] == chart
+    assert upgrade["arguments"][-1] == chart
     assert "repo-password" not in str(upgrade)
 
 
@@ -134,14 +138,79 @@ def test_a_confined_release_is_deployed_as_its_own_identity(stand_in: StandIn) -
 
 def test_a_failure_tells_its_last_line_without_secrets(stand_in: StandIn) -> None:
     stand_in.does(
-        "sys.stderr.write('warming up\\nError: 192.0.2.1:6443 said stored-token and repo-password \\x1b[1m no\\n')\n"
+        "sys.stderr.write('warming up\\nError: UPGRADE FAILED: 192.0.2.1:6443 said stored-token and repo-password "
+        "\\x1b[1m see https://inside.example/x no\\n')\n"
         "sys.exit(3)"
     )
     with pytest.raises(Trouble) as caught:
         install(stand_in, release(Chart("vc", "oci://r.example/c", "", "", "repo-password")))
     assert caught.value.reason == "HelmFailed"
-    assert "Error: [...] said [...] and [...]" in caught.value.message
+    assert "Error: UPGRADE FAILED: [...] said [...] and [...]" in caught.value.message
+    assert "inside.example" not in caught.value.message
     assert caught.value.message.isprintable()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'Error: looks like "https://10.0.0.1/" is not a valid chart repository: secret words of a neighbour',
+        "Error: UPGRADE FAILED: failed to fetch https://10.0.0.1/x : secret words",
+        "secret words",
+        "Error: secret words",
+    ],
+)
+def test_t22_what_a_repository_answers_is_not_told(stand_in: StandIn, line: str) -> None:
+    stand_in.does(f"sys.stderr.write({line!r}); sys.exit(1)")
+    with pytest.raises(Trouble) as caught:
+        install(stand_in, release())
+    assert "secret words" not in caught.value.message
+    assert "10.0.0.1" not in caught.value.message
+
+
+def test_a_run_is_bounded_in_memory_processor_time_and_files(stand_in: StandIn) -> None:
+    limits = stand_in.path.parent / "limits"
+    stand_in.does(
+        "import resource, time; time.sleep(0.2)\n"
+        f"open({str(limits)!r}, 'w').write(str([resource.getrlimit(each)[1] for each in "
+        "(resource.RLIMIT_AS, resource.RLIMIT_CPU, resource.RLIMIT_FSIZE)]))"
+    )
+    install(stand_in, release())
+    found = json.loads(limits.read_text())
+    assert all(0 < each <= most for each, most in zip(found, LIMITS.values(), strict=True))
+
+
+@pytest.mark.parametrize(
+    "chart",
+    [
+        Chart("vc", f"https://charts.example/{'e' * 300_000}"),
+        Chart("vc", "https://charts.example/\0"),
+    ],
+)
+def test_what_cannot_be_run_is_a_trouble_of_the_release(stand_in: StandIn, chart: Chart) -> None:
+    with pytest.raises(Trouble) as caught:
+        install(stand_in, release(chart))
+    assert caught.value.reason == "HelmFailed"
+
+
+@pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_a_program_that_ends_without_reading_is_a_trouble_of_the_release(
+    stand_in: StandIn, loop: Callable[[], asyncio.AbstractEventLoop]
+) -> None:
+    stand_in.path.write_text("#!/bin/sh\nexit 1\n")
+
+    async def many() -> list[object]:
+        helm = Helm(str(stand_in.path))
+        runs = (helm.install(release(LOCKED), ACCESS) for _ in range(20))
+        return [*await asyncio.gather(*runs, return_exceptions=True)]
+
+    with asyncio.Runner(loop_factory=loop) as runner:
+        assert {type(each) for each in runner.run(many())} == {Trouble}
+
+
+def test_a_program_that_cannot_be_started_is_a_trouble_of_the_release(stand_in: StandIn) -> None:
+    stand_in.path.write_text("#!/nowhere/at/all\n")
+    with pytest.raises(Trouble, match="could not be run"):
+        install(stand_in, release())
 
 
 def test_a_run_that_takes_too_long_is_ended_with_all_that_it_started(
@@ -172,7 +241,8 @@ def _is_gone(pid: int) -> bool:
 def test_uninstalling_what_is_not_there_is_no_matter(stand_in: StandIn) -> None:
     asyncio.run(Helm(str(stand_in.path)).uninstall(release(), ACCESS))
     arguments = stand_in.calls[0]["arguments"]
-    assert arguments[:3] == ["uninstall", "one", "--ignore-not-found"]
+    assert arguments[:2] == ["uninstall", "--ignore-not-found"]
+    assert arguments[-2:] == ["--", "one"]
 
 
 def test_without_the_program_it_says_what_to_do(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from fairlead.controllers import ears as ears_module
-from fairlead.controllers.loop import FIRST_RETRY, LAST_RETRY, Loop, itself, run_all
+from fairlead.controllers.loop import FAULT_SECONDS, FIRST_RETRY, LAST_RETRY, Loop, itself, run_all
 from fairlead.core.errors import Conflict, Unavailable
 from fairlead.registry.kind import MANAGEMENT_GROUP
 from fairlead.storage.contract import Key
@@ -197,10 +197,25 @@ async def test_a_stopping_server_ends_the_work(world: World) -> None:
     await asyncio.wait_for(working, 1)
 
 
-async def test_a_fault_of_ours_is_not_tried_again_but_ends_everything(world: World) -> None:
-    """A controller that died silently would leave things untrue for ever."""
+async def test_an_object_that_a_controller_cannot_cope_with_harms_no_other(world: World) -> None:
+    """Whoever can store such an object could otherwise end the server, again after each start."""
     await world.create("Gadget", "a")
-    faulty, other = Watchful(world, ZeroDivisionError()), Watchful(world)
+    await world.create("Gadget", "b")
+    watchful = Watchful(world, ZeroDivisionError())
+    async with at_work(world, watchful):
+        await asyncio.sleep(FAULT_SECONDS + 1)
+    assert watchful.asked == [(0, "a"), (0, "b"), (FAULT_SECONDS, "a")]
+
+
+async def test_a_fault_outside_of_any_object_ends_everything(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A controller that died silently would leave things untrue for ever."""
+    faulty, other = Watchful(world), Watchful(world)
+
+    def concerned(key: Key, entry: Entry | None) -> Iterable[Key]:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(faulty, "concerned", concerned)
+    await world.create("Gadget", "a")
     with pytest.raises(ExceptionGroup) as caught:
         await run_all([faulty, other], world.view, world.clock)
     assert caught.group_contains(ZeroDivisionError)

@@ -11,11 +11,13 @@ from fairlead.controllers.spaces import Spaces
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
 from fairlead.upstream.addresses import AddressPolicy
 from fairlead.upstream.connected import Connected, NotConnected
-from fairlead.upstream.errors import Blocked
+from fairlead.upstream.errors import Blocked, Broken, TimedOut, UpstreamError
 from fairlead.upstream.upstream import Limits
 from tests.admission.world import NAMESPACE, World, new_world
 from tests.controllers.at_work import at_work, until
 from tests.controllers.connected_world import SETTING, told
+from tests.far_side.asked import as_json
+from tests.far_side.behaviours import never
 from tests.far_side.far_side import FarSide
 from tests.far_side.kube import Kube, kube_answering
 
@@ -72,3 +74,26 @@ async def test_a_cluster_that_is_not_connected_says_why(world: World, kubeconfig
     with pytest.raises(NotConnected) as caught:
         await reaching(world).access("c")
     assert caught.value.reason == reason
+
+
+@pytest.mark.parametrize(("path", "raised"), [("/far/never", TimedOut), ("/big", Broken)])
+def test_a_virtual_cluster_cannot_keep_whoever_asks_for_its_version(
+    path: str, raised: type[UpstreamError], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that never answers is given up soon, and one that answers with too much is not heard to its end."""
+    monkeypatch.setattr("fairlead.controllers.reach.PROBE_SECONDS", 0.2)
+
+    async def run(far: FarSide) -> None:
+        async with new_world() as world:
+            kubeconfig = far.kubeconfig(server=f"{far.url}{path}")
+            await world.create("Secret", "mine", data={"config": b64encode(kubeconfig).decode()})
+            await world.create("VirtualClusterInstance", "v", spec={"config": {"secretName": "mine"}})
+            reach = reaching(world, "127.0.0.0/8")
+            with pytest.raises(raised):
+                await reach.version(NAMESPACE, "v")
+            await reach.connected.close_all()
+
+    with FarSide() as far:
+        far.behave("/far/never/version", never)
+        far.answer("/big/version", as_json({"gitVersion": "A" * 100_000}, 200))
+        asyncio.run(run(far))

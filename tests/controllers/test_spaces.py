@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from fairlead.controllers.connected_instances import ConnectedInstances
 from fairlead.controllers.instances import Instances
-from fairlead.controllers.spaces import LOOK_AGAIN, Spaces
+from fairlead.controllers.spaces import LOOK_AGAIN, POLL, Spaces
 from fairlead.core.objects import Object, dig
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
 from fairlead.registry.writing import by_the_server
@@ -315,3 +316,18 @@ async def test_probes_of_a_cluster_wake_no_spaces(working: World, kube: Kube) ->
     await asyncio.sleep(5)
     assert dig(working.see("Cluster", "c"), "status.lastProbeTime")
     assert len(kube.log) == before
+
+
+async def test_nothing_is_applied_from_what_was_resolved_before_a_change(
+    world: World, reach: FakeReach, kube: Kube, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await furnish(world)
+    await space(world, template={"objects": CONFIG_MAP})
+    async with at_work(world, Instances(world.registry, GROUP)):
+        await until(lambda: dig(world.see(SPACE, "one"), "status.space"))
+    controller = Spaces(world.registry, SETTING, reach)
+    outdated = world.see(SPACE, "one")
+    await world.patch(SPACE, "one", lambda each: each["spec"].update(template={}))
+    monkeypatch.setattr(ConnectedInstances, "see", lambda self, key: outdated)
+    assert await controller.reconcile((GROUP, "spaceinstances", "demo", "one")) == POLL
+    assert kube.log == []

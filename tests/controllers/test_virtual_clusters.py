@@ -1,101 +1,33 @@
 """Virtual clusters: imported ones, those that are deployed with a chart, and how they are told to do."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from typing import Any
 
 import pytest
 
 from fairlead.controllers.deploying import PAUSE
-from fairlead.controllers.far_trouble import ERROR, WARNING, Trouble
-from fairlead.controllers.instances import Instances
-from fairlead.controllers.release import Release
 from fairlead.controllers.spaces import LOOK_AGAIN
-from fairlead.controllers.virtual_clusters import VirtualClusters
 from fairlead.core.objects import Object, dig
-from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
-from fairlead.upstream.access import Access
 from fairlead.upstream.errors import Unreachable
 from tests.admission.world import World
-from tests.controllers.at_work import at_work, until
-from tests.controllers.connected_world import SETTING, FakeReach, encoded, furnish, labels, message, told
-from tests.far_side.kube import Kube
+from tests.controllers.at_work import until
+from tests.controllers.connected_world import FakeReach, encoded, furnish, labels, message, told
+from tests.controllers.deploying_world import (
+    BINDINGS,
+    CHART,
+    KUBECONFIG,
+    PLACE,
+    RELEASE,
+    VC,
+    FakeHelm,
+    from_template,
+    helm,
+    reach,
+    ready,
+    virtual_cluster,
+    working,
+)
 
-VC = "VirtualClusterInstance"
-PLACE = "/api/v1/namespaces/demo-v-one"
-BINDINGS = "/apis/rbac.authorization.k8s.io/v1/namespaces/demo-v-one/rolebindings"
-CHART = {"name": "vc", "repo": "https://charts.example", "version": "1.2.3"}
-RELEASE = {"helmRelease": {"chart": CHART, "values": "a: b"}}
-KUBECONFIG = b"""
-apiVersion: v1
-kind: Config
-current-context: x
-contexts: [{name: x, context: {cluster: x, user: x}}]
-clusters: [{name: x, cluster: {server: 'https://vc.example:8443'}}]
-users: [{name: x, user: {token: inner-token}}]
-"""
-
-
-class FakeHelm:
-    """Writes down what it is asked for. A chart leaves `content` as its kubeconfig, if there is any."""
-
-    def __init__(self, kube: Kube) -> None:
-        self.kube = kube
-        self.missing = False
-        self.fails = False
-        self.content = KUBECONFIG
-        self.installed: list[Release] = []
-        self.removed: list[Release] = []
-
-    def find(self) -> str:
-        if self.missing:
-            raise Trouble("HelmNotFound", "install it", ERROR)
-        return "/bin/helm"
-
-    async def install(self, release: Release, access: Access) -> None:
-        assert access.token == "cluster-token"
-        self.installed.append(release)
-        if self.fails:
-            raise Trouble("HelmFailed", "it broke", WARNING)
-        if self.content:
-            at = f"/api/v1/namespaces/{release.namespace}/secrets/vc-{release.name}"
-            self.kube.put(at, data={"config": encoded(self.content)})
-
-    async def uninstall(self, release: Release, access: Access) -> None:
-        assert f"/api/v1/namespaces/{release.namespace}" in self.kube.objects
-        self.removed.append(release)
-
-
-@pytest.fixture
-def reach() -> FakeReach:
-    return FakeReach()
-
-
-@pytest.fixture
-def helm(reach: FakeReach) -> FakeHelm:
-    return FakeHelm(reach.kube)
-
-
-@pytest.fixture
-async def working(world: World, reach: FakeReach, helm: FakeHelm) -> AsyncIterator[World]:
-    controllers = Instances(world.registry, GROUP), VirtualClusters(world.registry, SETTING, reach, helm)
-    async with at_work(world, *controllers):
-        yield world
-
-
-async def virtual_cluster(world: World, **spec: Any) -> Object:
-    spec = {"owner": {"user": "ada"}, "clusterRef": {"cluster": "c"}, **spec}
-    return await world.create(VC, "one", spec=spec)
-
-
-async def from_template(world: World) -> Object:
-    await world.create("VirtualClusterTemplate", "t", spec={"template": RELEASE})
-    return await virtual_cluster(world, templateRef={"name": "t"})
-
-
-async def ready(world: World, reach: FakeReach) -> None:
-    reach.virtual_down = None
-    await until(lambda: told(world, VC, "VirtualClusterReady") == ("True", "Ready"))
+__all__ = ["helm", "reach", "working"]
 
 
 async def test_an_imported_one_is_looked_at(working: World, reach: FakeReach, helm: FakeHelm) -> None:

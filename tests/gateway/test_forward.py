@@ -5,8 +5,9 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from fairlead.core.call import Call
-from fairlead.core.errors import ApiError, BadGateway, BadRequest, Timeout, Unauthorized, Unavailable
+from fairlead.core.call import Call, Reply, Target
+from fairlead.core.errors import ApiError, BadGateway, BadRequest, Timeout, TooManyRequests, Unauthorized, Unavailable
+from fairlead.core.user import User
 from fairlead.gateway import forward as forwarding
 from fairlead.upstream.errors import UpstreamError
 from fairlead.upstream.limits import Limits
@@ -231,16 +232,60 @@ async def test_a_cluster_with_a_strangers_certificate_is_a_bad_gateway() -> None
             assert far.seen == []
 
 
+def asked_by(name: str, path: str, verb: str = "get") -> Call:
+    call = asking(path, target=Target(verb, path))
+    call.user = User(name)
+    return call
+
+
+async def let_go(*replies: Reply) -> None:
+    for reply in replies:
+        assert reply.stream is not None
+        await anext(reply.stream)
+        await reply.stream.aclose()  # type: ignore[attr-defined]
+
+
 async def test_a_cluster_with_too_much_to_do_says_when_to_come_again(far: FarSide) -> None:
-    async with connected(far, Limits(requests=1, waiting=0)) as upstream:
-        watch = await through(upstream, asking("/far/ticks"))
+    async with connected(far, Limits(requests=4, waiting=0)) as upstream:
+        streams = [await through(upstream, asked_by(name, "/far/ticks")) for name in "abcd"]
         error = await refusal(upstream, asking("/version"))
         assert isinstance(error, Unavailable)
         assert error.details.retry_after == 1
-        assert watch.stream is not None
-        await anext(watch.stream)
-        await watch.stream.aclose()  # type: ignore[attr-defined]
+        await let_go(*streams)
         await through(upstream, asking("/version"))
+
+
+async def test_one_user_cannot_take_all_of_a_cluster(far: FarSide) -> None:
+    async with connected(far, Limits(requests=8)) as upstream:
+        streams = [await through(upstream, asked_by("eve", "/far/ticks", "watch")) for _ in range(2)]
+        for path, verb in (("/version", "get"), ("/far/ticks", "watch")):
+            error = await refusal(upstream, asked_by("eve", path, verb))
+            assert isinstance(error, TooManyRequests)
+            assert error.details.retry_after == 1 and "your share" in error.message
+        assert (await through(upstream, asked_by("ada", "/version"))).status == 200
+        await let_go(*streams)
+        for _ in range(5):
+            assert (await through(upstream, asked_by("eve", "/version"))).status == 200
+
+
+async def test_requests_that_fail_hold_no_share(far: FarSide) -> None:
+    async with connected(far, Limits(requests=4)) as upstream:
+        for path in ("/far/hang-up", "/far/break-off", "/far/redirect", "/far/garbage"):
+            await refusal(upstream, asked_by("ada", path, "watch"))
+        assert (await through(upstream, asked_by("ada", "/version"))).status == 200
+
+
+async def test_watches_of_many_users_leave_room_for_short_requests(far: FarSide) -> None:
+    async with connected(far, Limits(requests=4)) as upstream:
+        streams = [await through(upstream, asked_by(name, "/far/ticks", "watch")) for name in "abc"]
+        error = await refusal(upstream, asked_by("d", "/far/ticks", "watch"))
+        assert isinstance(error, Unavailable) and error.details.retry_after == 1
+        for said in ("true", "1", "yes", ""):
+            following = asked_by("d", "/far/ticks")
+            following.query = {"follow": [said]}
+            assert isinstance(await refusal(upstream, following), Unavailable)
+        assert (await through(upstream, asked_by("d", "/version"))).status == 200
+        await let_go(*streams)
 
 
 async def test_an_answer_that_took_long_is_for_those_who_still_may(

@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from fairlead.core.call import Call
-from fairlead.core.errors import ApiError, Unauthorized
+from fairlead.core.call import Call, Target
+from fairlead.core.errors import ApiError, TooManyRequests, Unauthorized
 from fairlead.gateway import stream as streaming
 from fairlead.upstream.errors import UpstreamError
+from fairlead.upstream.limits import Limits
 from fairlead.upstream.upstream import Upstream
 from tests.far_side.asked import Asked
 from tests.far_side.far_side import FarSide
@@ -103,6 +104,42 @@ async def test_a_cluster_that_goes_away_breaks_the_stream_off(far: FarSide, upst
     with pytest.raises(UpstreamError):
         while True:
             await anext(stream)
+
+
+async def test_a_watch_whose_cluster_goes_away_just_ends(far: FarSide, upstream: Upstream) -> None:
+    path = "/far/ticks?seconds=0.01"
+    stream = await opened(upstream, asking(path, target=Target("watch", path)))
+    await anext(stream)
+    far.stop()
+    await asyncio.wait_for(_all(stream), 5)
+    assert upstream.in_use == 0
+
+
+async def test_a_watch_of_a_known_length_that_breaks_off_does_not_just_end(far: FarSide, upstream: Upstream) -> None:
+    path = "/far/break-off?bytes=200000"
+    stream = await opened(upstream, asking(path, target=Target("watch", path)))
+    with pytest.raises(UpstreamError):
+        await _all(stream)
+
+
+@pytest.mark.usefixtures("hasty")
+async def test_a_revoked_key_breaks_a_watch_off_too(far: FarSide, upstream: Upstream) -> None:
+    call, key = watching("/far/ticks?seconds=0.005")
+    call.target = Target("watch", "/far/ticks")
+    stream = await opened(upstream, call)
+    key.is_revoked = True
+    with pytest.raises(Unauthorized, match="the key is gone"):
+        await asyncio.wait_for(_all(stream), 5)
+
+
+@pytest.mark.usefixtures("hasty")
+async def test_a_stream_that_is_never_begun_gives_its_share_back(far: FarSide) -> None:
+    async with connected(far, Limits(requests=4)) as upstream:
+        await opened(upstream, asking("/far/ticks?seconds=0.005"))
+        with pytest.raises(TooManyRequests):
+            await through(upstream, asking("/version"))
+        await until(lambda: not far.open)
+        assert (await through(upstream, asking("/version"))).status == 200
 
 
 async def test_a_slow_client_slows_down_the_cluster(upstream: Upstream, far: FarSide) -> None:

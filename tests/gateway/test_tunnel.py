@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 from fairlead.core.call import Call, Reply
-from fairlead.core.errors import ApiError, BadGateway, Forbidden, Unavailable
+from fairlead.core.errors import ApiError, BadGateway, Forbidden, TooManyRequests, Unavailable
+from fairlead.core.user import User
 from fairlead.gateway import tunnel as tunnelling
+from fairlead.upstream.limits import Limits
 from fairlead.upstream.upstream import Upstream
 from tests.far_side.asked import Answer, Asked
 from tests.far_side.far_side import FarSide
@@ -194,3 +196,25 @@ async def test_a_client_that_is_gone_before_it_is_accepted_keeps_nothing_open(
     monkeypatch.setattr(tunnelling, "ACCEPT_SECONDS", 0.03)
     await through(upstream, socket())
     await until(lambda: not far.open and upstream.in_use == 0)
+
+
+async def test_one_user_cannot_open_all_sockets_of_a_cluster(far: FarSide) -> None:
+    async with connected(far, Limits(sockets=8)) as upstream:
+        clients = [Client(), Client()]
+        tunnels = [running(await through(upstream, socket()), client) for client in clients]
+        with pytest.raises(TooManyRequests, match="2 WebSockets") as caught:
+            await through(upstream, socket())
+        assert caught.value.details.retry_after == 1
+        other = socket()
+        other.user = User("ada")
+        clients.append(Client())
+        tunnels.append(running(await through(upstream, other), clients[-1]))
+        for client in clients:
+            client.said.put_nowait(None)
+        await asyncio.gather(*tunnels)
+        await until(lambda: upstream.in_use == 0)
+        for _ in range(3):
+            assert (await through(upstream, socket("/far/refuse"))).status == 403
+        client = Client()
+        client.said.put_nowait(None)
+        await running(await through(upstream, socket()), client)

@@ -8,7 +8,8 @@ from fairlead.core.objects import Object
 from fairlead.kinds.accesskey import OWNED_ACCESS_KEY, ROTATION, TYPES
 from fairlead.kinds.key_life import MAX_TTL
 from fairlead.registry.catalog import Catalog
-from fairlead.registry.record import decode, finisher, selectable_fields
+from fairlead.registry.glimpse import Glimpse
+from fairlead.registry.record import decode, finisher
 from fairlead.registry.record import encode as encoded
 from fairlead.registry.validate import Validator
 from fairlead.storage.contract import Record
@@ -129,10 +130,9 @@ def test_t26_no_answer_has_anything_of_a_secret_field() -> None:
 
 
 def test_keys_can_be_selected_by_owner_type_and_whether_they_are_disabled() -> None:
-    place = OWNED_ACCESS_KEY.key("", "demo")
-    fields = selectable_fields(OWNED_ACCESS_KEY, place, encoded(key(type="User")))
+    _, fields = Glimpse(OWNED_ACCESS_KEY).read(encoded(key(type="User")))
     assert (fields["spec.user"], fields["spec.type"], fields["spec.disabled"]) == ("ada", "User", "false")
-    off = selectable_fields(OWNED_ACCESS_KEY, place, encoded(key(user="", team="core", disabled=True)))
+    _, off = Glimpse(OWNED_ACCESS_KEY).read(encoded(key(user="", team="core", disabled=True)))
     assert (off["spec.team"], off["spec.disabled"]) == ("core", "true")
 
 

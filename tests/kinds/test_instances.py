@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from fairlead.core.objects import Object
+from fairlead.registry.validate import Validator
 from tests.kinds.examples import BY_NAME, cells, complaints, example, prepared
 
 both = pytest.mark.parametrize("kind", ["SpaceInstance", "VirtualClusterInstance"])
@@ -74,3 +75,50 @@ def test_the_identity_of_a_virtual_cluster_stays() -> None:
     assert prepared(example("VirtualClusterInstance", status={}), old, "status")["status"] == {"serviceUID": "one"}
     other = example("VirtualClusterInstance", status={"serviceUID": "two"})
     assert complaints(other, old, "status") == [("status.serviceUID", "FieldValueInvalid")]
+
+
+@both
+@pytest.mark.parametrize("name", ["n" * 54, "A", "a.b", "../a", "-a"])
+def test_the_name_of_a_release_is_a_label_that_helm_takes(kind: str, name: str) -> None:
+    place = {"cluster": "c", "namespace": "n"}
+    [(field, _)] = complaints(instance(kind, clusterRef={**place, "virtualCluster": name}))
+    assert field == "spec.clusterRef.virtualCluster"
+    old = instance(kind, clusterRef={**place, "virtualCluster": name})
+    assert complaints(old, old) == []
+    assert complaints(instance(kind, clusterRef={**place, "virtualCluster": "n" * 53})) == []
+
+
+IN_PLACE, FROM_TEMPLATE = {"template": {"helmRelease": {"values": "a: b"}}}, {"templateRef": {"name": "t"}}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "field"),
+    [(IN_PLACE, FROM_TEMPLATE, "spec.templateRef.name"), (FROM_TEMPLATE, IN_PLACE, "spec.template")],
+)
+def test_a_deployed_chart_stays_with_the_rights_that_it_was_chosen_with(
+    before: Object, after: Object, field: str
+) -> None:
+    settled, open_ = {"cluster": "c", "namespace": "n"}, {"cluster": "c"}
+    old = instance("VirtualClusterInstance", clusterRef=settled, **before)
+    new = instance("VirtualClusterInstance", clusterRef=settled, **after)
+    assert complaints(new, old) == [(field, "FieldValueForbidden")]
+    assert complaints(old, old) == []
+    unsettled = instance("VirtualClusterInstance", clusterRef=open_, **before)
+    assert complaints(instance("VirtualClusterInstance", clusterRef=open_, **after), unsettled) == []
+
+
+@pytest.mark.parametrize(
+    ("spec", "field"),
+    [
+        ({"clusterRef": {"namespace": "n" * 64}}, "spec.clusterRef.namespace"),
+        ({"clusterRef": {"virtualCluster": "n" * 64}}, "spec.clusterRef.virtualCluster"),
+        *(
+            ({"template": {"helmRelease": {"chart": {part: "x" * 2049}}}}, f"spec.template.helmRelease.chart.{part}")
+            for part in ("name", "repo", "version", "username")
+        ),
+    ],
+)
+def test_texts_that_become_arguments_and_paths_have_a_length(spec: Object, field: str) -> None:
+    kind = BY_NAME["VirtualClusterInstance"]
+    [problem] = Validator(kind.schema()).examine(instance(kind.name, **spec)).problems
+    assert (problem.field, "may not be longer than" in problem.message) == (field, True)

@@ -112,10 +112,13 @@ def test_people_reach_a_cluster_directly_also_while_the_server_is_down(tmp_path:
         with running(data) as server:
             with server.client() as admin:
                 key = furnish(admin)
+                made(admin, "users", "User", "eve", username="eve")
+                strangers_key = made(admin, "ownedaccesskeys", "OwnedAccessKey", "eves", user="eve")["spec"]["key"]
             equip(folder, server, far)
             good = token(server, key)
             scoped = token(server, key, scope={"rules": [{"cluster": "berlin", "verbs": ["get", "list"]}]})
             elsewhere = token(server, key, scope={"clusters": [{"cluster": "oslo"}]})
+            stranger = token(server, strangers_key)
             with agent(folder, server) as client:
                 assert client.get(PODS, headers=bearer(good)).status_code == 200
                 assert far.seen[-1].header("impersonate-user") == "ada"
@@ -123,6 +126,9 @@ def test_people_reach_a_cluster_directly_also_while_the_server_is_down(tmp_path:
                 assert client.get(PODS, headers=bearer(scoped)).status_code == 200
                 assert client.post(PODS, json={}, headers=bearer(scoped)).status_code == 403
                 assert client.get(PODS, headers=bearer(elsewhere)).status_code == 403
+                refused = client.get(PODS, headers=bearer(stranger))
+                assert refused.status_code == 403 and 'the verb "use"' in refused.json()["message"]
+                assert client.get(PODS, headers=bearer(token(server, server.key))).status_code == 200
                 for bad in (key, server.key, f"{good}x", "x"):
                     assert client.get(PODS, headers=bearer(bad)).status_code == 401
                 assert echoed(client, good, folder / "state" / "tls" / "ca.crt") == b"\x01hello"

@@ -4,11 +4,12 @@ The cluster that dies is a Fairlead in a process of its own, which is killed; be
 that takes connections and never says a word.
 """
 
+import asyncio
 import socket
 import subprocess
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -16,14 +17,16 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
+from tests.far_side.asked import Asked
 from tests.far_side.far_side import FarSide, Manner
-from tests.live.entrances import SYSTEM_SECRETS, M, connect, entrance, is_online, kubeconfig, status_of, until
+from tests.live.entrances import SYSTEM_SECRETS, M, connect, entrance, is_online, kubeconfig, person, status_of, until
+from tests.live.http2 import Http2
 from tests.live.process import MANAGEMENT, PATIENCE, ROOT, Server, command, environment, running
 
 REPORTED_SECONDS = 15.0
 """Not a measurement of speed: the promise itself is a time."""
 REQUESTS = 4
-"""Of one cluster at a time."""
+"""Of one cluster at a time; so each user has one of them."""
 RECOVERY_SECONDS = 35.0
 """A cluster that stays away is looked at less and less often, but at least twice a minute."""
 
@@ -101,7 +104,7 @@ def test_a_killed_cluster_is_reported_and_comes_back_while_the_healthy_one_goes_
 ) -> None:
     with crowd(world.server, *dead_ones) as statuses:
         assert_it_dies_and_comes_back(world, tmp_path / "far")
-    assert set(statuses) <= {503, 504}
+    assert set(statuses) <= {429, 503, 504}
 
 
 def assert_it_dies_and_comes_back(world: World, folder: Path) -> None:
@@ -141,15 +144,61 @@ def assert_gone(admin: httpx.Client, key: str) -> None:
 
 def test_a_cluster_that_never_answers_has_a_limit_of_its_own(world: World) -> None:
     """Streams to it fill its places; who comes then is told to come again, and the other clusters have theirs."""
-    with FarSide(manner=Manner(uid="busy")) as busy, world.server.client() as client:
+    with FarSide(manner=Manner(uid="busy")) as busy, world.server.client() as client, ExitStack() as streams:
         connect(world.admin, "busy", busy.kubeconfig())
-        streams = [client.stream("GET", f"{entrance('busy')}/far/ticks") for _ in range(REQUESTS)]
-        for stream in streams:
-            assert stream.__enter__().status_code == 200
+        people = [person(world.admin, f"busy-{number}", "busy", "use") for number in range(REQUESTS)]
+        clients = [streams.enter_context(world.server.client(each.key)) for each in people]
+        for each in clients:
+            assert streams.enter_context(each.stream("GET", f"{entrance('busy')}/far/ticks")).status_code == 200
         answer = client.get(f"{entrance('busy')}/version")
         assert (answer.status_code, answer.json()["reason"]) == (503, "ServiceUnavailable")
         assert int(answer.headers["retry-after"]) >= 1
         assert client.get(f"{entrance('healthy')}/version").status_code == 200
-        for stream in streams:
-            stream.__exit__(None, None, None)
+        streams.close()
         until(lambda: client.get(f"{entrance('busy')}/version").status_code == 200)
+
+
+def test_one_user_takes_no_more_than_a_share_of_a_cluster(world: World) -> None:
+    """Administrators, too."""
+    with FarSide(manner=Manner(uid="shared")) as far, world.server.client() as client:
+        connect(world.admin, "shared", far.kubeconfig())
+        other = person(world.admin, "shared-other", "shared", "use")
+        with client.stream("GET", f"{entrance('shared')}/far/ticks") as stream:
+            assert stream.status_code == 200
+            answer = client.get(f"{entrance('shared')}/version")
+            assert (answer.status_code, answer.json()["reason"]) == (429, "TooManyRequests")
+            assert int(answer.headers["retry-after"]) >= 1
+            with world.server.client(other.key) as another:
+                assert another.get(f"{entrance('shared')}/version").status_code == 200
+        until(lambda: client.get(f"{entrance('shared')}/version").status_code == 200)
+
+
+async def ticking(asked: Asked, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+    """A watch in which something happens all the time."""
+    writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n")
+    while not reader.at_eof():
+        writer.write(b'e\r\n{"type":"ADD"}\r\n')
+        await writer.drain()
+        await asyncio.sleep(0.05)
+    return False
+
+
+def test_a_cluster_that_dies_ends_its_watches_and_nothing_else_on_the_connection(world: World) -> None:
+    """Over HTTP/2 a client has its streams from all clusters on one connection."""
+    path = "/api/v1/pods"
+    with FarSide(manner=Manner(uid="dying")) as dying:
+        connect(world.admin, "dying", dying.kubeconfig())
+        for far in (dying, world.healthy):
+            far.behave(path, ticking)
+        client = Http2(world.server)
+        try:
+            lost = client.request("GET", f"{entrance('dying')}{path}?watch=true")
+            kept = client.request("GET", f"{entrance('healthy')}{path}?watch=true")
+            assert client.read(lambda: bool(client.bodies[lost] and client.bodies[kept]))
+            dying.stop()
+            assert client.read(lambda: lost in client.ended)
+            before = len(client.bodies[kept])
+            assert client.read(lambda: len(client.bodies[kept]) > before + 100)
+            assert not client.closed and kept not in client.ended | client.reset
+        finally:
+            client.close()

@@ -15,7 +15,8 @@ from fairlead.registry.schema import array_map, obj, string
 
 ALL = crds(KINDS, MANAGEMENT_GROUP)
 KNOWN = {
-    "type", "description", "properties", "required", "items", "additionalProperties", "format", "enum", "minimum",
+    "type", "description", "properties", "required", "items",
+    "maxLength", "additionalProperties", "format", "enum", "minimum",
     "maximum", "nullable", "default", "x-kubernetes-list-type", "x-kubernetes-list-map-keys", "x-kubernetes-map-type",
     "x-kubernetes-preserve-unknown-fields",
 }  # fmt: skip

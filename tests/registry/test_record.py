@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from fairlead.core.objects import Object
 from fairlead.kinds import KINDS
 from fairlead.registry.catalog import Catalog
-from fairlead.registry.record import decode, encode, finisher, restamped, selectable_fields, stamped
+from fairlead.registry.glimpse import Glimpse
+from fairlead.registry.record import decode, encode, finisher, restamped, stamped
 from fairlead.storage.contract import Record
 from tests.admission.world import GADGET
 
@@ -107,19 +108,18 @@ def test_a_record_of_a_kind_that_is_not_served_can_still_be_followed() -> None:
 
 def test_fields_are_compared_as_texts() -> None:
     cluster = BY_NAME["Cluster"]
-    key = cluster.key("", "a")
     for value, text in ((True, "true"), (False, "false"), (None, "")):
         obj = {"spec": {"networkPeer": value}}
-        assert selectable_fields(cluster, key, orjson.dumps(obj))["spec.networkPeer"] == text
-    assert selectable_fields(cluster, key, b'{"spec":5}')["spec.networkPeer"] == ""
+        assert Glimpse(cluster).read(orjson.dumps(obj))[1]["spec.networkPeer"] == text
+    assert Glimpse(cluster).read(b'{"spec":5}')[1]["spec.networkPeer"] == ""
 
 
 def test_namespaced_objects_can_be_selected_by_their_namespace() -> None:
-    fields = selectable_fields(BY_NAME["ConfigMap"], ("", "configmaps", "demo", "c"), b"{}")
-    assert fields == {"metadata.name": "c", "metadata.namespace": "demo"}
+    entry = finish(Record(("", "configmaps", "demo", "c"), b'{"metadata":{}}', 7))
+    assert entry.fields == {"metadata.name": "c", "metadata.namespace": "demo"}
 
 
 def test_a_kind_may_say_itself_what_its_fields_are() -> None:
     event = BY_NAME["Event"]
-    fields = selectable_fields(event, event.key("demo", "e"), b'{"reportingComponent":"runner","involvedObject":{}}')
+    _, fields = Glimpse(event).read(b'{"reportingComponent":"runner","involvedObject":{}}')
     assert fields["source"] == "runner"

@@ -278,6 +278,75 @@ async def test_random_histories_replayed_from_anywhere_lead_to_what_is_there(wor
         assert known == state(world)
 
 
+SELECTIONS = [
+    Selection(parse_labels(labels), parse_fields(fields, ("metadata.name", "spec.color")))
+    for labels, fields in (
+        ("on=yes", ""),
+        ("on in (yes,no)", ""),
+        ("on notin (yes)", ""),
+        ("on", ""),
+        ("!on", ""),
+        ("on in (yes,no),on!=no", ""),
+        ("", "metadata.name=a"),
+        ("", "metadata.name!=a"),
+        ("", "spec.color=red"),
+        ("on=yes", "spec.color=red"),
+        ("on=yes", "metadata.name=b"),
+        ("", ""),
+    )
+]
+
+
+@pytest.mark.parametrize("selection", SELECTIONS, ids=str)
+async def test_whatever_is_selected_live_events_lead_to_what_is_there(world: World, selection: Selection) -> None:
+    """However a watcher is found, it hears of all that concerns it, and each object comes before it goes."""
+    feed = begun(world, selection)
+    known: dict[str, str] = {}
+    for number, (name, action) in enumerate(_actions()):
+        if action == "delete":
+            if world.see("Gadget", name):
+                await world.delete("Gadget", name)
+        elif world.see("Gadget", name) is None:
+            spec = {"color": "red" if number % 2 else "blue"}
+            await world.create("Gadget", name, metadata={"labels": {"on": action}}, spec=spec)
+        else:
+            await label(world, name, action if number % 4 else None)
+        for kind, obj in taken(feed):
+            told = obj["metadata"]["name"]
+            assert (told in known) is (kind != "ADDED")
+            if kind == "DELETED":
+                known.pop(told)
+            else:
+                known[told] = obj["metadata"]["resourceVersion"]
+        entries = world.view.entries("management.service.sh", "gadgets")
+        assert known == {entry.key[3]: str(entry.revision) for entry in entries if selection.takes(entry)}
+
+
+class Seeing:
+    """Sees everything, though its permissions may be told to have changed."""
+
+    def __init__(self) -> None:
+        self.changes = 0
+
+    def sees(self, entry: object) -> bool:
+        return True
+
+    def generation(self) -> object:
+        return self.changes
+
+
+async def test_permissions_that_change_nothing_do_not_end_a_watch_that_selects(world: World) -> None:
+    """It has to know of all objects that can be seen, those that it does not select among them."""
+    sieve = Seeing()
+    feed = Feed(world.view, world.of("Gadget").kind, "", ON, 100, sieve)
+    feed.start(world.view.revision)
+    await world.create("Gadget", "a", metadata={"labels": {"on": "no"}})
+    sieve.changes += 1
+    assert types(feed) == []
+    await label(world, "a", "yes")
+    assert types(feed) == ["ADDED a"]
+
+
 def _actions() -> Iterator[tuple[str, str]]:
     """A fixed walk through every order of three actions on two objects."""
     actions = ("yes", "no", "delete")

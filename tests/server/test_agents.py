@@ -11,9 +11,11 @@ from fairlead.authn.accesskeys import Pepper
 from fairlead.authn.component_keys import ComponentKeys
 from fairlead.authn.people import People
 from fairlead.authn.rotation import Rotation
-from fairlead.core.call import Reply
+from fairlead.authz.chain import Decision
+from fairlead.core.call import Reply, Target
 from fairlead.core.errors import NotFound, Unavailable
 from fairlead.core.objects import Object
+from fairlead.core.user import User
 from fairlead.kinds.agent import AGENT
 from fairlead.kinds.cluster import CLUSTER
 from fairlead.registry.following import Following
@@ -54,7 +56,23 @@ class FakeTrail:
         return Unavailable("full")
 
 
-def handler(world: World, action: str, trail: Any = None) -> Handler:
+class Granting:
+    """Permissions by what may be used: the names of those who may."""
+
+    def __init__(self, **names: set[str]) -> None:
+        self.names = names
+        self.changes = self.asked = 0
+
+    def decide(self, user: User, target: Target) -> Decision:
+        self.asked += 1
+        assert (target.verb, target.group, target.version, target.path) == ("use", GROUP, "v1", "")
+        return Decision(user.name in self.names.get(f"{target.resource}_{target.name}", ()))
+
+    def generation(self) -> object:
+        return self.changes
+
+
+def handler(world: World, action: str, trail: Any = None, permissions: Granting | None = None) -> Handler:
     async def token_keys() -> Sequence[Object]:
         return [{"kid": "k"}]
 
@@ -62,7 +80,7 @@ def handler(world: World, action: str, trail: Any = None) -> Handler:
     keys = ComponentKeys(world.registry, GROUP, AGENT, "demo", PEPPER, rotation)
     installation = Installation(URL, "instance", GROUP, "service-p-", lambda: "PEM")
     people = People(Following(world.view, GROUP, "users"), Following(world.view, GROUP, "teams"))
-    configs = AgentConfigs(world.registry, people, token_keys, installation)
+    configs = AgentConfigs(world.registry, people, token_keys, installation, permissions or Granting())
     given: Trail | None = trail
     return agent_handlers(installation, keys, configs, given)[GROUP, "clusters", action]
 
@@ -126,6 +144,60 @@ async def test_spaces_are_those_that_have_their_namespace_in_this_cluster() -> N
         told, _ = await configuration(handler(world, "agentconfig"))
         (space,) = told["spaces"]
         assert (space["project"], space["name"], space["namespace"]) == ("web", "s", "web-s")
+
+
+async def a_space(world: World) -> None:
+    await world.submit("Namespace", world.body("Namespace", "service-p-web"), by_the_server())
+    spec = {"clusterRef": {"cluster": "c", "namespace": "web-s"}}
+    await world.create("SpaceInstance", "s", "service-p-web", spec=spec)
+    edit = partial(with_status, status=MADE)
+    await world.of("SpaceInstance").modify("service-p-web", "s", edit, by_the_server("status"))
+
+
+@virtually
+async def test_t13_an_agent_learns_who_may_use_its_cluster_and_each_space() -> None:
+    async with new_world() as world:
+        await world.create("Cluster", "c")
+        await a_space(world)
+        uids = {}
+        for kind, name in (("User", "ada"), ("User", "bob"), ("Team", "ops")):
+            spec = {"username": name} if kind == "User" else {}
+            uids[name] = (await world.create(kind, name, spec=spec))["metadata"]["uid"]
+        granting = Granting(clusters_c={"ada", "service:team:ops"}, spaceinstances_s={"bob"})
+        answer = handler(world, "agentconfig", permissions=granting)
+        told, etag = await configuration(answer)
+        assert told["allowed"] == [uids["ada"], uids["ops"]]
+        assert [space["allowed"] for space in told["spaces"]] == [[uids["bob"]]]
+        count = granting.asked
+        assert await configuration(answer, etag) == ({"status": 304}, etag)
+        assert granting.asked == count, "nothing has changed that it would have to be asked about"
+        granting.names, granting.changes = {"clusters_c": {"bob"}}, 1
+        told, after = await configuration(answer, etag)
+        assert after != etag and told["allowed"] == [uids["bob"]] and told["spaces"][0]["allowed"] == []
+
+
+@virtually
+async def test_who_may_use_an_object_that_is_shared_otherwise_is_asked_again() -> None:
+    async with new_world() as world:
+        await world.create("Cluster", "c")
+        uid = (await world.create("User", "ada", spec={"username": "ada"}))["metadata"]["uid"]
+        granting = Granting()
+        answer = handler(world, "agentconfig", permissions=granting)
+        assert (await configuration(answer))[0]["allowed"] == []
+        granting.names = {"clusters_c": {"ada"}}
+        shared = {"access": [{"name": "people", "users": ["ada"], "verbs": ["use"]}]}
+        await world.of("Cluster").modify("", "c", lambda cluster: {**cluster, "spec": shared}, by_the_server())
+        assert (await configuration(answer))[0]["allowed"] == [uid]
+
+
+@virtually
+async def test_without_permissions_to_ask_nobody_may_use_anything() -> None:
+    async with new_world() as world:
+        await world.create("Cluster", "c")
+        await a_space(world)
+        await world.create("User", "ada", spec={"username": "ada", "groups": ["system:masters"]})
+        told, _ = await configuration(handler(world, "agentconfig"))
+        assert told["allowed"] == [] and told["spaces"][0]["allowed"] == []
 
 
 @virtually

@@ -1,12 +1,13 @@
 """Cutting a client's connection: that one, and no other."""
 
+import asyncio
 import socket
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import pytest
 
 from fairlead.server import connections
-from fairlead.server.connections import sever
+from fairlead.server.connections import cut, sever
 
 Pair = tuple[socket.socket, socket.socket]
 """The server's and the client's end."""
@@ -36,20 +37,41 @@ def address_of(client: socket.socket) -> str:
 
 
 def test_the_client_notices_and_others_do_not(pairs: tuple[Pair, Pair]) -> None:
-    (_, cut), (other, kept) = pairs
-    assert sever(address_of(cut))
-    assert cut.recv(1) == b"", "the connection is at its end"
+    (_, ended), (other, kept) = pairs
+    assert cut([address_of(ended)]) == 1
+    assert ended.recv(1) == b"", "the connection is at its end"
     other.sendall(b"x")
     assert kept.recv(1) == b"x"
 
 
 def test_who_is_not_there_cannot_be_cut(pairs: tuple[Pair, Pair]) -> None:
-    assert not sever("192.0.2.1:4711")
-    assert not sever("")
+    assert cut(["192.0.2.1:4711", ""]) == 0
 
 
 def test_where_nobody_tells_of_descriptors_nothing_is_cut(
     pairs: tuple[Pair, Pair], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connections, "DESCRIPTORS", "/nowhere")
-    assert not sever(address_of(pairs[0][1]))
+    assert cut([address_of(pairs[0][1])]) == 0
+
+
+async def test_many_that_end_at_once_are_looked_for_once(
+    pairs: tuple[Pair, Pair], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = []
+
+    def counted(clients: Collection[str]) -> int:
+        looks.append(set(clients))
+        return cut(clients)
+
+    monkeypatch.setattr(connections, "cut", counted)
+    addresses = [address_of(client) for _, client in pairs]
+    for address in addresses:
+        sever(address)
+    assert looks == [], "not in the middle of something"
+    await asyncio.sleep(0)
+    assert looks == [set(addresses)]
+    assert [client.recv(1) for _, client in pairs] == [b"", b""]
+    sever("192.0.2.1:4711")
+    await asyncio.sleep(0)
+    assert looks[1:] == [{"192.0.2.1:4711"}]

@@ -9,6 +9,7 @@ from fairlead.core.call import Target
 from fairlead.core.errors import BadRequest, Forbidden
 from fairlead.core.scope import Scope
 from fairlead.core.user import AUTHENTICATED, User
+from fairlead.server import impersonate
 from fairlead.server.impersonate import Impersonation
 from tests.authn.calls import ADMIN, call
 
@@ -149,3 +150,45 @@ def test_t18_what_cannot_be_read_is_not_left_out(header: str) -> None:
 def test_rights_are_of_whom_one_acts_as_and_the_key_is_left_behind() -> None:
     user = acting(ALICE, {"impersonate-user": "bob"}, ("users", "", "", "bob"))
     assert (user.key, user.scope, user.impersonator) == ("", None, ALICE)
+
+
+def test_what_was_allowed_is_kept_until_something_changes() -> None:
+    asked: list[Target] = []
+    generation, allowed = 1, True
+
+    def decide(user: User, target: Target) -> Decision:
+        asked.append(target)
+        return Decision(allowed, "as the test says")
+
+    acts = Impersonation(decide, KNOWN.get, ADMINISTRATORS.__contains__, lambda: generation)
+    jane, john = call(headers={"impersonate-user": "jane"}), call(headers={"impersonate-user": "john"})
+    first = acts(jane, ALICE)
+    assert acts(jane, ALICE) is first and len(asked) == 1
+    assert acts(john, ALICE).name == "john" and len(asked) == 2, "another header is another question"
+    other = User("alice", ALICE.groups, key="another-key")
+    assert acts(jane, other).impersonator is other and len(asked) == 3, "and so is another asker"
+    generation, allowed = 2, False
+    for again in (jane, john):
+        with pytest.raises(Forbidden):
+            acts(again, ALICE)
+    assert len(asked) == 5
+
+
+def test_a_refusal_is_not_kept() -> None:
+    allowed = False
+    acts = Impersonation(lambda user, target: Decision(allowed), KNOWN.get, ADMINISTRATORS.__contains__, lambda: 1)
+    jane = call(headers={"impersonate-user": "jane"})
+    with pytest.raises(Forbidden):
+        acts(jane, ALICE)
+    allowed = True
+    assert acts(jane, ALICE).name == "jane"
+
+
+def test_what_is_kept_of_impersonation_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(impersonate, "KEPT", 3)
+    acts = Impersonation(lambda user, target: Decision(True), KNOWN.get, ADMINISTRATORS.__contains__, lambda: 1)
+    for number in range(10):
+        acts(call(headers={"impersonate-user": f"user-{number}"}), ALICE)
+        acts(call(headers={"impersonate-user": "x" * impersonate.LONGEST_KEPT + str(number)}), ALICE)
+        assert len(acts._kept) <= 3
+    assert all(len(user.name) < 100 for _, user in acts._kept.values())

@@ -1,18 +1,15 @@
 """The end of the pipeline: resources to the verbs, health to its checks, documents from the shelf, nothing else."""
 
-import asyncio
-
 import orjson
 import pytest
 
-from fairlead.core.call import MANAGEMENT, Call, Reply
+from fairlead.core.call import MANAGEMENT, Reply
 from fairlead.core.errors import BadRequest, MethodNotAllowed, NotAcceptable
 from fairlead.server.document import Document, variant
-from fairlead.server.failures import failures
 from fairlead.server.pipeline import Proceed, pipeline
 from fairlead.server.platform import platform_documents
 from fairlead.server.route import Roots
-from fairlead.server.serve import Serve, deadline, routed
+from fairlead.server.serve import Serve, routed
 from tests.authn.calls import answering, call
 
 MOUNT = "/kubernetes/management"
@@ -114,22 +111,3 @@ async def test_who_has_a_document_already_is_not_sent_it_again() -> None:
 async def test_a_trick_in_a_name_is_refused_before_anything_is_asked() -> None:
     with pytest.raises(BadRequest):
         await ask(f"{MOUNT}/apis/g/v1/apps/..")
-
-
-async def test_a_request_that_takes_too_long_is_given_up() -> None:
-    given_up = asyncio.Event()
-
-    async def never(call: Call) -> Reply:
-        try:
-            await asyncio.Event().wait()
-        finally:
-            given_up.set()
-        return VERBS
-
-    reply = await pipeline([failures, deadline(0.01)], never)(call())
-    assert reply.status == 504
-    assert given_up.is_set()
-
-
-async def test_a_request_in_time_is_answered() -> None:
-    assert await pipeline([deadline(60)], answering(VERBS))(call()) is VERBS

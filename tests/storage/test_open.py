@@ -6,7 +6,7 @@ import pytest
 
 from fairlead.storage.contract import Change
 from fairlead.storage.memory import MemoryStore
-from fairlead.storage.open import SCHEMES, open_store
+from fairlead.storage.open import SCHEMES, is_shared, open_store
 from fairlead.storage.sqlite import SqliteStore
 
 
@@ -36,7 +36,7 @@ async def test_a_relative_path_is_an_address(tmp_path: Path, monkeypatch: pytest
 async def test_any_other_address_is_refused_with_the_forms_that_are_known(url: str) -> None:
     with pytest.raises(ValueError) as caught:
         await open_store(url)
-    for form, _ in SCHEMES.values():
+    for form in (scheme.form for scheme in SCHEMES.values()):
         assert form in str(caught.value)
 
 
@@ -44,4 +44,18 @@ async def test_any_other_address_is_refused_with_the_forms_that_are_known(url: s
 async def test_a_wrong_rest_of_an_address_is_refused_with_the_right_form(url: str) -> None:
     with pytest.raises(ValueError) as caught:
         await open_store(url)
-    assert SCHEMES[url.partition(":")[0]][0] in str(caught.value)
+    assert SCHEMES[url.partition(":")[0]].form in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "shared"),
+    [
+        ("memory:", False),
+        ("sqlite:x.db", False),
+        ("postgres://h/d", True),
+        ("postgresql://h/d", True),
+        ("etcd://h", True),
+    ],
+)
+def test_some_stores_can_be_open_in_several_servers(url: str, shared: bool) -> None:
+    assert is_shared(url) is shared

@@ -12,7 +12,7 @@ from fairlead.core.seal_keys import SealKeys, forget, resealed_under, rotate
 from fairlead.core.sealing import is_sealed, key_id_of
 from fairlead.storage.contract import Change, Key, Store, Unavailable
 from fairlead.storage.memory import MemoryStore
-from fairlead.storage.resealing import BATCH, LOOK_SECONDS, keep_sealed
+from fairlead.storage.resealing import BATCH, LOOK_SECONDS, heed_keys, keep_sealed
 from fairlead.storage.sealed import Sealed, every_value, keyring_for
 from fairlead.storage.sqlite import SqliteStore
 
@@ -311,3 +311,28 @@ async def test_a_stolen_disk_shows_no_credential_that_was_once_plain(tmp_path: P
     assert files_with(tmp_path, b"canary") == [], "while the server runs"
     await store.close()
     assert files_with(tmp_path, b"canary") == [], "after it has stopped"
+
+
+async def test_a_server_that_does_not_lead_takes_in_new_keys_and_leaves_the_work_to_the_leader(tmp_path: Path) -> None:
+    here = await place(MemoryStore(), tmp_path)
+    await here.store.commit([Change(key_of(1), b"canary", 0)])
+    revision, keys, steps = await here.store.revision(), SealKeys(tmp_path), iter((False, True, False))
+    keys.read()
+    leading = False
+
+    async def pause(seconds: float) -> float:
+        nonlocal leading
+        leading = next(steps)
+        rotate(tmp_path)
+        return seconds
+
+    seen = []
+
+    def is_leading() -> bool:
+        seen.append(here.sealed.keyring.active)
+        return leading
+
+    with contextlib.suppress(RuntimeError):  # the steps are over
+        await heed_keys(here.sealed, keys, unless=is_leading, pause=pause)
+    assert seen[0] != seen[1] == seen[2] != here.sealed.keyring.active
+    assert await here.store.revision() == revision

@@ -8,7 +8,7 @@ import pytest
 
 from fairlead.storage.contract import FIRST_REVISION, Change, Unavailable
 from fairlead.storage.memory import MemoryStore
-from fairlead.storage.retention import keep_history
+from fairlead.storage.retention import heed_compaction, keep_history
 
 EVERY = 10.0
 
@@ -132,3 +132,24 @@ async def test_it_ends_when_it_is_cancelled() -> None:
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
+
+
+async def test_what_another_server_has_compacted_is_heeded_and_trouble_is_waited_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store, heard = MemoryStore(), list[int]()
+
+    async def compact_more(now: float) -> None:
+        revision = await store.commit([Change(("", "things", "", str(now)), b"", 0)])
+        await store.compact(revision)
+
+    async def oldest() -> int:
+        if days.now == 2 * EVERY:
+            raise Unavailable("the network is down")
+        return await MemoryStore.oldest(store)
+
+    monkeypatch.setattr(store, "oldest", oldest)
+    days = Days(3, compact_more)
+    with pytest.raises(Ended):
+        await heed_compaction(store, every=EVERY, on_compacted=heard.append, pause=days.pause)
+    assert heard == [FIRST_REVISION + 1, FIRST_REVISION + 3]

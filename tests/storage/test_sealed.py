@@ -12,7 +12,7 @@ from fairlead.core.seal_keys import SealKeys, rotate
 from fairlead.core.sealing import MAGIC, Keyring, SealKey, is_sealed, key_id_of
 from fairlead.storage.contract import FIRST_REVISION, Change, Event, Key, Record, Store, Unavailable
 from fairlead.storage.memory import MemoryStore
-from fairlead.storage.sealed import Sealed, keyring_for
+from fairlead.storage.sealed import Sealed, agree_on_active, keyring_for
 
 KEYRING = Keyring([SealKey("k1", bytes(32))], "/data/seal.keys")
 SECRET: Key = ("", "secrets", "default", "one")
@@ -162,3 +162,26 @@ async def test_a_start_with_old_and_new_keys_opens_everything_of_many_pages(
     await second.commit([Change(SECRET, b"canary", 0)])
     assert second.keyring.active != first.keyring.active
     assert {record.value for record in (await second.scan(())).records} == {b"canary"}
+
+
+async def test_servers_agree_on_a_key_that_all_of_them_have(below: Store, tmp_path: Path) -> None:
+    first = await keyring_for(below, SealKeys(tmp_path))
+    await agree_on_active(below, first)
+    (tmp_path / "other").mkdir()
+    with pytest.raises(FileProblem, match=rf"key {first.active}; copy that file"):
+        await keyring_for(below, SealKeys(tmp_path / "other"))
+    assert not (tmp_path / "other" / "seal.keys").exists()
+    with pytest.raises(FileProblem, match=rf"key {first.active}, and this lacks it"):
+        await agree_on_active(below, KEYRING)
+    with pytest.raises(FileProblem, match="another key than they"):
+        await agree_on_active(below, Keyring([SealKey(first.active, bytes(32))], "here"))
+
+
+async def test_whoever_knows_the_key_in_use_may_bring_a_newer_one(below: Store, tmp_path: Path) -> None:
+    first = await keyring_for(below, SealKeys(tmp_path))
+    await agree_on_active(below, first)
+    rotate(tmp_path)
+    second = await keyring_for(below, SealKeys(tmp_path))
+    await agree_on_active(below, second)
+    with pytest.raises(FileProblem, match=second.active):
+        await agree_on_active(below, first)

@@ -212,3 +212,19 @@ async def check_past(view: View, past: dict[int, list[str]], oldest: int) -> Non
             assert (transition.previous is not None) == (place in replayed)
             replayed = replayed | {place} if transition.current else replayed - {place}
         assert replayed == set(shown(view))
+
+
+@virtually
+async def test_history_that_weighs_too_much_is_forgotten_from_its_oldest_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "PAST_BYTES", 40_000)
+    store = MemoryStore()
+    async with started(store) as view:
+        for number in range(100):
+            await view.reached(await put(store, "/x", b"%01000d" % number))
+        assert FIRST_REVISION < view.oldest < view.revision - 5
+        with pytest.raises(Compacted):
+            view.watch("g", "things", "", view.oldest - 1, 10)
+        assert len(view.watch("g", "things", "", view.oldest, 1).drain()) == view.revision - view.oldest
+        assert shown(view, at=view.oldest) == ["/x"]
+        view.forget(view.revision)
+        assert view._past == 0

@@ -2,10 +2,11 @@
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 import pytest
 
-from fairlead.storage.watchers import Transition, Watcher, Watchers
+from fairlead.storage.watchers import BY_NAME, REST_SECONDS, Sought, Transition, Watcher, Watchers
 from tests.controllers.virtual_time import virtually
 
 
@@ -171,3 +172,145 @@ def test_an_end_and_an_overflow_reach_every_watcher() -> None:
     watchers.end()
     watchers.overflow()
     assert all(watcher.ended and watcher.overflowed for watcher in both)
+
+
+# --- who is found
+
+
+@dataclass(frozen=True)
+class State:
+    labels: dict[str, str] = field(default_factory=dict)
+    selectable: dict[str, str] = field(default_factory=dict)
+
+
+def moved(revision: int, before: str, after: str, *, name: str = "x", namespace: str = "a") -> Transition[State]:
+    """An object whose label and field go from one value to another; empty where there is no object."""
+    states = [State({"team": value}, {"phase": value}) if value else None for value in (before, after)]
+    return Transition(("g", "things", namespace, name), revision, *states)
+
+
+def seeking(*sought: Sought | None, namespace: str = "") -> tuple[Watchers[State], list[Watcher[State]]]:
+    watchers: Watchers[State] = Watchers()
+    each: list[Watcher[State]] = [Watcher(namespace, 10, one) for one in sought]
+    for watcher in each:
+        watchers.add(watcher)
+    return watchers, each
+
+
+def heard(watcher: Watcher[State]) -> list[int]:
+    return [transition.revision for transition in watcher.drain()]
+
+
+@pytest.mark.parametrize(("sort", "name"), [("labels", "team"), ("selectable", "phase")])
+def test_who_seeks_a_value_hears_of_what_has_it_gets_it_or_loses_it_and_of_nothing_else(sort: str, name: str) -> None:
+    steps = [("", "red"), ("red", "red"), ("red", "blue"), ("blue", "green"), ("green", "red"), ("red", "")]
+    watchers, (red, blue, all_of_it) = seeking(
+        (sort, name, frozenset({"red"})), (sort, name, frozenset({"blue"})), None
+    )
+    for revision, (before, after) in enumerate(steps):
+        watchers.offer(moved(revision, before, after))
+    assert [heard(red), heard(blue), heard(all_of_it)] == [[0, 1, 2, 4, 5], [2, 3], [0, 1, 2, 3, 4, 5]]
+
+
+def test_who_seeks_several_values_hears_of_a_step_between_two_of_them_once() -> None:
+    watchers, (either,) = seeking(("labels", "team", frozenset({"red", "blue"})))
+    watchers.offer(moved(1, "red", "blue"))
+    watchers.offer(moved(2, "green", "pink"))
+    assert heard(either) == [1]
+
+
+def test_who_seeks_what_an_object_lacks_altogether_does_not_hear_of_it() -> None:
+    watchers, (other,) = seeking(("labels", "tier", frozenset({"red"})))
+    watchers.offer(moved(1, "red", "red"))
+    assert heard(other) == []
+
+
+def test_who_seeks_a_name_hears_of_that_object_alone_and_only_in_its_namespace() -> None:
+    watchers, (mine,) = seeking((BY_NAME, "", frozenset({"x"})), namespace="a")
+    watchers.offer(moved(1, "red", "red"))
+    watchers.offer(moved(2, "red", "red", name="y"))
+    watchers.offer(moved(3, "red", "red", namespace="b"))
+    assert heard(mine) == [1]
+
+
+def test_a_watcher_that_was_filed_is_found_no_more_once_it_is_removed() -> None:
+    sought: list[Sought | None] = [None, (BY_NAME, "", frozenset({"x"})), ("labels", "team", frozenset({"red", "b"}))]
+    watchers, each = seeking(*sought, *sought)
+    for watcher in each[:3]:
+        watchers.remove(watcher)
+    watchers.offer(moved(1, "red", "red"))
+    for watcher in each[3:]:
+        watchers.remove(watcher)
+    watchers.offer(moved(2, "red", "red"))
+    assert [heard(watcher) for watcher in each] == [[], [], [], [1], [1], [1]]
+
+
+# --- rounds
+
+
+@virtually
+async def test_what_happens_at_once_wakes_a_watcher_once() -> None:
+    watchers, (one,) = seeking(None)
+    waiting = asyncio.create_task(one.wait(60))
+    await asyncio.sleep(1)
+    for revision in (1, 2, 3):
+        watchers.offer(moved(revision, "red", "red"))
+    await waiting
+    assert (heard(one), asyncio.get_running_loop().time()) == ([1, 2, 3], 1)
+
+
+@virtually
+async def test_after_many_were_woken_the_next_news_waits_a_little_for_more() -> None:
+    loop = asyncio.get_running_loop()
+    watchers, each = seeking(*[None] * 100)
+    told: list[tuple[float, list[int]]] = []
+
+    async def follow(watcher: Watcher[State]) -> None:
+        while True:
+            await watcher.wait(60)
+            told.append((loop.time(), heard(watcher)))
+
+    following = [asyncio.create_task(follow(watcher)) for watcher in each]
+    await asyncio.sleep(1)
+    for revision in (1, 2, 3):
+        watchers.offer(moved(revision, "red", "red"))
+        await asyncio.sleep(0.001)
+    await asyncio.sleep(1)
+    rest = 100 * REST_SECONDS
+    assert told == [(1, [1])] * 100 + [(pytest.approx(1 + rest), [2, 3])] * 100
+    for task in following:
+        task.cancel()
+
+
+@virtually
+async def test_an_end_and_an_overflow_do_not_wait_for_a_round() -> None:
+    loop = asyncio.get_running_loop()
+    watchers, each = seeking(*[None] * 2_000)
+    waits = [asyncio.create_task(watcher.wait(60)) for watcher in each]
+    await asyncio.sleep(1)
+    watchers.offer(moved(1, "red", "red"))
+    await asyncio.gather(*waits)
+    for watcher in each:
+        watcher.drain()
+    waits = [asyncio.create_task(watcher.wait(60)) for watcher in each]
+    await asyncio.sleep(0)
+    watchers.end()
+    await asyncio.gather(*waits)
+    assert loop.time() == 1
+
+
+@virtually
+async def test_a_wait_that_ends_later_than_the_one_before_it_lasts_as_long_as_it_should() -> None:
+    """One alarm serves several waits; it must neither cut short a long one nor be late for a short one."""
+    loop = asyncio.get_running_loop()
+    watcher: Watcher[str] = Watcher("", 5)
+    loop.call_later(1, watcher.offer, step(1))
+    await watcher.wait(5)
+    watcher.drain()
+    await watcher.wait(30)
+    assert loop.time() == 31
+    loop.call_later(1, watcher.offer, step(2))
+    await watcher.wait(60)
+    watcher.drain()
+    await watcher.wait(2)
+    assert loop.time() == 34

@@ -216,3 +216,22 @@ async def test_a_virtual_cluster_is_reached_with_the_secret_that_belongs_to_it(
         connected.virtual_cluster(NAMESPACE, "v")
     await world.patch("Secret", "vc-v-kubeconfig", lambda each: metadata(each).update(ownerReferences=[owner]))
     assert b"gitVersion" in await ask(connected.virtual_cluster(NAMESPACE, "v"))
+
+
+async def test_connections_of_a_deleted_virtual_cluster_end_at_once(
+    world: World, connected: Connected, far_side: FarSide
+) -> None:
+    await world.create("Secret", "mine", data=data(far_side.kubeconfig()))
+    spec = {"config": {"secretName": "mine"}}
+    await world.create("VirtualClusterInstance", "v", spec=spec, metadata={"finalizers": ["example.com/x"]})
+    ways = connected.virtual_cluster(NAMESPACE, "v"), connected.probing_virtual_cluster(NAMESPACE, "v")
+    streams = [await each.send(Request("GET", "/far/ticks?seconds=0.01")) for each in ways]
+    connected.forget_virtual_cluster(NAMESPACE, "v")
+    assert connected.virtual_cluster(NAMESPACE, "v") is ways[0]
+    await world.delete("VirtualClusterInstance", "v")
+    connected.forget_virtual_cluster(NAMESPACE, "v")
+    async with asyncio.timeout(5):
+        while far_side.open:  # noqa: ASYNC110  # the far side is in another thread
+            await asyncio.sleep(0.01)
+    for stream in streams:
+        await stream.close()

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 import yaml
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding
 
 from fairlead.upstream.kubeconfig import BadKubeconfig, parse
 from fairlead.upstream.kubeconfig import problems as list_problems
@@ -237,3 +239,14 @@ def test_no_shape_of_it_leads_to_anything_but_an_access_or_problems(section: str
 def test_problems_can_be_asked_for_without_the_access() -> None:
     assert list_problems(config()) == ()
     assert list_problems(b"") == problems(b"")
+
+
+def test_a_certificate_for_a_key_of_an_unknown_sort_is_a_problem_and_no_crash() -> None:
+    pair = authority().issue(common_name="ada")
+    der = x509.load_pem_x509_certificate(pair.certificate.encode()).public_bytes(Encoding.DER)
+    known = next(each for each in map(bytes.fromhex, ("2a8648ce3d0201", "2a864886f70d010101")) if each in der)
+    strange = b64encode(der.replace(known, known[:-1] + b"\x7f")).decode()
+    pem = f"-----BEGIN CERTIFICATE-----\n{strange}\n-----END CERTIFICATE-----\n"
+    user = {"client-certificate-data": encoded(pem), "client-key-data": encoded(pair.key)}
+    [problem] = problems(config(user=user))
+    assert problem.startswith("user: client-certificate-data is for a key")

@@ -184,3 +184,20 @@ async def test_closing_breaks_off_what_is_under_way(far_side: FarSide) -> None:
         with pytest.raises(Broken):
             await response.read(MUCH)
         assert upstream.in_use == 0
+
+
+@pytest.mark.parametrize(
+    "target", ["/a/../b", "/a/./b", "/..", "/a/..?x=y", "/a/%2e%2E/b", "/a/.%2e", "/%2e/x", "/a/%2e?b", "/a/.."]
+)
+async def test_nobody_sends_a_path_with_detours(far_side: FarSide, target: str) -> None:
+    async with reaching(far_side) as upstream:
+        with pytest.raises(BadRequest, match="detours"):
+            await upstream.send(Request("GET", target))
+    assert far_side.seen == []
+
+
+@pytest.mark.parametrize("target", ["/.well-known/x", "/a/..b", "/a/...", "/a?b=/../c", "/a/b.c", "/a/%2Fx"])
+async def test_names_with_dots_are_no_detours(far_side: FarSide, target: str) -> None:
+    async with reaching(far_side) as upstream:
+        await got(upstream, target)
+    assert far_side.seen[0].target == target

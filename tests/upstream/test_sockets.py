@@ -3,8 +3,11 @@
 import asyncio
 
 import pytest
+from websockets.frames import Frame, Opcode
+from websockets.protocol import SERVER, Protocol
 
 from fairlead.upstream.errors import Broken, Busy, Refused, TimedOut
+from fairlead.upstream.sockets import HIGH_WATER, LEAST_WEIGHT, FarSocket
 from fairlead.upstream.upstream import Limits, Request, Upstream
 from tests.far_side.asked import Asked
 from tests.far_side.behaviours import sending
@@ -176,3 +179,81 @@ async def test_frames_that_are_none_end_the_socket(far_side: FarSide) -> None:
         far = await upstream.open_socket(Request("GET", "/nonsense"), CHANNELS)
         assert await far.receive() is None
         await all_gone(upstream)
+
+
+class Line(asyncio.Transport):
+    """A transport to nowhere, which keeps what is sent."""
+
+    def __init__(self) -> None:
+        self.sent: list[bytes] = []
+        self.reads = True
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.sent.append(bytes(data))
+
+    def is_closing(self) -> bool:
+        return False
+
+    def pause_reading(self) -> None:
+        self.reads = False
+
+    def resume_reading(self) -> None:
+        self.reads = True
+
+
+def on_a_line() -> tuple[FarSocket, Line]:
+    far, line = FarSocket(""), Line()
+    far.connection_made(line)
+    return far, line
+
+
+def frame(opcode: Opcode, data: bytes = b"", *, fin: bool = True) -> bytes:
+    return Frame(opcode, data, fin=fin).serialize(mask=False)
+
+
+async def test_empty_messages_that_nobody_takes_stop_the_reading_too() -> None:
+    far, line = on_a_line()
+    far.data_received(frame(Opcode.BINARY) * (HIGH_WATER // LEAST_WEIGHT))
+    before = line.reads
+    far.data_received(frame(Opcode.BINARY))
+    assert (before, line.reads) == (True, False)
+    for _ in range(HIGH_WATER // LEAST_WEIGHT + 1):
+        assert await far.receive() == b""
+    assert line.reads, "all of it was taken"
+
+
+async def test_a_message_in_very_many_pieces_takes_no_more_than_its_bytes() -> None:
+    far, _ = on_a_line()
+    far.data_received(frame(Opcode.BINARY, b"a", fin=False) + frame(Opcode.CONT, fin=False) * 1000)
+    far.data_received(frame(Opcode.CONT, b"b", fin=False) + frame(Opcode.CONT, b"c"))
+    assert await far.receive() == b"abc"
+    far.data_received(frame(Opcode.TEXT, b"next"))
+    assert await far.receive() == "next"
+
+
+async def test_pings_of_a_cluster_that_does_not_listen_fill_no_memory() -> None:
+    far, line = on_a_line()
+    far.data_received(frame(Opcode.PING, b"heard"))
+    assert len(line.sent) == 1
+    far.pause_writing()
+    for number in range(1000):
+        far.data_received(frame(Opcode.PING, b"%d" % number))
+    far.data_received(frame(Opcode.BINARY, b"message"))
+    assert await far.receive() == b"message", "what the cluster says is heard meanwhile"
+    assert len(line.sent) == 1
+    far.resume_writing()
+    (_, last) = line.sent
+    server = Protocol(SERVER)
+    server.receive_data(last)
+    (pong,) = server.events_received()
+    assert isinstance(pong, Frame) and (pong.opcode, bytes(pong.data)) == (Opcode.PONG, b"999")
+
+
+async def test_everybody_who_wants_to_know_is_told_that_a_socket_is_gone() -> None:
+    far, _ = on_a_line()
+    told = list[str]()
+    far.when_gone(lambda gone: told.append("one"))
+    far.when_gone(lambda gone: told.append("other"))
+    far.connection_lost(None)
+    far.when_gone(lambda gone: told.append("late"))
+    assert told == ["one", "other", "late"]

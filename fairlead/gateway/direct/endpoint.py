@@ -131,19 +131,35 @@ def _refused(call: Call, reason: str) -> Unauthorized:
 
 
 def _let_in(call: Call, holder: Holder, wanted: Asked, state: State) -> str:
-    """What is being entered, in words. Raises Forbidden for what the scope or the space keeps out."""
+    """What is being entered, in words. Raises Forbidden for what the scope or the space keeps out, and for whom."""
     decision = inside_gateway(state.names)(holder.user, wanted.entrance, wanted.target)
     call.decision = decision or LET_IN
     if decision is not None:
         raise Forbidden(f'forbidden: User "{holder.user.name}" cannot enter here: {decision.reason}')
     if not wanted.name:
-        return f'cluster "{state.cluster}"'
+        title = f'cluster "{state.cluster}"'
+        _refuse_stranger(call, holder, state.allowed, title)
+        return title
     title = f'space "{wanted.name}" of project "{wanted.project}"'
-    namespace = state.spaces.get((wanted.project, wanted.name))
-    if namespace is None:
+    place = state.spaces.get((wanted.project, wanted.name))
+    if place is None:
         raise NotFound(f"{title} is not in this cluster, or not ready; the Fairlead server knows where it is")
-    confine(call.method, wanted.inner, Space(title, state.cluster, namespace))
+    _refuse_stranger(call, holder, place.allowed, title)
+    confine(call.method, wanted.inner, Space(title, state.cluster, place.namespace))
     return title
+
+
+def _refuse_stranger(call: Call, holder: Holder, allowed: frozenset[str], title: str) -> None:
+    """The server's gateways ask for the right to `use` what they lead to, and so does this one: whoever runs another
+    cluster's agent sees the tokens that come there, and is not to get in here with them as anybody at all."""
+    user = holder.user
+    if user.uid in allowed if user.uid else user.is_admin:  # administrators without a User have no uid, and all rights
+        return
+    call.decision = Decision(False, f"no right to use {title}")
+    raise Forbidden(
+        f'forbidden: User "{user.name}" cannot use {title}; have somebody grant the verb "use" on it at the Fairlead '
+        "server, which this endpoint learns of within half a minute"
+    )
 
 
 def _well() -> Reply:

@@ -21,6 +21,7 @@ class _Space(msgspec.Struct):
     project: str
     name: str
     namespace: str
+    allowed: list[str]
 
 
 class _User(msgspec.Struct):
@@ -47,6 +48,7 @@ class _Config(msgspec.Struct):
     jwks: Object
     apiGroup: str
     projectNamespacePrefix: str
+    allowed: list[str]
     spaces: list[_Space]
     identities: _Identities
 
@@ -59,6 +61,14 @@ class Person:
     groups: frozenset[str]
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A space: its namespace in this cluster, and the uids of those who may use it."""
+
+    namespace: str
+    allowed: frozenset[str]
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class State:
     cluster: str
@@ -66,8 +76,10 @@ class State:
     issuer: str
     jwks: Object
     names: ScopeNames
-    spaces: Mapping[tuple[str, str], str]
-    """The spaces in this cluster: by project and name, their namespace there."""
+    allowed: frozenset[str]
+    """The uids of users and teams who may use the cluster."""
+    spaces: Mapping[tuple[str, str], Place]
+    """The spaces in this cluster, by project and name."""
     users: Mapping[str, Person]
     """By uid."""
     teams: frozenset[str]
@@ -89,7 +101,8 @@ class State:
             config.issuer,
             config.jwks,
             _names(config.apiGroup, config.projectNamespacePrefix),
-            {(each.project, each.name): each.namespace for each in config.spaces},
+            frozenset(config.allowed),
+            {(each.project, each.name): Place(each.namespace, frozenset(each.allowed)) for each in config.spaces},
             {each.uid: Person(each.generation, frozenset(each.groups)) for each in identities.users},
             frozenset(each.uid for each in identities.teams),
         )

@@ -46,6 +46,8 @@ def _joined(one: FieldSet, other: FieldSet) -> FieldSet:
 
 def difference(one: FieldSet, other: FieldSet) -> FieldSet:
     """The paths of `one` that are not in `other`. What lies below a path is another path. `one` itself if none is."""
+    if not other:
+        return one
     kept = {}
     touched = False
     for step, mine in one.items():

@@ -94,10 +94,10 @@ def changed(old: Object, new: Object, shape: Shape) -> tuple[FieldSet, FieldSet]
 
 def _compared_maps(old: Object, new: Object, shape: Shape) -> tuple[FieldSet, FieldSet]:
     taken: FieldSet = {}
-    gone = old.keys() - new.keys()
-    removed = _inside({name: old[name] for name in gone}, shape) if gone else {}
-    fields, entries = shape.fields, shape.entries or FREE
+    removed: FieldSet = {}
+    fields, entries, stayed = shape.fields, shape.entries or FREE, 0
     for name, after in new.items():
+        stayed += name in old
         inner = fields.get(name, entries)
         if inner is UNOWNED:
             continue
@@ -107,6 +107,8 @@ def _compared_maps(old: Object, new: Object, shape: Shape) -> tuple[FieldSet, Fi
             _note("f:" + name, _compared(old[name], after, inner), taken, removed)
         elif not same(old[name], after):
             taken["f:" + name] = {}
+    if stayed < len(old):
+        removed.update(_inside({name: each for name, each in old.items() if name not in new}, shape))
     return taken, removed
 
 

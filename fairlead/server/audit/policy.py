@@ -94,14 +94,18 @@ class Policy:
     """The highest level of any rule: below REQUEST, no body needs to be kept."""
     announces: bool = field(init=False)
     """Whether any rule wants to hear of requests before they are answered."""
+    _for_resources: tuple[Rule, ...] = field(init=False, repr=False, compare=False)
+    """Those that a resource could fit: the others only name paths."""
 
     def __post_init__(self) -> None:
+        fitting = tuple(rule for rule in self.rules if rule.resources or rule.namespaces or not rule.paths)
+        object.__setattr__(self, "_for_resources", fitting)
         object.__setattr__(self, "highest", max((rule.level for rule in self.rules), default=NONE))
         announces = any(rule.level and RECEIVED not in rule.omit for rule in self.rules)
         object.__setattr__(self, "announces", announces)
 
     def rule_for(self, user: User | None, target: Target) -> Rule:
-        for rule in self.rules:
+        for rule in self._for_resources if target.resource else self.rules:
             if rule.fits(user, target):
                 return rule
         return UNRECORDED

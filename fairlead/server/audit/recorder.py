@@ -12,6 +12,7 @@ from fairlead.registry.kind import Kind
 from fairlead.server.audit.credentials import Credentials
 from fairlead.server.audit.draft import Body, Draft
 from fairlead.server.audit.event import CUT_OFF, Exchange, event, line
+from fairlead.server.audit.plain import plain_line
 from fairlead.server.audit.policy import (
     COMPLETE,
     METADATA,
@@ -123,14 +124,16 @@ class Recorder:
         )
 
     def _add_plain(self, record: Record, stage: str, code: int) -> None:
-        made = self._event(record, stage)
-        made["responseStatus"] = {"metadata": {}, "code": code}
-        self._trail.add(line(made))
+        level, kinds = record.rule.level, self._shown_kinds(record.exchange.call)
+        self._trail.add(plain_line(record.exchange, level, stage, code, kinds, self._clock))
 
     def _event(self, record: Record, stage: str) -> Object:
-        call = record.exchange.call
-        kinds = self._kinds(call.target) if "fieldSelector" in call.query else ()
+        kinds = self._shown_kinds(record.exchange.call)
         return event(record.exchange, record.rule.level, stage, kinds, self._clock)
+
+    def _shown_kinds(self, call: Call) -> tuple[Kind, ...]:
+        """What a selector is held against before it is shown."""
+        return self._kinds(call.target) if "fieldSelector" in call.query else ()
 
     def _rule(self, user: User | None, target: Target) -> Rule:
         """What the policy says, and at least that something is written where a credential is concerned."""

@@ -6,7 +6,7 @@ has been done yet: there a request is refused that could not be recorded, and an
 """
 
 import weakref
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 
 from fairlead.core.call import Call, Reply, Socket, Upgrade
 from fairlead.core.clock import Clock
@@ -63,12 +63,12 @@ class Audit:
             self._note(record, reply, kept)
         return reply
 
-    async def accountable(self, call: Call, proceed: Proceed) -> Reply:
+    def accountable(self, call: Call, proceed: Proceed) -> Awaitable[Reply]:
         if self._trail.failure and (call.target.verb not in _READS or self._recorder.credentials.concern(call.target)):
             raise self._trail.unavailable()
         if (exchange := self._under_way.get(id(call))) and (record := self._recorder.record(exchange)):
             self._recorder.received(record)
-        return await proceed(call)
+        return proceed(call)
 
     def finish(self) -> None:
         """For the end of the server: streams that nobody has ended are over now."""

@@ -59,6 +59,8 @@ class Trail:
         self._lock = threading.RLock()
         self._wake, self._stopping = threading.Event(), threading.Event()
         self._loop, self._room = asyncio.get_running_loop(), asyncio.Event()
+        self.total = 0
+        """How many events there were since the start."""
         self.failure = ""
         """Why the last attempt to write failed; empty while all is well. Set in the thread, read in the loop."""
         self._thread = threading.Thread(target=self._run, name="fairlead-audit", daemon=True)
@@ -84,6 +86,7 @@ class Trail:
                 last += entry
                 self._bytes += len(entry)
             self._count += 1
+            self.total += 1
         if asleep:
             self._wake.set()
 

@@ -35,6 +35,7 @@ from fairlead.storage.etcd.messages import (
     Outcome,
     find,
     if_created_at,
+    if_modified_at,
     op_find,
     op_put,
     transaction,
@@ -68,7 +69,11 @@ class EtcdStore:
 
     @classmethod
     async def open(cls, address: Address, first: int = FIRST_REVISION) -> "EtcdStore":
-        """Opens the store under the prefix, or begins it at `first`. Raises Unavailable, in words for people."""
+        """Opens the store under the prefix, or begins it. It then stands at `first` at least.
+
+        One that is below is numbered anew, which the servers that have it open must not live to see. Raises
+        Unavailable, in words for people.
+        """
         client = Client(address)
         try:
             layout, head = await _found(client, Names(address.prefix.encode()), first)
@@ -255,4 +260,18 @@ async def _found(client: Client, names: Names, first: int) -> tuple[Layout, KeyV
             return Layout(names, revision, first), KeyValue(names.head, b"", revision, revision)
     format, head = outcome.found
     layout = Layout.read(names, format.records[0], str(client.address))
-    return layout, History(client, layout).head_of(head)
+    newest = History(client, layout).head_of(head)
+    if layout.ours(newest.modified) < first:
+        layout = await _raised(client, format.records[0], layout, newest, first)
+    return layout, newest
+
+
+async def _raised(client: Client, format: KeyValue, layout: Layout, head: KeyValue, first: int) -> Layout:
+    """The same store with larger revisions, so that the newest one is `first`."""
+    begins = first - (head.modified - layout.base)
+    put = op_put(format.key, msgspec.json.encode(Format(first=begins)))
+    unchanged = [if_modified_at(format.key, format.modified), if_modified_at(layout.names.head, head.modified)]
+    outcome = Outcome.parse(await client.ask(TXN, transaction(unchanged, [put])))
+    if not outcome.succeeded:
+        raise Unavailable(f"{client.address}: somebody else writes to the store; stop its servers and try again")
+    return Layout(layout.names, layout.base, begins)

@@ -97,12 +97,14 @@ FIRST = f"""
 
 MIGRATIONS = (FIRST,)
 
+RAISE = f"UPDATE store SET compacted = $1 WHERE $1 > (SELECT now.revision FROM ({NOW}) AS now)"
+
 FIND_SCHEMA = "SELECT 1 FROM pg_namespace WHERE nspname = $1"
 FIND_TABLES = "SELECT relname FROM pg_class WHERE relnamespace = $1::regnamespace AND relkind IN ('r', 'p', 'v', 'm')"
 
 
-async def migrate(connection: Connection, address: Address) -> None:
-    """Raises Unavailable for a schema that this version cannot work with."""
+async def migrate(connection: Connection, address: Address, first: int = FIRST_REVISION) -> None:
+    """The store then stands at `first` at least. Raises Unavailable for a schema that this version cannot work with."""
     async with connection.transaction():
         await connection.execute("SELECT pg_advisory_xact_lock($1, hashtext($2))", LOCK_CLASS, address.schema)
         version = await _version(connection, address)
@@ -115,6 +117,10 @@ async def migrate(connection: Connection, address: Address) -> None:
             await connection.execute(step)
         if version < len(MIGRATIONS):
             await connection.execute("UPDATE store SET version = $1", len(MIGRATIONS))
+        if first > FIRST_REVISION:
+            # Not between a commit's look at the newest revision and its own.
+            await connection.execute(f"SELECT pg_advisory_xact_lock({WRITE_LOCK})")
+            await connection.execute(RAISE, first)
 
 
 async def _version(connection: Connection, address: Address) -> int:

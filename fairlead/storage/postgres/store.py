@@ -11,7 +11,17 @@ from typing import TypeVar
 import asyncpg
 
 from fairlead.storage.commits import prepare
-from fairlead.storage.contract import Change, Check, Compacted, Event, Key, Page, Record, Unavailable
+from fairlead.storage.contract import (
+    FIRST_REVISION,
+    Change,
+    Check,
+    Compacted,
+    Event,
+    Key,
+    Page,
+    Record,
+    Unavailable,
+)
 from fairlead.storage.keys import prefix_range
 from fairlead.storage.postgres.address import TROUBLE, Address, Connection, connect, explain, parse_address
 from fairlead.storage.postgres.compaction import scrub, set_compacted, sweep
@@ -37,13 +47,14 @@ class PostgresStore:
         self._question: asyncio.Task[Standing] | None = None
 
     @classmethod
-    async def open(cls, url: str) -> "PostgresStore":
-        """Creates the tables or brings them up to date. ValueError for the URL, Unavailable says what to do."""
+    async def open(cls, url: str, first: int = FIRST_REVISION) -> "PostgresStore":
+        """Creates the tables or brings them up to date. The store then stands at `first` at least: one that is below
+        forgets its history. ValueError for the URL, Unavailable says what to do."""
         address = parse_address(url)
         try:
             connection = await connect(address)
             try:
-                await migrate(connection, address)
+                await migrate(connection, address, first)
                 standing = await ask_standing(connection)
             finally:
                 connection.terminate()

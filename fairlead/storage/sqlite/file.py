@@ -50,6 +50,8 @@ SCHEMA = f"""
     PRAGMA application_id = {APPLICATION_ID};
 """
 
+SET_COMPACTED = "UPDATE meta SET value = ? WHERE name = 'compacted'"
+
 NEWEST = """
     SELECT key, id FROM log AS row
     WHERE id = (SELECT max(id) FROM log WHERE key = row.key) AND value IS NOT NULL
@@ -109,8 +111,8 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
             connection.rollback()
 
 
-def open_database(path: Path) -> Database:
-    """Raises Unavailable, with a message that says what to do."""
+def open_database(path: Path, first: int = FIRST_REVISION) -> Database:
+    """Stands at `first` at least. Raises Unavailable, with a message that says what to do."""
     # Two names of one file must meet at one lock.
     name = os.path.realpath(path)
     if not os.path.isdir(os.path.dirname(name)):
@@ -118,7 +120,7 @@ def open_database(path: Path) -> Database:
     lock = _lock(name)
     try:
         _create_file(name)
-        return _load(name, lock)
+        return _load(name, lock, first)
     except sqlite3.Error as error:
         os.close(lock)
         raise Unavailable(explain(name, error)) from error
@@ -163,11 +165,11 @@ def _refusals(name: str) -> Iterator[None]:
         raise Unavailable(f"{name}: cannot be opened for writing ({error.strerror}); {advice}") from error
 
 
-def _load(name: str, lock: int) -> Database:
+def _load(name: str, lock: int, first: int) -> Database:
     connection = connect(name)
     try:
         # Asked first: not even the settings of a stranger's file are ours to change.
-        empty = not _is_ours(name, connection)
+        empty = not is_ours(name, connection)
         connection.executescript(SETTINGS)
         if empty:
             connection.executescript(f"BEGIN IMMEDIATE; {SCHEMA}; COMMIT;")
@@ -175,6 +177,9 @@ def _load(name: str, lock: int) -> Database:
         (last,) = connection.execute("SELECT max(id) FROM log").fetchone()
         # The newest row may itself have been compacted away, but never below the revision compacted to.
         revision = max((last or 0) >> SEQUENCE_BITS, meta["compacted"])
+        if revision < first:
+            connection.execute(SET_COMPACTED, (first,))
+            revision = meta["compacted"] = first
         newest = dict(connection.execute(NEWEST))
         return Database(name, lock, connection, newest, revision, meta["compacted"], meta["swept"])
     except BaseException:
@@ -182,7 +187,7 @@ def _load(name: str, lock: int) -> Database:
         raise
 
 
-def _is_ours(name: str, connection: sqlite3.Connection) -> bool:
+def is_ours(name: str, connection: sqlite3.Connection) -> bool:
     """False for a file with nothing in it yet; Unavailable for one that this version cannot work with."""
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
     if not tables:

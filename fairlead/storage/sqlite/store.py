@@ -13,7 +13,18 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from fairlead.storage.commits import prepare
-from fairlead.storage.contract import Change, Check, Compacted, Event, Key, Page, Record, StorageError, Unavailable
+from fairlead.storage.contract import (
+    FIRST_REVISION,
+    Change,
+    Check,
+    Compacted,
+    Event,
+    Key,
+    Page,
+    Record,
+    StorageError,
+    Unavailable,
+)
 from fairlead.storage.feed import Feed
 from fairlead.storage.sqlite.file import SEQUENCE_BITS, Database, open_database
 from fairlead.storage.sqlite.reader import Readers, read_record, replay_events, scan_records
@@ -37,9 +48,12 @@ class SqliteStore:
         self._writer = Writer(database, self._loop, self._receive)
 
     @classmethod
-    async def open(cls, path: str | Path) -> "SqliteStore":
-        """Opens the file, or creates it. Raises Unavailable with a message that says what to do."""
-        return cls(await asyncio.to_thread(open_database, Path(path)))
+    async def open(cls, path: str | Path, first: int = FIRST_REVISION) -> "SqliteStore":
+        """Opens the file, or creates it. It then stands at `first` at least: a store that is below forgets its history.
+
+        Raises Unavailable with a message that says what to do.
+        """
+        return cls(await asyncio.to_thread(open_database, Path(path), first))
 
     async def read(self, key: Key) -> Record | None:
         _, record = await self._ask_now(lambda at, connection: read_record(connection, key, at))

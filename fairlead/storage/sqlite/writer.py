@@ -1,7 +1,9 @@
 """The one thread that writes. All that waits when it turns around becomes one transaction: one wait for the disk.
 
-Called by SqliteStore, which puts jobs on its queue from the event loop. It answers by `call_soon_threadsafe`, once per
-transaction: the loop publishes the events and only then resolves the callers' futures.
+Called by SqliteStore, which puts jobs on its queue from the event loop: all those of one turn of the loop in one piece,
+because each hand-over wakes the thread, and a thread that wakes fights the loop for the interpreter's lock. It answers
+by `call_soon_threadsafe`, once per transaction: the loop publishes the events and only then resolves the callers'
+futures.
 
 Only this thread of this process writes (the file is locked), so the newest row of every key is kept in a dict and a
 commit is judged without asking the database.
@@ -27,7 +29,15 @@ from typing import Any, TypeVar
 
 from fairlead.storage.commits import Prepared, find_conflict
 from fairlead.storage.contract import Event, StorageError, Unavailable
-from fairlead.storage.sqlite.file import SEQUENCE_BITS, Database, explain, first_id, last_id, transaction
+from fairlead.storage.sqlite.file import (
+    SEQUENCE_BITS,
+    SET_COMPACTED,
+    Database,
+    explain,
+    first_id,
+    last_id,
+    transaction,
+)
 
 GROUP_COMMITS = 512
 ROWS_PER_INSERT = 64
@@ -43,7 +53,6 @@ SWEEP_END = "SELECT max(id) FROM (SELECT id FROM log WHERE id > ? AND id <= ? OR
 SWEEP_SUPERSEDED = "DELETE FROM log WHERE id IN (SELECT previous FROM log WHERE id > ? AND id <= ? AND previous <> 0)"
 SWEEP_DELETIONS = "DELETE FROM log WHERE id > ? AND id <= ? AND value IS NULL"
 
-SET_COMPACTED = "UPDATE meta SET value = ? WHERE name = 'compacted'"
 SET_SWEPT = "UPDATE meta SET value = ? WHERE name = 'swept'"
 PROBE = "INSERT INTO meta VALUES ('probe', 1) ON CONFLICT (name) DO UPDATE SET value = value + 1"
 
@@ -111,7 +120,8 @@ class Writer:
         self._swept = database.swept
         self._loop = loop
         self._receive = receive
-        self._jobs: SimpleQueue[Job] = SimpleQueue()
+        self._gathered: list[Job] = []
+        self._jobs: SimpleQueue[list[Job]] = SimpleQueue()
         self._compactions: deque[Iterator[None]] = deque()
         self._running = True
         self.failure: str | None = None
@@ -121,7 +131,14 @@ class Writer:
         self._thread.start()
 
     def put(self, job: Job) -> None:
-        self._jobs.put(job)
+        """Called in the loop's thread; the job goes over when the loop has come around."""
+        if not self._gathered:
+            self._loop.call_soon(self._hand_over)
+        self._gathered.append(job)
+
+    def _hand_over(self) -> None:
+        jobs, self._gathered = self._gathered, []
+        self._jobs.put(jobs)
 
     def join(self) -> None:
         """Waits for the thread to be gone, once it has reported that it stopped."""
@@ -137,10 +154,10 @@ class Writer:
 
     def _take(self) -> list[Job]:
         """All that waits; at least one job, unless there is a compaction to get on with."""
-        jobs = [] if self._compactions else [self._jobs.get()]
+        jobs = [] if self._compactions else self._jobs.get()
         try:
             while len(jobs) < GROUP_COMMITS:
-                jobs.append(self._jobs.get_nowait())
+                jobs += self._jobs.get_nowait()
         except Empty:
             pass
         return jobs

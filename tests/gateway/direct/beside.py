@@ -41,7 +41,8 @@ def configuration(**changes: Any) -> Object:
         "jwks": jwks(KEY),
         "apiGroup": "management.service.sh",
         "projectNamespacePrefix": "service-p-",
-        "spaces": [{"project": "web", "name": "s", "namespace": "web-s"}],
+        "allowed": ["uid-of-ada", "uid-of-ops"],
+        "spaces": [{"project": "web", "name": "s", "namespace": "web-s", "allowed": ["uid-of-ada"]}],
         "identities": {"users": [ADA], "teams": [{"uid": "uid-of-ops"}]},
     }
     return {**told, **changes}

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.core.errors import Expired, Unauthorized, Unavailable
+from fairlead.core.errors import Expired, Forbidden, Unauthorized, Unavailable
 from fairlead.gateway.direct.home import HomeProblem
 from tests.authn.test_direct_tokens import BAD, GOOD, claiming, standing_for
 from tests.far_side.far_side import FarSide
@@ -53,6 +53,54 @@ async def test_t13_a_token_for_another_cluster_is_refused(tmp_path: Path, far_si
         rule = {"rules": [{"cluster": "berlin", "verbs": ["list"]}]}
         assert (await here.ask(PODS, scoped(rule))).status == 200
         assert (await here.ask(PODS, scoped(rule, {}))).status == 403
+
+
+async def test_t13_who_may_not_use_this_cluster_gets_in_with_no_token(tmp_path: Path, far_side: FarSide) -> None:
+    """A token without a scope is good at every agent, so whoever runs another one could bring it here."""
+    async with agent(tmp_path, far_side) as here:
+        here.home.config = configuration(allowed=["uid-of-bob"])
+        await here.knowledge.refresh()
+        for token in (GOOD, scoped(ONE_CLUSTER)):
+            refused = await here.ask(PODS, token)
+            assert refused.status == 403 and 'the verb "use"' in said(refused)["message"]
+            assert here.last.decision is not None and not here.last.decision.allowed
+        assert far_side.seen == []
+        assert (await here.ask(IN_SPACE)).status == 200, "the space is another matter"
+
+
+async def test_t13_who_may_not_use_a_space_does_not_get_into_it(tmp_path: Path, far_side: FarSide) -> None:
+    async with agent(tmp_path, far_side) as here:
+        (space,) = configuration()["spaces"]
+        here.home.config = configuration(spaces=[{**space, "allowed": []}])
+        await here.knowledge.refresh()
+        assert (await here.ask(IN_SPACE)).status == 403
+        assert (await here.ask(PODS)).status == 200
+
+
+async def test_t13_teams_and_administrators_without_a_user_may_use_it(tmp_path: Path, far_side: FarSide) -> None:
+    team = claiming(
+        sub="service:team:ops",
+        groups=["service:team:ops"],
+        **{"service.sh": {"uid": "uid-of-ops", "name": "ops", "kind": "Team", "gen": 0}},
+    )
+    private = {"uid": "", "name": "root", "kind": "ServiceAdmin", "gen": 0}
+    root = claiming(sub="root", groups=["system:masters"], **{"service.sh": private})
+    nobody = claiming(sub="root", groups=["devs"], **{"service.sh": private})
+    async with agent(tmp_path, far_side) as here:
+        assert [(await here.ask(PODS, token)).status for token in (team, root, nobody)] == [200, 200, 403]
+        here.home.config = configuration(allowed=[])
+        await here.knowledge.refresh()
+        assert [(await here.ask(PODS, token)).status for token in (team, root)] == [403, 200]
+
+
+async def test_a_stream_of_somebody_who_may_no_longer_use_the_cluster_ends(tmp_path: Path, far_side: FarSide) -> None:
+    async with agent(tmp_path, far_side) as here:
+        assert (await here.ask(PODS)).status == 200
+        here.last.recheck()
+        here.home.config = configuration(allowed=[])
+        await here.knowledge.refresh()
+        with pytest.raises(Forbidden):
+            here.last.recheck()
 
 
 async def test_a_scope_that_was_stripped_leaves_a_token_that_is_refused(tmp_path: Path, far_side: FarSide) -> None:

@@ -9,7 +9,7 @@ import pytest
 from fairlead.core.errors import Unavailable
 from fairlead.gateway.direct.home import Dismissed, HomeProblem
 from fairlead.gateway.direct.knowledge import Keeping, Knowledge
-from fairlead.gateway.direct.state import BadState, State
+from fairlead.gateway.direct.state import BadState, Place, State
 from tests.authn.hand_clock import HandClock
 from tests.gateway.direct.beside import FakeHome, configuration
 
@@ -25,7 +25,8 @@ async def test_nothing_is_known_at_first(tmp_path: Path) -> None:
         _ = knowledge.state
     await knowledge.refresh()
     assert knowledge.state.cluster_uid == "uid-of-berlin"
-    assert knowledge.state.spaces == {("web", "s"): "web-s"}
+    assert knowledge.state.spaces == {("web", "s"): Place("web-s", frozenset({"uid-of-ada"}))}
+    assert knowledge.state.allowed == {"uid-of-ada", "uid-of-ops"}
 
 
 async def test_what_has_not_changed_is_not_read_again(tmp_path: Path) -> None:

@@ -1,0 +1,31 @@
+"""What is counted, and where the numbers are that nobody has to count."""
+
+from fairlead.registry.registry import Registry
+from fairlead.server.audit.trail import Trail
+from fairlead.server.health import HEALTH_PATHS
+from fairlead.server.login import LOGIN
+from fairlead.server.metrics.endpoint import PATH, Metrics
+from fairlead.server.metrics.histogram import Histogram
+from fairlead.server.metrics.labels import Known
+from fairlead.server.metrics.platform import Platform
+from fairlead.server.metrics.requests import request_families
+from fairlead.server.metrics.stage import Requests
+from fairlead.settings import Settings
+
+PATHS = (*HEALTH_PATHS, "/", "/version", PATH, "/api", "/apis", "/openapi/v2", "/openapi/v3", LOGIN[1])
+"""What is told apart beside resources."""
+
+
+def measuring(
+    settings: Settings, registry: Registry, trail: Trail | None, commits: Histogram
+) -> tuple[Requests, Metrics]:
+    """The stage that counts, and what tells it."""
+    view, clusters = registry.view, (settings.api_group, "clusters")
+    requests = Requests(Known(registry.catalog, PATHS))
+    platform = Platform(
+        phases=lambda: [entry.fields.get("status.phase", "") for entry in view.entries(*clusters)],
+        revision=lambda: view.revision,
+        audit_events=lambda: trail.total if trail is not None else 0,
+        commits=commits,
+    )
+    return requests, Metrics((lambda: request_families(requests), platform.families))

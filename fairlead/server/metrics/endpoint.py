@@ -1,0 +1,47 @@
+"""`/metrics`: everything that is counted, for those who have signed in and may `get` that path.
+
+`app` gives `endpoints` to `Serve`. Where metrics are to be public, it also puts `in_public` before the stage that asks
+who somebody is.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+
+from fairlead.core.call import Call, Reply
+from fairlead.server.accept import accepted
+from fairlead.server.impersonate import asks_to_impersonate
+from fairlead.server.metrics.exposition import CONTENT_TYPES, OPEN_METRICS, TEXT, Family, rendered
+from fairlead.server.metrics.process import process_families
+from fairlead.server.pipeline import Proceed
+
+PATH = "/metrics"
+
+Source = Callable[[], Iterable[Family]]
+"""Asked on the event loop."""
+
+
+class Metrics:
+    def __init__(self, sources: Sequence[Source]) -> None:
+        self._sources = sources
+
+    def endpoints(self) -> Mapping[tuple[str, str], Callable[[Call], Awaitable[Reply]]]:
+        return {("get", PATH): self}
+
+    async def __call__(self, call: Call) -> Reply:
+        # What asks for neither gets text, too: that is what scrapers make of what they cannot ask for.
+        media_type = accepted(call.headers.get("accept", ""), (TEXT, OPEN_METRICS)) or TEXT
+        families = [family for source in self._sources for family in source()]
+        # Thousands of lines: other requests go on meanwhile.
+        body = await asyncio.to_thread(_page, families, media_type)
+        return Reply(200, body, CONTENT_TYPES[media_type], [("vary", "Accept")])
+
+    async def in_public(self, call: Call, proceed: Proceed) -> Reply:
+        """The stage that answers without asking who it is. Who acts as somebody else must say who they are."""
+        target = call.target
+        if (target.root, target.verb, target.path) == ("", "get", PATH) and not asks_to_impersonate(call.headers):
+            return await self(call)
+        return await proceed(call)
+
+
+def _page(families: Sequence[Family], media_type: str) -> bytes:
+    return rendered([*families, *process_families()], media_type)

@@ -1,0 +1,182 @@
+"""The stage that counts. It stands outside of all others, so that it sees what everybody is answered in the end.
+
+Every request pays for what is done here, so it is little: one look into a dict, and a few additions. The key is what
+the request and its answer were; what it leads to has its labels already. Only keys made of known things are kept
+(`labels.py`), so neither the dict nor the series grow with what people make up. Names, texts and sums are worked out in
+`requests.py`, when somebody asks.
+
+What goes on after its answer has begun (watches, WebSockets, long answers of clusters) is counted while it lasts and
+not timed: how long somebody watches says nothing about the server.
+"""
+
+import time
+from bisect import bisect_left
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+
+from fairlead.authz.scope.names import GATEWAYS
+from fairlead.core.call import Call, Reply, Socket, Target, Upgrade
+from fairlead.server.metrics.histogram import Histogram
+from fairlead.server.metrics.labels import (
+    OTHER,
+    WATCH,
+    Known,
+    Labels,
+    code_class,
+    code_label,
+    dry_run_label,
+    entrance,
+    unknown_verb,
+)
+from fairlead.server.negotiate import media_type_of
+from fairlead.server.pipeline import Proceed
+
+DURATIONS = (
+    *(0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0),
+    *(3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 15.0, 20.0, 30.0, 45.0, 60.0),
+)
+SIZES = (1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9)
+_SIZED = frozenset({"GET", "LIST"})
+_READS = frozenset({"GET", "HEAD", "OPTIONS"})
+_APPLY = "application/apply-patch+yaml"
+
+
+class Tally:
+    """What was answered with one code. Those of the same labels share their histograms; some have none."""
+
+    __slots__ = ("count", "durations", "sizes")
+
+    def __init__(self, durations: Histogram | None, sizes: Histogram | None) -> None:
+        self.count = 0
+        self.durations = durations
+        self.sizes = sizes
+
+
+class Lasting:
+    """What is open at the moment, and how many events were sent through it since the start."""
+
+    __slots__ = ("events", "open")
+
+    def __init__(self) -> None:
+        self.open = 0
+        self.events = 0
+
+
+class Requests:
+    """All requests that this server was ever asked. `now` tells seconds that never go backwards."""
+
+    def __init__(self, known: Known, now: Callable[[], float] = time.perf_counter) -> None:
+        self._known = known
+        self._now = now
+        self._kept: dict[tuple[str | int, ...], Tally] = {}
+        self.under_way = [0, 0]
+        """Reads, and writes."""
+        self.tallies: dict[tuple[Labels, str, str], Tally] = {}
+        """By labels, dry run and code."""
+        self.durations: dict[tuple[Labels, str], Histogram] = {}
+        self.sizes: dict[Labels, Histogram] = {}
+        self.lasting: dict[Labels, Lasting] = {}
+        self.gateways: dict[tuple[str, str], int] = {}
+        """By the sort of entrance, and the class of the code."""
+        self.gateway_durations = {root: Histogram(DURATIONS) for root in sorted(GATEWAYS)}
+
+    async def measured(self, call: Call, proceed: Proceed) -> Reply:
+        under_way, writes = self.under_way, call.method not in _READS
+        under_way[writes] += 1
+        begun = self._now()
+        try:
+            reply = await proceed(call)
+        finally:
+            under_way[writes] -= 1
+        seconds = self._now() - begun
+        target, status, query = call.target, reply.status, call.query
+        if target.via is not None:
+            return self._through(call, target.via, reply, seconds)
+        dry_run = dry_run_label(query["dryRun"]) if query and "dryRun" in query else ""
+        verb, scope = target.verb, ""
+        key: tuple[str | int, ...]
+        if target.resource:
+            if verb == "patch" and media_type_of(call) == _APPLY:
+                verb = "apply"
+            scope = "resource" if target.name or verb == "create" else "namespace" if target.namespace else "cluster"
+            key = verb, target.group, target.version, target.resource, target.subresource, scope, dry_run, status
+        else:
+            key = call.method, target.path, dry_run, status
+        tally = self._kept.get(key) or self._found(key, call, verb, scope)
+        tally.count += 1
+        if reply.stream is not None or reply.upgrade is not None:
+            return self._last(self._known.labels(call, verb, scope) or Labels(unknown_verb(call, verb)), call, reply)
+        if (histogram := tally.durations) is not None:
+            histogram.counts[bisect_left(DURATIONS, seconds)] += 1
+            histogram.sum += seconds
+        if (histogram := tally.sizes) is not None:
+            size = len(reply.body)
+            histogram.counts[bisect_left(SIZES, size)] += 1
+            histogram.sum += size
+        return reply
+
+    def _found(self, key: tuple[str | int, ...], call: Call, verb: str, scope: str) -> Tally:
+        """The tally of a key that is not kept, and perhaps is from now on."""
+        *_, dry_run, status = key
+        labels, code = self._known.labels(call, verb, scope), code_label(int(status))
+        if labels is None:
+            key = unknown_verb(call, verb), dry_run, code  # of known things again, and so few that they are kept, too
+            tally = self._kept.get(key)
+            if tally is not None:
+                return tally
+        tally = self._tally(labels or Labels(unknown_verb(call, verb)), str(dry_run), code)
+        if labels is None or code != OTHER:
+            self._kept[key] = tally
+        return tally
+
+    def _tally(self, labels: Labels, dry_run: str, code: str) -> Tally:
+        tally = self.tallies.get((labels, dry_run, code))
+        if tally is None:
+            timed = labels.verb != WATCH
+            durations = self.durations.setdefault((labels, dry_run), Histogram(DURATIONS)) if timed else None
+            sizes = self.sizes.setdefault(labels, Histogram(SIZES)) if labels.verb in _SIZED else None
+            tally = self.tallies[labels, dry_run, code] = Tally(durations, sizes)
+        return tally
+
+    def _through(self, call: Call, via: Target, reply: Reply, seconds: float) -> Reply:
+        """Counts what a cluster was asked. Its answer takes as long as it takes to begin."""
+        place = via.root, code_class(reply.status)
+        self.gateways[place] = self.gateways.get(place, 0) + 1
+        self.gateway_durations[via.root].observe(seconds)
+        lasts = reply.stream is not None or reply.upgrade is not None
+        return self._last(entrance(via), call, reply) if lasts else reply
+
+    def _last(self, labels: Labels, call: Call, reply: Reply) -> Reply:
+        """Follows what goes on. To a HEAD, nothing is sent of it."""
+        if reply.upgrade is not None:
+            reply.upgrade = _accompanied(self._lasting(labels), reply.upgrade)
+        elif reply.stream is not None and call.method != "HEAD":
+            reply.stream = _followed(self._lasting(labels), reply.stream, labels.verb == WATCH)
+        return reply
+
+    def _lasting(self, labels: Labels) -> Lasting:
+        return self.lasting.setdefault(labels, Lasting())
+
+
+async def _followed(lasting: Lasting, chunks: AsyncIterator[bytes], has_events: bool) -> AsyncIterator[bytes]:
+    """Counted from its first step, not before: one that is never begun would never end either."""
+    lasting.open += 1
+    try:
+        async for chunk in chunks:
+            if has_events:
+                lasting.events += chunk.count(b"\n")  # one a line, and JSON has no others
+            yield chunk
+    finally:
+        lasting.open -= 1
+        if isinstance(chunks, AsyncGenerator):
+            await chunks.aclose()
+
+
+def _accompanied(lasting: Lasting, upgrade: Upgrade) -> Upgrade:
+    async def run(socket: Socket) -> None:
+        lasting.open += 1
+        try:
+            await upgrade.run(socket)
+        finally:
+            lasting.open -= 1
+
+    return Upgrade(upgrade.protocol, run)

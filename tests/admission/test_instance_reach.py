@@ -1,0 +1,88 @@
+"""Who may hand out roles of a cluster in a space, and choose the name of a namespace there."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from fairlead.admission.instance_reach import instance_reach
+from fairlead.core.call import Target
+from fairlead.core.errors import Forbidden
+from fairlead.core.objects import Object
+from fairlead.core.user import CONTROLLER, User
+from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
+from fairlead.registry.writing import Writing
+from tests.admission.realm import Answer
+from tests.admission.world import NAMESPACE, World, new_world
+
+ADA, ROOT = User("ada"), User("root", ("system:masters",))
+SPACE, VC = "SpaceInstance", "VirtualClusterInstance"
+both = pytest.mark.parametrize("kind", [SPACE, VC])
+
+
+def may(user: User, target: Target) -> Answer:
+    assert (target.verb, target.subresource, target.namespace, target.name) == ("create", "restricted", NAMESPACE, "")
+    return Answer(user.is_admin)
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[World]:
+    async with new_world(rules=(instance_reach(may, GROUP),)) as made:
+        yield made
+
+
+def rules(*roles: str) -> list[Object]:
+    return [{"users": ["eve"], "clusterRole": role} for role in roles]
+
+
+async def make(world: World, kind: str = SPACE, by: User = ADA, **spec: Any) -> Object:
+    return await world.submit(kind, world.body(kind, "one", spec=spec), Writing(by))
+
+
+async def test_a_space_gives_the_ordinary_roles_of_a_namespace(world: World) -> None:
+    await make(world, extraAccessRules=rules("view", "edit", "admin"))
+
+
+@pytest.mark.parametrize("role", ["cluster-admin", "system:node", "Admin"])
+async def test_a_space_does_not_give_other_roles_of_the_cluster(world: World, role: str) -> None:
+    with pytest.raises(Forbidden, match="extraAccessRules"):
+        await make(world, extraAccessRules=rules("view", role))
+    await make(world, extraAccessRules=rules("view"))
+    with pytest.raises(Forbidden, match="extraAccessRules"):
+        await world.patch(SPACE, "one", lambda each: each["spec"].update(extraAccessRules=rules(role)), Writing(ADA))
+
+
+async def test_roles_that_a_space_gave_before_may_stay(world: World) -> None:
+    await make(world, by=ROOT, extraAccessRules=rules("cluster-admin"))
+    await world.patch(SPACE, "one", lambda each: each["spec"].update(displayName="x"), Writing(ADA))
+
+
+@both
+async def test_the_name_of_a_namespace_is_not_anybodys_to_choose(world: World, kind: str) -> None:
+    with pytest.raises(Forbidden, match="leave it out"):
+        await make(world, kind, clusterRef={"cluster": "c", "namespace": "kube-system"})
+    await make(world, kind, clusterRef={"cluster": "c"})
+    with pytest.raises(Forbidden, match="leave it out"):
+        await world.patch(kind, "one", lambda each: each["spec"]["clusterRef"].update(namespace="n"), Writing(ADA))
+
+
+@both
+async def test_what_the_server_has_settled_may_be_sent_back(world: World, kind: str) -> None:
+    await make(world, kind, clusterRef={"cluster": "c"})
+    settle = Writing(CONTROLLER)
+    await world.patch(kind, "one", lambda each: each["spec"]["clusterRef"].update(namespace="n"), settle)
+    await world.patch(kind, "one", lambda each: each["spec"].update(displayName="x"), Writing(ADA))
+
+
+@both
+async def test_who_may_make_restricted_ones_may_do_both(world: World, kind: str) -> None:
+    ref = {"cluster": "c", "namespace": "n"}
+    await make(world, kind, ROOT, clusterRef=ref, extraAccessRules=rules("cluster-admin"))
+
+
+@both
+async def test_a_status_of_ones_own_is_no_way_to_a_namespace_of_ones_choice(world: World, kind: str) -> None:
+    """Only what moves here from another project has one already."""
+    body = world.body(kind, "one", spec={"clusterRef": {"cluster": "c", "namespace": "kube-system"}})
+    with pytest.raises(Forbidden, match=r"clusterRef\.namespace"):
+        await world.submit(kind, {**body, "status": {"serviceUID": "x"}}, Writing(ADA))

@@ -1,0 +1,94 @@
+"""A world where virtual clusters are deployed: by a helm that writes down what it is asked for."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from fairlead.controllers.far_trouble import ERROR, WARNING, Trouble
+from fairlead.controllers.instances import Instances
+from fairlead.controllers.release import Release
+from fairlead.controllers.virtual_clusters import VirtualClusters
+from fairlead.core.objects import Object
+from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
+from fairlead.upstream.access import Access
+from tests.admission.world import World
+from tests.controllers.at_work import at_work, until
+from tests.controllers.connected_world import SETTING, FakeReach, encoded, told
+from tests.far_side.kube import Kube
+
+VC = "VirtualClusterInstance"
+PLACE = "/api/v1/namespaces/demo-v-one"
+BINDINGS = "/apis/rbac.authorization.k8s.io/v1/namespaces/demo-v-one/rolebindings"
+CHART = {"name": "vc", "repo": "https://charts.example", "version": "1.2.3"}
+RELEASE = {"helmRelease": {"chart": CHART, "values": "a: b"}}
+KUBECONFIG = b"""
+apiVersion: v1
+kind: Config
+current-context: x
+contexts: [{name: x, context: {cluster: x, user: x}}]
+clusters: [{name: x, cluster: {server: 'https://vc.example:8443'}}]
+users: [{name: x, user: {token: inner-token}}]
+"""
+
+
+class FakeHelm:
+    """Writes down what it is asked for. A chart leaves `content` as its kubeconfig, if there is any."""
+
+    def __init__(self, kube: Kube) -> None:
+        self.kube = kube
+        self.missing = False
+        self.fails = False
+        self.content = KUBECONFIG
+        self.installed: list[Release] = []
+        self.removed: list[Release] = []
+
+    def find(self) -> str:
+        if self.missing:
+            raise Trouble("HelmNotFound", "install it", ERROR)
+        return "/bin/helm"
+
+    async def install(self, release: Release, access: Access) -> None:
+        assert access.token == "cluster-token"
+        self.installed.append(release)
+        if self.fails:
+            raise Trouble("HelmFailed", "it broke", WARNING)
+        if self.content:
+            at = f"/api/v1/namespaces/{release.namespace}/secrets/vc-{release.name}"
+            self.kube.put(at, data={"config": encoded(self.content)})
+
+    async def uninstall(self, release: Release, access: Access) -> None:
+        assert f"/api/v1/namespaces/{release.namespace}" in self.kube.objects
+        self.removed.append(release)
+
+
+@pytest.fixture
+def reach() -> FakeReach:
+    return FakeReach()
+
+
+@pytest.fixture
+def helm(reach: FakeReach) -> FakeHelm:
+    return FakeHelm(reach.kube)
+
+
+@pytest.fixture
+async def working(world: World, reach: FakeReach, helm: FakeHelm) -> AsyncIterator[World]:
+    virtual_clusters = VirtualClusters(world.registry, SETTING, reach, helm, ("https://charts.example",))
+    async with at_work(world, Instances(world.registry, GROUP), virtual_clusters):
+        yield world
+
+
+async def virtual_cluster(world: World, **spec: Any) -> Object:
+    spec = {"owner": {"user": "ada"}, "clusterRef": {"cluster": "c"}, **spec}
+    return await world.create(VC, "one", spec=spec)
+
+
+async def from_template(world: World) -> Object:
+    await world.create("VirtualClusterTemplate", "t", spec={"template": RELEASE})
+    return await virtual_cluster(world, templateRef={"name": "t"})
+
+
+async def ready(world: World, reach: FakeReach) -> None:
+    reach.virtual_down = None
+    await until(lambda: told(world, VC, "VirtualClusterReady") == ("True", "Ready"))

@@ -1,0 +1,71 @@
+"""A load balancer of the simplest sort: connections go to the first address that takes them, and bytes pass through."""
+
+import socket
+import threading
+from collections.abc import Sequence
+from types import TracebackType
+from urllib.parse import urlsplit
+
+CHUNK = 65_536
+
+
+class Balancer:
+    """`with Balancer(urls) as balancer` listens on `balancer.url` meanwhile."""
+
+    def __init__(self, urls: Sequence[str]) -> None:
+        self._targets = [(parts.hostname or "", parts.port or 0) for parts in map(urlsplit, urls)]
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._open: list[socket.socket] = []
+        self._thread = threading.Thread(target=self._accept, daemon=True)
+
+    @property
+    def url(self) -> str:
+        return f"https://127.0.0.1:{self._listener.getsockname()[1]}"
+
+    def __enter__(self) -> "Balancer":
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self._thread.join()
+        for each in self._open:
+            each.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:  # closed: the end
+                return
+            server = self._connect()
+            if server is None:
+                client.close()
+                continue
+            self._open += (client, server)
+            for source, target in ((client, server), (server, client)):
+                threading.Thread(target=_pass_on, args=(source, target), daemon=True).start()
+
+    def _connect(self) -> socket.socket | None:
+        for target in self._targets:
+            try:
+                return socket.create_connection(target, timeout=None)
+            except OSError:
+                continue
+        return None
+
+
+def _pass_on(source: socket.socket, target: socket.socket) -> None:
+    try:
+        while chunk := source.recv(CHUNK):
+            target.sendall(chunk)
+    except OSError:
+        pass
+    for each in (source, target):
+        try:
+            each.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            continue

@@ -1,0 +1,134 @@
+"""The quick way to a line and the long one say the same, whatever was asked by whomever."""
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from urllib.parse import parse_qs
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+
+from fairlead.authz.chain import Decision
+from fairlead.core.call import Call
+from fairlead.core.user import User
+from fairlead.kinds import KINDS
+from fairlead.server.audit import plain
+from fairlead.server.audit.event import Exchange, event, line
+from fairlead.server.audit.plain import plain_line
+from fairlead.server.audit.policy import COMPLETE, METADATA, REQUEST, STARTED
+from fairlead.server.route import Roots, route
+from tests.authn.calls import call
+from tests.server.audit.kit import ALICE, MOUNT
+
+KEY = "fairlead_C9BxpWZ20hyLLe1oIgk8Cn75Fvt4UvWTvotlDb_c8z8"
+APPS = f"{MOUNT}/apis/management.service.sh/v1/apps"
+JANE = User("jane", ("g1", "g2"), extra=(("why", (f"because {KEY}", 'a "reason"')),), impersonator=ALICE)
+ODD = User('o"dd\\ ', ("gröup", "日本"), "u\n", KEY)
+
+texts = some.text(some.characters(blacklist_categories=["Cs"]), max_size=80)
+
+
+class Still:
+    """A clock that stands, so that both ways tell the same time."""
+
+    def __init__(self, microsecond: int = 7) -> None:
+        self._now = datetime(2026, 11, 15, 9, 8, 7, microsecond, tzinfo=UTC)
+
+    def now(self) -> datetime:
+        return self._now
+
+    def monotonic(self) -> float:
+        return 1_000.123_456_7
+
+
+class NotAll:
+    """What cuts a list."""
+
+    def sees(self, entry: object) -> bool:
+        return False
+
+    def generation(self) -> object:
+        return None
+
+
+def asked(path: str, query: str = "", agent: str = "tests/1.0", user: User | None = ALICE) -> Call:
+    made = call(path, query, headers={"user-agent": agent})
+    made.client, made.user = "192.0.2.7:4711", user
+    made.audit_id = "11111111-2222-4333-a444-555555555555"
+    made.target = route("GET", path, parse_qs(query, keep_blank_values=True), Roots(MOUNT))
+    return made
+
+
+def long_way(exchange: Exchange, level: int, stage: str, clock: Still) -> bytes:
+    made = event(exchange, level, stage, KINDS, clock)
+    made["responseStatus"] = {"metadata": {}, "code": 200}
+    return line(made)
+
+
+def assert_same(made: Call, clock: Still | None = None, level: int = METADATA, stage: str = COMPLETE) -> bytes:
+    clock = clock or Still()
+    exchange = Exchange(made, clock.now(), 998.5)
+    found = plain_line(exchange, level, stage, 200, KINDS, clock)
+    assert found == long_way(exchange, level, stage, clock)
+    assert found == plain_line(exchange, level, stage, 200, KINDS, clock), "from what was kept"
+    return found
+
+
+@pytest.mark.parametrize("user", [None, ALICE, JANE, ODD, User("plain")])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/version",
+        f"{APPS}",
+        f"{APPS}/one",
+        f"{APPS}/{KEY}",
+        f"{APPS}/one/status",
+        f"{MOUNT}/api/v1/namespaces/demo/configmaps/one",
+        f'{MOUNT}/api/v1/namespaces/d"mo/configmaps/o\\ne',
+        "/kubernetes/cluster/c/api/v1/namespaces/demo/pods/p",
+        f"{MOUNT}/apis/{'long' * 300}/v1/apps/one",
+    ],
+)
+def test_both_ways_say_the_same(path: str, user: User | None) -> None:
+    assert_same(asked(path, user=user))
+
+
+@pytest.mark.parametrize(
+    "query", ["limit=5&watch=1", f"token={KEY}", 'fieldSelector=metadata.name%3D"x"', f"continue={KEY}"]
+)
+def test_queries_are_shown_alike(query: str) -> None:
+    assert KEY.encode() not in assert_same(asked(APPS, query))
+
+
+@pytest.mark.parametrize("agent", ["", KEY, 'a "quoted" one', "x" * 2_000, "ümlaut"])
+def test_clients_are_shown_alike(agent: str) -> None:
+    assert KEY.encode() not in assert_same(asked(APPS, agent=agent))
+
+
+def test_levels_stages_and_whole_seconds_are_told_alike() -> None:
+    assert_same(asked(APPS), Still(0), REQUEST, STARTED)
+
+
+@pytest.mark.parametrize("cut", [False, True])
+@pytest.mark.parametrize("decision", [Decision(True, f'said "{KEY}"'), Decision(False, "no"), Decision(True), None])
+def test_decisions_are_told_alike(decision: Decision | None, cut: bool) -> None:
+    made = asked(APPS)
+    made.decision, made.sieve = decision, NotAll() if cut else None
+    made.annotations["service.sh/more"] = f'more "{KEY}"'
+    assert KEY.encode() not in assert_same(made)
+
+
+@given(texts, texts, texts)
+def test_whatever_is_sent_is_told_alike(name: str, agent: str, who: str) -> None:
+    made = asked(APPS, agent=agent, user=replace(JANE, name=who))
+    made.path = f"{APPS}/{name}"
+    made.target = replace(made.target, name=name, namespace=who)
+    assert_same(made)
+
+
+def test_what_is_kept_of_users_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plain, "KEPT_USERS", 3)
+    users = [User(f"user-{number}") for number in range(10)]
+    for user in users:
+        assert f'"username":"{user.name}"'.encode() in assert_same(asked(APPS, user=user))
+    assert len(plain._users) <= 3

@@ -1,0 +1,109 @@
+"""The objects of one resource: what an index finds is always what looking at each would find, now and in the past."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fairlead.storage import index as index_module
+from fairlead.storage.collection import Collection, Wanted
+from fairlead.storage.contract import Key
+from fairlead.storage.entry import Entry
+from fairlead.storage.index import Index
+from fairlead.storage.runs import Kept
+from fairlead.storage.watchers import Transition
+
+LOW, HIGH = ("g", "things", "", ""), ("g", "things\x00", "", "")
+
+
+def key(name: str) -> Key:
+    return ("g", "things", "", name)
+
+
+def entry(name: str, revision: int = 1, **labels: str) -> Entry:
+    return Entry(key(name), revision, b"{}", labels, {"spec.x": labels.get("x", "")})
+
+
+def write(collection: Collection, revision: int, name: str, new: Entry | None) -> None:
+    """As the view does it."""
+    previous = collection.entries.get(key(name))
+    if new is None:
+        collection.drop(key(name))
+    else:
+        collection.put(new)
+    collection.history.append(Transition(key(name), revision, previous, new))
+
+
+def meets(found: Entry, wanted: Wanted) -> bool:
+    value = (found.labels if wanted.sort == "labels" else found.selectable).get(wanted.name)
+    return value is not None and (wanted.values is None or value in wanted.values)
+
+
+STEPS = st.lists(
+    st.tuples(st.sampled_from([f"{number:02d}" for number in range(30)]), st.sampled_from(["", "1", "2", "3", "gone"])),
+    min_size=1,
+    max_size=60,
+)
+WANTED = (
+    Wanted("labels", "x", frozenset({"1"})),
+    Wanted("labels", "x", frozenset({"1", "3", "none"})),
+    Wanted("labels", "x", None),
+    Wanted("labels", "never", None),
+    Wanted("selectable", "spec.x", frozenset({"2"})),
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(steps=STEPS, early=st.booleans(), back=st.integers(0, 60), limit=st.integers(0, 5), low=st.integers(0, 30))
+def test_indexes_and_old_snapshots_agree_with_looking_at_everything(
+    steps: list[tuple[str, str]], early: bool, back: int, limit: int, low: int
+) -> None:
+    collection, past = Collection(Kept()), [dict[str, Entry]()]
+    if early:  # indexes that are kept up from the start, or built in the end
+        for each in WANTED:
+            collection.candidates(LOW, HIGH, [each], None)
+    for revision, (name, label) in enumerate(steps, 1):
+        now = dict(past[-1])
+        now.pop(name, None)
+        if label != "gone":
+            now[name] = entry(name, revision, **({"x": label} if label else {}))
+        write(collection, revision, name, now.get(name))
+        past.append(now)
+    then = max(0, len(steps) - back)
+    start = key(f"{low:02d}")
+    for at, stood in ((None, past[-1]), (then, past[then])):
+        expected = [stood[name] for name in sorted(stood) if key(name) >= start]
+        for wanted in WANTED:
+            found = collection.candidates(start, HIGH, [wanted], at)
+            assert [each for each in found if meets(each, wanted)] == [each for each in expected if meets(each, wanted)]
+    cut = expected[:limit] if limit else expected
+    assert collection.then(start, HIGH, limit, then) == (cut, len(expected) - len(cut))
+
+
+def test_the_most_telling_condition_narrows() -> None:
+    everything = [entry(f"{number:03d}", team="a", tier=str(number % 50)) for number in range(100)]
+    collection = Collection(Kept(), everything)
+    common, rare = Wanted("labels", "team", frozenset({"a"})), Wanted("labels", "tier", frozenset({"7"}))
+    for conditions in ([common, rare], [rare, common]):
+        assert [each.key[3] for each in collection.candidates(LOW, HIGH, conditions, None)] == ["007", "057"]
+
+
+def test_names_that_nobody_asks_for_make_room_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(index_module, "MOST_NAMES", 2)
+    index = Index(lambda each: each.labels)
+    one = entry("a", x="1", y="1", z="1")
+    index.find("x", None, [one])
+    index.find("y", None, [one])
+    index.find("x", None, [one])
+    index.find("z", None, [one])
+    assert index.find("x", None, []) == [{one.key}], "asked for twice, so it stayed"
+    assert index.find("y", None, []) == [], "built anew, from nothing"
+
+
+def test_values_that_no_object_has_any_more_are_not_kept() -> None:
+    index = Index(lambda each: each.labels)
+    one, other = entry("a", x="1"), entry("a", x="2")
+    index.find("x", None, [one])
+    index.move(one.key, one, other)
+    assert index.find("x", None, []) == [{one.key}]
+    index.move(one.key, other, None)
+    assert index.find("x", None, []) == []

@@ -1,0 +1,64 @@
+"""A body that waits to be taken: in which pieces, and when its source is held up."""
+
+import asyncio
+
+from fairlead.upstream.response import HIGH_WATER, LARGE_PIECE, Response
+
+
+class Tap:
+    """A source that notes what it is told."""
+
+    def __init__(self) -> None:
+        self.heard: list[str] = []
+
+    def pause(self) -> None:
+        self.heard.append("pause")
+
+    def resume(self) -> None:
+        self.heard.append("resume")
+
+    def abandon(self) -> None:
+        self.heard.append("abandon")
+
+
+def fed(response: Response, *chunks: bytes) -> Response:
+    for chunk in chunks:
+        response.feed(chunk)
+    return response
+
+
+def opened(tap: Tap) -> Response:
+    return Response(tap, asyncio.get_running_loop().create_future())
+
+
+async def test_small_chunks_are_handed_out_together() -> None:
+    response = fed(opened(Tap()), b"a", b"b", b"c")
+    assert await response.next() == b"abc"
+
+
+async def test_large_chunks_are_handed_out_as_they_came_and_in_order() -> None:
+    first, second = b"1" * LARGE_PIECE, b"2" * LARGE_PIECE
+    response = fed(opened(Tap()), first, second, b"end")
+    response.finish()
+    assert [await response.next(), await response.next(), await response.next()] == [first, second, b"end"]
+    assert await response.next() == b""
+
+
+async def test_all_that_is_left_of_a_body_that_has_ended_comes_whole() -> None:
+    chunk = b"1" * LARGE_PIECE
+    response = fed(opened(Tap()), chunk, chunk, b"end")
+    response.finish()
+    assert await response.next() == chunk
+    assert response.whole() == chunk + b"end"
+
+
+async def test_the_source_is_held_up_until_little_enough_waits() -> None:
+    tap = Tap()
+    response = fed(opened(tap), b"1" * HIGH_WATER)
+    assert tap.heard == []
+    fed(response, b"2" * HIGH_WATER, b"3" * LARGE_PIECE)
+    assert tap.heard == ["pause"]
+    await response.next()
+    assert tap.heard == ["pause"]
+    await response.next()
+    assert tap.heard == ["pause", "resume"]
