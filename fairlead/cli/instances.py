@@ -13,8 +13,9 @@ import typer
 from fairlead.cli.durations import since
 from fairlead.cli.flags import OfProjectFlag
 from fairlead.cli.listing import Listing, Shown, show_list
-from fairlead.cli.objects import condition_of, owner_of, text
-from fairlead.cli.session import WrongUsage, connected, namespace_prefix
+from fairlead.cli.objects import condition_of, owner_of, print_made, text
+from fairlead.cli.output import NamedOutput, note
+from fairlead.cli.session import Session, WrongUsage, connected, namespace_of, namespace_prefix
 from fairlead.cli.waiting import awaited, progress, states
 from fairlead.client import Client, ClientError
 from fairlead.core import yaml
@@ -112,6 +113,28 @@ def parameters(given: Sequence[str]) -> str | None:
             raise WrongUsage(f"the parameter {name} is given twice; keep one")
         found[name] = value
     return yaml.encode(found).decode() if found else None
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a command ends that makes an instance: whether it waits for it, and what it prints then."""
+
+    wait: bool
+    output: NamedOutput
+
+
+def make_instance(session: Session, sort: Sort, body: Object, project: str, ending: Ending) -> None:
+    """Makes an instance and tells about it. One that has failed ends the command."""
+    name = body["metadata"]["name"]
+    made = session.client.create(sort.plural, body, namespace=namespace_of(session, project))
+    told = f"made the {sort.word} {name} in the project {project}"
+    if ending.wait:
+        note(told)
+        made = until_settled(session.client, sort, made)
+        told = f"the {sort.word} {name} is {why(made)}"
+    print_made(made, ending.output, told)
+    if ending.wait and has_failed(made):
+        raise typer.Exit(1)
 
 
 def until_settled(client: Client, sort: Sort, made: Object) -> Object:

@@ -19,18 +19,18 @@ from fairlead.cli.flags import (
 )
 from fairlead.cli.gateways import in_space
 from fairlead.cli.instances import (
+    Ending,
     ParameterFlag,
     Sort,
     WaitFlag,
-    has_failed,
+    make_instance,
     parameters,
     show_instances,
     template_ref,
-    until_settled,
     why,
 )
 from fairlead.cli.kubeconfig import Written, write_context
-from fairlead.cli.objects import body_of, filled, print_made
+from fairlead.cli.objects import body_of, filled
 from fairlead.cli.output import NamedOutput, note
 from fairlead.cli.session import connected, namespace_of
 from fairlead.cli.waiting import awaited, until_gone
@@ -102,15 +102,7 @@ class Asked:
 def create(asked: Asked) -> None:
     """Make a space: a namespace in a connected cluster, for a project."""
     with connected(asked.context) as session:
-        made = session.client.create(PLURAL, body(asked), namespace=namespace_of(session, asked.project))
-        told = f"made the space {asked.name} in the project {asked.project}"
-        if asked.wait:
-            note(told)
-            made = until_settled(session.client, SPACES, made)
-            told = f"the space {asked.name} is {why(made)}"
-        print_made(made, asked.output, told)
-        if asked.wait and has_failed(made):
-            raise typer.Exit(1)
+        make_instance(session, SPACES, body(asked), asked.project, Ending(asked.wait, asked.output))
         note(f"`fairlead space kubeconfig {asked.name} --project {asked.project}` gives kubectl a context for it")
 
 

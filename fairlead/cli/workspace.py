@@ -16,17 +16,16 @@ from fairlead.cli.flags import (
     takes,
 )
 from fairlead.cli.instances import (
+    Ending,
     ParameterFlag,
     Sort,
     WaitFlag,
-    has_failed,
+    make_instance,
     parameters,
     show_instances,
     template_ref,
-    until_settled,
-    why,
 )
-from fairlead.cli.objects import body_of, print_made
+from fairlead.cli.objects import body_of
 from fairlead.cli.output import NamedOutput, note
 from fairlead.cli.session import connected, namespace_of
 from fairlead.cli.waiting import awaited, until_gone
@@ -86,15 +85,7 @@ class Asked:
 def create(asked: Asked) -> None:
     """Make a workspace from a template."""
     with connected(asked.context) as session:
-        made = session.client.create(PLURAL, body(asked), namespace=namespace_of(session, asked.project))
-        told = f"made the workspace {asked.name} in the project {asked.project}"
-        if asked.wait:
-            note(told)
-            made = until_settled(session.client, WORKSPACES, made)
-            told = f"the workspace {asked.name} is {why(made)}"
-        print_made(made, asked.output, told)
-        if asked.wait and has_failed(made):
-            raise typer.Exit(1)
+        make_instance(session, WORKSPACES, body(asked), asked.project, Ending(asked.wait, asked.output))
 
 
 def body(asked: Asked) -> Object:
