@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help up test check fmt bench tools clean
+.PHONY: help up test test-faults check fmt bench tools clean
 # Two targets must not build the same .venv at once, even under -j.
 .NOTPARALLEL:
 
@@ -15,7 +15,7 @@ CACHES := .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 export PYTHON
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@printf '\n  ARGS="..." is handed on by up, test and bench; PYTHON=... chooses the interpreter for .venv\n'
 
 up: $(RUN) ## start a server on this machine and print how to reach it
@@ -23,6 +23,10 @@ up: $(RUN) ## start a server on this machine and print how to reach it
 
 test: $(TEST) tools check ## everything that CI runs: the checks, then the tests
 	@$(BIN)/pytest $(ARGS)
+
+test-faults: $(TEST) tools ## kill, stop, cut off and fill up real servers and stores, and check what clients saw
+	@TEST_STORES=all $(BIN)/pytest tests/live/test_replicas.py tests/live/test_replicas_lead.py
+	@$(BIN)/python -m tests.faults --full $(ARGS)
 
 check: $(TEST) ## style, format, types, and who may import whom
 	@$(BIN)/ruff check --quiet
