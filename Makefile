@@ -25,7 +25,8 @@ test: $(TEST) tools check ## everything that CI runs: the checks, then the tests
 	@$(BIN)/pytest $(ARGS)
 
 test-faults: $(TEST) tools ## kill, stop, cut off and fill up real servers and stores, and check what clients saw
-	@TEST_STORES=all $(BIN)/pytest tests/live/test_replicas.py tests/live/test_replicas_lead.py
+	@TEST_STORES=all $(BIN)/pytest tests/live/test_replicas.py tests/live/test_replicas_lead.py \
+	    tests/faults/conformance_on_stores.py
 	@$(BIN)/python -m tests.faults --full $(ARGS)
 
 check: $(TEST) ## style, format, types, and who may import whom

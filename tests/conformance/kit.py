@@ -74,9 +74,14 @@ def areas() -> dict[str, str]:
 
 
 @contextmanager
-def serving(folder: Path) -> Iterator[Server]:
-    """A server with its data and its log in the folder. It is asked to end, so its exit code is there afterwards."""
+def serving(folder: Path, store: str = "") -> Iterator[Server]:
+    """A server with its data and its log in the folder, on another store if one is named.
+
+    It is asked to end, so its exit code is there afterwards.
+    """
     ours = {name: value for name, value in os.environ.items() if not name.startswith("FAIRLEAD_")}
+    if store:
+        ours["FAIRLEAD_STORE"] = store
     command = [sys.executable, "-m", "fairlead", "up", "--data", str(folder / "data"), "--port", "0", "--json"]
     with (
         log_of(folder).open("w", encoding="utf-8") as log,
