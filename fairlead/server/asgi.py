@@ -68,6 +68,8 @@ class Front:
         reply = await self._handle(call)
         if body.is_left:
             await body.discard()
+        if body.is_unfinished and scope["http_version"].startswith("1"):
+            reply.headers = [*reply.headers, ("connection", "close")]
         if reply.stream is None or call.method == "HEAD":
             content = b"" if call.method == "HEAD" else reply.body
             await send({"type": "http.response.start", "status": reply.status, "headers": _headers(call, reply)})

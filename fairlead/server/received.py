@@ -64,13 +64,14 @@ class ReceivedHeaders:
 class Body:
     """A request's body: taken in at most once, by whoever needs it."""
 
-    __slots__ = ("_headers", "_limit", "_receive", "_untouched")
+    __slots__ = ("_headers", "_limit", "_receive", "_untouched", "_whole")
 
     def __init__(self, headers: ReceivedHeaders, receive: Receive, limit: int) -> None:
         self._headers = headers
         self._receive = receive
         self._limit = limit
         self._untouched = True
+        self._whole = False
 
     async def read(self) -> bytes:
         """The whole body, or an error if it is too large or only a part of it came."""
@@ -102,6 +103,7 @@ class Body:
             pauses += not chunk
             if pauses > MAX_PAUSES:
                 raise BadRequest(_BROKE_OFF)
+            self._whole = not more
             if chunk:
                 yield chunk
 
@@ -116,5 +118,14 @@ class Body:
     @property
     def is_left(self) -> bool:
         """Whether there is a body that nobody has asked for."""
+        return self._untouched and self._is_announced
+
+    @property
+    def is_unfinished(self) -> bool:
+        """Whether a part of it was never taken in: nothing else can come over that connection then."""
+        return not self._whole and self._is_announced
+
+    @property
+    def _is_announced(self) -> bool:
         headers = self._headers
-        return self._untouched and (headers.get("content-length", "0") != "0" or "transfer-encoding" in headers)
+        return headers.get("content-length", "0") != "0" or "transfer-encoding" in headers

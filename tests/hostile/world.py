@@ -4,6 +4,7 @@ Beside it stands what must survive: objects in the namespace `kept`, and cluster
 write everywhere else; whatever they do to `kept` they can only have done by a trick.
 """
 
+import json
 import time
 from dataclasses import dataclass
 from typing import Any
@@ -100,9 +101,13 @@ def furnish(client: httpx.Client, world: World) -> None:
 
 
 def snapshot(client: httpx.Client, world: World) -> dict[str, str]:
-    """Everything that must survive, byte for byte."""
-    paths = [f"{resource.collection(KEPT)}/{KEPT}" for resource in world.resources if resource.stored]
-    return {path: client.get(path).text for path in paths}
+    """Everything that must survive, byte for byte. Of clusters the spec: the server looks at them again and again."""
+    kept: dict[str, str] = {}
+    for resource in (each for each in world.resources if each.stored):
+        path = f"{resource.collection(KEPT)}/{KEPT}"
+        answer = client.get(path)
+        kept[path] = json.dumps(answer.json()["spec"]) if resource.plural == "clusters" else answer.text
+    return kept
 
 
 def settled(client: httpx.Client, world: World) -> dict[str, str]:

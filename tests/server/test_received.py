@@ -87,6 +87,17 @@ async def test_what_nobody_asked_for_is_taken_in_and_thrown_away() -> None:
     assert not sender.left
 
 
+async def test_a_body_of_which_a_part_is_missing_is_known_as_such() -> None:
+    announced = ((b"transfer-encoding", b"chunked"),)
+    for messages, unfinished in (((chunk(b"ab"), GONE), True), ((chunk(b"ab"), chunk(b"", more=False)), False)):
+        body, _ = body_of(*messages, headers=announced)
+        assert body.is_unfinished, "nobody has looked yet"
+        await body.discard()
+        assert body.is_unfinished is unfinished
+    body, _ = body_of()
+    assert not body.is_unfinished, "there is none"
+
+
 async def test_where_there_is_no_body_nothing_is_waited_for() -> None:
     for headers in ((), ((b"content-length", b"0"),)):
         body, sender = body_of(chunk(b"", more=False), headers=headers)
