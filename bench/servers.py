@@ -91,11 +91,15 @@ def peer(text: str) -> Server:
 
 
 @asynccontextmanager
-async def fairlead(folder: Path, patience: float = READY_SECONDS) -> AsyncIterator[Server]:
-    """A server with its data in the folder. The environment's settings are left out: they would be measured."""
+async def fairlead(folder: Path, patience: float = READY_SECONDS, store: str = "") -> AsyncIterator[Server]:
+    """A server with its data in the folder, or in another store.
+
+    The environment's settings are left out: they would be measured.
+    """
     command = ("fairlead", "up", "--data", str(folder / "data"), "--port", "0", "--json")
     begun = time.monotonic()
-    async with _running(command, folder / "fairlead.log", patience) as (pid, told):
+    settings = SETTINGS | ({"FAIRLEAD_STORE": store} if store else {})
+    async with _running(command, folder / "fairlead.log", patience, settings) as (pid, told):
         taken = time.monotonic() - begun
         headers = {"authorization": f"Bearer {told['accessKey']}"}
         host, port = _place(OURS, told["url"])
@@ -121,8 +125,11 @@ def _place(name: str, url: str) -> tuple[str, int]:
 
 
 @asynccontextmanager
-async def _running(command: tuple[str, ...], log: Path, patience: float) -> AsyncIterator[tuple[int, dict[str, Any]]]:
-    environment = {key: value for key, value in os.environ.items() if not key.startswith("FAIRLEAD_")} | SETTINGS
+async def _running(
+    command: tuple[str, ...], log: Path, patience: float, settings: Mapping[str, str] = SETTINGS
+) -> AsyncIterator[tuple[int, dict[str, Any]]]:
+    inherited = {key: value for key, value in os.environ.items() if not key.startswith("FAIRLEAD_")}
+    environment = {**inherited, **settings}
     with log.open("wb") as errors:
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", *command, stdin=DEVNULL, stdout=PIPE, stderr=errors, env=environment

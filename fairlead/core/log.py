@@ -55,3 +55,5 @@ def _adopt_standard_logging(number: int, stream: TextIO, rendering: tuple[Proces
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(number)
+    # It tells of every request at the level of ordinary news, which would drown ours.
+    logging.getLogger("httpx").setLevel(max(number, logging.WARNING))
