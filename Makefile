@@ -10,6 +10,9 @@ BIN := .venv/bin
 RUN := .venv/.installed
 TEST := .venv/.installed-test
 SETUP := pyproject.toml scripts/setup-venv.sh
+# A file's tests stay together and in order, for they may share a server. Files come in order, too: by the number of their
+# tests, the few that take longest would come last and leave a core idle. ARGS="-n 0" is everything in one process.
+TWO_CORES := -n 2 --dist loadfile --no-loadscope-reorder
 CACHES := .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist
 
 export PYTHON
@@ -21,12 +24,13 @@ help: ## show this list
 up: $(RUN) ## start a server on this machine and print how to reach it
 	@$(BIN)/fairlead up $(ARGS)
 
-test: $(TEST) tools check ## everything that CI runs: the checks, then the tests
-	@$(BIN)/pytest $(ARGS)
+# Tests start many servers. Where Python keeps no compiled files, each of them would compile the whole package again.
+test: $(TEST) tools check ## everything that CI runs: the checks, then the tests on two cores
+	@$(BIN)/python -m compileall -q fairlead
+	@$(BIN)/pytest $(TWO_CORES) $(ARGS)
 
 test-faults: $(TEST) tools ## kill, stop, cut off and fill up real servers and stores, and check what clients saw
-	@TEST_STORES=all $(BIN)/pytest tests/live/test_replicas.py tests/live/test_replicas_lead.py \
-	    tests/faults/conformance_on_stores.py
+	@TEST_STORES=all $(BIN)/pytest tests/live/test_replicas*.py tests/faults/conformance_on_stores.py
 	@$(BIN)/python -m tests.faults --full $(ARGS)
 
 check: $(TEST) ## style, format, types, and who may import whom
@@ -45,7 +49,7 @@ bench: $(TEST) ## measure the server under load, beside a ceiling; ARGS=--quick 
 	@$(BIN)/python -m bench $(ARGS)
 
 tools: ## the programs that tests talk to: kubectl, Debian's older one beside it, PostgreSQL, etcd and wrk
-	@scripts/setup-tools.sh kubectl kubectl-debian postgresql etcd wrk
+	@scripts/setup-tools.sh kubectl kubectl-debian postgresql etcd faketime wrk
 
 clean: ## remove .venv, .tools and every cache; never a server's data
 	@rm -rf .venv .tools $(CACHES)

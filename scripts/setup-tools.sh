@@ -5,6 +5,7 @@
 #   kubectl-debian  Debian's own, which is years older, unpacked into .tools so that it never replaces a newer one
 #   postgresql      the database server; Debian keeps its programs outside of the PATH
 #   etcd            the same for etcd
+#   faketime        libfaketime, for clocks that jump
 #   wrk             the load generator of the benchmarks
 #
 # What cannot be had is noted and left out: its tests skip and say so. Under CI=true it is an error.
@@ -64,6 +65,7 @@ for tool in "$@"; do
         kubectl-debian) unpack_debian_kubectl ;;
         postgresql) compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null || install_package initdb postgresql ;;
         etcd) install_package etcd etcd-server ;;
+        faketime) install_package faketime faketime ;;
         wrk) install_package wrk wrk ;;
         *) say "error: no tool is called $tool; see the list in $0"; exit 2 ;;
     esac

@@ -10,7 +10,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -42,11 +42,11 @@ def main() -> int:
     return int(any(isinstance(outcome, Outcome) and outcome.violations for _, outcome in rows))
 
 
-def _times(counts: dict[str, int], factor: float) -> dict[str, int]:
+def _times(counts: Mapping[str, int], factor: float) -> dict[str, int]:
     return {name: max(1, round(count * factor)) for name, count in counts.items()}
 
 
-def _played(scenario: Scenario, counts: dict[str, int]) -> Outcome | str:
+def _played(scenario: Scenario, counts: Mapping[str, int]) -> Outcome | str:
     print(f"{scenario.name}: {sum(counts.values())} rounds", flush=True)
     with tempfile.TemporaryDirectory(prefix="fairlead-faults-") as folder:
         try:

@@ -82,7 +82,7 @@ async def _operate(traffic: Traffic, verb: str, name: str, known: State | None) 
         answer = None
     end = time.monotonic()
     outcome = UNKNOWN if answer is None else OUTCOMES.get(answer.status_code, UNKNOWN)
-    if answer is not None and outcome == UNKNOWN and answer.status_code < 500 and answer.status_code != 429:
+    if answer is not None and outcome == UNKNOWN and not is_clean_refusal(answer):
         traffic.odd.append(f"{verb} was answered with {answer.status_code}: {answer.text[:200]}")
     if outcome == UNKNOWN:
         traffic.known.pop(name, None)
@@ -96,6 +96,17 @@ async def _operate(traffic: Traffic, verb: str, name: str, known: State | None) 
     traffic.known[name] = state if state.revision else None
     if outcome == REFUSED and verb == CREATE:
         await _operate(traffic, GET, name, None)
+
+
+def is_clean_refusal(answer: httpx.Response) -> bool:
+    """Whether it says, in the way that clients understand, that the server cannot do it now."""
+    if answer.status_code < 500 and answer.status_code != 429:
+        return False
+    try:
+        status = answer.json()
+    except json.JSONDecodeError:
+        return False
+    return (status.get("kind"), status.get("code")) == ("Status", answer.status_code)
 
 
 async def _send(replica: httpx.AsyncClient, verb: str, name: str, value: str, expected: int) -> httpx.Response:
@@ -136,7 +147,7 @@ async def list_all(traffic: Traffic, replica: httpx.AsyncClient, *, paged: bool 
         except httpx.HTTPError:
             return None
         if answer.status_code != 200:
-            if answer.status_code < 500 and answer.status_code not in (429, GONE):
+            if answer.status_code != GONE and not is_clean_refusal(answer):
                 traffic.odd.append(f"a list was answered with {answer.status_code}: {answer.text[:200]}")
             return None
         page = answer.json()
@@ -202,11 +213,11 @@ class Watcher:
             await asyncio.sleep(CALM)
 
     async def _refused(self, answer: httpx.Response) -> None:
-        text = (await answer.aread()).decode()
+        await answer.aread()
         if answer.status_code == GONE:
             self._expire()
-        elif answer.status_code < 500 and answer.status_code != 429:
-            self._traffic.odd.append(f"a watch was answered with {answer.status_code}: {text[:200]}")
+        elif not is_clean_refusal(answer):
+            self._traffic.odd.append(f"a watch was answered with {answer.status_code}: {answer.text[:200]}")
 
     def _take(self, chain: Chain, line: Mapping[str, Any]) -> None:
         kind, item = line["type"], line["object"]

@@ -4,11 +4,10 @@ import asyncio
 import random
 import signal
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 
-from tests.faults.world import World
+from tests.faults.world import Replica, World
 from tests.storage.etcd_proxy import Proxy
-from tests.storage.etcd_server import Cluster
+from tests.storage.etcd_server import Cluster, Member
 from tests.storage.postgres_server import Server as Postgres
 
 Fault = Callable[[World], Awaitable[None]]
@@ -28,9 +27,18 @@ async def kill_one(world: World) -> None:
 
 
 async def kill_all(world: World) -> None:
-    for replica in world.replicas:
+    _kill(world.replicas)
+
+
+async def kill_all_but_one(world: World) -> None:
+    """At once, so that whoever is left takes over all of it."""
+    _kill(random.sample(world.replicas, len(world.replicas) - 1))
+
+
+def _kill(replicas: list[Replica]) -> None:
+    for replica in replicas:
         replica.kill()
-    for replica in world.replicas:
+    for replica in replicas:
         replica.start()
 
 
@@ -81,22 +89,28 @@ def freeze_postgres(server: Postgres) -> Fault:
 
 def kill_member(cluster: Cluster) -> Fault:
     async def fault(world: World) -> None:
-        member = random.choice(cluster.members)
-        member.kill()
-        await asyncio.sleep(random.uniform(0.2, 1.0))
-        member.start()
+        await kill_awhile(random.choice(cluster.members))
 
     return fault
+
+
+async def kill_awhile(member: Member) -> None:
+    member.kill()
+    await asyncio.sleep(random.uniform(0.2, 1.0))
+    member.start()
 
 
 def freeze_member(cluster: Cluster) -> Fault:
     async def fault(world: World) -> None:
-        member = random.choice(cluster.members)
-        member.send(signal.SIGSTOP)
-        await asyncio.sleep(random.uniform(0.5, 2.0))
-        member.send(signal.SIGCONT)
+        await stop_awhile(random.choice(cluster.members))
 
     return fault
+
+
+async def stop_awhile(member: Member) -> None:
+    member.send(signal.SIGSTOP)
+    await asyncio.sleep(random.uniform(0.5, 2.0))
+    member.send(signal.SIGCONT)
 
 
 def kill_all_members(cluster: Cluster) -> Fault:
@@ -134,37 +148,6 @@ def swallow(proxies: list[Proxy]) -> Fault:
             proxy.answers.set()
 
     return fault
-
-
-def fill_disk(disk: Path) -> Fault:
-    async def fault(world: World) -> None:
-        _fill(disk / "filler")
-        await asyncio.sleep(random.uniform(0.5, 1.5))
-        (disk / "filler").unlink()
-
-    return fault
-
-
-def fill_disk_and_kill(disk: Path) -> Fault:
-    async def fault(world: World) -> None:
-        _fill(disk / "filler")
-        await asyncio.sleep(random.uniform(0.2, 1.0))
-        for replica in world.replicas:
-            replica.kill()
-        (disk / "filler").unlink()
-        for replica in world.replicas:
-            replica.start()
-
-    return fault
-
-
-def _fill(path: Path) -> None:
-    with path.open("wb", buffering=0) as filler:
-        while True:
-            try:
-                filler.write(bytes(4096))
-            except OSError:  # full now
-                return
 
 
 async def let_time_pass(world: World) -> None:

@@ -52,7 +52,8 @@ async def run(world: World, faults: Iterable[tuple[str, Fault]]) -> Outcome:
                 for name, fault in batch:
                     await _round(world, fault, name, outcome)
             await _settle(world, traffic, watchers)
-            outcome.violations = judge(traffic.history) + [Violation("answers", odd) for odd in traffic.odd]
+            odd = [Violation("answers", each) for each in (*traffic.odd, *world.odd)]
+            outcome.violations = judge(traffic.history) + odd
     finally:
         await _end(following)
     _count(outcome, traffic, time.monotonic() - begun)

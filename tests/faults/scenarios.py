@@ -1,28 +1,24 @@
-"""Which faults, on which store, how often. `SCENARIOS` is all of it; the short form takes a few rounds of each."""
+"""Which faults, on which store, how often. `SCENARIOS` is all of it; the short form takes a few rounds of some."""
 
-import asyncio
 import random
-import shutil
-import subprocess
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
-from contextlib import AsyncExitStack, contextmanager
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from tests.faults import faults
-from tests.faults.faults import Fault
+from tests.faults import disks, faults, stores
+from tests.faults.clocks import Clocks, wall_clocks
+from tests.faults.leads import TALKATIVE, jealous
 from tests.faults.rounds import Outcome, run
+from tests.faults.stores import Named, Setting
 from tests.faults.world import world
-from tests.storage import etcd_server, postgres_server
-from tests.storage.etcd_proxy import Proxy
 
 LITTLE_HISTORY = {"history_seconds": "1", "history_revisions": "20"}
 
-Named = tuple[str, Fault]
 Plan = Callable[[Sequence[Named]], Iterable[Named]]
+Play = Callable[[Path, Plan], Coroutine[Any, Any, Outcome]]
+Store = Callable[[Path, int], AbstractAsyncContextManager[Setting]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,13 +26,13 @@ class Scenario:
     """`play` is given a folder of its own, and a plan that makes rounds out of the faults that it has to offer."""
 
     name: str
-    play: Callable[[Path, Plan], Coroutine[Any, Any, Outcome]]
-    full: dict[str, int]
+    play: Play
+    full: Mapping[str, int]
     """Rounds by fault in the full form."""
-    short: dict[str, int]
+    short: Mapping[str, int] = field(default_factory=dict)
 
 
-def rounds(counts: dict[str, int]) -> Plan:
+def rounds(counts: Mapping[str, int]) -> Plan:
     """Each fault as often as it says, in an order left to chance."""
 
     def plan(offered: Sequence[Named]) -> Iterable[Named]:
@@ -50,6 +46,7 @@ def rounds(counts: dict[str, int]) -> Plan:
 
 ON_REPLICAS: tuple[Named, ...] = (
     ("kill -9", faults.kill_one),
+    ("kill -9 of all but one", faults.kill_all_but_one),
     ("kill -9 of all", faults.kill_all),
     ("SIGSTOP", faults.freeze_one),
     ("SIGSTOP past the lease", faults.freeze_past_the_lease),
@@ -58,125 +55,91 @@ ON_REPLICAS: tuple[Named, ...] = (
 )
 
 
-async def sqlite(folder: Path, plan: Plan) -> Outcome:
-    async with world(folder, [f"sqlite:{folder / 'store.db'}"]) as made:
-        return await run(made, plan(ON_REPLICAS))
+@asynccontextmanager
+async def sqlite(folder: Path, replicas: int) -> AsyncIterator[Setting]:
+    yield Setting([f"sqlite:{folder / 'store.db'}"], ())
 
 
-async def sqlite_compacting(folder: Path, plan: Plan) -> Outcome:
-    async with world(folder, [f"sqlite:{folder / 'store.db'}"], **LITTLE_HISTORY) as made:
-        return await run(made, plan(ON_REPLICAS))
+@asynccontextmanager
+async def small_sqlite(folder: Path, replicas: int) -> AsyncIterator[Setting]:
+    with disks.small_disk(16, folder / "disk") as disk:
+        full = (("disk full", disks.fill_disk(disk)), ("disk full and kill -9", disks.fill_disk_and_kill(disk)))
+        yield Setting([f"sqlite:{disk / 'store.db'}"], full)
 
 
-async def sqlite_full_disk(folder: Path, plan: Plan) -> Outcome:
-    with small_disk(folder / "disk") as disk:
-        offered = (
-            ("disk full", faults.fill_disk(disk)),
-            ("disk full and kill -9", faults.fill_disk_and_kill(disk)),
-        )
-        async with world(folder, [f"sqlite:{disk / 'store.db'}"], **LITTLE_HISTORY) as made:
-            return await run(made, plan(offered))
+def on(store: Store, replicas: int = 1, settings: Mapping[str, str] | None = None) -> Play:
+    async def play(folder: Path, plan: Plan) -> Outcome:
+        async with store(folder, replicas) as setting, world(folder, setting.addresses, settings) as made:
+            return await run(made, plan((*ON_REPLICAS, *setting.faults)))
+
+    return play
 
 
-async def postgres(folder: Path, plan: Plan) -> Outcome:
-    return await _on_postgres(folder, plan, {})
+def on_jumping_clocks(store: Store, replicas: int = 1) -> Play:
+    """Each replica has a wall clock of its own; the store's is right."""
 
+    async def play(folder: Path, plan: Plan) -> Outcome:
+        with wall_clocks(folder, replicas) as clocks:
+            around = [clock.variables for clock in clocks]
+            async with (
+                store(folder, replicas) as setting,
+                world(folder, setting.addresses, TALKATIVE, around) as made,
+                jealous(made) as jealousy,
+            ):
+                return await run(made, plan((*ON_REPLICAS, *Clocks(clocks, jealousy).faults)))
 
-async def postgres_compacting(folder: Path, plan: Plan) -> Outcome:
-    return await _on_postgres(folder, plan, LITTLE_HISTORY)
-
-
-async def _on_postgres(folder: Path, plan: Plan, variables: dict[str, str]) -> Outcome:
-    """Two replicas; the second one reaches the store through a wire that can be cut."""
-    postgres_server.require_postgres()
-    async with AsyncExitStack() as stack:
-        server = await asyncio.to_thread(postgres_server.Server, None, "trust")
-        stack.callback(server.remove)
-        proxy = await _proxy(stack, server.port)
-        addresses = [server.url, server.url.replace(f":{server.port}/", f":{proxy.port}/")]
-        made = await stack.enter_async_context(world(folder, addresses, **variables))
-        offered = (
-            *ON_REPLICAS,
-            ("store crashes", faults.crash_postgres(server)),
-            ("store stands still", faults.freeze_postgres(server)),
-            ("store unreachable", faults.cut_off([proxy])),
-            ("answers lost", faults.swallow([proxy])),
-        )
-        return await run(made, plan(offered))
-
-
-async def etcd(folder: Path, plan: Plan) -> Outcome:
-    return await _on_etcd(folder, plan, {})
-
-
-async def etcd_compacting(folder: Path, plan: Plan) -> Outcome:
-    return await _on_etcd(folder, plan, LITTLE_HISTORY)
-
-
-async def _on_etcd(folder: Path, plan: Plan, variables: dict[str, str]) -> Outcome:
-    """Three members and two replicas; the second one reaches the members through wires that can be cut."""
-    async with AsyncExitStack() as stack:
-        cluster = etcd_server.launch(folder / "etcd", 3)
-        stack.callback(cluster.stop)
-        await cluster.ready()
-        proxies = [await _proxy(stack, member.port) for member in cluster.members]
-        through = ",".join(f"127.0.0.1:{proxy.port}" for proxy in proxies)
-        addresses = [f"etcd:{cluster.url('faults')}", f"etcd://{through}/faults"]
-        made = await stack.enter_async_context(world(folder, addresses, **variables))
-        offered = (
-            *ON_REPLICAS,
-            ("store crashes", faults.kill_all_members(cluster)),
-            ("member killed", faults.kill_member(cluster)),
-            ("member stands still", faults.freeze_member(cluster)),
-            ("store unreachable", faults.cut_off(proxies)),
-            ("answers lost", faults.swallow(proxies)),
-        )
-        return await run(made, plan(offered))
-
-
-async def _proxy(stack: AsyncExitStack, port: int) -> Proxy:
-    proxy = Proxy(port)
-    await proxy.start()
-    stack.push_async_callback(proxy.stop)
-    return proxy
-
-
-@contextmanager
-def small_disk(folder: Path) -> Iterator[Path]:
-    """A file system of a few megabytes, which only root may make."""
-    folder.mkdir()
-    if shutil.which("mount") is None:
-        pytest.skip("mount is not installed")
-    options = ("-t", "tmpfs", "-o", "size=16m", "fairlead-faults", str(folder))
-    mounted = subprocess.run(["mount", *options], capture_output=True, text=True, check=False)
-    if mounted.returncode:
-        pytest.skip(f"a small file system cannot be mounted: {mounted.stderr.strip()}")
-    try:
-        yield folder
-    finally:
-        subprocess.run(["umount", str(folder)], check=True)
+    return play
 
 
 SHARED = {"kill -9": 30, "kill -9 of all": 4, "SIGSTOP": 4, "SIGSTOP past the lease": 1, "restart": 3}
+THREE = {"kill -9": 20, "kill -9 of all but one": 8, "kill -9 of all": 2, "SIGSTOP": 2, "restart": 2}
 WIRES = {"store unreachable": 5, "answers lost": 5}
 COMPACTING = {"compaction": 8, "kill -9": 2}
+ALONE = {"clock forwards": 4, "clock backwards": 4, "clock wrong at the start": 3}
+CLOCKS = {**ALONE, "clock back while it stands still": 2, "kill -9": 4}
 
 SCENARIOS = (
-    Scenario("sqlite", sqlite, {"kill -9": 100, "SIGSTOP": 5, "restart": 5}, {"kill -9": 2}),
-    Scenario("sqlite, compaction", sqlite_compacting, COMPACTING, {}),
-    Scenario("sqlite, small disk", sqlite_full_disk, {"disk full": 8, "disk full and kill -9": 4}, {"disk full": 1}),
+    Scenario("sqlite", on(sqlite), {"kill -9": 100, "SIGSTOP": 5, "restart": 5}, {"kill -9": 2}),
+    Scenario("sqlite, compaction", on(sqlite, 1, LITTLE_HISTORY), COMPACTING),
+    Scenario(
+        "sqlite, small disk",
+        on(small_sqlite, 1, LITTLE_HISTORY),
+        {"disk full": 8, "disk full and kill -9": 4},
+        {"disk full": 1},
+    ),
+    Scenario("sqlite, clocks", on_jumping_clocks(sqlite), ALONE),
     Scenario(
         "postgres, 2 replicas",
-        postgres,
+        on(stores.postgres, 2),
         {**SHARED, **WIRES, "store crashes": 5, "store stands still": 3},
         {"kill -9": 1, "store crashes": 1, "answers lost": 1},
     ),
-    Scenario("postgres, compaction", postgres_compacting, COMPACTING, {}),
+    Scenario("postgres, 3 replicas", on(stores.postgres, 3), {**THREE, "store crashes": 2}),
+    Scenario("postgres, compaction", on(stores.postgres, 2, LITTLE_HISTORY), COMPACTING),
+    Scenario(
+        "postgres, small disk", on(stores.postgres_with_small_disk, 2, LITTLE_HISTORY), {"disk full": 6, "kill -9": 2}
+    ),
+    Scenario(
+        "postgres, small disk for its log", on(stores.postgres_with_small_log, 2, LITTLE_HISTORY), {"disk full": 4}
+    ),
+    Scenario("postgres, clocks", on_jumping_clocks(stores.postgres, 2), CLOCKS, {"clock forwards": 1}),
     Scenario(
         "etcd of 3, 2 replicas",
-        etcd,
-        {**SHARED, **WIRES, "store crashes": 3, "member killed": 6, "member stands still": 3},
-        {"kill -9": 1, "member killed": 1, "answers lost": 1},
+        on(stores.etcd, 2),
+        {
+            **SHARED,
+            **WIRES,
+            "store crashes": 3,
+            "member killed": 4,
+            "member stands still": 2,
+            "etcd's leader killed": 8,
+            "etcd's leader stands still": 6,
+        },
+        {"kill -9": 1, "etcd's leader killed": 1, "answers lost": 1},
     ),
-    Scenario("etcd, compaction", etcd_compacting, COMPACTING, {}),
+    Scenario("etcd of 3, 3 replicas", on(stores.etcd, 3), {**THREE, "etcd's leader killed": 2}),
+    Scenario("etcd, compaction", on(stores.etcd, 2, LITTLE_HISTORY), COMPACTING),
+    Scenario("etcd, small disks", on(stores.small_etcd, 2), {"a member's disk full": 4, "all members' disks full": 3}),
+    Scenario("etcd, quota", on(stores.etcd_with_quota, 2), {"quota reached": 4, "kill -9": 2}),
+    Scenario("etcd, clocks", on_jumping_clocks(stores.etcd, 2), CLOCKS),
 )

@@ -1,7 +1,5 @@
 """The judge itself: good histories pass, and each sort of bad one is caught under the right name."""
 
-from collections.abc import Sequence
-
 import pytest
 
 from tests.faults.history import (
@@ -9,8 +7,6 @@ from tests.faults.history import (
     BOOKMARK,
     CREATE,
     DELETE,
-    DELETED,
-    DONE,
     GET,
     MISSING,
     MODIFIED,
@@ -18,33 +14,13 @@ from tests.faults.history import (
     REFUSED,
     UNKNOWN,
     UPDATE,
-    Chain,
     History,
     Listing,
-    Operation,
     Seen,
     State,
 )
+from tests.faults.made_up import CREATED, EVENTS, GOOD, LIST, REMOVED, UPDATED, chain, history, op
 from tests.faults.verdict import judge
-
-
-def op(verb: str, start: float, outcome: str = DONE, *, end: float | None = None, **more: object) -> Operation:
-    """Of one object, within half a second."""
-    return Operation(verb, "x", start, start + 0.5 if end is None else end, outcome, **more)  # type: ignore[arg-type]
-
-
-CREATED = op(CREATE, 1, value="a", revision=10)
-UPDATED = op(UPDATE, 2, value="b", expected=10, revision=11)
-REMOVED = op(DELETE, 3, expected=11)
-EVENTS = (Seen(ADDED, "x", 10, "a"), Seen(MODIFIED, "x", 11, "b"), Seen(DELETED, "x", 12, "b"))
-LIST = Listing(4, 4.5, 12, {})
-GOOD = (CREATED, UPDATED, REMOVED)
-
-
-def history(
-    operations: Sequence[Operation], seen: Sequence[Seen] | None = None, *listings: Listing, since: int = 5
-) -> History:
-    return History(list(operations), list(listings), [] if seen is None else [Chain(since, list(seen))])
 
 
 def broken(given: History) -> set[str]:
@@ -168,8 +144,8 @@ def test_a_bad_history_is_caught(given: History, rule: str) -> None:
     ],
 )
 def test_a_bad_watch_is_caught(seen: tuple[Seen, ...], since: int) -> None:
-    whole = Chain(5, list(EVENTS))
-    given = History(list(GOOD), [LIST], [whole, Chain(since, list(seen))])
+    given = history(GOOD, EVENTS, LIST)
+    given.chains.append(chain(seen, since))
     assert broken(given) >= {"watches"}
 
 
@@ -179,7 +155,7 @@ def test_a_deletion_that_every_watch_left_out_is_caught() -> None:
 
 
 def test_a_list_that_mixes_two_moments_is_caught() -> None:
-    other = Operation(CREATE, "y", 1.6, 1.8, DONE, "q", 0, 11)
+    other = op(CREATE, 1.6, end=1.8, name="y", value="q", revision=11)
     updated = op(UPDATE, 2, value="b", expected=10, revision=12)
     mixed = Listing(1.9, 3, 11, {"x": State(12, "b"), "y": State(11, "q")})
     assert broken(history([CREATED, other, updated], None, mixed)) == {"lists are snapshots"}

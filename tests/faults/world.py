@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,7 +19,7 @@ from tests.live.process import ROOT, environment, trusting
 from tests.live.replicas import new_secrets
 from tests.storage.etcd_server import free_ports
 
-START_SECONDS = 60.0
+START_SECONDS = 120.0
 ANSWER_SECONDS = 3.0
 """Clients have less patience than faults last: they leave, and what they asked for may still be done."""
 HISTORY = {"history_seconds": "300"}
@@ -30,7 +30,11 @@ class Replica:
     folder: Path
     port: int
     variables: Mapping[str, str]
+    around: Mapping[str, str] = field(default_factory=dict)
+    """What its process finds in the environment beside the settings."""
     process: "subprocess.Popen[bytes] | None" = None
+    logged: int = 0
+    """How much was in the log when the process was started."""
 
     @property
     def url(self) -> str:
@@ -42,9 +46,11 @@ class Replica:
 
     def start(self) -> None:
         command = [sys.executable, "-m", "fairlead", "serve", "--data", str(self.folder), "--port", str(self.port)]
+        around = {**environment(**self.variables), **self.around}
         with self.log.open("ab") as log:
+            self.logged = log.tell()
             self.process = subprocess.Popen(
-                command, cwd=ROOT, env=environment(**self.variables), stdin=subprocess.DEVNULL, stdout=log, stderr=log
+                command, cwd=ROOT, env=around, stdin=subprocess.DEVNULL, stdout=log, stderr=log
             )
 
     def send(self, number: signal.Signals) -> None:
@@ -63,6 +69,8 @@ class Replica:
 class World:
     replicas: list[Replica]
     clients: list[httpx.AsyncClient] = field(default_factory=list)
+    odd: list[str] = field(default_factory=list)
+    """What whoever breaks things has seen and should not have."""
 
     async def ready(self) -> None:
         """Returns once every replica answers and says that all is well."""
@@ -88,13 +96,17 @@ async def _ready(replica: Replica, client: httpx.AsyncClient) -> None:
 
 
 @asynccontextmanager
-async def world(folder: Path, stores: list[str], **variables: str) -> AsyncIterator[World]:
+async def world(
+    folder: Path, stores: list[str], settings: Mapping[str, str] | None = None, around: Sequence[Mapping[str, str]] = ()
+) -> AsyncIterator[World]:
     """A replica for each address of the store; several addresses may lead to the same one."""
-    settings = {**HISTORY, "log_level": "warning", "audit_path": "off", **new_secrets(), **variables}
+    variables = {**HISTORY, "log_level": "warning", "audit_path": "off", **new_secrets(), **(settings or {})}
     ports = free_ports(len(stores))
     replicas = [
-        Replica(folder / f"replica{number}", port, {**settings, "store": store})
-        for number, (store, port) in enumerate(zip(stores, ports, strict=True))
+        Replica(folder / f"replica{number}", port, {**variables, "store": store}, surroundings)
+        for number, (store, port, surroundings) in enumerate(
+            zip(stores, ports, around or [{}] * len(stores), strict=True)
+        )
     ]
     made = World(replicas)
     try:

@@ -76,6 +76,10 @@ class Member:
             self.process.wait()
             self.process = None
 
+    def has_ended(self) -> bool:
+        """By itself."""
+        return self.process is not None and self.process.poll() is not None
+
     @property
     def endpoint(self) -> str:
         return f"127.0.0.1:{self.port}"

@@ -62,13 +62,17 @@ class Server:
         settings: dict[str, str] | None = None,
         authentication: str = "scram-sha-256",
         files: dict[str, str] | None = None,
+        folder: Path | None = None,
+        wal: Path | None = None,
     ) -> None:
-        """`files` are put into its folder, like certificates."""
+        """`files` are put into its folder, like certificates. The other two are empty folders for all that it keeps,
+        and for its write-ahead log if that is to be elsewhere: it takes them over and removes them in the end."""
         programs = find_programs()
         assert programs is not None
         self._programs = programs
         self._settings = FAST if settings is None else settings
-        self.folder = Path(tempfile.mkdtemp(prefix="fairlead-postgres-"))
+        self.folder = folder or Path(tempfile.mkdtemp(prefix="fairlead-postgres-"))
+        self._wal = wal
         self.port = free_port()
         self.process: subprocess.Popen[bytes] | None = None
         self._initialise(authentication)
@@ -121,13 +125,17 @@ class Server:
 
     def remove(self) -> None:
         self.stop()
-        shutil.rmtree(self.folder, ignore_errors=True)
+        for folder in filter(None, (self.folder, self._wal)):
+            shutil.rmtree(folder, ignore_errors=True)
 
     def _initialise(self, authentication: str) -> None:
         password = self.folder / "password"
         self._give(password, PASSWORD)
         self._give(self.folder)
-        how = ("--no-sync", "-E", "UTF8", "--locale=C", "-A", authentication, "-U", USER, f"--pwfile={password}")
+        how = ["--no-sync", "-E", "UTF8", "--locale=C", "-A", authentication, "-U", USER, f"--pwfile={password}"]
+        if self._wal is not None:
+            self._give(self._wal)
+            how.append(f"--waldir={self._wal}")
         self._run("initdb", "-D", str(self.folder / "data"), *how)
         # Without a server: it runs for this one statement.
         create = self._as_owner("postgres", "--single", "-D", str(self.folder / "data"), "postgres")

@@ -3,6 +3,7 @@
 import asyncio
 import shutil
 import signal
+import socket
 from collections.abc import AsyncIterator, Sequence
 from itertools import count, pairwise
 from pathlib import Path
@@ -13,7 +14,7 @@ from fairlead.storage.contract import FIRST_REVISION, Change, Compacted, Conflic
 from fairlead.storage.etcd import EtcdStore, parse_address
 from fairlead.storage.etcd.client import TXN, Client
 from fairlead.storage.etcd.failures import Lost
-from fairlead.storage.etcd.messages import Outcome
+from fairlead.storage.etcd.messages import Outcome, watching
 from tests.storage.etcd_proxy import Proxy
 from tests.storage.etcd_server import Cluster, free_ports, launch, open_etcd, shared
 
@@ -244,6 +245,24 @@ async def test_a_member_that_is_not_there_is_passed_over(cluster: Cluster, prefi
     store = await EtcdStore.open(address)
     assert await store.commit([Change(A, b"x", 0)]) == FIRST_REVISION + 1
     await store.close()
+
+
+async def test_a_watch_that_is_given_up_before_its_connection_stands_ends() -> None:
+    """Left to gRPC it would wait for ever, and this server would hear of nothing any more, however well etcd does."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        client = Client(parse_address(f"//127.0.0.1:{silent.getsockname()[1]},127.0.0.1:{free_ports(1)[0]}/x", {}))
+
+        async def follow() -> None:
+            async for _ in client.watch(watching(b"a", b"b", 1)):
+                pass
+
+        following = asyncio.create_task(follow())
+        await asyncio.to_thread(silent.accept)
+        client.leave(0)
+        with pytest.raises(Lost, match="given up"):
+            async with asyncio.timeout(20):
+                await following
+        await client.close()
 
 
 async def test_a_restart_of_etcd_loses_nothing(tmp_path: Path) -> None:

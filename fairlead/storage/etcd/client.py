@@ -8,8 +8,9 @@ the member knows a leader: one that was cut off from the others refuses at once,
 """
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Coroutine
 from pathlib import Path
+from typing import Any, TypeVar
 
 import grpc
 
@@ -42,7 +43,8 @@ _OPTIONS = [
     # etcd hangs up on clients that ask more often than every five seconds whether it is still there.
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 5_000),
-    ("grpc.keepalive_permit_without_calls", 1),
+    # Nor may they ask while they want nothing; it hangs up on a connection that has been idle for half a minute.
+    ("grpc.keepalive_permit_without_calls", 0),
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 1_000),
@@ -55,6 +57,31 @@ _Unary = grpc.aio.UnaryUnaryMultiCallable[bytes, bytes]
 _Stream = grpc.aio.StreamStreamCall[bytes, bytes]
 
 
+_T = TypeVar("_T")
+
+
+class _Place:
+    """Where a watch is: at which member, and in which wait."""
+
+    __slots__ = ("_waiting", "member")
+
+    def __init__(self, member: int) -> None:
+        self.member = member
+        self._waiting: asyncio.Timeout | None = None
+
+    async def wait_for(self, answer: Coroutine[Any, Any, _T]) -> _T:
+        """Raises TimeoutError once it is given up."""
+        async with asyncio.timeout(None) as self._waiting:
+            try:
+                return await answer
+            finally:
+                self._waiting = None
+
+    def give_up(self) -> None:
+        if self._waiting is not None:
+            self._waiting.reschedule(asyncio.get_running_loop().time())
+
+
 class Client:
     def __init__(self, address: Address) -> None:
         """Unavailable where the files for TLS cannot be read; connecting is left to the first request."""
@@ -64,8 +91,8 @@ class Client:
         self._at = 0
         self._token = ""
         self._login = asyncio.Lock()
-        self._streams: dict[_Stream, int] = {}
-        """The watches that are open, and at which member."""
+        self._streams: dict[_Stream, _Place] = {}
+        """The watches that are open."""
 
     async def call(self, method: str, request: bytes, seconds: float = CALL_SECONDS) -> bytes:
         """One answer of the member whose turn it is. Raises what `judge` says."""
@@ -106,17 +133,19 @@ class Client:
         member, used = self._at, await self._logged_in()
         channel = self._channel(member, watching=True)
         stream: _Stream = channel.stream_stream(WATCH)(metadata=_metadata(used), wait_for_ready=False)
-        self._streams[stream] = member
+        self._streams[stream] = place = _Place(member)
         try:
-            await stream.write(request)
+            await place.wait_for(stream.write(request))
             while True:
-                encoded = await stream.read()
+                encoded = await place.wait_for(stream.read())
                 if not isinstance(encoded, bytes):
                     raise Lost(f"{self.address.endpoints[member]} has ended the watch")
                 yield self._noticed(Notice.parse(encoded), used)
         except grpc.aio.AioRpcError as error:
             self.leave(member)
             raise self._watch_failure(error, used) from error
+        except TimeoutError:
+            raise Lost(f"{self.address.endpoints[member]} was given up") from None
         except asyncio.CancelledError:
             # Of this task, or of the stream alone, by `leave`; or of both at once, and then the task must end.
             task = asyncio.current_task()
@@ -145,9 +174,11 @@ class Client:
         await asyncio.sleep(DRAIN_SECONDS)
 
     def _end_streams(self, member: int) -> None:
-        for stream in [stream for stream, at in self._streams.items() if at == member]:
-            del self._streams[stream]
+        for stream in [stream for stream, place in self._streams.items() if place.member == member]:
+            place = self._streams.pop(stream)
             stream.cancel()
+            # gRPC does not wake who waits for a stream that is cancelled before its connection stands.
+            place.give_up()
 
     def _noticed(self, notice: Notice, used: str) -> Notice:
         if notice.compacted:
