@@ -33,9 +33,18 @@ def keys_in_turn() -> Iterator[SigningKey]:
 
 
 def jwks(*keys: SigningKey) -> Object:
-    return {"keys": [each for key in keys for each in published(SigningKeys(key), NOW)]}
+    return {"keys": [dict(each) for key in keys for each in _published(key)]}
 
 
+# Loaded once each: a key is checked when it is loaded, which takes longer than to sign with it.
+
+
+@cache
+def _published(key: SigningKey) -> tuple[Object, ...]:
+    return tuple(published(SigningKeys(key), NOW))
+
+
+@cache
 def private_key(key: SigningKey) -> RSAPrivateKey:
     loaded = load_pem_private_key(key.private.encode(), None)
     assert isinstance(loaded, RSAPrivateKey)

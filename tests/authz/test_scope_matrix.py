@@ -48,9 +48,9 @@ def answer(asked: Asked, scope: Scope | None) -> str:
 
 
 def disagreements(table: Table, column: str) -> list[str]:
-    found = []
+    found, scope = [], table.scopes[column]
     for asked in REQUESTS:
-        said, got = table.rows[table.row(asked.row, asked.verb)][column], answer(asked, table.scopes[column])
+        said, got = table.rows[table.row(asked.row, asked.verb)][column], answer(asked, scope)
         if said != got:
             found.append(f"{asked.row}, {asked.verb}: the page says {said}, the server {got}: {asked}")
     return found

@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -225,6 +226,10 @@ def test_a_run_that_takes_too_long_is_ended_with_all_that_it_started(
     with pytest.raises(Trouble) as caught:
         install(stand_in, release(), seconds=1)
     assert caught.value.reason == "HelmTimedOut"
+    for _ in range(500):
+        if _is_gone(int(child.read_text())):
+            break
+        time.sleep(0.01)  # it has been told; a process needs a moment to go
     assert _is_gone(int(child.read_text()))
     assert not Path(stand_in.calls[0]["cwd"]).exists()
 

@@ -96,6 +96,7 @@ def test_keys_come_back_as_they_were_stored() -> None:
         encode(SigningKeys(replace(FIRST, private=FIRST.public))),
         encode(rotated(KEYS, SECOND, NOW)).replace(b"BEGIN PUBLIC", b"BEGIN PUBLISHED"),
     ],
+    ids=["nothing", "torn", "list", "empty", "empty key", "no private key", "a public key", "a strange retired key"],
 )
 def test_anything_else_is_refused_without_being_quoted(content: bytes) -> None:
     with pytest.raises(BadKeys, match="these are no signing keys") as refused:

@@ -18,6 +18,7 @@ from tests.live.canaries import READABLE, SECRET_KINDS, Canaries, planted
 from tests.live.process import MANAGEMENT, Server, running
 
 M = f"{MANAGEMENT}/apis/management.service.sh/v1"
+ATTEMPTS = 20
 POLICY = "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules:\n- level: RequestResponse\n"
 FORMS = (
     "application/json",
@@ -126,13 +127,22 @@ def use(kind: Kind, ask: Client, after: Aftermath) -> None:
     for operation in copying:
         headers = {"Content-Type": "application/json-patch+json"}
         ask("PATCH", f"{place}/one", content=json.dumps([operation]), headers=headers)
-    now = ask("GET", f"{place}/one").json()
-    now["spec"]["displayName"] = "renamed"
-    assert ask("PUT", f"{place}/one", json=now).status_code == 200
+    rename(ask, f"{place}/one")
     for below in ("status", *kind.subresources, "nothing"):
         ask("GET", f"{place}/one/{below}")
     ask("DELETE", f"{place}/one?dryRun=All")
     ask("DELETE", f"{place}/one")
+
+
+def rename(ask: Client, path: str) -> None:
+    """On top of what is there. A controller may write something in between, and then one reads again."""
+    for _ in range(ATTEMPTS):
+        now = ask("GET", path).json()
+        now["spec"]["displayName"] = "renamed"
+        answer = ask("PUT", path, json=now)
+        if answer.status_code != 409:
+            break
+    assert answer.status_code == 200, answer.text
 
 
 def make_keys(ask: Client, after: Aftermath) -> str:

@@ -145,7 +145,7 @@ async def play(open_one: Callable[[Path], Awaitable[Store]], steps: list) -> Non
             await store.close()
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(steps=STEPS)
 def test_a_store_does_what_the_model_does(open_one: Callable[[Path], Awaitable[Store]], steps: list) -> None:
     asyncio.run(play(open_one, steps))

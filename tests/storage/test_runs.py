@@ -39,7 +39,7 @@ NAMES = st.sampled_from([f"{number:02d}" for number in range(40)])
 STEPS = st.lists(st.tuples(NAMES, st.booleans(), st.booleans()), max_size=80)
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=100, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(first=st.sets(NAMES), steps=STEPS, low=NAMES, high=NAMES, limit=st.integers(0, 12))
 def test_runs_are_like_a_sorted_list_at_every_step(
     first: set[str], steps: list[tuple[str, bool, bool]], low: str, high: str, limit: int
