@@ -128,7 +128,9 @@ def _place(name: str, url: str) -> tuple[str, int]:
 async def _running(
     command: tuple[str, ...], log: Path, patience: float, settings: Mapping[str, str] = SETTINGS
 ) -> AsyncIterator[tuple[int, dict[str, Any]]]:
-    inherited = {key: value for key, value in os.environ.items() if not key.startswith("FAIRLEAD_")}
+    # Whoever starts a server a second time has compiled files, unless this variable keeps Python from leaving any.
+    left_out = ("FAIRLEAD_", "PYTHONDONTWRITEBYTECODE")
+    inherited = {key: value for key, value in os.environ.items() if not key.startswith(left_out)}
     environment = {**inherited, **settings}
     with log.open("wb") as errors:
         process = await asyncio.create_subprocess_exec(

@@ -2,84 +2,77 @@
 
 `main` is the console script `fairlead`. A command either starts a server (`up`, `serve` and `agent`), talks to one
 through `fairlead.client`, or works on files and stores beside one (`seal`, `backup`, `restore`, `store`). Few import
-`fairlead.app`; a contract names them. Heavy imports wait inside the commands, so that help and completion are quick.
-A file that has several commands to say about one thing (`fairlead seal rotate`) hands over a `typer.Typer` of its own,
-a group, in place of a function.
+`fairlead.app`; a contract names them. COMMANDS says where each is found, and only the one that was typed is imported;
+what is heavy waits inside the commands, besides. So help, completion and the credential that kubectl asks for are
+quick. A file that has several commands to say about one thing (`fairlead seal rotate`) hands over a `typer.Typer` of
+its own, a group, in place of a function.
 """
 
-from collections.abc import Callable
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from importlib import import_module
 from typing import Annotated
 
 import typer
 
-from fairlead.cli import (
-    agent,
-    app,
-    backup,
-    cluster,
-    context,
-    export,
-    key,
-    kubeconfig,
-    login,
-    logout,
-    project,
-    restore,
-    runner,
-    seal,
-    serve,
-    space,
-    store,
-    team,
-    token,
-    up,
-    user,
-    vcluster,
-    version,
-    who_can,
-    whoami,
-    workspace,
-)
+from fairlead.cli import version
 
-COMMANDS: tuple[tuple[str, Callable[..., None] | typer.Typer], ...] = (
-    ("up", up.command),
-    ("serve", serve.command),
-    ("agent", agent.command),
-    ("login", login.command),
-    ("logout", logout.command),
-    ("whoami", whoami.command),
-    ("context", context.group),
-    ("kubeconfig", kubeconfig.command),
-    ("cluster", cluster.group),
-    ("project", project.group),
-    ("workspace", workspace.group),
-    ("vcluster", vcluster.group),
-    ("space", space.group),
-    ("app", app.group),
-    ("key", key.group),
-    ("user", user.group),
-    ("team", team.group),
-    ("runner", runner.group),
-    ("who-can", who_can.command),
-    ("token", token.group),
-    ("seal", seal.group),
-    ("backup", backup.group),
-    ("restore", restore.command),
-    ("store", store.group),
-    ("export", export.group),
-    ("version", version.command),
+COMMANDS: tuple[tuple[str, str], ...] = (
+    ("up", "fairlead.cli.up:command"),
+    ("serve", "fairlead.cli.serve:command"),
+    ("agent", "fairlead.cli.agent:command"),
+    ("login", "fairlead.cli.login:command"),
+    ("logout", "fairlead.cli.logout:command"),
+    ("whoami", "fairlead.cli.whoami:command"),
+    ("context", "fairlead.cli.context:group"),
+    ("kubeconfig", "fairlead.cli.kubeconfig:command"),
+    ("cluster", "fairlead.cli.cluster:group"),
+    ("project", "fairlead.cli.project:group"),
+    ("workspace", "fairlead.cli.workspace:group"),
+    ("vcluster", "fairlead.cli.vcluster:group"),
+    ("space", "fairlead.cli.space:group"),
+    ("app", "fairlead.cli.app:group"),
+    ("key", "fairlead.cli.key:group"),
+    ("user", "fairlead.cli.user:group"),
+    ("team", "fairlead.cli.team:group"),
+    ("runner", "fairlead.cli.runner:group"),
+    ("who-can", "fairlead.cli.who_can:command"),
+    ("token", "fairlead.cli.token:group"),
+    ("seal", "fairlead.cli.seal:group"),
+    ("backup", "fairlead.cli.backup:group"),
+    ("restore", "fairlead.cli.restore:command"),
+    ("store", "fairlead.cli.store:group"),
+    ("export", "fairlead.cli.export:group"),
+    ("version", "fairlead.cli.version:command"),
 )
+"""What is typed, and the module and the name in it that it stands for."""
 
 
 def main() -> None:
-    make_app()()
+    make_app(typed(sys.argv[1:], os.environ))()
 
 
-def make_app() -> typer.Typer:
+def typed(arguments: Sequence[str], variables: Mapping[str, str]) -> str | None:
+    """The command that a command line begins with, None if any may be meant.
+
+    A shell that completes hands over what was typed so far in a variable, which one depends on the shell.
+    """
+    words = variables.get("COMP_WORDS") or variables.get("_TYPER_COMPLETE_ARGS") or ""
+    given = words.split()[1:] if "_FAIRLEAD_COMPLETE" in variables else arguments
+    return given[0] if given and given[0] in dict(COMMANDS) else None
+
+
+def make_app(only: str | None = None) -> typer.Typer:
+    """With all commands, or with the one that is going to be called."""
     # Python's own tracebacks: the pretty ones may show values, and a value may be a secret.
     made = typer.Typer(name="fairlead", no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode="rich")
     made.callback()(root)
-    for name, command in COMMANDS:
+    for name, place in COMMANDS:
+        if only not in (None, name):
+            continue
+        module, _, found = place.partition(":")
+        command = getattr(import_module(module), found)
         if isinstance(command, typer.Typer):
             made.add_typer(command, name=name)
         else:

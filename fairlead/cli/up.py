@@ -36,8 +36,6 @@ def command(
     FAIRLEAD_* variables count, too; [bold]fairlead serve --help[/bold] lists all settings.
     """
     settings = load_settings({"data": data, "port": port}, DEFAULTS)
-    from rich.console import Console
-
     from fairlead.app import run
 
     kubeconfig = settings.data / "admin.kubeconfig"
@@ -46,8 +44,10 @@ def command(
         key = settle(kubeconfig, started.url, started.ca_file, started.new_key)
         if as_json:
             print(as_line(started, kubeconfig, key), flush=True)
-        else:
-            show(Console(markup=False, emoji=False, highlight=False, soft_wrap=True), started, kubeconfig, key)
+            return
+        from rich.console import Console
+
+        show(Console(markup=False, emoji=False, highlight=False, soft_wrap=True), started, kubeconfig, key)
 
     run_until_signal(run, settings, ready)
 

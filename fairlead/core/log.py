@@ -10,8 +10,13 @@ import sys
 from typing import TextIO
 
 import orjson
-import structlog
-from structlog.typing import Processor
+
+from fairlead.core.hiding import hidden
+
+# structlog would bring in rich and much below it, for tracebacks that show the values of variables and are never used.
+with hidden("rich"):
+    import structlog
+    from structlog.typing import Processor
 
 ENRICH: tuple[Processor, ...] = (
     structlog.contextvars.merge_contextvars,

@@ -1,14 +1,16 @@
-"""A document that is finished before the first request: its variants, and the reply that a request for it gets.
+"""A document that is the same for every request: its variants, and the reply that a request for it gets.
 
-Discovery and OpenAPI are functions of the catalog alone, so their bytes are made once at start. `documents.py` makes
-them, the pipeline looks a path up with `find` and hands the rest to `answer`, which is pure: headers in, Reply out.
+Discovery and OpenAPI are functions of the catalog alone, so their bytes are made once: at start, or what takes long and
+is seldom asked for when somebody first does. `documents.py` makes them, the pipeline looks a path up with `find` and
+hands the rest to `answer`, which is pure: headers in, Reply out.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from fairlead.core.call import Reply
 from fairlead.core.errors import NotAcceptable
@@ -52,7 +54,7 @@ class Variant:
         return f'"{self.hash}"'
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # without slots: what is made later needs a place to be kept
 class Document:
     """What stands at a path. Where a client likes several variants alike, it gets the first of them.
 
@@ -60,9 +62,14 @@ class Document:
     that names this very content by its hash: asked for by that name, it may be kept for ever.
     """
 
-    variants: tuple[Variant, ...]
+    given: tuple[Variant, ...] | Callable[[], tuple[Variant, ...]]
+    """The variants, or what makes them when they are first asked for."""
     negotiated: bool = True
     location: str = ""
+
+    @cached_property
+    def variants(self) -> tuple[Variant, ...]:
+        return self.given() if callable(self.given) else self.given
 
     @property
     def hash(self) -> str:

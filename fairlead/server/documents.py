@@ -1,4 +1,4 @@
-"""Every document that is known at start, by its path below the API root.
+"""Every document that the catalog alone decides on, by its path below the API root.
 
 `app` calls `documents` once; the pipeline finds a path's document in the result and answers with it (`document.py`).
 What the documents say is in `discovery.py` and the `openapi` modules; here stands only which path has which.
@@ -95,10 +95,15 @@ def _named_by_hash(prefix: str, root: str, value: Mapping[str, Any]) -> Document
 
 
 def _openapi_v2_document(described: Mapping[str, dict[str, Any]], prefix: str) -> Document:
-    """JSON for all who can read it, protobuf for those who ask for nothing else."""
-    value = openapi_v2.swagger(described.values(), prefix)
-    packed = variant(protobuf.encode(value), protobuf.MEDIA_TYPE, alias=protobuf.ASKED_AS)
-    return Document((variant(orjson.dumps(value)), packed))
+    """JSON for all who can read it, protobuf for those who ask for nothing else. Only clients of old times ask at all,
+    and packing it would take longer than everything else here: it is made for the first of them."""
+
+    def made() -> tuple[Variant, ...]:
+        value = openapi_v2.swagger(described.values(), prefix)
+        packed = variant(protobuf.encode(value), protobuf.MEDIA_TYPE, alias=protobuf.ASKED_AS)
+        return variant(orjson.dumps(value)), packed
+
+    return Document(made)
 
 
 def _plain(value: Mapping[str, Any]) -> Document:

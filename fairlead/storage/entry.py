@@ -1,27 +1,51 @@
 """One object as the view keeps it. Made by the registry's `finish`, read by everybody who reads.
 
 There may be a million of these, so what is the same for many is not kept with each: keys share their first parts, equal
-labels are one mapping, and what a key says already is not said again.
+labels are one mapping, and what a key says already is not said again. And what may be put off is: an entry that was
+given a `look` instead of labels is read for them only when somebody first asks.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from fairlead.storage.contract import Key, Record
 
+Seen = tuple[Mapping[str, str], Mapping[str, str]]
+"""The labels of an object, and the fields that its kind lets people select by, beside its name and namespace."""
 
-@dataclass(frozen=True, slots=True)
+
+def _nothing(body: bytes) -> Seen:
+    return {}, {}
+
+
+@dataclass(slots=True)  # not frozen, though never changed: a start makes a million, and freezing triples what one costs
 class Entry:
     """One object as it is served: its finished JSON, and what selectors look at."""
 
     key: Key
     revision: int
     body: bytes
-    labels: Mapping[str, str]
-    selectable: Mapping[str, str]
-    """The fields that its kind lets people select by, beside its name and namespace."""
+    _labels: Mapping[str, str] | None
+    _selectable: Mapping[str, str] | None
+    """None, both of them, until somebody asks."""
     whole: bytes = b""
     """The JSON with what is never served, where there is such a thing; empty where `body` is all there is."""
+    look: Callable[[bytes], Seen] = field(default=_nothing, compare=False, repr=False)
+    """Reads labels and fields out of the JSON."""
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        labels = self._labels
+        return self._seen()[0] if labels is None else labels
+
+    @property
+    def selectable(self) -> Mapping[str, str]:
+        selectable = self._selectable
+        return self._seen()[1] if selectable is None else selectable
+
+    def _seen(self) -> Seen:
+        self._labels, self._selectable = seen = self.look(self.whole or self.body)
+        return seen
 
     @property
     def fields(self) -> Mapping[str, str]:

@@ -7,8 +7,12 @@ a prefix lie between the packed prefix and the same bytes with FF behind them, a
 
 import re
 import sys
+from functools import lru_cache
 
 from fairlead.storage.contract import Key
+
+KEPT = 4_096
+"""Of how many beginnings of keys the parts are remembered."""
 
 _END = re.compile(rb"\x00(?!\xff)")
 
@@ -19,12 +23,19 @@ def pack(key: Key) -> bytes:
 
 
 def unpack(packed: bytes) -> Key:
+    """Many keys differ in their last part alone: the others are unpacked once and kept once for all of them."""
     if b"\0\xff" in packed:
         key = [part.replace(b"\0\xff", b"\0").decode() for part in _END.split(packed)[:-1]]
-    else:
-        key = packed.decode().split("\0")[:-1]
-    # Many keys differ in their last part alone: the others are kept once for all of them.
-    return (*map(sys.intern, key[:-1]), *key[-1:])
+        return (*map(sys.intern, key[:-1]), *key[-1:])
+    first, end, last = packed[:-1].rpartition(b"\0")
+    if end:
+        return (*_parts(first), last.decode())
+    return (last.decode(),) if packed else ()
+
+
+@lru_cache(KEPT)
+def _parts(joined: bytes) -> Key:
+    return tuple(map(sys.intern, joined.decode().split("\0")))
 
 
 def prefix_range(prefix: Key, after: Key | None = None) -> tuple[bytes, bytes]:

@@ -1,13 +1,16 @@
 """What people see before anything runs: help, versions, and misspelt commands."""
 
 import json
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
+import pytest
 from typer.testing import CliRunner
 
 from fairlead import __version__
-from fairlead.cli import COMMANDS, make_app
+from fairlead.cli import COMMANDS, make_app, typed
 from fairlead.settings import SETTINGS, flag
 
 PROJECT = Path(__file__).resolve().parents[2] / "pyproject.toml"
@@ -59,3 +62,37 @@ def test_a_variable_that_nobody_reads_stops_the_start() -> None:
         1,
         "fairlead: there is no setting FAIRLEAD_BODYLIMIT; did you mean FAIRLEAD_BODY_LIMIT? Otherwise unset it\n",
     )
+
+
+@pytest.mark.parametrize("name", [name for name, _ in COMMANDS])
+def test_a_command_alone_shows_the_same_help_as_among_all(name: str) -> None:
+    alone = CliRunner().invoke(make_app(name), [name, "--help"], env={"COLUMNS": "200", "NO_COLOR": "1"})
+    assert (alone.exit_code, alone.output) == fairlead(name, "--help")
+    assert alone.exit_code == 0
+
+
+def test_only_the_command_that_is_typed_is_made() -> None:
+    assert typed(["up", "--json"], {}) == "up"
+    assert [typed(given, {}) for given in ([], ["--help"], ["--version"], ["upp"])] == [None] * 4
+
+
+def test_a_shell_that_completes_names_the_command_in_a_variable() -> None:
+    bash = {"_FAIRLEAD_COMPLETE": "complete_bash", "COMP_WORDS": "fairlead key cr"}
+    zsh = {"_FAIRLEAD_COMPLETE": "complete_zsh", "_TYPER_COMPLETE_ARGS": "fairlead key cr"}
+    assert [typed([], bash), typed([], zsh)] == ["key", "key"]
+    assert typed([], bash | {"COMP_WORDS": "fairlead k"}) is None
+    assert typed(["up"], {"COMP_WORDS": "other key"}) == "up"
+
+
+def test_no_command_begins_like_another_so_that_one_completes_alone() -> None:
+    names = [name for name, _ in COMMANDS]
+    assert not [(a, b) for a in names for b in names if a != b and b.startswith(a)]
+
+
+def test_starting_a_server_imports_no_other_command() -> None:
+    code = (
+        "import sys; from fairlead.cli import make_app; make_app('up');"
+        "print(*[name for name in ('fairlead.client', 'fairlead.cli.key', 'rich', 'httpx') if name in sys.modules])"
+    )
+    told = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
+    assert told == "\n"

@@ -22,11 +22,12 @@ THREADS = 2
 
 READ = "SELECT value, id FROM log WHERE key = ? AND id <= ? ORDER BY id DESC LIMIT 1"
 
+# Whether there is a later row is quicker to find out than which row is the last; a start asks it of every object.
 SCAN = """
     SELECT key, value, id FROM log AS row
-    WHERE key >= ? AND key < ? AND value IS NOT NULL
-        AND id = (SELECT max(id) FROM log WHERE key = row.key AND id <= ?)
-    ORDER BY key LIMIT ?
+    WHERE key >= :low AND key < :high AND id <= :last AND value IS NOT NULL
+        AND NOT EXISTS (SELECT 1 FROM log WHERE key = row.key AND id > row.id AND id <= :last)
+    ORDER BY key LIMIT :limit
 """
 
 # The plus keeps SQLite from walking the index on keys, and then sorting: history is read in its own order.
@@ -79,7 +80,8 @@ def scan_records(
 ) -> tuple[list[Record], bool]:
     """The records, and whether there are more of them."""
     low, high = prefix_range(prefix, after)
-    rows = connection.execute(SCAN, (low, high, last_id(at), limit + 1 if limit else -1)).fetchall()
+    asked = {"low": low, "high": high, "last": last_id(at), "limit": limit + 1 if limit else -1}
+    rows = connection.execute(SCAN, asked).fetchall()
     more = bool(limit) and len(rows) > limit
     return [Record(unpack(key), value, id >> SEQUENCE_BITS) for key, value, id in rows[: limit or None]], more
 

@@ -1,0 +1,23 @@
+"""Importing as if a package were not installed."""
+
+import subprocess
+import sys
+
+import pytest
+
+from fairlead.core.hiding import hidden
+
+
+def test_a_hidden_package_cannot_be_imported_and_comes_back_as_it_was() -> None:
+    import json.decoder
+
+    before = sys.modules["json"], sys.modules["json.decoder"]
+    with hidden("json"), pytest.raises(ImportError):
+        import json.scanner
+    assert (sys.modules["json"], sys.modules["json.decoder"]) == before
+    assert json.decoder.JSONDecoder().decode("1") == 1
+
+
+def test_logging_does_not_bring_in_rich_and_leaves_it_to_others() -> None:
+    code = "import sys, fairlead.core.log; assert 'rich' not in sys.modules; import rich.console"
+    subprocess.run([sys.executable, "-c", code], check=True)
