@@ -65,7 +65,7 @@ class Loop:
         self._busy: set[Key] = set()
         self._workers = 0
         self._retries: dict[Key, float] = {}
-        self._sooner = asyncio.Event()
+        self._ears: Ears | None = None
 
     async def run(self) -> None:
         """Works until it is cancelled or the server stops."""
@@ -79,13 +79,12 @@ class Loop:
                     for transition in ears.drain():
                         self._note(transition.key, transition.current)
                     self._employ(group)
-                    await ears.wait(self._idle_for(), self._sooner)
-                    self._sooner.clear()
+                    await ears.wait(self._idle_for())
         finally:
             ears.close()
 
     def _start(self) -> Ears:
-        ears = Ears(self._view, self._controller.watches)
+        ears = self._ears = Ears(self._view, self._controller.watches)
         for group, plural in self._controller.watches:
             for entry in self._view.entries(group, plural):
                 self._note(entry.key, entry)
@@ -127,12 +126,18 @@ class Loop:
                 heappush(self._queue, (self._due[key], next(self._order), key))
             if again is not None:
                 self._schedule(key, self._clock.monotonic() + again)
-                self._sooner.set()  # than whatever was being waited for
+                self._hurry()
             # Whoever finds nothing to do has not waited for anything: requests get their turn here.
             await asyncio.sleep(0)
             key = self._take()
         self._workers -= 1
-        self._sooner.set()
+        if self._queue:
+            self._hurry()
+
+    def _hurry(self) -> None:
+        """Something may be due sooner than what is being waited for."""
+        if self._ears is not None:
+            self._ears.nudge()
 
     async def _reconcile(self, key: Key) -> float | None:
         try:

@@ -63,8 +63,13 @@ class Feed:
             self._watcher = self._view.watch(group, plural, self._namespace, since, self._queue, sought)
             self._seen = self._visible_before(self._watcher.waiting())
 
-    def wait(self, seconds: float) -> Awaitable[None]:
-        return self._started.wait(seconds)
+    def news(self) -> Awaitable[None]:
+        """Done when there is something to take, when the feed has ended, or when it was roused."""
+        return self._started.news()
+
+    def rouse(self) -> None:
+        """Ends the waiting for news, though there may be none."""
+        self._started.rouse()
 
     @property
     def ended(self) -> bool:

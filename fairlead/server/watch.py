@@ -4,6 +4,7 @@
 last event.
 """
 
+import asyncio
 import random
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -31,6 +32,8 @@ BOOKMARK_SECONDS = 60.0
 RECHECK_SECONDS = 5.0
 """How often an open watch asks whether its key and its permissions still hold."""
 RETRY_SECONDS = 5
+SHORTEST_SECONDS = 0.001
+"""Clocks differ by a hair: a look that comes a little too early must not be followed by one right away, for ever."""
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 
 log = structlog.get_logger(__name__)
@@ -109,6 +112,7 @@ class Stream:
         self._clock = clock
         self._encode = _encoder(self._kind, opening.view, opening.query.include, clock.now)
         self._bookmark_at = self._recheck_at = 0.0
+        self._alarm: asyncio.TimerHandle | None = None
 
     async def lines(self, deadline: float, counted: AbstractContextManager[None]) -> AsyncIterator[bytes]:
         """Chunks of whole lines until the deadline, the server's end or an error. It is `counted` while it lasts."""
@@ -118,11 +122,11 @@ class Stream:
                     yield chunk
                 is_over = False
                 while not is_over:
-                    chunk, is_over, seconds = self._look(deadline)
+                    chunk, is_over = self._look(deadline)
                     if chunk:
                         yield chunk
                     if not is_over:
-                        await self._feed.wait(seconds)
+                        await self._feed.news()
         except ApiError as error:
             yield line("ERROR", orjson.dumps(status_of(error)))
         except Exception:  # a fault of ours must not look like the end of the news
@@ -130,9 +134,11 @@ class Stream:
             yield line("ERROR", orjson.dumps(status_of(Internal("an internal error has ended this watch"))))
         finally:
             self._feed.close()
+            if self._alarm is not None:
+                self._alarm.cancel()
 
-    def _look(self, deadline: float) -> tuple[bytes, bool, float]:
-        """What there is to tell, whether that is all, and for how many seconds nothing else is due."""
+    def _look(self, deadline: float) -> tuple[bytes, bool]:
+        """What there is to tell, and whether that is all. Sees to it that the next look is not too late."""
         now = self._clock.monotonic()
         if now >= self._recheck_at:
             self._recheck()
@@ -142,7 +148,19 @@ class Stream:
         if is_over or now >= self._bookmark_at:
             self._bookmark_at = now + BOOKMARK_SECONDS
             chunk += self._bookmark({}) if self._query.bookmarks else b""
-        return chunk, is_over, min(deadline, self._bookmark_at, self._recheck_at) - now
+        if not is_over:
+            self._set_alarm(min(deadline, self._bookmark_at, self._recheck_at), now)
+        return chunk, is_over
+
+    def _set_alarm(self, due: float, now: float) -> None:
+        """One alarm serves many looks: most come with news long before it, and setting one costs as much as waking."""
+        if self._alarm is None:
+            seconds = max(due - now, SHORTEST_SECONDS)
+            self._alarm = asyncio.get_running_loop().call_later(seconds, self._ring)
+
+    def _ring(self) -> None:
+        self._alarm = None
+        self._feed.rouse()
 
     def _begin(self) -> bytes:
         """Starts the feed; what exists comes first if that was asked for."""

@@ -9,8 +9,9 @@ filed by what they look for, and woken in rounds: what happens until the next ro
 """
 
 import asyncio
+import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from operator import attrgetter
 from typing import Generic, TypeVar
 
@@ -18,13 +19,12 @@ from fairlead.storage.contract import Key
 
 E = TypeVar("E")
 
-REST_SECONDS = 50e-6
-"""For each watcher that a round has woken, so long is the rest before the next. It is several times what the waking
-takes, so that the loop has most of its time for others. A few watchers are not made to wait."""
+SLICE = 64
+"""So many are woken in one turn of the event loop, so that requests get their turns in between."""
 SHORTEST_REST_SECONDS = 0.001
 LONGEST_REST_SECONDS = 0.1
-EARLY_SECONDS = 0.01
-"""So much too early may a wait end for lack of news, and then it can be begun again with the same alarm."""
+"""A round is followed by a rest as long as itself: then at least half of the time is for others, and under load what
+happens meanwhile goes out together. A few watchers are not made to wait."""
 
 BY_NAME = "name"
 _BY_NAMESPACE = "namespace"
@@ -57,12 +57,10 @@ class Watcher(Generic[E]):
     """
 
     __slots__ = (
-        "_alarm",
-        "_alarm_at",
         "_limit",
         "_queue",
-        "_until",
         "_wake",
+        "bell",
         "ended",
         "namespace",
         "overflowed",
@@ -75,9 +73,8 @@ class Watcher(Generic[E]):
         self._limit = limit
         self._queue: deque[Transition[E]] = deque()
         self._wake: asyncio.Future[None] | None = None
-        self._until = 0.0
-        self._alarm: asyncio.TimerHandle | None = None
-        self._alarm_at = 0.0
+        self.bell: Callable[[], None] | None = None
+        """For those who do not wait here: called when something waits that nothing waited before, and at the end."""
         self.ended = False
         self.overflowed = False
 
@@ -99,7 +96,11 @@ class Watcher(Generic[E]):
             self.overflow()
             return False
         queue.append(transition)
-        return self._wake is not None and len(queue) == 1
+        if len(queue) > 1:
+            return False
+        if self.bell is not None:
+            self.bell()
+        return self._wake is not None
 
     def overflow(self) -> None:
         """Too much to hold: what waits is dropped and the stream will end with an error."""
@@ -127,60 +128,38 @@ class Watcher(Generic[E]):
         self._queue.clear()
         return drained
 
-    async def wait(self, seconds: float) -> None:
-        """Returns when something waits, the watcher ended or overflowed, or the time is (almost) over."""
+    def news(self) -> "asyncio.Future[None]":
+        """Done when something waits or the watcher ended or overflowed, or when somebody calls `rouse`."""
+        wake = asyncio.get_running_loop().create_future()
         if self._queue or self.ended or self.overflowed:
-            return
-        loop = asyncio.get_running_loop()
-        self._until = loop.time() + seconds
-        self._wake = loop.create_future()
-        self._set_alarm(loop)
-        try:
-            await self._wake
-        finally:
-            self._wake = None
+            wake.set_result(None)
+        else:
+            self._wake = wake
+        return wake
 
     def rouse(self) -> None:
-        if self._wake is not None and not self._wake.done():
-            self._wake.set_result(None)
-
-    def silence(self) -> None:
-        """Nobody will wait any more."""
-        if self._alarm is not None:
-            self._alarm.cancel()
-            self._alarm = None
-
-    def _set_alarm(self, loop: asyncio.AbstractEventLoop) -> None:
-        """One alarm serves many waits: most end with news long before it, and setting one costs as much as waking."""
-        if self._alarm is not None:
-            if self._alarm_at <= self._until + EARLY_SECONDS:
-                return
-            self._alarm.cancel()
-        self._alarm_at = self._until
-        self._alarm = loop.call_at(self._until, self._ring, loop)
-
-    def _ring(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._alarm = None
-        if self._wake is None:
-            return
-        if self._until - loop.time() > EARLY_SECONDS:
-            self._set_alarm(loop)
-        else:
-            self.rouse()
+        wake, self._wake = self._wake, None
+        if wake is not None and not wake.done():
+            wake.set_result(None)
+        if self.bell is not None:
+            self.bell()
 
 
 class Watchers(Generic[E]):
     """The watchers of one resource."""
 
-    __slots__ = ("_all", "_files", "_rested_at", "_round", "_stirred")
+    __slots__ = ("_all", "_files", "_now", "_resting", "_round", "_stirred")
 
-    def __init__(self) -> None:
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self._now = now
         self._all: dict[Watcher[E], None] = {}
         self._files: dict[tuple[str, str], dict[str, set[Watcher[E]]]] = {}
         """By what is looked at, then by the value that it must have."""
         self._stirred: list[Watcher[E]] = []
-        self._round: asyncio.Handle | None = None
-        self._rested_at = 0.0
+        self._round: deque[Watcher[E]] = deque()
+        """Those of a round under way who have not been woken yet."""
+        self._resting = False
+        """Whether a round is under way or just over. Who is stirred meanwhile has to wait for the next."""
 
     def add(self, watcher: Watcher[E]) -> None:
         self._all[watcher] = None
@@ -193,7 +172,6 @@ class Watchers(Generic[E]):
         if watcher not in self._all:
             return
         del self._all[watcher]
-        watcher.silence()
         where, values = _place(watcher)
         file = self._files[where]
         for value in values:
@@ -208,12 +186,9 @@ class Watchers(Generic[E]):
         if not stirred:
             return
         self._stirred += stirred
-        if self._round is None:
-            loop = asyncio.get_running_loop()
-            if self._rested_at > loop.time():
-                self._round = loop.call_at(self._rested_at, self._wake_round, loop)
-            else:
-                self._round = loop.call_soon(self._wake_round, loop)
+        if not self._resting:
+            self._resting = True
+            asyncio.get_running_loop().call_soon(self._begin_round)
 
     def overflow(self) -> None:
         for watcher in self._all:
@@ -230,12 +205,26 @@ class Watchers(Generic[E]):
             found += [file[value] for value in _values(where, transition) if value in file]
         return found[0] if len(found) == 1 else set().union(*found)
 
-    def _wake_round(self, loop: asyncio.AbstractEventLoop) -> None:
-        stirred, self._stirred, self._round = self._stirred, [], None
-        for watcher in stirred:
-            watcher.rouse()
-        rest = min(LONGEST_REST_SECONDS, len(stirred) * REST_SECONDS)
-        self._rested_at = loop.time() + rest if rest >= SHORTEST_REST_SECONDS else 0.0
+    def _begin_round(self) -> None:
+        """Wakes those who were stirred, if any; if not, the next who is stirred need not wait."""
+        stirred, self._stirred = self._stirred, []
+        self._resting = bool(stirred)
+        if stirred:
+            self._round.extend(stirred)
+            self._wake_some(asyncio.get_running_loop(), self._now())
+
+    def _wake_some(self, loop: asyncio.AbstractEventLoop, begun: float) -> None:
+        for _ in range(min(SLICE, len(self._round))):
+            self._round.popleft().rouse()
+        # What is called next comes after those who were just woken, so it knows how long they took.
+        loop.call_soon(self._wake_some if self._round else self._rest, loop, begun)
+
+    def _rest(self, loop: asyncio.AbstractEventLoop, begun: float) -> None:
+        seconds = min(LONGEST_REST_SECONDS, self._now() - begun)
+        if seconds < SHORTEST_REST_SECONDS:
+            self._begin_round()
+        else:
+            loop.call_later(seconds, self._begin_round)
 
 
 def _place(watcher: Watcher[E]) -> tuple[tuple[str, str], Iterable[str]]:

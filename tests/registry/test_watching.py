@@ -199,7 +199,7 @@ async def test_a_bookmark_is_never_ahead_of_what_was_delivered(world: World) -> 
         while True:
             heard.extend(types(feed))
             positions.append((feed.position(), len(heard)))
-            await feed.wait(60)
+            await feed.news()
 
     following = asyncio.create_task(follow())
     for number in range(10):
@@ -243,7 +243,7 @@ async def test_a_stopping_server_ends_the_watch_after_what_still_waits(world: Wo
     feed = begun(world)
     await world.create("Gadget", "a")
     world.view.end_watches()
-    await feed.wait(60)
+    await feed.news()
     assert feed.ended
     assert types(feed) == ["ADDED a"]
 
@@ -278,8 +278,8 @@ async def test_random_histories_replayed_from_anywhere_lead_to_what_is_there(wor
         assert known == state(world)
 
 
-SELECTIONS = [
-    Selection(parse_labels(labels), parse_fields(fields, ("metadata.name", "spec.color")))
+SELECTIONS = {
+    f"{labels};{fields}": Selection(parse_labels(labels), parse_fields(fields, ("metadata.name", "spec.color")))
     for labels, fields in (
         ("on=yes", ""),
         ("on in (yes,no)", ""),
@@ -294,10 +294,10 @@ SELECTIONS = [
         ("on=yes", "metadata.name=b"),
         ("", ""),
     )
-]
+}
 
 
-@pytest.mark.parametrize("selection", SELECTIONS, ids=str)
+@pytest.mark.parametrize("selection", SELECTIONS.values(), ids=SELECTIONS)
 async def test_whatever_is_selected_live_events_lead_to_what_is_there(world: World, selection: Selection) -> None:
     """However a watcher is found, it hears of all that concerns it, and each object comes before it goes."""
     feed = begun(world, selection)

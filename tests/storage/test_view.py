@@ -74,7 +74,7 @@ async def test_a_commit_of_several_keys_comes_into_view_at_once() -> None:
     async with started(store) as view:
         watcher = view.watch("g", "things", "", view.revision, 10)
         commit = asyncio.create_task(store.commit([Change(place_key(f"/{name}"), b"{}", 0) for name in "abc"]))
-        await watcher.wait(60)
+        await watcher.news()
         assert (len(watcher.drain()), shown(view)) == (3, ["/a", "/b", "/c"])
         await commit
 
@@ -124,6 +124,32 @@ async def test_what_is_forgotten_is_refused_and_what_is_left_is_whole() -> None:
         view.forget(revisions[3] + 1_000)
         assert view.oldest == view.revision
         view.watch("g", "things", "", view.revision, 10)
+
+
+@virtually
+async def test_a_view_knows_whether_it_shows_all_that_was_acknowledged() -> None:
+    class Ahead(MemoryStore):
+        by = 0
+
+        def known_revision(self) -> int:
+            return super().known_revision() + self.by
+
+    store = Ahead()
+    async with started(store) as view:
+        await put(store, "a/x")
+        assert view.is_fresh()
+        store.by = 1
+        assert not view.is_fresh()
+
+
+@virtually
+async def test_a_view_of_a_store_that_others_write_to_never_knows_without_asking() -> None:
+    class Shared(MemoryStore):
+        def known_revision(self) -> None:  # type: ignore[override]  # as PostgreSQL and etcd have it
+            return None
+
+    async with started(Shared()) as view:
+        assert not view.is_fresh()
 
 
 @virtually

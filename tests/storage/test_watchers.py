@@ -3,15 +3,20 @@
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 
-from fairlead.storage.watchers import BY_NAME, REST_SECONDS, Sought, Transition, Watcher, Watchers
+from fairlead.storage.watchers import BY_NAME, LONGEST_REST_SECONDS, SLICE, Sought, Transition, Watcher, Watchers
 from tests.controllers.virtual_time import virtually
 
 
 def step(revision: int, namespace: str = "a") -> Transition[str]:
     return Transition(("g", "things", namespace, "x"), revision, "before", "after")
+
+
+async def sleep(watcher: Watcher[Any]) -> None:
+    await watcher.news()
 
 
 def revisions(watcher: Watcher[str]) -> list[int]:
@@ -91,11 +96,11 @@ def test_what_waited_when_the_watch_ended_is_still_delivered() -> None:
     "act", [lambda each: each.offer(step(1)), Watcher.overflow, Watcher.end], ids=["offer", "overflow", "end"]
 )
 @virtually
-async def test_a_sleeping_watcher_is_woken_before_its_time_is_over(act: Callable[[Watcher[str]], None]) -> None:
+async def test_a_sleeping_watcher_is_woken_by_whatever_concerns_it(act: Callable[[Watcher[str]], None]) -> None:
     loop = asyncio.get_running_loop()
     watcher: Watcher[str] = Watcher("", 5)
     loop.call_later(3, act, watcher)
-    await watcher.wait(60)
+    await watcher.news()
     assert loop.time() == 3
 
 
@@ -106,16 +111,33 @@ async def test_a_sleeping_watcher_is_woken_before_its_time_is_over(act: Callable
 async def test_nobody_falls_asleep_over_what_is_there_already(act: Callable[[Watcher[str]], None]) -> None:
     watcher: Watcher[str] = Watcher("", 5)
     act(watcher)
-    await watcher.wait(60)
+    await watcher.news()
     assert asyncio.get_running_loop().time() == 0
 
 
-@pytest.mark.parametrize("seconds", [60, 0, -1])
 @virtually
-async def test_when_nothing_happens_the_wait_ends_with_its_time(seconds: float) -> None:
+async def test_a_sleeping_watcher_can_be_roused_though_there_is_nothing_new() -> None:
+    loop = asyncio.get_running_loop()
     watcher: Watcher[str] = Watcher("", 5)
-    await watcher.wait(seconds)
-    assert asyncio.get_running_loop().time() == max(0, seconds)
+    watcher.rouse()
+    loop.call_later(3, watcher.rouse)
+    await watcher.news()
+    assert (loop.time(), revisions(watcher)) == (3, [])
+
+
+def test_a_bell_rings_for_the_first_thing_that_waits_and_for_the_end() -> None:
+    watcher: Watcher[str] = Watcher("", 2)
+    rung: list[str] = []
+    watcher.bell = lambda: rung.append("ended" if watcher.ended else "missed" if watcher.overflowed else "news")
+    watcher.offer(step(1))
+    watcher.offer(step(2))
+    assert rung == ["news"]
+    watcher.drain()
+    watcher.offer(step(3))
+    assert rung == ["news", "news"]
+    watcher.overflow()
+    watcher.end()
+    assert rung == ["news", "news", "missed", "ended"]
 
 
 @virtually
@@ -124,20 +146,23 @@ async def test_a_watcher_that_was_woken_can_wait_again() -> None:
     watcher: Watcher[str] = Watcher("", 5)
     for at in (1, 2):
         loop.call_later(1, watcher.offer, step(at))
-        await watcher.wait(60)
+        await watcher.news()
         assert (loop.time(), revisions(watcher)) == (at, [at])
 
 
 @virtually
 async def test_a_wait_that_is_cancelled_is_cancelled_and_not_swallowed() -> None:
     watcher: Watcher[str] = Watcher("", 5)
-    waiting = asyncio.create_task(watcher.wait(60))
+    waiting = asyncio.create_task(sleep(watcher))
     await asyncio.sleep(1)
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await waiting
     watcher.offer(step(1))
     assert revisions(watcher) == [1]
+    asyncio.get_running_loop().call_later(1, watcher.offer, step(2))
+    await watcher.news()
+    assert revisions(watcher) == [2]
 
 
 def test_one_slow_watcher_does_not_cost_the_others_anything() -> None:
@@ -251,7 +276,7 @@ def test_a_watcher_that_was_filed_is_found_no_more_once_it_is_removed() -> None:
 @virtually
 async def test_what_happens_at_once_wakes_a_watcher_once() -> None:
     watchers, (one,) = seeking(None)
-    waiting = asyncio.create_task(one.wait(60))
+    waiting = asyncio.create_task(sleep(one))
     await asyncio.sleep(1)
     for revision in (1, 2, 3):
         watchers.offer(moved(revision, "red", "red"))
@@ -259,26 +284,71 @@ async def test_what_happens_at_once_wakes_a_watcher_once() -> None:
     assert (heard(one), asyncio.get_running_loop().time()) == ([1, 2, 3], 1)
 
 
-@virtually
-async def test_after_many_were_woken_the_next_news_waits_a_little_for_more() -> None:
-    loop = asyncio.get_running_loop()
-    watchers, each = seeking(*[None] * 100)
-    told: list[tuple[float, list[int]]] = []
+class Audience:
+    """Followers on virtual time, each of whom takes a while with what it hears, as the given clock has it."""
 
-    async def follow(watcher: Watcher[State]) -> None:
+    def __init__(self, size: int, seconds: float) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._seconds = seconds
+        self._busy = 0.0
+        self.told: list[tuple[float, list[int]]] = []
+        self.watchers: Watchers[State] = Watchers(lambda: self._busy)
+        self.tasks = [asyncio.create_task(self._follow(Watcher("", 10))) for _ in range(size)]
+
+    async def _follow(self, watcher: Watcher[State]) -> None:
+        self.watchers.add(watcher)
         while True:
-            await watcher.wait(60)
-            told.append((loop.time(), heard(watcher)))
+            await watcher.news()
+            self._busy += self._seconds
+            self.told.append((self._loop.time(), heard(watcher)))
 
-    following = [asyncio.create_task(follow(watcher)) for watcher in each]
+
+@pytest.mark.parametrize(
+    ("seconds", "rest"),
+    [(0.0001, 0.02), (0.01, LONGEST_REST_SECONDS)],
+    ids=["as long as the round", "but not for ever"],
+)
+@virtually
+async def test_after_a_round_that_took_long_the_next_news_waits_for_more(seconds: float, rest: float) -> None:
+    audience = Audience(200, seconds)
     await asyncio.sleep(1)
     for revision in (1, 2, 3):
-        watchers.offer(moved(revision, "red", "red"))
+        audience.watchers.offer(moved(revision, "red", "red"))
         await asyncio.sleep(0.001)
     await asyncio.sleep(1)
-    rest = 100 * REST_SECONDS
-    assert told == [(1, [1])] * 100 + [(pytest.approx(1 + rest), [2, 3])] * 100
-    for task in following:
+    assert audience.told == [(1, [1])] * 200 + [(pytest.approx(1 + rest), [2, 3])] * 200
+    audience.watchers.offer(moved(4, "red", "red"))
+    now = asyncio.get_running_loop().time()
+    await asyncio.sleep(1)
+    assert audience.told[400:] == [(now, [4])] * 200
+    for task in audience.tasks:
+        task.cancel()
+
+
+@virtually
+async def test_after_a_short_round_nobody_waits() -> None:
+    audience = Audience(3, 0.0001)
+    await asyncio.sleep(1)
+    for revision in (1, 2):
+        audience.watchers.offer(moved(revision, "red", "red"))
+        for _ in range(10):
+            await asyncio.sleep(0)
+    assert audience.told == [(1, [1])] * 3 + [(1, [2])] * 3
+    for task in audience.tasks:
+        task.cancel()
+
+
+@virtually
+async def test_others_get_their_turn_in_the_middle_of_a_long_round() -> None:
+    audience = Audience(10 * SLICE, 0.0)
+    await asyncio.sleep(1)
+    audience.watchers.offer(moved(1, "red", "red"))
+    seen = []
+    while len(audience.told) < 10 * SLICE:
+        await asyncio.sleep(0)
+        seen.append(len(audience.told))
+    assert {SLICE * number for number in range(1, 11)} <= set(seen)
+    for task in audience.tasks:
         task.cancel()
 
 
@@ -286,31 +356,14 @@ async def test_after_many_were_woken_the_next_news_waits_a_little_for_more() -> 
 async def test_an_end_and_an_overflow_do_not_wait_for_a_round() -> None:
     loop = asyncio.get_running_loop()
     watchers, each = seeking(*[None] * 2_000)
-    waits = [asyncio.create_task(watcher.wait(60)) for watcher in each]
+    waits = [asyncio.create_task(sleep(watcher)) for watcher in each]
     await asyncio.sleep(1)
     watchers.offer(moved(1, "red", "red"))
     await asyncio.gather(*waits)
     for watcher in each:
         watcher.drain()
-    waits = [asyncio.create_task(watcher.wait(60)) for watcher in each]
+    waits = [asyncio.create_task(sleep(watcher)) for watcher in each]
     await asyncio.sleep(0)
     watchers.end()
     await asyncio.gather(*waits)
     assert loop.time() == 1
-
-
-@virtually
-async def test_a_wait_that_ends_later_than_the_one_before_it_lasts_as_long_as_it_should() -> None:
-    """One alarm serves several waits; it must neither cut short a long one nor be late for a short one."""
-    loop = asyncio.get_running_loop()
-    watcher: Watcher[str] = Watcher("", 5)
-    loop.call_later(1, watcher.offer, step(1))
-    await watcher.wait(5)
-    watcher.drain()
-    await watcher.wait(30)
-    assert loop.time() == 31
-    loop.call_later(1, watcher.offer, step(2))
-    await watcher.wait(60)
-    watcher.drain()
-    await watcher.wait(2)
-    assert loop.time() == 34
