@@ -84,8 +84,11 @@ _DEPRECATED = {
 
 def warn(change: Change) -> None:
     """Deprecated fields stay and work, but their users hear of it."""
+    spec = change.spec
+    if _DEPRECATED.keys().isdisjoint(spec):
+        return
     for field, advice in _DEPRECATED.items():
-        if change.spec.get(field):
+        if spec.get(field):
             change.warnings.append(f"spec.{field} is deprecated: {advice}")
 
 

@@ -20,6 +20,11 @@ class Following:
         self._changed: set[Place] | None = None
         self.objects: dict[Place, Object] = {}
 
+    @property
+    def as_of(self) -> int:
+        """What the view shows. While this is the same number, nothing has happened to any resource."""
+        return self._view.revision
+
     def refresh(self) -> int:
         """Takes in what has happened; returns a number that is another one whenever something has."""
         watcher = self._watcher

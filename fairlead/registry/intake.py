@@ -22,6 +22,8 @@ def as_object(body: Any, kind: Kind) -> Object:
         what = "nothing" if body is None else "a list" if isinstance(body, list) else "a single value"
         raise _unrecognized(kind, f"the body is {what} where an object is expected")
     sent_kind, sent_version = body.get("kind"), body.get("apiVersion")
+    if sent_kind == kind.name and sent_version == kind.api_version:
+        return body
     if not sent_kind and kind.builtin:
         body["kind"] = sent_kind = kind.name
     if not sent_version and kind.builtin:
@@ -59,9 +61,11 @@ def settle_place(obj: Object, kind: Kind, namespace: str, name: str = "") -> Non
         raise BadRequest(f"the name of the object ({name} based on URL) was undeterminable: name must be provided")
     if name and meta["name"] != name:
         raise BadRequest(f"the name of the object ({meta['name']}) does not match the name on the URL ({name})")
-    if not meta.get("namespace") or not namespace:
+    if not namespace:
+        meta.pop("namespace", None)
+    elif not meta.get("namespace"):
         meta["namespace"] = namespace
-    if meta["namespace"] != namespace:
+    elif meta["namespace"] != namespace:
         raise BadRequest("the namespace of the provided object does not match the namespace sent on the request")
 
 

@@ -29,7 +29,8 @@ def encode(obj: Object) -> bytes:
     ordered.update(obj)
     metadata = ordered["metadata"]
     if "resourceVersion" in metadata:
-        ordered["metadata"] = {key: value for key, value in metadata.items() if key != "resourceVersion"}
+        ordered["metadata"] = kept = dict(metadata)
+        del kept["resourceVersion"]
     return orjson.dumps(ordered)
 
 

@@ -63,6 +63,10 @@ class Resource:
         """The object as the view has it now."""
         return self.view.get(self.kind.key(namespace, name))
 
+    def at_once(self, namespace: str, name: str) -> Entry | None:
+        """What `get` returns, if that needs no waiting. None if it does."""
+        return self._existing(namespace, name) if self.view.is_fresh() else None
+
     async def get(self, namespace: str, name: str) -> Entry:
         """The object as of every write acknowledged before the call."""
         with storage_errors():
@@ -81,13 +85,14 @@ class Resource:
         obj = intake.as_object(body, kind)
         problems = self._of_what_is_taken(intake.shape(obj, kind, self._validator, writing, duplicates))
         intake.settle_place(obj, kind, namespace)
-        if obj["metadata"].pop("resourceVersion", None):
+        about = obj["metadata"]
+        if about.pop("resourceVersion", None):
             raise BadRequest("resourceVersion should not be set on objects to be created")
-        prefix = "" if obj["metadata"].get("name") else obj["metadata"].get("generateName", "")
+        prefix = "" if about.get("name") else about.get("generateName", "")
         draws, once, turn = 0, dict[str, str](), self._turns.first
         for _ in range(ATTEMPTS):
             if prefix:
-                obj["metadata"]["name"] = meta.generated_name(prefix)
+                about["name"] = meta.generated_name(prefix)
             change = Change("create", kind, writing.user, None, obj, dry_run=writing.dry_run, once=once)
             try:
                 async with turn:
@@ -161,7 +166,7 @@ class Resource:
     ) -> bytes:
         """Replaces an object by what `edit` makes of it, again and again until nobody came in between."""
         for _ in range(ATTEMPTS):
-            entry = await self.get(namespace, name)
+            entry = self.at_once(namespace, name) or await self.get(namespace, name)
             old = decode(entry)
             proposed = edit(self._visible(entry, old, writing))
             try:
@@ -354,7 +359,8 @@ class Resource:
         """Commits writes that have been through everything else, and returns when they can be seen."""
         with storage_errors():
             revision = await self._store.commit(changes, checks)
-            await self.view.reached(revision)
+            if self.view.revision < revision:
+                await self.view.reached(revision)
         return revision
 
     async def _catch_up(self) -> None:
@@ -382,11 +388,11 @@ def shown_once(body: bytes, once: Mapping[str, str]) -> bytes:
 
 def _same_desire(old: Object, new: Object) -> bool:
     """Whether two states of an object want the same: everything but metadata and status counts."""
+    if old.get("spec") != new.get("spec"):
+        return False
     apart = ("metadata", "status")
-    return identical(
-        {name: value for name, value in old.items() if name not in apart},
-        {name: value for name, value in new.items() if name not in apart},
-    )
+    before, after = ({name: value for name, value in each.items() if name not in apart} for each in (old, new))
+    return identical(before, after)
 
 
 def _values(paths: Sequence[str], old: Object, new: Object) -> list[tuple[str, Any, Any]]:

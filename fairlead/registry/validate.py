@@ -6,10 +6,11 @@ the object walked in Python, to prune what nobody declared and to name every pro
 
 import base64
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from copy import deepcopy
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any
 
 import jsonschema_rs
@@ -29,6 +30,10 @@ class Findings:
     problems: list[Problem] = field(default_factory=list)
 
 
+_FINE = Findings()
+"""What is found in nearly every object: nothing. Findings are read by whoever gets them, never added to."""
+
+
 class Validator:
     """One kind's schema, compiled. `examine` changes the object: it prunes, and it fills in defaults."""
 
@@ -39,7 +44,7 @@ class Validator:
 
     def examine(self, obj: Object) -> Findings:
         if not self._has_defaults and self._compiled.is_valid(obj):
-            return Findings()
+            return _FINE
         findings = Findings()
         if isinstance(obj, dict):
             _walk_object(obj, self._schema, "", findings)
@@ -160,11 +165,19 @@ def _is_base64(text: str) -> bool:
     return True
 
 
+KEPT_MOMENTS, LONGEST_KEPT = 4_096, 64
+"""How many times are remembered, and of what length: anybody can send others."""
+
 # Stricter than RFC 3339, which knows leap seconds, small letters and the year 0: whatever passes can be reckoned with.
 _MOMENT = re.compile(r"[1-9]\d{3}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)", re.ASCII)
 
 
 def _is_moment(text: str) -> bool:
+    """Every write asks about the same few times again: those of the metadata."""
+    return _is_remembered_moment(text) if len(text) <= LONGEST_KEPT else _can_be_reckoned_with(text)
+
+
+def _can_be_reckoned_with(text: str) -> bool:
     if not _MOMENT.fullmatch(text):
         return False
     try:
@@ -174,7 +187,9 @@ def _is_moment(text: str) -> bool:
     return True
 
 
-_FORMATS = {"byte": _is_base64, "date-time": _is_moment}
+_is_remembered_moment = lru_cache(KEPT_MOMENTS)(_can_be_reckoned_with)
+
+_FORMATS: dict[str, Callable[[str], bool]] = {"byte": _is_base64, "date-time": _is_moment}
 _WANTED = {
     "byte": "must be base64, with the standard alphabet and padding",
     "date-time": "must be a date and time as RFC 3339 writes them, such as 2026-01-31T12:00:00Z",

@@ -17,9 +17,12 @@ def _anybody_may() -> None:
     return None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Writing:
-    """Who writes, and the options that came with it. `warnings` collects what the writer should be told."""
+    """Who writes, and the options that came with it. `warnings` collects what the writer should be told.
+
+    Nothing else of it changes. It is not frozen all the same: each write makes one, and that would take thrice as long.
+    """
 
     user: User
     manager: str = "unknown"

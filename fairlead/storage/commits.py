@@ -10,9 +10,9 @@ from fairlead.storage.contract import Change, Check, Conflict
 from fairlead.storage.keys import pack
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Prepared:
-    """A well-formed commit, with the packed key of each change and each check beside it."""
+    """A well-formed commit, with the packed key of each change and each check beside it. Not frozen, for speed."""
 
     changes: Sequence[Change]
     changed: Sequence[bytes]
@@ -24,6 +24,8 @@ def prepare(changes: Sequence[Change], checks: Sequence[Check]) -> Prepared:
     """ValueError for what only a mistake in the calling code can bring about."""
     if not changes:
         raise ValueError("a commit needs at least one change; ask scan() or revision() to only look")
+    if len(changes) == 1 and not checks and changes[0].value is not None:
+        return Prepared((changes[0],), (pack(changes[0].key),), (), ())  # as most are; it cannot be ill-formed
     prepared = Prepared(
         tuple(changes), [pack(change.key) for change in changes], tuple(checks), [pack(check.key) for check in checks]
     )

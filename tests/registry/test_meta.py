@@ -2,6 +2,7 @@
 
 import re
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -15,6 +16,8 @@ from fairlead.registry.meta import (
     carry_over,
     check_shape,
     generated_name,
+    label_problems,
+    new_uid,
     problems,
     update_problems,
 )
@@ -205,3 +208,26 @@ def test_an_object_cannot_be_told_both_to_orphan_and_to_take_along_its_dependant
     assert complaints({"name": "a", "finalizers": ["orphan", "foregroundDeletion"]}) == [
         ("metadata.finalizers", "FieldValueInvalid")
     ]
+
+
+def test_a_uid_is_a_random_uuid() -> None:
+    made = [UUID(new_uid()) for _ in range(100)]
+    assert len(set(made)) == len(made)
+    assert all((each.version, each.variant) == (4, UUID(int=2 << 62).variant) for each in made)
+    assert all(str(UUID(text)) == text for text in (new_uid(), new_uid()))
+
+
+@pytest.mark.parametrize("sent", [True, 1.0, 2, "1"])
+def test_what_the_server_sets_stays_in_its_very_form(sent: Any) -> None:
+    old: Object = {"metadata": {"name": "a", "resourceVersion": "5", "uid": "u", "generation": 1}}
+    new: Object = {"metadata": {"name": "a", "uid": "u", "generation": sent}}
+    carry_over(old, new)
+    assert repr(new["metadata"]["generation"]) == "1"
+
+
+def test_a_label_that_was_refused_once_is_refused_again_and_a_good_one_passes_again() -> None:
+    for _ in range(3):
+        assert not list(label_problems({"a": "b"}, "metadata.labels"))
+        assert len(list(label_problems({"a": "-b"}, "metadata.labels"))) == 1
+        assert len(list(label_problems({"a" * 64: "b"}, "metadata.labels"))) == 1
+        assert len(list(label_problems({"a": "b" * 1_000}, "metadata.labels"))) == 1

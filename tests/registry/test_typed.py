@@ -3,9 +3,11 @@
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fairlead.registry import schema as words
-from fairlead.registry.patching.typed import faults
+from fairlead.registry.patching.typed import Fitting, faults
 
 SCHEMA = words.obj(
     text=words.string(),
@@ -81,3 +83,42 @@ def test_several_faults_are_told_together_but_not_without_end():
 
 def test_a_long_value_is_not_repeated():
     assert len(faults({"number": "x" * 1000}, SCHEMA)) < 120
+
+
+values = st.recursive(
+    st.sampled_from([None, True, 1, 1.5, "x", "TCP"]),
+    lambda below: (
+        st.lists(below, max_size=2)
+        | st.dictionaries(st.sampled_from(["a", "b", "port", "protocol", "other"]), below, max_size=3)
+    ),
+    max_leaves=6,
+)
+configs = st.dictionaries(st.sampled_from([*SCHEMA["properties"], "other"]), values, max_size=4)
+FITS = Fitting(SCHEMA)
+
+
+@given(configs)
+def test_what_surely_fits_has_no_faults(config: dict[str, Any]) -> None:
+    assert not FITS(config) or faults(config, SCHEMA) == ""
+
+
+def test_ordinary_configurations_are_told_to_fit_without_a_walk() -> None:
+    assert FITS({"text": "x", "number": 1, "tags": {"a": "b"}, "inner": {"b": "z"}, "users": ["a", "a"], "any": 1})
+    assert FITS({"groups": ["a"], "ports": [{"port": 1, "protocol": "TCP"}], "free": {"a": {"b": 1}}})
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"other": 1},
+        {"text": 1},
+        {"number": True},
+        {"groups": ["a", "a"]},
+        {"ports": [{"protocol": "TCP"}]},
+        {"ports": [{"port": None, "protocol": "TCP"}]},
+        {"ports": [{"port": 1, "protocol": "TCP", "other": 1}]},
+    ],
+)
+def test_nothing_faulty_is_told_to_fit(config: dict[str, Any]) -> None:
+    assert faults(config, SCHEMA)
+    assert not FITS(config)

@@ -21,7 +21,7 @@ from fairlead.registry.patching.conflicts import Contested, conflict
 from fairlead.registry.patching.fieldset import FieldSet, difference, intersection, union
 from fairlead.registry.patching.merge import merged, without
 from fairlead.registry.patching.shape import Shape, Shapes
-from fairlead.registry.patching.typed import faults
+from fairlead.registry.patching.typed import Fitting, faults
 from fairlead.registry.patching.walks import all_fields, applied_fields, changed, with_parents
 from fairlead.registry.schema import Schema
 
@@ -36,27 +36,31 @@ class Applying:
     kind: Kind
     shapes: Shapes
     schema: Schema
+    fits: Fitting
 
     @staticmethod
     def of(kind: Kind, shapes: Shapes) -> "Applying":
         schema = kind.schema()
-        return Applying(kind, shapes, {**schema, "properties": {**schema["properties"], "metadata": meta.METADATA}})
+        whole = {**schema, "properties": {**schema["properties"], "metadata": meta.METADATA}}
+        return Applying(kind, shapes, whole, Fitting(whole))
 
     def checked(self, body: Any) -> Object:
         """The configuration, if it is one of this kind."""
         if not isinstance(body, dict | None):
             raise BadRequest("error decoding patch: the body must be an object with apiVersion, kind and metadata")
         config: Object = body or {}
-        sent, kind = _type_text(config), self.kind
+        kind = self.kind
         if (config.get("apiVersion"), config.get("kind")) != (kind.api_version, kind.name):
+            sent = _type_text(config)
             expected = _type_text({"apiVersion": kind.api_version, "kind": kind.name})
             raise BadRequest(f"invalid object type: {sent}; expected {expected}")
         sent_meta = config.get("metadata")
         where = sent_meta if isinstance(sent_meta, dict) else {}
         if where.get("managedFields") is not None:
             raise BadRequest("metadata.managedFields must be nil")
-        wrong = faults(config, self.schema)
+        wrong = "" if self.fits(config) else faults(config, self.schema)
         if wrong:
+            sent = _type_text(config)
             name = f"{where.get('namespace') or ''}/{where.get('name') or ''}"
             raise BadRequest(f"failed to create typed patch object ({name}; {sent}): {wrong}")
         return config

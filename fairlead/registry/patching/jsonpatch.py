@@ -61,6 +61,8 @@ def _check(operations: Any) -> None:
     for number, operation in enumerate(operations):
         if not isinstance(operation, dict):
             raise BadRequest(f"error decoding patch: operation {number} must be an object with op and path")
+        if isinstance(operation.get("op"), str) and isinstance(operation.get("path"), str) and "from" not in operation:
+            continue
         for name in ("op", "path", "from"):
             if not isinstance(operation.get(name, ""), str):
                 raise BadRequest(f"error decoding patch: {name} of operation {number} must be a string")

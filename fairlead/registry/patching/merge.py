@@ -16,6 +16,13 @@ from fairlead.registry.patching.shape import FREE, LEAF, UNOWNED, Shape, indexed
 
 def merged(live: Object, config: Object, shape: Shape) -> Object:
     """The object with everything in it that the configuration says."""
+    parts = shape.parts(config)
+    if parts is not None:
+        known = {**live, **config}
+        for name, inner in parts.merging:
+            if name in live:
+                known[name] = _merged(live[name], config[name], inner)
+        return known
     fields, entries = shape.fields, shape.entries or FREE
     result = dict(live)
     for name, wanted in config.items():

@@ -7,12 +7,28 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from fairlead.core.objects import Object
 from fairlead.registry.kind import Kind
 from fairlead.registry.patching.fieldset import key_text
 from fairlead.registry.schema import Schema
+
+MOST_SEEN = 256
+"""Of how many choices of names a shape remembers what they mean."""
+
+
+class Parts(NamedTuple):
+    """What a structure's shape says about the fields that one value has, in their order."""
+
+    owned: tuple[tuple[str, str, Shape], ...]
+    """Those that can belong to somebody: their names, the steps to them, their shapes."""
+    nested: tuple[tuple[str, str, Shape], ...]
+    """Of these, those that are not merely owned as a whole."""
+    flat: dict[str, dict[str, Any]]
+    """The set of the owned ones, as if nothing were inside of any. To be copied."""
+    merging: tuple[tuple[str, Shape], ...]
+    """Those, owned or not, that are not merely replaced by what is applied."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -26,6 +42,32 @@ class Shape:
     """None unless this is a list with entries of their own: what tells them apart, or nothing for a set of values."""
     defaults: Object = field(default_factory=dict)
     """Values of `keys` that entries may leave out."""
+    _seen: dict[tuple[str, ...], Parts | None] = field(default_factory=dict)
+
+    def parts(self, value: Object) -> Parts | None:
+        """How the fields that are there are owned, if each of them is declared; None if one is not.
+
+        Most objects of a kind have the same fields, so it is found out once for each choice of names. Names that
+        anybody may make up are not kept.
+        """
+        if not self.fields:
+            return None
+        names = tuple(value)
+        try:
+            return self._seen[names]
+        except KeyError:
+            return self._look_at(names)
+
+    def _look_at(self, names: tuple[str, ...]) -> Parts | None:
+        if not self.fields.keys() >= set(names):
+            return None
+        if len(self._seen) >= MOST_SEEN:
+            self._seen.clear()
+        owned = tuple([(name, "f:" + name, self.fields[name]) for name in names if self.fields[name] is not UNOWNED])
+        nested = tuple([each for each in owned if each[2] is not LEAF])
+        merging = tuple([(name, self.fields[name]) for name in names if self.fields[name] is not LEAF])
+        parts = self._seen[names] = Parts(owned, nested, {step: {} for _, step, _ in owned}, merging)
+        return parts
 
 
 FREE = Shape()

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import orjson
+
 from fairlead.core.objects import Object
 from fairlead.registry.patching.fieldset import SELF, FieldSet, same, tidy
-from fairlead.registry.patching.shape import FREE, LEAF, UNOWNED, Shape, indexed
+from fairlead.registry.patching.shape import FREE, LEAF, UNOWNED, Parts, Shape, indexed
 
 
 def all_fields(obj: Object, shape: Shape) -> FieldSet:
@@ -30,6 +32,12 @@ def _beside_metadata(fields: FieldSet) -> FieldSet:
 
 
 def _inside(value: Object, shape: Shape) -> FieldSet:
+    parts = shape.parts(value)
+    if parts is not None:
+        known = parts.flat.copy()
+        for name, step, inner in parts.nested:
+            known[step] = _whole(value[name], inner)
+        return known
     found: FieldSet = {}
     fields, entries = shape.fields, shape.entries or FREE
     for name, each in value.items():
@@ -63,6 +71,13 @@ def applied_fields(obj: Object, shape: Shape) -> FieldSet:
 
 def _claimed_inside(value: Object, shape: Shape) -> FieldSet:
     found: FieldSet = {}
+    parts = shape.parts(value)
+    if parts is not None:
+        for name, step, known in parts.owned:
+            claim = {} if known is LEAF else _claimed(value[name], known, declared=True)
+            if claim is not None:
+                found[step] = claim
+        return found
     for name, each in value.items():
         inner = shape.fields.get(name)
         below = _claimed(each, inner or shape.entries or FREE, declared=inner is not None)
@@ -93,6 +108,27 @@ def changed(old: Object, new: Object, shape: Shape) -> tuple[FieldSet, FieldSet]
 
 
 def _compared_maps(old: Object, new: Object, shape: Shape) -> tuple[FieldSet, FieldSet]:
+    before, after = shape.parts(old), shape.parts(new)
+    if before is not None and after is not None and before.owned == after.owned:
+        return _compared_fields(old, new, after)
+    return _compared_names(old, new, shape)
+
+
+def _compared_fields(old: Object, new: Object, parts: Parts) -> tuple[FieldSet, FieldSet]:
+    """The same declared fields are there before and after."""
+    taken: FieldSet = {}
+    removed: FieldSet = {}
+    for name, step, inner in parts.owned:
+        before, after = old[name], new[name]
+        if inner is not LEAF:
+            _note(step, _compared(before, after, inner), taken, removed)
+        elif before != after or (after.__class__ is not str and not same(before, after)):
+            taken[step] = {}
+    return taken, removed
+
+
+def _compared_names(old: Object, new: Object, shape: Shape) -> tuple[FieldSet, FieldSet]:
+    """Some fields came or went, or they are of those that anybody may name."""
     taken: FieldSet = {}
     removed: FieldSet = {}
     fields, entries, stayed = shape.fields, shape.entries or FREE, 0
@@ -129,6 +165,8 @@ def _compared(old: Any, new: Any, shape: Shape) -> tuple[FieldSet | None, FieldS
                 taken, removed = _compared_lists(indexed(old or [], shape), indexed(new or [], shape), shape)
                 return taken or None, removed
         elif isinstance(old, dict) and isinstance(new, dict):
+            if old == new and orjson.dumps(old) == orjson.dumps(new):
+                return None, {}  # which is so for most parts of most objects, and found out without a walk
             taken, removed = _compared_maps(old, new, shape)
             return taken or None, removed
         elif isinstance(new, dict) and new:

@@ -66,7 +66,7 @@ Answer = int | StorageError | None
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Commit:
     prepared: Prepared
     done: asyncio.Future[int]
