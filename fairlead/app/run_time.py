@@ -23,7 +23,7 @@ class RunTime:
     def __init__(self, settings: Settings, view: View) -> None:
         self._settings = settings
         self._configs = Following(view, settings.api_group, CONFIG.plural)
-        self._generation = -1
+        self._generation = self._as_of = -1
         self._values: Object = {}
         self._audit_level = NONE
         self._custom_headers: Mapping[str, str] = {}
@@ -63,6 +63,10 @@ class RunTime:
 
     def _take_in(self) -> None:
         """Reads the object if it has changed. What every request asks for is found out here, once."""
+        now = self._configs.as_of
+        if now == self._as_of:
+            return
+        self._as_of = now
         generation = self._configs.refresh()
         if generation == self._generation:
             return

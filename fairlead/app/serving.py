@@ -33,7 +33,7 @@ from fairlead.server.deadline import deadline
 from fairlead.server.documents import documents
 from fairlead.server.failures import failures
 from fairlead.server.health import Health, Probe
-from fairlead.server.identify import authenticated, authorized, identification
+from fairlead.server.identify import Authorized, authenticated, identification
 from fairlead.server.impersonate import Impersonation
 from fairlead.server.issuer import Issuer
 from fairlead.server.key_lists import key_list_handlers
@@ -139,7 +139,7 @@ def _stages(
         routed(Roots(MOUNT, settings.api_group, settings.namespace_prefix)),
         *in_public,
         authenticated(identify, identity.activity.note),
-        authorized(permissions, identify),
+        Authorized(permissions, identify),
         *((audit[0].accountable,) if audit else ()),
     )
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from fairlead.authn.bearer import INVALID, bearer_token
+from fairlead.authn.bearer import INVALID, MAX_HEADER, bearer_token
 from fairlead.authn.credential import Credential, Use
 from fairlead.authn.people import TEAMS, USERS, People
 from fairlead.core.call import Call
@@ -84,26 +84,39 @@ class AccessKeys:
         # Tokens that have gone through all of it since anything changed. None is kept as it is: they are known by a
         # keyed hash whose key nobody has but this process, so that how long a look takes tells nothing of any of them.
         self._accepted: dict[bytes, User] = {}
-        self._mark = hashlib.blake2b(key=secrets.token_bytes(KEY_BYTES), digest_size=KEY_BYTES)
+        secret = secrets.token_bytes(KEY_BYTES)
+        self._token_mark = hashlib.blake2b(key=secret, digest_size=KEY_BYTES, person=b"token")
+        self._header_mark = hashlib.blake2b(key=secret, digest_size=KEY_BYTES, person=b"header")
         self._accepted_in: object = None
+        self._accepted_at = -1
         # Whoever sends an unknown key is answered after the same work as for a known one.
         self._nobody = Credential.of({"spec": {"key": pepper.digest(new_key())}}, clock, None)
 
     def __call__(self, call: Call) -> User | None:
+        headers = call.headers.get_all("authorization")
+        mark = _marked(self._header_mark, headers[0]) if len(headers) == 1 and len(headers[0]) <= MAX_HEADER else b""
+        user = self._still_accepted().get(mark)
+        if user is not None:
+            return user
         token = bearer_token(call)
-        return None if token is None else self.of_token(token)
+        return None if token is None else self._looked_up(token, mark)
 
     def of_token(self, token: str) -> User:
         """Whose key a token is. Raises Unauthorized for one that is unknown, or no longer in force."""
-        generation = self._keys.refresh(), self._people.generation()
-        if generation != self._accepted_in:
-            self._accepted.clear()
-            self._accepted_in = generation
-        marked = self._mark.copy()
-        marked.update(token.encode())
-        mark = marked.digest()
-        user = self._accepted.get(mark)
+        mark = _marked(self._token_mark, token)
+        user = self._still_accepted().get(mark)
         return user if user is not None else self._looked_up(token, mark)
+
+    def _still_accepted(self) -> dict[bytes, User]:
+        """What was accepted since a key or anybody who has one has changed."""
+        now = self._keys.as_of
+        if now != self._accepted_at:
+            generation = self._keys.refresh(), self._people.generation()
+            if generation != self._accepted_in:
+                self._accepted.clear()
+                self._accepted_in = generation
+            self._accepted_at = now
+        return self._accepted
 
     def _looked_up(self, token: str, mark: bytes) -> User:
         digest = self._pepper.digest(token)
@@ -172,6 +185,12 @@ class AccessKeys:
             found = self._people.living("Team", team)
             return self._people.as_team(found) if found is not None and _belongs(key, found, "Team") else None
         return User(subject, EVERYBODY) if subject else None
+
+
+def _marked(begun: "hashlib.blake2b", text: str) -> bytes:
+    mark = begun.copy()
+    mark.update(text.encode())
+    return mark.digest()
 
 
 def _age(credential: Credential) -> tuple[str, str]:

@@ -4,9 +4,11 @@
 these two only. `server/route.py` fills in the Target, the authenticators the User.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, Protocol
+
+from msgspec import Struct
 
 from fairlead.core.user import User
 
@@ -60,14 +62,6 @@ class Target:
 _NOTHING_YET = Target("", "")
 
 
-def _nothing_required(target: Target) -> None:
-    return None
-
-
-def _nothing_changes() -> None:
-    return None
-
-
 class Verdict(Protocol):
     """Whether somebody may do something, and why."""
 
@@ -86,6 +80,29 @@ class Sieve(Protocol):
 
     def generation(self) -> object:
         """Another value whenever anybody's permissions have changed."""
+
+
+class Keeper(Protocol):
+    """Whoever has let a call in, and can be asked again. Both raise."""
+
+    def require(self, call: "Call", target: Target) -> None:
+        """That the asker has a further right."""
+
+    def recheck(self, call: "Call") -> None:
+        """That what the call was let in for still holds."""
+
+
+class _Unguarded:
+    """Nothing is asked of a call that nobody had to let in."""
+
+    def require(self, call: "Call", target: Target) -> None:
+        return None
+
+    def recheck(self, call: "Call") -> None:
+        return None
+
+
+_UNGUARDED = _Unguarded()
 
 
 class Socket(Protocol):
@@ -115,14 +132,12 @@ async def _no_body() -> AsyncIterator[bytes]:
         yield chunk
 
 
-@dataclass(slots=True)
-class Call:
+class Call(Struct, eq=False):  # a Struct is made several times as quickly as a dataclass, and every request is one
     """One request. The body is read once, by the stage that needs it, under the limit that this stage names; or it is
     streamed, by whoever hands it on without looking.
 
     `decision` is why the request was let through or refused. `sieve` is set when a list or watch is to be cut down to
-    what the asker may get. `require` asks for a further right, and `recheck` whether all of this still holds; both
-    raise.
+    what the asker may get.
     """
 
     method: str
@@ -142,32 +157,45 @@ class Call:
     """The subprotocols of a WebSocket that the client offers, the best first."""
     target: Target = _NOTHING_YET
     user: User | None = None
-    warnings: list[str] = field(default_factory=list)
-    annotations: dict[str, str] = field(default_factory=dict)
+    warnings: list[str] = []
+    annotations: dict[str, str] = {}
     """What the audit log is to say of this request beside what it says of every one."""
     decision: Verdict | None = None
     sieve: Sieve | None = None
-    require: Callable[[Target], None] = _nothing_required
-    recheck: Callable[[], None] = _nothing_changes
+    keeper: Keeper = _UNGUARDED
 
     def parameter(self, name: str) -> str:
         """The first value of a query parameter, or an empty string."""
         values = self.query.get(name)
         return values[0] if values else ""
 
+    def require(self, target: Target) -> None:
+        """Asks for a further right. Raises what the asker is answered who does not have it."""
+        self.keeper.require(self, target)
 
-@dataclass(slots=True)
-class Reply:
+    def recheck(self) -> None:
+        """Asks whether all of this still holds. Raises what the asker is told if not."""
+        self.keeper.recheck(self)
+
+
+class Reply(Struct, eq=False):
     """An answer: a status, headers, and either finished bytes or a stream of them.
 
     A stream that raises was broken off: the client is made to notice. With `upgrade`, the status is 101.
+
+    Whoever answers later returns something to await. A Reply itself can be awaited, too, and is there at once: so
+    nobody has to care, and whoever is in a hurry looks whether it is one already.
     """
 
     status: int
     body: bytes = b""
     content_type: str = "application/json"
-    headers: list[tuple[str, str]] = field(default_factory=list)
+    headers: list[tuple[str, str]] = []
     stream: AsyncIterator[bytes] | None = None
     cacheable: bool = False
     """The headers say how long it may be kept; everything else is for the asker alone, and only now."""
     upgrade: Upgrade | None = None
+
+    def __await__(self) -> "Generator[None, None, Reply]":
+        yield from ()
+        return self

@@ -65,11 +65,12 @@ class Front:
         headers = ReceivedHeaders(scope["headers"])
         body = Body(headers, receive, self._body_limit)
         call = _call(scope, scope["method"], headers, body)
-        reply = await self._handle(call)
-        if body.is_left:
+        answer = self._handle(call)
+        reply = answer if isinstance(answer, Reply) else await answer
+        if headers.announce_a_body:
             await body.discard()
-        if body.is_unfinished and scope["http_version"].startswith("1"):
-            reply.headers = [*reply.headers, ("connection", "close")]
+            if body.is_unfinished and scope["http_version"].startswith("1"):
+                reply.headers = [*reply.headers, ("connection", "close")]
         if reply.stream is None or call.method == "HEAD":
             content = b"" if call.method == "HEAD" else reply.body
             await send({"type": "http.response.start", "status": reply.status, "headers": _headers(call, reply)})

@@ -2,6 +2,7 @@
 
 import asyncio
 import gzip
+from collections.abc import Awaitable
 
 from fairlead.core.call import Call, Reply
 from fairlead.server.pipeline import Proceed
@@ -11,9 +12,16 @@ LEVEL = 1
 """The fastest: on the networks this serves, time is dearer than bytes."""
 
 
-async def compressed(call: Call, proceed: Proceed) -> Reply:
+def compressed(call: Call, proceed: Proceed) -> Awaitable[Reply]:
     """The stage that compresses. It is done in a thread, which lets other requests go on meanwhile."""
-    reply = await proceed(call)
+    answer = proceed(call)
+    if isinstance(answer, Reply) and len(answer.body) <= THRESHOLD:
+        return answer
+    return _packed(call, answer)
+
+
+async def _packed(call: Call, answer: Awaitable[Reply]) -> Reply:
+    reply = await answer
     if len(reply.body) > THRESHOLD and accepts_gzip(call.headers.get("accept-encoding", "")):
         reply.body = await asyncio.to_thread(gzip.compress, reply.body, LEVEL)
         reply.headers += [("content-encoding", "gzip"), ("vary", "Accept-Encoding")]

@@ -2,10 +2,12 @@
 
 There is one timer for all requests, not one for each: nearly every request is answered long before its time, and a
 timer that is set and called off again costs more than all the rest of this stage. All get the same time, so whoever
-came first is due first, and the timer only ever looks at the front of the line.
+came first is due first, and the timer only ever looks at the front of the line. What is answered at once is never in
+line at all.
 """
 
 import asyncio
+from collections.abc import Awaitable
 
 from fairlead.core.call import Call, Reply
 from fairlead.server.pipeline import Proceed, Stage
@@ -24,7 +26,11 @@ class _Line:
         self._due: dict[asyncio.Task[object], float] = {}
         self._timer: asyncio.TimerHandle | None = None
 
-    async def stage(self, call: Call, proceed: Proceed) -> Reply:
+    def stage(self, call: Call, proceed: Proceed) -> Awaitable[Reply]:
+        answer = proceed(call)
+        return answer if isinstance(answer, Reply) else self._in_time(answer)
+
+    async def _in_time(self, answer: Awaitable[Reply]) -> Reply:
         task = asyncio.current_task()
         if task is None:
             raise RuntimeError("requests are tasks of the event loop")
@@ -34,7 +40,7 @@ class _Line:
             self._timer = loop.call_at(due, self._look, loop)
         cancelled = task.cancelling()
         try:
-            return await proceed(call)
+            return await answer
         except asyncio.CancelledError:
             # It was us if the task is no longer in line; somebody else may have given it up besides.
             if task not in self._due and task.cancelling() - 1 <= cancelled:

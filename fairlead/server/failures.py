@@ -1,5 +1,6 @@
 """Anything that went wrong, as Kubernetes' `Status` object. Errors are raised anywhere and rendered only here."""
 
+from collections.abc import Awaitable
 from typing import Any
 
 import orjson
@@ -15,18 +16,31 @@ from fairlead.server.pipeline import Proceed
 log = structlog.get_logger(__name__)
 
 
-async def failures(call: Call, proceed: Proceed) -> Reply:
-    """The outermost stage: whatever a later stage raises becomes an answer. A stream's errors are the stream's own."""
+def failures(call: Call, proceed: Proceed) -> Awaitable[Reply]:
+    """The stage that turns whatever a later one raises into an answer. A stream's errors are the stream's own."""
     try:
-        return await proceed(call)
-    except ApiError as error:
-        return _reply(call, error)
-    except TimeoutError:
-        return _reply(call, Timeout("the request took longer than the server allows; try again"))
-    except Exception:  # the last line of defence: a fault of ours must still be an answer, and leave a trace
-        log.exception("a request failed unexpectedly", method=call.method, path=call.path, audit_id=call.audit_id)
-        message = f"an internal error has occurred; the server's log has more under audit id {call.audit_id}"
-        return _reply(call, Internal(message))
+        answer = proceed(call)
+    except Exception as error:  # noqa: BLE001 - the last line of defence: a fault of ours must still be an answer
+        return _reply(call, _as_api_error(call, error))
+    return answer if isinstance(answer, Reply) else _later(call, answer)
+
+
+async def _later(call: Call, answer: Awaitable[Reply]) -> Reply:
+    try:
+        return await answer
+    except Exception as error:  # noqa: BLE001 - the same for what goes wrong later
+        return _reply(call, _as_api_error(call, error))
+
+
+def _as_api_error(call: Call, error: Exception) -> ApiError:
+    if isinstance(error, ApiError):
+        return error
+    if isinstance(error, TimeoutError):
+        return Timeout("the request took longer than the server allows; try again")
+    log.error(
+        "a request failed unexpectedly", method=call.method, path=call.path, audit_id=call.audit_id, exc_info=error
+    )
+    return Internal(f"an internal error has occurred; the server's log has more under audit id {call.audit_id}")
 
 
 def _reply(call: Call, error: ApiError) -> Reply:

@@ -5,7 +5,7 @@ The call takes along how to ask again: streams could outlive keys and permission
 """
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from fairlead.authn.chain import Authenticator, authenticate
 from fairlead.authz.permissions import CUT_VERBS, Permissions
@@ -68,53 +68,53 @@ def authenticated(identify: Identify, note: Callable[[User], None]) -> Stage:
     return stage
 
 
-def authorized(permissions: Permissions, identify: Identify) -> Stage:
-    def stage(call: Call, proceed: Proceed) -> Awaitable[Reply]:
-        if not is_public(call):
-            if call.user is None:
-                raise Unauthorized
-            _let_in(call, call.user, permissions)
-            asking = _Asking(call, call.user, permissions, identify)
-            call.require, call.recheck = asking.require, asking.recheck
+class Authorized:
+    """The stage that lets in who may, and that is asked again while what was let in goes on."""
+
+    def __init__(self, permissions: Permissions, identify: Identify) -> None:
+        self._permissions = permissions
+        self._identify = identify
+
+    def __call__(self, call: Call, proceed: Proceed) -> Awaitable[Reply]:
+        user = call.user
+        if user is not None:
+            self._let_in(call, user)
+            call.keeper = self
+        elif not is_public(call):
+            raise Unauthorized
         return proceed(call)
 
-    return stage
-
-
-def _let_in(call: Call, user: User, permissions: Permissions) -> None:
-    target = about(call)
-    decision = call.decision = permissions.decide(user, target)
-    if decision.allowed:
-        return
-    call.sieve = permissions.cut(user, target)
-    if call.sieve is None:
-        raise forbidden(user, target, decision.reason)
-
-
-@dataclass(slots=True)
-class _Asking:
-    """A call that has been let in, and how to ask again."""
-
-    call: Call
-    user: User
-    permissions: Permissions
-    identify: Identify
-
-    def require(self, target: Target) -> None:
-        decision = self.permissions.decide(self.user, target)
-        if not decision.allowed:
-            raise forbidden(self.user, target, decision.reason)
-
-    def recheck(self) -> None:
-        call, user = self.call, self.user
-        if self.identify(call) != user:
-            raise Expired("who you are, or what your access key reaches, has changed; list again and watch from there")
-        target = about(call)
-        decision = self.permissions.decide(user, target)
+    def _let_in(self, call: Call, user: User) -> None:
+        target, permissions = about(call), self._permissions
+        decision = call.decision = permissions.decide(user, target)
         if decision.allowed:
             return
-        if call.sieve is None or self.permissions.cut(user, target) is None:
+        call.sieve = permissions.cut(user, target)
+        if call.sieve is None:
             raise forbidden(user, target, decision.reason)
+
+    def require(self, call: Call, target: Target) -> None:
+        user = _known(call)
+        decision = self._permissions.decide(user, target)
+        if not decision.allowed:
+            raise forbidden(user, target, decision.reason)
+
+    def recheck(self, call: Call) -> None:
+        user = _known(call)
+        if self._identify(call) != user:
+            raise Expired("who you are, or what your access key reaches, has changed; list again and watch from there")
+        target = about(call)
+        decision = self._permissions.decide(user, target)
+        if decision.allowed:
+            return
+        if call.sieve is None or self._permissions.cut(user, target) is None:
+            raise forbidden(user, target, decision.reason)
+
+
+def _known(call: Call) -> User:
+    if call.user is None:
+        raise Unauthorized
+    return call.user
 
 
 def about(call: Call) -> Target:

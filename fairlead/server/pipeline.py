@@ -1,8 +1,9 @@
 """The stages that every request passes, in order, and the loop that strings them together.
 
-A stage takes the call and the rest of the pipeline. It answers itself, or it goes on and may look at the reply. A stage
-that does not look at it needs no `async`: it hands back what the rest of the pipeline is going to answer, and every
-request is spared a coroutine.
+A stage takes the call and the rest of the pipeline. It answers itself, or it goes on and may look at the reply. What
+comes back from the rest is a Reply, or something that will become one and is to be awaited. Most requests are answered
+from memory at once, and for these no stage makes a coroutine: who looks at replies does so now if there is one, and
+otherwise hands on a coroutine that looks at it later.
 
 `fairlead/app/serving.py` names the stages: measured (the metrics), custom headers, compressed, recorded (the audit
 log), failures, deadline, routed, authenticated, authorized, accountable (the audit log again), and Serve at the end.

@@ -57,8 +57,10 @@ class ReceivedHeaders:
         # One look at all names at once: every request is asked this, and hardly any has such a header.
         return f"\n{prefix}".encode() in b"\n" + b"\n".join(self._first)
 
-    def __contains__(self, key: str) -> bool:
-        return key.encode() in self._first
+    @property
+    def announce_a_body(self) -> bool:
+        length = self._first.get(b"content-length")
+        return (length is not None and length != b"0") or b"transfer-encoding" in self._first
 
 
 class Body:
@@ -118,14 +120,9 @@ class Body:
     @property
     def is_left(self) -> bool:
         """Whether there is a body that nobody has asked for."""
-        return self._untouched and self._is_announced
+        return self._untouched and self._headers.announce_a_body
 
     @property
     def is_unfinished(self) -> bool:
         """Whether a part of it was never taken in: nothing else can come over that connection then."""
-        return not self._whole and self._is_announced
-
-    @property
-    def _is_announced(self) -> bool:
-        headers = self._headers
-        return headers.get("content-length", "0") != "0" or "transfer-encoding" in headers
+        return not self._whole and self._headers.announce_a_body

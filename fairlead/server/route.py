@@ -8,6 +8,7 @@ known who asks.
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from fairlead.authz.scope import gateway_target
 from fairlead.authz.scope.names import CLUSTER, SPACE, VIRTUAL_CLUSTER
@@ -23,6 +24,8 @@ _TUNNELS = {"exec": "create", "attach": "create", "portforward": "create", "prox
 """What leads on into a pod, a service or a node, by the verb that it takes whatever the method: it is no reading."""
 _is_plain = re.compile(r"[A-Za-z0-9][A-Za-z0-9.:_-]*").fullmatch
 """Nearly every name: it cannot mean anything else as a path."""
+COLLECTIONS, LONGEST_PLACE = 1_024, 256
+"""How many paths of collections are remembered, and of what length: anybody can make up more."""
 _NAMESPACE_SUBRESOURCES = frozenset({"status", "finalize"})
 
 
@@ -33,6 +36,35 @@ class Roots:
     mount: str
     api_group: str = ""
     namespace_prefix: str = ""
+
+
+class Router:
+    """`route` below the same roots, again and again: where an object is, the last one was, too, but for its name."""
+
+    def __init__(self, roots: Roots) -> None:
+        self._roots = roots
+        self._collection = lru_cache(maxsize=COLLECTIONS)(self._as_collection)
+
+    def __call__(self, method: str, path: str, query: Mapping[str, list[str]]) -> Target:
+        place, _, name = path.rpartition("/")
+        if len(place) <= LONGEST_PLACE and _is_plain(name):
+            collection = self._collection(place)
+            if collection is not None:
+                mounted, group, version, resource, namespace = collection
+                verb = _VERBS.get(method, "")
+                return Target(verb, path[mounted:], MANAGEMENT, group, version, resource, "", namespace, name)
+        return route(method, path, query, self._roots)
+
+    def _as_collection(self, place: str) -> tuple[int, str, str, str, str] | None:
+        """Where the path of a collection begins below the mount point, and what it names; None for any other path.
+
+        A namespace is a place and an object at once, so what follows it may be anything.
+        """
+        target = route("GET", place, {}, self._roots)
+        whole = target.root == MANAGEMENT and target.resource and not target.name and not target.subresource
+        if not whole or target.resource == "namespaces" or place.endswith("/"):
+            return None
+        return len(self._roots.mount), target.group, target.version, target.resource, target.namespace
 
 
 def route(method: str, path: str, query: Mapping[str, list[str]], roots: Roots) -> Target:

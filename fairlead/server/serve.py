@@ -7,7 +7,7 @@ from fairlead.core.errors import BadRequest, MethodNotAllowed
 from fairlead.server.document import Document, answer, find
 from fairlead.server.health import HEALTH_PATHS, TEXT
 from fairlead.server.pipeline import Proceed, Stage
-from fairlead.server.route import Roots, route
+from fairlead.server.route import Roots, Router
 
 Handler = Callable[[Call], Awaitable[Reply]]
 
@@ -15,8 +15,10 @@ Handler = Callable[[Call], Awaitable[Reply]]
 def routed(roots: Roots) -> Stage:
     """The stage that finds out what is being asked."""
 
+    route = Router(roots)
+
     def stage(call: Call, proceed: Proceed) -> Awaitable[Reply]:
-        call.target = route(call.method, call.path, call.query, roots)
+        call.target = route(call.method, call.path, call.query)
         return proceed(call)
 
     return stage
@@ -49,12 +51,12 @@ class Serve:
             return self._gateways(call)
         if call.wants_socket and target.verb == "watch":
             raise BadRequest("a watch is not served as a WebSocket here; ask for it without the Upgrade header")
+        if target.resource:
+            return self._verbs(call)
         endpoint = self._endpoints.get((target.verb, target.path)) if not target.root else None
         if endpoint is not None:
             return endpoint(call)
         document = find(self._roots[target.root], target.path)
-        if document is None and target.resource:
-            return self._verbs(call)
         if target.path in HEALTH_PATHS:
             return self._health(call)
         return self._document(call, document)

@@ -1,6 +1,7 @@
 """What each verb answers: a few lines each onto the registry.
 
-The end of the pipeline for resources. By now it is known what is asked, by whom, and that they may.
+The end of the pipeline for resources. By now it is known what is asked, by whom, and that they may. Whether there is
+such a thing is found out once for each verb and resource.
 """
 
 from collections.abc import Awaitable, Callable
@@ -28,6 +29,9 @@ from fairlead.server.watch import Opening, Watches
 
 Verb = Callable[[Call, Resource, str], Awaitable[Reply]]
 
+Shape = tuple[str, str, str, str, str, bool, bool, bool]
+"""What is asked for but for the names in it."""
+
 _NEEDS_NAME = frozenset({"update", "patch"})
 
 
@@ -39,6 +43,7 @@ class Verbs:
         self._watches = watches
         self._actions = actions
         self._decide = decide
+        self._ways: dict[Shape, tuple[Verb, Resource]] = {}
         self._verbs: dict[str, Verb] = {
             "get": self._get,
             "list": self._list,
@@ -53,6 +58,14 @@ class Verbs:
     def __call__(self, call: Call) -> Awaitable[Reply]:
         target = call.target
         _refuse_form(chosen_form(call.headers.get("accept", "")), call)
+        way = self._ways.get(_shape(target))
+        if way is None:
+            return self._find_way(call)
+        verb, resource = way
+        return verb(call, resource, target.namespace if resource.kind.namespaced else "")
+
+    def _find_way(self, call: Call) -> Awaitable[Reply]:
+        target = call.target
         kind = self._registry.catalog.find(target.group, target.version, target.resource)
         if kind is not None and (target.subresource or not kind.stored) and is_action(kind, target):
             return self._actions(call, kind)
@@ -63,9 +76,18 @@ class Verbs:
             raise MethodNotAllowed("the server does not allow this method on the requested resource")
         if target.verb in _NEEDS_NAME and not target.name:
             raise BadRequest("name must be provided")
-        return verb(call, self._registry.of(kind), target.namespace if kind.namespaced else "")
+        # All of it is known now, and names are not in it: there are not more of these than there is to ask for.
+        self._ways[_shape(target)] = way = verb, self._registry.of(kind)
+        return verb(call, way[1], target.namespace if kind.namespaced else "")
 
-    async def _get(self, call: Call, resource: Resource, namespace: str) -> Reply:
+    def _get(self, call: Call, resource: Resource, namespace: str) -> Awaitable[Reply]:
+        if not call.query:
+            entry = resource.at_once(namespace, call.target.name)
+            if entry is not None:
+                return self._object(call, resource.kind, entry.body)
+        return self._get_later(call, resource, namespace)
+
+    async def _get_later(self, call: Call, resource: Resource, namespace: str) -> Reply:
         version = call.parameter("resourceVersion") if call.query else ""
         if version:
             await wait_for_version(resource.view, options.revision(version))
@@ -163,6 +185,20 @@ class Verbs:
             items = [partial(obj) for obj in objects]
             view = {"kind": form.view, "apiVersion": "meta.k8s.io/v1", "metadata": metadata, "items": items}
         return _reply(call, status, orjson.dumps(view), form.media_type)
+
+
+def _shape(target: Target) -> Shape:
+    name, namespace = target.name, target.namespace
+    return (
+        target.verb,
+        target.group,
+        target.version,
+        target.resource,
+        target.subresource,
+        bool(name),
+        bool(namespace),
+        name == namespace,
+    )
 
 
 def _refuse_form(form: Form, call: Call) -> None:

@@ -19,7 +19,7 @@ FIRST_REVISION = 1_000
 """Where an empty store stands. Well above 1, so that version 1, which some clients try, is always in the past."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)  # values like all others, but frozen ones take three times as long to make
 class Record:
     """A key's value and the revision of the commit that last wrote it."""
 
@@ -28,7 +28,7 @@ class Record:
     revision: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)  # as Record: every write makes one
 class Event:
     """What one commit did to one key. `value` is None where the key was deleted."""
 
@@ -37,7 +37,7 @@ class Event:
     revision: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)  # as Record: every write makes one
 class Change:
     """A wish for one key: `value` is what it shall hold, None to delete it.
 
@@ -121,6 +121,9 @@ class Store(Protocol):
 
     async def revision(self) -> int:
         """The revision of the newest acknowledged commit (FIRST_REVISION in an empty store)."""
+
+    def known_revision(self) -> int | None:
+        """The same without waiting, where nobody but this process commits; None where others have to be asked."""
 
     async def oldest(self) -> int:
         """The oldest revision that `scan(at=)` and `watch(since=)` still answer."""

@@ -109,6 +109,9 @@ class Fenced:
     async def revision(self) -> int:
         return await self._store.revision()
 
+    def known_revision(self) -> int | None:
+        return self._store.known_revision()
+
     async def oldest(self) -> int:
         return await self._store.oldest()
 

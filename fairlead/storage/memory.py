@@ -75,6 +75,9 @@ class MemoryStore:
     async def revision(self) -> int:
         return self._feed.revision
 
+    def known_revision(self) -> int:
+        return self._feed.revision
+
     async def oldest(self) -> int:
         return self._feed.oldest
 

@@ -53,7 +53,7 @@ class Sealed:
     async def commit(self, changes: Sequence[Change], checks: Sequence[Check] = ()) -> int:
         begun = time.perf_counter()
         try:
-            return await self._store.commit([self._closed(change) for change in changes], checks)
+            return await self._store.commit([*map(self._closed, changes)], checks)
         finally:
             self.note_commit(time.perf_counter() - begun)
 
@@ -63,6 +63,9 @@ class Sealed:
 
     async def revision(self) -> int:
         return await self._store.revision()
+
+    def known_revision(self) -> int | None:
+        return self._store.known_revision()
 
     async def oldest(self) -> int:
         return await self._store.oldest()

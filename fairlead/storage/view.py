@@ -39,6 +39,7 @@ class View:
 
     def __init__(self, store: Store, finish: Finish) -> None:
         self._store = store
+        self._known_revision = store.known_revision
         self._finish = finish
         self._collections: dict[tuple[str, str], Collection] = {}
         self._kept = Kept()
@@ -151,6 +152,11 @@ class View:
         """Raises Compacted when the history no longer reaches back to `revision`."""
         if revision < self.oldest:
             raise Compacted(revision, self.oldest)
+
+    def is_fresh(self) -> bool:
+        """Whether everything acknowledged before the call is in view, as far as that is known without asking."""
+        known = self._known_revision()
+        return known is not None and known <= self.revision
 
     async def fresh(self) -> None:
         """Waits until everything acknowledged before the call, by whichever replica, is in view."""

@@ -89,6 +89,9 @@ class Meddled:
     async def revision(self) -> int:
         return await self.inner.revision()
 
+    def known_revision(self) -> int | None:
+        return self.inner.known_revision()
+
     async def oldest(self) -> int:
         return await self.inner.oldest()
 

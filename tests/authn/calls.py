@@ -1,6 +1,7 @@
 """Calls as the HTTP server's front makes them, for tests that need no HTTP server."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from urllib.parse import parse_qs
 
 from fairlead.core.call import Call, Reply, Target
@@ -46,6 +47,24 @@ def call(
     if target is not None:
         made.target = target
     return made
+
+
+def _nothing(target: Target) -> None:
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """Whoever let a call in, and what it says when it is asked again."""
+
+    recheck_says: Callable[[], None] = lambda: None
+    require_says: Callable[[Target], None] = _nothing
+
+    def require(self, call: Call, target: Target) -> None:
+        self.require_says(target)
+
+    def recheck(self, call: Call) -> None:
+        self.recheck_says()
 
 
 def answering(reply: Reply) -> Callable[[Call], Awaitable[Reply]]:

@@ -345,3 +345,9 @@ def test_t26_keys_are_long_random_and_easily_found_by_scanners() -> None:
 
 def test_the_user_object_knows_the_name_of_the_key_and_never_its_value() -> None:
     assert KEY not in repr(User("alice", (), "uid", "alices-key"))
+
+
+async def test_a_header_that_was_accepted_is_no_token(directory: Directory) -> None:
+    assert directory.who(KEY).name == "alice"
+    with pytest.raises(Unauthorized):
+        directory.authenticate.of_token(f"Bearer {KEY}")

@@ -12,6 +12,7 @@ from fairlead.gateway import forward as forwarding
 from fairlead.upstream.errors import UpstreamError
 from fairlead.upstream.limits import Limits
 from fairlead.upstream.upstream import Upstream
+from tests.authn.calls import Kept
 from tests.far_side.asked import Answer, status_object
 from tests.far_side.far_side import FarSide, Manner
 from tests.gateway.through import STORED, asking, connected, content, through, until
@@ -297,11 +298,11 @@ async def test_an_answer_that_took_long_is_for_those_who_still_may(
     def gone() -> None:
         raise Unauthorized
 
-    call.recheck = gone
+    call.keeper = Kept(gone)
     with pytest.raises(Unauthorized):
         await through(upstream, call)
     quick = asking("/version")
-    quick.recheck = gone
+    quick.keeper = Kept(gone)
     assert (await through(upstream, quick)).status == 200
 
 

@@ -12,6 +12,7 @@ from fairlead.gateway import stream as streaming
 from fairlead.upstream.errors import UpstreamError
 from fairlead.upstream.limits import Limits
 from fairlead.upstream.upstream import Upstream
+from tests.authn.calls import Kept
 from tests.far_side.asked import Asked
 from tests.far_side.far_side import FarSide
 from tests.gateway.through import asking, connected, through, until
@@ -62,7 +63,7 @@ class Key:
 
 def watching(path: str) -> tuple[Call, Key]:
     call, key = asking(path), Key()
-    call.recheck = key.recheck
+    call.keeper = Kept(key.recheck)
     return call, key
 
 

@@ -12,6 +12,7 @@ from fairlead.core.user import User
 from fairlead.gateway import tunnel as tunnelling
 from fairlead.upstream.limits import Limits
 from fairlead.upstream.upstream import Upstream
+from tests.authn.calls import Kept
 from tests.far_side.asked import Answer, Asked
 from tests.far_side.far_side import FarSide
 from tests.far_side.sockets import FAILURE, SUCCESS
@@ -142,7 +143,7 @@ async def test_a_revoked_key_closes_the_socket(
             raise Forbidden("the key is gone")
 
     call, client = socket(), Client()
-    call.recheck = recheck
+    call.keeper = Kept(recheck)
     await asyncio.wait_for(running(await through(upstream, call), client), 10)
     assert client.goodbye == (1008, "the key is gone")
     await until(lambda: not far.open and upstream.in_use == 0)

@@ -28,7 +28,7 @@ from fairlead.server.actions import Actions
 from fairlead.server.audit.stage import Audit
 from fairlead.server.audit.trail import Trail
 from fairlead.server.failures import failures
-from fairlead.server.identify import authorized
+from fairlead.server.identify import Authorized
 from fairlead.server.migration import MIGRATION, migration_handlers
 from fairlead.server.pipeline import Proceed, pipeline
 from fairlead.server.route import Roots
@@ -135,7 +135,7 @@ async def new_town(folder: Path) -> AsyncIterator[Town]:
         assert kind is not None
         return await actions(call, kind)
 
-    allowed = authorized(people.permissions, lambda call: call.user or ADMIN)
+    allowed = Authorized(people.permissions, lambda call: call.user or ADMIN)
     stages = (audit.recorded, failures, routed(Roots(MOUNT)), allowed, audit.accountable)
     town = Town(registry, store, pipeline(stages, serve), notebook)
     try:

@@ -15,8 +15,8 @@ from fairlead.server.failures import failures
 from fairlead.server.identify import (
     PUBLIC_ENDPOINTS,
     PUBLIC_PATHS,
+    Authorized,
     authenticated,
-    authorized,
     identification,
     is_public,
 )
@@ -57,7 +57,7 @@ def no_opinion(user: User, target: Target) -> Decision | None:
 
 async def ask(target: Target, authenticators: Sequence[Authenticator], authorizers: Sequence[Authorizer]) -> Reply:
     identify, permissions = identification(authenticators, NO_IMPERSONATION), Permissions(authorizers)
-    stages = (failures, authenticated(identify, forget), authorized(permissions, identify))
+    stages = (failures, authenticated(identify, forget), Authorized(permissions, identify))
     return await pipeline(stages, answering(SERVED))(call(target=target))
 
 
@@ -74,7 +74,7 @@ NO_IMPERSONATION = Impersonation(Permissions([]).decide, unknown, lambda name: F
 
 def allowing(*authorizers: Authorizer) -> Stage:
     """The second stage alone."""
-    return authorized(Permissions(authorizers), identification([], NO_IMPERSONATION))
+    return Authorized(Permissions(authorizers), identification([], NO_IMPERSONATION))
 
 
 async def test_a_known_user_who_may_is_served() -> None:

@@ -2,6 +2,9 @@
 
 from fairlead.core.call import Call, Reply
 from fairlead.core.errors import Forbidden
+from fairlead.server.compress import compressed
+from fairlead.server.custom_headers import custom_headers
+from fairlead.server.deadline import deadline
 from fairlead.server.failures import failures
 from fairlead.server.pipeline import Proceed, Stage, pipeline
 from tests.authn.calls import answering, call
@@ -64,3 +67,18 @@ async def test_every_stage_gets_the_same_call_and_each_call_runs_through_all_of_
     await run(first)
     await run(second)
     assert [id(each) for each in seen] == [id(first), id(first), id(second), id(second)]
+
+
+async def test_what_is_answered_at_once_is_there_without_waiting() -> None:
+    stages = [failures, deadline(60), compressed, custom_headers(lambda: {"X-Ours": "yes"})]
+    answer = pipeline(stages, lambda call: Reply(200, b"at once"))(call())
+    assert isinstance(answer, Reply) and answer.headers == [("x-ours", "yes")]
+    assert await answer is answer
+
+
+async def test_what_goes_wrong_at_once_is_answered_at_once() -> None:
+    def refuse(call: Call) -> Reply:
+        raise Forbidden("no")
+
+    answer = pipeline([failures, deadline(60)], refuse)(call())
+    assert isinstance(answer, Reply) and answer.status == 403

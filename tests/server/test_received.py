@@ -40,14 +40,14 @@ def test_headers_are_found_by_name_the_first_of_several_first() -> None:
     headers = ReceivedHeaders([(b"host", b"a"), (b"x", b"1"), (b"x", b"2")])
     assert headers.get("x") == "1" and headers.get_all("x") == ["1", "2"]
     assert headers.get("y") == "" and headers.get("y", "-") == "-" and headers.get_all("y") == []
-    assert set(headers.keys()) == {"host", "x"} and "host" in headers and "y" not in headers
+    assert set(headers.keys()) == {"host", "x"} and "y" not in list(headers.keys())
     assert headers.any_begins("ho") and not headers.any_begins("os") and not ReceivedHeaders([]).any_begins("ho")
 
 
 def test_a_value_that_is_no_ascii_is_named_but_cannot_be_read() -> None:
     headers = ReceivedHeaders([(b"x", "ä".encode()), (b"x", b"1"), (b"y", b"\xff")])
     assert headers.get("x") == "1" and headers.get_all("x") == ["1"]
-    assert headers.get("y", "-") == "-" and headers.get_all("y") == [] and "y" in headers
+    assert headers.get("y", "-") == "-" and headers.get_all("y") == [] and "y" in list(headers.keys())
 
 
 async def test_a_body_is_read_whole() -> None:

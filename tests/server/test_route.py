@@ -1,10 +1,14 @@
 """The route table: what every method, path and query asks for, tricks included."""
 
+import re
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as some
 
 from fairlead.core.call import MANAGEMENT, Target
 from fairlead.core.errors import BadRequest
-from fairlead.server.route import Roots, route, truthy
+from fairlead.server.route import LONGEST_PLACE, Roots, Router, route, truthy
 
 MOUNT = "/kubernetes/management"
 GROUP = "management.service.sh"
@@ -274,3 +278,34 @@ def test_an_entrance_has_no_tricky_name(name: str) -> None:
 
 def test_the_management_api_knows_no_old_way_to_watch() -> None:
     assert place(routed("GET", f"{NAMED}/watch/apps")) == (GROUP, "v1", "", "watch", "apps", "")
+
+
+WORDS = ("namespaces", "demo", "apps", "one", "status", "finalize", "watch", "proxy")
+ODD = ("", ".", "..", "a b", "a%2Fb", "\x00", "Ü")
+segments = some.sampled_from(WORDS + ODD)
+methods = some.sampled_from(["GET", "HEAD", "POST", "PATCH", "DELETE", "BREW"])
+beginnings = some.sampled_from(
+    [CORE, NAMED, MOUNT, f"{MOUNT}/api", f"{MOUNT}x", "", "/kubernetes/cluster/c1/api/v1", "/kubernetes/cluster/c1"]
+)
+
+
+@given(methods, beginnings, some.lists(segments, max_size=6))
+def test_what_is_remembered_of_a_path_makes_no_difference(method: str, beginning: str, steps: list[str]) -> None:
+    path = "/".join([beginning, *steps])
+    roots = Roots(MOUNT, GROUP, "p-")
+    router = Router(roots)
+    try:
+        expected = route(method, path, {"watch": ["1"]}, roots)
+    except BadRequest as refusal:
+        for _ in range(2):
+            with pytest.raises(BadRequest, match=re.escape(str(refusal))):
+                router(method, path, {"watch": ["1"]})
+        return
+    assert [router(method, path, {"watch": ["1"]}) for _ in range(2)] == [expected] * 2
+
+
+def test_no_path_is_remembered_that_is_longer_than_any_of_ours() -> None:
+    router = Router(Roots(MOUNT))
+    place = f"{NAMED}/{'a' * LONGEST_PLACE}"
+    assert router("GET", f"{place}/one", {}).name == "one"
+    assert router._collection.cache_info().currsize == 0

@@ -21,7 +21,7 @@ from fairlead.server.serve import routed
 from fairlead.server.verbs import Verbs
 from fairlead.server.watch import Watches, WatchLimits
 from tests.admission.world import World, new_world
-from tests.authn.calls import ADMIN, call
+from tests.authn.calls import ADMIN, Kept, call
 from tests.controllers.virtual_time import virtually
 
 GROUP = "/apis/management.service.sh/v1"
@@ -379,7 +379,7 @@ async def test_an_apply_that_would_create_asks_for_that_right_first() -> None:
                 asked.append(target.verb)
                 raise Forbidden("no right to create")
 
-            call.require = refuse
+            call.keeper = Kept(require_says=refuse)
             return await proceed(call)
 
         guarded = pipeline((failures, watchful), ask._run)

@@ -73,7 +73,7 @@ class Direct:
         wanted = asked(call, state, self._with.route)
         call.target = wanted.target
         what = _let_in(call, holder, wanted, state)
-        call.recheck = lambda: self._recheck(call, token, holder, wanted)
+        call.keeper = _Keeper(self._with, token, holder, wanted)
         if any(name.startswith("impersonate-") for name in call.headers.keys()):  # noqa: SIM118 - they are no mapping
             call.warnings.append("impersonation headers mean nothing here: a direct token is used as whom it is for")
         try:
@@ -100,22 +100,35 @@ class Direct:
         except InvalidToken as error:
             raise _refused(call, str(error)) from None
 
-    def _recheck(self, call: Call, token: str, holder: Holder, wanted: Asked) -> None:
-        state = self._with.knowledge.state
-        try:
-            now = self._with.holders.of(token, state)
-        except InvalidToken:
-            raise Unauthorized(INVALID) from None
-        if now.user != holder.user:
-            raise Expired("who you are, or what your token reaches, has changed; begin again")
-        _let_in(call, now, wanted, state)
-
     def _ready(self) -> Reply:
         try:
             _ = self._with.knowledge.state
         except ApiError as error:
             return Reply(503, f"[-]knowledge failed: {error.message}\n".encode(), TEXT)
         return _well()
+
+
+@dataclass(frozen=True, slots=True)
+class _Keeper:
+    """What a call was let in for, while it goes on."""
+
+    around: Surroundings
+    token: str
+    holder: Holder
+    wanted: Asked
+
+    def require(self, call: Call, target: Target) -> None:
+        raise Forbidden("a direct token gives no rights but to what it was used for")
+
+    def recheck(self, call: Call) -> None:
+        state = self.around.knowledge.state
+        try:
+            now = self.around.holders.of(self.token, state)
+        except InvalidToken:
+            raise Unauthorized(INVALID) from None
+        if now.user != self.holder.user:
+            raise Expired("who you are, or what your token reaches, has changed; begin again")
+        _let_in(call, now, self.wanted, state)
 
 
 def _onward(upstream: Upstream, holder: Holder, wanted: Asked, what: str) -> Proceed:

@@ -1,8 +1,9 @@
-"""Events that need no look at a body, which is nearly all of them, as finished lines.
+"""Events that need no look at a body, which is nearly all of them.
 
-A line says exactly what `event.py` would have it say. But most of that is the same for very many requests - who asks,
-with what, for which kind of object, and why they may - so those parts are kept as text, and a line is put together from
-them. `recorder.py` calls this.
+Every request makes one, so at first nothing more is done than to note what came when. `trail.py` asks for the lines of
+some at a time. A line says exactly what `event.py` would have it say. But most of that is the same for very many
+requests - who asks, with what, for which kind of object, and why they may - so those parts are kept as text, and a line
+is put together from them.
 """
 
 from collections.abc import Sequence
@@ -10,9 +11,10 @@ from datetime import datetime
 from functools import lru_cache
 
 import orjson
+from msgspec import Struct
 
 from fairlead.core.call import Call, Target
-from fairlead.core.clock import Clock, micro_timestamp
+from fairlead.core.clock import micro_timestamp
 from fairlead.core.user import User
 from fairlead.registry.kind import Kind
 from fairlead.server.audit.event import (
@@ -37,27 +39,39 @@ _users: dict[int, tuple[User, str, str]] = {}
 """By identity, and with the users themselves: while they are in here, nobody else can have their identity."""
 
 
-def plain_line(exchange: Exchange, level: int, stage: str, code: int, kinds: Sequence[Kind], clock: Clock) -> bytes:
-    """The line of a request that was answered with `code`."""
-    call = exchange.call
-    agent = call.headers.get("user-agent", "")
-    if len(call.path) + len(agent) > LONGEST_KEPT:
-        made = event(exchange, level, stage, kinds, clock)
-        made["responseStatus"] = {"metadata": {}, "code": code}
+class Plain(Struct, eq=False):
+    """A request that was answered with `code`. `kinds` are held against a selector before it is shown."""
+
+    exchange: Exchange
+    stage: str
+    code: int
+    kinds: Sequence[Kind]
+    ended: datetime
+    seconds: float
+
+    def line(self) -> bytes:
+        exchange = self.exchange
+        call = exchange.call
+        agent = call.headers.get("user-agent", "")
+        if len(call.path) + len(agent) > LONGEST_KEPT:
+            return self._long_line()
+        user, acted_as = _who(call.user) if call.user is not None else ("{}", "")
+        reference = _reference(call.target) if call.target.resource else ""
+        # None of what stands here without being encoded could hold a character that JSON writes otherwise: they are
+        # words and numbers of ours, and a URI has its own way to write them.
+        return (
+            f'{{"kind":"Event","apiVersion":"audit.k8s.io/v1","level":"{LEVELS[exchange.rule.level]}","auditID":"{call.audit_id}",'
+            f'"stage":"{self.stage}","requestURI":"{request_uri(call.path, call.query, self.kinds)}",'
+            f'"verb":"{verb_of(call)}","user":{user},{_source(call.client, agent)}{acted_as}{reference},'
+            f'"requestReceivedTimestamp":{_moment(exchange.received)},"stageTimestamp":{_moment(self.ended)},'
+            f'"annotations":{{"{LATENCY}":"{self.seconds:.6f}s"{_annotations(call)}}},'
+            f'"responseStatus":{{"metadata":{{}},"code":{self.code}}}}}\n'
+        ).encode()
+
+    def _long_line(self) -> bytes:
+        made = event(self.exchange, self.stage, self.kinds, self.ended, self.seconds)
+        made["responseStatus"] = {"metadata": {}, "code": self.code}
         return line(made)
-    user, acted_as = _who(call.user) if call.user is not None else ("{}", "")
-    reference = _reference(call.target) if call.target.resource else ""
-    latency = clock.monotonic() - exchange.began
-    # None of what stands here without being encoded could hold a character that JSON writes otherwise: they are words
-    # and numbers of ours, and a URI has its own way to write them.
-    return (
-        f'{{"kind":"Event","apiVersion":"audit.k8s.io/v1","level":"{LEVELS[level]}","auditID":"{call.audit_id}",'
-        f'"stage":"{stage}","requestURI":"{request_uri(call.path, call.query, kinds)}","verb":"{verb_of(call)}",'
-        f'"user":{user},{_source(call.client, agent)}{acted_as}{reference},'
-        f'"requestReceivedTimestamp":{_moment(exchange.received)},"stageTimestamp":{_moment(clock.now())},'
-        f'"annotations":{{"{LATENCY}":"{latency:.6f}s"{_annotations(call)}}},'
-        f'"responseStatus":{{"metadata":{{}},"code":{code}}}}}\n'
-    ).encode()
 
 
 def _text(value: str) -> str:

@@ -73,6 +73,10 @@ class Rule:
             return not target.is_resource and any(_reaches(path, target.path) for path in self.paths)
         return True
 
+    @property
+    def fits_all(self) -> bool:
+        return not (self.users or self.groups or self.verbs or self.resources or self.namespaces or self.paths)
+
     def _fits_resource(self, target: Target) -> bool:
         if self.namespaces and target.namespace not in self.namespaces:
             return False
@@ -96,15 +100,21 @@ class Policy:
     """Whether any rule wants to hear of requests before they are answered."""
     _for_resources: tuple[Rule, ...] = field(init=False, repr=False, compare=False)
     """Those that a resource could fit: the others only name paths."""
+    _for_every_resource: Rule | None = field(init=False, repr=False, compare=False)
+    """The first of those, if it fits all of them."""
 
     def __post_init__(self) -> None:
         fitting = tuple(rule for rule in self.rules if rule.resources or rule.namespaces or not rule.paths)
         object.__setattr__(self, "_for_resources", fitting)
+        first = fitting[0] if fitting and fitting[0].fits_all else None
+        object.__setattr__(self, "_for_every_resource", first)
         object.__setattr__(self, "highest", max((rule.level for rule in self.rules), default=NONE))
         announces = any(rule.level and RECEIVED not in rule.omit for rule in self.rules)
         object.__setattr__(self, "announces", announces)
 
     def rule_for(self, user: User | None, target: Target) -> Rule:
+        if target.resource and self._for_every_resource is not None:
+            return self._for_every_resource
         for rule in self._for_resources if target.resource else self.rules:
             if rule.fits(user, target):
                 return rule

@@ -1,7 +1,7 @@
 """Turns requests and what became of them into events, as far as the policy asks for them. `stage.py` calls it."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from fairlead.core.call import Call, Reply, Target
 from fairlead.core.clock import Clock
@@ -12,7 +12,7 @@ from fairlead.registry.kind import Kind
 from fairlead.server.audit.credentials import Credentials
 from fairlead.server.audit.draft import Body, Draft
 from fairlead.server.audit.event import CUT_OFF, Exchange, event, line
-from fairlead.server.audit.plain import plain_line
+from fairlead.server.audit.plain import Plain
 from fairlead.server.audit.policy import (
     COMPLETE,
     METADATA,
@@ -44,14 +44,6 @@ class Kept:
         return self.data
 
 
-@dataclass(slots=True, eq=False)
-class Record:
-    """A request, and the rule that says how much of it is recorded."""
-
-    exchange: Exchange
-    rule: Rule
-
-
 def _nothing() -> int:
     return NONE
 
@@ -67,50 +59,54 @@ class Recorder:
         self.credentials = Credentials(catalog)
         self.at_least: Callable[[], int] = _nothing
 
-    def record(self, exchange: Exchange) -> Record | None:
-        """What is to be recorded of a request, once it is known who asks for what; None for nothing."""
+    def is_recorded(self, exchange: Exchange) -> bool:
+        """Whether anything is to be recorded of a request, and how much, once it is known who asks for what."""
         call = exchange.call
-        rule = self._rule(call.user, call.target)
-        return Record(exchange, rule) if rule.level else None
+        rule = exchange.rule = self._rule(call.user, call.target)
+        return rule.level != NONE
 
-    def received(self, record: Record) -> None:
-        if RECEIVED not in record.rule.omit:
-            self._trail.add(line(self._event(record, RECEIVED)))
+    def received(self, exchange: Exchange) -> None:
+        if RECEIVED not in exchange.rule.omit:
+            self._trail.add(line(self._event(exchange, RECEIVED)))
 
-    def started(self, record: Record, code: int) -> None:
-        if STARTED not in record.rule.omit:
-            self._add_plain(record, STARTED, code)
+    def started(self, exchange: Exchange, code: int) -> None:
+        if STARTED not in exchange.rule.omit:
+            self._add_plain(exchange, STARTED, code)
 
-    def ended(self, record: Record, code: int) -> None:
+    def ended(self, exchange: Exchange, code: int) -> None:
         """A stream is over."""
-        if COMPLETE not in record.rule.omit:
-            self._add_plain(record, COMPLETE, code)
+        if COMPLETE not in exchange.rule.omit:
+            self._add_plain(exchange, COMPLETE, code)
 
-    def cut_off(self, record: Record) -> None:
+    def cut_off(self, exchange: Exchange) -> None:
         """The request was given up before there was an answer."""
-        if COMPLETE not in record.rule.omit:
-            made = self._event(record, COMPLETE)
+        if COMPLETE not in exchange.rule.omit:
+            made = self._event(exchange, COMPLETE)
             made["annotations"][CUT_OFF] = "the server gave the request up before its answer"
             self._trail.add(line(made))
 
-    def answered(self, record: Record, reply: Reply, body: Kept | None) -> None:
-        if reply.status == BROKEN and PANIC not in record.rule.omit:
-            self._add(record, PANIC, reply, body)
-        if COMPLETE not in record.rule.omit:
-            self._add(record, COMPLETE, reply, body)
+    def answered(self, exchange: Exchange, reply: Reply, body: Kept | None) -> None:
+        omit = exchange.rule.omit
+        if reply.status == BROKEN and PANIC not in omit:
+            self._add_answer(exchange, PANIC, reply, body)
+        if COMPLETE not in omit:
+            self._add_answer(exchange, COMPLETE, reply, body)
 
-    def _add(self, record: Record, stage: str, reply: Reply, body: Kept | None) -> None:
-        """Most answers need no look at any body, and their events are finished here."""
-        target, level = record.exchange.call.target, record.rule.level
-        if reply.status < 400 and not (target.resource and (level >= REQUEST or reply.status == CREATED)):
-            self._add_plain(record, stage, reply.status)
+    def _add_answer(self, exchange: Exchange, stage: str, reply: Reply, body: Kept | None) -> None:
+        """Most answers need no look at any body."""
+        status = reply.status
+        if status < 400 and not (
+            exchange.call.target.resource and (status == CREATED or exchange.rule.level >= REQUEST)
+        ):
+            self._add_plain(exchange, stage, status)
             return
-        made = self._event(record, stage)
-        made["responseStatus"] = {"metadata": {}, "code": reply.status}
-        self._trail.add(self._draft(made, record, reply, body))
+        made = self._event(exchange, stage)
+        made["responseStatus"] = {"metadata": {}, "code": status}
+        self._trail.add(self._draft(made, exchange, reply, body))
 
-    def _draft(self, made: Object, record: Record, reply: Reply, body: Kept | None) -> Draft:
-        call, level = record.exchange.call, record.rule.level if record.exchange.call.target.resource else METADATA
+    def _draft(self, made: Object, exchange: Exchange, reply: Reply, body: Kept | None) -> Draft:
+        call = exchange.call
+        level = exchange.rule.level if call.target.resource else METADATA
         kinds = self._kinds(call.target)
         answer = Body(reply.body, reply.content_type.partition(";")[0])
         return Draft(
@@ -123,17 +119,19 @@ class Recorder:
             discreet=any(kind.secret for kind in kinds) or self.credentials.concern(call.target),
         )
 
-    def _add_plain(self, record: Record, stage: str, code: int) -> None:
-        level, kinds = record.rule.level, self._shown_kinds(record.exchange.call)
-        self._trail.add(plain_line(record.exchange, level, stage, code, kinds, self._clock))
+    def _add_plain(self, exchange: Exchange, stage: str, code: int) -> None:
+        clock = self._clock
+        seconds = clock.monotonic() - exchange.began
+        self._trail.gather(Plain(exchange, stage, code, self._shown_kinds(exchange.call), clock.now(), seconds))
 
-    def _event(self, record: Record, stage: str) -> Object:
-        kinds = self._shown_kinds(record.exchange.call)
-        return event(record.exchange, record.rule.level, stage, kinds, self._clock)
+    def _event(self, exchange: Exchange, stage: str) -> Object:
+        clock = self._clock
+        seconds = clock.monotonic() - exchange.began
+        return event(exchange, stage, self._shown_kinds(exchange.call), clock.now(), seconds)
 
     def _shown_kinds(self, call: Call) -> tuple[Kind, ...]:
         """What a selector is held against before it is shown."""
-        return self._kinds(call.target) if "fieldSelector" in call.query else ()
+        return self._kinds(call.target) if call.query and "fieldSelector" in call.query else ()
 
     def _rule(self, user: User | None, target: Target) -> Rule:
         """What the policy says, and at least that something is written where a credential is concerned."""

@@ -1,5 +1,7 @@
 """The way from the event loop to the file: a bounded queue, and one thread that writes in batches.
 
+Most events are put into words on the event loop, some at a time; those that take long, in the thread.
+
 Nothing is ever dropped to make room. When the queue is full, requests wait before anything is done for them; when
 nothing can be written, the thread tries again every second with the very bytes that are missing, and `stage.py` refuses
 what must not happen unrecorded. The bounds are checked before a request, so events of requests under way always fit.
@@ -13,8 +15,11 @@ import structlog
 
 from fairlead.core.errors import Details, Unavailable
 
+GROUP = 32
+"""How many events are put into words together: in a row, each takes half as long as now and then."""
 LINGER_SECONDS = 0.02
-"""How long the thread lets events gather: waking it up for each would cost more than writing them."""
+"""How long events are let to gather, first for that and then in the thread: waking it up for each would cost more than
+writing them."""
 RETRY_SECONDS = 1.0
 CLOSE_SECONDS = 5.0
 """How long the end of the server waits for a disk or a reader that takes nothing."""
@@ -26,13 +31,17 @@ RETRY_AFTER = 5
 log = structlog.get_logger(__name__)
 
 
-class Draft(Protocol):
+class Words(Protocol):
+    """An event, and what it says."""
+
+    def line(self) -> bytes: ...
+
+
+class Draft(Words, Protocol):
     """An event that is finished in the thread."""
 
     @property
     def size(self) -> int: ...
-
-    def line(self) -> bytes: ...
 
 
 class Sink(Protocol):
@@ -53,14 +62,14 @@ class Trail:
     def __init__(self, sink: Sink, events: int = QUEUE_EVENTS, size: int = QUEUE_BYTES) -> None:
         self._sink = sink
         self._most_events, self._most_bytes = events, size
+        self._gathered: list[Words] = []
         self._pending: list[bytearray | Draft] = []
-        self._count = self._bytes = self._waiting = 0
+        self._count = self._total = self._bytes = self._waiting = 0
         # An event may be added by a finalizer, in the middle of whatever this thread is doing: so it is reentrant.
         self._lock = threading.RLock()
         self._wake, self._stopping = threading.Event(), threading.Event()
         self._loop, self._room = asyncio.get_running_loop(), asyncio.Event()
-        self.total = 0
-        """How many events there were since the start."""
+        self._loops_thread = threading.get_ident()
         self.failure = ""
         """Why the last attempt to write failed; empty while all is well. Set in the thread, read in the loop."""
         self._thread = threading.Thread(target=self._run, name="fairlead-audit", daemon=True)
@@ -68,9 +77,37 @@ class Trail:
 
     @property
     def is_full(self) -> bool:
-        return self._count >= self._most_events or self._bytes >= self._most_bytes
+        return self._count + len(self._gathered) >= self._most_events or self._bytes >= self._most_bytes
+
+    @property
+    def total(self) -> int:
+        """How many events there were since the start."""
+        return self._total + len(self._gathered)
+
+    def gather(self, entry: Words) -> None:
+        """Takes an event that is quickly put into words, which is done together with others of the same moment."""
+        if threading.get_ident() != self._loops_thread:
+            # Streams that were forgotten are noticed in whichever thread cleans up.
+            self._loop.call_soon_threadsafe(self.gather, entry)
+            return
+        gathered = self._gathered
+        gathered.append(entry)
+        if len(gathered) >= GROUP:
+            self._put_into_words()
+        elif len(gathered) == 1:
+            self._loop.call_later(LINGER_SECONDS, self._put_into_words)
+
+    def _put_into_words(self) -> None:
+        gathered, self._gathered = self._gathered, []
+        if gathered:
+            self._add(b"".join([each.line() for each in gathered]), len(gathered))
 
     def add(self, entry: bytes | Draft) -> None:
+        """Takes an event that is finished, or is finished in the thread."""
+        self._put_into_words()
+        self._add(entry, 1)
+
+    def _add(self, entry: bytes | Draft, events: int) -> None:
         with self._lock:
             pending = self._pending
             asleep = not pending
@@ -85,8 +122,8 @@ class Trail:
                     pending.append(last)
                 last += entry
                 self._bytes += len(entry)
-            self._count += 1
-            self.total += 1
+            self._count += events
+            self._total += events
         if asleep:
             self._wake.set()
 
@@ -116,6 +153,7 @@ class Trail:
 
     async def close(self) -> None:
         """Writes what is left, as far as that is possible in time, and ends the thread."""
+        self._put_into_words()
         self._stopping.set()
         self._wake.set()
         await asyncio.to_thread(self._thread.join, CLOSE_SECONDS)

@@ -35,12 +35,12 @@ class Metrics:
         body = await asyncio.to_thread(_page, families, media_type)
         return Reply(200, body, CONTENT_TYPES[media_type], [("vary", "Accept")])
 
-    async def in_public(self, call: Call, proceed: Proceed) -> Reply:
+    def in_public(self, call: Call, proceed: Proceed) -> Awaitable[Reply]:
         """The stage that answers without asking who it is. Who acts as somebody else must say who they are."""
         target = call.target
         if (target.root, target.verb, target.path) == ("", "get", PATH) and not asks_to_impersonate(call.headers):
-            return await self(call)
-        return await proceed(call)
+            return self(call)
+        return proceed(call)
 
 
 def _page(families: Sequence[Family], media_type: str) -> bytes:

@@ -11,7 +11,7 @@ not timed: how long somebody watches says nothing about the server.
 
 import time
 from bisect import bisect_left
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 
 from fairlead.authz.scope.names import GATEWAYS
 from fairlead.core.call import Call, Reply, Socket, Target, Upgrade
@@ -69,7 +69,7 @@ class Requests:
         self._now = now
         self._kept: dict[tuple[str | int, ...], Tally] = {}
         self.under_way = [0, 0]
-        """Reads, and writes."""
+        """Reads, and writes, of those that are not answered at once."""
         self.tallies: dict[tuple[Labels, str, str], Tally] = {}
         """By labels, dry run and code."""
         self.durations: dict[tuple[Labels, str], Histogram] = {}
@@ -79,14 +79,21 @@ class Requests:
         """By the sort of entrance, and the class of the code."""
         self.gateway_durations = {root: Histogram(DURATIONS) for root in sorted(GATEWAYS)}
 
-    async def measured(self, call: Call, proceed: Proceed) -> Reply:
+    def measured(self, call: Call, proceed: Proceed) -> Awaitable[Reply]:
+        begun = self._now()
+        answer = proceed(call)
+        return self._count(call, answer, begun) if isinstance(answer, Reply) else self._later(call, answer, begun)
+
+    async def _later(self, call: Call, answer: Awaitable[Reply], begun: float) -> Reply:
         under_way, writes = self.under_way, call.method not in _READS
         under_way[writes] += 1
-        begun = self._now()
         try:
-            reply = await proceed(call)
+            reply = await answer
         finally:
             under_way[writes] -= 1
+        return self._count(call, reply, begun)
+
+    def _count(self, call: Call, reply: Reply, begun: float) -> Reply:
         seconds = self._now() - begun
         target, status, query = call.target, reply.status, call.query
         if target.via is not None:

@@ -132,6 +132,9 @@ class EtcdStore:
             self._asking_next = asyncio.create_task(self._ask_newest(self._asking))
         return self._layout.ours(await asyncio.shield(self._asking_next))
 
+    def known_revision(self) -> None:
+        return None
+
     async def oldest(self) -> int:
         self._refuse()
         oldest = self._layout.ours(await self._history.oldest())

@@ -91,6 +91,9 @@ class PostgresStore:
         self._follower.hint(standing.revision)
         return standing.revision
 
+    def known_revision(self) -> None:
+        return None
+
     async def oldest(self) -> int:
         return (await self._standing()).compacted
 

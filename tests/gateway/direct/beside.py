@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -99,7 +98,8 @@ class Agent:
     async def ask(self, path: str, token: str | None = GOOD, method: str = "GET", **headers: str) -> Reply:
         bearer = {} if token is None else {"authorization": f"Bearer {token}"}
         made = call(path.partition("?")[0], path.partition("?")[2], method=method, headers={**bearer, **headers})
-        self.last = replace(made, raw_target=path)
+        made.raw_target = path
+        self.last = made
         return await failures(self.last, self.direct)
 
 

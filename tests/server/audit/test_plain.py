@@ -14,8 +14,8 @@ from fairlead.core.user import User
 from fairlead.kinds import KINDS
 from fairlead.server.audit import plain
 from fairlead.server.audit.event import Exchange, event, line
-from fairlead.server.audit.plain import plain_line
-from fairlead.server.audit.policy import COMPLETE, METADATA, REQUEST, STARTED
+from fairlead.server.audit.plain import Plain
+from fairlead.server.audit.policy import COMPLETE, METADATA, REQUEST, STARTED, Rule
 from fairlead.server.route import Roots, route
 from tests.authn.calls import call
 from tests.server.audit.kit import ALICE, MOUNT
@@ -25,20 +25,9 @@ APPS = f"{MOUNT}/apis/management.service.sh/v1/apps"
 JANE = User("jane", ("g1", "g2"), extra=(("why", (f"because {KEY}", 'a "reason"')),), impersonator=ALICE)
 ODD = User('o"dd\\ ', ("gröup", "日本"), "u\n", KEY)
 
+NOON = datetime(2026, 11, 15, 12, 0, 7, 7, tzinfo=UTC)
+
 texts = some.text(some.characters(blacklist_categories=["Cs"]), max_size=80)
-
-
-class Still:
-    """A clock that stands, so that both ways tell the same time."""
-
-    def __init__(self, microsecond: int = 7) -> None:
-        self._now = datetime(2026, 11, 15, 9, 8, 7, microsecond, tzinfo=UTC)
-
-    def now(self) -> datetime:
-        return self._now
-
-    def monotonic(self) -> float:
-        return 1_000.123_456_7
 
 
 class NotAll:
@@ -59,18 +48,14 @@ def asked(path: str, query: str = "", agent: str = "tests/1.0", user: User | Non
     return made
 
 
-def long_way(exchange: Exchange, level: int, stage: str, clock: Still) -> bytes:
-    made = event(exchange, level, stage, KINDS, clock)
-    made["responseStatus"] = {"metadata": {}, "code": 200}
-    return line(made)
-
-
-def assert_same(made: Call, clock: Still | None = None, level: int = METADATA, stage: str = COMPLETE) -> bytes:
-    clock = clock or Still()
-    exchange = Exchange(made, clock.now(), 998.5)
-    found = plain_line(exchange, level, stage, 200, KINDS, clock)
-    assert found == long_way(exchange, level, stage, clock)
-    assert found == plain_line(exchange, level, stage, 200, KINDS, clock), "from what was kept"
+def assert_same(made: Call, ended: datetime = NOON, level: int = METADATA, stage: str = COMPLETE) -> bytes:
+    exchange, seconds = Exchange(made, NOON, 998.5, Rule(level)), 1.623_456_7
+    the_long_way = event(exchange, stage, KINDS, ended, seconds)
+    the_long_way["responseStatus"] = {"metadata": {}, "code": 200}
+    plain_event = Plain(exchange, stage, 200, KINDS, ended, seconds)
+    found = plain_event.line()
+    assert found == line(the_long_way)
+    assert found == plain_event.line(), "from what was kept"
     return found
 
 
@@ -106,7 +91,7 @@ def test_clients_are_shown_alike(agent: str) -> None:
 
 
 def test_levels_stages_and_whole_seconds_are_told_alike() -> None:
-    assert_same(asked(APPS), Still(0), REQUEST, STARTED)
+    assert_same(asked(APPS), NOON.replace(microsecond=0), REQUEST, STARTED)
 
 
 @pytest.mark.parametrize("cut", [False, True])

@@ -77,6 +77,47 @@ async def test_what_is_added_is_written_in_order() -> None:
     assert notebook.data == b"".join(b"%d\n" % number for number in range(1_000))
 
 
+class Words:
+    """An event that is put into words with others."""
+
+    def __init__(self, text: bytes) -> None:
+        self.text = text
+
+    def line(self) -> bytes:
+        return self.text
+
+
+async def test_what_is_gathered_is_written_in_its_turn() -> None:
+    notebook = Notebook()
+    log = Trail(notebook)
+    for number in range(1_000):
+        text = b"%d\n" % number
+        if number % 100 == 99:
+            log.add(text)
+        else:
+            log.gather(Words(text))
+    assert log.total == 1_000
+    await log.close()
+    assert notebook.data == b"".join(b"%d\n" % number for number in range(1_000))
+
+
+async def test_what_is_gathered_is_written_soon_however_little_it_is() -> None:
+    notebook = Notebook()
+    log = Trail(notebook)
+    log.gather(Words(b"one\n"))
+    await until(lambda: notebook.data == b"one\n")
+    await log.close()
+
+
+async def test_what_is_gathered_in_another_thread_is_written_too() -> None:
+    notebook = Notebook()
+    log = Trail(notebook)
+    await asyncio.gather(*(asyncio.to_thread(log.gather, Words(b"line\n")) for _ in range(100)))
+    await until(lambda: notebook.data == b"line\n" * 100)
+    assert log.total == 100
+    await log.close()
+
+
 async def test_what_is_added_is_written_soon_and_without_being_asked() -> None:
     notebook = Notebook()
     log = Trail(notebook)
