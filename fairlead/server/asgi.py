@@ -176,9 +176,11 @@ def _audit_ids() -> Iterator[str]:
     """Random names for requests, in the shape of UUIDs. The kernel is asked for many at once, which costs the same."""
     while True:
         text = os.urandom(16 * AUDIT_IDS).hex()
-        for at in range(0, len(text), 32):
-            first, last = text[at : at + 8], text[at + 20 : at + 32]
-            yield f"{first}-{text[at + 8 : at + 12]}-4{text[at + 13 : at + 16]}-a{text[at + 17 : at + 20]}-{last}"
+        yield from [
+            f"{text[at : at + 8]}-{text[at + 8 : at + 12]}-4{text[at + 13 : at + 16]}"
+            f"-a{text[at + 17 : at + 20]}-{text[at + 20 : at + 32]}"
+            for at in range(0, len(text), 32)
+        ]
 
 
 _next_audit_id = _audit_ids().__next__

@@ -55,7 +55,9 @@ class ReceivedHeaders:
 
     def any_begins(self, prefix: str) -> bool:
         # One look at all names at once: every request is asked this, and hardly any has such a header.
-        return f"\n{prefix}".encode() in b"\n" + b"\n".join(self._first)
+        return prefix.encode() in b"".join(self._first) and any(
+            name.startswith(prefix.encode()) for name in self._first
+        )
 
     @property
     def announce_a_body(self) -> bool:
@@ -77,14 +79,18 @@ class Body:
 
     async def read(self) -> bytes:
         """The whole body, or an error if it is too large or only a part of it came."""
-        body = bytearray()
-        if await self._take_in(body) > self._limit:
-            raise TooLarge(f"Request entity too large: limit is {self._limit}")
-        return bytes(body)
+        body = await self._next()
+        if not self._whole:  # which nearly every body is by now
+            kept = bytearray(body)
+            if await self._take_in(kept) <= self._limit:
+                return bytes(kept)
+        elif len(body) <= self._limit:
+            return body
+        raise TooLarge(f"Request entity too large: limit is {self._limit}")
 
     async def _take_in(self, kept: bytearray | None) -> int:
         """Reads as far as it makes sense and keeps what fits; tells the size."""
-        size = 0
+        size = len(kept or b"")
         async for chunk in self.stream():
             size += len(chunk)
             if kept is not None and size <= self._limit:
@@ -95,19 +101,23 @@ class Body:
 
     async def stream(self) -> AsyncIterator[bytes]:
         """Chunk by chunk, without a limit. Half a body must never be taken for a whole one."""
-        self._untouched = False
-        pauses, more = 0, True
-        while more:
-            message = await self._receive()
-            if message["type"] != "http.request":
-                raise BadRequest(_BROKE_OFF)
-            chunk, more = message["body"], message["more_body"]
+        pauses = 0
+        while not self._whole:
+            chunk = await self._next()
             pauses += not chunk
             if pauses > MAX_PAUSES:
                 raise BadRequest(_BROKE_OFF)
-            self._whole = not more
             if chunk:
                 yield chunk
+
+    async def _next(self) -> bytes:
+        self._untouched = False
+        message = await self._receive()
+        if message["type"] != "http.request":
+            raise BadRequest(_BROKE_OFF)
+        self._whole = not message["more_body"]
+        chunk: bytes = message["body"]
+        return chunk
 
     async def discard(self) -> None:
         """Takes in what nobody asked for: a client that is still sending would never see an answer sent before."""

@@ -8,7 +8,6 @@ known who asks.
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 
 from fairlead.authz.scope import gateway_target
 from fairlead.authz.scope.names import CLUSTER, SPACE, VIRTUAL_CLUSTER
@@ -43,28 +42,37 @@ class Router:
 
     def __init__(self, roots: Roots) -> None:
         self._roots = roots
-        self._collection = lru_cache(maxsize=COLLECTIONS)(self._as_collection)
+        self._collections: dict[str, tuple[str, str, str, str]] = {}
 
     def __call__(self, method: str, path: str, query: Mapping[str, list[str]]) -> Target:
         place, _, name = path.rpartition("/")
-        if len(place) <= LONGEST_PLACE and _is_plain(name):
-            collection = self._collection(place)
+        if method == "POST":
+            place, name = path, ""
+        if len(place) <= LONGEST_PLACE and (not name or _is_plain(name)):
+            collection = self._collections.get(place) or self._as_collection(place)
             if collection is not None:
-                mounted, group, version, resource, namespace = collection
-                verb = _VERBS.get(method, "")
-                return Target(verb, path[mounted:], MANAGEMENT, group, version, resource, "", namespace, name)
+                group, version, resource, namespace = collection
+                below = path[len(self._roots.mount) :]
+                return Target(_VERBS.get(method, ""), below, MANAGEMENT, group, version, resource, "", namespace, name)
         return route(method, path, query, self._roots)
 
-    def _as_collection(self, place: str) -> tuple[int, str, str, str, str] | None:
-        """Where the path of a collection begins below the mount point, and what it names; None for any other path.
+    def _as_collection(self, place: str) -> tuple[str, str, str, str] | None:
+        """Group, version, resource and namespace, if this is the path of a collection.
 
         A namespace is a place and an object at once, so what follows it may be anything.
         """
-        target = route("GET", place, {}, self._roots)
+        try:
+            target = route("GET", place, {}, self._roots)
+        except BadRequest:  # what is wrong with a part need not be wrong with the whole
+            return None
         whole = target.root == MANAGEMENT and target.resource and not target.name and not target.subresource
         if not whole or target.resource == "namespaces" or place.endswith("/"):
             return None
-        return len(self._roots.mount), target.group, target.version, target.resource, target.namespace
+        if len(self._collections) >= COLLECTIONS:
+            self._collections.clear()
+        found = target.group, target.version, target.resource, target.namespace
+        self._collections[place] = found
+        return found
 
 
 def route(method: str, path: str, query: Mapping[str, list[str]], roots: Roots) -> Target:

@@ -57,7 +57,9 @@ class Verbs:
 
     def __call__(self, call: Call) -> Awaitable[Reply]:
         target = call.target
-        _refuse_form(chosen_form(call.headers.get("accept", "")), call)
+        form = chosen_form(call.headers.get("accept", ""))
+        if form.view or target.verb == "watch":
+            _refuse_form(form, call)
         way = self._ways.get(_shape(target))
         if way is None:
             return self._find_way(call)

@@ -8,7 +8,7 @@ from hypothesis import strategies as some
 
 from fairlead.core.call import MANAGEMENT, Target
 from fairlead.core.errors import BadRequest
-from fairlead.server.route import LONGEST_PLACE, Roots, Router, route, truthy
+from fairlead.server.route import COLLECTIONS, LONGEST_PLACE, Roots, Router, route, truthy
 
 MOUNT = "/kubernetes/management"
 GROUP = "management.service.sh"
@@ -304,8 +304,10 @@ def test_what_is_remembered_of_a_path_makes_no_difference(method: str, beginning
     assert [router(method, path, {"watch": ["1"]}) for _ in range(2)] == [expected] * 2
 
 
-def test_no_path_is_remembered_that_is_longer_than_any_of_ours() -> None:
+def test_not_more_is_remembered_than_there_is_room_for() -> None:
     router = Router(Roots(MOUNT))
-    place = f"{NAMED}/{'a' * LONGEST_PLACE}"
-    assert router("GET", f"{place}/one", {}).name == "one"
-    assert router._collection.cache_info().currsize == 0
+    assert router("GET", f"{NAMED}/{'a' * LONGEST_PLACE}/one", {}).name == "one"
+    assert not router._collections
+    for number in range(COLLECTIONS * 2 + 1):
+        assert router("GET", f"{NAMED}/namespaces/n{number}/apps/one", {}).namespace == f"n{number}"
+        assert len(router._collections) <= COLLECTIONS

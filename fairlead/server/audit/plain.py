@@ -6,10 +6,11 @@ requests - who asks, with what, for which kind of object, and why they may - so 
 is put together from them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
 
+import msgspec
 import orjson
 from msgspec import Struct
 
@@ -39,6 +40,19 @@ _users: dict[int, tuple[User, str, str]] = {}
 """By identity, and with the users themselves: while they are in here, nobody else can have their identity."""
 
 
+class _Metadata(Struct):
+    name: str = ""
+    uid: str = ""
+    resourceVersion: str = ""
+
+
+class _Created(Struct):
+    metadata: _Metadata
+
+
+_created = msgspec.json.Decoder(_Created).decode
+
+
 class Plain(Struct, eq=False):
     """A request that was answered with `code`. `kinds` are held against a selector before it is shown."""
 
@@ -48,6 +62,8 @@ class Plain(Struct, eq=False):
     kinds: Sequence[Kind]
     ended: datetime
     seconds: float
+    created: bytes = b""
+    """The new object, if the request made one: it has a name by now, and more."""
 
     def line(self) -> bytes:
         exchange = self.exchange
@@ -56,7 +72,7 @@ class Plain(Struct, eq=False):
         if len(call.path) + len(agent) > LONGEST_KEPT:
             return self._long_line()
         user, acted_as = _who(call.user) if call.user is not None else ("{}", "")
-        reference = _reference(call.target) if call.target.resource else ""
+        reference = _reference(call.target, self.created) if call.target.resource else ""
         # None of what stands here without being encoded could hold a character that JSON writes otherwise: they are
         # words and numbers of ours, and a URI has its own way to write them.
         return (
@@ -70,6 +86,9 @@ class Plain(Struct, eq=False):
 
     def _long_line(self) -> bytes:
         made = event(self.exchange, self.stage, self.kinds, self.ended, self.seconds)
+        if self.created and "objectRef" in made:
+            new = _new(self.exchange.call.target, self.created)
+            made["objectRef"] |= {name: shown(value) for name, value in new.items()}
         made["responseStatus"] = {"metadata": {}, "code": self.code}
         return line(made)
 
@@ -99,11 +118,23 @@ def _who(user: User) -> tuple[str, str]:
     return who, acted_as
 
 
-def _reference(target: Target) -> str:
+def _reference(target: Target, created: bytes) -> str:
     resource, rest = _kind(target.resource, target.group, target.version, target.subresource)
     namespace = f',"namespace":{_text(target.namespace)}' if target.namespace else ""
     name = f',"name":{_text(target.name)}' if target.name else ""
-    return f"{resource}{namespace}{name}{rest}"
+    if created:
+        rest += "".join([f',"{name}":{_text(value)}' for name, value in _new(target, created).items()])
+    return f"{resource}{namespace}{name}{rest}}}"
+
+
+def _new(target: Target, created: bytes) -> Mapping[str, str]:
+    """What a new object is called, unless the request has said so, and what tells it from others of that name."""
+    try:
+        made = _created(created).metadata
+    except msgspec.DecodeError:
+        return {}
+    found = {"name": "" if target.name else made.name, "uid": made.uid, "resourceVersion": made.resourceVersion}
+    return {name: value for name, value in found.items() if value}
 
 
 @lru_cache(maxsize=1_024)
@@ -111,7 +142,7 @@ def _kind(resource: str, group: str, version: str, subresource: str) -> tuple[st
     """What stands before the place of an object, and what after it."""
     api_group = f',"apiGroup":{_text(group)}' if group else ""
     below = f',"subresource":{_text(subresource)}' if subresource else ""
-    return f',"objectRef":{{"resource":{_text(resource)}', f'{api_group},"apiVersion":{_text(version)}{below}}}'
+    return f',"objectRef":{{"resource":{_text(resource)}', f'{api_group},"apiVersion":{_text(version)}{below}'
 
 
 def _annotations(call: Call) -> str:

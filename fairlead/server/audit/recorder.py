@@ -26,9 +26,11 @@ from fairlead.server.audit.policy import (
     Rule,
 )
 from fairlead.server.audit.trail import Trail
-from fairlead.server.negotiate import media_type_of
+from fairlead.server.negotiate import JSON, media_type_of
 
 CREATED, BROKEN = 201, 500
+QUICKLY_READ = 16 * 1024
+"""How many bytes of a new object are looked into on the event loop."""
 
 
 class Kept:
@@ -93,16 +95,16 @@ class Recorder:
             self._add_answer(exchange, COMPLETE, reply, body)
 
     def _add_answer(self, exchange: Exchange, stage: str, reply: Reply, body: Kept | None) -> None:
-        """Most answers need no look at any body."""
-        status = reply.status
-        if status < 400 and not (
-            exchange.call.target.resource and (status == CREATED or exchange.rule.level >= REQUEST)
-        ):
+        """Most answers need no look at any body, or only a quick one at a new object."""
+        status, level, is_resource = reply.status, exchange.rule.level, bool(exchange.call.target.resource)
+        if status < 400 and (not is_resource or (level < REQUEST and status != CREATED)):
             self._add_plain(exchange, stage, status)
-            return
-        made = self._event(exchange, stage)
-        made["responseStatus"] = {"metadata": {}, "code": status}
-        self._trail.add(self._draft(made, exchange, reply, body))
+        elif status == CREATED and level < REQUEST and reply.content_type == JSON and len(reply.body) <= QUICKLY_READ:
+            self._add_plain(exchange, stage, status, reply.body)
+        else:
+            made = self._event(exchange, stage)
+            made["responseStatus"] = {"metadata": {}, "code": status}
+            self._trail.add(self._draft(made, exchange, reply, body))
 
     def _draft(self, made: Object, exchange: Exchange, reply: Reply, body: Kept | None) -> Draft:
         call = exchange.call
@@ -119,10 +121,10 @@ class Recorder:
             discreet=any(kind.secret for kind in kinds) or self.credentials.concern(call.target),
         )
 
-    def _add_plain(self, exchange: Exchange, stage: str, code: int) -> None:
-        clock = self._clock
+    def _add_plain(self, exchange: Exchange, stage: str, code: int, created: bytes = b"") -> None:
+        clock, kinds = self._clock, self._shown_kinds(exchange.call)
         seconds = clock.monotonic() - exchange.began
-        self._trail.gather(Plain(exchange, stage, code, self._shown_kinds(exchange.call), clock.now(), seconds))
+        self._trail.gather(Plain(exchange, stage, code, kinds, clock.now(), seconds, created))
 
     def _event(self, exchange: Exchange, stage: str) -> Object:
         clock = self._clock

@@ -4,6 +4,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from urllib.parse import parse_qs
 
+import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as some
@@ -117,3 +118,12 @@ def test_what_is_kept_of_users_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> N
     for user in users:
         assert f'"username":"{user.name}"'.encode() in assert_same(asked(APPS, user=user))
     assert len(plain._users) <= 3
+
+
+@pytest.mark.parametrize("agent", ["tests/1.0", "a" * plain.LONGEST_KEPT])
+def test_a_new_object_is_named_however_long_the_line_is(agent: str) -> None:
+    exchange = Exchange(asked(APPS, agent=agent), NOON, 998.5, Rule(METADATA))
+    created = b'{"metadata":{"name":"one","uid":"u-1","resourceVersion":"7"},"spec":{}}'
+    made = orjson.loads(Plain(exchange, COMPLETE, 201, KINDS, NOON, 1.0, created).line())
+    group = {"resource": "apps", "apiGroup": "management.service.sh", "apiVersion": "v1"}
+    assert made["objectRef"] == {**group, "name": "one", "uid": "u-1", "resourceVersion": "7"}
