@@ -78,8 +78,11 @@ async def run(settings: Settings, stop: asyncio.Event, ready: Callable[[Started]
         store, commits = stores.sealed, new_commits()
         store.note_commit = commits.observe
         view = View(store, finisher(catalog))
-        with lasting():
-            await view.start()
+        try:
+            with lasting():
+                await view.start()
+        except Unavailable as error:
+            raise StartError(str(error)) from None
         people = identity(settings, catalog, view, clock)
         await _same_pepper(settings, store, people)
         chain = admission(settings, people)
@@ -95,13 +98,13 @@ async def run(settings: Settings, stop: asyncio.Event, ready: Callable[[Started]
         around = Surroundings(audit, store, far.gateways, base_url, commits)
         front = Front(handler(settings, registry, people, around), settings.body_limit)
         async with (
-            background(settings, stores, registry, leading, people, far) as work,
+            background(settings, stores, registry, leading, people, far) as begin_work,
             _listening(front, settings, port, certificates),
         ):
             # Only a server that answers makes the first key: it is told once, so nothing may fail in between.
             new_key = await ensure_admin(store, view, people.pepper, settings.api_group, clock)
             ready(Started(base_url, certificates.ca_file, new_key))
-            await _until(stop, work)
+            await _until(stop, begin_work())
             view.end_watches()
             await far.connected.close_all()
         await view.stop()

@@ -5,7 +5,7 @@ each writes down itself which keys have been used with it.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -79,8 +79,9 @@ def _controllers(
 @asynccontextmanager
 async def background(
     settings: Settings, stores: Stores, registry: Registry, leading: Leading, identity: Identity, clusters: Clusters
-) -> AsyncIterator["asyncio.Task[None]"]:
-    """The task that does all of it, until the block ends."""
+) -> AsyncIterator[Callable[[], "asyncio.Task[None]"]]:
+    """What begins the task that does all of it, until the block ends. With a large store there is much to look through,
+    so the server had better answer by then."""
     leader = leading.leader
 
     async def work_of_one() -> None:
@@ -91,6 +92,7 @@ async def background(
 
     async def work() -> None:
         async with asyncio.TaskGroup() as group:
+            group.create_task(registry.view.look_over())
             group.create_task(identity.activity.run(registry.resource(settings.api_group, ACCESS_KEYS)))
             if leader is None:
                 group.create_task(work_of_one())
@@ -98,12 +100,18 @@ async def background(
                 group.create_task(leader.run(work_of_one))
                 _heed_leader(group, stores, registry.view, leader)
 
-    task = asyncio.create_task(work(), name="background")
+    begun: list[asyncio.Task[None]] = []
+
+    def begin() -> "asyncio.Task[None]":
+        begun.append(asyncio.create_task(work(), name="background"))
+        return begun[0]
+
     try:
-        yield task
+        yield begin
     finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        for task in begun:
+            task.cancel()
+        await asyncio.gather(*begun, return_exceptions=True)
 
 
 def _keep_store(group: asyncio.TaskGroup, settings: Settings, stores: Stores, leading: Leading) -> None:

@@ -20,6 +20,8 @@ from fairlead.storage.view import Entry, View
 
 FIRST_RETRY, LAST_RETRY = 0.05, 30.0
 IDLE_SECONDS = 60.0
+STEP = 500
+"""How many objects are looked at in a row at the start."""
 FAULT_SECONDS = 60.0
 """When an object is looked at again that a controller could not cope with."""
 
@@ -69,25 +71,30 @@ class Loop:
 
     async def run(self) -> None:
         """Works until it is cancelled or the server stops."""
-        ears = self._start()
         try:
+            ears = await self._start()
             async with asyncio.TaskGroup() as group:
                 while not ears.ended:
                     if ears.overflowed:
                         ears.close()
-                        ears = self._start()
+                        ears = await self._start()
                     for transition in ears.drain():
                         self._note(transition.key, transition.current)
                     self._employ(group)
                     await ears.wait(self._idle_for())
         finally:
-            ears.close()
+            if self._ears is not None:
+                self._ears.close()
 
-    def _start(self) -> Ears:
+    async def _start(self) -> Ears:
+        """Looks at all there is, in small steps so that requests get their turns, and listens meanwhile."""
         ears = self._ears = Ears(self._view, self._controller.watches)
         for group, plural in self._controller.watches:
-            for entry in self._view.entries(group, plural):
-                self._note(entry.key, entry)
+            entries = self._view.entries(group, plural)
+            for at in range(0, len(entries), STEP):
+                for entry in entries[at : at + STEP]:
+                    self._note(entry.key, entry)
+                await asyncio.sleep(0)
         return ears
 
     def _note(self, key: Key, entry: Entry | None) -> None:

@@ -82,7 +82,6 @@ def finisher(catalog: Catalog) -> Callable[[Record], Entry]:
         kind, glimpse = known
         whole = stamped(record.value, record.revision)
         body = served(kind, whole) if kind is not None else whole
-        labels, fields = glimpse.read(record.value)
-        return Entry(record.key, record.revision, body, labels, fields, b"" if body is whole else whole)
+        return Entry(record.key, record.revision, body, None, None, b"" if body is whole else whole, glimpse.read)
 
     return finish

@@ -116,7 +116,8 @@ async def keyring_for(store: Store, keys: SealKeys) -> Keyring:
     """The keys that open everything in this store; made where there are none and nothing is sealed yet.
 
     Raises FileProblem where the keys are missing, or others than those of the servers beside us, and somebody has to
-    bring them; Unavailable where a value does not open with those that are there.
+    bring them; Unavailable where a value of the past does not open with those that are there. Whether the others do is
+    seen by whoever reads them next, which is the view.
     """
     keyring = keys.read()
     if keyring is None:
@@ -158,7 +159,7 @@ async def agree_on_active(store: Store, keyring: Keyring) -> None:
 
 
 async def _try_on_all(store: Store, keyring: Keyring | None, source: str) -> None:
-    async with aclosing(every_value(store)) as values:
+    async with aclosing(every_value(store) if keyring is None else _past_values(store)) as values:
         async for key, value in values:
             if not is_sealed(value):
                 continue
@@ -170,7 +171,7 @@ async def _try_on_all(store: Store, keyring: Keyring | None, source: str) -> Non
 
 async def every_value(store: Store) -> AsyncGenerator[tuple[Key, bytes]]:
     """All values that the store can still be asked for, those of the past included. Unordered; some come twice."""
-    oldest, newest = await store.oldest(), await store.revision()
+    oldest = await store.oldest()
     after: Key | None = None
     while True:
         page = await store.scan((), after=after, limit=WALK_PAGE, at=oldest)
@@ -179,6 +180,14 @@ async def every_value(store: Store) -> AsyncGenerator[tuple[Key, bytes]]:
         if not page.more:
             break
         after = page.records[-1].key
+    async with aclosing(_past_values(store)) as values:
+        async for key, value in values:
+            yield key, value
+
+
+async def _past_values(store: Store) -> AsyncGenerator[tuple[Key, bytes]]:
+    """What was written since the oldest state that is kept."""
+    oldest, newest = await store.oldest(), await store.revision()
     if newest == oldest:
         return
     async for batch in store.watch((), oldest):

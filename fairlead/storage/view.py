@@ -22,6 +22,8 @@ from fairlead.storage.watchers import Sought, Transition, Watcher
 __all__ = ["Entry", "Finish", "Place", "Stretch", "View", "Wanted"]
 
 LOAD_PAGE = 5_000
+LOOK_STEP, LOOK_PAUSE = 200, 0.002
+"""How many entries are looked at in a row, and how many seconds requests have for themselves then."""
 RETRY_SECONDS = 0.5
 PAST_BYTES = 128 * 1024 * 1024
 """For the recent transitions, in all. When they weigh more, the oldest are forgotten before their time is over."""
@@ -61,6 +63,16 @@ class View:
         self._follower = asyncio.create_task(self._follow(since), name="view")
         self._follower.add_done_callback(self._left_alone)
         await self.reached(await self._store.revision())
+
+    async def look_over(self) -> None:
+        """Has every entry read that nobody has asked for its labels yet, in small steps: whoever selects by a label
+        first would have to wait for all of it."""
+        for collection in list(self._collections.values()):
+            entries = list(collection.entries.values())
+            for at in range(0, len(entries), LOOK_STEP):
+                for entry in entries[at : at + LOOK_STEP]:
+                    _ = entry.labels
+                await asyncio.sleep(LOOK_PAUSE)
 
     def end_watches(self) -> None:
         """Lets every watch deliver what it has and end, now and from now on; reads and writes go on."""

@@ -7,6 +7,7 @@ from itertools import pairwise
 import pytest
 
 from fairlead.controllers import ears as ears_module
+from fairlead.controllers import loop as loop_module
 from fairlead.controllers.loop import FAULT_SECONDS, FIRST_RETRY, LAST_RETRY, Loop, itself, run_all
 from fairlead.core.errors import Conflict, Unavailable
 from fairlead.registry.kind import MANAGEMENT_GROUP
@@ -55,6 +56,23 @@ async def test_what_is_there_already_is_looked_at_when_the_work_begins(world: Wo
     async with at_work(world, watchful):
         await asyncio.sleep(1_000)
     assert watchful.asked == [(0, "a"), (0, "b")]
+
+
+async def test_however_much_is_there_requests_get_turns_and_nothing_is_missed(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop_module, "STEP", 2)
+    for name in "abcde":
+        await world.create("Gadget", name)
+    watchful = Watchful(world)
+    loop = Loop(watchful, world.view, world.clock)
+    work = asyncio.create_task(loop.run())
+    await asyncio.sleep(0)  # it has looked at the first two, and others have their turn
+    await world.create("Gadget", "f")
+    await asyncio.sleep(1_000)
+    assert {name for _, name in watchful.asked} == set("abcdef")
+    work.cancel()
+    await asyncio.gather(work, return_exceptions=True)
 
 
 async def test_what_comes_changes_or_goes_is_looked_at_right_away(world: World) -> None:

@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairlead.storage import view as module
-from fairlead.storage.contract import FIRST_REVISION, Change, Compacted
+from fairlead.storage.contract import FIRST_REVISION, Change, Compacted, Record
+from fairlead.storage.entry import Entry, Seen
 from fairlead.storage.memory import MemoryStore
 from fairlead.storage.view import View
 from tests.controllers.virtual_time import VirtualTimeLoop, virtually
@@ -254,3 +255,29 @@ async def test_history_that_weighs_too_much_is_forgotten_from_its_oldest_end(mon
         assert shown(view, at=view.oldest) == ["/x"]
         view.forget(view.revision)
         assert view._past == 0
+
+
+@virtually
+async def test_what_nobody_has_asked_for_yet_is_read_in_small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LOOK_STEP", 2)
+    looks: list[bytes] = []
+
+    def look(body: bytes) -> Seen:
+        looks.append(body)
+        return {"of": body.decode()}, {}
+
+    def finish(record: Record) -> Entry:
+        return Entry(record.key, record.revision, record.value, None, None, look=look)
+
+    store = MemoryStore()
+    for number in range(5):
+        await put(store, f"/{number}", b"%d" % number)
+    view = View(store, finish)
+    await view.start()
+    looking = asyncio.create_task(view.look_over())
+    await asyncio.sleep(0)
+    assert len(looks) == 2
+    await looking
+    assert [entry.labels["of"] for entry in view.entries("g", "things")] == list("01234")
+    assert len(looks) == 5, "each once"
+    await view.stop()
