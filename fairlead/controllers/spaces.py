@@ -6,16 +6,12 @@ project changes, and again and again, so that whatever somebody changes there is
 until the namespace is gone; a cluster that is out of reach is said in its conditions, and can be given up on.
 """
 
-import random
 from collections.abc import Iterable, Sequence
 
 from fairlead.controllers.connected_instances import (
-    ABANDON,
     ConnectedInstances,
     Setting,
-    is_abandoned,
     is_connected,
-    is_placed,
     is_resolved,
 )
 from fairlead.controllers.far_names import SPACE, default_namespace, marks, patterned_namespace
@@ -23,6 +19,7 @@ from fairlead.controllers.far_namespace import Place, bind_roles, make_namespace
 from fairlead.controllers.far_objects import FarObjects, parsed, references
 from fairlead.controllers.far_trouble import INFO, Trouble, troubles
 from fairlead.controllers.reach import Reach
+from fairlead.controllers.removing import POLL, RETRY, Removing, jittered
 from fairlead.controllers.space_rights import role_bindings
 from fairlead.core.errors import NotFound
 from fairlead.core.objects import Object, dig, metadata, name_of
@@ -33,13 +30,8 @@ from fairlead.storage.view import Entry
 
 SPACES, FINALIZER = "spaceinstances", "service.sh/space"
 SYNCED, READY = "SpaceSynced", "SpaceReady"
-LOOK_AGAIN, RETRY, POLL = 60.0, 15.0, 2.0
-"""Seconds until the next look: at one that is fine, at one that is not, and at one whose namespace is going."""
-
-
-def jittered(seconds: float) -> float:
-    """Up to a fifth off either way, so that what began together does not stay together."""
-    return seconds * random.uniform(0.8, 1.2)
+LOOK_AGAIN = 60.0
+"""Seconds until the next look at one that is fine."""
 
 
 class Spaces:
@@ -48,6 +40,7 @@ class Spaces:
     def __init__(self, registry: Registry, setting: Setting, reach: Reach) -> None:
         self._instances = ConnectedInstances(registry, setting, SPACES, FINALIZER)
         self.watches = self._instances.watches
+        self._removing = Removing(self._instances, self._take_down, SYNCED, READY)
         self._reach = reach
 
     def concerned(self, key: Key, entry: Entry | None) -> Iterable[Key]:
@@ -58,7 +51,7 @@ class Spaces:
         if space is None:
             return None
         if "deletionTimestamp" in metadata(space):
-            return await self._remove(space) if self._instances.holds(space) else None
+            return await self._removing.remove(space, self._place) if self._instances.holds(space) else None
         project = self._instances.project(space)
         if project is None or not is_connected(self._instances.cluster(space)) or not is_resolved(space):
             return None
@@ -111,34 +104,8 @@ class Spaces:
         fields = {"spaceObjects": kept} if kept is not None else {}
         await self._instances.tell(space, _made(place, rendered, usable), online=usable, **fields)
 
-    async def _remove(self, space: Object) -> float | None:
-        if not is_placed(space):
-            await self._instances.let_go(space)
-            return None
-        place = self._place(space)
-        where = f'namespace "{place.namespace}" in cluster "{place.cluster}"'
-        if is_abandoned(space) or self._instances.cluster(space) is None:
-            await self._instances.let_go(space, f"{where} was not removed; if it is still there, delete it yourself")
-            return None
-        try:
-            with troubles(place.cluster, f"delete {where}"):
-                gone = await remove_namespace(self._reach.cluster(place.cluster), place)
-        except Trouble as trouble:
-            await self._instances.tell(space, stuck(trouble, where, SYNCED, READY), online=False)
-            return jittered(RETRY)
-        if gone:
-            await self._instances.let_go(space)
-            return None
-        message = f"waits until {where} is gone; what is in it has finalizers if that takes long"
-        await self._instances.tell(space, (condition(READY, FALSE, "Deleting", message, INFO),), online=False)
-        return POLL
-
-
-def stuck(trouble: Trouble, what: str, synced: str, ready: str) -> Sequence[Object]:
-    """The conditions of an instance whose deletion does not get on."""
-    way_out = f"annotate this with {ABANDON}=true to let it go and leave {what} behind"
-    told = Trouble(trouble.reason, f"{what} cannot be removed: {trouble.message}; or {way_out}", trouble.severity)
-    return told.as_condition(synced), condition(ready, FALSE, "Deleting", f"waits until {what} can be removed", INFO)
+    async def _take_down(self, space: Object, place: Place) -> bool:
+        return await remove_namespace(self._reach.cluster(place.cluster), place)
 
 
 def _made(place: Place, rendered: Object, usable: bool) -> Sequence[Object]:

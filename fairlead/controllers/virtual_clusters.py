@@ -13,9 +13,7 @@ from collections.abc import Iterable, Sequence
 from fairlead.controllers.connected_instances import (
     ConnectedInstances,
     Setting,
-    is_abandoned,
     is_connected,
-    is_placed,
     is_resolved,
 )
 from fairlead.controllers.deploying import Deployer, Deploying
@@ -30,12 +28,12 @@ from fairlead.controllers.far_namespace import (
     remove_namespace,
 )
 from fairlead.controllers.far_objects import FarObjects, parsed
-from fairlead.controllers.far_trouble import INFO, WARNING, Trouble, troubles
+from fairlead.controllers.far_trouble import WARNING, Trouble, troubles
 from fairlead.controllers.helm_turns import WAITING
 from fairlead.controllers.reach import Reach
 from fairlead.controllers.release import Release, release_name
+from fairlead.controllers.removing import POLL, RETRY, TURN, Removing, jittered
 from fairlead.controllers.space_rights import role_bindings
-from fairlead.controllers.spaces import POLL, RETRY, jittered, stuck
 from fairlead.controllers.vc_state import (
     ACCESS,
     DEPLOYED,
@@ -58,8 +56,6 @@ from fairlead.upstream.errors import Broken, UpstreamError
 VIRTUAL_CLUSTERS, FINALIZER = "virtualclusterinstances", "service.sh/virtual-cluster"
 PROBE, LAST_PROBE = 15.0, 120.0
 """Seconds between two looks at one that is there; and at most, at one that has not answered for long."""
-TURN = 5.0
-"""Seconds until one that waits for a turn with helm asks again."""
 BINDING_SECONDS = 15.0
 """For all bindings in one virtual cluster."""
 
@@ -73,6 +69,7 @@ class VirtualClusters:
     ) -> None:
         self._instances = ConnectedInstances(registry, setting, VIRTUAL_CLUSTERS, FINALIZER)
         self.watches = self._instances.watches
+        self._removing = Removing(self._instances, self._take_down, SPACE_SYNCED, SPACE_READY)
         self._reach = reach
         self._deploying = Deploying(registry, reach, helm, repositories)
         self._unanswered: dict[tuple[str, str], int] = {}
@@ -89,7 +86,7 @@ class VirtualClusters:
         if instance is None:
             return None
         if "deletionTimestamp" in metadata(instance):
-            return await self._remove(instance) if self._instances.holds(instance) else None
+            return await self._removing.remove(instance, self._place) if self._instances.holds(instance) else None
         if dig(instance, "spec.networkPeer"):
             return None
         if dig(instance, "spec.config.secretName"):
@@ -200,33 +197,13 @@ class VirtualClusters:
         ready = condition(SPACE_READY, TRUE if usable else FALSE, "Active" if usable else "Terminating", message)
         return condition(SPACE_SYNCED, TRUE, "Synced", message), ready
 
-    async def _remove(self, instance: Object) -> float | None:
-        if not is_placed(instance):
-            await self._instances.let_go(instance)
-            return None
-        place = self._place(instance)
-        where = f'namespace "{place.namespace}" in cluster "{place.cluster}"'
-        if is_abandoned(instance) or self._instances.cluster(instance) is None:
-            await self._instances.let_go(instance, f"{where} was not removed; if it is still there, delete it yourself")
-            return None
-        try:
-            gone = await self._removed(instance, place, where)
-        except Trouble as trouble:
-            await self._instances.tell(instance, stuck(trouble, where, SPACE_SYNCED, SPACE_READY), online=False)
-            return jittered(TURN if trouble.reason == WAITING else RETRY)
+    async def _take_down(self, instance: Object, place: Place) -> bool:
+        """Takes the release down, then the namespace. Tells whether both are gone."""
+        api = self._reach.cluster(place.cluster)
+        existing = await found_at(api, place.path)
+        if existing is not None and is_ours(existing, place) and "deletionTimestamp" not in metadata(existing):
+            await self._deploying.uninstall(instance)
+        gone = await remove_namespace(api, place)
         if gone:
             self._deploying.forget(instance)
-            await self._instances.let_go(instance)
-            return None
-        waits = condition(SPACE_READY, FALSE, "Deleting", f"waits until {where} is gone", INFO)
-        await self._instances.tell(instance, (waits,), online=False)
-        return POLL
-
-    async def _removed(self, instance: Object, place: Place, where: str) -> bool:
-        """Takes the release down, then the namespace. Tells whether both are gone."""
-        with troubles(place.cluster, f"delete {where}"):
-            api = self._reach.cluster(place.cluster)
-            existing = await found_at(api, place.path)
-            if existing is not None and is_ours(existing, place) and "deletionTimestamp" not in metadata(existing):
-                await self._deploying.uninstall(instance)
-            return await remove_namespace(api, place)
+        return gone

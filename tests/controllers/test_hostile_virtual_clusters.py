@@ -8,7 +8,7 @@ import pytest
 from fairlead.controllers.connected_instances import ConnectedInstances
 from fairlead.controllers.instances import Instances
 from fairlead.controllers.release import Release
-from fairlead.controllers.spaces import POLL
+from fairlead.controllers.removing import POLL
 from fairlead.controllers.vc_state import seen_from
 from fairlead.controllers.virtual_clusters import VirtualClusters
 from fairlead.core.errors import BadRequest, Invalid

@@ -8,7 +8,8 @@ import pytest
 
 from fairlead.controllers.connected_instances import ConnectedInstances
 from fairlead.controllers.instances import Instances
-from fairlead.controllers.spaces import LOOK_AGAIN, POLL, Spaces
+from fairlead.controllers.removing import POLL
+from fairlead.controllers.spaces import LOOK_AGAIN, Spaces
 from fairlead.core.objects import Object, dig
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
 from fairlead.registry.writing import by_the_server

@@ -1,0 +1,67 @@
+"""The end of an instance in a cluster: what was made for it there goes first, then the instance itself.
+
+The same for spaces and virtual clusters, which hand in how their things are taken down. A cluster that is out of reach
+is said in the conditions, and can be given up on: by deleting it, or by an annotation of the instance.
+"""
+
+import random
+from collections.abc import Awaitable, Callable, Sequence
+
+from fairlead.controllers.connected_instances import ABANDON, ConnectedInstances, is_abandoned, is_placed
+from fairlead.controllers.far_namespace import Place
+from fairlead.controllers.far_trouble import INFO, Trouble, troubles
+from fairlead.controllers.helm_turns import WAITING
+from fairlead.core.objects import Object
+from fairlead.registry.conditions import FALSE, condition
+
+RETRY, POLL, TURN = 15.0, 2.0, 5.0
+"""Seconds until the next look: at one that is in trouble, at one whose namespace is going, and at one that waits for a
+turn with helm."""
+
+TakeDown = Callable[[Object, Place], Awaitable[bool]]
+"""Takes down what stands in a place, and tells whether all of it is gone. Raises Trouble."""
+
+
+def jittered(seconds: float) -> float:
+    """Up to a fifth off either way, so that what began together does not stay together."""
+    return seconds * random.uniform(0.8, 1.2)
+
+
+class Removing:
+    """`synced` and `ready` are the conditions that tell how it gets on."""
+
+    def __init__(self, instances: ConnectedInstances, take_down: TakeDown, synced: str, ready: str) -> None:
+        self._instances = instances
+        self._take_down = take_down
+        self._synced = synced
+        self._ready = ready
+
+    async def remove(self, instance: Object, place_of: Callable[[Object], Place]) -> float | None:
+        """Gets on with it. Returns the seconds after which to look again; None when the instance is let go."""
+        if not is_placed(instance):
+            await self._instances.let_go(instance)
+            return None
+        place = place_of(instance)
+        where = f'namespace "{place.namespace}" in cluster "{place.cluster}"'
+        if is_abandoned(instance) or self._instances.cluster(instance) is None:
+            await self._instances.let_go(instance, f"{where} was not removed; if it is still there, delete it yourself")
+            return None
+        try:
+            with troubles(place.cluster, f"delete {where}"):
+                gone = await self._take_down(instance, place)
+        except Trouble as trouble:
+            await self._instances.tell(instance, self._stuck(trouble, where), online=False)
+            return jittered(TURN if trouble.reason == WAITING else RETRY)
+        if gone:
+            await self._instances.let_go(instance)
+            return None
+        message = f"waits until {where} is gone; what is in it has finalizers if that takes long"
+        await self._instances.tell(instance, (condition(self._ready, FALSE, "Deleting", message, INFO),), online=False)
+        return POLL
+
+    def _stuck(self, trouble: Trouble, what: str) -> Sequence[Object]:
+        """The conditions of one whose deletion does not get on."""
+        way_out = f"annotate this with {ABANDON}=true to let it go and leave {what} behind"
+        told = Trouble(trouble.reason, f"{what} cannot be removed: {trouble.message}; or {way_out}", trouble.severity)
+        waits = condition(self._ready, FALSE, "Deleting", f"waits until {what} can be removed", INFO)
+        return told.as_condition(self._synced), waits
