@@ -60,7 +60,7 @@ def error_media_type(accept: str) -> str:
 
 def wants_pretty(call: Call) -> bool:
     """Indented, if the query says so, or if it says nothing and a person's tool is asking."""
-    if "pretty" in call.query:
+    if call.query and "pretty" in call.query:
         return call.parameter("pretty").lower() not in ("0", "false")
     return call.headers.get("user-agent", "").startswith(_PRETTY_AGENTS)
 

@@ -258,4 +258,7 @@ def _success(kind: Kind, deleted: Deleted) -> Object:
 
 
 def _reply(call: Call, status: int, body: bytes, media_type: str) -> Reply:
-    return Reply(status, rendered(body, media_type, wants_pretty(call)), media_type)
+    pretty = wants_pretty(call)
+    if pretty or media_type != JSON:
+        body = rendered(body, media_type, pretty)
+    return Reply(status, body, media_type)
