@@ -3,7 +3,10 @@
 import asyncio
 import os
 import signal
+import sys
+import time
 from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -284,3 +287,44 @@ async def test_a_standby_is_not_taken_for_the_database(url: str) -> None:
     url += "&default_transaction_read_only=on"
     with pytest.raises(Unavailable, match="read-only, perhaps a standby; name the primary"):
         await PostgresStore.open(url)
+
+
+STANDS_STILL = """
+import asyncio, os, signal, sys
+import asyncpg
+from fairlead.storage.postgres import compaction
+from fairlead.storage.postgres.address import parse_address
+
+compaction.SCRUB_IDLE_MILLISECONDS = 1_000
+execute = asyncpg.Connection.execute
+
+async def stopping(self, query, *given, **more):
+    answer = await execute(self, query, *given, **more)
+    if "pg_advisory_lock" in query:
+        os.kill(os.getpid(), signal.SIGSTOP)
+    return answer
+
+asyncpg.Connection.execute = stopping
+asyncio.run(compaction.scrub(parse_address(sys.argv[1])))
+"""
+
+
+def _until_it_stands_still(pid: int) -> None:
+    while Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "T":
+        time.sleep(0.01)
+
+
+async def test_a_replica_that_stands_still_while_it_scrubs_holds_nobody_up_for_long(
+    store: PostgresStore, url: str
+) -> None:
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", STANDS_STILL, url)
+    try:
+        await asyncio.to_thread(_until_it_stands_still, process.pid)
+        async with asyncio.timeout(60):
+            while True:
+                with suppress(Unavailable):  # while the lock is held
+                    await store.commit([Change(A, b"1", 0)])
+                    break
+    finally:
+        process.kill()
+        await process.wait()

@@ -4,10 +4,17 @@ First the revision compacted to is made known, then rows go: whoever misses one 
 statement, that it was too old. Several replicas may compact at the same time; the row in `store` lets one of them step.
 """
 
+from contextlib import suppress
+
+import asyncpg
+
 from fairlead.storage.postgres.address import Address, Connection, connect
 from fairlead.storage.postgres.schema import WRITE_LOCK
 
 SWEEP_ROWS = 1_000
+SCRUB_IDLE_MILLISECONDS = 5_000
+"""After this time without a word from us the database lets go of the lock: a replica that stands still must not keep
+all others from committing."""
 SET_COMPACTED = "UPDATE store SET compacted = $1 WHERE compacted < $1"
 SWEPT = "SELECT swept, compacted FROM store FOR UPDATE"
 SWEEP_END = """
@@ -51,6 +58,8 @@ async def scrub(address: Address) -> None:
     """Writes the table anew, without what was deleted. All replicas' commits wait meanwhile."""
     connection = await connect(address)
     try:
+        with suppress(asyncpg.UndefinedObjectError):  # PostgreSQL has this since version 14
+            await connection.execute(f"SET idle_session_timeout = {SCRUB_IDLE_MILLISECONDS}")
         # Of the session: VACUUM cannot be part of a transaction. Closing the connection lets go of it.
         await connection.execute(f"SELECT pg_advisory_lock({WRITE_LOCK})")
         await connection.execute("VACUUM (FULL) log")
