@@ -60,6 +60,11 @@ class ReceivedHeaders:
         )
 
     @property
+    def body_length(self) -> int:
+        """What was announced, -1 if nothing was. The HTTP server has made sure that it is a number, and kept to."""
+        return int(self._first.get(b"content-length", -1))
+
+    @property
     def announce_a_body(self) -> bool:
         length = self._first.get(b"content-length")
         return (length is not None and length != b"0") or b"transfer-encoding" in self._first
@@ -68,13 +73,14 @@ class ReceivedHeaders:
 class Body:
     """A request's body: taken in at most once, by whoever needs it."""
 
-    __slots__ = ("_headers", "_limit", "_receive", "_untouched", "_whole")
+    __slots__ = ("_headers", "_limit", "_missing", "_receive", "_untouched", "_whole")
 
     def __init__(self, headers: ReceivedHeaders, receive: Receive, limit: int) -> None:
         self._headers = headers
         self._receive = receive
         self._limit = limit
         self._untouched = True
+        self._missing = -1
         self._whole = False
 
     async def read(self) -> bytes:
@@ -111,12 +117,16 @@ class Body:
                 yield chunk
 
     async def _next(self) -> bytes:
-        self._untouched = False
+        if self._untouched:
+            self._untouched = False
+            self._missing = self._headers.body_length
         message = await self._receive()
         if message["type"] != "http.request":
             raise BadRequest(_BROKE_OFF)
-        self._whole = not message["more_body"]
         chunk: bytes = message["body"]
+        self._missing -= len(chunk)
+        # When all is there that was announced, there is no need to wait for being told so.
+        self._whole = not message["more_body"] or self._missing == 0
         return chunk
 
     async def discard(self) -> None:

@@ -55,6 +55,18 @@ async def test_a_body_is_read_whole() -> None:
     assert await body.read() == b"abc"
 
 
+async def test_a_body_is_whole_when_all_that_was_announced_has_come() -> None:
+    body, sender = body_of(chunk(b"ab"), chunk(b"c"), chunk(b"", more=False), headers=((b"content-length", b"3"),))
+    assert await body.read() == b"abc"
+    assert not body.is_unfinished and len(sender.left) == 1
+
+
+async def test_a_body_that_is_shorter_than_announced_is_not_waited_for_in_vain() -> None:
+    body, _ = body_of(chunk(b"ab"), {"type": "http.disconnect"}, headers=((b"content-length", b"3"),))
+    with pytest.raises(BadRequest):
+        await body.read()
+
+
 async def test_a_body_is_streamed_past_the_limit() -> None:
     body, _ = body_of(*[chunk(b"x" * LIMIT)] * 10, chunk(b"y", more=False))
     assert [len(piece) async for piece in body.stream()] == [*[LIMIT] * 10, 1]
