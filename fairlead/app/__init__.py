@@ -81,6 +81,8 @@ async def run(settings: Settings, stop: asyncio.Event, ready: Callable[[Started]
         try:
             with lasting():
                 await view.start()
+            # Not before all that is stored has been opened with them: others go by what we say.
+            await agree_on_active(stores.plain, store.keyring)
         except Unavailable as error:
             raise StartError(str(error)) from None
         people = identity(settings, catalog, view, clock)
@@ -158,7 +160,6 @@ async def _stores(settings: Settings, catalog: Catalog) -> AsyncIterator[Stores]
         keys = SealKeys(settings.data, os.environ.get(VARIABLE, ""))
         try:
             keyring = await keyring_for(store, keys)
-            await agree_on_active(store, keyring)
         except Unavailable as error:
             raise StartError(str(error)) from None
         yield Stores(store, Sealed(store, keyring, SecretFields(catalog).holds), keys)

@@ -22,7 +22,6 @@ from fairlead.storage.view import View
 class RunTime:
     def __init__(self, settings: Settings, view: View) -> None:
         self._settings = settings
-        self._view = view
         self._configs = Following(view, settings.api_group, CONFIG.plural)
         self._generation = self._as_of = -1
         self._values: Object = {}
@@ -49,13 +48,13 @@ class RunTime:
 
     def audit_level(self) -> int:
         """The least that is recorded of what the audit policy records at all."""
-        if self._view.revision != self._as_of:
+        if self._configs.as_of != self._as_of:
             self._take_in()
         return self._audit_level
 
     def custom_headers(self) -> Mapping[str, str]:
         """Headers for every answer."""
-        if self._view.revision != self._as_of:
+        if self._configs.as_of != self._as_of:
             self._take_in()
         return self._custom_headers
 
@@ -66,7 +65,7 @@ class RunTime:
 
     def _take_in(self) -> None:
         """Reads the object if it has changed. What every request asks for is found out here, once."""
-        self._as_of = self._view.revision
+        self._as_of = self._configs.as_of
         generation = self._configs.refresh()
         if generation == self._generation:
             return

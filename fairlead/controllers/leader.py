@@ -80,7 +80,6 @@ class Leader:
 
     async def _won(self) -> bool:
         """Waits for the lease. False: the server stops."""
-        nudge = asyncio.Event()
         while True:
             ears = self._listen()
             try:
@@ -90,7 +89,7 @@ class Leader:
                 left = self._time_left(entry)
                 if left <= 0 and await self._take(entry):
                     return True
-                await ears.wait(max(left, self._timing.retry), nudge)
+                await ears.wait(max(left, self._timing.retry))
             finally:
                 ears.close()
 

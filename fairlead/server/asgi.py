@@ -62,14 +62,14 @@ class Front:
         if scope["type"] == "websocket":
             await self._socket(scope, receive, send)
             return
-        headers = ReceivedHeaders(scope["headers"])
-        body = Body(headers, receive, self._body_limit)
+        headers, is_framed = ReceivedHeaders(scope["headers"]), scope["http_version"].startswith("1")
+        body = Body(headers, receive, self._body_limit, is_framed)
         call = _call(scope, scope["method"], headers, body)
         answer = self._handle(call)
         reply = answer if isinstance(answer, Reply) else await answer
         if headers.announce_a_body:
             await body.discard()
-            if body.is_unfinished and scope["http_version"].startswith("1"):
+            if body.is_unfinished and is_framed:
                 reply.headers = [*reply.headers, ("connection", "close")]
         if reply.stream is None or call.method == "HEAD":
             content = b"" if call.method == "HEAD" else reply.body

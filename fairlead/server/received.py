@@ -23,7 +23,8 @@ _BROKE_OFF = "the body broke off before its end"
 
 
 class ReceivedHeaders:
-    """Request headers by their lower case names. A value that is no ASCII cannot be read, as if it were not there."""
+    """Request headers by their lower case names. A value that is no ASCII cannot be read, nor can others of its name:
+    the half that can be read might say something else than the whole."""
 
     __slots__ = ("_first", "_pairs")
 
@@ -47,7 +48,8 @@ class ReceivedHeaders:
             return []
         if len(self._first) == len(self._pairs):  # no name is there twice
             return [first.decode()] if first.isascii() else []
-        return [value.decode() for each, value in self._pairs if each == name and value.isascii()]
+        values = [value for each, value in self._pairs if each == name]
+        return [value.decode() for value in values] if all(map(bytes.isascii, values)) else []
 
     def keys(self) -> Iterable[str]:
         # In one step: names are tokens, and a line break cannot be in one.
@@ -61,8 +63,9 @@ class ReceivedHeaders:
 
     @property
     def body_length(self) -> int:
-        """What was announced, -1 if nothing was. The HTTP server has made sure that it is a number, and kept to."""
-        return int(self._first.get(b"content-length", -1))
+        """What was announced, -1 if nothing was that is a number."""
+        text = self._first.get(b"content-length", b"")
+        return int(text) if text.isdigit() else -1
 
     @property
     def announce_a_body(self) -> bool:
@@ -73,10 +76,12 @@ class ReceivedHeaders:
 class Body:
     """A request's body: taken in at most once, by whoever needs it."""
 
-    __slots__ = ("_headers", "_limit", "_missing", "_receive", "_untouched", "_whole")
+    __slots__ = ("_headers", "_is_framed", "_limit", "_missing", "_receive", "_untouched", "_whole")
 
-    def __init__(self, headers: ReceivedHeaders, receive: Receive, limit: int) -> None:
+    def __init__(self, headers: ReceivedHeaders, receive: Receive, limit: int, is_framed: bool = False) -> None:
+        """`is_framed` where the announced length is what ends it, as in HTTP/1.1. In HTTP/2, more may come."""
         self._headers = headers
+        self._is_framed = is_framed
         self._receive = receive
         self._limit = limit
         self._untouched = True
@@ -119,7 +124,7 @@ class Body:
     async def _next(self) -> bytes:
         if self._untouched:
             self._untouched = False
-            self._missing = self._headers.body_length
+            self._missing = self._headers.body_length if self._is_framed else -1
         message = await self._receive()
         if message["type"] != "http.request":
             raise BadRequest(_BROKE_OFF)

@@ -45,10 +45,8 @@ class Router:
         self._collections: dict[str, tuple[str, str, str, str]] = {}
 
     def __call__(self, method: str, path: str, query: Mapping[str, list[str]]) -> Target:
-        place, _, name = path.rpartition("/")
-        if method == "POST":
-            place, name = path, ""
-        if len(place) <= LONGEST_PLACE and (not name or _is_plain(name)):
+        place, _, name = (path, "", "") if method == "POST" else path.rpartition("/")
+        if len(place) <= LONGEST_PLACE and (method == "POST" or _is_plain(name)):
             collection = self._collections.get(place) or self._as_collection(place)
             if collection is not None:
                 group, version, resource, namespace = collection

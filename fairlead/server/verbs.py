@@ -29,7 +29,7 @@ from fairlead.server.watch import Opening, Watches
 
 Verb = Callable[[Call, Resource, str], Awaitable[Reply]]
 
-Shape = tuple[str, str, str, str, str, bool, bool, bool]
+Manner = tuple[str, str, str, str, str, bool, bool, bool]
 """What is asked for but for the names in it."""
 
 _NEEDS_NAME = frozenset({"update", "patch"})
@@ -43,7 +43,7 @@ class Verbs:
         self._watches = watches
         self._actions = actions
         self._decide = decide
-        self._ways: dict[Shape, tuple[Verb, Resource]] = {}
+        self._ways: dict[Manner, tuple[Verb, Resource]] = {}
         self._verbs: dict[str, Verb] = {
             "get": self._get,
             "list": self._list,
@@ -57,10 +57,8 @@ class Verbs:
 
     def __call__(self, call: Call) -> Awaitable[Reply]:
         target = call.target
-        form = chosen_form(call.headers.get("accept", ""))
-        if form.view or target.verb == "watch":
-            _refuse_form(form, call)
-        way = self._ways.get(_shape(target))
+        _refuse_form(chosen_form(call.headers.get("accept", "")), call)
+        way = self._ways.get(_manner(target))
         if way is None:
             return self._find_way(call)
         verb, resource = way
@@ -79,7 +77,7 @@ class Verbs:
         if target.verb in _NEEDS_NAME and not target.name:
             raise BadRequest("name must be provided")
         # All of it is known now, and names are not in it: there are not more of these than there is to ask for.
-        self._ways[_shape(target)] = way = verb, self._registry.of(kind)
+        self._ways[_manner(target)] = way = verb, self._registry.of(kind)
         return verb(call, way[1], target.namespace if kind.namespaced else "")
 
     def _get(self, call: Call, resource: Resource, namespace: str) -> Awaitable[Reply]:
@@ -189,7 +187,7 @@ class Verbs:
         return _reply(call, status, orjson.dumps(view), form.media_type)
 
 
-def _shape(target: Target) -> Shape:
+def _manner(target: Target) -> Manner:
     name, namespace = target.name, target.namespace
     return (
         target.verb,

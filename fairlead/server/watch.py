@@ -126,6 +126,8 @@ class Stream:
                     if chunk:
                         yield chunk
                     if not is_over:
+                        # Only now: an alarm that rings while a slow client takes its chunk would wake nobody.
+                        self._set_alarm(deadline)
                         await self._feed.news()
         except ApiError as error:
             yield line("ERROR", orjson.dumps(status_of(error)))
@@ -138,7 +140,7 @@ class Stream:
                 self._alarm.cancel()
 
     def _look(self, deadline: float) -> tuple[bytes, bool]:
-        """What there is to tell, and whether that is all. Sees to it that the next look is not too late."""
+        """What there is to tell, and whether that is all."""
         now = self._clock.monotonic()
         if now >= self._recheck_at:
             self._recheck()
@@ -148,14 +150,14 @@ class Stream:
         if is_over or now >= self._bookmark_at:
             self._bookmark_at = now + BOOKMARK_SECONDS
             chunk += self._bookmark({}) if self._query.bookmarks else b""
-        if not is_over:
-            self._set_alarm(min(deadline, self._bookmark_at, self._recheck_at), now)
         return chunk, is_over
 
-    def _set_alarm(self, due: float, now: float) -> None:
-        """One alarm serves many looks: most come with news long before it, and setting one costs as much as waking."""
+    def _set_alarm(self, deadline: float) -> None:
+        """Sees to it that the next look is not too late. One alarm serves many looks: most come with news long before
+        it, and setting one costs as much as waking."""
         if self._alarm is None:
-            seconds = max(due - now, SHORTEST_SECONDS)
+            due = min(deadline, self._bookmark_at, self._recheck_at)
+            seconds = max(due - self._clock.monotonic(), SHORTEST_SECONDS)
             self._alarm = asyncio.get_running_loop().call_later(seconds, self._ring)
 
     def _ring(self) -> None:

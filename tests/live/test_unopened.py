@@ -7,8 +7,9 @@ import pytest
 
 from fairlead.app import run
 from fairlead.core.seal_keys import SealKeys, new_key, write_keys
+from fairlead.core.sealing import Keyring
 from fairlead.settings import Settings, StartError, load
-from fairlead.storage.contract import Change
+from fairlead.storage.contract import Change, Store
 from fairlead.storage.open import open_store
 from fairlead.storage.sealed import Sealed
 
@@ -43,3 +44,21 @@ async def test_a_credential_that_does_not_open_is_named_at_the_start(tmp_path: P
     key = await _seal_with_a_key_that_is_lost(settings, tmp_path / "lost")
     with pytest.raises(StartError, match=f"secrets/default/lost is sealed under key {key}, which is not in"):
         await _once(settings)
+
+
+async def test_whoever_cannot_open_everything_does_not_tell_others_which_key_to_have(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = load({"data": str(tmp_path / "data"), "port": "0"}, {}, {"log_level": "warning"})
+    await _once(settings)
+    (tmp_path / "lost").mkdir()
+    await _seal_with_a_key_that_is_lost(settings, tmp_path / "lost")
+    told: list[Keyring] = []
+
+    async def agree(store: Store, keyring: Keyring) -> None:
+        told.append(keyring)
+
+    monkeypatch.setattr("fairlead.app.agree_on_active", agree)
+    with pytest.raises(StartError):
+        await _once(settings)
+    assert told == []

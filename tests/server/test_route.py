@@ -304,6 +304,15 @@ def test_what_is_remembered_of_a_path_makes_no_difference(method: str, beginning
     assert [router(method, path, {"watch": ["1"]}) for _ in range(2)] == [expected] * 2
 
 
+@pytest.mark.parametrize(("path", "_"), PLACES)
+@pytest.mark.parametrize("method", ["GET", "POST", "PUT", "DELETE"])
+@pytest.mark.parametrize("end", ["", "/", "//"])
+def test_what_is_remembered_makes_no_difference_to_any_place(path: str, _: object, method: str, end: str) -> None:
+    router = Router(Roots(MOUNT))
+    for _again in range(2):
+        assert router(method, path + end, {}) == routed(method, path + end)
+
+
 def test_not_more_is_remembered_than_there_is_room_for() -> None:
     router = Router(Roots(MOUNT))
     assert router("GET", f"{NAMED}/{'a' * LONGEST_PLACE}/one", {}).name == "one"

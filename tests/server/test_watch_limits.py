@@ -42,6 +42,29 @@ async def test_t15_a_watch_ends_within_ten_seconds_when_its_asker_may_no_longer_
 
 
 @virtually
+async def test_t15_a_client_that_reads_slowly_keeps_its_watch_no_longer_than_others() -> None:
+    async with new_world() as world:
+        await world.create("Gadget", "there")
+        refused = [False]
+
+        def recheck() -> None:
+            if refused[0]:
+                raise Unauthorized("the key is gone")
+
+        stream = await opened(world, recheck)
+        assert told([await anext(stream)]) == ["ADDED there"]
+        await world.create("Gadget", "another")
+        assert told([await anext(stream)]) == ["ADDED another"]
+        await asyncio.sleep(2 * RECHECK_SECONDS)  # so long the last chunk is on its way
+        reading = asyncio.ensure_future(everything(stream))
+        await asyncio.sleep(1)
+        refused[0] = True
+        began = world.clock.monotonic()
+        assert told(await reading)[-1] == "ERROR"
+        assert world.clock.monotonic() - began <= 10
+
+
+@virtually
 async def test_t15_nothing_is_told_after_the_asker_was_refused() -> None:
     async with new_world() as world:
 

@@ -14,7 +14,7 @@ from fairlead.registry.kind import Kind
 from fairlead.registry.patching.fieldset import key_text
 from fairlead.registry.schema import Schema
 
-MOST_SEEN = 256
+MOST_SEEN = 32
 """Of how many choices of names a shape remembers what they mean."""
 
 

@@ -76,8 +76,9 @@ class Plain(Struct, eq=False):
         # None of what stands here without being encoded could hold a character that JSON writes otherwise: they are
         # words and numbers of ours, and a URI has its own way to write them.
         return (
-            f'{{"kind":"Event","apiVersion":"audit.k8s.io/v1","level":"{LEVELS[exchange.rule.level]}","auditID":"{call.audit_id}",'
-            f'"stage":"{self.stage}","requestURI":"{request_uri(call.path, call.query, self.kinds)}",'
+            f'{{"kind":"Event","apiVersion":"audit.k8s.io/v1","level":"{LEVELS[exchange.rule.level]}",'
+            f'"auditID":"{call.audit_id}","stage":"{self.stage}",'
+            f'"requestURI":"{request_uri(call.path, call.query, self.kinds)}",'
             f'"verb":"{verb_of(call)}","user":{user},{_source(call.client, agent)}{acted_as}{reference},'
             f'"requestReceivedTimestamp":{_moment(exchange.received)},"stageTimestamp":{_moment(self.ended)},'
             f'"annotations":{{"{LATENCY}":"{self.seconds:.6f}s"{_annotations(call)}}},'
@@ -123,7 +124,7 @@ def _reference(target: Target, created: bytes) -> str:
     namespace = f',"namespace":{_text(target.namespace)}' if target.namespace else ""
     name = f',"name":{_text(target.name)}' if target.name else ""
     if created:
-        rest += "".join([f',"{name}":{_text(value)}' for name, value in _new(target, created).items()])
+        rest += "".join([f',"{field}":{_text(value)}' for field, value in _new(target, created).items()])
     return f"{resource}{namespace}{name}{rest}}}"
 
 

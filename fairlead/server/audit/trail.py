@@ -27,6 +27,7 @@ BATCH_BYTES = 1024 * 1024
 QUEUE_EVENTS = 10_000
 QUEUE_BYTES = 64 * 1024 * 1024
 RETRY_AFTER = 5
+UNREADABLE = b'{"kind":"Event","apiVersion":"audit.k8s.io/v1","annotations":{"service.sh/unreadable":"see the log"}}\n'
 
 log = structlog.get_logger(__name__)
 
@@ -100,7 +101,7 @@ class Trail:
     def _put_into_words(self) -> None:
         gathered, self._gathered = self._gathered, []
         if gathered:
-            self._add(b"".join([each.line() for each in gathered]), len(gathered))
+            self._add(b"".join(map(_line, gathered)), len(gathered))
 
     def add(self, entry: bytes | Draft) -> None:
         """Takes an event that is finished, or is finished in the thread."""
@@ -217,3 +218,11 @@ class Trail:
         if reason != self.failure:
             log.error("the audit log cannot be written; writes and reads of credentials are refused", reason=reason)
         self.failure = reason
+
+
+def _line(entry: Words) -> bytes:
+    try:
+        return entry.line()
+    except Exception:  # one that cannot be put into words must not take its neighbours along
+        log.exception("an audit event could not be put into words")
+        return UNREADABLE

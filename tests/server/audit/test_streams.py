@@ -155,6 +155,7 @@ class Client:
 
 SCOPE = {
     "type": "http",
+    "http_version": "1.1",
     "method": "GET",
     "path": CONFIGMAPS,
     "raw_path": CONFIGMAPS.encode(),

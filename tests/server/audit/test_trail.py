@@ -101,6 +101,21 @@ async def test_what_is_gathered_is_written_in_its_turn() -> None:
     assert notebook.data == b"".join(b"%d\n" % number for number in range(1_000))
 
 
+async def test_an_event_without_words_takes_no_other_along() -> None:
+    class Speechless:
+        def line(self) -> bytes:
+            raise ValueError("no words")
+
+    notebook = Notebook()
+    with structlog.testing.capture_logs():
+        log = Trail(notebook)
+        for entry in (Words(b"one\n"), Speechless(), Words(b"two\n")):
+            log.gather(entry)
+        await log.close()
+    first, unreadable, last = notebook.data.splitlines()
+    assert (first, last) == (b"one", b"two") and b"unreadable" in unreadable
+
+
 async def test_what_is_gathered_is_written_soon_however_little_it_is() -> None:
     notebook = Notebook()
     log = Trail(notebook)
