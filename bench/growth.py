@@ -1,5 +1,7 @@
 """How cost grows: starts, memory, and the rates with many objects beside those with few."""
 
+import asyncio
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -26,6 +28,8 @@ EMPTY_START_SECONDS, START_SECONDS = 1.0, 15.0
 RESTING_MIB = 190
 BYTES_PER_OBJECT = 1.2 * 1024
 KEPT_RATE = 0.8
+REST_SECONDS, IDLE_SHARE = 120, 0.1
+"""How long a server is given to come to rest, and how much of a second's processor time is rest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +93,10 @@ async def growth(folder: Path, scale: Scale, say: Callable[[str], None]) -> Grow
         say(f"growth: filling stores with {scale.few:,} and {scale.many:,} objects")
         few = await stack.enter_async_context(_filled(folder / "few", scale.few))
         many = await stack.enter_async_context(_filled(folder / "many", scale.many))
+        resting = await _until_at_rest(many)
         singles = (
             Single(f"start with {scale.many:,} objects", "s", many.start_seconds, at_most(START_SECONDS)),
+            Single(f"from there to rest with {scale.many:,} objects", "s", resting),
             await _memory(many, scale.many),
         )
         found = []
@@ -98,6 +104,17 @@ async def growth(folder: Path, scale: Scale, say: Callable[[str], None]) -> Grow
             say(f"growth: {requests.name}")
             found.append(await compare(Kept(requests, scale.few, scale.many), Lineup(many, few, scale)))
         return Grown(tuple(found), singles)
+
+
+async def _until_at_rest(server: Server) -> float:
+    """Waits until a server does nothing any more: it looks through what it has found while it already answers."""
+    begun = time.perf_counter()
+    for _ in range(REST_SECONDS):
+        before = server.cpu_seconds() or 0.0
+        await asyncio.sleep(1)
+        if (server.cpu_seconds() or 0.0) - before < IDLE_SHARE:
+            break
+    return time.perf_counter() - begun
 
 
 async def _memory(server: Server, objects: int) -> Single:
