@@ -1,13 +1,13 @@
 """The end of the pipeline: resources go to the verbs, everything else is a document or a health check."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 
 from fairlead.core.call import Call, Reply
 from fairlead.core.errors import BadRequest, MethodNotAllowed
 from fairlead.server.document import Document, answer, find
 from fairlead.server.health import HEALTH_PATHS, TEXT
 from fairlead.server.pipeline import Proceed, Stage
-from fairlead.server.route import Roots, Router
+from fairlead.server.route import Roots, Router, api_target
 
 Handler = Callable[[Call], Awaitable[Reply]]
 
@@ -22,6 +22,14 @@ def routed(roots: Roots) -> Stage:
         return proceed(call)
 
     return stage
+
+
+def _like_resources(roots: Mapping[str, Mapping[str, Document]]) -> Iterator[str]:
+    """Where documents stand that look like resources: a few are there for clients that ask every server for them."""
+    for root, documents in roots.items():
+        for path in documents:
+            if api_target("GET", path, {}, root).resource:
+                yield from (path, f"{path}/")
 
 
 class Serve:
@@ -44,6 +52,7 @@ class Serve:
         self._roots = roots
         self._endpoints = endpoints
         self._gateways = gateways
+        self._like_resources = frozenset(_like_resources(roots))
 
     def __call__(self, call: Call) -> Awaitable[Reply]:
         target = call.target
@@ -51,7 +60,7 @@ class Serve:
             return self._gateways(call)
         if call.wants_socket and target.verb == "watch":
             raise BadRequest("a watch is not served as a WebSocket here; ask for it without the Upgrade header")
-        if target.resource:
+        if target.resource and target.path not in self._like_resources:
             return self._verbs(call)
         endpoint = self._endpoints.get((target.verb, target.path)) if not target.root else None
         if endpoint is not None:

@@ -15,7 +15,8 @@ from tests.authn.calls import answering, call
 MOUNT = "/kubernetes/management"
 VERBS, HEALTH = Reply(200, b"verbs"), Reply(200, b"health")
 API = Document((variant(b'{"kind":"APIVersions"}'), variant(b"kind: APIVersions\n", "application/yaml")))
-ROOTS = {MANAGEMENT: {"/api": API, "/": API}, "": platform_documents("1.2.3", MOUNT)}
+LIKE_A_RESOURCE = "/apis/other.example/v1/things"
+ROOTS = {MANAGEMENT: {"/api": API, "/": API, LIKE_A_RESOURCE: API}, "": platform_documents("1.2.3", MOUNT)}
 ENDPOINTS = {("post", "/auth/x"): answering(Reply(200, b"done"))}
 THROUGH = Reply(200, b"from a cluster")
 END = Serve(answering(VERBS), answering(HEALTH), ROOTS, ENDPOINTS, answering(THROUGH))
@@ -41,6 +42,12 @@ async def test_a_watch_is_no_websocket() -> None:
     asked.wants_socket = True
     with pytest.raises(BadRequest):
         await SERVE(asked)
+
+
+@pytest.mark.parametrize("end", ["", "/"])
+async def test_a_document_that_looks_like_a_resource_is_still_a_document(end: str) -> None:
+    assert (await ask(f"{MOUNT}{LIKE_A_RESOURCE}{end}")).body == b'{"kind":"APIVersions"}'
+    assert (await ask(f"{MOUNT}{LIKE_A_RESOURCE}/one")) is VERBS
 
 
 async def test_what_the_platform_does_is_found_by_verb_and_path() -> None:
