@@ -53,17 +53,19 @@ def _connection_to(clients: Collection[str], descriptor: int) -> socket.socket |
         connection = socket.socket(fileno=os.dup(descriptor))
     except OSError:  # closed meanwhile
         return None
-    if _peer(connection) in clients:
+    peer = _peer(connection)
+    if peer is not None and peer in clients:
         return connection
     connection.close()
     return None
 
 
-def _peer(connection: socket.socket) -> str:
+def _peer(connection: socket.socket) -> str | None:
+    """None where there is nobody to be named: that is never a client, whatever clients are called."""
     if connection.family not in (socket.AF_INET, socket.AF_INET6):
-        return ""
+        return None
     try:
         host, port, *_ = connection.getpeername()
     except OSError:  # it listens, or is gone
-        return ""
+        return None
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -45,7 +45,11 @@ def test_the_client_notices_and_others_do_not(pairs: tuple[Pair, Pair]) -> None:
 
 
 def test_who_is_not_there_cannot_be_cut(pairs: tuple[Pair, Pair]) -> None:
-    assert cut(["192.0.2.1:4711", ""]) == 0
+    one, other = socket.socketpair()  # leads to nobody with an address
+    with one, other:
+        assert cut(["192.0.2.1:4711", ""]) == 0
+        one.sendall(b"x")
+        assert other.recv(1) == b"x"
 
 
 def test_where_nobody_tells_of_descriptors_nothing_is_cut(
