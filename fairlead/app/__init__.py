@@ -56,6 +56,9 @@ from fairlead.storage.open import is_shared, open_store
 from fairlead.storage.sealed import Sealed, agree_on_active, keyring_for
 from fairlead.storage.view import View
 
+STREAMS_SECONDS = 2.0
+"""How long the end of the server waits for watches to be told of it; who reads more slowly notices all the same."""
+
 log = structlog.get_logger(__name__)
 
 
@@ -109,6 +112,8 @@ async def run(settings: Settings, stop: asyncio.Event, ready: Callable[[Started]
             await _until(stop, begin_work())
             view.end_watches()
             await far.connected.close_all()
+            # Whoever watches is told that it is over, before connections are closed.
+            await front.finish_streams(min(STREAMS_SECONDS, settings.shutdown_grace))
         await view.stop()
 
 

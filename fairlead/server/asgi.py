@@ -57,6 +57,8 @@ class Front:
     def __init__(self, handle: Proceed, body_limit: int) -> None:
         self._handle = handle
         self._body_limit = body_limit
+        self._streaming = 0
+        self._stream_ended = asyncio.Event()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":
@@ -79,7 +81,20 @@ class Front:
             await send({"type": "http.response.start", "status": reply.status, "headers": _headers(call, reply)})
             # The head waits for a first chunk. A watch may have none for long, and its client wants to know it stands.
             await send({"type": "http.response.body", "body": b"", "more_body": True})
-            await _stream(receive, send, call, reply.stream)
+            self._streaming += 1
+            try:
+                await _stream(receive, send, call, reply.stream)
+            finally:
+                self._streaming -= 1
+                self._stream_ended.set()
+
+    async def finish_streams(self, seconds: float) -> None:
+        """Waits for all streams to come to their ends, which somebody has told them to; not longer than this."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while self._streaming:
+                    self._stream_ended.clear()
+                    await self._stream_ended.wait()
 
     async def _socket(self, scope: Scope, receive: Receive, send: Send) -> None:
         """A request to go on as a WebSocket: it passes the same stages, and is answered like any other if refused."""
