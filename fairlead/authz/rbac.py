@@ -52,6 +52,7 @@ class Rbac:
     ) -> None:
         self._followings = (roles, cluster_roles, role_bindings, cluster_role_bindings)
         self._generation: tuple[int, ...] = ()
+        self._as_of = -1
         self._picture = _Picture(*self._followings)
 
     @staticmethod
@@ -96,10 +97,13 @@ class Rbac:
         return rights is not None and rights.allow(target, spellings(target))
 
     def _now(self) -> "_Picture":
-        generation = self.generation()
-        if generation != self._generation:
-            self._generation = generation
-            self._picture = _Picture(*self._followings)
+        now = self._followings[0].as_of
+        if now != self._as_of:  # something has happened, though perhaps to other resources
+            self._as_of = now
+            generation = self.generation()
+            if generation != self._generation:
+                self._generation = generation
+                self._picture = _Picture(*self._followings)
         return self._picture
 
 

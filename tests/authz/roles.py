@@ -12,6 +12,8 @@ from fairlead.registry.following import Following
 class Fixed:
     """Objects that stay as they are."""
 
+    as_of = 1
+
     def __init__(self, objects: Iterable[Object]) -> None:
         self.objects = {(each["metadata"].get("namespace", ""), each["metadata"]["name"]): each for each in objects}
 
