@@ -1,0 +1,63 @@
+"""Tests with a real Kubernetes: `REFERENCE=DIR make test-reference`, where DIR/bin has kube-apiserver and its parts.
+
+Without REFERENCE nothing here is collected, so `make test` neither runs nor skips any of it. What these tests find out
+about real servers is recorded in the stand-ins of the other tests. etcd is DIR/bin/etcd, else the machine's own.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.reference.control_plane import ControlPlane
+from tests.reference.report import Report
+from tests.reference.world import World, connected_world
+
+REFERENCE = os.environ.get("REFERENCE", "")
+if not REFERENCE:
+    collect_ignore_glob = ["test_*.py"]
+
+_report = Report()
+
+
+@pytest.fixture(scope="session")
+def binaries() -> Path:
+    """The folder with kube-apiserver, kube-controller-manager and kubectl; for pods also kube-scheduler and kubelet."""
+    root = Path(REFERENCE).resolve()
+    found = root / "bin" if (root / "bin").is_dir() else root
+    missing = [each for each in ("kube-apiserver", "kube-controller-manager", "kubectl") if not (found / each).exists()]
+    assert not missing, f"REFERENCE={REFERENCE}: {', '.join(missing)} not found; name a folder with bin/kube-apiserver"
+    return found
+
+
+@pytest.fixture(scope="session")
+def plane(binaries: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """A control plane without nodes, for the whole session. Whoever pauses or changes it sets it right again."""
+    with ControlPlane(binaries, tmp_path_factory.mktemp("plane")) as control_plane:
+        yield control_plane
+
+
+@pytest.fixture(scope="session")
+def world(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    """Fairlead with that control plane connected as cluster `real`."""
+    with connected_world(plane, tmp_path_factory.mktemp("world")) as connected:
+        yield connected
+
+
+@pytest.fixture
+def measured(request: pytest.FixtureRequest) -> Callable[[str], None]:
+    """`measured("back after 3.1 s")` puts a figure into the table at the end."""
+    return lambda text: _report.note(request.node.nodeid, text)
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    if "tests/reference/" in report.nodeid and (report.when == "call" or report.outcome != "passed"):
+        _report.finish(report.nodeid, report.outcome, report.duration)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if _report.rows:
+        terminalreporter.section("on the real cluster")
+        for line in _report.lines():
+            terminalreporter.line(line)
