@@ -9,16 +9,19 @@ cookies and scripts, is taken away.
 from collections.abc import Sequence
 from http import HTTPStatus
 
+from fairlead.core.call import Reply
 from fairlead.core.errors import ApiError, BadGateway, Details, Timeout, TooManyRequests, Unavailable
 from fairlead.upstream.errors import Broken, Busy, Crowding, TimedOut, Untrusted, UpstreamError
 
 PASSED = frozenset(
     {
         "accept-ranges",
+        "cache-control",
         "content-disposition",
         "content-encoding",
         "content-language",
         "content-range",
+        "date",
         "etag",
         "expires",
         "last-modified",
@@ -31,7 +34,6 @@ PASSED = frozenset(
 )
 HARMLESS = (("content-security-policy", "sandbox"), ("x-content-type-options", "nosniff"))
 """A page from inside a cluster is shown by browsers as one from nowhere, and not as one of this server's."""
-UNKNOWN_TYPE = "application/octet-stream"
 BUSY_SECONDS = 1
 """When to come again. Only here: clients that are told keep trying, and nobody learns that a cluster is away."""
 
@@ -52,18 +54,25 @@ def refuse_unfit(status: int, what: str) -> None:
         raise BadGateway(f"{what} gave an answer that makes no sense here; try again, and tell its administrator")
 
 
-def handed_back(headers: Pairs) -> tuple[str, list[tuple[str, str]], int | None]:
-    """The content type, the other headers and the length of an answer, as far as it says them."""
-    content_type, length = UNKNOWN_TYPE, None
-    kept = list(HARMLESS)
+def handed_back(status: int, headers: Pairs) -> tuple[Reply, int | None]:
+    """The reply without its body, and the length of that, as far as the cluster's answer says it.
+
+    No header of the answer is invented: a client that gets none has none to go by. Above all not with a 304, whose
+    headers clients write into the answer that they have kept: with a Content-Type of ours, kubectl would never again
+    read what it has kept as what it is. The kept answer had our own headers from the beginning.
+    """
+    is_confirmation = status == HTTPStatus.NOT_MODIFIED
+    content_type, length, is_cacheable = "", None, is_confirmation
+    kept = [] if is_confirmation else list(HARMLESS)
     for name, value in headers:
         if name in PASSED:
             kept.append((name, value))
+            is_cacheable = is_cacheable or name == "cache-control"
         elif name == "content-type":
             content_type = value
         elif name == "content-length" and value.isdecimal():
             length = int(value)
-    return content_type, kept, length
+    return Reply(status, b"", content_type, kept, cacheable=is_cacheable), length
 
 
 def as_api_error(error: UpstreamError, what: str) -> ApiError:

@@ -88,26 +88,33 @@ async def _handed_back(call: Call, response: Response, what: str, share: Share) 
     """An answer that was not taken in to its end is closed here, whatever happens, unless it goes on as a stream."""
     try:
         refuse_unfit(response.status, what)
-        content_type, headers, length = handed_back(response.headers)
+        reply, length = handed_back(response.status, response.headers)
         is_small = length is not None and length <= AT_ONCE
         if call.method == "HEAD":
-            is_small, headers = True, headers if length is None else [*headers, ("content-length", str(length))]
+            is_small = True
+            _say_length(reply, length)
         body = response.whole()
         if body is None and is_small:
             body = await response.read(AT_ONCE)
         if body is not None and len(body) <= AT_ONCE:
-            return Reply(response.status, body, content_type, headers)
+            reply.body = body
+            return reply
     except BaseException:
         await response.close()
         raise
-    if length is not None:
-        headers.append(("content-length", str(length)))
+    _say_length(reply, length)
     if body is not None:
-        return Reply(response.status, b"", content_type, headers, _alone(body))
+        reply.stream = _alone(body)
+        return reply
     guard = Guard(response, call.recheck, share)
     # Where a length was said, less than that is never a whole answer.
-    chunks = relayed(response, guard, is_watch=call.target.verb == WATCH and length is None)
-    return Reply(response.status, b"", content_type, headers, chunks)
+    reply.stream = relayed(response, guard, is_watch=call.target.verb == WATCH and length is None)
+    return reply
+
+
+def _say_length(reply: Reply, length: int | None) -> None:
+    if length is not None:
+        reply.headers.append(("content-length", str(length)))
 
 
 async def _alone(body: bytes) -> AsyncIterator[bytes]:

@@ -31,8 +31,9 @@ async def tunnelled(call: Call, upstream: Upstream, request: Request, user: str,
         far = await _opened(call, upstream, request, user)
     except Refused as refused:
         refuse_unfit(refused.status, what)
-        content_type, headers, _ = handed_back(refused.headers)
-        return Reply(refused.status, refused.body, content_type, headers)
+        reply, _ = handed_back(refused.status, refused.headers)
+        reply.body = refused.body
+        return reply
     return Reply(101, upgrade=Upgrade(far.protocol, Tunnel(far, call.recheck).run))
 
 

@@ -36,6 +36,9 @@ AUDIT_IDS = 256
 LOOK_SECONDS = 5.0
 """How often a stream is looked at: a client that has not taken one chunk meanwhile is let go; it will come again."""
 
+NO_CONTENT = frozenset({204, 304})
+"""Answers without a body, and so without its type: clients write that of a 304 into the answer that they have kept."""
+
 Scope = dict[str, Any]
 """What granian tells of a request, as ASGI has it."""
 
@@ -202,7 +205,9 @@ _next_audit_id = _audit_ids().__next__
 
 
 def _headers(call: Call, reply: Reply) -> list[tuple[bytes, bytes]]:
-    headers = [(b"content-type", reply.content_type.encode()), (b"audit-id", call.audit_id.encode())]
+    headers = [(b"audit-id", call.audit_id.encode())]
+    if reply.content_type and reply.status not in NO_CONTENT:
+        headers.append((b"content-type", reply.content_type.encode("latin-1")))
     if not reply.cacheable:
         headers.append((b"cache-control", b"no-cache, private"))
     if reply.headers:

@@ -14,6 +14,7 @@ from fairlead.upstream.limits import Limits
 from fairlead.upstream.upstream import Upstream
 from tests.authn.calls import Kept
 from tests.far_side.asked import Answer, status_object
+from tests.far_side.behaviours import sending
 from tests.far_side.far_side import FarSide, Manner
 from tests.gateway.through import STORED, asking, connected, content, through, until
 
@@ -144,6 +145,23 @@ async def test_what_the_cluster_says_is_handed_back(upstream: Upstream, code: in
 async def test_not_modified_is_no_redirect(upstream: Upstream) -> None:
     reply = await through(upstream, asking("/far/status?code=304", headers={"if-none-match": '"a"'}))
     assert (reply.status, await content(reply)) == (304, b"")
+
+
+async def test_a_304_brings_no_header_that_the_cluster_did_not_send(far: FarSide, upstream: Upstream) -> None:
+    """Clients write them into the answer that they have kept."""
+    sent = [("etag", '"a"'), ("vary", "Accept"), ("cache-control", "public"), ("date", "Sun, 15 Nov 2026 22:28:02 GMT")]
+    lines = "".join(f"{name}: {value}\r\n" for name, value in sent)
+    far.behave("/apis", sending(f"HTTP/1.1 304 Not Modified\r\n{lines}\r\n".encode()))
+    reply = await through(upstream, asking("/apis", headers={"if-none-match": '"a"'}))
+    assert (reply.status, reply.content_type, reply.headers) == (304, "", sent)
+    assert reply.cacheable, "no Cache-Control of our own is added to the cluster's"
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+async def test_an_answer_without_a_type_gets_none(far: FarSide, upstream: Upstream, method: str) -> None:
+    far.behave("/x", sending(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"))
+    reply = await through(upstream, asking("/x", method))
+    assert (reply.status, reply.content_type, reply.cacheable) == (200, "", False)
 
 
 async def test_a_refusal_of_the_cluster_keeps_its_words(far: FarSide, upstream: Upstream) -> None:

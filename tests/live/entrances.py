@@ -127,18 +127,18 @@ def person(admin: httpx.Client, name: str, cluster: str, *verbs: str) -> Person:
 
 def kubeconfig(server: Server, path: str, key: str) -> str:
     """What leads kubectl to a path of the server."""
-    cluster = {"server": server.url + path, "certificate-authority-data": b64encode(_ca(server)).decode()}
+    return kubeconfig_of(server.url + path, Path(server.ca_file), key)
+
+
+def kubeconfig_of(url: str, authority: Path, token: str) -> str:
+    cluster = {"server": url, "certificate-authority-data": b64encode(authority.read_bytes()).decode()}
     content = {
         **{"apiVersion": "v1", "kind": "Config", "current-context": "it"},
         "contexts": [{"name": "it", "context": {"cluster": "it", "user": "it", "namespace": "default"}}],
         "clusters": [{"name": "it", "cluster": cluster}],
-        "users": [{"name": "it", "user": {"token": key}}],
+        "users": [{"name": "it", "user": {"token": token}}],
     }
     return yaml.safe_dump(content)
-
-
-def _ca(server: Server) -> bytes:
-    return Path(server.ca_file).read_bytes()
 
 
 def kubectl_at(program: Path, folder: Path, content: str) -> Kubectl:

@@ -10,6 +10,7 @@ import json
 import struct
 import zlib
 from collections.abc import AsyncIterator, Callable
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from websockets.frames import Frame, Opcode
@@ -20,6 +21,7 @@ from tests.far_side.asked import Answer, Asked, as_json
 from tests.far_side.behaviours import ticks
 from tests.far_side.far_side import FarSide
 from tests.far_side.sockets import SUCCESS, accepted
+from tests.live.discovery import aggregated, discovering, discovery_list
 
 POD = "/api/v1/namespaces/default/pods/p"
 LINES = "tick 0\ntick 1\ntick 2\n"
@@ -39,14 +41,18 @@ _RESOURCES = [
       for each in ("exec", "attach", "portforward")),
 ]  # fmt: skip
 _DOCUMENTS = {
-    "/api": {"kind": "APIVersions", "versions": ["v1"]},
-    "/apis": {"kind": "APIGroupList", "apiVersion": "v1", "groups": []},
     "/api/v1": {"kind": "APIResourceList", "groupVersion": "v1", "resources": _RESOURCES},
     POD: _POD,
 }
 
 
+_VERSIONS = {"kind": "APIVersions", "versions": ["v1"]}
+_GROUPS: dict[str, Any] = {"kind": "APIGroupList", "apiVersion": "v1", "groups": []}
+
+
 def furnish(far: FarSide) -> None:
+    far.behave("/api", discovering(_VERSIONS, aggregated(_RESOURCES)))
+    far.behave("/apis", discovering(_GROUPS, discovery_list([])))
     for path, content in _DOCUMENTS.items():
         far.answer(path, as_json(content))
     far.behave(f"{POD}/log", _log)

@@ -232,6 +232,15 @@ def test_a_body_with_thousands_of_unknown_fields_gets_an_answer_that_clients_can
         assert "unknown0" in answer.headers["warning"]
 
 
+@pytest.mark.parametrize("http2", [False, True])
+def test_a_304_says_nothing_about_a_body(server: Server, http2: bool) -> None:
+    with server.client(http2=http2) as client:
+        held = client.get(f"{MANAGEMENT}/apis").headers["etag"]
+        answer = client.get(f"{MANAGEMENT}/apis", headers={"If-None-Match": held})
+    assert (answer.status_code, answer.headers["etag"]) == (304, held)
+    assert not {"content-type", "content-length", "transfer-encoding"} & answer.headers.keys()
+
+
 @pytest.mark.parametrize("field", ["two\nlines", "re\rturn", "null\x00", "delete\x7f"])
 def test_a_warning_is_told_whatever_the_field_is_called(server: Server, field: str) -> None:
     with server.client() as client:
