@@ -157,7 +157,7 @@ def _impersonation(answer: Answer) -> Probe | None:
         return Probe("impersonation", True, "requests can be made in the name of their users")
     why = (
         "the credential may not impersonate users, so nobody's requests get through; bind it to cluster-admin, or to "
-        "a role with the verb impersonate on users, groups and uids"
+        "a role with the verb impersonate on users, groups, uids and userextras/service.sh/impersonator"
     )
     return Probe("impersonation", False, why)
 

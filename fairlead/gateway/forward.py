@@ -38,11 +38,12 @@ async def forward(upstream: Upstream, user: User, call: Call, inner: str, what: 
     if "spdy/" in call.headers.get("upgrade", "").lower():
         raise BadRequest(_SPDY)
     headers = handed_on(call.headers, user, call.audit_id)
+    whose = (user.impersonator or user).name  # with a share for each identity, impersonation would multiply one's own
     try:
         if call.wants_socket:
-            return await tunnelled(call, upstream, Request("GET", inner, headers), user.name, what)
+            return await tunnelled(call, upstream, Request("GET", inner, headers), whose, what)
         began = asyncio.get_running_loop().time()
-        with upstream.shares.request(user.name, is_endless=_is_endless(call)) as share:
+        with upstream.shares.request(whose, is_endless=_is_endless(call)) as share:
             body = await _body(call) if _may_have_body(call) else b""
             response = await upstream.send(Request(call.method, inner, headers, body))
             reply = await _handed_back(call, response, what, share)

@@ -10,11 +10,12 @@ from dataclasses import replace
 from fairlead.authn.chain import Authenticator, authenticate
 from fairlead.authz.permissions import CUT_VERBS, Permissions
 from fairlead.core.call import Call, Reply, Target
+from fairlead.core.cluster_identity import refuse_untransferable
 from fairlead.core.errors import Expired, Unauthorized
 from fairlead.core.user import User
 from fairlead.registry.selectors import selected_name
 from fairlead.server.health import HEALTH_PATHS
-from fairlead.server.impersonate import Impersonation, asks_to_impersonate
+from fairlead.server.impersonate import Impersonation, asks_to_impersonate, requested_groups
 from fairlead.server.login import LOGIN, METHODS
 from fairlead.server.pipeline import Proceed, Stage
 from fairlead.server.refusal import forbidden
@@ -40,20 +41,16 @@ def identification(authenticators: Sequence[Authenticator], impersonation: Imper
 
     def identify(call: Call) -> User:
         asker = authenticate(authenticators, call)
-        if call.target.via is not None:
-            return _as_oneself(call, asker)
-        if call.user is None:  # so that a refused impersonation is on somebody's record
+        if not asks_to_impersonate(call.headers):
+            return asker
+        if call.user is None:  # so that a refused impersonation is on record with who asked for it
             call.user = asker
-        return impersonation(call, asker)
+        user = impersonation(call, asker)
+        if call.target.via is not None:
+            refuse_untransferable(user, requested_groups(call.headers))
+        return user
 
     return identify
-
-
-def _as_oneself(call: Call, asker: User) -> User:
-    """Nobody acts as somebody else across the border of a cluster: there, rights here mean nothing."""
-    if asks_to_impersonate(call.headers) and call.user is None:
-        call.warnings.append("Impersonate headers are not passed on through gateways: you act as yourself there")
-    return asker
 
 
 def authenticated(identify: Identify, note: Callable[[User], None]) -> Stage:

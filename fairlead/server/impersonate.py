@@ -3,7 +3,7 @@
 `Impersonate-User`, `-Group`, `-Uid` and `-Extra-*` each need the verb `impersonate` on what they name. Beyond those
 rules: keys with a scope never impersonate, and nobody gets into a built-in admin group, or becomes a user who is in
 one, without being in one. The name of such a user is enough for that, whatever groups are asked for beside it: keys are
-made for a name. `identify.py` asks here after it has found out who really asks.
+made for a name. `identify.py` asks here after it has found out who really asks, on the way through a gateway too.
 """
 
 from collections.abc import Callable, Iterator
@@ -106,7 +106,7 @@ class Impersonation:
         name = headers.get(USER)
         if not name:
             raise BadRequest("to impersonate groups, a uid or extra values, name the user too: send Impersonate-User")
-        groups = tuple(_groups(headers))
+        groups = tuple(requested_groups(headers))
         known = None if groups else self._user_named(name)
         if known is None:
             known = User(name, (*groups, *_implied(name), AUTHENTICATED))
@@ -130,8 +130,8 @@ def _refuse_unreadable(headers: Headers) -> None:
             raise BadRequest(f"the value of the header {name} cannot be read: it may have ASCII characters only")
 
 
-def _groups(headers: Headers) -> Iterator[str]:
-    """Each once; AUTHENTICATED comes by itself."""
+def requested_groups(headers: Headers) -> Iterator[str]:
+    """The groups that the client names, each once; AUTHENTICATED comes by itself."""
     joined = (name.strip() for text in headers.get_all(JOINED_GROUP) for name in text.split(","))
     for group in dict.fromkeys((*headers.get_all(GROUP), *joined)):
         if group and group != AUTHENTICATED:
@@ -159,7 +159,7 @@ def _rights(wanted: User, headers: Headers) -> Iterator[Target]:
         yield _target("serviceaccounts", name, namespace=namespace)
     else:
         yield _target("users", wanted.name)
-    for group in _groups(headers):
+    for group in requested_groups(headers):
         yield _target("groups", group)
     for key, values in wanted.extra:
         for value in values:

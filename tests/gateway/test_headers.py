@@ -1,6 +1,7 @@
 """Who a request is from is ours to say, whatever its headers say."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -123,3 +124,39 @@ def test_groups_and_uids_that_no_header_can_have_are_left_out() -> None:
 def test_the_audit_id_is_ours() -> None:
     found = handed_on(Sent({"audit-id": "theirs"}), ANNA, "ours")
     assert [value for name, value in found if name == "audit-id"] == ["ours"]
+
+
+ROOT = User("root", ("system:masters",), key="roots")
+
+
+def extras(user: User) -> list[tuple[str, str]]:
+    return [pair for pair in sent({}, user) if pair[0].startswith("impersonate-extra-")]
+
+
+def test_t19_a_cluster_is_told_who_really_asks() -> None:
+    assert extras(replace(ANNA, impersonator=ROOT)) == [("impersonate-extra-service.sh%2Fimpersonator", "root")]
+    assert extras(ANNA) == []
+
+
+def test_extra_values_that_were_asked_for_go_along() -> None:
+    """Names as a kube-apiserver reads them: what no header name may have is percent-encoded."""
+    asked = (("acme.com/a b%", ("1", "2 3")), ("scopes", ("x",)), ("ä", ("",)))
+    assert extras(replace(ANNA, extra=asked)) == [
+        ("impersonate-extra-acme.com%2Fa%20b%25", "1"),
+        ("impersonate-extra-acme.com%2Fa%20b%25", "2 3"),
+        ("impersonate-extra-scopes", "x"),
+        ("impersonate-extra-%C3%A4", ""),
+    ]
+
+
+def test_t19_who_really_asks_cannot_be_replaced() -> None:
+    forged = replace(ANNA, extra=(("service.sh/impersonator", ("anna",)),), impersonator=ROOT)
+    assert extras(forged) == [
+        ("impersonate-extra-service.sh%2Fimpersonator", "root"),
+        ("impersonate-extra-service.sh%2Fimpersonator", "anna"),
+    ]
+
+
+def test_t19_a_name_that_cannot_be_told_does_not_impersonate() -> None:
+    with pytest.raises(Forbidden, match="cannot impersonate through a gateway"):
+        sent({}, replace(ANNA, impersonator=User("a\r\nb")))

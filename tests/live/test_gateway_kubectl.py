@@ -155,11 +155,16 @@ def test_an_administrators_key_is_no_administrators_key_in_the_cluster(world: Wo
     assert "service:admins" in told["groups"] and "system:masters" not in told["groups"]
 
 
-def test_t19_nobody_acts_as_somebody_else_across_the_border(adas: Kubectl) -> None:
-    """Whatever they ask for, and whatever they may on this side of it."""
-    told = json.loads(adas("auth", "whoami", "-o", "json", "--as", "root", "--as-group", "system:masters"))
-    assert told["status"]["userInfo"]["username"] == "ada"
-    assert "system:masters" not in told["status"]["userInfo"]["groups"]
+def test_t19_kubectl_impersonates_by_the_rules_of_this_server(world: World, adas: Kubectl) -> None:
+    ruling = world.kubectl("berlin", world.near.key, "impersonating")
+    told = json.loads(ruling("auth", "whoami", "-o", "json", "--as", "ada"))["status"]["userInfo"]
+    assert told["username"] == "ada" and "service:admins" not in told["groups"]
+    assert told["extra"] == {"service.sh/impersonator": ["admin"]}
+    assert ruling("auth", "can-i", "create", "configmaps", "--as", "ada").strip() == "yes"
+    assert ruling.differing("auth", "can-i", "get", "secrets", "--as", "ada").strip() == "no"
+    assert "(Forbidden)" in ruling.refused("get", "configmaps", "--as", "stranger")
+    path = "/api/v1/namespaces/default/configmaps"
+    assert "cannot impersonate" in adas.refused("get", "--raw", path, "--as", "root", "--as-group", "system:masters")
 
 
 def why_kept_out(server: Server, key: str) -> str:

@@ -1,6 +1,7 @@
 """Requests through gateways that pretend to be from somebody else, or to go somewhere else, over real connections."""
 
 import asyncio
+import json
 import ssl
 from collections.abc import Iterator, Sequence
 
@@ -9,7 +10,7 @@ import pytest
 
 from tests.far_side.asked import Answer, Asked
 from tests.far_side.far_side import FarSide
-from tests.live.entrances import SYSTEM_SECRETS, M, connect, entrance, person, until
+from tests.live.entrances import SYSTEM_SECRETS, M, connect, entrance, key_of, person, until
 from tests.live.process import PATIENCE
 from tests.live.two_clusters import PODS, TOKEN, World, asked_by_people, two_clusters
 from tests.live.web_socket import NotSwitched, WebSocket
@@ -27,10 +28,23 @@ def ada(world: World) -> Iterator[httpx.Client]:
         yield client
 
 
+V5 = "v5.channel.k8s.io"
+IMPERSONATING = [
+    *("Impersonate-User", "impersonate-user", "IMPERSONATE-USER"),
+    *("Impersonate-Group", "IMPERSONATE-GROUP", "Impersonate-Joined-Group", "Impersonate-Uid"),
+    *("Impersonate-Extra-Scopes", "Impersonate-", "Impersonate-Else"),
+]
+
+
+@pytest.fixture(scope="module")
+def adas_own(world: World) -> str:
+    """A key of ada's without a scope."""
+    with world.server.client() as admin:
+        return key_of(admin, "ada", "adas-own")
+
+
 STRANGE = [
-    *("Impersonate-User", "impersonate-user", "IMPERSONATE-USER", "Impersonate_User", "impersonate_user"),
-    *("Impersonate-Group", "IMPERSONATE-GROUP", "Impersonate_Group", "Impersonate-Joined-Group", "Impersonate-Uid"),
-    *("Impersonate-Extra-Scopes", "impersonate_extra_scopes", "Impersonate-", "Impersonate"),
+    *("Impersonate_User", "impersonate_user", "Impersonate_Group", "impersonate_extra_scopes", "Impersonate"),
     *("X-Remote-User", "x-remote-user", "X_Remote_User", "X-REMOTE-GROUP", "X-Remote-Uid", "X-Remote-Extra-Acme"),
     *("X-Forwarded-For", "X-Forwarded-Host", "x_forwarded_host", "X-Forwarded-Proto", "X-Forwarded-User", "Forwarded"),
     *(
@@ -69,7 +83,7 @@ def test_t18_t24_headers_that_say_who_or_where_never_reach_a_cluster(world: Worl
 
 
 def socket_to(world: World, path: str, headers: Sequence[tuple[str, str]] = ()) -> WebSocket:
-    return WebSocket(world.server, path, world.ada.key, "v5.channel.k8s.io", headers)
+    return WebSocket(world.server, path, world.ada.key, V5, headers)
 
 
 def test_t18_t24_nor_with_a_websocket(world: World) -> None:
@@ -169,16 +183,55 @@ def test_t13_a_new_cluster_of_an_old_name_gets_nothing_of_the_old(world: World) 
         assert new.seen[-1].header("authorization") == "Bearer stored-token-new"
 
 
-def test_t19_who_asks_to_be_somebody_else_is_oneself_and_is_told(world: World, ada: httpx.Client) -> None:
-    answer = ada.get(f"{entrance('oslo')}{PODS}", headers={"Impersonate-User": "root"})
-    assert answer.status_code == 200 and "act as yourself" in answer.headers["warning"]
+@pytest.mark.parametrize("http2", [False, True], ids=["HTTP/1.1", "HTTP/2"])
+@pytest.mark.parametrize("name", IMPERSONATING)
+def test_t19_impersonation_is_never_ignored(world: World, adas_own: str, name: str, http2: bool) -> None:
+    before = len(asked_by_people(world.oslo))
+    with world.server.client(adas_own, http2=http2) as client:
+        answer = client.get(f"{entrance('oslo')}{PODS}", headers={name: "root"})
+    assert answer.status_code == (403 if name.lower() == "impersonate-user" else 400), answer.text
+    with pytest.raises(NotSwitched) as refused:
+        WebSocket(world.server, f"{entrance('oslo')}{PODS}/p/exec?command=cat", adas_own, V5, [(name, "x")])
+    assert refused.value.status == answer.status_code
+    assert len(asked_by_people(world.oslo)) == before
+
+
+def test_t19_a_key_with_a_scope_does_not_impersonate(ada: httpx.Client) -> None:
+    answer = ada.get(f"{entrance('oslo')}{PODS}", headers={"Impersonate-User": "ada"})
+    assert answer.status_code == 403 and "an access key with a scope cannot impersonate" in answer.json()["message"]
+
+
+def test_t19_an_impersonated_user_needs_the_right_to_use_the_cluster(world: World) -> None:
+    before = len(asked_by_people(world.oslo))
+    with world.server.client() as admin:
+        answer = admin.delete(f"{entrance('oslo')}{PODS}/p", headers={"Impersonate-User": "nobody"})
+    assert answer.status_code == 403
+    assert 'User "nobody" cannot use resource "clusters"' in answer.json()["message"]
+    assert len(asked_by_people(world.oslo)) == before
+
+
+def test_t19_a_cluster_sees_the_impersonated_user_and_who_impersonates(world: World) -> None:
+    with world.server.client() as admin:
+        headers = {"Impersonate-User": "ada", "Impersonate-Extra-Acme.com%2FReason": "support"}
+        answer = admin.get(f"{entrance('oslo')}{PODS}", headers=headers)
+    assert answer.status_code == 200 and "warning" not in answer.headers
+    asked = asked_by_people(world.oslo)[-1]
+    assert asked.all("impersonate-user") == ["ada"]
+    assert "service:user:ada" in asked.all("impersonate-group") and "service:admins" not in asked.head.decode()
+    assert asked.all("impersonate-extra-service.sh%2fimpersonator") == ["admin"]
+    assert asked.all("impersonate-extra-acme.com%2freason") == ["support"]
+    until(lambda: asked.header("audit-id") in world.audit_log.read_text())
+    logged = [json.loads(line) for line in world.audit_log.read_text().splitlines()]
+    (event,) = [each for each in logged if each["auditID"] == asked.header("audit-id")]
+    assert (event["user"]["username"], event["impersonatedUser"]["username"]) == ("admin", "ada")
+
+
+def test_t19_an_impersonated_websocket_is_the_users(world: World) -> None:
+    path, headers = f"{entrance('oslo')}{PODS}/p/exec?command=cat", [("Impersonate-User", "ada")]
+    with WebSocket(world.server, path, world.server.key, V5, headers) as opened:
+        opened.send(b"\x00hello")
+        assert opened.receive() == b"\x01hello"
     assert asked_by_people(world.oslo)[-1].all("impersonate-user") == ["ada"]
-    with world.server.client() as admin:  # who may impersonate anybody here
-        admin.get(
-            f"{entrance('oslo')}{PODS}", headers={"Impersonate-User": "ada", "Impersonate-Group": "system:masters"}
-        )
-    assert asked_by_people(world.oslo)[-1].all("impersonate-user") == ["admin"]
-    assert "system:masters" not in asked_by_people(world.oslo)[-1].all("impersonate-group")
 
 
 def test_t23_the_stored_credential_is_for_those_who_may_use_the_cluster(world: World) -> None:
@@ -207,5 +260,5 @@ def test_t14_no_websocket_is_opened_for_those_who_may_only_read_the_cluster(worl
         reader = person(admin, "another-reader", "oslo", "get", "list", "watch", "create", "update", "patch", "delete")
     for subresource in ("exec?command=cat", "attach", "portforward?ports=80"):
         with pytest.raises(NotSwitched, match="403"):
-            WebSocket(world.server, f"{entrance('oslo')}{PODS}/p/{subresource}", reader.key, "v5.channel.k8s.io")
+            WebSocket(world.server, f"{entrance('oslo')}{PODS}/p/{subresource}", reader.key, V5)
     assert len(asked_by_people(world.oslo)) == before

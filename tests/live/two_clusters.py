@@ -27,6 +27,7 @@ class World:
     paris: FarSide
     ada: Person
     """May use oslo."""
+    audit_log: Path
 
     def client(self, *, http2: bool = False) -> httpx.Client:
         return self.server.client(self.ada.key, http2=http2)
@@ -43,7 +44,7 @@ def two_clusters(folder: Path) -> Iterator[World]:
     ):
         connect(admin, "oslo", oslo.kubeconfig(token=TOKEN))
         connect(admin, "paris", paris.kubeconfig(token="stored-token-of-paris"))
-        yield World(server, oslo, paris, person(admin, "ada", "oslo", "use"))
+        yield World(server, oslo, paris, person(admin, "ada", "oslo", "use"), folder / "data" / "audit.log")
         server.stop()
         said = server.log.read_text() + (folder / "data" / "audit.log").read_text()
     assert "Traceback" not in said

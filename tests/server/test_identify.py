@@ -221,3 +221,48 @@ async def test_t19_a_public_path_is_not_public_to_those_who_act_as_others() -> N
     asked = call(target=Target("get", "/version"), headers={"impersonate-user": "bob"})
     with pytest.raises(Forbidden):
         await authenticated(identification([alice], NO_IMPERSONATION), forget)(asked, answering(SERVED))
+
+
+BEHIND = Target("list", "/api/v1/pods", "cluster", "", "v1", "pods", via=Target("use", "/", "cluster", name="oslo"))
+
+
+def identity_of(headers: dict[str, str], target: Target = BEHIND) -> User:
+    anybody = Impersonation(Permissions([allow]).decide, unknown, lambda name: False)
+    return identification([alice], anybody)(call(target=target, headers=headers))
+
+
+def test_t19_behind_a_gateway_a_request_is_the_impersonated_users() -> None:
+    user = identity_of({"impersonate-user": "bob", "impersonate-group": "devs", "impersonate-extra-a": "b"})
+    assert (user.name, user.groups, user.extra) == ("bob", ("devs", "system:authenticated"), (("a", ("b",)),))
+    assert user.impersonator is ALICE
+    assert identity_of({}) is ALICE
+
+
+def test_t19_behind_a_gateway_impersonation_takes_the_right_to_it() -> None:
+    with pytest.raises(Forbidden, match='cannot impersonate resource "users"'):
+        identification([alice], NO_IMPERSONATION)(call(target=BEHIND, headers={"impersonate-user": "bob"}))
+
+
+@pytest.mark.parametrize(
+    ("headers", "told"),
+    [
+        ({"impersonate-user": "system:serviceaccount:default:x"}, 'User "system:serviceaccount:default:x" cannot be'),
+        ({"impersonate-user": "system:admin"}, "sign in at the cluster itself"),
+        ({"impersonate-user": "bob", "impersonate-group": "system:nodes"}, 'Group "system:nodes" cannot be'),
+        ({"impersonate-user": "bob", "impersonate-joined-group": "a,system:unauthenticated"}, "leave it out"),
+        ({"impersonate-user": "b\tob"}, "printable ASCII"),
+        ({"impersonate-user": "bob", "impersonate-uid": "a\tb"}, "printable ASCII"),
+        ({"impersonate-user": "bob", "impersonate-extra-a": "a\tb"}, "printable ASCII"),
+    ],
+)
+def test_t19_an_identity_that_would_not_arrive_whole_is_refused(headers: dict[str, str], told: str) -> None:
+    with pytest.raises(Forbidden, match=told):
+        identity_of(headers)
+    assert identity_of(headers, APPS).impersonator is ALICE  # here, where nothing has to be handed on, it may be
+
+
+def test_t19_groups_of_administrators_and_of_everybody_are_known_to_gateways() -> None:
+    anybody = Impersonation(Permissions([administrators]).decide, unknown, lambda name: False)
+    for group in ("system:masters", "service:admins", "system:authenticated"):
+        asked = call(target=BEHIND, headers={"impersonate-user": "bob", "impersonate-group": group})
+        assert group in identification([lambda call: ADMIN], anybody)(asked).groups

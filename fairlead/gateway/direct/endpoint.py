@@ -5,7 +5,7 @@ may do inside is for the cluster's own permissions to say, as the user is handed
 """
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import orjson
 
@@ -30,6 +30,10 @@ from fairlead.upstream.upstream import Upstream
 TEXT = "text/plain; charset=utf-8"
 REFUSED = "service.sh/token-refused"
 """The annotation of audit events that says why a token was refused, which whoever sent it is not told."""
+NO_IMPERSONATION = (
+    "forbidden: a direct endpoint cannot check who may impersonate whom, which only the Fairlead server knows; send "
+    "the request through the server's gateway, or come with a direct token that was made while impersonating"
+)
 LET_IN = Decision(True, "a direct token; the cluster's own permissions decide")
 
 
@@ -72,10 +76,11 @@ class Direct:
         self._with.reports.used(holder.token, holder.user.name)
         wanted = asked(call, state, self._with.route)
         call.target = wanted.target
+        if call.headers.any_begins("impersonate-"):
+            call.decision = Decision(False, "impersonation cannot be checked here")
+            raise Forbidden(NO_IMPERSONATION)
         what = _let_in(call, holder, wanted, state)
         call.keeper = _Keeper(self._with, token, holder, wanted)
-        if any(name.startswith("impersonate-") for name in call.headers.keys()):  # noqa: SIM118 - they are no mapping
-            call.warnings.append("impersonation headers mean nothing here: a direct token is used as whom it is for")
         try:
             upstream = self._with.cluster()
         except UpstreamError as error:
@@ -133,7 +138,8 @@ class _Keeper:
 
 def _onward(upstream: Upstream, holder: Holder, wanted: Asked, what: str) -> Proceed:
     def proceed(call: Call) -> Awaitable[Reply]:
-        return forward(upstream, holder.user, call, wanted.inner, what)
+        # The extra values are for audit logs here, and nobody has asked for them at the cluster.
+        return forward(upstream, replace(holder.user, extra=()), call, wanted.inner, what)
 
     return proceed
 

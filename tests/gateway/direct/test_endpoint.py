@@ -148,14 +148,39 @@ async def test_what_is_not_served_here_is_said(path: str, status: int, tmp_path:
         assert far_side.seen == []
 
 
-async def test_who_one_acts_as_cannot_be_chosen(tmp_path: Path, far_side: FarSide) -> None:
+@pytest.mark.parametrize("name", ["impersonate-user", "impersonate-group", "impersonate-extra-x", "impersonate-"])
+async def test_t19_impersonation_that_cannot_be_checked_is_refused(
+    name: str, tmp_path: Path, far_side: FarSide
+) -> None:
     async with agent(tmp_path, far_side) as here:
-        headers = {"impersonate-user": "root", "x-remote-user": "root", "impersonate-group": "system:masters"}
-        assert (await here.ask(PODS, GOOD, "GET", **headers)).status == 200
+        reply = await here.ask(PODS, GOOD, "GET", **{name: "bob"})
+        assert reply.status == 403
+        assert "cannot check who may impersonate whom" in said(reply)["message"]
+        assert here.last.user is not None and here.last.user.name == "ada"
+        assert here.last.decision is not None and not here.last.decision.allowed
+        assert far_side.seen == []
+
+
+async def test_headers_of_proxies_say_nothing_about_who_asks(tmp_path: Path, far_side: FarSide) -> None:
+    async with agent(tmp_path, far_side) as here:
+        assert (
+            await here.ask(PODS, GOOD, "GET", **{"x-remote-user": "root", "impersonate_user": "root"})
+        ).status == 200
         (seen,) = far_side.seen
         assert seen.header("impersonate-user") == "ada" and "root" not in str(seen.headers)
-        assert "system:masters" not in str(seen.headers)
-        assert "impersonation" in here.last.warnings[0]
+
+
+async def test_a_token_that_was_made_while_impersonating_says_who_asked_for_it(
+    tmp_path: Path, far_side: FarSide
+) -> None:
+    extra = "impersonate-extra-service.sh%2fimpersonator"
+    async with agent(tmp_path, far_side) as here:
+        assert (await here.ask(PODS, GOOD)).status == 200
+        assert not any("extra" in name for name, _ in far_side.seen[-1].headers)
+        private = {"kind": "User", "name": "ada", "uid": ADA["uid"], "gen": 3, "originalRequester": "root"}
+        assert (await here.ask(PODS, claiming(**{"service.sh": private}))).status == 200
+        assert far_side.seen[-1].header("impersonate-user") == "ada"
+        assert [value for name, value in far_side.seen[-1].headers if name == extra] == ["root"]
 
 
 async def test_users_that_are_gone_or_have_revoked_their_tokens_are_refused(tmp_path: Path, far_side: FarSide) -> None:
