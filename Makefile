@@ -18,7 +18,7 @@ CACHES := .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 export PYTHON
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@printf '\n  ARGS="..." is handed on by up, test and bench; PYTHON=... chooses the interpreter for .venv\n'
 
 up: $(RUN) ## start a server on this machine and print how to reach it

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.reference.control_plane import ControlPlane
+from tests.reference.control_plane import ControlPlane, Network
+from tests.reference.node import running_node
 from tests.reference.report import Report
-from tests.reference.world import World, connected_world
+from tests.reference.world import World, connected_world, is_root, run_pod
 
 REFERENCE = os.environ.get("REFERENCE", "")
 if not REFERENCE:
@@ -42,6 +43,20 @@ def plane(binaries: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 def world(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     """Fairlead with that control plane connected as cluster `real`."""
     with connected_world(plane, tmp_path_factory.mktemp("world")) as connected:
+        yield connected
+
+
+@pytest.fixture(scope="session")
+def node_world(binaries: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    """Fairlead with a cluster that has a node, where pods run. Pod `box` in namespace `default` is running."""
+    assert is_root(), "a node needs root: run this as root, or leave out the tests that need pods (-k 'not pods')"
+    folder = tmp_path_factory.mktemp("node")
+    with (
+        ControlPlane(binaries, folder / "plane", network=Network()) as control_plane,
+        running_node(control_plane),
+        connected_world(control_plane, folder / "world") as connected,
+    ):
+        run_pod(connected.direct(), "box")
         yield connected
 
 

@@ -27,6 +27,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from tests.far_side.certificates import Authority, authority
 
 ADMIN_TOKEN, ALICE_TOKEN, NODE_TOKEN = "admin-token", "alice-token", "node-token"
+KUBELET_CLIENT = "apiserver-to-kubelet"
 START_SECONDS = 120.0
 STOP_SECONDS = 30.0
 CONTROLLERS = "*,-bootstrap-signer-controller,-token-cleaner-controller"
@@ -52,14 +53,14 @@ def free_port() -> int:
 class Network:
     """Addresses of the API server and the node in a network of their own, and of pods and services."""
 
-    host: str = "10.79.0.1"
-    node: str = "10.79.0.2"
-    pods: str = "10.80.0.0/24"
-    services: str = "10.0.0.0/24"
+    host: str = "10.91.0.1"
+    node: str = "10.91.0.2"
+    pods: str = "10.92.0.0/24"
+    services: str = "10.93.0.0/24"
 
 
 class ControlPlane:
-    """A context manager. `flags` are for kube-apiserver; with `with_node` it can reach a kubelet (`node.py`)."""
+    """A context manager. `flags` are for kube-apiserver; with a `network` it can have a node (`node.py`)."""
 
     def __init__(
         self, binaries: Path, folder: Path, flags: Sequence[str] = (), network: Network | None = None, port: int = 0
@@ -235,7 +236,7 @@ class ControlPlane:
         at = self.folder
         (at / "ca.crt").write_text(self.ca_pem)
         self.write_serving_certificate()
-        self._write_pair("kubelet-client", self.authority, common_name="apiserver-to-kubelet")
+        self._write_pair("kubelet-client", self.authority, common_name=KUBELET_CLIENT)
         if self.network is not None:
             self._write_pair("kubelet", self.authority, self.network.node, common_name="kubelet")
         (at / "sa.key").write_bytes(_private_pem(rsa.generate_private_key(65537, 2048)))

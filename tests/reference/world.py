@@ -1,21 +1,24 @@
 """A Fairlead server with the real cluster connected as `real`, and what tests do with both."""
 
+import json
 import os
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from tests.clients.kubectl import Kubectl
-from tests.live.entrances import connect, entrance, is_online, kubeconfig, kubectl_at, until
+from tests.live.entrances import M, connect, create, entrance, is_online, kubeconfig, kubectl_at, until
 from tests.live.process import MANAGEMENT, ROOT, Server, environment, running
 from tests.reference.control_plane import ADMIN_TOKEN, ControlPlane
 
 CLUSTER = "real"
+IMAGE = "localhost/busybox:1"
+"""The image that the node has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +79,40 @@ def connected_world(plane: ControlPlane, folder: Path, **settings: str | int) ->
     assert "Traceback" not in log, log
 
 
+@contextmanager
+def running_agent(world: World, folder: Path) -> Iterator[Kubectl]:
+    """`fairlead agent` beside the cluster, and kubectl at its direct endpoint with an administrator's direct token."""
+    folder.mkdir(parents=True)
+    with world.server.client() as admin:
+        (folder / "key").write_text(admin.get(f"{M}/clusters/{CLUSTER}/accesskey").json()["accessKey"])
+        made = create(admin, f"{M}/directclusterendpointtokens", {"spec": {"ttl": 3600}})
+    (folder / "kubeconfig").write_text(world.plane.kubeconfig())
+    with (folder / "log").open("ab") as log:
+        process = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "fairlead", "agent", "--cluster", CLUSTER, "--server", world.server.url),
+                *("--key-file", str(folder / "key"), "--ca-file", world.server.ca_file, "--port", "0", "--json"),
+                *("--kubeconfig", str(folder / "kubeconfig"), "--state", str(folder / "state")),
+            ],
+            cwd=ROOT,
+            env=environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=log,
+        )
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        assert line, (folder / "log").read_text()
+        said = json.loads(line)
+        at_agent = replace(world.server, url=said["url"], ca_file=said["caFile"])
+        content = kubeconfig(at_agent, "/kubernetes/cluster", made["status"]["token"])
+        yield kubectl_at(world.program, folder / "home", content)
+    finally:
+        process.terminate()
+        process.communicate()
+
+
 def seconds_since(began: float) -> float:
     return time.monotonic() - began
 
@@ -84,6 +121,13 @@ def condition(obj: dict[str, Any], type: str) -> dict[str, Any]:
     """A condition of an object, or an empty one."""
     conditions = (obj.get("status") or {}).get("conditions") or ()
     return next((each for each in conditions if each["type"] == type), {})
+
+
+def run_pod(kubectl: Kubectl, name: str, *command: str) -> None:
+    """Returns when the pod runs. What it does with `command` goes on until it is deleted."""
+    what = command or ("sleep", "1000000")
+    kubectl("run", name, f"--image={IMAGE}", "--image-pull-policy=Never", "--restart=Never", "--command", "--", *what)
+    kubectl("wait", "--for=condition=Ready", f"pod/{name}", "--timeout=25s")
 
 
 def is_root() -> bool:
