@@ -115,7 +115,8 @@ def handler(settings: Settings, registry: Registry, identity: Identity, around: 
     }
     health = Health(_probes(around.store, audit))
     requests, metrics = measuring(settings, registry, trail, around.commits)
-    endpoints = {**signing.login.endpoints(), **direct.endpoints, **metrics.endpoints()}
+    measured = metrics.endpoints()
+    endpoints = {"": {**signing.login.endpoints(), **direct.endpoints, **measured}, MANAGEMENT: measured}
     serve = Serve(verbs, health, roots, endpoints, around.gateways)
     in_public = (metrics.in_public,) if settings.metrics_public == ON else ()
     return pipeline((requests.measured, *_stages(settings, identity, audit, in_public)), serve)

@@ -6,6 +6,7 @@ edit               the same without roles and bindings
 view               the same for reading, without secrets
 system:discovery   what the API consists of; everybody who has signed in has this
 system:basic-user  who one is and what one may do; everybody who has signed in has this
+system:monitoring  metrics and every health check, for what watches this server
 
 What is missing is made again; what somebody has changed is left as it is.
 """
@@ -29,6 +30,7 @@ DISCOVERY = (
     *("/api", "/api/*", "/apis", "/apis/*", "/openapi", "/openapi/*"),
     *("/healthz", "/livez", "/readyz", "/version", "/version/"),
 )
+MONITORING = ("/healthz", "/healthz/*", "/livez", "/livez/*", "/metrics", "/readyz", "/readyz/*")
 _SECRETS = ("Secret",)
 _CREDENTIALS = ("AccessKey", "Token")
 """How the names of kinds end that hold secrets, and of those that stand for somebody."""
@@ -52,9 +54,11 @@ async def ensure_default_roles(registry: Registry, api_group: str) -> None:
 def _roles(kinds: Iterable[Kind], api_group: str) -> Iterator[tuple[str, list[Object]]]:
     here = [kind for kind in kinds if kind.namespaced and kind.stored and kind.group != GROUP]
     usable = [kind for kind in here if not kind.name.endswith(_CREDENTIALS)]
+    writable = [kind for kind in usable if "create" in kind.verbs]
     readable = [kind for kind in usable if not kind.name.endswith(_SECRETS)]
     namespaces = _rule("", ("namespaces", "namespaces/status"), READ)
-    edit = [*_rules(_plurals(usable), (*READ, *WRITE)), *_rules(_statuses(usable), READ), namespaces]
+    read_only = [*_plurals(kind for kind in usable if kind not in writable), *_statuses(usable)]
+    edit = [*_rules(_plurals(writable), (*READ, *WRITE)), *_rules(read_only, READ), namespaces]
     yield "cluster-admin", list(EVERYTHING)
     yield (
         "admin",
@@ -74,6 +78,7 @@ def _roles(kinds: Iterable[Kind], api_group: str) -> Iterator[tuple[str, list[Ob
             _rule("apiextensions.k8s.io", ("customresourcedefinitions",), ("list",)),
         ],
     )
+    yield "system:monitoring", [{"nonResourceURLs": list(MONITORING), "verbs": ["get"]}]
     yield (
         "system:basic-user",
         [
@@ -85,7 +90,12 @@ def _roles(kinds: Iterable[Kind], api_group: str) -> Iterator[tuple[str, list[Ob
 
 
 def _bindings() -> Iterator[Object]:
-    groups = {"cluster-admin": "system:masters", "system:discovery": AUTHENTICATED, "system:basic-user": AUTHENTICATED}
+    groups = {
+        "cluster-admin": "system:masters",
+        "system:discovery": AUTHENTICATED,
+        "system:basic-user": AUTHENTICATED,
+        "system:monitoring": "system:monitoring",
+    }
     for role, group in groups.items():
         subjects = [{"kind": "Group", "apiGroup": GROUP, "name": group}]
         reference = {"apiGroup": GROUP, "kind": "ClusterRole", "name": role}

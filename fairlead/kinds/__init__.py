@@ -30,6 +30,7 @@ from fairlead.kinds.rolebinding import ROLEBINDING
 from fairlead.kinds.runner import RUNNER
 from fairlead.kinds.secret import SECRET
 from fairlead.kinds.selves import SELF, SELF_SUBJECT_REVIEW, TOKEN_REVIEW
+from fairlead.kinds.service import SERVICE
 from fairlead.kinds.sharedsecret import SHARED_SECRET
 from fairlead.kinds.space import SPACE
 from fairlead.kinds.spacetemplate import SPACE_TEMPLATE
@@ -66,6 +67,7 @@ KINDS = (
     CONFIGMAP,
     SECRET,
     EVENT,
+    SERVICE,
     LEASE,
     ROLE,
     CLUSTERROLE,

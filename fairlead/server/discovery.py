@@ -23,16 +23,18 @@ from fairlead.server.document import View
 Value = dict[str, Any]
 Served = dict[str, dict[str, list[Kind]]]
 
-KUBERNETES = (1, 33)
-"""The Kubernetes release whose API this server speaks.
+KUBERNETES = (1, 35)
+"""The Kubernetes release whose answers the conformance tests hold this server to.
 
-kubectl warns when its own minor version is more than one away, kr8s outside of a range: this one suits most of them.
+kubectl warns when its own minor version is more than one away, kr8s when it is outside of the range that it supports.
 """
 
 AGGREGATED_VERSIONS = ("v2", "v2beta1")
 """Versions of the aggregated list, the best first; kubectl 1.26 to 1.29 knows the second only."""
 
-PATHS_BESIDE_APIS = ("/api", "/apis", "/healthz", "/livez", "/openapi/v2", "/openapi/v3", "/readyz", "/version")
+PATHS_BESIDE_APIS = (
+    *("/api", "/apis", "/healthz", "/livez", "/metrics", "/openapi/v2", "/openapi/v3", "/readyz", "/version"),
+)
 
 
 @dataclass(frozen=True, slots=True)

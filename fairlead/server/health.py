@@ -1,6 +1,10 @@
-"""/healthz, /livez and /readyz: is the process alive, and could it take a write now?"""
+"""/healthz, /livez and /readyz: is the process alive, and could it take a write now?
 
-from collections.abc import Awaitable, Callable, Mapping
+Each check also stands at a path of its own, such as `/readyz/store`, as in a kube-apiserver.
+"""
+
+import json
+from collections.abc import Awaitable, Callable, Mapping, Set
 
 from fairlead.core.call import Call, Reply
 from fairlead.core.errors import ApiError
@@ -19,16 +23,39 @@ class Health:
         self._probes = probes
 
     async def __call__(self, call: Call) -> Reply:
-        name = call.target.path.strip("/")
-        results = [("ping", "")]
-        if name == "readyz":
-            results += [(each, await _outcome(probe)) for each, probe in self._probes.items()]
-        failed = any(reason for _, reason in results)
+        name, below, check = call.target.path.removeprefix("/").partition("/")
+        checks: dict[str, Probe] = {"ping": _ping, **(self._probes if name == "readyz" else {})}
+        if f"/{name}" not in HEALTH_PATHS or (below and check not in checks):
+            return Reply(404, b"404 page not found\n", TEXT)
+        if below:
+            return _answer_one(await _outcome(checks[check]))
+        excluded = call.query.get("exclude", [])
+        lines, failed = [], False
+        for each, probe in checks.items():
+            reason = "" if each in excluded else await _outcome(probe)
+            failed = failed or bool(reason)
+            passed = "excluded: ok" if each in excluded else "ok"
+            lines.append(f"[-]{each} failed: {reason}" if reason else f"[+]{each} {passed}")
         if not failed and "verbose" not in call.query:
             return Reply(200, b"ok", TEXT)
-        lines = [f"[-]{each} failed: {reason}" if reason else f"[+]{each} ok" for each, reason in results]
+        lines += _unknown_exclusions(set(excluded) - checks.keys())
         lines.append(f"{name} check {'failed' if failed else 'passed'}")
         return Reply(503 if failed else 200, "\n".join(lines).encode() + b"\n", TEXT)
+
+
+def _answer_one(reason: str) -> Reply:
+    return Reply(503, reason.encode() + b"\n", TEXT) if reason else Reply(200, b"ok", TEXT)
+
+
+def _unknown_exclusions(excluded: Set[str]) -> list[str]:
+    if not excluded:
+        return []
+    names = ",".join(map(json.dumps, sorted(excluded)))
+    return [f"warn: some health checks cannot be excluded: no matches for {names}"]
+
+
+async def _ping() -> None:
+    return None
 
 
 async def _outcome(probe: Probe) -> str:

@@ -35,8 +35,8 @@ def _like_resources(roots: Mapping[str, Mapping[str, Document]]) -> Iterator[str
 class Serve:
     """Answers what has passed every stage.
 
-    `roots` holds the documents of the management API and of the platform, `endpoints` what the platform itself does, by
-    verb and path. `gateways` hands on what is for a cluster.
+    `roots` holds the documents of the management API and of the platform, `endpoints` what is done at other paths of
+    each, by verb and path. `gateways` hands on what is for a cluster.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class Serve:
         verbs: Handler,
         health: Handler,
         roots: Mapping[str, Mapping[str, Document]],
-        endpoints: Mapping[tuple[str, str], Handler],
+        endpoints: Mapping[str, Mapping[tuple[str, str], Handler]],
         gateways: Handler,
     ) -> None:
         self._verbs = verbs
@@ -62,11 +62,11 @@ class Serve:
             raise BadRequest("a watch is not served as a WebSocket here; ask for it without the Upgrade header")
         if target.resource and target.path not in self._like_resources:
             return self._verbs(call)
-        endpoint = self._endpoints.get((target.verb, target.path)) if not target.root else None
+        endpoint = self._endpoints[target.root].get((target.verb, target.path))
         if endpoint is not None:
             return endpoint(call)
         document = find(self._roots[target.root], target.path)
-        if target.path in HEALTH_PATHS:
+        if target.path.startswith(HEALTH_PATHS):
             return self._health(call)
         return self._document(call, document)
 

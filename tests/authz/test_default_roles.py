@@ -4,7 +4,7 @@ import pytest
 
 from fairlead.authz.default_roles import ensure_default_roles
 from fairlead.authz.rbac import Rbac
-from fairlead.core.call import Target
+from fairlead.core.call import MANAGEMENT, Target
 from fairlead.core.objects import Object
 from fairlead.core.user import EVERYBODY, User
 from fairlead.registry.kind import MANAGEMENT_GROUP
@@ -32,9 +32,10 @@ def may(rbac: Rbac, role: str, verbs: tuple[str, ...], resource: str, group: str
 
 
 async def test_they_are_all_there(world: World, rbac: Rbac) -> None:
-    roles = ["admin", "cluster-admin", "edit", "system:basic-user", "system:discovery", "view"]
+    roles = ["admin", "cluster-admin", "edit", "system:basic-user", "system:discovery", "system:monitoring", "view"]
     assert world.names("ClusterRole") == roles
-    assert world.names("ClusterRoleBinding") == ["cluster-admin", "system:basic-user", "system:discovery"]
+    bindings = ["cluster-admin", "system:basic-user", "system:discovery", "system:monitoring"]
+    assert world.names("ClusterRoleBinding") == bindings
 
 
 async def test_what_is_missing_comes_back_and_what_was_changed_stays(world: World, rbac: Rbac) -> None:
@@ -60,7 +61,20 @@ async def test_two_replicas_that_start_at_once_do_not_mind_each_other(world: Wor
 
     world.store.before = [faster]
     await ensure_default_roles(world.registry, MANAGEMENT_GROUP)
-    assert len(world.names("ClusterRole")) == 6
+    assert len(world.names("ClusterRole")) == 7
+
+
+async def test_monitoring_reads_metrics_and_every_health_check_and_nothing_else(rbac: Rbac) -> None:
+    watcher = User("prometheus", ("system:monitoring",))
+    for path in ("/metrics", "/livez", "/readyz/store", "/healthz/ping"):
+        assert rbac(watcher, Target("get", path, MANAGEMENT)) and rbac(watcher, Target("get", path))
+    assert not rbac(watcher, Target("post", "/metrics"))
+    assert not rbac(watcher, asked("get", "events"))
+
+
+async def test_what_nobody_can_write_is_only_readable(rbac: Rbac) -> None:
+    for role in ("view", "edit", "admin"):
+        assert may(rbac, role, (*READ, *WRITE), "services") == list(READ)
 
 
 async def test_cluster_admin_may_do_everything(rbac: Rbac) -> None:

@@ -1,8 +1,11 @@
 """kubectl finds its way: which kinds there are, what they are made of, and which server answers."""
 
+import json
+import re
+
 import pytest
 
-from tests.clients.kubectl import Kubectl, cut
+from tests.clients.kubectl import Kubectl, cut, minor_version
 from tests.clients.running import GROUP, VERSION
 
 KINDS = {
@@ -18,11 +21,54 @@ KINDS = {
     "projects": ("", VERSION, "false", "Project"),
 }
 
+RUNNING_THINGS = "\n---\n".join(
+    json.dumps(
+        {
+            "apiVersion": VERSION,
+            "kind": kind,
+            "metadata": {"name": "mine", "namespace": "service-p-everything"},
+            "spec": {"template": {}},
+        }
+    )
+    for kind in ("SpaceInstance", "VirtualClusterInstance")
+)
+
 
 def test_version_tells_both_sides(kubectl: Kubectl) -> None:
     told = kubectl("version")
     assert "Client Version: v1." in told
-    assert "Server Version: v1." in told
+    assert "Server Version: v1.35.0+fairlead." in told
+
+
+def test_a_kubectl_of_the_same_age_or_one_younger_does_not_warn(kubectl: Kubectl) -> None:
+    minor = minor_version(kubectl.program)
+    warned = "exceeds the supported minor version skew" in kubectl.warned("version")
+    assert warned == (abs(minor - 35) > 1)
+
+
+def test_cluster_info_says_where_the_server_is(kubectl: Kubectl) -> None:
+    assert re.search(
+        r"Kubernetes control plane.* is running at .*https://.*/kubernetes/management", kubectl("cluster-info")
+    )
+    assert kubectl.names("services", "--all-namespaces") == []
+    refused = kubectl.refused("create", "service", "clusterip", "web", "--tcp=80")
+    assert "does not allow this method" in refused
+
+
+def test_get_all_is_what_runs_in_a_project(kubectl: Kubectl) -> None:
+    kubectl("create", "-f", "-", body=f"{{apiVersion: {VERSION}, kind: Project, metadata: {{name: everything}}}}")
+    kubectl("create", "-f", "-", body=RUNNING_THINGS)
+    names = set(kubectl("get", "all", "-n", "service-p-everything", "-o", "name").split())
+    assert names == {f"{kind}.{GROUP}/mine" for kind in ("spaceinstance", "virtualclusterinstance")}
+    assert "No resources found" in kubectl.warned("get", "all", "-n", "default")
+
+
+def test_health_and_metrics_are_found_below_the_api_root(kubectl: Kubectl) -> None:
+    assert kubectl("get", "--raw", "/healthz") == "ok"
+    assert kubectl("get", "--raw", "/livez?verbose") == "[+]ping ok\nlivez check passed\n"
+    assert "[+]store ok\n" in kubectl("get", "--raw", "/readyz?verbose")
+    assert kubectl("get", "--raw", "/readyz/store") == "ok"
+    assert "apiserver_request_total{" in kubectl("get", "--raw", "/metrics")
 
 
 def test_api_resources_lists_every_kind(kubectl: Kubectl) -> None:

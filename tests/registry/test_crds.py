@@ -68,7 +68,7 @@ def test_fields_that_can_be_selected_by_are_told() -> None:
 def test_a_status_of_its_own_and_short_names_are_told() -> None:
     assert version(crd(CLUSTER)).get("subresources", {}) == ({"status": {}} if CLUSTER.status_subresource else {})
     names = crd(WORKSPACE)["spec"]["names"]
-    assert (names["shortNames"], names["categories"]) == (["ws"], ["fairlead"])
+    assert (names["shortNames"], names["categories"]) == (["ws"], ["fairlead", "all"])
     assert crd(WORKSPACE)["spec"]["scope"] == "Namespaced"
 
 

@@ -215,11 +215,11 @@ def test_groups_and_versions_that_are_not_served_have_no_document():
         assert find(DOCUMENTS, path) is None
 
 
-def test_the_root_lists_every_document_and_the_health_checks():
+def test_the_root_lists_every_document_the_metrics_and_the_health_checks():
     paths = read("/")["paths"]
     assert paths == sorted(paths)
     served = {path for path in DOCUMENTS if path != "/" and not path.startswith(("/openapi/v3/", "/apis/apiext"))}
-    assert set(paths) == served | {"/healthz", "/livez", "/readyz"}
+    assert set(paths) == served | {"/healthz", "/livez", "/metrics", "/readyz"}
 
 
 def test_a_vendors_own_group_takes_the_place_of_ours():
@@ -230,7 +230,7 @@ def test_a_vendors_own_group_takes_the_place_of_ours():
 
 def test_the_version_document_says_which_kubernetes_api_is_spoken():
     info = version_info("0.1.0")
-    assert (info["major"], info["minor"], info["gitVersion"]) == ("1", "33", "v1.33.0+fairlead.0.1.0")
+    assert (info["major"], info["minor"], info["gitVersion"]) == ("1", "35", "v1.35.0+fairlead.0.1.0")
     assert all(isinstance(value, str) for value in info.values())
     assert info.keys() >= {"gitCommit", "gitTreeState", "buildDate", "goVersion", "compiler", "platform"}
 
@@ -239,7 +239,7 @@ def test_the_version_document_says_which_kubernetes_api_is_spoken():
 def test_every_version_of_ours_makes_a_version_that_clients_can_parse(ours):
     text = version_info(ours)["gitVersion"]
     assert re.fullmatch(r"v\d+\.\d+\.\d+\+[0-9A-Za-z]+(\.[0-9A-Za-z]+)*", text)
-    assert parse(text).release == (1, 33, 0)
+    assert parse(text).release == (1, 35, 0)
 
 
 def test_there_are_no_custom_resource_definitions_and_one_may_ask():

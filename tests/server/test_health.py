@@ -54,6 +54,33 @@ async def test_being_alive_has_no_details() -> None:
     assert (await ask("/livez", "verbose", store=broken)).body == b"[+]ping ok\nlivez check passed\n"
 
 
+async def test_a_single_check_has_a_path_of_its_own() -> None:
+    assert (await ask("/livez/ping")).body == b"ok"
+    assert (await ask("/readyz/store", "verbose", store=fine, audit=broken)).body == b"ok"
+    reply = await ask("/readyz/store", store=broken)
+    assert (reply.status, reply.body) == (503, b"the disk is full; free some space\n")
+
+
+@pytest.mark.parametrize("path", ["/readyz/other", "/livez/store", "/readyz/", "/readyzz", "/readyz/store/"])
+async def test_a_check_that_is_not_there_is_not_found(path: str) -> None:
+    assert (await ask(path, store=fine)).status == 404
+
+
+async def test_checks_can_be_left_out() -> None:
+    reply = await ask("/readyz", "exclude=store&verbose", store=broken, audit=fine)
+    assert (reply.status, reply.body) == (
+        200,
+        b"[+]ping ok\n[+]store excluded: ok\n[+]audit ok\nreadyz check passed\n",
+    )
+    assert (await ask("/readyz", "exclude=audit", store=broken, audit=fine)).status == 503
+
+
+async def test_checks_that_cannot_be_left_out_are_named() -> None:
+    reply = await ask("/readyz", "exclude=sun&exclude=moon%0A&verbose", store=fine)
+    assert reply.status == 200
+    assert b'warn: some health checks cannot be excluded: no matches for "moon\\n","sun"\n' in reply.body
+
+
 async def test_every_call_probes_again() -> None:
     working = True
 

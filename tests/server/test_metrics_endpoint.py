@@ -211,9 +211,10 @@ def in_public(asked: Metrics) -> Proceed:
     return pipeline((routed(ROOTS), asked.in_public), answering(NOBODY))
 
 
+@pytest.mark.parametrize("path", ["/metrics", "/kubernetes/management/metrics"])
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
-async def test_public_metrics_ask_nobody_who_they_are(method: str) -> None:
-    reply = await in_public(await metrics())(call("/metrics", method=method))
+async def test_public_metrics_ask_nobody_who_they_are(method: str, path: str) -> None:
+    reply = await in_public(await metrics())(call(path, method=method))
     assert reply.status == 200
 
 
@@ -224,7 +225,7 @@ async def test_public_metrics_ask_nobody_who_they_are(method: str) -> None:
         ("GET", "/metrics/", {}),
         ("GET", "/metrics/x", {}),
         ("GET", "/", {}),
-        ("GET", "/kubernetes/management/metrics", {}),
+        ("GET", "/kubernetes/management/metrics/x", {}),
         ("GET", "/kubernetes/cluster/c/metrics", {}),
         ("GET", "/metrics", {"impersonate-user": "admin"}),
     ],

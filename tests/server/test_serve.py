@@ -17,7 +17,10 @@ VERBS, HEALTH = Reply(200, b"verbs"), Reply(200, b"health")
 API = Document((variant(b'{"kind":"APIVersions"}'), variant(b"kind: APIVersions\n", "application/yaml")))
 LIKE_A_RESOURCE = "/apis/other.example/v1/things"
 ROOTS = {MANAGEMENT: {"/api": API, "/": API, LIKE_A_RESOURCE: API}, "": platform_documents("1.2.3", MOUNT)}
-ENDPOINTS = {("post", "/auth/x"): answering(Reply(200, b"done"))}
+ENDPOINTS = {
+    "": {("post", "/auth/x"): answering(Reply(200, b"done"))},
+    MANAGEMENT: {("get", "/numbers"): answering(Reply(200, b"42"))},
+}
 THROUGH = Reply(200, b"from a cluster")
 END = Serve(answering(VERBS), answering(HEALTH), ROOTS, ENDPOINTS, answering(THROUGH))
 SERVE: Proceed = pipeline([routed(Roots(MOUNT, "management.service.sh", "service-p-"))], END)
@@ -54,6 +57,8 @@ async def test_what_the_platform_does_is_found_by_verb_and_path() -> None:
     assert (await ask("/auth/x", "POST")).body == b"done"
     assert (await ask("/auth/x")).status == 404
     assert (await ask(f"{MOUNT}/auth/x", "POST")).status == 404
+    assert (await ask(f"{MOUNT}/numbers")).body == b"42"
+    assert (await ask("/numbers")).status == 404
 
 
 @pytest.mark.parametrize(
@@ -69,7 +74,7 @@ async def test_resources_go_to_the_verbs_whatever_the_method(method: str, path: 
     assert await ask(path, method) is VERBS
 
 
-@pytest.mark.parametrize("path", ["/healthz", "/livez", "/readyz"])
+@pytest.mark.parametrize("path", ["/healthz", "/livez", "/readyz", "/readyz/ping"])
 @pytest.mark.parametrize("mount", ["", MOUNT])
 async def test_health_is_asked_below_both_roots(mount: str, path: str) -> None:
     assert await ask(mount + path) is HEALTH

@@ -1,5 +1,7 @@
 """`/metrics`: everything that is counted, for those who have signed in and may `get` that path.
 
+It is served at the base URL and below the API root, where `kubectl get --raw /metrics` looks for it.
+
 `app` gives `endpoints` to `Serve`. Where metrics are to be public, it also puts `in_public` before the stage that asks
 who somebody is.
 """
@@ -7,7 +9,7 @@ who somebody is.
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
-from fairlead.core.call import Call, Reply
+from fairlead.core.call import MANAGEMENT, Call, Reply
 from fairlead.server.accept import accepted
 from fairlead.server.impersonate import asks_to_impersonate
 from fairlead.server.metrics.exposition import CONTENT_TYPES, OPEN_METRICS, TEXT, Family, rendered
@@ -38,7 +40,8 @@ class Metrics:
     def in_public(self, call: Call, proceed: Proceed) -> Awaitable[Reply]:
         """The stage that answers without asking who it is. Who acts as somebody else must say who they are."""
         target = call.target
-        if (target.root, target.verb, target.path) == ("", "get", PATH) and not asks_to_impersonate(call.headers):
+        here = target.root in ("", MANAGEMENT) and (target.verb, target.path) == ("get", PATH)
+        if here and not asks_to_impersonate(call.headers):
             return self(call)
         return proceed(call)
 
