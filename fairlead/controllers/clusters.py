@@ -1,31 +1,32 @@
 """Looks at connected clusters again and again, and keeps their status true. Never deletes anything.
 
-Each cluster is looked at about every five seconds. One that does not answer is asked once more a second later before
-it is said to be offline, so that its loss is told within 15 seconds; then less and less often. What somebody has to
-mend in a cluster that was not connected (a bad kubeconfig, a strange certificate) is told at once. Every look is a
-reconcile of its own that mostly waits: hundreds run side by side, and slow ones hold nobody up.
+Each cluster is looked at about every five seconds (`cluster_course.py` says when), and at once when a request through
+a gateway fails. One that does not answer is asked once more a second later before it is said to be offline, so that its
+loss is told within 15 seconds, and its return within five. What somebody has to mend in a cluster that was not
+connected (a bad kubeconfig, a strange certificate) is told at once. Every look is a reconcile of its own that mostly
+waits: hundreds run side by side, and slow ones hold nobody up.
 
 Clusters that name no secret are left alone, as are those whose agent dials in and the one that the server runs in.
 """
 
 import random
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass
 
 from fairlead.controllers.cluster_admins import bind_administrators
+from fairlead.controllers.cluster_course import RETRY, Course, pause
 from fairlead.controllers.cluster_index import ClusterIndex
 from fairlead.controllers.cluster_look import look, not_reached
 from fairlead.controllers.cluster_state import (
     BOUND,
     INITIALIZED,
-    Details,
     Found,
     Probe,
     let_go,
     same_but_for_times,
     told,
 )
+from fairlead.controllers.loop import Requeue
 from fairlead.core.clock import timestamp
 from fairlead.core.errors import NotFound
 from fairlead.core.objects import Object, dig, metadata, name_of
@@ -39,31 +40,12 @@ from fairlead.storage.view import Entry
 from fairlead.upstream.connected import CLUSTERS, Connected, NotConnected, Reference, cluster_reference
 from fairlead.upstream.upstream import Upstream
 
-EVERY, RETRY, LONGEST = 5.0, 1.0, 30.0
 REWRITE_SECONDS, DETAILS_SECONDS, BINDING_SECONDS = 30.0, 60.0, 300.0
 START_SPREAD = 2.0
 """After a start, clusters that were known before are looked at within so many seconds, not all in one moment."""
 SETTLE_SECONDS = 3.0
 """So long a new cluster may be without a secret that can be used before that is held against it: files with several
 objects come in any order, and whoever makes one by hand changes it right away."""
-NEVER = float("-inf")
-
-Identity = tuple[str, int, int]
-"""Uid and generation of a cluster and the revision of its secret: another one means that all has to be seen anew."""
-
-
-@dataclass(slots=True)
-class _Course:
-    """How the looks at a cluster have gone. Times are of the monotonic clock."""
-
-    identity: Identity
-    due: float
-    began: float
-    failures: int = 0
-    details: Details | None = None
-    details_at: float = NEVER
-    written_at: float = NEVER
-    bound_at: float = NEVER
 
 
 class Clusters:
@@ -76,7 +58,7 @@ class Clusters:
         self._secrets = registry.resource("", "secrets")
         self._system_namespace = system_namespace
         self._connected = connected
-        self._courses: dict[Key, _Course] = {}
+        self._courses: dict[Key, Course] = {}
         self._index = ClusterIndex()
 
     def concerned(self, key: Key, entry: Entry | None) -> Iterable[Key]:
@@ -88,6 +70,16 @@ class Clusters:
         secret = (reference.namespace, reference.name) if reference else None
         self._index.note(key, secret, dig(cluster, "status.clusterUID") or "")
         return (key,)
+
+    def subscribe(self, requeue: Requeue) -> Callable[[], None]:
+        """Probes a cluster soon after a request to it has failed."""
+
+        def hear(key: Key) -> None:
+            course, now = self._courses.get(key), self._registry.clock.monotonic()
+            if course is not None and course.take_hint(now):
+                requeue(key, course.hint - now)
+
+        return self._connected.failures.subscribe(hear)
 
     async def reconcile(self, key: Key) -> float | None:
         entry = self._clusters.peek("", key[3])
@@ -101,11 +93,10 @@ class Clusters:
             await self._let_go(key, cluster)
             return None
         course = self._course(key, cluster, reference)
-        wait = course.due - self._registry.clock.monotonic()
-        if wait <= 0:
+        if course.next <= self._registry.clock.monotonic():
             wait = await self._next(key, cluster, course)
             course.due = self._registry.clock.monotonic() + wait
-        return wait
+        return max(0.0, course.next - self._registry.clock.monotonic())
 
     def _reference(self, cluster: Object) -> Reference | None:
         """Where the cluster's kubeconfig is, if it is one to look at."""
@@ -113,7 +104,7 @@ class Clusters:
             return None
         return cluster_reference(cluster, self._system_namespace)
 
-    def _course(self, key: Key, cluster: Object, reference: Reference) -> _Course:
+    def _course(self, key: Key, cluster: Object, reference: Reference) -> Course:
         secret = self._secrets.peek(reference.namespace, reference.name)
         meta = metadata(cluster)
         identity = (meta["uid"], meta.get("generation", 0), secret.revision if secret is not None else 0)
@@ -122,43 +113,43 @@ class Clusters:
             known_before = course is None and dig(cluster, "status.lastProbeTime")
             spread = random.uniform(0, START_SPREAD) if known_before else 0.0
             now = self._registry.clock.monotonic()
-            course = _Course(identity, now + spread, now if course is None else course.began)
+            course = Course(identity, now + spread, now if course is None else course.began)
             self._courses[key] = course
         return course
 
-    async def _next(self, key: Key, cluster: Object, course: _Course) -> float:
+    async def _next(self, key: Key, cluster: Object, course: Course) -> float:
         """Looks once, and says in how many seconds to look again."""
         upstream, found = await self._look(key[3], course)
         if upstream is None and not dig(cluster, "status.lastProbeTime"):
             settling = course.began + SETTLE_SECONDS - self._registry.clock.monotonic()
             if settling > 0:
                 return settling
-        if found.trouble is None:
-            course.failures = 1 if found.shaky else 0
-        else:
-            course.failures += 1
-            # An API server that has just started may refuse what it accepts a moment later.
-            if course.failures == 1 and (dig(cluster, "status.online") or not found.trouble.lasting):
-                return RETRY
-        await self._report(cluster, course, upstream, found)
-        if found.shaky:
+        # An API server that has just started may refuse what it accepts a moment later.
+        doubtful = found.trouble is not None and (dig(cluster, "status.online") or not found.trouble.lasting)
+        if doubtful and course.failures == 1:
             return RETRY
-        patience: float = EVERY * 2 ** min(max(course.failures - 2, 0), 4)
-        return min(LONGEST, patience) * random.uniform(0.9, 1.0)
+        await self._report(cluster, course, upstream, found)
+        return pause(found, upstream is not None)
 
-    async def _look(self, name: str, course: _Course) -> tuple[Upstream | None, Found]:
+    async def _look(self, name: str, course: Course) -> tuple[Upstream | None, Found]:
         try:
-            upstream = self._connected.probing(name)
+            upstream = self._connected.health(name)
         except NotConnected as error:
-            return None, not_reached(error, (Probe("config", False, error.message),))
+            found = not_reached(error, (Probe("config", False, error.message),))
+            course.note(found, True)
+            return None, found
         now = self._registry.clock.monotonic()
+        dials = course.begin(now)
+        if dials:
+            upstream.close_idle()
         fresh = now - course.details_at < DETAILS_SECONDS
         found = await look(upstream, course.details if fresh else None)
         if found.trouble is None and not found.shaky and not fresh:
             course.details, course.details_at = found.details, now
+        course.note(found, dials)
         return upstream, found
 
-    async def _report(self, cluster: Object, course: _Course, upstream: Upstream | None, found: Found) -> None:
+    async def _report(self, cluster: Object, course: Course, upstream: Upstream | None, found: Found) -> None:
         twin = self._twin(cluster, found.details.uid) if found.trouble is None else ""
         bound = None
         if upstream is not None and found.trouble is None and not found.shaky and not twin:
@@ -191,7 +182,7 @@ class Clusters:
         message = after["message"] or "the cluster is connected"
         await record(self._registry, cluster, reason, message, type="Normal" if well else "Warning")
 
-    async def _bind(self, cluster: Object, course: _Course, upstream: Upstream, uid: str) -> Object | None:
+    async def _bind(self, cluster: Object, course: Course, upstream: Upstream, uid: str) -> Object | None:
         """Binds administrators at the first connection of this very cluster; what was refused is tried now and then."""
         status, now = cluster.get("status"), self._registry.clock.monotonic()
         same = not uid or dig(status, "clusterUID") == uid

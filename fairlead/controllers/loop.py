@@ -5,10 +5,10 @@ missed or repeated calls do no harm. What it returns is when it wants to look ag
 """
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from heapq import heappop, heappush
 from itertools import count
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import structlog
 
@@ -44,6 +44,18 @@ class Controller(Protocol):
         """Makes one object true. Returns the seconds after which to look at it again, or None for "when it changes"."""
 
 
+Requeue = Callable[[Key, float], None]
+"""Has an object reconciled after so many seconds, or earlier if it is due earlier."""
+
+
+@runtime_checkable
+class Prompted(Protocol):
+    """A controller that also reacts to what happens outside of the stored objects."""
+
+    def subscribe(self, requeue: Requeue) -> Callable[[], None]:
+        """Called when the loop starts. What it returns is called when the loop ends."""
+
+
 def itself(key: Key, entry: Entry | None) -> Iterable[Key]:
     """For controllers that look at an object when it changes, and at no other."""
     return (key,)
@@ -71,6 +83,7 @@ class Loop:
 
     async def run(self) -> None:
         """Works until it is cancelled or the server stops."""
+        unsubscribe = self._controller.subscribe(self.requeue) if isinstance(self._controller, Prompted) else None
         try:
             ears = await self._start()
             async with asyncio.TaskGroup() as group:
@@ -83,8 +96,15 @@ class Loop:
                     self._employ(group)
                     await ears.wait(self._idle_for())
         finally:
+            if unsubscribe is not None:
+                unsubscribe()
             if self._ears is not None:
                 self._ears.close()
+
+    def requeue(self, key: Key, seconds: float) -> None:
+        """Has an object reconciled after so many seconds, or earlier if it is due earlier."""
+        self._schedule(key, self._clock.monotonic() + seconds)
+        self._hurry()
 
     async def _start(self) -> Ears:
         """Looks at all there is, in small steps so that requests get their turns, and listens meanwhile."""

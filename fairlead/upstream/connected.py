@@ -20,6 +20,7 @@ from fairlead.storage.contract import Key
 from fairlead.storage.view import Entry
 from fairlead.upstream.addresses import AddressPolicy
 from fairlead.upstream.errors import Untrusted, UpstreamError
+from fairlead.upstream.failures import FailureNotifier
 from fairlead.upstream.kubeconfig import BadKubeconfig, parse
 from fairlead.upstream.upstream import Limits, Upstream
 
@@ -28,6 +29,8 @@ CONFIG_KEY: Final = "config"
 """Where a secret has the kubeconfig, unless the object names another key."""
 OWN = Limits(requests=8, sockets=1, waiting=8, connect_seconds=3, head_seconds=10)
 """For our own questions: few, and never behind those of people, whose number says nothing about the cluster."""
+HEALTH = Limits(requests=2, sockets=1, waiting=2, connect_seconds=3, head_seconds=10)
+"""For the probes of a cluster's health: one after the other, and never behind anything else."""
 IDLE_CHECK_SECONDS = 1.0
 
 
@@ -73,10 +76,11 @@ def virtual_cluster_reference(instance: Object) -> Reference:
 
 @dataclass(frozen=True, slots=True)
 class _Ways:
-    """Two ways to the same cluster, with connections and limits of their own."""
+    """Ways to the same cluster, with connections and limits of their own."""
 
     people: Upstream
     own: Upstream
+    health: Upstream
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +104,8 @@ class Connected:
         self._policy = policy
         self._limits = limits
         self._secrets = registry.resource("", "secrets")
+        self.failures = FailureNotifier()
+        """Notified of requests that fail, except for those of the health probes themselves."""
         self._kept: dict[Key, _Kept] = {}
         self._retired: dict[Upstream, asyncio.Task[None]] = {}
 
@@ -108,8 +114,12 @@ class Connected:
         return self._cluster(name).people
 
     def probing(self, name: str) -> Upstream:
-        """The way to the same cluster for those who ask how it is: open however busy the other is."""
+        """The way to the same cluster for our own requests: open however busy the other is."""
         return self._cluster(name).own
+
+    def health(self, name: str) -> Upstream:
+        """The way to the same cluster for the probes of its health: open however busy the others are."""
+        return self._cluster(name).health
 
     def _cluster(self, name: str) -> _Ways:
         key = (self._group, CLUSTERS, "", name)
@@ -185,13 +195,14 @@ class Connected:
         else:
             self._drop(key)
         self._forget_the_gone()
-        return _Kept(uid, entry.revision, reference, revision, self._made(reference))
+        return _Kept(uid, entry.revision, reference, revision, self._made(key, reference))
 
-    def _made(self, reference: Reference) -> _Ways | NotConnected:
+    def _made(self, key: Key, reference: Reference) -> _Ways | NotConnected:
         try:
             access = parse(self.kubeconfig(reference))
-            resolve = self._policy.resolve
-            return _Ways(Upstream(access, resolve, self._limits), Upstream(access, resolve, OWN))
+            resolve, on_failure = self._policy.resolve, partial(self.failures.notify, key)
+            people = Upstream(access, resolve, self._limits, on_failure)
+            return _Ways(people, Upstream(access, resolve, OWN, on_failure), Upstream(access, resolve, HEALTH))
         except NotConnected as error:
             return error
         except BadKubeconfig as error:
@@ -225,7 +236,7 @@ class Connected:
     def _end(self, kept: _Kept, at_once: bool) -> None:
         """Nobody new gets it. Unless it is to end `at_once`, what is under way may go on."""
         if isinstance(kept.outcome, _Ways):
-            for upstream in (kept.outcome.people, kept.outcome.own):
+            for upstream in (kept.outcome.people, kept.outcome.own, kept.outcome.health):
                 task = asyncio.create_task(_end_of(upstream, at_once), name="closing a cluster's connections")
                 self._retired[upstream] = task
                 task.add_done_callback(partial(self._closed, upstream))

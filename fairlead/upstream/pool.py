@@ -146,6 +146,12 @@ class Pool:
         if self._busy or self._idle:
             self._watch()
 
+    def close_idle(self) -> None:
+        """Closes the kept connections that are not in use."""
+        idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.close()
+
     def close(self) -> None:
         """Ends everything: what is under way breaks off."""
         self._closed = True

@@ -6,12 +6,14 @@ here and nowhere else, and goes to the address of its own kubeconfig only: redir
 
 import asyncio
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 from fairlead.upstream.access import Access
 from fairlead.upstream.connection import Connection
 from fairlead.upstream.dialing import Dialing, Resolve
-from fairlead.upstream.errors import Unreachable
+from fairlead.upstream.errors import Refused, Unreachable
+from fairlead.upstream.failures import FAILURES, UNAUTHORIZED, ignore_failure
 from fairlead.upstream.limits import Limits
 from fairlead.upstream.pool import Pool, Turns
 from fairlead.upstream.request import Request
@@ -27,8 +29,12 @@ _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
 class Upstream:
-    def __init__(self, access: Access, resolve: Resolve, limits: Limits) -> None:
+    def __init__(
+        self, access: Access, resolve: Resolve, limits: Limits, on_failure: Callable[[], None] = ignore_failure
+    ) -> None:
+        """`on_failure` is called for each request that gets no answer, and for each 401."""
         self._limits = limits
+        self._on_failure = on_failure
         self.shares = Shares(limits)
         """For whoever sends requests of many users, to be taken before."""
         self._wire = Wire(access)
@@ -47,6 +53,29 @@ class Upstream:
 
         `seconds` are for all of it, to the end of the body; without them only the head has a deadline.
         """
+        with self._noticing_failures():
+            response = await self._send(request, seconds)
+        if response.status == UNAUTHORIZED:
+            self._on_failure()
+        return response
+
+    def close_idle(self) -> None:
+        """Closes the connections that nobody uses, so that the next request dials, and checks certificates again."""
+        self._pool.close_idle()
+
+    @contextmanager
+    def _noticing_failures(self) -> Iterator[None]:
+        try:
+            yield
+        except FAILURES:
+            self._on_failure()
+            raise
+        except Refused as refused:
+            if refused.status == UNAUTHORIZED:
+                self._on_failure()
+            raise
+
+    async def _send(self, request: Request, seconds: float | None) -> Response:
         start = asyncio.get_running_loop().time()
         end = math.inf if seconds is None else start + seconds
         left = math.inf if seconds is None else seconds
@@ -84,7 +113,8 @@ class Upstream:
         """A WebSocket to the cluster. Raises Refused for any answer but 101, and closes the connection then."""
         await self._turns.take()
         try:
-            far = await opened(self._dialing, self._wire, request, protocols, self._limits)
+            with self._noticing_failures():
+                far = await opened(self._dialing, self._wire, request, protocols, self._limits)
         except BaseException:
             self._turns.give()
             raise

@@ -11,8 +11,9 @@ import pytest
 from fairlead.controllers.clusters import Clusters
 from fairlead.core.objects import Object
 from fairlead.registry.kind import MANAGEMENT_GROUP
-from fairlead.upstream.connected import Connected, NotConnected
+from fairlead.upstream.connected import CLUSTERS, Connected, NotConnected
 from fairlead.upstream.errors import Unreachable, Untrusted, UpstreamError
+from fairlead.upstream.failures import FailureNotifier
 from fairlead.upstream.upstream import Request
 from tests.admission.world import NAMESPACE, World
 from tests.controllers.at_work import at_work, until
@@ -38,7 +39,12 @@ class Far:
 
     def __init__(self, uid: str = "u-1") -> None:
         self.error: UpstreamError | None = None
+        self.reloaded: UpstreamError | None = None
+        """What a new connection meets, while the one that is kept goes on working."""
         self.silent = False
+        self.delay = 0.0
+        self._is_kept = False
+        self.dialed: list[float] = []
         self.bindings = 404
         self.asked: list[tuple[float, str]] = []
         self.answers: dict[str, tuple[int, Any]] = {
@@ -52,9 +58,17 @@ class Far:
         self.asked.append((asyncio.get_running_loop().time(), request.target))
         if self.silent:
             await asyncio.sleep(1_000_000)
-        if self.error is not None:
-            raise self.error
+        await asyncio.sleep(self.delay)
+        if not self._is_kept:
+            self.dialed.append(asyncio.get_running_loop().time())
+        if self.error is not None or (self.reloaded is not None and not self._is_kept):
+            self._is_kept = False
+            raise self.error or cast(UpstreamError, self.reloaded)
+        self._is_kept = True
         return Answer(*self.answers.get(request.target, (404, None)))
+
+    def close_idle(self) -> None:
+        self._is_kept = False
 
     def looks(self) -> list[float]:
         return [at for at, target in self.asked if target == "/version"]
@@ -65,14 +79,19 @@ class Reach:
 
     def __init__(self) -> None:
         self.far: dict[str, Far | NotConnected] = {}
+        self.failures = FailureNotifier()
 
-    def probing(self, name: str) -> Far:
+    def health(self, name: str) -> Far:
         found = self.far.get(name) or NotConnected("NotFound", "nothing there")
         if isinstance(found, NotConnected):
             raise found
         return found
 
-    cluster = probing
+    cluster = health
+
+    def fail(self, name: str = "berlin") -> None:
+        """A request through a gateway gets no answer."""
+        self.failures.notify((MANAGEMENT_GROUP, CLUSTERS, "", name))
 
 
 @pytest.fixture
@@ -175,16 +194,97 @@ async def test_one_refusal_of_a_connected_cluster_is_no_failure(working: World, 
     assert state(working, "Connected") == ("False", "Unauthorized")
 
 
-async def test_a_cluster_that_is_away_is_asked_less_and_less_and_found_again(working: World, reach: Reach) -> None:
+@pytest.mark.parametrize("error", [Unreachable("nobody there"), Untrusted("a stranger")])
+async def test_a_cluster_that_was_away_for_long_is_found_again_within_five_seconds(
+    working: World, reach: Reach, error: UpstreamError
+) -> None:
     far = await connect(working, reach)
-    far.error = Unreachable("nobody there")
+    far.error = error
     await asyncio.sleep(600)
     looks = far.looks()
-    assert 24 <= looks[-1] - looks[-2] <= 31
+    assert all(2 <= later - earlier <= 4 for earlier, later in pairwise(looks[-50:]))
     assert working.names("Cluster") == ["berlin"]
     far.error = None
-    await until(lambda: status(working)["online"], seconds=31)
+    await until(lambda: status(working)["online"], seconds=5)
     await until(lambda: events(working).count(("Normal", "Connected")) == 2)
+
+
+async def test_a_cluster_that_becomes_ready_is_seen_within_five_seconds(working: World, reach: Reach) -> None:
+    far = await connect(working, reach)
+    far.answers["/readyz"] = (500, None)
+    await until(lambda: state(working, "Ready") == ("False", "NotReady"))
+    await asyncio.sleep(60)
+    far.answers["/readyz"] = (200, None)
+    await until(lambda: state(working, "Ready") == ("True", "Healthy"), seconds=5)
+
+
+async def test_every_other_probe_dials(working: World, reach: Reach) -> None:
+    far = await connect(working, reach)
+    await asyncio.sleep(600)
+    assert len(far.looks()) - 2 <= 2 * len(far.dialed) <= len(far.looks()) + 2
+
+
+async def test_a_certificate_that_the_cluster_reloads_is_noticed_without_any_request(
+    working: World, reach: Reach
+) -> None:
+    far = await connect(working, reach)
+    far.reloaded = Untrusted("a stranger")
+    await until(lambda: state(working, "Connected") == ("False", "Untrusted"), seconds=12)
+    await asyncio.sleep(60)
+    assert state(working, "Ready") == ("False", "Untrusted")
+    assert sorted(events(working)) == [("Normal", "Connected"), ("Warning", "HealthCheckCluster")]
+    far.reloaded = None
+    await until(lambda: state(working, "Ready") == ("True", "Healthy"), seconds=5)
+
+
+async def test_a_request_that_fails_has_the_cluster_probed_at_once(working: World, reach: Reach) -> None:
+    far = await connect(working, reach)
+    await asyncio.sleep(8)
+    far.reloaded = Untrusted("a stranger")
+    reach.fail()
+    await until(lambda: state(working, "Connected") == ("False", "Untrusted"), seconds=1.5)
+
+
+async def test_however_many_requests_fail_the_cluster_is_probed_once_a_second_more(
+    working: World, reach: Reach
+) -> None:
+    far = await connect(working, reach)
+    began, count = asyncio.get_running_loop().time(), len(far.looks())
+    while asyncio.get_running_loop().time() < began + 60:
+        reach.fail()
+        reach.fail("nobody-knows-it")
+        await asyncio.sleep(0.01)
+    assert 55 <= len(far.looks()) - count <= 75
+
+
+async def test_requests_that_fail_do_not_hurry_a_cluster_that_is_known_to_be_away(working: World, reach: Reach) -> None:
+    far = await connect(working, reach)
+    far.error = Unreachable("nobody there")
+    await until(lambda: not status(working)["online"])
+    began, count = asyncio.get_running_loop().time(), len(far.looks())
+    while asyncio.get_running_loop().time() < began + 60:
+        reach.fail()
+        await asyncio.sleep(0.01)
+    assert len(far.looks()) - count <= 24
+
+
+async def test_a_failure_during_a_probe_brings_another_one(working: World, reach: Reach) -> None:
+    far = await connect(working, reach)
+    count, far.delay = len(far.looks()), 1.0
+    await until(lambda: len(far.looks()) > count)
+    reach.fail()
+    await until(lambda: len(far.looks()) > count + 1, seconds=3)
+    assert status(working)["online"]
+
+
+async def test_a_controller_that_has_ended_hears_of_no_failures(world: World, reach: Reach) -> None:
+    controller = Clusters(world.registry, MANAGEMENT_GROUP, NAMESPACE, cast(Connected, reach))
+    async with at_work(world, controller):
+        far = await connect(world, reach)
+    count = len(far.asked)
+    reach.fail()
+    await asyncio.sleep(10)
+    assert len(far.asked) == count
 
 
 async def test_what_somebody_has_to_mend_is_told_at_once(working: World, reach: Reach) -> None:

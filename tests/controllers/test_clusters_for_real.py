@@ -2,18 +2,21 @@
 
 import asyncio
 from base64 import b64encode
+from dataclasses import replace
 
 import pytest
 
-from fairlead.controllers import clusters
+from fairlead.controllers import cluster_course, clusters
 from fairlead.controllers.clusters import Clusters
 from fairlead.core.objects import Object
+from fairlead.registry.conditions import find_condition
 from fairlead.registry.kind import MANAGEMENT_GROUP
 from fairlead.upstream.addresses import AddressPolicy
 from fairlead.upstream.connected import Connected
 from fairlead.upstream.upstream import Limits
 from tests.admission.world import NAMESPACE, World, new_world
 from tests.controllers.at_work import at_work, until
+from tests.far_side.certificates import authority
 from tests.far_side.far_side import FarSide, far_side
 
 __all__ = ["far_side"]
@@ -23,6 +26,10 @@ def status(world: World) -> Object:
     found = world.see("Cluster", "berlin")
     assert found is not None
     return found.get("status") or {}
+
+
+def reason(world: World) -> str:
+    return str((find_condition(status(world), "Ready") or {}).get("reason"))
 
 
 async def lost_and_found(far: FarSide) -> None:
@@ -39,14 +46,19 @@ async def lost_and_found(far: FarSide) -> None:
             await until(lambda: status(world)["reason"] == "Offline", 10)
             far.start()
             await until(lambda: status(world)["online"], 10)
+            far.reload(replace(well := far.manner, issuer=authority("a stranger")))
+            await until(lambda: (status(world)["reason"], reason(world)) == ("HealthCheckCluster", "Untrusted"), 10)
+            far.reload(well)
+            await until(lambda: status(world)["phase"] == "Initialized", 10)
         await connected.close_all()
     assert {each.header("authorization") for each in far.seen} == {"Bearer far-token"}
 
 
-def test_a_cluster_is_connected_when_its_secret_comes_and_lost_and_found(
+def test_a_cluster_is_connected_when_its_secret_comes_and_lost_and_found_and_its_certificate_followed(
     far_side: FarSide, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(clusters, "EVERY", 0.1)
+    monkeypatch.setattr(cluster_course, "EVERY", 0.1)
+    monkeypatch.setattr(cluster_course, "AWAY", 0.2)
+    monkeypatch.setattr(cluster_course, "IDLE", 0.2)
     monkeypatch.setattr(clusters, "RETRY", 0.02)
-    monkeypatch.setattr(clusters, "LONGEST", 0.2)
     asyncio.run(lost_and_found(far_side))

@@ -63,6 +63,7 @@ class FarSide:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._server: asyncio.Server | None = None
+        self._tls: ssl.SSLContext | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
     # --- for tests ---------------------------------------------------------------------------------------------------
@@ -118,6 +119,13 @@ class FarSide:
         """At the same port, if it has had one."""
         self._run(self._start())
 
+    def reload(self, manner: Manner) -> None:
+        """Presents another certificate from now on, as an API server does whose files have changed: connections that
+        are open stay."""
+        self.manner = manner
+        if self._tls is not None:
+            load_certificate(self._tls, manner, self._authority)
+
     def __enter__(self) -> Self:
         self._thread.start()
         self.start()
@@ -135,8 +143,9 @@ class FarSide:
         asyncio.run_coroutine_threadsafe(work, self._loop).result(30)
 
     async def _start(self) -> None:
+        self._tls = self._context()
         self._server = await asyncio.start_server(
-            self._serve, "127.0.0.1", self.port, ssl=self._context(), limit=2**20, backlog=512
+            self._serve, "127.0.0.1", self.port, ssl=self._tls, limit=2**20, backlog=512
         )
         self.port = self._server.sockets[0].getsockname()[1]
 
@@ -224,13 +233,17 @@ class FarSide:
 
 def server_context(manner: Manner, usual: Authority) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    load_certificate(context, manner, usual)
+    return context
+
+
+def load_certificate(context: ssl.SSLContext, manner: Manner, usual: Authority) -> None:
     pem = (manner.issuer or usual).issue(*manner.names, days=manner.days)
     with tempfile.TemporaryDirectory() as folder:
         certificate, key = Path(folder, "cert"), Path(folder, "key")
         certificate.write_text(pem.certificate)
         key.write_text(pem.key)
         context.load_cert_chain(certificate, key)
-    return context
 
 
 async def _head(number: int, reader: asyncio.StreamReader) -> Asked:

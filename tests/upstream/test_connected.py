@@ -9,9 +9,10 @@ import pytest
 
 from fairlead.core.objects import Object, metadata
 from fairlead.registry.kind import MANAGEMENT_GROUP
+from fairlead.storage.contract import Key
 from fairlead.upstream.addresses import AddressPolicy
 from fairlead.upstream.connected import Connected, NotConnected
-from fairlead.upstream.errors import Blocked
+from fairlead.upstream.errors import Blocked, Unreachable
 from fairlead.upstream.upstream import Limits, Request, Upstream
 from tests.admission.world import NAMESPACE, World, as_ada, new_world
 from tests.far_side.far_side import FarSide, far_side
@@ -194,6 +195,23 @@ async def test_t22_a_cluster_on_loopback_is_blocked_unless_listed(world: World, 
         await ask(strict.cluster("berlin"))
     assert far_side.connections == 0
     await strict.close_all()
+
+
+async def test_failures_are_notified_except_those_of_health_probes(
+    world: World, connected: Connected, far_side: FarSide
+) -> None:
+    await connect(world, far_side)
+    heard: list[Key] = []
+    unsubscribe = connected.failures.subscribe(heard.append)
+    far_side.stop()
+    for way in (connected.cluster("berlin"), connected.probing("berlin"), connected.health("berlin")):
+        with pytest.raises(Unreachable):
+            await ask(way)
+    assert heard == [(MANAGEMENT_GROUP, "clusters", "", "berlin")] * 2
+    unsubscribe()
+    with pytest.raises(Unreachable):
+        await ask(connected.cluster("berlin"))
+    assert len(heard) == 2
 
 
 async def virtual_cluster(world: World) -> Object:
