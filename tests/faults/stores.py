@@ -122,10 +122,7 @@ async def etcd_with_quota(folder: Path, replicas: int) -> AsyncIterator[Setting]
 
 
 async def _cluster(stack: AsyncExitStack, folder: Path, *options: str) -> etcd_server.Cluster:
-    cluster = etcd_server.launch(folder / "etcd", 3, list(options))
-    stack.callback(cluster.stop)
-    await cluster.ready()
-    return cluster
+    return await stack.enter_async_context(etcd_server.running_etcd(folder / "etcd", 3, list(options)))
 
 
 async def _proxy(stack: AsyncExitStack, port: int) -> Proxy:

@@ -1,6 +1,8 @@
 """Real etcd servers for the tests: Debian's etcd on free loopback ports, in a temporary folder, stopped by their pid.
 
-`open_etcd` gives a store of its own to each folder, on one server that all tests share and that ends with them.
+`running_etcd` is the only way to a cluster of one's own: whatever happens inside of it or while it starts, a test that
+is skipped included, its processes end. `open_etcd` gives a store of its own to each folder, on one server that all
+tests share and that ends with them.
 """
 
 import atexit
@@ -12,6 +14,8 @@ import socket
 import subprocess
 import tempfile
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -23,6 +27,7 @@ from fairlead.storage.etcd import EtcdStore, parse_address
 
 START_SECONDS = 30.0
 MISSING = "no etcd on the PATH; install it (Debian: apt-get install etcd-server)"
+MISSING_CLIENT = "no etcdctl on the PATH; install it (Debian: apt-get install etcd-client)"
 FAST = ["--heartbeat-interval=20", "--election-timeout=200"]
 """A new leader in a fraction of a second: members on one machine hear each other at once."""
 
@@ -116,20 +121,40 @@ class Cluster:
         """Debian's etcdctl is a package of its own; what needs it is skipped without."""
         path = shutil.which("etcdctl")
         if path is None:
-            pytest.skip("no etcdctl on the PATH; install it (Debian: apt-get install etcd-client)")
+            pytest.skip(MISSING_CLIENT)
         hosts = ",".join(member.endpoint for member in self.members)
         command = [path, f"--endpoints={hosts}", *arguments]
         return subprocess.run(
             command, check=True, capture_output=True, text=True, env={**os.environ, "ETCDCTL_API": "3"}
         ).stdout
 
+    def start(self) -> None:
+        """Starts the members; `ready` waits for them."""
+        for member in self.members:
+            member.start()
+
     def stop(self) -> None:
         for member in self.members:
             member.kill()
 
 
-def launch(folder: Path, size: int = 1, extra: list[str] | None = None, scheme: str = "http") -> Cluster:
-    """Starts the members; `ready` waits for them."""
+@asynccontextmanager
+async def running_etcd(
+    folder: Path, size: int = 1, extra: list[str] | None = None, scheme: str = "http", options: str = ""
+) -> AsyncIterator[Cluster]:
+    """A cluster that answers, for as long as the block lasts. `options` are those of its addresses."""
+    cluster = _plan(folder, size, extra or [], scheme)
+    cluster.options = options
+    try:
+        cluster.start()
+        await cluster.ready()
+        yield cluster
+    finally:
+        cluster.stop()
+
+
+def _plan(folder: Path, size: int = 1, extra: list[str] | None = None, scheme: str = "http") -> Cluster:
+    """A cluster that has not been started."""
     etcd = program()
     ports = free_ports(2 * size)
     clients, peers = ports[:size], ports[size:]
@@ -144,7 +169,6 @@ def launch(folder: Path, size: int = 1, extra: list[str] | None = None, scheme: 
         ]
         command = [etcd, f"--name=m{number}", f"--initial-cluster={everybody}", *addresses, *FAST, *(extra or [])]
         cluster.members.append(Member(folder / f"m{number}", client, command))
-        cluster.members[-1].start()
     return cluster
 
 
@@ -153,13 +177,14 @@ def shared() -> Cluster:
     """One server for all stores that only need some etcd; it ends with this process."""
     program()
     folder = Path(tempfile.mkdtemp(prefix="fairlead-etcd-"))
-    cluster = launch(folder)
+    cluster = _plan(folder)
 
     def end() -> None:
         cluster.stop()
         shutil.rmtree(folder, ignore_errors=True)
 
     atexit.register(end)
+    cluster.start()
     return cluster
 
 

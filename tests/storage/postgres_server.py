@@ -14,6 +14,7 @@ import socket
 import subprocess
 import tempfile
 import time
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
@@ -75,10 +76,15 @@ class Server:
         self._wal = wal
         self.port = free_port()
         self.process: subprocess.Popen[bytes] | None = None
-        self._initialise(authentication)
-        for name, content in (files or {}).items():
-            self._give(self.folder / "data" / name, content)
-        self.start()
+        try:
+            self._initialise(authentication)
+            for name, content in (files or {}).items():
+                self._give(self.folder / "data" / name, content)
+            self.start()
+        except BaseException:
+            # Nobody else has it yet, so nobody else can end it: a timeout or Ctrl-C while it starts included.
+            self.remove()
+            raise
 
     @property
     def url(self) -> str:
@@ -124,6 +130,10 @@ class Server:
         return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
     def remove(self) -> None:
+        """Ends it in whatever state a test has left it, paused included, and removes all that it kept."""
+        if self.process is not None and self.process.poll() is None:
+            with suppress(OSError):  # one of them may end meanwhile
+                self.resume()
         self.stop()
         for folder in filter(None, (self.folder, self._wal)):
             shutil.rmtree(folder, ignore_errors=True)

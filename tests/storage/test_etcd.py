@@ -22,7 +22,7 @@ from fairlead.storage.contract import (
 from fairlead.storage.etcd import EtcdStore, parse_address
 from fairlead.storage.etcd.client import COMPACT, RANGE, TXN, Client
 from fairlead.storage.etcd.messages import Found, compaction, find, op_delete, op_put, transaction
-from tests.storage.etcd_server import Cluster, launch, open_etcd, shared
+from tests.storage.etcd_server import Cluster, open_etcd, running_etcd, shared
 
 A, B = ("things", "a"), ("things", "b")
 NUMBERS = count()
@@ -251,9 +251,7 @@ async def test_a_store_of_a_newer_version_is_left_alone(cluster: Cluster, prefix
 
 
 async def test_an_etcd_out_of_room_refuses_writes_in_words_and_recovers(tmp_path: Path) -> None:
-    full = launch(tmp_path, extra=["--quota-backend-bytes=200000"])
-    try:
-        await full.ready()
+    async with running_etcd(tmp_path, extra=["--quota-backend-bytes=200000"]) as full:
         store: Store = await full.open()
         with pytest.raises(Unavailable, match="quota"):
             for number in range(2_000):  # etcd looks at its size now and then only
@@ -269,5 +267,3 @@ async def test_an_etcd_out_of_room_refuses_writes_in_words_and_recovers(tmp_path
         await store.check()
         assert await store.commit([Change(A, b"x", 0)]) == await store.revision()
         await store.close()
-    finally:
-        full.stop()

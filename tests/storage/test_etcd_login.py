@@ -13,7 +13,7 @@ from cryptography.x509.oid import NameOID
 from fairlead.storage.contract import FIRST_REVISION, Change, Unavailable
 from fairlead.storage.etcd import EtcdStore, parse_address
 from fairlead.storage.etcd.client import Client
-from tests.storage.etcd_server import Cluster, launch
+from tests.storage.etcd_server import Cluster, running_etcd
 
 A = ("things", "a")
 
@@ -59,10 +59,9 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_tls_with_a_client_certificate(tmp_path: Path, impatient: None) -> None:
     write_certificates(tmp_path)
     files = [f"--trusted-ca-file={tmp_path}/ca.pem", f"--cert-file={tmp_path}/cert.pem"]
-    cluster = launch(tmp_path, 1, [*files, f"--key-file={tmp_path}/key.pem", "--client-cert-auth"], "https")
-    cluster.options = f"?ca={tmp_path}/ca.pem&cert={tmp_path}/cert.pem&key={tmp_path}/key.pem"
-    try:
-        await cluster.ready()
+    files += [f"--key-file={tmp_path}/key.pem", "--client-cert-auth"]
+    options = f"?ca={tmp_path}/ca.pem&cert={tmp_path}/cert.pem&key={tmp_path}/key.pem"
+    async with running_etcd(tmp_path, 1, files, "https", options) as cluster:
         store = await cluster.open()
         assert await store.commit([Change(A, b"x", 0)]) == FIRST_REVISION + 1
         await store.close()
@@ -73,14 +72,10 @@ async def test_tls_with_a_client_certificate(tmp_path: Path, impatient: None) ->
         cluster.options = f"?ca={tmp_path}/missing.pem"
         with pytest.raises(Unavailable, match=r"missing\.pem: No such file"):
             await cluster.open()
-    finally:
-        cluster.stop()
 
 
-async def with_logins(folder: Path) -> Cluster:
+def enable_logins(cluster: Cluster) -> None:
     """A user who may use /tests/ only, and a root, without whom there are no logins."""
-    cluster = launch(folder)
-    await cluster.ready()
     for command in (
         "role add fairlead",
         "role grant-permission fairlead readwrite --prefix=true /tests/",
@@ -91,12 +86,11 @@ async def with_logins(folder: Path) -> Cluster:
         "auth enable",
     ):
         cluster.etcdctl(*command.split())
-    return cluster
 
 
 async def test_a_user_with_a_password_and_with_nothing_but_the_prefix(tmp_path: Path) -> None:
-    cluster = await with_logins(tmp_path)
-    try:
+    async with running_etcd(tmp_path) as cluster:
+        enable_logins(cluster)
         cluster.login = "ann:secret@"
         store = await cluster.open()
         first = await store.commit([Change(A, b"1", 0)])
@@ -117,15 +111,18 @@ async def test_a_user_with_a_password_and_with_nothing_but_the_prefix(tmp_path: 
             cluster.login = login
             with pytest.raises(Unavailable, match=problem):
                 await cluster.open(prefix)
-    finally:
-        cluster.stop()
 
 
 async def test_a_login_at_an_etcd_without_logins_says_so(tmp_path: Path) -> None:
-    cluster = launch(tmp_path)
-    try:
-        await cluster.ready()
+    async with running_etcd(tmp_path) as cluster:
         with pytest.raises(Unavailable, match="remove the user"):
             await EtcdStore.open(parse_address(f"//ann:secret@{cluster.members[0].endpoint}", {}))
-    finally:
-        cluster.stop()
+
+
+async def test_a_cluster_of_the_tests_ends_even_when_its_test_is_skipped(tmp_path: Path) -> None:
+    with pytest.raises(pytest.skip.Exception):
+        async with running_etcd(tmp_path) as cluster:
+            process = cluster.members[0].process
+            assert process is not None and process.poll() is None
+            pytest.skip("as if there were no etcdctl")
+    assert process is not None and process.returncode is not None

@@ -16,7 +16,7 @@ from fairlead.storage.etcd.client import TXN, Client
 from fairlead.storage.etcd.failures import Lost
 from fairlead.storage.etcd.messages import Outcome, watching
 from tests.storage.etcd_proxy import Proxy
-from tests.storage.etcd_server import Cluster, free_ports, launch, open_etcd, shared
+from tests.storage.etcd_server import Cluster, free_ports, open_etcd, running_etcd, shared
 
 A, B = ("things", "a"), ("things", "b")
 NUMBERS = count()
@@ -266,9 +266,7 @@ async def test_a_watch_that_is_given_up_before_its_connection_stands_ends() -> N
 
 
 async def test_a_restart_of_etcd_loses_nothing(tmp_path: Path) -> None:
-    cluster = launch(tmp_path)
-    try:
-        await cluster.ready()
+    async with running_etcd(tmp_path) as cluster:
         store = await cluster.open()
         listener = Listener(store)
         acknowledged = {}
@@ -281,8 +279,6 @@ async def test_a_restart_of_etcd_loses_nothing(tmp_path: Path) -> None:
         assert {event.revision: event.key[1] for event in events} == acknowledged
         assert len(events) == 30
         await store.close()
-    finally:
-        cluster.stop()
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
@@ -291,9 +287,7 @@ async def test_the_others_go_on_when_a_member_fails(
 ) -> None:
     """Each member in turn, so also the leader, and the one that the store talks to."""
     monkeypatch.setattr(Client.call, "__defaults__", (0.5,))
-    cluster = launch(tmp_path, 3)
-    try:
-        await cluster.ready()
+    async with running_etcd(tmp_path, 3) as cluster:
         stores = [await cluster.open(), await cluster.open(members=cluster.members[::-1])]
         listeners = [Listener(store) for store in stores]
         writers = [asyncio.create_task(count_up(store, str(key))) for key, store in enumerate(stores)]
@@ -314,8 +308,6 @@ async def test_the_others_go_on_when_a_member_fails(
             judge_counting(await listener.until(last), len(stores))
         for store in stores:
             await store.close()
-    finally:
-        cluster.stop()
 
 
 async def count_up(store: Store, name: str) -> None:
@@ -334,10 +326,8 @@ def judge_counting(events: list[Event], writers: int) -> None:
 
 
 async def test_an_etcd_restored_from_an_older_backup_is_not_followed(tmp_path: Path) -> None:
-    cluster = launch(tmp_path)
-    [member] = cluster.members
-    try:
-        await cluster.ready()
+    async with running_etcd(tmp_path) as cluster:
+        [member] = cluster.members
         store = await cluster.open()
         first = await store.commit([Change(A, b"1", 0)])
         member.kill()
@@ -364,5 +354,3 @@ async def test_an_etcd_restored_from_an_older_backup_is_not_followed(tmp_path: P
         store = await cluster.open()
         assert await store.read(A) == Record(A, b"1", first)
         await store.close()
-    finally:
-        cluster.stop()
