@@ -52,8 +52,8 @@ bench: $(TEST) ## measure the server under load, beside a ceiling; ARGS=--quick 
 	@scripts/setup-tools.sh wrk
 	@$(BIN)/python -m bench $(ARGS)
 
-tools: ## the programs that tests talk to: kubectl, Debian's older one beside it, PostgreSQL, etcd and wrk
-	@scripts/setup-tools.sh kubectl kubectl-debian postgresql etcd faketime wrk
+tools: ## the programs that tests talk to: kubectl in three versions (.tools/bin), PostgreSQL, etcd and wrk
+	@scripts/setup-tools.sh kubectl kubectl-1.32 kubectl-1.20 postgresql etcd etcdctl faketime wrk
 
 clean: ## remove .venv, .tools and every cache; never a server's data
 	@rm -rf .venv .tools $(CACHES)

@@ -1,18 +1,18 @@
 """What every test may ask for.
 
-Tests run against real components: a kubectl, a database, a load generator. A component is an executable on the PATH or
-in `.tools/bin`, where `scripts/setup-tools.sh` puts those that must not replace the machine's own. A laptop may lack
-one, and its tests are then skipped with the reason in the summary. CI may not: there the same gap is a failure, or the
-tests would slowly stop running without anyone noticing.
+Tests run against real components: a kubectl, a database, a load generator. A component is an executable in
+`.tools/bin`, where `scripts/setup-tools.sh` puts those that must not depend on the machine's own, or on the PATH. A
+laptop may lack one, and its tests are then skipped with the reason in the summary. CI may not: see `tests/skips.py`.
 """
 
-import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from tests.skips import pytest_make_collect_report, pytest_runtest_makereport  # noqa: F401  # hooks
 
 # How long an example takes says how busy the machine is: tests run two at a time. In CI this is so without being said.
 settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -31,7 +31,4 @@ def find_component(name: str) -> Path:
     found = shutil.which(name, path=str(TOOLS)) or shutil.which(name)
     if found is not None:
         return Path(found)
-    reason = f"{name} is not installed; `make tools` installs it, or put it on the PATH"
-    if os.environ.get("CI") == "true":
-        pytest.fail(reason, pytrace=False)
-    pytest.skip(reason)
+    pytest.skip(f"{name} is not installed; `make tools` installs it, or put it on the PATH")

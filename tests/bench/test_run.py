@@ -1,10 +1,10 @@
 """A run from end to end, as small as it gets: real servers, real load, and no figure is looked at."""
 
-import shutil
+from collections.abc import Callable
 from io import StringIO
+from pathlib import Path
 
 import orjson
-import pytest
 from rich.console import Console
 
 from bench.chart import chart
@@ -16,8 +16,10 @@ from bench.table import table
 TINY = Scale(1, 1, objects=20, resting=20, audiences=(3,), changes_per_second=20, few=0, many=0)
 
 
-@pytest.mark.skipif(shutil.which("wrk") is None, reason="needs wrk: scripts/setup-tools.sh wrk")
-async def test_requests_and_watches_are_measured_at_both_servers_and_the_result_can_be_shown() -> None:
+async def test_requests_and_watches_are_measured_at_both_servers_and_the_result_can_be_shown(
+    component: Callable[[str], Path],
+) -> None:
+    component("wrk")
     told: list[str] = []
     result = await measure(Asked(TINY, only=("server-side apply", "by 3, delivered")), told.append)
     found = lines(result)

@@ -1,6 +1,7 @@
 """`fairlead up`, as a process: what it prints, keeps and refuses, and how it ends."""
 
 import json
+import os
 import signal
 import socket
 import sqlite3
@@ -98,14 +99,17 @@ def test_the_key_is_shown_once_and_never_logged(fairlead: Fairlead, tmp_path: Pa
 
 
 def test_the_three_printed_commands_work(fairlead: Fairlead, tmp_path: Path, component: Callable[[str], Path]) -> None:
-    component("kubectl")
+    path = f"{component('kubectl').parent}:{os.environ['PATH']}"
     process = fairlead("up", "--data", str(tmp_path / "with space"), "--port", "0")
     commands = [
         line.strip() for line in read_until_ready(process).splitlines() if " kubectl " in line or "export" in line
     ]
     assert len(commands) == 3
     script = "\n".join(["set -e", *commands])
-    result = subprocess.run(["bash", "-c", script], cwd=ROOT, capture_output=True, text=True, check=False)
+    variables = os.environ | {"PATH": path, "HOME": str(tmp_path)}
+    result = subprocess.run(
+        ["bash", "-c", script], cwd=ROOT, env=variables, capture_output=True, text=True, check=False
+    )
     assert result.returncode == 0, result.stderr
     assert "ingress-nginx" in result.stdout.splitlines()[-1]
     ended(process)

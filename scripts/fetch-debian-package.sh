@@ -1,0 +1,78 @@
+#!/usr/bin/env bash
+# Unpacks one package of a Debian suite into a folder: `fetch-debian-package.sh trixie kubectl .tools/kubectl-1.32`.
+#
+# The suite may be newer or older than the machine's own, and nothing is installed: apt works on a state, a cache and
+# a source of its own, in a temporary folder beside the target, so the machine's lists, sources and packages stay as
+# they are, and an ordinary user can do it. The mirror is the one that the machine's sources name; its answer must be
+# signed by Debian's archive keys. Dependencies are not fetched: this is for programs that need only the C library.
+set -euo pipefail
+
+keyring=/usr/share/keyrings/debian-archive-keyring.gpg
+
+fail() { printf 'error: %s\n' "$*" >&2; exit 1; }
+
+# The archives among the machine's sources, in either format of source files. One that has the machine's own release
+# comes first; those for security updates have no other packages.
+list_archives() {
+    local codename
+    codename="$(. /etc/os-release && echo "${VERSION_CODENAME:-}")"
+    apt-get update --print-uris 2>/dev/null | sed -nE "s#^'(.*)/dists/([^']+)/(In)?Release(\.gpg)?'.*#\2 \1#p" |
+        awk -v own="$codename" '$1 !~ /security/ { print ($1 == own ? 0 : 1), NR, $2 }' |
+        sort -n | awk '!seen[$3]++ { print $3 }'
+}
+
+# Settings of the machine stay in force (a proxy, certificates), except for its sources, its preferences, and
+# commands that it runs after an update.
+write_apt_settings() {
+    local work=$1
+    mkdir -p "$work/state/lists/partial" "$work/cache/archives/partial"
+    touch "$work/status"
+    cat >"$work/apt.conf" <<SETTINGS
+Dir::State "$work/state";
+Dir::State::lists "$work/state/lists";
+Dir::State::status "$work/status";
+Dir::Cache "$work/cache";
+Dir::Etc::sourcelist "$work/sources.list";
+Dir::Etc::sourceparts "/dev/null";
+Dir::Etc::preferences "/dev/null";
+Dir::Etc::preferencesparts "/dev/null";
+APT::Sandbox::User "$(id -un)";
+APT::Default-Release "";
+Acquire::Languages "none";
+Acquire::Check-Valid-Until "false";
+Acquire::Retries "3";
+#clear APT::Architectures;
+APT::Architectures { "$(dpkg --print-architecture)"; };
+#clear APT::Update::Pre-Invoke;
+#clear APT::Update::Post-Invoke;
+#clear APT::Update::Post-Invoke-Success;
+SETTINGS
+}
+
+download() {
+    local work=$1 suite=$2 package=$3 archive
+    for archive in $(list_archives); do
+        echo "deb [signed-by=$keyring] $archive $suite main" >"$work/sources.list"
+        if (cd "$work" && apt-get --config-file="$work/apt.conf" --quiet --quiet --error-on=any update &&
+            apt-get --config-file="$work/apt.conf" --quiet --quiet download "$package"); then return; fi
+    done
+    return 1
+}
+
+[[ $# == 3 ]] || fail "usage: $0 SUITE PACKAGE FOLDER"
+suite=$1 package=$2 target=$3
+command -v apt-get >/dev/null && command -v dpkg >/dev/null || fail "no apt-get here to fetch $package of Debian $suite with"
+[[ -r $keyring ]] || fail "no $keyring to check Debian's signatures with; install debian-archive-keyring"
+
+mkdir -p "$(dirname "$target")"
+work="$(mktemp -d "$(cd "$(dirname "$target")" && pwd)/fetch.XXXXXX")"
+trap 'rm -rf "$work"' EXIT
+write_apt_settings "$work"
+if ! download "$work" "$suite" "$package" >"$work/log" 2>&1; then
+    tail -n 5 "$work/log" >&2
+    fail "no archive among this machine's apt sources gave $package of Debian $suite"
+fi
+dpkg -x "$work"/*.deb "$work/tree"
+chmod 755 "$work/tree"
+rm -rf "$target"
+mv "$work/tree" "$target"
