@@ -9,10 +9,15 @@ from fairlead.core.user import User
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """An answer with its reason."""
+    """An answer with its reason.
+
+    `is_inside` says of a request through a gateway that the answer is about what was asked behind it, and not about
+    passing the gateway.
+    """
 
     allowed: bool
     reason: str = ""
+    is_inside: bool = False
 
 
 Authorizer = Callable[[User, Target], Decision | None]

@@ -7,21 +7,13 @@ on and at nothing that was made of it, so there is no second reading to disagree
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from fairlead.authz.scope.basics import QUESTIONS, is_document
 from fairlead.core.errors import Forbidden
 from fairlead.gateway.paths import plain_path
 
 READS = frozenset({"GET", "HEAD"})
-HEALTH = frozenset({"version", "healthz", "livez", "readyz"})
 NO_RESOURCES = frozenset({"", "status", "finalize", "namespaces"})
 """What below a namespace is about the namespace itself, or nothing at all."""
-QUESTIONS = frozenset(
-    {
-        ("authentication.k8s.io", "selfsubjectreviews"),
-        ("authorization.k8s.io", "selfsubjectaccessreviews"),
-        ("authorization.k8s.io", "selfsubjectrulesreviews"),
-    }
-)
-"""What anybody may ask about oneself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,15 +44,4 @@ def is_inside(method: str, steps: Sequence[str], namespace: str) -> bool:
         case ["apis", group, _, question] if (group, question) in QUESTIONS:
             return method == "POST"
         case _:
-            return method in READS and _is_document(steps)
-
-
-def _is_document(steps: Sequence[str]) -> bool:
-    """Discovery, schemas, the version and whether the cluster is well."""
-    match steps:
-        case [""] | ["api"] | ["api", _] | ["apis"] | ["apis", _] | ["apis", _, _] | ["openapi", *_]:
-            return True
-        case [only]:
-            return only in HEALTH
-        case _:
-            return False
+            return method in READS and is_document(steps)

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from fairlead.authn.chain import Authenticator, authenticate
 from fairlead.authz.permissions import CUT_VERBS, Permissions
+from fairlead.authz.refusal import forbidden
 from fairlead.core.call import Call, Reply, Target
 from fairlead.core.cluster_identity import refuse_untransferable
 from fairlead.core.errors import Expired, Unauthorized
@@ -18,7 +19,6 @@ from fairlead.server.health import HEALTH_PATHS
 from fairlead.server.impersonate import Impersonation, asks_to_impersonate, requested_groups
 from fairlead.server.login import LOGIN, METHODS
 from fairlead.server.pipeline import Proceed, Stage
-from fairlead.server.refusal import forbidden
 
 PUBLIC_PATHS = frozenset({"/version", *HEALTH_PATHS})
 """What anybody may read, under the platform's root and under the management API's."""
@@ -88,13 +88,13 @@ class Authorized:
             return
         call.sieve = permissions.cut(user, target)
         if call.sieve is None:
-            raise forbidden(user, target, decision.reason)
+            raise forbidden(user, target, decision)
 
     def require(self, call: Call, target: Target) -> None:
         user = _known(call)
         decision = self._permissions.decide(user, target)
         if not decision.allowed:
-            raise forbidden(user, target, decision.reason)
+            raise forbidden(user, target, decision)
 
     def recheck(self, call: Call) -> None:
         user = _known(call)
@@ -105,7 +105,7 @@ class Authorized:
         if decision.allowed:
             return
         if call.sieve is None or self._permissions.cut(user, target) is None:
-            raise forbidden(user, target, decision.reason)
+            raise forbidden(user, target, decision)
 
 
 def _known(call: Call) -> User:

@@ -11,10 +11,10 @@ from dataclasses import replace
 from urllib.parse import unquote
 
 from fairlead.authz.chain import Decide
+from fairlead.authz.refusal import forbidden
 from fairlead.core.call import MANAGEMENT, Call, Headers, Target
 from fairlead.core.errors import BadRequest, Forbidden
 from fairlead.core.user import ADMIN_GROUPS, AUTHENTICATED, SERVICE_ACCOUNT, USER_GROUP, User
-from fairlead.server.refusal import forbidden
 
 PREFIX = "impersonate-"
 USER, GROUP, UID, EXTRA = "impersonate-user", "impersonate-group", "impersonate-uid", "impersonate-extra-"
@@ -87,7 +87,7 @@ class Impersonation:
         for target in _rights(wanted, call.headers):
             decision = self._decide(asker, target)
             if not decision.allowed:
-                raise forbidden(asker, target, decision.reason)
+                raise forbidden(asker, target, decision)
         if not asker.is_admin and (above := self._above(wanted)):
             raise Forbidden(f'User "{asker.name}" cannot act as a member of a built-in admin group: {", ".join(above)}')
         return replace(wanted, impersonator=asker)

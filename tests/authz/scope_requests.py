@@ -249,3 +249,21 @@ def _through_gateways() -> Iterator[Asked]:
     ]
     for row, entrance in entrances.items():
         yield from (Asked(row, inner.verb, entrance, inner) for inner in inners)
+        place = row.removeprefix("through the gateway to ")
+        yield from (Asked(f"discovery at {place}", inner.verb, entrance, inner) for inner in _discovery())
+        about = f"a question about oneself at {place}"
+        yield from (Asked(about, inner.verb, entrance, inner) for inner in _about_oneself())
+
+
+def _discovery() -> Iterator[Target]:
+    paths = ("/", "/api", "/api/", "/api/v1", "/apis", "/apis/apps", "/apis/apps/v1")
+    for path in (*paths, "/openapi/v2", "/openapi/v3", "/openapi/v3/apis/apps/v1", "/version", "/healthz", "/readyz"):
+        yield Target("get", path)
+        yield Target("post", path)
+
+
+def _about_oneself() -> Iterator[Target]:
+    for verb in ("create", "get"):
+        yield Target(verb, "/", "", "authentication.k8s.io", "v1", "selfsubjectreviews")
+        yield Target(verb, "/", "", "authorization.k8s.io", "v1", "selfsubjectaccessreviews")
+        yield Target(verb, "/", "", "authorization.k8s.io", "v1", "selfsubjectrulesreviews")

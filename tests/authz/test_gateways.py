@@ -7,6 +7,7 @@ import pytest
 from fairlead.authz.chain import Decision, administrators
 from fairlead.authz.gateways import entrances
 from fairlead.authz.permissions import Permissions
+from fairlead.authz.refusal import forbidden
 from fairlead.authz.scope import ScopeNames, touches, within_scope
 from fairlead.core.call import MANAGEMENT, Target
 from fairlead.core.scope import Scope, ScopeRule
@@ -124,3 +125,69 @@ def test_an_old_way_to_watch_is_no_way_around_a_rule() -> None:
     held = permissions(USE_CLUSTER)
     assert held.decide(scoped, asked(f"{CLUSTER}/api/v1/nodes/n")).allowed
     assert not held.decide(scoped, asked(f"{CLUSTER}/api/v1/watch/namespaces/n/secrets")).allowed
+
+
+PODS_OF_X = ScopeRule(verbs=("get", "list"), namespaces=("x",), cluster="c")
+
+
+def test_a_rule_for_a_cluster_brings_discovery_and_questions_about_oneself_there() -> None:
+    held, scoped = permissions(USE_CLUSTER, USE_SPACE), replace(ADA, scope=Scope(rules=(PODS_OF_X,)), key="ci")
+    review = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+    for path in ("/api", "/apis", "/apis/apps/v1", "/openapi/v3", "/version", "/healthz"):
+        assert held.decide(scoped, asked(CLUSTER + path)).allowed
+        assert held.decide(scoped, asked(CLUSTER + path, "HEAD")).allowed
+        assert not held.decide(scoped, asked(CLUSTER + path, "POST")).allowed
+        assert not held.decide(scoped, asked(SPACE + path)).allowed
+    assert held.decide(scoped, asked(CLUSTER + review, "POST")).allowed
+    assert not held.decide(scoped, asked(SPACE + review, "POST")).allowed
+    others = ("/metrics", "/healthz/etcd", "/logs/x", "/api/../metrics", "/apis//x", "/api/v1/nodes", "/apis/apps/v1/x")
+    for path in others:
+        assert not held.decide(scoped, asked(CLUSTER + path)).allowed, path
+    group = "/apis/authorization.k8s.io/v1"
+    for path in (f"{review}/x", f"{group}/subjectaccessreviews", f"{group}/namespaces/x/localsubjectaccessreviews"):
+        assert not held.decide(scoped, asked(CLUSTER + path, "POST")).allowed, path
+
+
+@pytest.mark.parametrize(
+    ("path", "method", "told", "why"),
+    [
+        (
+            "/api/v1/namespaces/x/pods/p",
+            "DELETE",
+            'pods "p" is forbidden: User "ada" cannot delete resource "pods" in API group "" in the namespace "x": ',
+            'the scope of access key "ci" does not allow "delete" on "pods" in namespace "x" of cluster "c": it takes '
+            'an entry for cluster "c", or a rule that allows this',
+        ),
+        (
+            "/apis/apps/v1/deployments",
+            "GET",
+            'deployments.apps is forbidden: User "ada" cannot list resource "deployments" in API group "apps" at the '
+            "cluster scope: ",
+            'the scope of access key "ci" does not allow "list" on "deployments.apps" at the cluster scope of cluster',
+        ),
+        (
+            "/apis/apps/v1/namespaces/y/deployments/d/scale",
+            "GET",
+            'deployments.apps "d" is forbidden: User "ada" cannot get resource "deployments/scale"',
+            'does not allow "get" on "deployments.apps/scale" in namespace "y" of cluster "c"',
+        ),
+        (
+            "/metrics",
+            "GET",
+            'forbidden: User "ada" cannot get path "/metrics": ',
+            'the scope of access key "ci" does not allow "get" on path "/metrics" of cluster "c"',
+        ),
+    ],
+)
+def test_a_scope_refuses_in_kubernetes_words_what_is_asked_behind(path: str, method: str, told: str, why: str) -> None:
+    scoped = replace(ADA, scope=Scope(rules=(PODS_OF_X,)), key="ci")
+    target = asked(CLUSTER + path, method)
+    message = forbidden(scoped, target, permissions(USE_CLUSTER).decide(scoped, target)).message
+    assert message.startswith(told) and why in message
+
+
+def test_a_scope_that_does_not_reach_a_gateway_says_so_of_the_gateway() -> None:
+    scoped, target = replace(ADA, scope=Scope(rules=(PODS_OF_X,)), key="ci"), asked(f"{SPACE}/api/v1/namespaces/x/pods")
+    message = forbidden(scoped, target, permissions(USE_SPACE).decide(scoped, target)).message
+    assert 'User "ada" cannot use resource "spaceinstances"' in message
+    assert 'outside the scope of access key "ci"' in message

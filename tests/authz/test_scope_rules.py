@@ -156,7 +156,7 @@ HEALTH = Target("get", "/healthz")
         (rule(namespaces=("",)), BERLIN, replace(NODE, verb="list", name=""), False),
         (rule(namespaces=("",)), BERLIN, POD, False),
         (rule(paths=("/healthz",)), BERLIN, HEALTH, True),
-        (rule(paths=("/livez",)), BERLIN, HEALTH, False),
+        (rule(paths=("/livez",)), BERLIN, replace(HEALTH, path="/metrics"), False),
     ],
 )
 def test_behind_a_gateway_rules_look_at_both_requests(

@@ -188,11 +188,17 @@ def test_a_key_for_another_cluster_is_kept_out(world: World, berlin: str) -> Non
 
 def test_a_rule_in_a_scope_is_held_against_what_is_asked_inside(world: World, berlin: str) -> None:
     with world.near.client() as admin:
-        rules = [{"cluster": "berlin", "verbs": ["get", "list"]}]
+        configmaps = {"group": "", "resources": ["configmaps"]}
+        rules = [{"cluster": "berlin", "verbs": ["get", "list"], "resources": [configmaps], "namespaces": ["default"]}]
         key = key_of(admin, "ada", "adas-reading", scope={"rules": rules})
     reading = world.kubectl("berlin", key, "reading")
     reading("get", "configmaps")
-    assert "orbidden" in reading.refused("create", "configmap", "never")
+    assert "configmaps" in reading("api-resources", "-o", "name").split()
+    assert "binaryData" in reading("explain", "configmap")
+    assert reading("auth", "can-i", "create", "configmaps").strip() == "yes"  # what ada may do, whatever the key may
+    assert json.loads(reading("auth", "whoami", "-o", "json"))["status"]["userInfo"]["username"] == "ada"
+    refused = reading.refused("create", "configmap", "never")
+    assert 'does not allow "create" on "configmaps" in namespace "default" of cluster "berlin"' in refused
 
 
 def test_fairlead_writes_the_context(world: World, berlin: str) -> None:

@@ -2,6 +2,7 @@
 
     names.py       what things are called on this server, and the Targets that gateways ask about
     authorizer.py  within_scope, touches, inside_gateway: the questions, and where compiled scopes are kept
+    basics.py      what every scope allows behind a gateway that it reaches
     boundary.py    one scope, laid out for quick answers: what its entries allow
     rules.py       whether a request matches one of the deprecated rules
     reasons.py     the answers in words: which entry allowed it, or what it would have taken

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from fairlead.authz.chain import Authorizer, Decision
 from fairlead.authz.scope.boundary import Boundary
 from fairlead.authz.scope.names import ScopeNames
-from fairlead.authz.scope.reasons import why_outside
+from fairlead.authz.scope.reasons import why_not_inside, why_outside
 from fairlead.core.call import Target
 from fairlead.core.scope import Scope
 from fairlead.core.user import User
@@ -50,8 +50,13 @@ def inside_gateway(names: ScopeNames) -> Callable[[User, Target, Target], Decisi
     """As `within_scope`, for a request through a gateway: the entrance, and what is asked behind it."""
 
     def authorizer(user: User, entrance: Target, inner: Target) -> Decision | None:
-        if user.scope is None or _boundary(user.scope, names).lets_through(entrance, inner):
+        if user.scope is None:
             return None
+        boundary = _boundary(user.scope, names)
+        if boundary.lets_through(entrance, inner):
+            return None
+        if boundary.reaches_gateway(entrance):
+            return Decision(False, why_not_inside(names, user, entrance, inner), is_inside=True)
         return Decision(False, why_outside(names, user, entrance))
 
     return authorizer

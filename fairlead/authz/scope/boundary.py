@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from fairlead.authz.people import owns
 from fairlead.authz.permissions import CUT_VERBS
+from fairlead.authz.scope.basics import is_basic
 from fairlead.authz.scope.names import CLUSTER, GATEWAYS, SPACE, VIRTUAL_CLUSTER, ScopeNames
 from fairlead.authz.scope.rules import anything_goes, could_get, for_entrance, for_root, is_plain, matches
 from fairlead.core.call import MANAGEMENT, NAMESPACES, Target
@@ -173,8 +174,14 @@ class Boundary:
         rules = [rule for rule in self._rules if for_entrance(rule, entrance)]
         if inner is None:
             return any(anything_goes(rule) and matches(rule, (entrance.verb,), entrance, ()) for rule in rules)
+        if rules and is_basic(inner):
+            return True
         places = self._names.places(replace(inner, root=entrance.root))
         return any(matches(rule, (inner.verb,), inner, places) for rule in rules)
+
+    def reaches_gateway(self, entrance: Target) -> bool:
+        """Whether some entry is about what this gateway leads to."""
+        return self._has_entrance(entrance) or any(for_entrance(rule, entrance) for rule in self._rules)
 
     def _has_entrance(self, entrance: Target) -> bool:
         if entrance.root == CLUSTER:

@@ -18,6 +18,7 @@ from fairlead.authz.scope.boundary import (
 )
 from fairlead.authz.scope.names import CLUSTER, GATEWAYS, SPACE, VIRTUAL_CLUSTER, ScopeNames
 from fairlead.core.call import NAMESPACES, Target
+from fairlead.core.errors import qualified
 from fairlead.core.scope import ANY, CLI_FLAG, Scope
 from fairlead.core.user import User
 from fairlead.kinds.migration import MIGRATE
@@ -29,6 +30,29 @@ def why_outside(names: ScopeNames, user: User, target: Target) -> str:
     whose = f'access key "{user.key}"' if user.key else "this credential"
     empty = ", which is empty" if user.scope is not None and user.scope.holds_nothing else ""
     return f"outside the scope of {whose}{empty}: {_needed(names, user, target)}"
+
+
+def why_not_inside(names: ScopeNames, user: User, entrance: Target, inner: Target) -> str:
+    """Of a request through a gateway that the scope reaches, but not for this."""
+    whose = f'access key "{user.key}"' if user.key else "this credential"
+    if inner.resource:
+        resource = qualified(inner.resource, inner.group) + (f"/{inner.subresource}" if inner.subresource else "")
+        where = f'in namespace "{inner.namespace}"' if inner.namespace else "at the cluster scope"
+        what = f'"{resource}" {where}'
+    else:
+        what = f'path "{inner.path}"'
+    place = _title(names, entrance)
+    needed = _entrance_entry(names, entrance) or "another entry"
+    return (
+        f'the scope of {whose} does not allow "{inner.verb}" on {what} of {place}: it takes {needed}, or a rule that '
+        "allows this"
+    )
+
+
+def _title(names: ScopeNames, entrance: Target) -> str:
+    if entrance.root == CLUSTER:
+        return f'cluster "{entrance.name}"'
+    return f'{_ENTRANCES[entrance.root]} "{entrance.name}" of project "{names.project(entrance.namespace)}"'
 
 
 def _needed(names: ScopeNames, user: User, target: Target) -> str:

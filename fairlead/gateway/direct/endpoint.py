@@ -13,6 +13,7 @@ from fairlead import __version__
 from fairlead.authn.bearer import INVALID, bearer_token
 from fairlead.authn.direct_tokens import LONGEST, InvalidToken, UnknownKey
 from fairlead.authz.chain import Decision
+from fairlead.authz.refusal import forbidden
 from fairlead.authz.scope import inside_gateway
 from fairlead.core.call import Call, Reply, Target
 from fairlead.core.errors import ApiError, Expired, Forbidden, NotFound, Unauthorized
@@ -154,6 +155,8 @@ def _let_in(call: Call, holder: Holder, wanted: Asked, state: State) -> str:
     decision = inside_gateway(state.names)(holder.user, wanted.entrance, wanted.target)
     call.decision = decision or LET_IN
     if decision is not None:
+        if decision.is_inside:
+            raise forbidden(holder.user, wanted.target, decision)
         raise Forbidden(f'forbidden: User "{holder.user.name}" cannot enter here: {decision.reason}')
     if not wanted.name:
         title = f'cluster "{state.cluster}"'

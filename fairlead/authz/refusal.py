@@ -1,12 +1,15 @@
 """A 403 in Kubernetes' words: who cannot do what where, and why. It never tells whether the object exists."""
 
+from fairlead.authz.chain import Decision
 from fairlead.core.call import Target
 from fairlead.core.errors import Details, Forbidden, qualified, shown
 from fairlead.core.user import User
 
 
-def forbidden(user: User, target: Target, reason: str) -> Forbidden:
-    target = target.via or target  # of what is behind a gateway nothing is known here
+def forbidden(user: User, target: Target, decision: Decision) -> Forbidden:
+    reason = decision.reason
+    if target.via is not None and not decision.is_inside:
+        target = target.via
     if not target.is_resource:
         message = f'forbidden: User "{user.name}" cannot {target.verb} path "{target.path}"'
         return Forbidden(f"{message}: {reason}" if reason else message)
