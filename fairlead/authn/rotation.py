@@ -14,9 +14,8 @@ from fairlead.core.user import CONTROLLER, User
 from fairlead.kinds.accesskey import MAX_OVERLAP, ROTATION
 from fairlead.kinds.handing_on import Covers, holder_of, overreach
 from fairlead.kinds.times import parsed
-from fairlead.registry.record import decode
+from fairlead.registry.record import decode, shown_once
 from fairlead.registry.registry import Registry
-from fairlead.registry.resource import shown_once
 from fairlead.registry.writing import Writing
 
 MOST_PREVIOUS = 4

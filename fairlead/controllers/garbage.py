@@ -47,9 +47,7 @@ class Garbage:
     name, workers = "garbage", 64
 
     def __init__(self, registry: Registry) -> None:
-        deletable = dict.fromkeys(
-            (kind.group, kind.plural) for kind in registry.catalog.kinds if "delete" in kind.verbs
-        )
+        deletable = dict.fromkeys(kind.place for kind in registry.catalog.kinds if "delete" in kind.verbs)
         self.watches = tuple(each for each in deletable if each not in UNWATCHED)
         self._registry = registry
         self._references = References(registry.catalog.kinds)

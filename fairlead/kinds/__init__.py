@@ -13,6 +13,7 @@ from fairlead.kinds.config import CONFIG
 from fairlead.kinds.configmap import CONFIGMAP
 from fairlead.kinds.directtoken import DIRECT_CLUSTER_ENDPOINT_TOKEN, TOKEN_KEY_ROTATION
 from fairlead.kinds.event import EVENT
+from fairlead.kinds.event_v1 import EVENT_V1
 from fairlead.kinds.lease import LEASE
 from fairlead.kinds.namespace import NAMESPACE
 from fairlead.kinds.project import PROJECT
@@ -68,6 +69,7 @@ KINDS = (
     SECRET,
     EVENT,
     SERVICE,
+    EVENT_V1,
     LEASE,
     ROLE,
     CLUSTERROLE,

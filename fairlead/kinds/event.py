@@ -16,7 +16,7 @@ from fairlead.registry.names import qualified_faults
 from fairlead.registry.schema import Schema, atomic, described, integer, obj, string
 
 _LENGTHS = {"reportingInstance": 128, "action": 128, "reason": 128, "message": 1024}
-_REQUIRED = ("reportingComponent", "reportingInstance", "action", "reason")
+_REQUIRED = ("reportingInstance", "action", "reason")
 
 REFERENCE = atomic(
     obj(
@@ -77,7 +77,11 @@ def prepare(change: Change) -> None:
 
 
 def check(change: Change) -> Iterable[Problem]:
-    event = change.obj
+    return problems(change.obj, "reportingComponent")
+
+
+def problems(event: Object, controller: str) -> Iterable[Problem]:
+    """What is wrong with an Event. `controller` is what the reporting component is called in the group at hand."""
     namespace = metadata(event).get("namespace")
     about = dig(event, "involvedObject.namespace") or ""
     if not event.get("eventTime"):
@@ -87,16 +91,20 @@ def check(change: Change) -> Iterable[Problem]:
         return
     if not about and namespace not in ("default", "kube-system"):
         yield Problem.invalid("involvedObject.namespace", about, "does not match event.namespace")
-    yield from _completeness_problems(event)
+    yield from _completeness_problems(event, controller)
 
 
-def _completeness_problems(event: Object) -> Iterable[Problem]:
+def _completeness_problems(event: Object, controller: str) -> Iterable[Problem]:
     """With eventTime, an Event says who did what and why, in few words."""
-    yield from (Problem.required(field) for field in _REQUIRED if not event.get(field))
     component = event.get("reportingComponent") or ""
-    yield from (Problem.invalid("reportingComponent", component, fault) for fault in qualified_faults(component))
+    if not component:
+        yield Problem.required(controller)
+    yield from (Problem.invalid(controller, component, fault) for fault in qualified_faults(component))
     for field, limit in _LENGTHS.items():
-        if len((event.get(field) or "").encode()) > limit:
+        value = event.get(field) or ""
+        if not value and field in _REQUIRED:
+            yield Problem.required(field)
+        if len(value.encode()) > limit:
             yield Problem.invalid(field, "", f"can have at most {limit} characters")
 
 

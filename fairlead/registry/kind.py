@@ -18,7 +18,7 @@ from fairlead.registry.schema import Schema
 from fairlead.storage.contract import Change as Write
 from fairlead.storage.contract import Check, Key
 
-__all__ = ["ALL_VERBS", "MANAGEMENT_GROUP", "Action", "Change", "Column", "Kind", "Problem"]
+__all__ = ["ALL_VERBS", "MANAGEMENT_GROUP", "Action", "Change", "Column", "Form", "Kind", "Problem"]
 
 MANAGEMENT_GROUP = "management.service.sh"
 """The default of the setting `api_group`; kinds declared with this group move along when it is set."""
@@ -84,6 +84,21 @@ class Action:
     name: str
     verbs: tuple[str, ...]
     kind: Kind | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Form:
+    """Says that a kind shows the objects of another one, `of`, which is the one that is stored.
+
+    `show` and `store` turn the fields of an object from one form into the other; apiVersion, kind and metadata are
+    looked after elsewhere. `fields` gives the stored kind's name for each field that can be selected by. The stored
+    kind has no secret fields.
+    """
+
+    of: Kind
+    show: Callable[[Object], Object]
+    store: Callable[[Object], Object]
+    fields: Mapping[str, str]
 
 
 def _nothing(change: Change) -> None:
@@ -160,6 +175,8 @@ class Kind:
     out kind and apiVersion, what does not decode is a 400, list items carry no types, ages in tables are text."""
     writes_without_version: bool = False
     """PUT without resourceVersion is taken as it comes (last write wins), as core kinds do."""
+    form: Form | None = None
+    """Set for a second form of a kind: it has names, rules and permissions of its own, and no objects."""
 
     @property
     def has_servers_own(self) -> bool:
@@ -187,9 +204,17 @@ class Kind:
     def list_kind(self) -> str:
         return f"{self.name}List"
 
+    @property
+    def place(self) -> tuple[str, str]:
+        """Where its objects are stored: the first two parts of their keys."""
+        of = self if self.form is None else self.form.of
+        return of.group, of.plural
+
     def key(self, namespace: str, name: str) -> Key:
         """Where the object is stored."""
-        return (self.group, self.plural, namespace, name)
+        if self.form is None:
+            return (self.group, self.plural, namespace, name)
+        return (*self.place, namespace, name)
 
     def schema(self) -> Schema:
         """The whole object as structural OpenAPI, metadata left as the object that `registry/meta.py` looks after."""

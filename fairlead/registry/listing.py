@@ -2,13 +2,14 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import orjson
 
 from fairlead.core.errors import BadRequest, Details, Expired, Problem, Timeout
 from fairlead.core.objects import Object
+from fairlead.registry.forms import show_entry
 from fairlead.registry.kind import Kind
 from fairlead.registry.paging import WHATEVER_REVISION, Position, parse_token
 from fairlead.registry.selectors import EVERYTHING, Selection, narrowing
@@ -67,6 +68,13 @@ async def wait_for_version(view: View, version: int | None) -> None:
 
 async def list_entries(view: View, kind: Kind, namespace: str, query: ListQuery) -> Listed:
     """One page of a list, or all of it."""
+    listed = await _listed(view, kind, namespace, query)
+    if kind.form is None:
+        return listed
+    return replace(listed, entries=[show_entry(kind, entry) for entry in listed.entries])
+
+
+async def _listed(view: View, kind: Kind, namespace: str, query: ListQuery) -> Listed:
     if query.token:
         return await _next_page(view, kind, namespace, query)
     await wait_for_version(view, query.version)
@@ -97,8 +105,7 @@ def _page(view: View, kind: Kind, namespace: str, query: ListQuery, position: Po
         if not limit or len(chosen) <= limit:
             return Listed(chosen, revision)
         return Listed(chosen[:limit], revision, _token(chosen[limit - 1], revision))
-    resource = kind.group, kind.plural
-    entries, rest = view.page(resource, namespace, after=position.after, at=revision, limit=limit)
+    entries, rest = view.page(kind.place, namespace, after=position.after, at=revision, limit=limit)
     if rest <= 0:
         return Listed(entries, revision)
     last = entries.last if isinstance(entries, Stretch) else entries[-1]
@@ -112,9 +119,7 @@ def _token(last: Entry, revision: int) -> str:
 def _chosen(view: View, kind: Kind, namespace: str, query: ListQuery, position: Position) -> list[Entry]:
     """What is selected and for the asker's eyes, all that is left of it."""
     selection, sees = query.selection, query.sees
-    entries = view.candidates(
-        (kind.group, kind.plural), namespace, narrowing(selection), after=position.after, at=position.revision
-    )
+    entries = view.candidates(kind.place, namespace, narrowing(selection), after=position.after, at=position.revision)
     entries = [entry for entry in entries if selection.takes(entry)] if selection else entries
     return [entry for entry in entries if sees(entry) and _still(view, entry, sees)] if sees else entries
 

@@ -119,6 +119,7 @@ def moved(entries: Entries, taken: FieldSet, removed: FieldSet, writer: Writer) 
 
     The time of an entry is that of its manager's last change; losing fields to others does not count.
     """
+    entries = understood(entries, writer)
     mine = next(filter(writer.owns, entries), None)
     kept = released([entry for entry in entries if entry is not mine], taken, removed)
     fields = difference(mine["fieldsV1"], removed) if mine else {}
@@ -127,6 +128,15 @@ def moved(entries: Entries, taken: FieldSet, removed: FieldSet, writer: Writer) 
     elif taken or fields:
         kept.append(writer.entry(union(fields, taken)))
     return kept
+
+
+def understood(entries: Entries, writer: Writer) -> Entries:
+    """The entries whose fields have the names that the writer's version gives them.
+
+    A kind that is served in two groups may have entries of the other one. As in a kube-apiserver they are dropped by
+    the next write: the names of their fields mean nothing here.
+    """
+    return [entry for entry in entries if entry["apiVersion"] == writer.api_version]
 
 
 def released(entries: Entries, taken: FieldSet, removed: FieldSet) -> Entries:

@@ -4,7 +4,7 @@ A stored value begins with apiVersion, kind and metadata and carries no resource
 version. It is spliced in once, right after `"metadata":{`, when the view takes the record in.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 
 import orjson
@@ -58,6 +58,20 @@ def served(kind: Kind, body: bytes) -> bytes:
             obj = orjson.loads(body)
             return orjson.dumps(without_hidden(obj, kind)) if kind.hidden_in(obj) else body
     return body
+
+
+def shown_once(body: bytes, once: Mapping[str, str]) -> bytes:
+    """An answer with what only it has: a new key, which nobody can read again."""
+    if not once:
+        return body
+    obj: Object = orjson.loads(body)
+    for path, value in once.items():
+        *way, name = path.split(".")
+        holder = obj
+        for step in way:
+            holder = holder.setdefault(step, {})
+        holder[name] = value
+    return orjson.dumps(obj)
 
 
 @lru_cache

@@ -29,5 +29,6 @@ class Registry:
         return self._resources[kind.group, kind.plural]
 
     def namespaced(self) -> Iterator[Resource]:
-        """Everything that can live in a namespace."""
-        return (resource for resource in self._resources.values() if resource.kind.namespaced)
+        """Everything that can live in a namespace, each kind once in whichever forms it is served."""
+        resources = self._resources.values()
+        return (each for each in resources if each.kind.namespaced and each.kind.form is None)

@@ -5,7 +5,7 @@ compare-and-swap loop: shape and prune, keep what only the server sets, the kind
 ownership, commit. Nothing goes around it. Reads come from the view and never wait for the store's disk.
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from itertools import chain, islice
 from typing import Any
 
@@ -17,11 +17,12 @@ from fairlead.core.json import is_too_deep
 from fairlead.core.objects import Object, copied, dig, identical, metadata, name_of
 from fairlead.core.user import CONTROLLER
 from fairlead.registry import deletion, intake, meta
+from fairlead.registry.forms import as_stored, show_body, show_entry
 from fairlead.registry.kind import Change, Kind
 from fairlead.registry.managed import APPLY, UPDATE, Writer, record_apply, record_problems, record_update
 from fairlead.registry.patching.apply import Applying
 from fairlead.registry.patching.shape import shapes_of
-from fairlead.registry.record import decode, encode, served, stamped
+from fairlead.registry.record import decode, encode, served, shown_once, stamped
 from fairlead.registry.secret_fields import keep_hidden
 from fairlead.registry.tickets import Turns, is_ticket
 from fairlead.registry.translate import storage_errors
@@ -77,7 +78,7 @@ class Resource:
         entry = self.peek(namespace, name)
         if entry is None:
             raise NotFound.of(self.kind.plural, self.kind.group, name)
-        return entry
+        return show_entry(self.kind, entry)
 
     async def create(self, body: Any, namespace: str, writing: Writing, duplicates: Sequence[str] = ()) -> bytes:
         """Stores a new object and returns it as it is served."""
@@ -116,7 +117,9 @@ class Resource:
 
     def _taken(self, key: Key) -> AlreadyExists:
         """Which object has the name; one that is on its way out will free it soon."""
-        error = AlreadyExists.of(key[1], key[0], key[3])
+        mine = key[:2] == self.kind.place
+        group, plural = (self.kind.group, self.kind.plural) if mine else key[:2]
+        error = AlreadyExists.of(plural, group, key[3])
         entry = self.view.get(key)
         if entry is not None and "deletionTimestamp" in metadata(decode(entry)):
             error.message = f"object is being deleted: {error.message}"
@@ -126,7 +129,7 @@ class Resource:
         """The write that would create an object, to be hung onto the commit of another one."""
         change = Change("create", self.kind, writing.user, None, obj, dry_run=writing.dry_run)
         await self._settle(change, (), writing)
-        return contract.Change(self._key(obj), encode(obj), 0)
+        return contract.Change(self._key(obj), encode(as_stored(self.kind, obj)), 0)
 
     async def arriving(self, obj: Object, writing: Writing) -> Change:
         """The write of an object that comes from another namespace: checked as one that is created there.
@@ -289,7 +292,7 @@ class Resource:
         if not problems:
             found.extend(self.kind.check(change))
         if found:
-            raise Invalid.of(self.kind.name, self.kind.group, name_of(change.obj), found)
+            raise Invalid.of(self.kind.name, self.kind.place[0], name_of(change.obj), found)
 
     def _record(self, change: Change, writing: Writing, writer: Writer) -> None:
         if writing.applying:
@@ -304,7 +307,7 @@ class Resource:
     async def _commit(self, change: Change, writing: Writing, expected: int) -> bytes:
         """Stores a create or update; an object whose deletion has nothing left to wait for goes instead."""
         obj = change.obj
-        value = encode(obj)
+        value = encode(as_stored(self.kind, obj))
         if len(value) > OBJECT_LIMIT:
             raise TooLarge(f"the object would have {len(value)} bytes; {OBJECT_LIMIT} is the limit")
         if is_too_deep(value):  # with its managedFields; what is stored must also be readable when it is sent back
@@ -313,13 +316,16 @@ class Resource:
         gone = deletion.finished(obj, self.kind)
         if writing.dry_run:
             self._check_free([key] if expected == 0 else [], change)
-            return served(self.kind, stamped(value, expected) if expected else value)
+            return self._served(stamped(value, expected) if expected else value)
         write = contract.Change(key, None if gone else value, expected)
         revision = await self.write_all([write, *change.also], change.checks)
         entry = self.view.get(key)
         if entry is not None and entry.revision == revision:
-            return entry.body  # the view has made the very answer already, unless somebody else has come after us
-        return served(self.kind, stamped(value, expected if gone else revision))
+            return show_body(self.kind, entry.body)  # made by the view already, unless another write has come after us
+        return self._served(stamped(value, expected if gone else revision))
+
+    def _served(self, body: bytes) -> bytes:
+        return show_body(self.kind, served(self.kind, body))
 
     def _check_free(self, created: Sequence[Key], change: Change) -> None:
         """What the store would check: that nothing is there yet where something is to be created."""
@@ -344,7 +350,7 @@ class Resource:
 
     async def _take_away(self, entry: Entry, old: Object, new: Object | None, change: Change) -> Deleted:
         uid, name = metadata(old)["uid"], metadata(old)["name"]
-        value = encode(new) if new is not None else None
+        value = encode(as_stored(self.kind, new)) if new is not None else None
         if new is not None and identical(old, new):
             return Deleted(False, entry.body, uid, name)
         revision = entry.revision
@@ -353,7 +359,7 @@ class Resource:
             revision = await self.write_all([write, *change.also], change.checks)
         if value is None:
             return Deleted(True, entry.body, uid, name)
-        return Deleted(False, served(self.kind, stamped(value, revision)), uid, name)
+        return Deleted(False, self._served(stamped(value, revision)), uid, name)
 
     async def write_all(self, changes: Sequence[contract.Change], checks: Sequence[contract.Check]) -> int:
         """Commits writes that have been through everything else, and returns when they can be seen."""
@@ -370,20 +376,6 @@ class Resource:
 
     def _key(self, obj: Object) -> Key:
         return self.kind.key(obj["metadata"].get("namespace", ""), obj["metadata"]["name"])
-
-
-def shown_once(body: bytes, once: Mapping[str, str]) -> bytes:
-    """An answer with what only it has: a new key, which nobody can read again."""
-    if not once:
-        return body
-    obj: Object = orjson.loads(body)
-    for path, value in once.items():
-        *way, name = path.split(".")
-        holder = obj
-        for step in way:
-            holder = holder.setdefault(step, {})
-        holder[name] = value
-    return orjson.dumps(obj)
 
 
 def _same_desire(old: Object, new: Object) -> bool:

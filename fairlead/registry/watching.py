@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from fairlead.core.call import Sieve
 from fairlead.core.errors import Expired
+from fairlead.registry.forms import show_body
 from fairlead.registry.kind import Kind
 from fairlead.registry.record import restamped
 from fairlead.registry.selectors import Selection
@@ -50,14 +51,15 @@ class Feed:
 
     def existing(self) -> list[WatchEvent]:
         """What is there now, as ADDED events; what happens after it comes next."""
-        entries = list(self._view.entries(self._kind.group, self._kind.plural, self._namespace))
+        entries = list(self._view.entries(*self._kind.place, self._namespace))
         self.start(self._view.revision)
-        return [WatchEvent("ADDED", entry.body, line("ADDED", entry.body)) for entry in entries if self._shows(entry)]
+        bodies = [show_body(self._kind, entry.body) for entry in entries if self._shows(entry)]
+        return [WatchEvent("ADDED", body, line("ADDED", body)) for body in bodies]
 
     def start(self, since: int) -> None:
         """Begins with what happened after `since`. Raises Expired when that is too long ago."""
         with storage_errors():
-            group, plural = self._kind.group, self._kind.plural
+            group, plural = self._kind.place
             # Under a sieve everything is followed, because what can be seen is remembered beyond what is selected.
             sought = _sought(self._selection) if self._sieve is None else None
             self._watcher = self._view.watch(group, plural, self._namespace, since, self._queue, sought)
@@ -83,7 +85,8 @@ class Feed:
             raise Expired(
                 "this watch could not keep up with the changes and has missed some; list again and watch from there"
             )
-        tell = _whole if self._sieve is None and not self._selection else self._event
+        unchanged = self._sieve is None and not self._selection and self._kind.form is None
+        tell = _whole if unchanged else self._event
         events = [tell(transition) for transition in watcher.drain()]
         self._check_sight()
         return [event for event in events if event is not None]
@@ -100,7 +103,7 @@ class Feed:
     def _visible(self) -> set[Key]:
         if self._sieve is None:
             return set()
-        entries = self._view.entries(self._kind.group, self._kind.plural, self._namespace)
+        entries = self._view.entries(*self._kind.place, self._namespace)
         return {entry.key for entry in entries if self._sieve.sees(entry)}
 
     def _visible_before(self, transitions: Sequence[Transition[Entry]]) -> set[Key]:
@@ -124,7 +127,7 @@ class Feed:
 
     def close(self) -> None:
         if self._watcher is not None:
-            self._view.unwatch(self._kind.group, self._kind.plural, self._watcher)
+            self._view.unwatch(*self._kind.place, self._watcher)
 
     @property
     def _started(self) -> Watcher[Entry]:
@@ -152,8 +155,8 @@ class Feed:
             before = before and transition.key in self._seen
             after = self._look(self._seen, transition.key, transition.current) and after
         if after:
-            return _encoded(transition, "MODIFIED" if before else "ADDED")
-        return _encoded(transition, "DELETED") if before else None
+            return _shown(self._kind, transition, "MODIFIED" if before else "ADDED")
+        return _shown(self._kind, transition, "DELETED") if before else None
 
 
 def _sought(selection: Selection) -> Sought | None:
@@ -172,6 +175,18 @@ def _whole(transition: Transition[Entry]) -> WatchEvent | None:
     if transition.current is None:
         return _encoded(transition, "DELETED") if transition.previous is not None else None
     return _encoded(transition, "MODIFIED" if transition.previous is not None else "ADDED")
+
+
+def _shown(kind: Kind, transition: Transition[Entry], type: str) -> WatchEvent:
+    """The event in the form of the kind; that, too, is made by the first watcher for all the others."""
+    if kind.form is None:
+        return _encoded(transition, type)
+    name = f"{type} {kind.api_version}"
+    event = transition.encoded.get(name)
+    if not isinstance(event, WatchEvent):
+        body = show_body(kind, _encoded(transition, type).body)
+        event = transition.encoded[name] = WatchEvent(type, body, line(type, body))
+    return event
 
 
 def _encoded(transition: Transition[Entry], type: str) -> WatchEvent:

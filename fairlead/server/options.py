@@ -1,7 +1,7 @@
 """Query parameters to options, with Kubernetes' words for those that make no sense."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from fairlead.core.call import Call
@@ -9,7 +9,7 @@ from fairlead.core.errors import BadRequest, Invalid, Problem, shown
 from fairlead.core.user import User
 from fairlead.registry.kind import Kind
 from fairlead.registry.listing import ListQuery
-from fairlead.registry.selectors import EVERYTHING, Selection, parse_fields, parse_labels
+from fairlead.registry.selectors import EVERYTHING, Requirement, Selection, parse_fields, parse_labels
 from fairlead.registry.writing import Deleting, Writing
 from fairlead.server.route import truthy
 
@@ -53,10 +53,17 @@ def selection(call: Call, kind: Kind) -> Selection:
     """labelSelector and fieldSelector."""
     if not call.query:
         return EVERYTHING
-    fields = ("metadata.name", *(("metadata.namespace",) if kind.namespaced else ()), *kind.selectable)
-    return Selection(
-        parse_labels(call.parameter("labelSelector")), parse_fields(call.parameter("fieldSelector"), fields)
-    )
+    allowed = ("metadata.name", *(("metadata.namespace",) if kind.namespaced else ()), *kind.selectable)
+    labels, fields = call.parameter("labelSelector"), call.parameter("fieldSelector")
+    return Selection(parse_labels(labels), _stored_names(kind, parse_fields(fields, allowed)))
+
+
+def _stored_names(kind: Kind, fields: tuple[Requirement, ...]) -> tuple[Requirement, ...]:
+    """The conditions by the names that fields have in the store."""
+    if kind.form is None:
+        return fields
+    names = kind.form.fields
+    return tuple(replace(each, key=names.get(each.key, each.key)) for each in fields)
 
 
 def list_query(call: Call, kind: Kind) -> ListQuery:

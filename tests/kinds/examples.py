@@ -9,7 +9,7 @@ from fairlead.core.user import User
 from fairlead.kinds import KINDS
 from fairlead.registry.kind import Change, Kind
 
-BY_NAME = {kind.name: kind for kind in KINDS}
+BY_NAME = {kind.name: kind for kind in KINDS if kind.form is None}
 
 _FIELDS: dict[str, Object] = {
     "App": {

@@ -16,7 +16,7 @@ from fairlead.storage.contract import Record
 from tests.admission.world import GADGET
 
 KEY = ("management.service.sh", "gadgets", "", "a")
-BY_NAME = {kind.name: kind for kind in (*KINDS, GADGET)}
+BY_NAME = {kind.name: kind for kind in (*KINDS, GADGET) if kind.form is None}
 finish = finisher(Catalog((*KINDS, GADGET)))
 
 

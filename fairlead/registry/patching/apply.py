@@ -15,7 +15,7 @@ from fairlead.core.errors import BadRequest, Conflict
 from fairlead.core.objects import Object, copied, metadata
 from fairlead.registry import meta
 from fairlead.registry.kind import Kind
-from fairlead.registry.managed import Entries, Writer, released
+from fairlead.registry.managed import Entries, Writer, released, understood
 from fairlead.registry.patching import lastapplied
 from fairlead.registry.patching.conflicts import Contested, conflict
 from fairlead.registry.patching.fieldset import FieldSet, difference, intersection, union
@@ -80,7 +80,7 @@ class Applying:
     def applied(self, live: Object, config: Object, writer: Writer, *, force: bool) -> Object:
         """The object with the configuration applied. Raises if others own what would change."""
         whole, owned = self.shapes.whole, self.shapes.written[writer.subresource]
-        entries = _entries(live, owned, writer)
+        entries = understood(_entries(live, owned, writer), writer)
         mine = next(filter(writer.owns, entries), None)
         others = [entry for entry in entries if entry is not mine]
         claimed = applied_fields(config, owned)
