@@ -23,6 +23,7 @@ from fairlead.controllers.memberships import Memberships
 from fairlead.controllers.namespaces import Namespaces
 from fairlead.controllers.projects import Projects
 from fairlead.controllers.runners import Runners
+from fairlead.controllers.surroundings import Setting
 from fairlead.controllers.workspaces import Workspaces
 from fairlead.core.seal_keys import SealKeys
 from fairlead.registry.registry import Registry
@@ -65,7 +66,7 @@ def _controllers(
         Namespaces(registry),
         *clusters.controllers(registry),
         Projects(registry, group, settings.namespace_prefix),
-        Instances(registry, group),
+        Instances(registry, Setting(group, settings.namespace_prefix)),
         Runners(registry, group),
         Workspaces(registry, group, settings.namespace_prefix),
         Expiry(registry, settings.event_ttl),

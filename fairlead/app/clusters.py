@@ -5,11 +5,11 @@ from dataclasses import dataclass
 
 from fairlead.app.rules import SYSTEM_NAMESPACE
 from fairlead.controllers.clusters import Clusters as ClusterController
-from fairlead.controllers.connected_instances import Setting
 from fairlead.controllers.helm import Helm
 from fairlead.controllers.loop import Controller
 from fairlead.controllers.reach import ConnectedReach
 from fairlead.controllers.spaces import Spaces
+from fairlead.controllers.surroundings import Setting
 from fairlead.controllers.virtual_clusters import VirtualClusters
 from fairlead.gateway.gateways import Gateways
 from fairlead.registry.registry import Registry

@@ -10,14 +10,14 @@ from typing import Annotated
 
 import typer
 
-from fairlead.cli.durations import since
+from fairlead.cli.durations import duration, seconds, since
 from fairlead.cli.flags import OfProjectFlag
 from fairlead.cli.listing import Listing, Shown, show_list
 from fairlead.cli.objects import condition_of, owner_of, print_made, text
 from fairlead.cli.output import NamedOutput, note
 from fairlead.cli.session import Session, WrongUsage, connected, namespace_of, namespace_prefix
 from fairlead.cli.waiting import awaited, progress, states
-from fairlead.client import Client, ClientError
+from fairlead.client import Client, ClientError, DeadlinePassed
 from fairlead.core import yaml
 from fairlead.core.objects import Object, dig, name_of
 
@@ -30,6 +30,8 @@ ParameterFlag = Annotated[
     ),
 ]
 WaitFlag = Annotated[bool, typer.Option("--wait", help="Wait until it is up, or has failed.")]
+TimeoutFlag = Annotated[str, typer.Option("--timeout", help="How long to wait, like 90s or 10m.", metavar="TIME")]
+TIMEOUT = "10m"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +92,9 @@ def template_of(instance: Object) -> str:
 
 
 def why(instance: Object) -> str:
-    """The phase with whatever the server says about it."""
+    """The phase with whatever the server says about it. That one is ready says it all."""
+    if phase_of(instance) == "Ready":
+        return "Ready"
     reason, message = dig(instance, "status.reason"), dig(instance, "status.message")
     told = ": ".join(str(each) for each in (reason, message) if each)
     return f"{phase_of(instance)} ({told})" if told else phase_of(instance)
@@ -117,35 +121,50 @@ def parameters(given: Sequence[str]) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How a command ends that makes an instance: whether it waits for it, and what it prints then."""
+    """How a command ends that makes an instance: whether it waits for it, how long, and what it prints then."""
 
     wait: bool
+    timeout: str
     output: NamedOutput
 
 
 def make_instance(session: Session, sort: Sort, body: Object, project: str, ending: Ending) -> None:
     """Makes an instance and tells about it. One that has failed ends the command."""
+    patience = seconds(ending.timeout)
     name = body["metadata"]["name"]
     made = session.client.create(sort.plural, body, namespace=namespace_of(session, project))
     told = f"made the {sort.word} {name} in the project {project}"
     if ending.wait:
         note(told)
-        made = until_settled(session.client, sort, made)
+        made = until_settled(session.client, sort, made, patience)
         told = f"the {sort.word} {name} is {why(made)}"
     print_made(made, ending.output, told)
     if ending.wait and has_failed(made):
         raise typer.Exit(1)
 
 
-def until_settled(client: Client, sort: Sort, made: Object) -> Object:
-    """Waits until an instance is up or has failed."""
-    what = awaited(sort.plural, made)
-    with progress(f"waiting for {what.name}") as tell:
-        for state in states(client, what):
-            if phase_of(state) in SETTLED or _is_stalled(state):
-                return state
-            tell(f"{what.name} is {why(state)}")
+def until_settled(client: Client, sort: Sort, made: Object, patience: int) -> Object:
+    """Waits until an instance is up or has failed, but no longer than `patience` seconds."""
+    what, last = awaited(sort.plural, made), made
+    try:
+        with progress(f"waiting for {what.name}") as tell:
+            for state in states(client, what, patience):
+                if is_settled(state):
+                    return state
+                last = state
+                tell(f"{what.name} is {why(state)}")
+    except DeadlinePassed:
+        told = f"the {sort.word} {what.name} is still {why(last)} after {duration(patience)}"
+        raise ClientError(f"{told}; the server goes on with it, and a longer --timeout waits for it") from None
     raise ClientError(f"the {sort.word} {what.name} was deleted meanwhile; make it again")
+
+
+def is_settled(instance: Object) -> bool:
+    """Whether nothing more is to be expected. A status that speaks of an older generation settles nothing."""
+    observed = dig(instance, "status.observedGeneration")
+    if observed is not None and observed < (dig(instance, "metadata.generation") or 0):
+        return False
+    return phase_of(instance) in SETTLED or _is_stalled(instance)
 
 
 def has_failed(instance: Object) -> bool:

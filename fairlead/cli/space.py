@@ -19,9 +19,11 @@ from fairlead.cli.flags import (
 )
 from fairlead.cli.gateways import in_space
 from fairlead.cli.instances import (
+    TIMEOUT,
     Ending,
     ParameterFlag,
     Sort,
+    TimeoutFlag,
     WaitFlag,
     make_instance,
     parameters,
@@ -93,6 +95,7 @@ class Asked:
     display_name: DisplayNameFlag = None
     description: DescriptionFlag = None
     wait: WaitFlag = False
+    timeout: TimeoutFlag = TIMEOUT
     context: ContextFlag = None
     output: NamedOutputFlag = NamedOutput.TABLE
 
@@ -102,7 +105,7 @@ class Asked:
 def create(asked: Asked) -> None:
     """Make a space: a namespace in a connected cluster, for a project."""
     with connected(asked.context) as session:
-        make_instance(session, SPACES, body(asked), asked.project, Ending(asked.wait, asked.output))
+        make_instance(session, SPACES, body(asked), asked.project, Ending(asked.wait, asked.timeout, asked.output))
         note(f"`fairlead space kubeconfig {asked.name} --project {asked.project}` gives kubectl a context for it")
 
 

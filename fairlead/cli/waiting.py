@@ -3,6 +3,7 @@
 At a terminal that is one line which changes, elsewhere a line for each piece of news; on stderr both.
 """
 
+import math
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -70,10 +71,11 @@ def awaited(plural: str, obj: Object) -> Awaited:
     return Awaited(plural, name_of(obj), str(dig(obj, "metadata.uid") or ""), place)
 
 
-def states(client: Client, what: Awaited) -> Iterator[Object]:
-    """The object now and each time it changes; ends when the object is gone."""
+def states(client: Client, what: Awaited, seconds: float = math.inf) -> Iterator[Object]:
+    """The object now and each time it changes; ends when the object is gone. Raises DeadlinePassed."""
     there = False
-    for event in client.watch(what.plural, namespace=what.namespace, fields=f"metadata.name={what.name}"):
+    fields = f"metadata.name={what.name}"
+    for event in client.watch(what.plural, namespace=what.namespace, fields=fields, seconds=seconds):
         if event.type == SYNCED and there:
             continue
         if event.type in (SYNCED, DELETED) or dig(event.object, "metadata.uid") != what.uid:

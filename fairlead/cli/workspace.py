@@ -16,9 +16,11 @@ from fairlead.cli.flags import (
     takes,
 )
 from fairlead.cli.instances import (
+    TIMEOUT,
     Ending,
     ParameterFlag,
     Sort,
+    TimeoutFlag,
     WaitFlag,
     make_instance,
     parameters,
@@ -76,6 +78,7 @@ class Asked:
     ] = None
     display_name: DisplayNameFlag = None
     wait: WaitFlag = False
+    timeout: TimeoutFlag = TIMEOUT
     context: ContextFlag = None
     output: NamedOutputFlag = NamedOutput.TABLE
 
@@ -85,7 +88,7 @@ class Asked:
 def create(asked: Asked) -> None:
     """Make a workspace from a template."""
     with connected(asked.context) as session:
-        make_instance(session, WORKSPACES, body(asked), asked.project, Ending(asked.wait, asked.output))
+        make_instance(session, WORKSPACES, body(asked), asked.project, Ending(asked.wait, asked.timeout, asked.output))
 
 
 def body(asked: Asked) -> Object:

@@ -10,7 +10,17 @@ logins on the disk, `discovery.py` finds a resource by what people call it, and 
 """
 
 from fairlead.client.client import DEFAULT_GROUP, Client
-from fairlead.client.errors import ApiProblem, Cause, ClientError, Unreachable, Untrusted
+from fairlead.client.errors import ApiProblem, Cause, ClientError, DeadlinePassed, Unreachable, Untrusted
 from fairlead.client.watching import Event
 
-__all__ = ["DEFAULT_GROUP", "ApiProblem", "Cause", "Client", "ClientError", "Event", "Unreachable", "Untrusted"]
+__all__ = [
+    "DEFAULT_GROUP",
+    "ApiProblem",
+    "Cause",
+    "Client",
+    "ClientError",
+    "DeadlinePassed",
+    "Event",
+    "Unreachable",
+    "Untrusted",
+]

@@ -8,6 +8,7 @@ need none start fast.
 from __future__ import annotations
 
 import ipaddress
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -106,14 +107,16 @@ class Client:
                 return
             query["continue"] = token
 
-    def watch(self, plural: str, *, namespace: str = "", labels: str = "", fields: str = "") -> Iterator[Event]:
+    def watch(
+        self, plural: str, *, namespace: str = "", labels: str = "", fields: str = "", seconds: float = math.inf
+    ) -> Iterator[Event]:
         """What is there, as ADDED, then one SYNCED, then every change as it happens, without end: break off to stop.
 
         A watch that the server ends goes on where it was. One that the server can no longer serve is raised, with the
-        code 410; it then takes another call, which begins anew.
+        code 410; it then takes another call, which begins anew. After so many `seconds`, DeadlinePassed is raised.
         """
         path = self.path(plural, namespace=namespace)
-        return followed(lambda query: self._lines(path, query), _selection(labels, fields))
+        return followed(lambda query: self._lines(path, query), _selection(labels, fields), seconds)
 
     def create(self, plural: str, body: Object, *, namespace: str = "") -> Object:
         """The object as the server made it, with what is said only once, such as `spec.key`.

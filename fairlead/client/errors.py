@@ -4,6 +4,7 @@
 
 ClientError
 ├── ApiProblem            the server answered, and the answer is no: its code, reason, message and causes
+├── DeadlinePassed        a watch has lasted as long as it was meant to
 └── Unreachable           no answer: refused, unknown host, timeout, broken connection
     └── Untrusted         a TLS certificate that cannot be trusted
 """
@@ -37,6 +38,10 @@ _WRONG_NAME = {62, 64}
 
 class ClientError(Exception):
     """The text is for the person who asked."""
+
+
+class DeadlinePassed(ClientError):
+    """Whoever watches knows what for, and says so."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,10 +4,12 @@ A server ends each watch after a while, which is no news. The next request then 
 told; bookmarks keep that one young while nothing else happens.
 """
 
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from fairlead.client.errors import DeadlinePassed
 from fairlead.core.objects import Object, dig, metadata
 
 ADDED, MODIFIED, DELETED, SYNCED = "ADDED", "MODIFIED", "DELETED", "SYNCED"
@@ -33,13 +35,18 @@ Opened = Callable[[Mapping[str, str]], Iterable[Object]]
 """Sends one watch request and yields its lines until the server ends it."""
 
 
-def followed(opened: Opened, selection: Mapping[str, str]) -> Iterator[Event]:
-    """The events of as many requests as it takes, each event once. What fails is raised by `opened`."""
+def followed(opened: Opened, selection: Mapping[str, str], seconds: float = math.inf) -> Iterator[Event]:
+    """The events of as many requests as it takes, each event once. What fails is raised by `opened`.
+
+    Raises DeadlinePassed after so many `seconds`.
+    """
+    deadline = time.monotonic() + seconds
     query = {**selection, **BEGINNING}
     synced = False
     while True:
         quiet = True
-        for line in opened(query):
+        for line in opened({**query, **_time_left(deadline)}):
+            _time_left(deadline)
             quiet = False
             event = Event(str(line.get("type")), line.get("object") or {})
             if event.type == BOOKMARK:
@@ -53,6 +60,14 @@ def followed(opened: Opened, selection: Mapping[str, str]) -> Iterator[Event]:
                 query = {**selection, **GOING_ON, "resourceVersion": str(version)}
         if quiet:
             time.sleep(PAUSE)
+
+
+def _time_left(deadline: float) -> dict[str, str]:
+    """The parameter that has the server end a watch in time; none where there is no deadline."""
+    left = deadline - time.monotonic()
+    if left <= 0:
+        raise DeadlinePassed("the time for waiting has passed")
+    return {} if left == math.inf else {"timeoutSeconds": str(math.ceil(left))}
 
 
 def _ends_the_beginning(bookmark: Object) -> bool:

@@ -1,20 +1,22 @@
 """What the controllers of spaces and virtual clusters read from the registry about an instance, and write to it.
 
 Only instances of projects in clusters that are connected for real, with a kubeconfig, are their matter: everything else
-they leave as it is. They write the conditions that are about the cluster; `instances.py` works out the phase from them,
-except for instances that are being deleted, which nobody else looks at.
+they leave as it is. They write the conditions that are about the cluster, and in the same write what follows from them:
+`standing` works that out, here as in `instances.py`.
 """
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 
 from fairlead.controllers.far_trouble import ERROR, Trouble
+from fairlead.controllers.instance_events import record_transition
 from fairlead.controllers.instance_state import RESOLVED, standing
+from fairlead.controllers.surroundings import CLUSTERS, PROJECTS, Setting, Surroundings
 from fairlead.core.clock import timestamp
 from fairlead.core.errors import NotFound
 from fairlead.core.objects import Object, copied, dig, metadata, name_of
-from fairlead.registry.conditions import is_true, with_conditions
+from fairlead.kinds.resolution import TEMPLATES
+from fairlead.registry.conditions import TRUE, find_condition, with_conditions
 from fairlead.registry.names import label_faults
 from fairlead.registry.record import decode
 from fairlead.registry.recording import record
@@ -23,17 +25,8 @@ from fairlead.registry.writing import by_the_server
 from fairlead.storage.contract import Key
 from fairlead.storage.view import Entry
 
-CLUSTERS, PROJECTS = "clusters", "projects"
 ABANDON = "service.sh/abandon"
 """Annotation of an instance whose deletion should wait for its cluster no longer."""
-
-
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """Where instances are kept: the API group, and how the namespaces of projects begin."""
-
-    api_group: str
-    prefix: str
 
 
 class ConnectedInstances:
@@ -42,6 +35,7 @@ class ConnectedInstances:
     def __init__(self, registry: Registry, setting: Setting, plural: str, finalizer: str) -> None:
         self.registry = registry
         self._setting = setting
+        self._surroundings = Surroundings(registry, setting)
         self._plural = plural
         self._finalizer = finalizer
         self._resource = registry.resource(setting.api_group, plural)
@@ -78,22 +72,18 @@ class ConnectedInstances:
         return None if dig(instance, "status.ignoreReconciliation") else instance
 
     def project(self, instance: Object) -> Object | None:
-        namespace = metadata(instance)["namespace"]
-        return (
-            self._object(PROJECTS, self.project_name(instance)) if namespace.startswith(self._setting.prefix) else None
-        )
+        return self._surroundings.project(instance)
 
     def project_name(self, instance: Object) -> str:
-        return str(metadata(instance)["namespace"].removeprefix(self._setting.prefix))
+        return self._surroundings.project_name(instance)
 
     def cluster(self, instance: Object) -> Object | None:
         """The cluster that the instance names, if there is one."""
-        name = dig(instance, "spec.clusterRef.cluster")
-        return self._object(CLUSTERS, name) if name else None
+        return self._surroundings.cluster(instance)
 
-    def _object(self, plural: str, name: str) -> Object | None:
-        entry = self.registry.resource(self._setting.api_group, plural).peek("", name)
-        return decode(entry) if entry is not None else None
+    def obstacle(self, instance: Object) -> Trouble | None:
+        """What is in the way of making anything for it. It is looked at again when that has changed."""
+        return self._surroundings.obstacle(instance)
 
     def holds(self, instance: Object) -> bool:
         """Whether something in a cluster may have been made for it."""
@@ -122,17 +112,14 @@ class ConnectedInstances:
         return decode(await self._resource.get(*key))
 
     async def tell(self, instance: Object, conditions: Sequence[Object], **fields: object) -> None:
-        """Writes conditions, and fields of the status."""
-        now, uid = timestamp(self.registry.clock.now()), metadata(instance)["uid"]
+        """Writes conditions that were found out for `instance` as it was then, and fields of the status."""
+        now = timestamp(self.registry.clock.now())
+        before: Object = {}
 
         def told(current: Object) -> Object:
-            if metadata(current)["uid"] != uid or dig(current, "status.ignoreReconciliation"):
-                return current
-            generation = metadata(instance).get("generation", 1)
-            status = with_conditions({**(current.get("status") or {}), **fields}, conditions, now, generation)
-            if "deletionTimestamp" in metadata(current):
-                status = standing(current, status, now, generation)
-            return {**current, "status": status}
+            nonlocal before
+            before = current
+            return {**current, "status": self._status(current, instance, conditions, fields, now)}
 
         namespace, name = metadata(instance)["namespace"], name_of(instance)
         entry = self._resource.peek(namespace, name)
@@ -140,6 +127,20 @@ class ConnectedInstances:
             return
         with suppress(NotFound):  # it went meanwhile
             await self._resource.modify(namespace, name, told, by_the_server("status"))
+            await record_transition(self.registry, before, told(before)["status"])
+
+    def _status(
+        self, current: Object, instance: Object, conditions: Sequence[Object], fields: Object, now: str
+    ) -> Object:
+        status = current.get("status") or {}
+        if metadata(current)["uid"] != metadata(instance)["uid"] or status.get("ignoreReconciliation"):
+            return status
+        # What was made of another rendering of the template is remembered, but says nothing about this one.
+        rendered = TEMPLATES[self._plural][1]
+        is_same = status.get(rendered) == dig(instance, f"status.{rendered}")
+        generation = metadata(instance).get("generation", 1)
+        status = with_conditions({**status, **fields}, conditions if is_same else (), now, generation)
+        return standing(current, status, self.obstacle(current), now)
 
     async def let_go(self, instance: Object, left_behind: str = "") -> None:
         """Takes the finalizer off. What is left behind in a cluster is told in an Event."""
@@ -177,15 +178,11 @@ def _gist(plural: str, obj: Object) -> object:
     return meta["uid"], meta.get("generation"), dig(obj, "status.online"), dig(obj, "status.phase")
 
 
-def is_connected(cluster: Object | None) -> bool:
-    """Whether a cluster is there for real, and not just said to be."""
-    return bool(dig(cluster, "spec.config.secretName"))
-
-
 def is_resolved(instance: Object) -> bool:
     """Whether its template was resolved for what it asks for now."""
-    current = dig(instance, "status.observedGeneration") == metadata(instance).get("generation", 1)
-    return current and is_true(instance.get("status"), RESOLVED)
+    resolved = find_condition(instance.get("status"), RESOLVED) or {}
+    is_current = resolved.get("observedGeneration") == metadata(instance).get("generation", 1)
+    return is_current and resolved.get("status") == TRUE
 
 
 def is_abandoned(instance: Object) -> bool:

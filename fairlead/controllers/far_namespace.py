@@ -16,6 +16,7 @@ from fairlead.core.objects import Object, dig, metadata, name_of
 from fairlead.upstream.cluster_api import FarError
 
 NAMESPACES = "/api/v1/namespaces"
+NAMESPACE_TAKEN, NAMESPACE_TERMINATING = "NamespaceTaken", "NamespaceTerminating"
 ADMINISTRATORS_BINDING = "service.sh:admins"
 """Of connected clusters; `cluster_admins.py` makes it."""
 _NOT_FOUND = 404
@@ -69,12 +70,12 @@ async def make_namespace(api: Api, place: Place, template: Object) -> bool:
             f'namespace "{place.namespace}" in cluster "{place.cluster}" exists and is not of this instance; delete '
             "it there, or delete this instance and make one with another spec.clusterRef.namespace"
         )
-        raise Trouble("NamespaceTaken", why, ERROR)
+        raise Trouble(NAMESPACE_TAKEN, why, ERROR)
     elif "deletionTimestamp" in metadata(existing):
         why = (
             f'namespace "{place.namespace}" in cluster "{place.cluster}" is being deleted; it is made again after that'
         )
-        raise Trouble("NamespaceTerminating", why, INFO)
+        raise Trouble(NAMESPACE_TERMINATING, why, INFO)
     applied = await api.apply(place.path, _namespace(place, template))
     return dig(applied, "status.phase") in (None, "", "Active")
 

@@ -1,13 +1,18 @@
-"""What an instance's status says, worked out from what was found: pure, for the controller beside it.
+"""What an instance's status says, worked out from what was found: pure, for the controllers beside it.
 
-Conditions are such that generic tools understand them: `Ready`; `Reconciling` while it will get on by itself; `Stalled`
-while somebody has to do something. The latter two are there only while they are true.
+`Ready` means usable now: the template is resolved, what it asks for is in the cluster, and the cluster answers. All of
+that has to be known, and known for the generation that the object has: what is missing, unknown or older makes it
+`Unknown`. Generic tools understand the rest: `Reconciling` while it will get on by itself; `Stalled` while somebody has
+to do something. The latter two are there only while they are true.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fairlead.core.objects import Object, dig
+from fairlead.controllers.far_trouble import ERROR, INFO, Trouble
+from fairlead.controllers.surroundings import NO_PROJECT, OBSTACLES, runs_elsewhere
+from fairlead.core.objects import Object, dig, metadata
+from fairlead.kinds.instances import PENDING, PROGRESSING, READY, RECONCILING
 from fairlead.kinds.resolution import Definition, Unresolved, asks_alike, follows, made
 from fairlead.registry.conditions import (
     FALSE,
@@ -19,13 +24,32 @@ from fairlead.registry.conditions import (
     without_conditions,
 )
 
-RESOLVED, SYNCED, SCHEDULED, READY = "TemplateResolved", "TemplateSynced", "Scheduled", "Ready"
-RECONCILING, STALLED = "Reconciling", "Stalled"
-REPORTED = (
-    *("SpaceSynced", "SpaceReady", "VirtualClusterDeployed", "VirtualClusterSynced", "VirtualClusterReady"),
-    *("VirtualClusterOnline", "ProjectSecretsSynced", "VirtualClusterAppsAndObjectsSynced"),
+RESOLVED, SYNCED, SCHEDULED, STALLED = "TemplateResolved", "TemplateSynced", "Scheduled", "Stalled"
+SPACE_SYNCED, SPACE_READY = "SpaceSynced", "SpaceReady"
+DEPLOYED, VC_SYNCED = "VirtualClusterDeployed", "VirtualClusterSynced"
+VC_READY, ONLINE = "VirtualClusterReady", "VirtualClusterOnline"
+IN_SPACE = (SPACE_SYNCED, SPACE_READY)
+IN_CLUSTER = (*IN_SPACE, DEPLOYED, VC_SYNCED, ONLINE, VC_READY)
+REPORTED = (*IN_CLUSTER, "ProjectSecretsSynced", "VirtualClusterAppsAndObjectsSynced")
+"""Conditions that are about what is in a cluster. An instance is not ready while one of them is false."""
+
+FAILED, SLEEPING = "Failed", "Sleeping"
+USABLE, NOT_REPORTED = "Usable", "NotReported"
+SPACE_FINALIZER, VIRTUAL_CLUSTER_FINALIZER = "service.sh/space", "service.sh/virtual-cluster"
+
+_WAITS = {
+    RESOLVED: "its template is being resolved",
+    SPACE_SYNCED: "its namespace is being made or updated",
+    SPACE_READY: "its namespace is not known to be usable yet",
+    DEPLOYED: "its chart is being deployed",
+    VC_SYNCED: "its kubeconfig is being fetched",
+    ONLINE: "it is not known to be reachable yet",
+    VC_READY: "it has not answered yet",
+}
+_UNREPORTED = (
+    "nothing has reported that it can be reached; name a secret with its kubeconfig in spec.config, or have its agent "
+    "report"
 )
-"""Conditions that a cluster's agent writes. An instance is not ready while one of them is false."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +62,7 @@ class Found:
     hash: str = ""
 
 
-def resolution(instance: Object, definition: Definition | Unresolved, visible: str, cluster_trouble: str) -> Found:
+def resolution(instance: Object, definition: Definition | Unresolved, visible: str, obstacle: Trouble | None) -> Found:
     """Resolves the template, or says why not. `visible` is its fingerprint as it is now."""
     if isinstance(definition, Unresolved):
         return _unresolved(definition)
@@ -52,7 +76,7 @@ def resolution(instance: Object, definition: Definition | Unresolved, visible: s
         rendered = made(instance, definition)
     except Unresolved as error:
         return _unresolved(error)
-    return Found((_resolved(), _synced(definition, cluster_trouble)), True, rendered, visible)
+    return Found((_resolved(), _synced(definition, obstacle)), True, rendered, visible)
 
 
 def _unresolved(error: Unresolved) -> Found:
@@ -64,36 +88,48 @@ def _resolved() -> Object:
     return condition(RESOLVED, TRUE, "Resolved", "the template is resolved")
 
 
-def _synced(definition: Definition, cluster_trouble: str) -> Object:
-    if cluster_trouble:
-        return condition(SYNCED, FALSE, "ClusterNotReady", cluster_trouble, "Warning")
+def _synced(definition: Definition, obstacle: Trouble | None) -> Object:
+    if obstacle is not None and obstacle.reason != NO_PROJECT:
+        return condition(SYNCED, FALSE, "ClusterNotReady", obstacle.message, "Warning")
     if definition.version != definition.newest:
         message = f"version {definition.version} is in use and {definition.newest} is there; name it to change over"
         return condition(SYNCED, FALSE, "NewTemplateVersionAvailable", message, "Info")
     return condition(SYNCED, TRUE, "Synced", "everything is as the template has it")
 
 
-def standing(instance: Object, status: Object, now: str, generation: int) -> Object:
-    """The status with what follows from its other conditions: whether it is scheduled, ready, and its phase."""
-    scheduled = _scheduled(instance)
-    status = with_conditions(status, (scheduled,), now, generation)
-    trouble = _trouble(status)
-    if trouble is None:
-        message = "its template is resolved and its place is known"
-        status = without_conditions(status, RECONCILING, STALLED)
-        ready = condition(READY, TRUE, "Resolved", message)
-        phase = "Sleeping" if status.get("phase") == "Sleeping" else "Ready"
-        status = with_conditions(status, (ready,), now, generation)
-        return {**status, "phase": phase, "reason": "Resolved", "message": message}
-    stalled = trouble.get("severity") == "Error"
-    reason, message = trouble.get("reason") or trouble["type"], trouble.get("message") or ""
-    status = without_conditions(status, RECONCILING if stalled else STALLED)
-    news = (
-        condition(READY, FALSE, reason, message),
-        condition(STALLED if stalled else RECONCILING, TRUE, reason, message),
-    )
-    status = with_conditions(status, news, now, generation)
-    return {**status, "phase": "Failed" if stalled else "Pending", "reason": reason, "message": message}
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whether an instance is ready, and what follows. `progress` is Reconciling or Stalled; empty: it is settled."""
+
+    ready: str
+    phase: str
+    reason: str
+    message: str
+    progress: str = ""
+    severity: str = ""
+
+
+def standing(instance: Object, status: Object, obstacle: Trouble | None, now: str) -> Object:
+    """The status with what follows from its other conditions: whether it is scheduled, ready, and its phase.
+
+    Every write of a status goes through here, so that no revision says Ready beside a condition that speaks against it.
+    """
+    generation = _generation(instance)
+    status = with_conditions(status, (_scheduled(instance),), now, generation)
+    status = _reachable(instance, status, obstacle, now)
+    verdict = _judge(instance, status, obstacle)
+    ready = condition(READY, verdict.ready, verdict.reason, verdict.message, verdict.severity)
+    conditions = [ready]
+    if verdict.progress:
+        conditions.append(condition(verdict.progress, TRUE, verdict.reason, verdict.message))
+    over = {RECONCILING, STALLED} - {verdict.progress}
+    status = with_conditions(without_conditions(status, *over), conditions, now, generation)
+    told = {"phase": verdict.phase, "reason": verdict.reason, "message": verdict.message}
+    return {**status, **told, "observedGeneration": generation}
+
+
+def _generation(instance: Object) -> int:
+    return int(metadata(instance).get("generation", 1))
 
 
 def _scheduled(instance: Object) -> Object:
@@ -103,14 +139,88 @@ def _scheduled(instance: Object) -> Object:
         return condition(SCHEDULED, TRUE, "Imported", "it runs already, and spec.config says how to reach it")
     if dig(instance, "spec.external"):
         return condition(SCHEDULED, TRUE, "External", "somebody else has deployed it")
-    return condition(SCHEDULED, FALSE, "NoClusterChosen", "set spec.clusterRef.cluster to a connected cluster", "Info")
+    return condition(SCHEDULED, FALSE, "NoClusterChosen", "set spec.clusterRef.cluster to a connected cluster", INFO)
 
 
-def _trouble(status: Object) -> Object | None:
+def _reachable(instance: Object, status: Object, obstacle: Trouble | None, now: str) -> Object:
+    """What was true of a cluster is unknown while it is away, and until it has been looked at again."""
+    if not is_held(instance):
+        return status
+    if obstacle is not None:
+        status = forget_cluster(status, obstacle.reason, obstacle.message, now)
+        return {**status, "online": False} if status.get("online") else status
+    for known in _known(status, UNKNOWN):
+        if known.get("reason") in OBSTACLES:
+            status = _restated(status, known, PROGRESSING, _WAITS[known["type"]], now)
+    return status
+
+
+def is_held(instance: Object) -> bool:
+    """Whether this server has made something in a cluster for it, or may have."""
+    finalizers = metadata(instance).get("finalizers") or ()
+    return SPACE_FINALIZER in finalizers or VIRTUAL_CLUSTER_FINALIZER in finalizers
+
+
+def forget_cluster(status: Object, reason: str, message: str, now: str) -> Object:
+    """Turns what is said to be so in a cluster into what nobody knows. What is wrong there stays wrong."""
+    for known in _known(status, TRUE):
+        status = _restated(status, known, reason, message, now)
+    return status
+
+
+def _known(status: Object, value: str) -> list[Object]:
+    found = (find_condition(status, type) for type in IN_CLUSTER)
+    return [each for each in found if each is not None and each.get("status") == value]
+
+
+def _restated(status: Object, known: Object, reason: str, message: str, now: str) -> Object:
+    unknown = condition(known["type"], UNKNOWN, reason, message)
+    return with_conditions(status, (unknown,), now, known.get("observedGeneration"))
+
+
+def _judge(instance: Object, status: Object, obstacle: Trouble | None) -> Verdict:
+    is_asleep = status.get("phase") == SLEEPING
+    trouble = _trouble(status, obstacle)
+    if trouble is not None:
+        reason, message = trouble.get("reason") or trouble["type"], trouble.get("message") or ""
+        severity = trouble.get("severity") or ""
+        if severity == ERROR:
+            return Verdict(FALSE, FAILED, reason, message, STALLED, severity)
+        return Verdict(FALSE, SLEEPING if is_asleep else PENDING, reason, message, RECONCILING, severity)
+    if awaited := _awaited(instance, status):
+        reason, message = awaited
+        return Verdict(UNKNOWN, SLEEPING if is_asleep else PENDING, reason, message, RECONCILING)
+    if is_asleep:
+        return Verdict(FALSE, SLEEPING, SLEEPING, "it sleeps until it is used again", severity=INFO)
+    return Verdict(TRUE, READY, USABLE, "it is as it was asked for, and can be used")
+
+
+def _trouble(status: Object, obstacle: Trouble | None) -> Object | None:
     """The condition that keeps it from being ready: the worst, and among equals the first in the order of things."""
-    synced = find_condition(status, SYNCED)
-    waits = synced if synced and synced.get("reason") == "ClusterNotReady" else None
     others = [find_condition(status, type) for type in (SCHEDULED, *REPORTED)]
-    looked_at = (find_condition(status, RESOLVED), waits, *others)
+    in_the_way = obstacle.as_condition(SYNCED) if obstacle is not None else None
+    looked_at = (find_condition(status, RESOLVED), in_the_way, *others)
     bad = [each for each in looked_at if each is not None and each.get("status") == FALSE]
-    return next((each for each in bad if each.get("severity") == "Error"), bad[0] if bad else None)
+    return next((each for each in bad if each.get("severity") == ERROR), bad[0] if bad else None)
+
+
+def _awaited(instance: Object, status: Object) -> tuple[str, str] | None:
+    """Reason and message of the first thing that being ready takes and that is not known for this generation."""
+    generation = _generation(instance)
+    required = _required(instance)
+    for type in (RESOLVED, *required):
+        known = find_condition(status, type)
+        if known is None and required == (type,):
+            return NOT_REPORTED, _UNREPORTED
+        if known is None or known.get("status") != TRUE or known.get("observedGeneration", generation) < generation:
+            return PROGRESSING, _WAITS[type]
+    return None
+
+
+def _required(instance: Object) -> Sequence[str]:
+    """The conditions that have to be true: what this server makes or sees. The rest is what others report."""
+    if instance["kind"] != "VirtualClusterInstance":
+        return IN_SPACE
+    if dig(instance, "spec.config.secretName"):
+        return ONLINE, VC_READY
+    return (ONLINE,) if runs_elsewhere(instance) else IN_CLUSTER

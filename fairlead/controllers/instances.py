@@ -10,32 +10,40 @@ from collections.abc import Iterable
 
 import orjson
 
-from fairlead.controllers.instance_state import RESOLVED, resolution, standing
+from fairlead.controllers.far_trouble import Trouble
+from fairlead.controllers.instance_events import record_transition
+from fairlead.controllers.instance_state import RESOLVED, Found, forget_cluster, is_held, resolution, standing
+from fairlead.controllers.surroundings import CLUSTERS, PROJECTS, Setting, Surroundings
 from fairlead.core.clock import timestamp
 from fairlead.core.errors import NotFound
 from fairlead.core.objects import Object, dig, metadata
+from fairlead.kinds.instances import PROGRESSING
 from fairlead.kinds.resolution import TEMPLATES, Definition, Unresolved, definition_for, fingerprint
 from fairlead.kinds.runner import RUNNERS
 from fairlead.registry.conditions import find_condition, with_conditions
 from fairlead.registry.record import decode
-from fairlead.registry.recording import record
 from fairlead.registry.registry import Registry
 from fairlead.registry.writing import by_the_server
 from fairlead.storage.contract import Key
 from fairlead.storage.view import Entry
 
-WORKSPACES, CLUSTERS = "devpodworkspaceinstances", "clusters"
+WORKSPACES = "devpodworkspaceinstances"
 
 
 class Instances:
     name, workers = "instances", 4
 
-    def __init__(self, registry: Registry, api_group: str) -> None:
+    def __init__(self, registry: Registry, setting: Setting) -> None:
         templates = [plural for plural, _ in TEMPLATES.values()]
         # Instances first, so that the index stands when it is asked about the others at the start.
-        self.watches = tuple((api_group, plural) for plural in (*TEMPLATES, *templates, CLUSTERS, RUNNERS))
+        watched = (*TEMPLATES, *templates, CLUSTERS, PROJECTS, RUNNERS)
+        self.watches = tuple((setting.api_group, plural) for plural in watched)
         self._registry = registry
-        self._group = api_group
+        self._group = setting.api_group
+        self._prefix = setting.prefix
+        self._surroundings = Surroundings(registry, setting)
+        self._projects: set[str] = set()
+        """Those that are there. Whether an instance is in one matters, and nothing else about it."""
         self._uses: dict[tuple[str, str], set[Key]] = {}
         self._used: dict[Key, tuple[tuple[str, str], ...]] = {}
         self._kept: set[Key] = set()
@@ -43,6 +51,8 @@ class Instances:
 
     def concerned(self, key: Key, entry: Entry | None) -> Iterable[Key]:
         """An instance itself; a template or cluster concerns the instances that name it."""
+        if key[1] == PROJECTS:
+            return self._in_project(key[3], entry is not None)
         if key[1] not in TEMPLATES:
             kept = self._kept if key[1] in (RUNNERS, TEMPLATES[WORKSPACES][0]) else ()
             return {*self._uses.get((key[1], key[3]), ()), *kept}
@@ -55,6 +65,15 @@ class Instances:
             for used in self._used[key]:
                 self._uses.setdefault(used, set()).add(key)
         return (key,)
+
+    def _in_project(self, name: str, is_there: bool) -> Iterable[Key]:
+        if is_there == (name in self._projects):
+            return ()
+        (self._projects.add if is_there else self._projects.discard)(name)
+        namespace = f"{self._prefix}{name}"
+        return [
+            each.key for plural in TEMPLATES for each in self._registry.view.entries(self._group, plural, namespace)
+        ]
 
     async def reconcile(self, key: Key) -> float | None:
         self._kept.discard(key)
@@ -84,34 +103,41 @@ class Instances:
         return not made_here or not dig(workspace, "spec.templateRef.name")
 
     async def _report(self, key: Key, instance: Object) -> None:
-        before = instance.get("status") or {}
-        after = self._status(key, instance)
-        if after == before:
+        if self._status(key, instance) == (instance.get("status") or {}):
             return
+        before = instance
 
         def observed(current: Object) -> Object:
+            nonlocal before
+            before = current
             if dig(current, "status.ignoreReconciliation"):
                 return current
             return {**current, "status": self._status(key, current)}
 
         resource = self._registry.resource(self._group, key[1])
         await resource.modify(key[2], key[3], observed, by_the_server("status"))
-        if key[1] != WORKSPACES and after.get("phase") != before.get("phase"):
-            await record(self._registry, instance, after["reason"], after["message"])
+        if key[1] != WORKSPACES:
+            await record_transition(self._registry, before, observed(before)["status"])
 
     def _status(self, key: Key, instance: Object) -> Object:
         """The status that the instance should have now. What others have written stays."""
         status = instance.get("status") or {}
         now, generation = timestamp(self._registry.clock.now()), metadata(instance).get("generation", 1)
         definition, visible = self._definitions(key[1], instance)
-        found = resolution(instance, definition, visible, self._cluster_trouble(instance))
-        rendered = {TEMPLATES[key[1]][1]: found.rendered, "templateHash": found.hash} if found.taken_over else {}
-        status = with_conditions({**status, **rendered}, found.conditions, now, generation)
+        obstacle = self._obstacle(key, instance)
+        found = resolution(instance, definition, visible, obstacle)
+        if found.taken_over:
+            status = _with_rendered(instance, status, TEMPLATES[key[1]][1], found, now)
+        status = with_conditions(status, found.conditions, now, generation)
         if key[1] == WORKSPACES:
             return status
         if key[1] == "virtualclusterinstances":
             status.setdefault("serviceUID", metadata(instance)["uid"])
-        return {**standing(instance, status, now, generation), "observedGeneration": generation}
+        return standing(instance, status, obstacle, now)
+
+    def _obstacle(self, key: Key, instance: Object) -> Trouble | None:
+        """Workspaces are on runners, and another controller knows about those."""
+        return None if key[1] == WORKSPACES else self._surroundings.obstacle(instance)
 
     def _definitions(self, plural: str, instance: Object) -> tuple[Definition | Unresolved, str]:
         """What to make, or why it cannot be; and the fingerprint of what everybody may see of it."""
@@ -123,18 +149,6 @@ class Instances:
             return definition, fingerprint(instance, shown)
         except Unresolved as error:
             return error, ""
-
-    def _cluster_trouble(self, instance: Object) -> str:
-        """What is wrong with the cluster that an instance is in, if it says which."""
-        name = dig(instance, "spec.clusterRef.cluster")
-        if not name:
-            return ""
-        entry = self._registry.resource(self._group, CLUSTERS).peek("", name)
-        if entry is None:
-            return f'there is no cluster "{name}"; connect it'
-        if dig(decode(entry), "status.phase") == "Failed":
-            return f'cluster "{name}" has failed; its status says why'
-        return ""
 
     async def _finish_sync(self, key: Key) -> None:
         """Sets `syncOnce` back, unless the template has moved on and there is something left to take over."""
@@ -150,6 +164,13 @@ class Instances:
 
         resource = self._registry.resource(self._group, key[1])
         await resource.modify(key[2], key[3], finished, by_the_server())
+
+
+def _with_rendered(instance: Object, status: Object, field: str, found: Found, now: str) -> Object:
+    """The status with the template as it was rendered. Nobody knows about what is rendered anew until it is applied."""
+    if is_held(instance) and status.get(field) != found.rendered:
+        status = forget_cluster(status, PROGRESSING, "its template has changed, and is being applied", now)
+    return {**status, field: found.rendered, "templateHash": found.hash}
 
 
 def _named(entry: Entry) -> tuple[tuple[str, str], ...]:

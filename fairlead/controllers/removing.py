@@ -12,7 +12,8 @@ from fairlead.controllers.far_namespace import Place
 from fairlead.controllers.far_trouble import INFO, Trouble, troubles
 from fairlead.controllers.helm_turns import WAITING
 from fairlead.core.objects import Object
-from fairlead.registry.conditions import FALSE, condition
+from fairlead.kinds.instances import READY
+from fairlead.registry.conditions import FALSE, condition, is_true
 
 RETRY, POLL, TURN = 15.0, 2.0, 5.0
 """Seconds until the next look: at one that is in trouble, at one whose namespace is going, and at one that waits for a
@@ -46,6 +47,11 @@ class Removing:
         if is_abandoned(instance) or self._instances.cluster(instance) is None:
             await self._instances.let_go(instance, f"{where} was not removed; if it is still there, delete it yourself")
             return None
+        message = f"waits until {where} is gone; what is in it has finalizers if that takes long"
+        deleting = condition(self._ready, FALSE, "Deleting", message, INFO)
+        # Before anything is taken away: nobody is told that it can be used while it is not there any more.
+        if is_true(instance.get("status"), READY):
+            await self._instances.tell(instance, (deleting,), online=False)
         try:
             with troubles(place.cluster, f"delete {where}"):
                 gone = await self._take_down(instance, place)
@@ -55,8 +61,7 @@ class Removing:
         if gone:
             await self._instances.let_go(instance)
             return None
-        message = f"waits until {where} is gone; what is in it has finalizers if that takes long"
-        await self._instances.tell(instance, (condition(self._ready, FALSE, "Deleting", message, INFO),), online=False)
+        await self._instances.tell(instance, (deleting,), online=False)
         return POLL
 
     def _stuck(self, trouble: Trouble, what: str) -> Sequence[Object]:

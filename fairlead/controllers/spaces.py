@@ -10,26 +10,33 @@ from collections.abc import Iterable, Sequence
 
 from fairlead.controllers.connected_instances import (
     ConnectedInstances,
-    Setting,
-    is_connected,
     is_resolved,
 )
 from fairlead.controllers.far_names import SPACE, default_namespace, marks, patterned_namespace
-from fairlead.controllers.far_namespace import Place, bind_roles, make_namespace, remove_namespace
+from fairlead.controllers.far_namespace import (
+    NAMESPACE_TAKEN,
+    NAMESPACE_TERMINATING,
+    Place,
+    bind_roles,
+    make_namespace,
+    remove_namespace,
+)
 from fairlead.controllers.far_objects import FarObjects, parsed, references
 from fairlead.controllers.far_trouble import INFO, Trouble, troubles
+from fairlead.controllers.instance_state import SPACE_FINALIZER, SPACE_READY, SPACE_SYNCED
 from fairlead.controllers.reach import Reach
 from fairlead.controllers.removing import POLL, RETRY, Removing, jittered
 from fairlead.controllers.space_rights import role_bindings
+from fairlead.controllers.surroundings import Setting, is_connected
 from fairlead.core.errors import NotFound
 from fairlead.core.objects import Object, dig, metadata, name_of
-from fairlead.registry.conditions import FALSE, TRUE, UNKNOWN, condition
+from fairlead.registry.conditions import FALSE, TRUE, UNKNOWN, condition, find_condition
 from fairlead.registry.registry import Registry
 from fairlead.storage.contract import Key
 from fairlead.storage.view import Entry
 
-SPACES, FINALIZER = "spaceinstances", "service.sh/space"
-SYNCED, READY = "SpaceSynced", "SpaceReady"
+SPACES = "spaceinstances"
+SYNCED, READY = SPACE_SYNCED, SPACE_READY
 LOOK_AGAIN = 60.0
 """Seconds until the next look at one that is fine."""
 
@@ -38,7 +45,7 @@ class Spaces:
     name, workers = "spaces", 32
 
     def __init__(self, registry: Registry, setting: Setting, reach: Reach) -> None:
-        self._instances = ConnectedInstances(registry, setting, SPACES, FINALIZER)
+        self._instances = ConnectedInstances(registry, setting, SPACES, SPACE_FINALIZER)
         self.watches = self._instances.watches
         self._removing = Removing(self._instances, self._take_down, SYNCED, READY)
         self._reach = reach
@@ -55,7 +62,7 @@ class Spaces:
         project = self._instances.project(space)
         if project is None or not is_connected(self._instances.cluster(space)) or not is_resolved(space):
             return None
-        if dig(space, "spec.clusterRef.virtualCluster"):
+        if self._instances.obstacle(space) is not None:
             return None
         return await self._keep(space, project)
 
@@ -68,8 +75,7 @@ class Spaces:
         except NotFound:  # it went meanwhile
             return None
         except Trouble as trouble:
-            ready = condition(READY, UNKNOWN, trouble.reason, "the namespace is not as it should be")
-            await self._instances.tell(space, (trouble.as_condition(SYNCED), ready), online=False)
+            await self._instances.tell(space, _not_made(space, trouble), online=False)
             return jittered(RETRY)
         return jittered(LOOK_AGAIN)
 
@@ -106,6 +112,17 @@ class Spaces:
 
     async def _take_down(self, space: Object, place: Place) -> bool:
         return await remove_namespace(self._reach.cluster(place.cluster), place)
+
+
+def _not_made(space: Object, trouble: Trouble) -> Sequence[Object]:
+    """SpaceReady is unknown only for a namespace that was made and seen: the agent of the cluster goes by that."""
+    synced = trouble.as_condition(SYNCED)
+    if trouble.reason in (NAMESPACE_TAKEN, NAMESPACE_TERMINATING):
+        return synced, trouble.as_condition(READY)
+    known = find_condition(space.get("status"), READY)
+    if known is None or known.get("status") == FALSE:
+        return (synced,)
+    return synced, condition(READY, UNKNOWN, trouble.reason, "the namespace is not as it should be")
 
 
 def _made(place: Place, rendered: Object, usable: bool) -> Sequence[Object]:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from fairlead.controllers.far_names import FAIRLEAD, MANAGED
 from fairlead.controllers.far_trouble import ERROR, WARNING, Trouble
+from fairlead.controllers.instance_state import ONLINE, VC_READY, VC_SYNCED
 from fairlead.controllers.release import Chart, Release, chart_of
 from fairlead.controllers.space_rights import BINDING_PREFIX, RBAC
 from fairlead.core.objects import Object, dig
@@ -12,9 +13,7 @@ from fairlead.registry.conditions import FALSE, TRUE, UNKNOWN, condition
 from fairlead.upstream.cluster_api import FarError
 from fairlead.upstream.errors import UpstreamError
 
-SPACE_SYNCED, SPACE_READY = "SpaceSynced", "SpaceReady"
-DEPLOYED, SYNCED = "VirtualClusterDeployed", "VirtualClusterSynced"
-READY, ONLINE = "VirtualClusterReady", "VirtualClusterOnline"
+SYNCED, READY = VC_SYNCED, VC_READY
 ACCESS = "AccessSynced"
 """Whether those who may use it have their roles inside. It can be ready without: its own rules may say who they are."""
 

@@ -12,8 +12,6 @@ from collections.abc import Iterable, Sequence
 
 from fairlead.controllers.connected_instances import (
     ConnectedInstances,
-    Setting,
-    is_connected,
     is_resolved,
 )
 from fairlead.controllers.deploying import Deployer, Deploying
@@ -30,15 +28,14 @@ from fairlead.controllers.far_namespace import (
 from fairlead.controllers.far_objects import FarObjects, parsed
 from fairlead.controllers.far_trouble import WARNING, Trouble, troubles
 from fairlead.controllers.helm_turns import WAITING
+from fairlead.controllers.instance_state import DEPLOYED, SPACE_READY, SPACE_SYNCED, VIRTUAL_CLUSTER_FINALIZER
 from fairlead.controllers.reach import Reach
 from fairlead.controllers.release import Release, release_name
 from fairlead.controllers.removing import POLL, RETRY, TURN, Removing, jittered
 from fairlead.controllers.space_rights import role_bindings
+from fairlead.controllers.surroundings import Setting, is_connected
 from fairlead.controllers.vc_state import (
     ACCESS,
-    DEPLOYED,
-    SPACE_READY,
-    SPACE_SYNCED,
     SYNCED,
     confining,
     release_of,
@@ -53,7 +50,7 @@ from fairlead.storage.view import Entry
 from fairlead.upstream.cluster_api import FarError
 from fairlead.upstream.errors import Broken, UpstreamError
 
-VIRTUAL_CLUSTERS, FINALIZER = "virtualclusterinstances", "service.sh/virtual-cluster"
+VIRTUAL_CLUSTERS = "virtualclusterinstances"
 PROBE, LAST_PROBE = 15.0, 120.0
 """Seconds between two looks at one that is there; and at most, at one that has not answered for long."""
 BINDING_SECONDS = 15.0
@@ -67,7 +64,7 @@ class VirtualClusters:
     def __init__(
         self, registry: Registry, setting: Setting, reach: Reach, helm: Deployer, repositories: Sequence[str] = ()
     ) -> None:
-        self._instances = ConnectedInstances(registry, setting, VIRTUAL_CLUSTERS, FINALIZER)
+        self._instances = ConnectedInstances(registry, setting, VIRTUAL_CLUSTERS, VIRTUAL_CLUSTER_FINALIZER)
         self.watches = self._instances.watches
         self._removing = Removing(self._instances, self._take_down, SPACE_SYNCED, SPACE_READY)
         self._reach = reach
@@ -98,8 +95,9 @@ class VirtualClusters:
         return await self._keep(instance, project)
 
     def _is_ready_to_go(self, instance: Object) -> bool:
-        is_named = bool(dig(instance, "status.serviceUID"))
-        return is_named and is_connected(self._instances.cluster(instance)) and is_resolved(instance)
+        if not dig(instance, "status.serviceUID") or not is_resolved(instance):
+            return False
+        return is_connected(self._instances.cluster(instance)) and self._instances.obstacle(instance) is None
 
     async def _keep(self, instance: Object, project: Object) -> float | None:
         """Goes through what has to be true, in order, up to where it is not."""

@@ -22,11 +22,13 @@ from fairlead.kinds.shared import (
     owner_name,
     owner_problems,
 )
+from fairlead.registry.conditions import TRUE, UNKNOWN, condition, with_conditions
 from fairlead.registry.kind import Change, Column, Problem
 from fairlead.registry.names import label_faults, subdomain_faults
 from fairlead.registry.schema import Schema, array, boolean, described, enum, free, obj, string
 
-PHASES = ("", "Pending", "Ready", "Sleeping", "Failed")
+PENDING, READY, RECONCILING, PROGRESSING = "Pending", "Ready", "Reconciling", "Progressing"
+PHASES = ("", PENDING, READY, "Sleeping", "Failed")
 COMPUTED = ("canUse", "canUpdate")
 """Fields of the status that are found out for whoever asks, and never stored."""
 
@@ -79,8 +81,10 @@ RELEASE_LENGTH = 53
 """How long Helm lets the names of releases be, which virtual clusters are."""
 
 
-def keep_place(change: Change) -> None:
+def prepare_instance(change: Change) -> None:
     """What was settled stays when it is left out: people keep files without the place that the server has chosen."""
+    if change.old is None and not change.obj.get("status"):
+        change.obj["status"] = _first_status(metadata(change.obj))
     if change.subresource == "status":
         for field in COMPUTED:
             (change.obj.get("status") or {}).pop(field, None)
@@ -88,6 +92,14 @@ def keep_place(change: Change) -> None:
     if settled:
         sent = {part: value for part, value in (change.spec.get("clusterRef") or {}).items() if value}
         change.obj["spec"] = {**change.spec, "clusterRef": {**settled, **sent}}
+
+
+def _first_status(meta: Object) -> Object:
+    """In the very first revision already: an object without conditions counts as finished for generic tools."""
+    message = "it has not been looked at yet"
+    first = condition(READY, UNKNOWN, PROGRESSING, message), condition(RECONCILING, TRUE, PROGRESSING, message)
+    told = {"phase": PENDING, "reason": PROGRESSING, "message": message}
+    return with_conditions(told, first, meta.get("creationTimestamp") or "", meta.get("generation"))
 
 
 def instance_problems(change: Change) -> Iterable[Problem]:

@@ -6,7 +6,7 @@ from fairlead.kinds.instances import (
     SPEC_FIELDS,
     STATUS_FIELDS,
     instance_problems,
-    keep_place,
+    prepare_instance,
 )
 from fairlead.kinds.shared import CATEGORY, passwords
 from fairlead.kinds.templates import SPACE_TEMPLATE
@@ -40,6 +40,6 @@ SPACE = Kind(
     secret=passwords(FIELDS),
     hidden=passwords(FIELDS),
     shared=True,
-    prepare=keep_place,
+    prepare=prepare_instance,
     check=instance_problems,
 )

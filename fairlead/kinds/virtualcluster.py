@@ -10,7 +10,7 @@ from fairlead.kinds.instances import (
     STATUS_FIELDS,
     deployed_objects,
     instance_problems,
-    keep_place,
+    prepare_instance,
 )
 from fairlead.kinds.shared import CATEGORY, passwords
 from fairlead.kinds.templates import VIRTUAL_CLUSTER_TEMPLATE
@@ -45,7 +45,7 @@ FIELDS = {
 
 
 def prepare(change: Change) -> None:
-    keep_place(change)
+    prepare_instance(change)
     identity = dig(change.old, "status.serviceUID")
     if identity and isinstance(status := change.obj.get("status"), dict):
         status.setdefault("serviceUID", identity)

@@ -17,6 +17,7 @@ from fairlead.authn.people import People, own_groups
 from fairlead.core.call import Reply
 from fairlead.core.errors import Conflict
 from fairlead.core.objects import Object, dig, metadata, name_of
+from fairlead.registry.conditions import UNKNOWN, find_condition, is_true
 from fairlead.registry.record import decode
 from fairlead.registry.registry import Registry
 from fairlead.server.actions import Asked, Handler, Place
@@ -25,7 +26,7 @@ from fairlead.server.audit.reported import reported
 from fairlead.server.audit.trail import Trail
 
 CLUSTERS, SPACES = "clusters", "spaceinstances"
-IN_CLUSTER, MADE = "spec.clusterRef.cluster", "SpaceSynced"
+IN_CLUSTER = "spec.clusterRef.cluster"
 
 log = structlog.get_logger(__name__)
 
@@ -119,9 +120,11 @@ class AgentConfigs:
 
 
 def _is_made(space: Object) -> bool:
-    """Whether a space has its namespace. Until then, one that it names may be somebody else's."""
-    conditions = dig(space, "status.conditions") or ()
-    made = any(each.get("type") == MADE and each.get("status") == "True" for each in conditions)
+    """Whether a space has its namespace. Until then, one that it names may be somebody else's. One that was made stays
+    so while this server cannot reach the cluster: its agent can, and goes on letting people in."""
+    status = space.get("status")
+    is_known = (find_condition(status, "SpaceReady") or {}).get("status") == UNKNOWN
+    made = is_true(status, "SpaceSynced") or is_known
     named = bool(dig(space, "spec.clusterRef.namespace"))
     return named and made and "deletionTimestamp" not in metadata(space)
 

@@ -96,3 +96,30 @@ def test_a_space_that_may_not_be_made_is_told(ada: Desk) -> None:
     ada.fake.on("POST", PLACE, (403, failure(403, "Forbidden", "the project does not allow the cluster berlin")))
     ended = ada.type(*CREATE)
     assert (ended.code, "does not allow the cluster berlin" in ended.err) == (1, True)
+
+
+def test_waiting_ends_in_time_and_says_what_for(ada: Desk) -> None:
+    waiting = space("demo-dev", phase="Pending", reason="Progressing", message="its namespace is being made or updated")
+    ada.fake.on("GET", PLACE, lines({"type": "ADDED", "object": waiting}, END), lines())
+    ended = ada.type(*CREATE, "--wait", "--timeout", "1s")
+    assert ended.code == 1
+    assert "the space dev is still Pending (Progressing: its namespace is being made or updated) after 1s" in ended.err
+    assert "--timeout" in ended.err
+    assert {each.query["timeoutSeconds"] for each in ada.fake.asked("GET", PLACE)} == {"1"}
+
+
+def test_a_status_about_an_older_generation_settles_nothing(ada: Desk) -> None:
+    old, new = (space("demo-dev", phase="Ready", observedGeneration=each) for each in (1, 2))
+    for each in (old, new):
+        each["metadata"]["generation"] = 2
+    ada.fake.on("GET", PLACE, lines({"type": "ADDED", "object": old}, END, {"type": "MODIFIED", "object": new}))
+    ended = ada.type(*CREATE, "--wait", "-o", "json")
+    assert ended.code == 0
+    assert loaded(ended.out)["status"]["observedGeneration"] == 2
+
+
+def test_a_timeout_that_is_no_time_is_refused_before_anything_is_made(ada: Desk) -> None:
+    ended = ada.type(*CREATE, "--wait", "--timeout", "soon")
+    assert ended.code == 2
+    assert "'soon' is no duration" in ended.err
+    assert ada.fake.asked("POST", PLACE) == []

@@ -3,10 +3,11 @@
 from base64 import b64encode
 from typing import Any
 
-from fairlead.controllers.connected_instances import Setting
+from fairlead.controllers.surroundings import Setting
 from fairlead.core.objects import Object
 from fairlead.registry.conditions import find_condition
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
+from fairlead.registry.writing import by_the_server
 from fairlead.upstream.access import Access
 from fairlead.upstream.errors import Blocked, Unreachable, UpstreamError
 from tests.admission.world import NAMESPACE, World
@@ -56,6 +57,13 @@ async def furnish(world: World, **project: Any) -> None:
     """The project and the cluster."""
     await world.create("Project", PROJECT, spec={"owner": {"user": "ada"}, **project})
     await world.create("Cluster", "c", spec={"config": {"secretName": "kubeconfig", "secretNamespace": "vault"}})
+    await set_online(world, True)
+
+
+async def set_online(world: World, online: bool, name: str = "c") -> None:
+    """What the controller of clusters says of one when it answers, and when it does not any more."""
+    status = {"online": online, "phase": "Initialized" if online else "", "reason": "" if online else "Offline"}
+    await world.patch("Cluster", name, lambda each: each.update(status=status), by_the_server("status"))
 
 
 def told(world: World, kind: str, type: str, name: str = "one") -> tuple[Any, Any]:

@@ -10,7 +10,6 @@ from fairlead.controllers.instances import Instances
 from fairlead.controllers.release import Release
 from fairlead.controllers.virtual_clusters import VirtualClusters
 from fairlead.core.objects import Object
-from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
 from fairlead.upstream.access import Access
 from tests.admission.world import World
 from tests.controllers.at_work import at_work, until
@@ -75,7 +74,7 @@ def helm(reach: FakeReach) -> FakeHelm:
 @pytest.fixture
 async def working(world: World, reach: FakeReach, helm: FakeHelm) -> AsyncIterator[World]:
     virtual_clusters = VirtualClusters(world.registry, SETTING, reach, helm, ("https://charts.example",))
-    async with at_work(world, Instances(world.registry, GROUP), virtual_clusters):
+    async with at_work(world, Instances(world.registry, SETTING), virtual_clusters):
         yield world
 
 

@@ -49,7 +49,7 @@ async def test_a_chart_is_not_deployed_from_what_was_resolved_before_a_change(
     await furnish(world)
     await world.create("VirtualClusterTemplate", "t", spec={"template": {}})
     await virtual_cluster(world, template=RELEASE)
-    async with at_work(world, Instances(world.registry, GROUP)):
+    async with at_work(world, Instances(world.registry, SETTING)):
         await until(lambda: dig(world.see(VC, "one"), "status.virtualCluster"))
     controller = VirtualClusters(world.registry, SETTING, reach, helm, ("https://charts.example",))
     key = GROUP, "virtualclusterinstances", "demo", "one"

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from fairlead.controllers.instance_state import IN_CLUSTER, IN_SPACE
 from fairlead.controllers.instances import Instances
 from fairlead.core.objects import Object, dig
 from fairlead.core.user import CONTROLLER
@@ -14,6 +15,7 @@ from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
 from fairlead.registry.writing import Writing
 from tests.admission.world import World, new_world
 from tests.controllers.at_work import at_work, until
+from tests.controllers.connected_world import PROJECT, SETTING
 
 SPACE = "SpaceInstance"
 RENDERED = {
@@ -26,7 +28,8 @@ every_kind = pytest.mark.parametrize("kind", RENDERED)
 
 @pytest.fixture
 async def working(world: World) -> AsyncIterator[World]:
-    async with at_work(world, Instances(world.registry, GROUP)):
+    await world.create("Project", PROJECT, spec={})
+    async with at_work(world, Instances(world.registry, SETTING)):
         yield world
 
 
@@ -240,24 +243,37 @@ async def test_passwords_reach_the_rendered_template_and_nobody_else(working: Wo
 async def test_an_instance_is_pending_until_its_place_is_known_and_its_cluster_is_there(working: World) -> None:
     await template(working, template=definition("a"))
     await instance(working)
-    await until(lambda: status(working).get("phase") == "Pending")
-    assert told(working, "Scheduled") == ("False", "NoClusterChosen")
+    await until(lambda: told(working, "Scheduled") == ("False", "NoClusterChosen"))
+    assert status(working)["phase"] == "Pending"
     assert told(working, "Reconciling") == ("True", "NoClusterChosen")
     await reconfigure(working, clusterRef={"cluster": "berlin"})
     await until(lambda: told(working, "Scheduled") == ("True", "ClusterChosen"))
     assert told(working, "TemplateSynced") == ("False", "ClusterNotReady")
     assert status(working)["phase"] == "Pending"
     await working.create("Cluster", "berlin", spec={})
+    await until(lambda: told(working, "Ready") == ("False", "ClusterNotConnected"))
+    assert status(working)["phase"] == "Pending"
+    await working.patch("Cluster", "berlin", lambda obj: obj.update(spec={"networkPeer": True}))
+    await until(lambda: told(working, "Ready") == ("Unknown", "Progressing"))
+    await report(working, conditions=[*status(working)["conditions"], *made_by_agent(SPACE)])
     await until(lambda: status(working)["phase"] == "Ready")
-    assert told(working, "Ready") == ("True", "Resolved")
+    assert told(working, "Ready") == ("True", "Usable")
     assert status(working)["observedGeneration"] == 2
     assert {each["type"] for each in conditions_of(status(working))}.isdisjoint({"Reconciling", "Stalled"})
 
 
+def made_by_agent(kind: str) -> list[Object]:
+    """What the agent of a cluster reports when an instance is there."""
+    types = IN_SPACE if kind == SPACE else IN_CLUSTER
+    return [{"type": type, "status": "True", "reason": "Made", "observedGeneration": 100} for type in types]
+
+
 async def ready(world: World, kind: str = SPACE) -> None:
-    await world.create("Cluster", "berlin", spec={})
+    await world.create("Cluster", "berlin", spec={"networkPeer": True})
     await template(world, kind, template=definition("a"))
     await world.create(kind, "one", spec={"templateRef": {"name": "t"}, "clusterRef": {"cluster": "berlin"}})
+    await until(lambda: told(world, "TemplateResolved", kind) == ("True", "Resolved"))
+    await report(world, kind, conditions=[*status(world, kind)["conditions"], *made_by_agent(kind)])
     await until(lambda: status(world, kind).get("phase") == "Ready")
 
 
@@ -267,11 +283,13 @@ async def ready(world: World, kind: str = SPACE) -> None:
 async def test_what_the_agent_reports_counts(working: World, severity: str, phase: str, sign: str) -> None:
     await ready(working)
     bad = {"type": "SpaceReady", "status": "False", "severity": severity, "reason": "Broken", "message": "it broke"}
-    await report(working, conditions=[*status(working)["conditions"], bad])
+    others = [each for each in status(working)["conditions"] if each["type"] != "SpaceReady"]
+    await report(working, conditions=[*others, bad])
     await until(lambda: status(working)["phase"] == phase)
     assert told(working, sign) == ("True", "Broken")
     assert told(working, "Ready") == ("False", "Broken")
-    await report(working, conditions=[each for each in status(working)["conditions"] if each["type"] != "SpaceReady"])
+    others = [each for each in status(working)["conditions"] if each["type"] != "SpaceReady"]
+    await report(working, conditions=[*others, {**bad, "status": "True", "severity": ""}])
     await until(lambda: status(working)["phase"] == "Ready")
 
 
@@ -281,11 +299,28 @@ async def test_who_sleeps_is_left_asleep(working: World) -> None:
     await reconfigure(working, displayName="x")
     await until(lambda: status(working)["observedGeneration"] == 2)
     assert status(working)["phase"] == "Sleeping"
+    assert told(working, "Ready") == ("False", "Sleeping")
+    assert find_condition(status(working), "Stalled") is None
 
 
-async def test_an_imported_virtual_cluster_needs_no_place(working: World) -> None:
-    await working.create("VirtualClusterInstance", "one", spec={"external": True})
-    await until(lambda: status(working, "VirtualClusterInstance").get("phase") == "Ready")
+async def test_an_external_virtual_cluster_is_ready_when_it_is_reported_to_be_online(working: World) -> None:
+    kind = "VirtualClusterInstance"
+    await working.create(kind, "one", spec={"external": True})
+    await until(lambda: told(working, "Ready", kind) == ("Unknown", "NotReported"))
+    assert "spec.config" in status(working, kind)["message"]
+    online = {"type": "VirtualClusterOnline", "status": "True", "reason": "Reached"}
+    await report(working, kind, conditions=[*status(working, kind)["conditions"], online])
+    await until(lambda: status(working, kind).get("phase") == "Ready")
+
+
+async def test_an_instance_outside_of_projects_says_so(world: World) -> None:
+    await world.create("Cluster", "berlin", spec={"networkPeer": True})
+    await world.create(SPACE, "one", spec={"clusterRef": {"cluster": "berlin"}})
+    async with at_work(world, Instances(world.registry, SETTING)):
+        await until(lambda: told(world, "Ready") == ("False", "NoProject"))
+        assert status(world)["phase"] == "Failed"
+        await world.create("Project", PROJECT, spec={})
+        await until(lambda: told(world, "Ready") == ("Unknown", "Progressing"))
 
 
 async def test_a_virtual_cluster_gets_an_identity_that_stays(working: World) -> None:
@@ -332,11 +367,12 @@ async def test_an_instance_at_rest_is_not_written_again(working: World) -> None:
 
 
 async def test_a_restart_writes_nothing(world: World) -> None:
-    async with at_work(world, Instances(world.registry, GROUP)):
+    await world.create("Project", PROJECT, spec={})
+    async with at_work(world, Instances(world.registry, SETTING)):
         await ready(world)
         await asyncio.sleep(1)
         revision = await world.store.revision()
-    async with new_world(world.store.inner) as restarted, at_work(restarted, Instances(restarted.registry, GROUP)):
+    async with new_world(world.store.inner) as restarted, at_work(restarted, Instances(restarted.registry, SETTING)):
         await asyncio.sleep(60)
         assert await restarted.store.revision() == revision
 
@@ -347,7 +383,7 @@ async def test_a_change_of_phase_is_an_event(working: World) -> None:
 
 
 async def test_a_template_concerns_those_that_name_it_and_no_others(working: World) -> None:
-    controller = Instances(working.registry, GROUP)
+    controller = Instances(working.registry, SETTING)
     await ready(working)
     await working.create(SPACE, "two", spec={"templateRef": {"name": "other"}})
     for entry in working.view.entries(GROUP, "spaceinstances"):

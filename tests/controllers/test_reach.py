@@ -15,7 +15,7 @@ from fairlead.upstream.errors import Blocked, Broken, TimedOut, UpstreamError
 from fairlead.upstream.upstream import Limits
 from tests.admission.world import NAMESPACE, World, new_world
 from tests.controllers.at_work import at_work, until
-from tests.controllers.connected_world import SETTING, told
+from tests.controllers.connected_world import SETTING, set_online, told
 from tests.far_side.asked import as_json
 from tests.far_side.behaviours import never
 from tests.far_side.far_side import FarSide
@@ -29,6 +29,7 @@ async def furnish(world: World, kubeconfig: bytes) -> None:
     await world.create("Secret", "kubeconfig", data={"config": b64encode(kubeconfig).decode()})
     config = {"secretName": "kubeconfig", "secretNamespace": NAMESPACE}
     await world.create("Cluster", "c", spec={"config": config})
+    await set_online(world, True)
 
 
 def reaching(world: World, *networks: str) -> ConnectedReach:
@@ -44,7 +45,7 @@ def test_a_space_is_made_and_removed_over_the_wire() -> None:
         async with new_world() as world:
             await furnish(world, far.kubeconfig(token="stored-token"))
             reach = reaching(world, "127.0.0.0/8")
-            async with at_work(world, Instances(world.registry, GROUP), Spaces(world.registry, SETTING, reach)):
+            async with at_work(world, Instances(world.registry, SETTING), Spaces(world.registry, SETTING, reach)):
                 await world.create(SPACE, "one", spec={"owner": {"user": "ada"}, "clusterRef": {"cluster": "c"}})
                 await until(lambda: told(world, SPACE, "SpaceReady") == ("True", "Active"), 20)
                 assert "/api/v1/namespaces/demo-one" in kube.objects

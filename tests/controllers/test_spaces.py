@@ -16,7 +16,7 @@ from fairlead.registry.writing import by_the_server
 from fairlead.upstream.errors import Unreachable
 from tests.admission.world import World
 from tests.controllers.at_work import at_work, until
-from tests.controllers.connected_world import SETTING, FakeReach, furnish, labels, message, told
+from tests.controllers.connected_world import SETTING, FakeReach, furnish, labels, message, set_online, told
 from tests.far_side.kube import Kube
 
 SPACE = "SpaceInstance"
@@ -42,7 +42,7 @@ def kube(reach: FakeReach) -> Kube:
 
 @pytest.fixture
 async def working(world: World, reach: FakeReach) -> AsyncIterator[World]:
-    controllers = Instances(world.registry, GROUP), Spaces(world.registry, SETTING, reach)
+    controllers = Instances(world.registry, SETTING), Spaces(world.registry, SETTING, reach)
     async with at_work(world, *controllers):
         yield world
 
@@ -90,9 +90,10 @@ async def test_without_a_real_cluster_nothing_is_written(working: World, kube: K
     await furnish(working)
     await working.create("Cluster", "paper", spec={})
     await space(working, clusterRef={"cluster": "paper"})
-    await until(lambda: dig(working.see(SPACE, "one"), "status.phase") == "Ready")
+    await until(lambda: told(working, SPACE, "Ready") == ("False", "ClusterNotConnected"))
     await asyncio.sleep(2 * LOOK_AGAIN)
     seen = working.see(SPACE, "one")
+    assert dig(seen, "status.phase") == "Pending"
     assert "finalizers" not in (seen or {})["metadata"]
     assert dig(seen, "spec.clusterRef") == {"cluster": "paper"}
     assert told(working, SPACE, "SpaceSynced") == (None, None)
@@ -107,6 +108,9 @@ async def test_a_cluster_that_is_connected_later_gets_its_spaces(working: World,
     await asyncio.sleep(LOOK_AGAIN)
     assert kube.objects == {}
     await working.patch("Cluster", "c", lambda each: each["spec"].update(config={"secretName": "kubeconfig"}))
+    await until(lambda: told(working, SPACE, "Ready") == ("False", "ClusterNotProbed"))
+    assert kube.log == []
+    await set_online(working, True)
     await ready(working)
 
 
@@ -244,6 +248,24 @@ async def test_an_offline_cluster_is_said_and_heals(working: World, reach: FakeR
     await until(lambda: dig(working.see(SPACE, "one"), "status.phase") == "Ready")
 
 
+async def test_only_a_namespace_that_was_made_may_be_usable_while_nobody_can_tell(
+    working: World, reach: FakeReach
+) -> None:
+    """The agent of a cluster lets people into a space whose SpaceReady is True or Unknown."""
+    await furnish(working)
+    reach.down = Unreachable("nobody answers")
+    await space(working)
+    await until(lambda: told(working, SPACE, "SpaceSynced") == ("False", "Unreachable"))
+    assert told(working, SPACE, "SpaceReady") == (None, None)
+    reach.down = None
+    await ready(working)
+    reach.down = Unreachable("nobody answers")
+    await until(lambda: told(working, SPACE, "SpaceReady") == ("Unknown", "Unreachable"))
+    reach.down = None
+    labels(reach.kube.objects[PLACE])["service.sh/uid"] = "another"
+    await until(lambda: told(working, SPACE, "SpaceReady") == ("False", "NamespaceTaken"))
+
+
 async def test_deletion_waits_for_an_offline_cluster_until_it_is_given_up(working: World, reach: FakeReach) -> None:
     await furnish(working)
     await space(working)
@@ -324,7 +346,7 @@ async def test_nothing_is_applied_from_what_was_resolved_before_a_change(
 ) -> None:
     await furnish(world)
     await space(world, template={"objects": CONFIG_MAP})
-    async with at_work(world, Instances(world.registry, GROUP)):
+    async with at_work(world, Instances(world.registry, SETTING)):
         await until(lambda: dig(world.see(SPACE, "one"), "status.space"))
     controller = Spaces(world.registry, SETTING, reach)
     outdated = world.see(SPACE, "one")

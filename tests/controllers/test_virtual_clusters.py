@@ -10,7 +10,7 @@ from fairlead.core.objects import Object, dig
 from fairlead.upstream.errors import Unreachable
 from tests.admission.world import World
 from tests.controllers.at_work import until
-from tests.controllers.connected_world import FakeReach, encoded, furnish, labels, message, told
+from tests.controllers.connected_world import PROJECT, FakeReach, encoded, furnish, labels, message, told
 from tests.controllers.deploying_world import (
     BINDINGS,
     CHART,
@@ -31,9 +31,11 @@ __all__ = ["helm", "reach", "working"]
 
 
 async def test_an_imported_one_is_looked_at(working: World, reach: FakeReach, helm: FakeHelm) -> None:
+    await working.create("Project", PROJECT, spec={})
     await working.create(VC, "one", spec={"config": {"secretName": "theirs"}})
     await until(lambda: told(working, VC, "VirtualClusterOnline") == ("False", "Unreachable"))
     assert dig(working.see(VC, "one"), "status.online") is False
+    await until(lambda: told(working, VC, "Ready") == ("False", "Unreachable"))
     await ready(working, reach)
     assert told(working, VC, "VirtualClusterDeployed") == ("True", "Imported")
     assert told(working, VC, "Scheduled") == ("True", "Imported")
@@ -93,21 +95,22 @@ async def test_one_that_answers_but_refuses_is_online_and_not_ready(working: Wor
 
 
 @pytest.mark.parametrize(
-    "spec",
+    ("spec", "verdict"),
     [
-        {"clusterRef": {"cluster": "paper"}, "template": RELEASE},
-        {"clusterRef": {"cluster": "c"}, "template": RELEASE, "external": True},
-        {"clusterRef": {"cluster": "c"}, "template": RELEASE, "networkPeer": True},
+        ({"clusterRef": {"cluster": "paper"}, "template": RELEASE}, ("False", "ClusterNotConnected")),
+        ({"clusterRef": {"cluster": "c"}, "template": RELEASE, "external": True}, ("Unknown", "NotReported")),
+        ({"clusterRef": {"cluster": "c"}, "template": RELEASE, "networkPeer": True}, ("Unknown", "NotReported")),
     ],
 )
 async def test_what_is_not_ours_to_deploy_is_left_alone(
-    working: World, reach: FakeReach, helm: FakeHelm, spec: Object
+    working: World, reach: FakeReach, helm: FakeHelm, spec: Object, verdict: tuple[str, str]
 ) -> None:
     await furnish(working)
     await working.create("Cluster", "paper", spec={})
     await virtual_cluster(working, **spec)
-    await until(lambda: dig(working.see(VC, "one"), "status.phase") == "Ready")
     await asyncio.sleep(2 * LOOK_AGAIN)
+    assert told(working, VC, "Ready") == verdict
+    assert dig(working.see(VC, "one"), "status.phase") == "Pending"
     assert "finalizers" not in (working.see(VC, "one") or {})["metadata"]
     assert (helm.installed, reach.kube.log) == ([], [])
     assert told(working, VC, "VirtualClusterDeployed") == (None, None)

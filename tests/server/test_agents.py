@@ -31,6 +31,14 @@ from tests.controllers.virtual_time import virtually
 PEPPER = Pepper(b"p" * 32)
 URL = "https://fairlead.example.com"
 MADE = {"conditions": [{"type": "SpaceSynced", "status": "True"}]}
+AWAY = {
+    "conditions": [
+        {"type": "SpaceSynced", "status": "False", "reason": "Unreachable"},
+        {"type": "SpaceReady", "status": "Unknown", "reason": "Unreachable"},
+    ]
+}
+TAKEN = {"conditions": [{**each, "status": "False", "reason": "NamespaceTaken"} for each in AWAY["conditions"]]}
+NEVER_REACHED = {"conditions": AWAY["conditions"][:1]}
 EVENT = {
     "auditID": "1",
     "stage": "ResponseComplete",
@@ -136,13 +144,18 @@ async def test_spaces_are_those_that_have_their_namespace_in_this_cluster() -> N
     async with new_world() as world:
         await world.create("Cluster", "c")
         await world.submit("Namespace", world.body("Namespace", "service-p-web"), by_the_server())
-        for name, cluster, status in (("s", "c", MADE), ("elsewhere", "d", MADE), ("waiting", "c", {})):
+        spaces: tuple[tuple[str, str, Object], ...] = (
+            *(("s", "c", MADE), ("elsewhere", "d", MADE), ("waiting", "c", {})),
+            *(("taken", "c", TAKEN), ("away", "c", AWAY), ("never-reached", "c", NEVER_REACHED)),
+        )
+        for name, cluster, status in spaces:
             spec = {"clusterRef": {"cluster": cluster, "namespace": f"web-{name}"}}
             await world.create("SpaceInstance", name, "service-p-web", spec=spec)
             edit = partial(with_status, status=status)
             await world.of("SpaceInstance").modify("service-p-web", name, edit, by_the_server("status"))
         told, _ = await configuration(handler(world, "agentconfig"))
-        (space,) = told["spaces"]
+        away, space = told["spaces"]
+        assert away["name"] == "away", "what was made stays while this server cannot reach the cluster"
         assert (space["project"], space["name"], space["namespace"]) == ("web", "s", "web-s")
 
 

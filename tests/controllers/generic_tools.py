@@ -1,0 +1,29 @@
+"""How tools that know nothing of a kind read its objects: `kstatus`, which Flux goes by, and `kubectl wait`."""
+
+from fairlead.core.objects import Object, dig, metadata
+from fairlead.registry.conditions import TRUE, find_condition, is_true
+
+
+def kstatus(obj: Object) -> str:
+    """Terminating, InProgress, Failed or Current. An object that says nothing at all is Current."""
+    if "deletionTimestamp" in metadata(obj):
+        return "Terminating"
+    status, observed = obj.get("status"), dig(obj, "status.observedGeneration")
+    if observed is not None and observed != metadata(obj).get("generation"):
+        return "InProgress"
+    if is_true(status, "Reconciling"):
+        return "InProgress"
+    if is_true(status, "Stalled"):
+        return "Failed"
+    ready = find_condition(status, "Ready")
+    return "Current" if ready is None or ready.get("status") == TRUE else "InProgress"
+
+
+def is_over(obj: Object, type: str = "Ready") -> bool:
+    """Whether `kubectl wait --for=condition=...` ends here."""
+    found = find_condition(obj.get("status"), type)
+    if found is None:
+        return False
+    observed = found.get("observedGeneration", dig(obj, "status.observedGeneration"))
+    is_current = observed is None or observed >= metadata(obj).get("generation", 0)
+    return is_current and found.get("status") == TRUE

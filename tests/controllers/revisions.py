@@ -1,0 +1,85 @@
+"""Every revision of the instances in a world, with a judge who sees each at the moment when it is stored."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import orjson
+
+from fairlead.core.objects import Object
+from fairlead.storage import contract
+from fairlead.storage.contract import Check, Store
+from tests.admission.world import World
+from tests.controllers.connected_world import FakeReach
+from tests.far_side.kube import KubeApi
+
+Judge = Callable[[Object], None]
+
+
+class Revisions:
+    """A store that shows each new state of the objects of a plural to a judge, right after it is stored."""
+
+    def __init__(self, inner: Store, plural: str, judge: Judge) -> None:
+        self._inner = inner
+        self._plural = plural
+        self._judge = judge
+        self.seen: list[Object] = []
+        self.faults: list[Exception] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    async def commit(self, changes: Sequence[contract.Change], checks: Sequence[Check] = ()) -> int:
+        revision = await self._inner.commit(changes, checks)
+        for change in changes:
+            if change.key[1] == self._plural and change.value is not None:
+                self._look(orjson.loads(change.value))
+        return revision
+
+    def _look(self, obj: Object) -> None:
+        self.seen.append(obj)
+        try:
+            self._judge(obj)
+        except (AssertionError, LookupError) as fault:
+            self.faults.append(fault)
+
+
+def record_revisions(world: World, plural: str, judge: Judge) -> Revisions:
+    made = Revisions(world.store.inner, plural, judge)
+    world.store.inner = made  # it hands on whatever else a store does
+    return made
+
+
+class SlowReach(FakeReach):
+    """Ways on which each answer takes a moment, so that other things happen in between."""
+
+    def cluster(self, name: str) -> KubeApi:
+        return SlowApi(self)
+
+
+class SlowApi(KubeApi):
+    def __init__(self, reach: FakeReach) -> None:
+        super().__init__(reach.kube)
+        self._reach = reach
+
+    async def get(self, path: str) -> Object:
+        return await self._wait("GET", path)
+
+    async def create(self, path: str, body: Object) -> Object:
+        return await self._wait("POST", path, body)
+
+    async def apply(self, path: str, body: Object) -> Object:
+        return await self._wait("PATCH", path, body)
+
+    async def delete(self, path: str, body: Object | None = None) -> Object:
+        return await self._wait("DELETE", path, body)
+
+    async def _wait(self, method: str, path: str, body: Object | None = None) -> Object:
+        """It takes time to get there, and to get back."""
+        await asyncio.sleep(0.015)
+        if self._reach.down is not None:
+            raise self._reach.down
+        try:
+            return self._ask(method, path, body)
+        finally:
+            await asyncio.sleep(0.015)
