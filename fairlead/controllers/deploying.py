@@ -58,9 +58,10 @@ class Deploying:
         chart_for(instance)
         self._helm.find()
 
-    async def deploy(self, instance: Object, release: Release) -> str:
-        """Runs helm if what is deployed is not what should be. Returns what tells the two apart."""
-        if dig(instance, "status.deployHash") == release.hash:
+    async def deploy(self, instance: Object, release: Release, *, anew: bool = False) -> str:
+        """Runs helm if what is deployed is not what should be, or is to be deployed `anew`. Returns what tells the two
+        apart."""
+        if not anew and dig(instance, "status.deployHash") == release.hash:
             return release.hash
         uid = metadata(instance)["uid"]
         known = self._failed.get(uid)

@@ -19,7 +19,7 @@ NAMESPACES = "/api/v1/namespaces"
 NAMESPACE_TAKEN, NAMESPACE_TERMINATING = "NamespaceTaken", "NamespaceTerminating"
 ADMINISTRATORS_BINDING = "service.sh:admins"
 """Of connected clusters; `cluster_admins.py` makes it."""
-_NOT_FOUND = 404
+_NOT_FOUND, _INVALID = 404, 422
 _OUR_DOMAIN = "service.sh/"
 _KINDS = frozenset({SPACE, VIRTUAL_CLUSTER})
 
@@ -47,6 +47,10 @@ class Place:
     @property
     def path(self) -> str:
         return f"{NAMESPACES}/{step(self.namespace)}"
+
+    def marked(self, labels: Mapping[str, str] | None) -> dict[str, str]:
+        """Labels with our marks among them, by which watches find an object. Nobody else sets those of our domain."""
+        return {**_foreign(labels), **self.marks}
 
 
 async def found_at(api: Api, path: str) -> Object | None:
@@ -91,8 +95,7 @@ def is_ours(namespace: Object, place: Place) -> bool:
 
 def _namespace(place: Place, template: Object) -> Object:
     """A template cannot set labels and annotations of our domain: they say whose a namespace is."""
-    labels = {**_foreign(dig(template, "metadata.labels")), **place.marks}
-    meta: Object = {"name": place.namespace, "labels": labels}
+    meta: Object = {"name": place.namespace, "labels": place.marked(dig(template, "metadata.labels"))}
     if annotations := _foreign(dig(template, "metadata.annotations")):
         meta["annotations"] = annotations
     return {"apiVersion": "v1", "kind": "Namespace", "metadata": meta}
@@ -104,7 +107,11 @@ def _foreign(texts: Mapping[str, str] | None) -> dict[str, str]:
 
 async def bind_roles(api: Api, place: Place, bindings: Sequence[Object]) -> None:
     """The RoleBindings of a namespace."""
-    await _bind(api, f"/apis/{RBAC}/v1/namespaces/{step(place.namespace)}/rolebindings", bindings)
+    marked = []
+    for binding in bindings:
+        meta = {**metadata(binding), "labels": place.marked(metadata(binding).get("labels"))}
+        marked.append({**binding, "metadata": meta})
+    await _bind(api, f"/apis/{RBAC}/v1/namespaces/{step(place.namespace)}/rolebindings", marked)
 
 
 async def bind_cluster_roles(api: Api, bindings: Sequence[Object]) -> None:
@@ -115,12 +122,30 @@ async def bind_cluster_roles(api: Api, bindings: Sequence[Object]) -> None:
 async def _bind(api: Api, path: str, bindings: Sequence[Object], spared: Sequence[str] = ()) -> None:
     """Makes the bindings as they should be, and removes ours that should not be there any more."""
     for binding in bindings:
-        await api.apply(f"{path}/{step(name_of(binding))}", binding)
+        await _apply_binding(api, f"{path}/{step(name_of(binding))}", binding)
     wanted = {*(name_of(binding) for binding in bindings), *spared}
     there = await api.get(f"{path}?labelSelector={MANAGED}%3D{FAIRLEAD}")
     for name in sorted({name_of(each) for each in listed(there, "items")} - wanted):
         if name.startswith(BINDING_PREFIX):  # whatever the cluster lists
             await remove(api, f"{path}/{step(name)}")
+
+
+async def _apply_binding(api: Api, path: str, binding: Object) -> None:
+    """A binding to another role cannot be changed into ours: the role of a binding is immutable. So it is replaced."""
+    try:
+        await api.apply(path, binding)
+    except FarError as error:
+        existing = await found_at(api, path) if error.status == _INVALID else None
+        if existing is None or existing.get("roleRef") == binding["roleRef"]:
+            raise
+        await remove(api, path, _only(existing))
+        await api.apply(path, binding)
+
+
+def _only(existing: Object) -> Object:
+    """Options of a deletion on condition that it is the very object that was looked at."""
+    uid = dig(existing, "metadata.uid")
+    return {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}}
 
 
 def listed(document: Object, part: str) -> list[Object]:
@@ -151,7 +176,5 @@ async def remove_namespace(api: Api, place: Place) -> bool:
     if existing is None or not is_ours(existing, place):
         return True
     if "deletionTimestamp" not in metadata(existing):
-        # On condition that it is the very one that was looked at.
-        options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": metadata(existing).get("uid")}}
-        await remove(api, place.path, options)
+        await remove(api, place.path, _only(existing))
     return False

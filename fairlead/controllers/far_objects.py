@@ -72,7 +72,12 @@ class FarObjects:
 
     def _placed(self, obj: Object) -> Object:
         placed = copied(obj)
-        metadata(placed)["namespace"] = self._place.namespace
+        meta = metadata(placed)
+        meta["namespace"] = self._place.namespace
+        labels = meta.get("labels") or {}
+        if not isinstance(labels, dict):
+            raise _bad(f'the labels of {obj["kind"]} "{name_of(obj)}" are no map')
+        meta["labels"] = self._place.marked(labels)
         placed.pop("status", None)
         return placed
 

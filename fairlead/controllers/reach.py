@@ -9,7 +9,7 @@ from fairlead.core.objects import Object
 from fairlead.registry.record import decode
 from fairlead.registry.registry import Registry
 from fairlead.upstream.access import Access
-from fairlead.upstream.cluster_api import ClusterApi
+from fairlead.upstream.cluster_api import ClusterApi, Sender
 from fairlead.upstream.connected import CLUSTERS, Connected, NotConnected, cluster_reference
 from fairlead.upstream.kubeconfig import BadKubeconfig, parse
 
@@ -22,6 +22,9 @@ class Reach(Protocol):
     """All of it raises UpstreamError, and what it returns does."""
 
     def cluster(self, name: str) -> Api: ...
+
+    def watching(self, name: str) -> Sender:
+        """The way to a cluster for watches, which last."""
 
     def virtual_cluster(self, namespace: str, name: str) -> Api:
         """For our own questions, which are given up soon."""
@@ -50,6 +53,9 @@ class ConnectedReach:
 
     def cluster(self, name: str) -> Api:
         return ClusterApi(self.connected.probing(name))
+
+    def watching(self, name: str) -> Sender:
+        return self.connected.watching(name)
 
     def virtual_cluster(self, namespace: str, name: str) -> Api:
         return ClusterApi(self.connected.probing_virtual_cluster(namespace, name), PROBE_SECONDS)

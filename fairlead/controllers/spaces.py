@@ -28,6 +28,7 @@ from fairlead.controllers.reach import Reach
 from fairlead.controllers.removing import POLL, RETRY, Removing, jittered
 from fairlead.controllers.space_rights import role_bindings
 from fairlead.controllers.surroundings import Setting, is_connected
+from fairlead.controllers.upkeep import Upkeep
 from fairlead.core.errors import NotFound
 from fairlead.core.objects import Object, dig, metadata, name_of
 from fairlead.registry.conditions import FALSE, TRUE, UNKNOWN, condition, find_condition
@@ -49,18 +50,29 @@ class Spaces:
         self.watches = self._instances.watches
         self._removing = Removing(self._instances, self._take_down, SYNCED, READY)
         self._reach = reach
+        self._upkeep = Upkeep(registry, reach.watching, SPACE, (setting.api_group, SPACES))
+        self.subscribe = self._upkeep.informers.subscribe
 
     def concerned(self, key: Key, entry: Entry | None) -> Iterable[Key]:
         return self._instances.concerned(key, entry)
 
     async def reconcile(self, key: Key) -> float | None:
         space = self._instances.see(key)
-        if space is None:
-            return None
+        again = await self._look(space) if space is not None else None
+        if again is None and (space is None or not self._is_kept(space)):
+            self._upkeep.forget(key)
+        return again
+
+    def _is_kept(self, space: Object) -> bool:
+        """Whether there is something to be kept for it in a cluster."""
+        is_elsewhere = dig(space, "spec.clusterRef.virtualCluster") or "deletionTimestamp" in metadata(space)
+        return not is_elsewhere and is_connected(self._instances.cluster(space))
+
+    async def _look(self, space: Object) -> float | None:
         if "deletionTimestamp" in metadata(space):
             return await self._removing.remove(space, self._place) if self._instances.holds(space) else None
         project = self._instances.project(space)
-        if project is None or not is_connected(self._instances.cluster(space)) or not is_resolved(space):
+        if project is None or not self._is_kept(space) or not is_resolved(space):
             return None
         if self._instances.obstacle(space) is not None:
             return None
@@ -77,7 +89,7 @@ class Spaces:
         except Trouble as trouble:
             await self._instances.tell(space, _not_made(space, trouble), online=False)
             return jittered(RETRY)
-        return jittered(LOOK_AGAIN)
+        return jittered(self._upkeep.look_again(space, LOOK_AGAIN))
 
     def _cluster_ref(self, space: Object, project: Object) -> Object:
         """Where it is, settled once and for all."""
@@ -99,18 +111,20 @@ class Spaces:
         objects = parsed(rendered.get("objects") or "")
         before = parsed(dig(space, "status.spaceObjects.lastAppliedObjects") or "")
         with troubles(place.cluster, f'make namespace "{place.namespace}" and what belongs into it'):
-            api = self._reach.cluster(place.cluster)
-            usable = await make_namespace(api, place, rendered)
-            await bind_roles(api, place, role_bindings(space, rendered, project, place.namespace))
-            await FarObjects(api, place).apply(objects, before)
+            async with self._upkeep.passing(space, place, self._reach.cluster(place.cluster)) as api:
+                usable = await make_namespace(api, place, rendered)
+                await bind_roles(api, place, role_bindings(space, rendered, project, place.namespace))
+                await FarObjects(api, place).apply(objects, before)
         applied = references(objects)
         kept = (
             {**(dig(space, "status.spaceObjects") or {}), "lastAppliedObjects": applied} if applied or before else None
         )
         fields = {"spaceObjects": kept} if kept is not None else {}
-        await self._instances.tell(space, _made(place, rendered, usable), online=usable, **fields)
+        made = _made(place, rendered, usable, self._upkeep.caveat(space))
+        await self._instances.tell(space, made, online=usable, **fields)
 
     async def _take_down(self, space: Object, place: Place) -> bool:
+        self._upkeep.follow_removal(space, place)
         return await remove_namespace(self._reach.cluster(place.cluster), place)
 
 
@@ -125,8 +139,8 @@ def _not_made(space: Object, trouble: Trouble) -> Sequence[Object]:
     return synced, condition(READY, UNKNOWN, trouble.reason, "the namespace is not as it should be")
 
 
-def _made(place: Place, rendered: Object, usable: bool) -> Sequence[Object]:
-    message = f'namespace "{place.namespace}" in cluster "{place.cluster}" is as it should be'
+def _made(place: Place, rendered: Object, usable: bool, caveat: str) -> Sequence[Object]:
+    message = f'namespace "{place.namespace}" in cluster "{place.cluster}" is as it should be{caveat}'
     if left := [part for part in ("charts", "apps") if rendered.get(part)]:
         message += f"; the template's {' and '.join(left)} are not deployed by this server"
     synced = condition(SYNCED, TRUE, "Synced", message)

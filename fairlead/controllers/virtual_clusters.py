@@ -34,6 +34,7 @@ from fairlead.controllers.release import Release, release_name
 from fairlead.controllers.removing import POLL, RETRY, TURN, Removing, jittered
 from fairlead.controllers.space_rights import role_bindings
 from fairlead.controllers.surroundings import Setting, is_connected
+from fairlead.controllers.upkeep import Upkeep
 from fairlead.controllers.vc_state import (
     ACCESS,
     SYNCED,
@@ -69,6 +70,8 @@ class VirtualClusters:
         self._removing = Removing(self._instances, self._take_down, SPACE_SYNCED, SPACE_READY)
         self._reach = reach
         self._deploying = Deploying(registry, reach, helm, repositories)
+        self._upkeep = Upkeep(registry, reach.watching, VIRTUAL_CLUSTER, (setting.api_group, VIRTUAL_CLUSTERS))
+        self.subscribe = self._upkeep.informers.subscribe
         self._unanswered: dict[tuple[str, str], int] = {}
         """By namespace and name of an instance: how often in a row it was not reached."""
 
@@ -81,18 +84,27 @@ class VirtualClusters:
             self._reach.forget_virtual_cluster(key[2], key[3])
             self._unanswered.pop((key[2], key[3]), None)
         if instance is None:
+            self._upkeep.forget(key)
             return None
         if "deletionTimestamp" in metadata(instance):
-            return await self._removing.remove(instance, self._place) if self._instances.holds(instance) else None
+            return await self._remove(key, instance)
         if dig(instance, "spec.networkPeer"):
             return None
         if dig(instance, "spec.config.secretName"):
             imported = condition(DEPLOYED, TRUE, "Imported", "it runs already, and spec.config says how to reach it")
             return await self._look(instance, (imported,))
         project = self._instances.project(instance)
+        if not is_connected(self._instances.cluster(instance)):
+            self._upkeep.forget(key)
         if project is None or dig(instance, "spec.external") or not self._is_ready_to_go(instance):
             return None
         return await self._keep(instance, project)
+
+    async def _remove(self, key: Key, instance: Object) -> float | None:
+        again = await self._removing.remove(instance, self._place) if self._instances.holds(instance) else None
+        if again is None:
+            self._upkeep.forget(key)
+        return again
 
     def _is_ready_to_go(self, instance: Object) -> bool:
         if not dig(instance, "status.serviceUID") or not is_resolved(instance):
@@ -110,9 +122,12 @@ class VirtualClusters:
             if "deletionTimestamp" in metadata(instance) or not is_resolved(instance):
                 return POLL  # it has changed meanwhile, and what is known was rendered from what it was before
             stage, release = SPACE_SYNCED, release_of(instance)
-            told += await self._make_space(instance, release)
+            conditions, is_new = await self._make_space(instance, release)
+            told += conditions
             stage = DEPLOYED
-            fields["deployHash"] = await self._deploying.deploy(instance, release)
+            if is_new:  # whatever was deployed before went with the namespace
+                fields["deployHash"] = ""
+            fields["deployHash"] = await self._deploying.deploy(instance, release, anew=is_new)
             told.append(condition(DEPLOYED, TRUE, "Deployed", f'release "{release.name}" is deployed'))
             stage = SYNCED
             await self._deploying.take_kubeconfig(instance, release)
@@ -183,20 +198,23 @@ class VirtualClusters:
         labels = marks(VIRTUAL_CLUSTER, self._instances.project_name(instance), name, uid)
         return Place(ref["cluster"], ref.get("namespace") or "", labels)
 
-    async def _make_space(self, instance: Object, release: Release) -> Sequence[Object]:
+    async def _make_space(self, instance: Object, release: Release) -> tuple[Sequence[Object], bool]:
+        """Its conditions, and whether the namespace was made just now."""
         place, template = self._place(instance), dig(instance, "status.virtualCluster.spaceTemplate") or {}
         objects = parsed(template.get("objects") or "")
         with troubles(place.cluster, f'make namespace "{place.namespace}" and what belongs into it'):
-            api = self._reach.cluster(place.cluster)
-            usable = await make_namespace(api, place, template)
-            await bind_roles(api, place, confining(release))
-            await FarObjects(api, place).apply(objects, ())
+            async with self._upkeep.passing(instance, place, self._reach.cluster(place.cluster)) as api:
+                usable = await make_namespace(api, place, template)
+                await bind_roles(api, place, confining(release))
+                await FarObjects(api, place).apply(objects, ())
         message = f'namespace "{place.namespace}" in cluster "{place.cluster}" is as it should be'
+        message += self._upkeep.caveat(instance)
         ready = condition(SPACE_READY, TRUE if usable else FALSE, "Active" if usable else "Terminating", message)
-        return condition(SPACE_SYNCED, TRUE, "Synced", message), ready
+        return (condition(SPACE_SYNCED, TRUE, "Synced", message), ready), api.made_namespace
 
     async def _take_down(self, instance: Object, place: Place) -> bool:
         """Takes the release down, then the namespace. Tells whether both are gone."""
+        self._upkeep.follow_removal(instance, place)
         api = self._reach.cluster(place.cluster)
         existing = await found_at(api, place.path)
         if existing is not None and is_ours(existing, place) and "deletionTimestamp" not in metadata(existing):

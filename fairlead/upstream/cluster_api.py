@@ -96,7 +96,7 @@ class ClusterApi:
             await response.close()
         if 200 <= response.status < 300:
             return content
-        raise _failure(response.status, content)
+        raise failure(response.status, content)
 
 
 def _object(content: bytes) -> Object | None:
@@ -107,7 +107,8 @@ def _object(content: bytes) -> Object | None:
     return value if isinstance(value, dict) else None
 
 
-def _failure(status: int, content: bytes) -> FarError:
+def failure(status: int, content: bytes) -> FarError:
+    """What an answer that is no success says."""
     found = _object(content) or {}
     if found.get("kind") != "Status":
         return FarError(status, "", f"the cluster answered {status} without saying why")

@@ -31,6 +31,8 @@ OWN = Limits(requests=8, sockets=1, waiting=8, connect_seconds=3, head_seconds=1
 """For our own questions: few, and never behind those of people, whose number says nothing about the cluster."""
 HEALTH = Limits(requests=2, sockets=1, waiting=2, connect_seconds=3, head_seconds=10)
 """For the probes of a cluster's health: one after the other, and never behind anything else."""
+WATCHING = Limits(requests=80, sockets=1, waiting=80, connect_seconds=5, head_seconds=30)
+"""For our own watches, which last: they must not take the place of questions that are over soon."""
 IDLE_CHECK_SECONDS = 1.0
 
 
@@ -81,6 +83,7 @@ class _Ways:
     people: Upstream
     own: Upstream
     health: Upstream
+    watching: Upstream
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +123,10 @@ class Connected:
     def health(self, name: str) -> Upstream:
         """The way to the same cluster for the probes of its health: open however busy the others are."""
         return self._cluster(name).health
+
+    def watching(self, name: str) -> Upstream:
+        """The way to the same cluster for our own watches. It is closed as soon as the credential has changed."""
+        return self._cluster(name).watching
 
     def _cluster(self, name: str) -> _Ways:
         key = (self._group, CLUSTERS, "", name)
@@ -202,7 +209,8 @@ class Connected:
             access = parse(self.kubeconfig(reference))
             resolve, on_failure = self._policy.resolve, partial(self.failures.notify, key)
             people = Upstream(access, resolve, self._limits, on_failure)
-            return _Ways(people, Upstream(access, resolve, OWN, on_failure), Upstream(access, resolve, HEALTH))
+            own, watching = (Upstream(access, resolve, each, on_failure) for each in (OWN, WATCHING))
+            return _Ways(people, own, Upstream(access, resolve, HEALTH), watching)
         except NotConnected as error:
             return error
         except BadKubeconfig as error:
@@ -236,8 +244,10 @@ class Connected:
     def _end(self, kept: _Kept, at_once: bool) -> None:
         """Nobody new gets it. Unless it is to end `at_once`, what is under way may go on."""
         if isinstance(kept.outcome, _Ways):
-            for upstream in (kept.outcome.people, kept.outcome.own, kept.outcome.health):
-                task = asyncio.create_task(_end_of(upstream, at_once), name="closing a cluster's connections")
+            ways = kept.outcome
+            for upstream in (ways.people, ways.own, ways.health, ways.watching):
+                hurries = at_once or upstream is ways.watching
+                task = asyncio.create_task(_end_of(upstream, hurries), name="closing a cluster's connections")
                 self._retired[upstream] = task
                 task.add_done_callback(partial(self._closed, upstream))
 

@@ -198,7 +198,7 @@ class Connection(asyncio.BufferedProtocol):
         response.finish()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        response, self._sound = self.response, False
+        response, self._sound, self._transport = self.response, False, None
         if response is not None and response.arrival.done() and not self._sized and exc is None:
             self.response = None
             response.finish()

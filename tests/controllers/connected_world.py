@@ -12,6 +12,7 @@ from fairlead.upstream.access import Access
 from fairlead.upstream.errors import Blocked, Unreachable, UpstreamError
 from tests.admission.world import NAMESPACE, World
 from tests.far_side.kube import Kube, KubeApi
+from tests.far_side.kube_watch import MemoryWay
 
 SETTING = Setting(GROUP, "")
 """Without a prefix: the project `demo` has the namespace `demo`, where worlds put things."""
@@ -24,15 +25,32 @@ class FakeReach:
     def __init__(self) -> None:
         self.kube = Kube()
         self.virtual = Kube()
-        self.down: UpstreamError | None = None
+        self.way = MemoryWay(self.kube)
+        self._down: UpstreamError | None = None
         self.virtual_down: UpstreamError | None = Unreachable("nobody is there")
         self.blocked: set[str] = set()
         self.forgotten: set[tuple[str, str]] = set()
         self.looks = 0
 
+    @property
+    def down(self) -> UpstreamError | None:
+        return self._down
+
+    @down.setter
+    def down(self, error: UpstreamError | None) -> None:
+        self._down = error
+        if error is not None:
+            self.way.break_off()
+
     def cluster(self, name: str) -> KubeApi:
         assert name == "c"
         return KubeApi(self.kube, self.down)
+
+    def watching(self, name: str) -> MemoryWay:
+        assert name == "c"
+        if self.down is not None:
+            raise self.down
+        return self.way
 
     def virtual_cluster(self, namespace: str, name: str) -> KubeApi:
         return KubeApi(self.virtual, self.virtual_down)

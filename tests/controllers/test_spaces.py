@@ -139,7 +139,10 @@ async def test_two_spaces_do_not_share_a_namespace(working: World, kube: Kube) -
     assert labels(kube.objects[PLACE])["service.sh/uid"] == first["metadata"]["uid"]
 
 
-async def test_drift_is_repaired(working: World, kube: Kube) -> None:
+async def test_drift_that_no_watch_tells_of_is_repaired_at_the_next_look(
+    working: World, reach: FakeReach, kube: Kube
+) -> None:
+    reach.way.broken = Unreachable("no watches here")
     await furnish(working)
     await space(working, template={"metadata": {"labels": {"tier": "gold"}}, "objects": CONFIG_MAP})
     await ready(working)

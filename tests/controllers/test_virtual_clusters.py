@@ -7,6 +7,7 @@ import pytest
 from fairlead.controllers.deploying import PAUSE
 from fairlead.controllers.spaces import LOOK_AGAIN
 from fairlead.core.objects import Object, dig
+from fairlead.registry.record import decode
 from fairlead.upstream.errors import Unreachable
 from tests.admission.world import World
 from tests.controllers.at_work import until
@@ -235,6 +236,22 @@ async def test_a_changed_kubeconfig_is_taken_over(working: World, reach: FakeRea
     new = KUBECONFIG.replace(b"inner-token", b"next-token")
     reach.kube.objects[f"{PLACE}/secrets/vc-one"]["data"]["config"] = encoded(new)
     await until(lambda: (working.see("Secret", "vc-one-kubeconfig") or {})["data"]["config"] == encoded(new))
+
+
+async def test_a_namespace_that_was_deleted_is_made_again_with_all_that_was_deployed(
+    working: World, reach: FakeReach, helm: FakeHelm
+) -> None:
+    await furnish(working)
+    await from_template(working)
+    await ready(working, reach)
+    helm.fails = True
+    reach.kube.asked("DELETE", PLACE)
+    await until(lambda: told(working, VC, "VirtualClusterDeployed") == ("False", "HelmFailed"))
+    helm.fails = False
+    await until(lambda: told(working, VC, "VirtualClusterDeployed")[0] == "True")
+    assert f"{PLACE}/secrets/vc-one" in reach.kube.objects
+    found = [decode(each) for each in working.view.entries("", "events", "demo")]
+    assert [each["message"] for each in found if each["reason"] == "NamespaceDeleted"]
 
 
 async def test_deletion_uninstalls_and_removes_the_namespace(working: World, reach: FakeReach, helm: FakeHelm) -> None:

@@ -6,7 +6,9 @@
 
 import json
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
@@ -14,6 +16,7 @@ from fairlead.core.objects import Object, copied
 from fairlead.upstream.cluster_api import FarError
 from fairlead.upstream.errors import UpstreamError
 from tests.far_side.asked import Answer, Answering, Asked, as_json
+from tests.far_side.kube_watch import History, is_within, matches
 
 SERVED = {
     "/api/v1": [
@@ -28,6 +31,8 @@ SERVED = {
     ],
 }
 OK, CREATED = 200, 201
+ROLE_REF = "roleRef: Invalid value: cannot change roleRef"
+IMMUTABLE = "data: Forbidden: field is immutable when `immutable` is set"
 
 
 @dataclass
@@ -39,13 +44,31 @@ class Kube:
     refused: dict[str, int] = field(default_factory=dict)
     """Parts of paths that are answered with a status of failure."""
     slow_to_go: bool = False
+    history: History = field(default_factory=History)
 
     def put(self, path: str, **fields: Any) -> Object:
         """Lets something be there that nobody has asked for."""
         name = path.rpartition("/")[2]
         meta = {"name": name, "uid": str(uuid.uuid4()), **fields.pop("metadata", {})}
+        if "/namespaces/" in path and not _is_namespace(path):
+            meta.setdefault("namespace", path.partition("/namespaces/")[2].partition("/")[0])
         self.objects[path] = {"metadata": meta, **fields}
+        self._note(path, None)
         return self.objects[path]
+
+    def edit(self, path: str, change: Callable[[Object], object]) -> None:
+        """Somebody else changes an object. What is done to `objects` itself, no watch tells of."""
+        before = copied(self.objects[path]["metadata"])
+        change(self.objects[path])
+        entry = {"manager": "kubectl-edit", "operation": "Update", "time": _time(self.history.version + 1)}
+        managers = [each for each in before.get("managedFields", []) if each["manager"] != "kubectl-edit"]
+        self.objects[path]["metadata"]["managedFields"] = [*managers, entry]
+        self._note(path, before)
+
+    def _note(self, path: str, before: Object | None) -> None:
+        """A write is a new version, which watches tell of."""
+        self.objects[path]["metadata"]["resourceVersion"] = self.history.next()
+        self.history.note(path, before, self.objects[path]["metadata"])
 
     def finish(self) -> None:
         """Whatever is being deleted is gone now."""
@@ -57,14 +80,20 @@ class Kube:
         parts = urlsplit(target)
         path = unquote(parts.path)
         self.log.append((method, target))
-        for part, status in self.refused.items():
-            if part in path:
-                return _failure(status, "Refused", "as the test wants it")
+        status, refusal = self.refusal(path)
+        if status:
+            return status, refusal
         if method == "GET" and path == "/version":
             return OK, {"gitVersion": "v1.34.1"}
         if method == "GET" and path in SERVED:
             return OK, {"kind": "APIResourceList", "resources": SERVED[path]}
         return self._of_objects(method, path, parse_qs(parts.query), body)
+
+    def refusal(self, path: str) -> tuple[int, Object]:
+        for part, status in self.refused.items():
+            if part in path:
+                return _failure(status, "Refused", "as the test wants it")
+        return 0, {}
 
     def _of_objects(
         self, method: str, path: str, query: dict[str, list[str]], body: Object | None
@@ -75,7 +104,8 @@ class Kube:
         if method == "PATCH":
             return self._apply(path, body or {})
         if method == "GET" and existing is None and self._is_collection(path):
-            return OK, {"kind": "List", "items": self._listed(path, query)}
+            listed = {"kind": "List", "metadata": {"resourceVersion": str(self.history.version)}}
+            return OK, {**listed, "items": self._listed(path, query)}
         if existing is None:
             return _failure(404, "NotFound", f"there is no {path}")
         if method == "DELETE":
@@ -89,25 +119,35 @@ class Kube:
         return any(path.rpartition("/")[2] == each["name"] for served in SERVED.values() for each in served)
 
     def _listed(self, path: str, query: dict[str, list[str]]) -> list[Object]:
-        wanted = dict(each.split("=") for each in query.get("labelSelector", []))
-        within = [obj for at, obj in sorted(self.objects.items()) if at.rpartition("/")[0] == path]
-        return [copied(obj) for obj in within if wanted.items() <= (obj["metadata"].get("labels") or {}).items()]
+        selector = query.get("labelSelector", [""])[0]
+        within = [obj for at, obj in sorted(self.objects.items()) if is_within(at, path)]
+        return [copied(obj) for obj in within if matches(selector, obj["metadata"])]
 
     def _create(self, path: str, body: Object) -> tuple[int, Object]:
         if path in self.objects:
             return _failure(409, "AlreadyExists", f"{path} already exists")
         self.objects[path] = copied(body)
         self.objects[path]["metadata"]["uid"] = str(uuid.uuid4())
-        if "/namespaces/" in path and path.count("/") == 4:
+        if _is_namespace(path):
             self.objects[path]["status"] = {"phase": "Active"}
+        elif "/namespaces/" in path:
+            self.objects[path]["metadata"]["namespace"] = path.partition("/namespaces/")[2].partition("/")[0]
+        self._note(path, None)
         return CREATED, copied(self.objects[path])
 
     def _apply(self, path: str, body: Object) -> tuple[int, Object]:
         """As server-side apply by the only one who applies: what is named is set, and what was named before and is not
-        any more goes. Labels and annotations of others stay."""
+        any more goes. Labels and annotations of others stay. Where nothing changes by it, there is no new version, and
+        the time of the field manager stays as it was."""
         existing = self.objects.get(path)
         if existing is None:
-            return self._create(path, {**body, "applied": copied(body)})
+            meta = {**body["metadata"], "managedFields": [_applied_by(self.history.version + 1)]}
+            return self._create(path, {**body, "metadata": meta, "applied": copied(body)})
+        if existing.get("roleRef", body.get("roleRef")) != body.get("roleRef"):
+            return _failure(422, "Invalid", f'{body["kind"]} "{body["metadata"]["name"]}" is invalid: {ROLE_REF}')
+        if existing.get("immutable") and any(existing.get(part) != body.get(part) for part in ("data", "immutable")):
+            return _failure(422, "Invalid", f'{body["kind"]} "{body["metadata"]["name"]}" is invalid: {IMMUTABLE}')
+        was = copied(existing)
         before = existing.get("applied") or {}
         for part in ("labels", "annotations"):
             kept = {
@@ -116,22 +156,45 @@ class Kube:
                 if key not in (before.get("metadata", {}).get(part) or {})
             }
             existing["metadata"][part] = {**kept, **(body["metadata"].get(part) or {})}
+            if not existing["metadata"][part]:
+                del existing["metadata"][part]
         existing.update({key: value for key, value in body.items() if key != "metadata"}, applied=copied(body))
+        if existing != was:
+            others = [each for each in was["metadata"].get("managedFields", []) if each["operation"] != "Apply"]
+            existing["metadata"]["managedFields"] = [_applied_by(self.history.version + 1), *others]
+            self._note(path, was["metadata"])
         return OK, copied(existing)
 
     def _delete(self, path: str, existing: Object) -> None:
-        if self.slow_to_go and path.startswith("/api/v1/namespaces/") and path.count("/") == 4:
+        if self.slow_to_go and _is_namespace(path):
+            before = copied(existing["metadata"])
             existing["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
             existing["status"] = {"phase": "Terminating"}
+            self._note(path, before)
         else:
             self._drop(path)
 
     def _drop(self, path: str) -> None:
         """A namespace takes along what is in it."""
         name = path.rpartition("/")[2]
-        inside = [at for at in self.objects if f"/namespaces/{name}/" in at] if path.count("/") == 4 else []
-        for at in (path, *inside):
-            del self.objects[at]
+        inside = [at for at in self.objects if f"/namespaces/{name}/" in at] if _is_namespace(path) else []
+        for at in (*inside, path):
+            gone = self.objects.pop(at)
+            self.history.next()
+            self.history.note(at, gone["metadata"], None)
+
+
+def _is_namespace(path: str) -> bool:
+    return path.startswith("/api/v1/namespaces/") and path.count("/") == 4
+
+
+def _time(version: int) -> str:
+    """Each version has a second of its own, so that those who compare times see every change."""
+    return (datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=version)).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _applied_by(version: int) -> Object:
+    return {"manager": "fairlead", "operation": "Apply", "time": _time(version)}
 
 
 def _failure(status: int, reason: str, message: str) -> tuple[int, Object]:

@@ -1,0 +1,116 @@
+"""What others change or delete in a real cluster is put right as soon as the cluster tells of it, and is told."""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import pytest
+
+from tests.live.entrances import M, make
+from tests.live.process import MANAGEMENT
+from tests.reference.control_plane import wait_until
+from tests.reference.world import CLUSTER, World, condition
+
+RUNS = 3
+OBJECTS = """
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: greeting, labels: {mine: stays}}
+data: {hello: world}
+---
+apiVersion: v1
+kind: Secret
+metadata: {name: sealed}
+immutable: true
+stringData: {word: one}
+"""
+PROJECT, NAMESPACE = "drift", "drift-one"
+SPACES = f"{M}/namespaces/service-p-{PROJECT}/spaceinstances"
+
+
+@pytest.fixture(scope="module")
+def space(world: World) -> Iterator[Callable[[], dict[str, Any]]]:
+    """Reads the space `one` of a project, which is ready."""
+    with world.server.client() as admin:
+        make(admin, "projects", "Project", PROJECT, owner={"user": "admin"})
+        spec = {"owner": {"user": "admin"}, "clusterRef": {"cluster": CLUSTER}, "template": {"objects": OBJECTS}}
+        make(admin, f"namespaces/service-p-{PROJECT}/spaceinstances", "SpaceInstance", "one", **spec)
+
+        def read() -> dict[str, Any]:
+            found: dict[str, Any] = admin.get(f"{SPACES}/one").raise_for_status().json()
+            return found
+
+        wait_until(lambda: condition(read(), "SpaceReady").get("status") == "True", "the space is ready", 30)
+        wait_until(lambda: watches_of(world) >= 4, "everything is watched", 30)
+        yield read
+        admin.delete(f"{SPACES}/one").raise_for_status()
+        wait_until(lambda: admin.get(f"{SPACES}/one").status_code == 404, "the space is gone", 60)
+
+
+def watches_of(world: World) -> int:
+    """How many watches with our selector the API server has."""
+    metrics = world.direct()("get", "--raw", "/metrics")
+    lines = [each for each in metrics.splitlines() if each.startswith("apiserver_longrunning_requests{")]
+    wanted = ('resource="namespaces"', 'resource="configmaps"', 'resource="secrets"', 'resource="rolebindings"')
+    return sum(1 for each in lines if 'verb="WATCH"' in each and any(part in each for part in wanted))
+
+
+def events(world: World, reason: str) -> list[str]:
+    with world.server.client() as admin:
+        found = (
+            admin.get(f"{MANAGEMENT}/api/v1/namespaces/service-p-{PROJECT}/events").raise_for_status().json()["items"]
+        )
+    return [each["message"] for each in found if each["reason"] == reason]
+
+
+def uid_of(world: World, *what: str) -> str:
+    return world.direct()("get", *what, "-o", "jsonpath={.metadata.uid}", "--ignore-not-found")
+
+
+def has_another_uid(world: World, before: str, *what: str) -> bool:
+    return uid_of(world, *what) not in ("", before)
+
+
+def test_a_deleted_namespace_is_made_again_and_said_to_have_been_lost(
+    world: World, space: Callable[[], dict[str, Any]], measured: Callable[[str], None]
+) -> None:
+    for run in range(RUNS):
+        before = uid_of(world, "namespace", NAMESPACE)
+        world.direct()("-n", NAMESPACE, "create", "configmap", f"precious-{run}")
+        world.direct()("delete", "namespace", NAMESPACE)  # returns when it is gone
+        is_back = partial(has_another_uid, world, before, "namespace", NAMESPACE)
+        measured(f"namespace back {wait_until(is_back, 'the namespace is back', 30):.2f} s after it was gone")
+        wait_until(
+            partial(has_another_uid, world, "", "-n", NAMESPACE, "configmap", "greeting"), "objects are back", 30
+        )
+        wait_until(lambda: condition(space(), "SpaceReady").get("status") == "True", "the space is ready again", 30)
+    assert len(events(world, "NamespaceDeleted")) == RUNS
+    assert "what was in it is lost" in events(world, "NamespaceDeleted")[0]
+
+
+def test_what_is_deleted_from_a_space_is_made_again(
+    world: World, space: Callable[[], dict[str, Any]], measured: Callable[[str], None]
+) -> None:
+    for what in (("rolebinding", "service.sh:admin"), ("configmap", "greeting"), ("secret", "sealed")) * RUNS:
+        before = uid_of(world, "-n", NAMESPACE, *what)
+        world.direct()("-n", NAMESPACE, "delete", *what)
+        is_back = partial(has_another_uid, world, before, "-n", NAMESPACE, *what)
+        measured(f"{what[0]} back after {wait_until(is_back, 'it is back', 30):.2f} s")
+    wait_until(lambda: len(events(world, "ObjectsRestored")) >= RUNS, "the Events are there", 30)
+    assert any("ConfigMap greeting" in each for each in events(world, "ObjectsRestored"))
+
+
+def test_what_is_changed_is_changed_back_once(
+    world: World, space: Callable[[], dict[str, Any]], measured: Callable[[str], None]
+) -> None:
+    def value() -> str:
+        return world.direct()("-n", NAMESPACE, "get", "configmap", "greeting", "-o", "jsonpath={.data.hello}")
+
+    for _ in range(RUNS):
+        change = '{"data": {"hello": "moon", "theirs": "stays"}}'
+        world.direct()("-n", NAMESPACE, "patch", "configmap", "greeting", "--type=merge", "-p", change)
+        measured(f"ConfigMap repaired after {wait_until(lambda: value() == 'world', 'it is repaired', 30):.2f} s")
+    wait_until(lambda: bool(events(world, "DriftRepaired")), "the Event is there", 30)
+    assert "ConfigMap greeting" in events(world, "DriftRepaired")[0]
+    theirs = world.direct()("-n", NAMESPACE, "get", "configmap", "greeting", "-o", "jsonpath={.data.theirs}")
+    assert theirs == "stays"
