@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from fairlead.cli import cluster_add, prompts
+from fairlead.cli import cluster_add, cluster_role, prompts
 from fairlead.cli.cluster_add import CLUSTERS, SYSTEM_NAMESPACE, is_own, secret_name, secret_path
 from fairlead.cli.cluster_words import BAD, COLUMNS, GOOD, advice, is_healthy, probe_lines, row, standing
 from fairlead.cli.completion import names_of
@@ -26,6 +26,7 @@ group = typer.Typer(
     help="Connect, list, check and remove clusters, and read the keys of their agents.", no_args_is_help=True
 )
 group.command("add")(cluster_add.command)
+group.command("role")(cluster_role.command)
 
 LISTING = Listing(CLUSTERS, "Cluster", COLUMNS, row, "no clusters; `fairlead cluster add` connects one")
 

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 import typer
 
+from fairlead.cli.cluster_role import ACCOUNT, ACCOUNT_NAMESPACE, Part
 from fairlead.cli.cluster_words import advice, is_healthy, is_settled, probe_lines, standing, trouble
 from fairlead.cli.flags import ContextFlag, DescriptionFlag, DisplayNameFlag, NamedOutputFlag, takes
 from fairlead.cli.objects import body_of, print_made
@@ -33,12 +34,6 @@ SYSTEM_NAMESPACE = "service-system"
 KEY = "config"
 LABEL = "service.sh/cluster-kubeconfig"
 """On Secrets that this command has made: the cluster that they are for. Others are never touched."""
-
-ACCOUNT = "fairlead"
-ACCOUNT_TOKEN = (
-    '{"apiVersion":"v1","kind":"Secret","type":"kubernetes.io/service-account-token","metadata":'
-    f'{{"name":"{ACCOUNT}","annotations":{{"kubernetes.io/service-account.name":"{ACCOUNT}"}}}}}}'
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,14 +96,10 @@ def account_commands(asked: Asked, problem: NotPortable) -> Iterator[str]:
     file = f" --kubeconfig {shlex.quote(str(asked.kubeconfig))}" if asked.kubeconfig else ""
     config = f"kubectl{file} config"
     kubectl = f"kubectl{file} --context {shlex.quote(problem.found.name)}"
-    inside = f"{kubectl} -n kube-system"
-    token = f"{inside} get secret {ACCOUNT} -o jsonpath='{{.data.token}}' | base64 -d"
-    binding = f"--clusterrole cluster-admin --serviceaccount kube-system:{ACCOUNT}"
+    token = f"{kubectl} -n {ACCOUNT_NAMESPACE} get secret {ACCOUNT} -o jsonpath='{{.data.token}}' | base64 -d"
     cluster = shlex.quote(problem.found.cluster_name)
     name = shlex.quote(asked.name)
-    yield f"{inside} create serviceaccount {ACCOUNT}"
-    yield f"{kubectl} create clusterrolebinding {ACCOUNT} {binding}"
-    yield f"echo '{ACCOUNT_TOKEN}' | {inside} create -f -"
+    yield f"fairlead cluster role {Part.SPACES} | {kubectl} apply -f -"
     yield f'{config} set-credentials {ACCOUNT}-{name} --token "$({token})"'
     yield f"{config} set-context {ACCOUNT}-{name} --cluster {cluster} --user {ACCOUNT}-{name}"
     yield f"fairlead cluster add {name}{file} --kube-context {ACCOUNT}-{name}"

@@ -12,7 +12,7 @@ from fairlead.core.objects import Object, dig, name_of
 
 COLUMNS = ("NAME", "PHASE", "ONLINE", "VERSION", "REASON", "AGE")
 CONNECTED, READY, BOUND = "Connected", "Ready", "AdministratorsBound"
-GOOD, BAD = "✓", "✗"
+GOOD, BAD, WARNING = "✓", "✗", "!"
 STALE = 90
 """Seconds after which a status is news from yesterday: the server writes when it last looked every half minute."""
 
@@ -80,14 +80,21 @@ def probes_of(cluster: Object) -> list[Object]:
 
 
 def failed_probes(cluster: Object) -> list[Object]:
-    return [each for each in probes_of(cluster) if each.get("ok") is not True]
+    return [each for each in probes_of(cluster) if _mark(each) == BAD]
+
+
+def _mark(probe: Object) -> str:
+    """What costs only a feature is a warning."""
+    if probe.get("ok") is True:
+        return GOOD
+    return WARNING if probe.get("severity") == "Warning" else BAD
 
 
 def probe_lines(cluster: Object) -> list[str]:
     """A line for each thing that the server looks at."""
-    told = [(each.get("ok") is True, text(each, "name"), text(each, "message")) for each in probes_of(cluster)]
+    told = [(_mark(each), text(each, "name"), text(each, "message")) for each in probes_of(cluster)]
     width = max((len(name) for _, name, _ in told), default=0)
-    return [f"{GOOD if ok else BAD} {name.ljust(width)}   {message}" for ok, name, message in told]
+    return [f"{mark} {name.ljust(width)}   {message}" for mark, name, message in told]
 
 
 def advice(cluster: Object, now: datetime) -> Iterator[str]:

@@ -76,5 +76,5 @@ def pause(found: Found, has_config: bool) -> float:
     elif found.trouble is not None:
         seconds = AWAY
     else:
-        seconds = UNREADY if found.unready else EVERY
+        seconds = UNREADY if found.unready else AWAY if found.details.missing_rights else EVERY
     return seconds * random.uniform(0.9, 1.0)

@@ -12,6 +12,7 @@ from typing import Any
 
 import orjson
 
+from fairlead.controllers.cluster_rights import REVIEWS, review_rights
 from fairlead.controllers.cluster_state import Details, Found, Probe, Trouble
 from fairlead.core.objects import Object, dig
 from fairlead.upstream.connected import NotConnected
@@ -20,12 +21,6 @@ from fairlead.upstream.upstream import Request, Upstream
 
 SECONDS = 4.0
 ANSWER_LIMIT = 1024 * 1024
-REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-IMPERSONATION = {
-    "apiVersion": "authorization.k8s.io/v1",
-    "kind": "SelfSubjectAccessReview",
-    "spec": {"resourceAttributes": {"verb": "impersonate", "resource": "users"}},
-}
 
 _VERSION = re.compile(r"[0-9A-Za-z.+_-]{1,64}")
 _UID = re.compile(r"[0-9A-Za-z-]{1,64}")
@@ -94,8 +89,8 @@ async def _rest(upstream: Upstream, known: Details | None, probes: tuple[Probe, 
     """How it is, and which one it is. Where that stays without any answer, the cluster may have gone meanwhile."""
     try:
         async with asyncio.timeout(SECONDS):
-            answer = await ask(upstream, "GET", "/readyz")
-            health = _health(answer.status)
+            health = _health((await ask(upstream, "GET", "/readyz")).status)
+        async with asyncio.timeout(SECONDS):
             details = known or await _details(upstream)
     except (UpstreamError, TimeoutError):
         why = "the cluster answers /version, but not its other questions in time; see how its API server is"
@@ -115,15 +110,16 @@ def _health(status: int) -> Probe:
 async def _details(upstream: Upstream) -> Details:
     namespace = await ask(upstream, "GET", "/api/v1/namespaces/kube-system")
     nodes = await ask(upstream, "GET", "/api/v1/nodes?limit=1")
-    review = await ask(upstream, "POST", REVIEWS, IMPERSONATION)
+
+    async def review(body: Object) -> tuple[int, object]:
+        answer = await ask(upstream, "POST", REVIEWS, body)
+        return answer.status, answer.body
+
+    rights = await review_rights(review)
     uid, count = dig(namespace.body, "metadata.uid"), _count(nodes)
     uid = uid if namespace.status == 200 and isinstance(uid, str) and _UID.fullmatch(uid) else ""
-    probes = [
-        _identity(namespace.status, uid),
-        _seen(nodes.status, count),
-        _impersonation(review),
-    ]
-    return Details(tuple(each for each in probes if each), uid, count)
+    seen = (_identity(namespace.status, uid), _seen(nodes.status, count))
+    return Details((*(each for each in seen if each), *rights.probes), uid, count, rights.missing)
 
 
 def _identity(status: int, uid: str) -> Probe | None:
@@ -146,20 +142,6 @@ def _count(answer: Answer) -> int | None:
     if answer.status != 200 or not isinstance(items, list):
         return None
     return len(items) + (more if isinstance(more, int) and more > 0 else 0)
-
-
-def _impersonation(answer: Answer) -> Probe | None:
-    """Whether requests can be handed on in people's names. Who has no such reviews does not say."""
-    allowed = dig(answer.body, "status.allowed")
-    if answer.status not in (200, 201) or not isinstance(allowed, bool):
-        return None
-    if allowed:
-        return Probe("impersonation", True, "requests can be made in the name of their users")
-    why = (
-        "the credential may not impersonate users, so nobody's requests get through; bind it to cluster-admin, or to "
-        "a role with the verb impersonate on users, groups, uids and userextras/service.sh/impersonator"
-    )
-    return Probe("impersonation", False, why)
 
 
 async def _timed(asking: Any) -> Answer:

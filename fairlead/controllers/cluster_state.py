@@ -13,7 +13,7 @@ from fairlead.registry.conditions import FALSE, TRUE, UNKNOWN, condition, with_c
 
 CONNECTED, READY, RECONCILING, STALLED = "Connected", "Ready", "Reconciling", "Stalled"
 BOUND = "AdministratorsBound"
-OFFLINE, NOT_READY = "Offline", "NotReady"
+OFFLINE, NOT_READY, IMPERSONATION = "Offline", "NotReady", "ImpersonationForbidden"
 INITIALIZE, HEALTH, TWIN = "InitializeCluster", "HealthCheckCluster", "ClusterUID"
 NO_CONFIG = "NoConfig"
 INITIALIZED, FAILED = "Initialized", "Failed"
@@ -21,11 +21,15 @@ INITIALIZED, FAILED = "Initialized", "Failed"
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """One part of a look at a cluster. The message says what to do if it is not as it should be."""
+    """One part of a look at a cluster. The message says what to do if it is not as it should be.
+
+    A failed one with the `severity` Warning costs a feature, and does not make the cluster not ready.
+    """
 
     name: str
     ok: bool
     message: str = ""
+    severity: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +48,8 @@ class Details:
     probes: tuple[Probe, ...] = ()
     uid: str = ""
     nodes: int | None = None
+    missing_rights: str = ""
+    """What to do about rights without which the cluster cannot be used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +121,9 @@ def _standing(before: Object, found: Found, twin: str) -> Standing:
     if found.unready:
         unready = _unready(NOT_READY, found.unready, RECONCILING)
         return Standing(INITIALIZED, NOT_READY, found.unready, (connected, *unready))
+    if missing := found.details.missing_rights:
+        unready = _unready(IMPERSONATION, missing, STALLED, "Error")
+        return Standing(INITIALIZED, IMPERSONATION, missing, (connected, *unready))
     ready = condition(READY, TRUE, "Healthy", "the cluster is connected and says that it is well")
     return Standing(INITIALIZED, "", "", (connected, ready))
 
@@ -132,7 +141,8 @@ def _unready(reason: str, message: str, state: str, severity: str = "Warning") -
 
 
 def _shown(probe: Probe, now: str) -> Object:
-    return {"name": probe.name, "ok": probe.ok, "message": probe.message, "time": now}
+    shown = {"name": probe.name, "ok": probe.ok, "message": probe.message, "time": now}
+    return {**shown, "severity": probe.severity} if probe.severity else shown
 
 
 def let_go(cluster: Object, now: str) -> Object:

@@ -142,7 +142,8 @@ class Clusters:
         dials = course.begin(now)
         if dials:
             upstream.close_idle()
-        fresh = now - course.details_at < DETAILS_SECONDS
+        # What somebody has to put right is asked for each time, so that it is noticed soon.
+        fresh = now - course.details_at < DETAILS_SECONDS and not (course.details and course.details.missing_rights)
         found = await look(upstream, course.details if fresh else None)
         if found.trouble is None and not found.shaky and not fresh:
             course.details, course.details_at = found.details, now

@@ -58,6 +58,7 @@ STATUS = obj(
             name=string("What was looked at, such as `connection` or `readyz`."),
             ok=boolean("Whether it was as it should be."),
             message=string("What was found, and what to do about it."),
+            severity=string("`Warning` where a part that is not as it should be leaves the cluster ready."),
             time=timestamp("When this was found."),
         ),
         "What each part of the last look found, in order. `fairlead cluster check` shows it.",

@@ -178,9 +178,9 @@ def test_a_program_that_signs_in_is_refused_with_the_commands_that_help(ops: Des
     assert first.startswith(
         "fairlead: the context 'the desk' cannot be given to the server: it signs in with a program"
     )
-    assert commands[0] == "  kubectl --context 'the desk' -n kube-system create serviceaccount fairlead"
+    assert commands[0] == "  fairlead cluster role spaces | kubectl --context 'the desk' apply -f -"
     assert commands[-1] == "  fairlead cluster add berlin --kube-context fairlead-berlin"
-    assert any("kubernetes.io/service-account-token" in line for line in commands)
+    assert not any("cluster-admin" in line for line in commands)
     assert not ops.fake.requests
 
 

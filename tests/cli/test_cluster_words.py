@@ -10,7 +10,7 @@ NOW = "2026-01-01T00:00:00Z"
 REACHED = Probe("connection", True, "the cluster answers")
 DETAILS = Details((Probe("nodes", True, "1 node"),), "uid-1", 1)
 WELL = Found((REACHED,), version="v1.31.0", details=DETAILS)
-POWERLESS = Details((Probe("impersonation", False, "bind it to a role"),))
+POWERLESS = Details((Probe("impersonation", False, "bind it to a role"),), missing_rights="bind it to a role")
 
 
 def berlin(found: Found, twin: str = "") -> Object:
@@ -44,7 +44,7 @@ def test_a_cluster_that_is_not_reached_is_told_with_the_exact_reason(lasting: bo
     ("found", "twin", "why"),
     [
         (Found((REACHED,), unready="etcd is down", version="v1.31.0"), "", "NotReady: etcd is down"),
-        (Found((REACHED,), version="v1.31.0", details=POWERLESS), "", "impersonation: bind it to a role"),
+        (Found((REACHED,), version="v1.31.0", details=POWERLESS), "", "ImpersonationForbidden: bind it to a role"),
         (WELL, "munich", 'ClusterUID: this is the same cluster as "munich"'),
     ],
 )
@@ -52,6 +52,13 @@ def test_a_cluster_that_is_reached_and_yet_of_no_use_is_told_so(found: Found, tw
     cluster = berlin(found, twin)
     assert (is_settled(cluster), is_healthy(cluster), is_connected(cluster)) == (True, False, True)
     assert standing(cluster).startswith(f"the cluster berlin is connected, but not all is well: {why}")
+
+
+def test_what_costs_only_a_feature_is_shown_and_leaves_the_cluster_well() -> None:
+    extra = Probe("impersonation-extra", False, "no --as", "Warning")
+    cluster = berlin(Found((REACHED,), version="v1.31.0", details=Details((extra,))))
+    assert is_healthy(cluster)
+    assert probe_lines(cluster)[-1] == "! impersonation-extra   no --as"
 
 
 def test_a_cluster_without_its_kubeconfig_is_no_longer_connected() -> None:

@@ -1,12 +1,14 @@
 """Looks at a real server over TLS, well-behaved and otherwise. In real time, as it is in a thread of its own."""
 
 import asyncio
+import json
 
 import pytest
 
 from fairlead.controllers import cluster_look
 from fairlead.controllers.cluster_admins import BINDINGS, NAME, bind_administrators
 from fairlead.controllers.cluster_look import look
+from fairlead.controllers.cluster_rights import REVIEWS
 from fairlead.controllers.cluster_state import Details, Found
 from fairlead.core.objects import Object
 from fairlead.upstream.addresses import AddressPolicy
@@ -49,7 +51,8 @@ def test_a_kubernetes_that_is_well(far_side: FarSide) -> None:
     found = looked(far_side)
     assert (found.trouble, found.unready, found.version, found.shaky) == (None, "", "v1.34.1", False)
     assert (found.details.uid, found.details.nodes) == (far_side.manner.uid, 1)
-    assert names(found) == dict.fromkeys(("config", "connection", "version", "readyz", "kube-system", "nodes"), True)
+    told = ("config", "connection", "version", "readyz", "kube-system", "nodes", "impersonation", "impersonation-extra")
+    assert names(found) == dict.fromkeys(told, True)
     assert {each.header("authorization") for each in far_side.seen} == {"Bearer far-token"}
     assert far_side.connections == 1
 
@@ -61,7 +64,7 @@ def test_what_is_known_is_not_asked_for_again(far_side: FarSide) -> None:
 
 
 def test_a_server_without_namespaces_nodes_and_reviews_is_connected(far_side: FarSide) -> None:
-    for path in ("/readyz", "/api/v1/namespaces/kube-system", "/api/v1/nodes", cluster_look.REVIEWS):
+    for path in ("/readyz", "/api/v1/namespaces/kube-system", "/api/v1/nodes", REVIEWS):
         far_side.answer(path, status_object(404, "NotFound", CANARY))
     found = looked(far_side)
     assert (found.trouble, found.unready, found.details) == (None, "", Details())
@@ -69,7 +72,7 @@ def test_a_server_without_namespaces_nodes_and_reviews_is_connected(far_side: Fa
 
 
 def test_what_the_credential_may_not_see_is_left_out_and_said(far_side: FarSide) -> None:
-    for path in ("/readyz", "/api/v1/namespaces/kube-system", "/api/v1/nodes", cluster_look.REVIEWS):
+    for path in ("/readyz", "/api/v1/namespaces/kube-system", "/api/v1/nodes", REVIEWS):
         far_side.answer(path, status_object(403, "Forbidden", CANARY))
     found = looked(far_side)
     assert (found.trouble, found.unready, found.details.uid, found.details.nodes) == (None, "", "", None)
@@ -83,10 +86,45 @@ def test_many_nodes_are_counted_by_one(far_side: FarSide) -> None:
     assert looked(far_side).details.nodes == 250
 
 
-@pytest.mark.parametrize("allowed", [True, False])
-def test_a_credential_that_may_not_impersonate_is_told(far_side: FarSide, allowed: bool) -> None:
-    far_side.answer(cluster_look.REVIEWS, as_json({"status": {"allowed": allowed}}, 201))
-    assert names(looked(far_side))["impersonation"] is allowed
+@pytest.mark.parametrize(
+    ("refused", "said"),
+    [
+        (("users",), "impersonate users, so"),
+        (("groups",), "impersonate groups, so"),
+        (("uids",), "impersonate uids (authentication.k8s.io), so"),
+        (("users", "groups", "uids"), "impersonate users, groups, uids (authentication.k8s.io), so"),
+    ],
+)
+def test_each_missing_right_to_impersonate_is_named_with_the_command_that_prints_a_role(
+    refused: tuple[str, ...], said: str
+) -> None:
+    with FarSide(manner=Manner(refused=refused)) as far:
+        found = looked(far)
+    assert (found.trouble, found.unready) == (None, "")
+    assert said in found.details.missing_rights
+    assert "`fairlead cluster role gateways`" in found.details.missing_rights
+    assert names(found)["impersonation"] is False
+    assert [each.message for each in found.details.probes if not each.ok] == [found.details.missing_rights]
+
+
+def test_a_missing_right_to_the_extra_value_is_a_warning_only() -> None:
+    with FarSide(manner=Manner(refused=("userextras/service.sh/impersonator",))) as far:
+        found = looked(far)
+    assert found.details.missing_rights == ""
+    warned = [(each.name, each.severity) for each in found.details.probes if not each.ok]
+    assert warned == [("impersonation-extra", "Warning")]
+
+
+def test_rights_are_reviewed_by_the_names_that_kubernetes_authorizes_impersonation_with(far_side: FarSide) -> None:
+    looked(far_side)
+    reviewed = [json.loads(each.body)["spec"]["resourceAttributes"] for each in far_side.seen if each.method == "POST"]
+    assert {each["verb"] for each in reviewed} == {"impersonate"}
+    assert [(each.get("group", ""), each["resource"], each.get("subresource", "")) for each in reviewed] == [
+        ("", "users", ""),
+        ("", "groups", ""),
+        ("authentication.k8s.io", "uids", ""),
+        ("authentication.k8s.io", "userextras", "service.sh/impersonator"),
+    ]
 
 
 @pytest.mark.parametrize("status", [500, 503])

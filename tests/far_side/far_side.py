@@ -6,11 +6,13 @@
         far.answer("/some/path", Answer(...)), far.behave("/some/path", behaviour)
 
 Without any of these it says what a Kubernetes of one node says at /version, /readyz, /api/v1/nodes and for the
-namespace kube-system; does what `behaviours.py` lists at /far/...; opens WebSockets as `sockets.py` says; and anything
-else comes back as JSON of what was asked. `from tests.far_side.far_side import far_side` in a conftest is its fixture.
+namespace kube-system, and reviews what may be impersonated; does what `behaviours.py` lists at /far/...; opens
+WebSockets as `sockets.py` says; and anything else comes back as JSON of what was asked. The fixture is
+`from tests.far_side.far_side import far_side` in a conftest.
 """
 
 import asyncio
+import json
 import ssl
 import tempfile
 import threading
@@ -29,6 +31,7 @@ from tests.far_side.behaviours import BEHAVIOURS
 from tests.far_side.certificates import Authority, authority
 from tests.far_side.sockets import socket
 
+REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 VERSION = {"major": "1", "minor": "34", "gitVersion": "v1.34.1", "platform": "linux/amd64"}
 
 
@@ -43,6 +46,8 @@ class Manner:
     wants_certificate: bool = False
     uid: str = "00000000-0000-4000-8000-00000000fa12"
     nodes: int = 1
+    refused: tuple[str, ...] = ()
+    """Resources, such as `users` or `userextras/x`, that nobody may impersonate here."""
 
 
 class FarSide:
@@ -202,6 +207,10 @@ class FarSide:
         writer.write((answer or self._usual(asked)).wire(asked.method))
         return asked.header("connection").lower() != "close"
 
+    def _reviewed(self, review: dict[str, Any]) -> Answer:
+        """As a real server answers: 201, with what was asked and the verdict."""
+        return as_json({**review, "status": {"allowed": review_resource(review) not in self.manner.refused}}, 201)
+
     def _usual(self, asked: Asked) -> Answer:
         known = {
             "/version": VERSION,
@@ -219,6 +228,8 @@ class FarSide:
         }
         if asked.path in ("/readyz", "/livez", "/healthz"):
             return Answer(body=b"ok", content_type="text/plain; charset=utf-8")
+        if asked.path == REVIEWS and asked.method == "POST":
+            return self._reviewed(json.loads(asked.body))
         if asked.path in known:
             return as_json(known[asked.path])
         return as_json(
@@ -229,6 +240,11 @@ class FarSide:
                 "body": asked.body.decode("latin-1"),
             }
         )
+
+
+def review_resource(review: dict[str, Any]) -> str:
+    attributes = review["spec"]["resourceAttributes"]
+    return "/".join(attributes[each] for each in ("resource", "subresource") if each in attributes)
 
 
 def server_context(manner: Manner, usual: Authority) -> ssl.SSLContext:

@@ -1,0 +1,127 @@
+"""Clusters on virtual time, and a controller that looks after them."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any, cast
+
+import orjson
+import pytest
+
+from fairlead.controllers.clusters import Clusters
+from fairlead.core.objects import Object
+from fairlead.registry.kind import MANAGEMENT_GROUP
+from fairlead.upstream.connected import CLUSTERS, Connected, NotConnected
+from fairlead.upstream.errors import UpstreamError
+from fairlead.upstream.failures import FailureNotifier
+from fairlead.upstream.upstream import Request
+from tests.admission.world import NAMESPACE, World
+from tests.controllers.at_work import at_work, until
+
+CONFIG = {"secretName": "s", "secretNamespace": NAMESPACE}
+
+
+class Answer:
+    def __init__(self, status: int, body: Any) -> None:
+        self.status = status
+        self._body = orjson.dumps(body)
+
+    async def read(self, limit: int) -> bytes:
+        return self._body
+
+    async def close(self) -> None:
+        pass
+
+
+class Far:
+    """A cluster on virtual time."""
+
+    def __init__(self, uid: str = "u-1") -> None:
+        self.error: UpstreamError | None = None
+        self.reloaded: UpstreamError | None = None
+        """What a new connection meets, while the one that is kept goes on working."""
+        self.silent = False
+        self.delay = 0.0
+        self._is_kept = False
+        self.dialed: list[float] = []
+        self.bindings = 404
+        self.asked: list[tuple[float, str]] = []
+        self.answers: dict[str, tuple[int, Any]] = {
+            "/version": (200, {"gitVersion": "v1.34.1"}),
+            "/readyz": (200, None),
+            "/api/v1/namespaces/kube-system": (200, {"metadata": {"uid": uid}}),
+            "/api/v1/nodes?limit=1": (200, {"items": [{}], "metadata": {}}),
+        }
+
+    async def send(self, request: Request, *, seconds: float | None = None) -> Answer:
+        self.asked.append((asyncio.get_running_loop().time(), request.target))
+        if self.silent:
+            await asyncio.sleep(1_000_000)
+        await asyncio.sleep(self.delay)
+        if not self._is_kept:
+            self.dialed.append(asyncio.get_running_loop().time())
+        if self.error is not None or (self.reloaded is not None and not self._is_kept):
+            self._is_kept = False
+            raise self.error or cast(UpstreamError, self.reloaded)
+        self._is_kept = True
+        return Answer(*self.answers.get(request.target, (404, None)))
+
+    def close_idle(self) -> None:
+        self._is_kept = False
+
+    def looks(self) -> list[float]:
+        return [at for at, target in self.asked if target == "/version"]
+
+
+class Reach:
+    """Stands for Connected."""
+
+    def __init__(self) -> None:
+        self.far: dict[str, Far | NotConnected] = {}
+        self.failures = FailureNotifier()
+
+    def health(self, name: str) -> Far:
+        found = self.far.get(name) or NotConnected("NotFound", "nothing there")
+        if isinstance(found, NotConnected):
+            raise found
+        return found
+
+    cluster = health
+
+    def fail(self, name: str = "berlin") -> None:
+        """A request through a gateway gets no answer."""
+        self.failures.notify((MANAGEMENT_GROUP, CLUSTERS, "", name))
+
+
+@pytest.fixture
+def reach() -> Reach:
+    return Reach()
+
+
+@pytest.fixture
+async def working(world: World, reach: Reach) -> AsyncIterator[World]:
+    controller = Clusters(world.registry, MANAGEMENT_GROUP, NAMESPACE, cast(Connected, reach))
+    async with at_work(world, controller):
+        yield world
+
+
+def status(world: World, name: str = "berlin") -> Object:
+    found = world.see("Cluster", name)
+    assert found is not None
+    return found.get("status") or {}
+
+
+def state(world: World, type: str, name: str = "berlin") -> tuple[str, str]:
+    found = status(world, name).get("conditions") or ()
+    return next(((each["status"], each["reason"]) for each in found if each["type"] == type), ("", ""))
+
+
+def events(world: World) -> list[tuple[str, str]]:
+    found = [world.of("Event").peek("default", name) for name in world.names("Event")]
+    return [(each["type"], each["reason"]) for each in (orjson.loads(entry.body) for entry in found if entry)]
+
+
+async def connect(world: World, reach: Reach, name: str = "berlin", uid: str = "u-1") -> Far:
+    far = reach.far[name] = Far(uid)
+    await world.create("Cluster", name, spec={"config": CONFIG})
+    await until(lambda: status(world, name).get("phase"))
+    return far
