@@ -1,6 +1,7 @@
-"""Kubernetes' protobuf bodies, as far as kubectl sends them.
+"""Kubernetes' protobuf bodies, as far as kubectl and Helm send them.
 
 From 1.32 on, `kubectl create` and `kubectl auth` send Kubernetes' own kinds as protobuf and do not fall back to JSON.
+Helm 4 does so, too, and deletes with a DeleteOptions in protobuf.
 The tables below are the field numbers of Kubernetes' published schemas; what is not in them is passed over, as
 protobuf asks for. Nothing is ever answered in protobuf: JSON is what clients read when they can.
 """
@@ -9,7 +10,7 @@ from collections.abc import Mapping
 
 from fairlead.core.malformed import Malformed
 from fairlead.core.objects import Object
-from fairlead.server.protobuf_wire import Field, Message, base64_text, flag, message, moment, raw, text, texts
+from fairlead.server.protobuf_wire import Field, Message, base64_text, flag, message, moment, number, raw, text, texts
 
 MEDIA_TYPE = "application/vnd.kubernetes.protobuf"
 _MAGIC = b"k8s\x00"
@@ -151,5 +152,12 @@ _KINDS: Mapping[str, Message] = {
     "LocalSubjectAccessReview": _with_spec(_SUBJECT_AND_ATTRIBUTES),
     "SelfSubjectRulesReview": _with_spec({1: Field("namespace", text)}),
     "SelfSubjectReview": {1: _METADATA},
+    "DeleteOptions": {
+        1: Field("gracePeriodSeconds", number),
+        2: Field("preconditions", message({1: Field("uid", text), 2: Field("resourceVersion", text)})),
+        3: Field("orphanDependents", flag),
+        4: Field("propagationPolicy", text),
+        5: Field("dryRun", text, many=True),
+    },
     "TokenReview": _with_spec({1: Field("token", text), 2: Field("audiences", text, many=True)}),
 }

@@ -83,8 +83,8 @@ def message(fields: Message) -> Read:
 
     def read(value: Value) -> Object:
         found: Object = {}
-        for number, each in _wire(raw(value)):
-            field = fields.get(number)
+        for place, each in _wire(raw(value)):
+            field = fields.get(place)
             if field is None:
                 continue
             if field.keyed:
@@ -115,25 +115,25 @@ def text(value: Value) -> str:
 
 def texts(value: Value) -> list[str]:
     """A structure that holds nothing but a list of texts."""
-    return [text(each) for number, each in _wire(raw(value)) if number == 1]
+    return [text(each) for place, each in _wire(raw(value)) if place == 1]
 
 
 def base64_text(value: Value) -> str:
     return base64.b64encode(raw(value)).decode()
 
 
-def _number(value: Value) -> int:
+def number(value: Value) -> int:
     if not isinstance(value, int):
         raise Malformed("a number is of the wrong wire type")
     return value - (1 << 64) if value >= 1 << 63 else value
 
 
 def flag(value: Value) -> bool:
-    return bool(_number(value))
+    return bool(number(value))
 
 
 def moment(value: Value) -> str | None:
-    seconds = _number(dict(_wire(raw(value))).get(1, 0))
+    seconds = number(dict(_wire(raw(value))).get(1, 0))
     if not 0 <= seconds <= _LAST_SECOND:
         raise Malformed("a time is out of range")
     return timestamp(datetime.fromtimestamp(seconds, UTC)) if seconds else None

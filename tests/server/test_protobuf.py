@@ -186,3 +186,19 @@ def test_attributes_say_something_even_when_they_are_empty() -> None:
 def test_a_token_is_read() -> None:
     found = protobuf.decode(body("TokenReview", field(2, field(1, b"t") + field(2, b"a") + field(2, b"b"))))
     assert found["spec"] == {"token": "t", "audiences": ["a", "b"]}
+
+
+def test_options_of_a_delete_are_read_with_a_grace_period_of_nothing() -> None:
+    raw = b"\x08\x00" + field(2, field(1, b"u") + field(2, b"7")) + field(4, b"Foreground") + field(5, b"All")
+    assert protobuf.decode(body("DeleteOptions", raw)) == {
+        "apiVersion": "v1",
+        "kind": "DeleteOptions",
+        "gracePeriodSeconds": 0,
+        "preconditions": {"uid": "u", "resourceVersion": "7"},
+        "propagationPolicy": "Foreground",
+        "dryRun": ["All"],
+    }
+
+
+def test_an_empty_delete_as_helm_sends_it_is_read() -> None:
+    assert protobuf.decode(body("DeleteOptions", b"")) == {"apiVersion": "v1", "kind": "DeleteOptions"}
