@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fairlead.controllers.far_trouble import ERROR, WARNING, Trouble
-from fairlead.controllers.helm_words import told
+from fairlead.controllers.helm_words import is_forbidden, is_not_installed, told
 from fairlead.controllers.release import Release, chart_arguments, kubeconfig, login
 from fairlead.core import yaml
 from fairlead.core.files import write_file
@@ -85,21 +85,30 @@ class Helm:
             await self._do(run, ("upgrade", "--install", *flags, "--", release.name, chart))
 
     async def uninstall(self, release: Release, access: Access) -> None:
-        """Removes the release. One that is not there is no matter."""
+        """Removes the release. One that is not there is no matter.
+
+        Not with --ignore-not-found: it came with Helm 3.13, and takes every failure to look for the release, a missing
+        right included, for a release that is not there.
+        """
         async with self._running(release, access) as run:
-            waiting = ("--ignore-not-found", "--timeout", f"{self._seconds:.0f}s")
-            await self._do(run, ("uninstall", *waiting, *_where(run, release), "--", release.name))
+            arguments = ("uninstall", "--timeout", f"{self._seconds:.0f}s", *_where(run, release), "--", release.name)
+            code = await self._ended(run, arguments, None)
+            complaint = _end_of(run.folder / "complaint")
+            # All of a confined release is in its namespace, which goes next, and its rights may be gone already.
+            if code and not (is_not_installed(complaint) or (release.confined_to and is_forbidden(complaint))):
+                raise _failed(run, "uninstall", code)
 
     @asynccontextmanager
     async def _running(self, release: Release, access: Access) -> AsyncIterator[_Run]:
         """A folder for runs about the release. Raises Trouble for whatever the machine does not let us do."""
         program = self.find()
-        secret = (access.token, access.key, release.chart.password, f"{access.host}:{access.port}", access.host)
+        address = f"{access.host}:{access.port}", access.host
         with ExitStack() as stack:
             try:
                 folder = Path(tempfile.mkdtemp(prefix="fairlead-helm-"))
                 stack.callback(shutil.rmtree, folder, ignore_errors=True)
                 write_file(folder / "kubeconfig", yaml.encode(kubeconfig(access, release.namespace)))
+                secret = (access.token, access.key, release.chart.password, *address, str(folder))
                 yield _Run(folder, program, [text for text in secret if text])
             # No room, too many processes or files, an argument that is too long or has a NUL, a child that is gone
             # before it is watched: each is about this run, and none is a reason for the server to end.
@@ -110,9 +119,7 @@ class Helm:
     async def _do(self, run: _Run, arguments: Sequence[str], given: bytes | None = None) -> None:
         code = await self._ended(run, arguments, given)
         if code:
-            complaint = _end_of(run.folder / "complaint")
-            why = told(complaint, run.secrets) or f"it ended with {code}, and what it says is not about the release"
-            raise Trouble("HelmFailed", f"helm {arguments[0]} failed: {why}; mend the template or the cluster", WARNING)
+            raise _failed(run, arguments[0], code)
 
     async def _ended(self, run: _Run, arguments: Sequence[str], given: bytes | None) -> int:
         """Runs it to its end, with files instead of pipes: nobody has to feed it, or to keep all that it prints."""
@@ -160,6 +167,12 @@ def _limit(pid: int) -> None:
 def _where(run: _Run, release: Release) -> Sequence[str]:
     confined = ("--kube-as-user", release.confined_to) if release.confined_to else ()
     return "--namespace", release.namespace, "--kubeconfig", str(run.folder / "kubeconfig"), *confined
+
+
+def _failed(run: _Run, what: str, code: int) -> Trouble:
+    complaint = told(_end_of(run.folder / "complaint"), run.secrets)
+    why = complaint or f"it ended with {code}, and what it says is not about the release"
+    return Trouble("HelmFailed", f"helm {what} failed: {why}; mend the template or the cluster", WARNING)
 
 
 def _end_of(path: Path) -> bytes:

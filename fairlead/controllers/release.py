@@ -84,6 +84,8 @@ def chart_of(rendered: Object) -> Chart | None:
         raise _bad("helmRelease.chart.version must be a version such as 1.2.3")
     if len(chart.username) > _USERNAME_LENGTH or not chart.username.isprintable():
         raise _bad(f"helmRelease.chart.username must be one line of at most {_USERNAME_LENGTH} characters")
+    if chart.password and not chart.username and not chart.is_oci:
+        raise _bad("helmRelease.chart.username must be given with a password for an https:// repository")
     if not _is_repository(chart.repo):
         raise _bad(
             "helmRelease.chart.repo must be the https:// or oci:// address of a repository, without a user in it"

@@ -89,6 +89,7 @@ def test_releases_have_names_that_helm_takes() -> None:
         {"name": "vc", "repo": "https://charts.example", "version": "1" * 300},
         {"name": "vc", "repo": "https://charts.example", "username": "u" * 300},
         {"name": "vc", "repo": "https://charts.example", "username": "a\0b"},
+        {"name": "vc", "repo": "https://charts.example", "password": "without a user"},
     ],
 )
 def test_a_chart_is_neither_an_option_nor_a_file(chart: dict[str, str]) -> None:

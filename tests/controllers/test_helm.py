@@ -243,11 +243,37 @@ def _is_gone(pid: int) -> bool:
     return Path(f"/proc/{pid}/stat").read_text().split(") ")[1][0] in "ZX"
 
 
-def test_uninstalling_what_is_not_there_is_no_matter(stand_in: StandIn) -> None:
-    asyncio.run(Helm(str(stand_in.path)).uninstall(release(), ACCESS))
+NOT_LOADED = "Error: uninstall: Release not loaded: one: "
+NOT_FOUND = f"{NOT_LOADED}release: not found"
+FORBIDDEN = f'{NOT_LOADED}query: failed to query with labels: secrets is forbidden: User "x" cannot list resource'
+
+
+def uninstall(stand_in: StandIn, complaint: str = "", confined_to: str = "") -> None:
+    if complaint:
+        stand_in.does(f"sys.stderr.write({complaint!r}); sys.exit(1)")
+    asyncio.run(Helm(str(stand_in.path)).uninstall(release(confined_to=confined_to), ACCESS))
+
+
+def test_a_release_is_uninstalled(stand_in: StandIn) -> None:
+    uninstall(stand_in)
     arguments = stand_in.calls[0]["arguments"]
-    assert arguments[:2] == ["uninstall", "--ignore-not-found"]
-    assert arguments[-2:] == ["--", "one"]
+    assert (arguments[0], arguments[-2:]) == ("uninstall", ["--", "one"])
+    assert arguments[arguments.index("--namespace") + 1] == "ns"
+
+
+def test_uninstalling_what_is_not_there_is_no_matter(stand_in: StandIn) -> None:
+    uninstall(stand_in, NOT_FOUND)
+
+
+def test_a_release_that_must_not_be_looked_for_is_not_taken_for_one_that_is_not_there(stand_in: StandIn) -> None:
+    with pytest.raises(Trouble, match=r"helm uninstall failed: .*secrets is forbidden"):
+        uninstall(stand_in, FORBIDDEN)
+
+
+def test_a_confined_release_whose_rights_are_gone_goes_with_its_namespace(stand_in: StandIn) -> None:
+    uninstall(stand_in, FORBIDDEN, "service:deployer:ns")
+    with pytest.raises(Trouble, match="did not reach the cluster"):
+        uninstall(stand_in, "Error: kubernetes cluster unreachable: x", "service:deployer:ns")
 
 
 def test_without_the_program_it_says_what_to_do(tmp_path: Path) -> None:

@@ -1,0 +1,134 @@
+"""What of helm's complaints is told. The complaints are those of Helm 3.17 and 4.2, seen against Kubernetes 1.35."""
+
+import pytest
+
+from fairlead.controllers.helm_words import (
+    CHART_NOT_FETCHED,
+    CLUSTER_NOT_REACHED,
+    LENGTH,
+    is_forbidden,
+    is_not_installed,
+    told,
+)
+
+INVALID = 'ConfigMap "UPPER" is invalid: metadata.name: Invalid value: "UPPER": a lowercase RFC 1123 subdomain'
+WARNING = 'level=WARN msg="upgrade failed" name=one error="failed to create resource"\n'
+UNREACHABLE = 'Get "https://10.0.0.1:6443/version": dial tcp 10.0.0.1:6443: connect: connection refused\n'
+
+
+@pytest.mark.parametrize(
+    "complaint",
+    [
+        "Error: execution error at (vc/templates/x.yaml:1:3): set the value b\n",
+        "Error: UPGRADE FAILED: execution error at (vc/templates/x.yaml:1:3): set the value b\n",
+        "Error: parse error at (vc/templates/x.yaml:1): unclosed action\n",
+        'Error: template: vc/templates/x.yaml:1:10: executing "vc/templates/x.yaml" at <.Values.a.b>: nil pointer\n',
+        "Error: YAML parse error on vc/templates/x.yaml: error converting YAML to JSON: yaml: mapping values are not\n",
+        "Error: failed to parse [...]/values.yaml: error converting YAML to JSON: yaml: mapping values are not\n",
+        f"Error: server-side apply failed for object ns/UPPER /v1, Kind=ConfigMap: {INVALID}\n",
+        'Error: create: failed to create: namespaces "nowhere" not found\n',
+        'Error: query: failed to query with labels: secrets is forbidden: User "service:deployer:ns" cannot list\n',
+        "Error: UPGRADE FAILED: another operation (install/upgrade/rollback) is in progress\n",
+        "Error: uninstallation completed with 1 error(s): uninstall: Failed to purge the release: it is forbidden\n",
+        "Error: chart requires kubeVersion: >=9.0 which is incompatible with Kubernetes v1.35.8\n",
+    ],
+)
+def test_a_line_about_the_release_is_told_as_it_is(complaint: str) -> None:
+    assert told(complaint.encode(), ()) == complaint.strip()
+
+
+@pytest.mark.parametrize(
+    ("complaint", "line"),
+    [
+        (
+            "Error: values don't meet the specifications of the schema(s) in the following chart(s):\n"
+            "vc:\n- at '/a': got string, want integer\n\n",
+            "Error: values don't meet the specifications of the schema(s) in the following chart(s): "
+            "vc: - at '/a': got string, want integer",
+        ),
+        (
+            'Error: vc/templates/x.yaml:1:10\n  executing "vc/templates/x.yaml" at <.Values.a.b>:\n    no field b\n',
+            'Error: vc/templates/x.yaml:1:10 executing "vc/templates/x.yaml" at <.Values.a.b>: no field b',
+        ),
+        (
+            "Error: unable to build kubernetes objects from release manifest: resource mapping not found\n"
+            "ensure CRDs are installed first\n",
+            "Error: unable to build kubernetes objects from release manifest: resource mapping not found "
+            "ensure CRDs are installed first",
+        ),
+        (f"Error: 1 error occurred:\n\t* {INVALID}\n\n\n", f"Error: 1 error occurred: * {INVALID}"),
+        (
+            "Error: failed pre-install: 1 error occurred:\n\t* timed out waiting for the condition\n\n\n",
+            "Error: failed pre-install: 1 error occurred: * timed out waiting for the condition",
+        ),
+        (
+            "Error: failed pre-install: resource Job/ns/h not ready. status: InProgress\ncontext deadline exceeded\n",
+            "Error: failed pre-install: resource Job/ns/h not ready. status: InProgress context deadline exceeded",
+        ),
+        (f"{WARNING}Error: UPGRADE FAILED: no\n", "Error: UPGRADE FAILED: no"),
+    ],
+)
+def test_several_lines_are_told_in_one_without_the_warnings_before(complaint: str, line: str) -> None:
+    assert told(complaint.encode(), ()) == line
+
+
+def test_a_chart_that_is_not_there_is_told_without_the_address() -> None:
+    complaint = b'Error: chart "vc" version "9.9.9" not found in https://10.0.0.1:44339 repository\n'
+    assert told(complaint, ()) == 'Error: chart "vc" version "9.9.9" not found in [...] repository'
+
+
+@pytest.mark.parametrize(
+    "complaint",
+    [
+        'Error: looks like "https://10.0.0.1" is not a valid chart repository or cannot be reached: '
+        "error converting YAML to JSON: secret words\n",
+        'Error: looks like "https://10.0.0.1" is not a valid chart repository or cannot be reached: '
+        "failed to fetch https://10.0.0.1/index.yaml : 401 secret words\n",
+        'Error: Get "https://10.0.0.1:1/v2/x/vc/tags/list": dial tcp 10.0.0.1:1: connect: connection refused\n',
+        'Error: GET "https://10.0.0.1:44339/v2/vc/tags/list": response status code 404: secret words\n',
+        'Error: authenticating to "10.0.0.1:44339": secret words\n',
+    ],
+)
+def test_of_a_chart_that_cannot_be_fetched_only_that_is_told(complaint: str) -> None:
+    assert told(complaint.encode(), ()) == CHART_NOT_FETCHED
+
+
+@pytest.mark.parametrize(
+    "complaint",
+    [
+        f"Error: Kubernetes cluster unreachable: {UNREACHABLE}",
+        f"Error: kubernetes cluster unreachable: {UNREACHABLE}",
+        "Error: kubernetes cluster unreachable: the server has asked for the client to provide credentials\n",
+    ],
+)
+def test_of_a_cluster_out_of_reach_only_that_is_told(complaint: str) -> None:
+    assert told(complaint.encode(), ()) == CLUSTER_NOT_REACHED
+
+
+@pytest.mark.parametrize(
+    "complaint",
+    [
+        "secret words\n",
+        "Error: secret words\n",
+        "Error: UPGRADE FAILED: failed to fetch https://10.0.0.1/x : secret words\n",
+        "secret words Error: release: not at the beginning of a line\n",
+        "Error: release: of an earlier error\nError: secret words\n",
+    ],
+)
+def test_t22_anything_else_is_not_told(complaint: str) -> None:
+    assert told(complaint.encode(), ()) == ""
+
+
+def test_what_is_told_is_bounded_and_printable() -> None:
+    text = told(b"Error: UPGRADE FAILED: \x1b[1m" + b"x" * 10_000, ())
+    assert len(text) == LENGTH and text.isprintable()
+
+
+def test_a_release_that_is_not_there_is_told_from_one_that_must_not_be_looked_for() -> None:
+    gone = b"Error: uninstall: Release not loaded: one: release: not found\n"
+    hidden = (
+        b"Error: uninstall: Release not loaded: one: query: failed to query with labels: secrets is forbidden: "
+        b'User "x" cannot list resource "secrets" in API group "" in the namespace "ns"\n'
+    )
+    assert (is_not_installed(gone), is_forbidden(gone)) == (True, False)
+    assert (is_not_installed(hidden), is_forbidden(hidden)) == (False, True)

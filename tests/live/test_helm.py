@@ -1,0 +1,74 @@
+"""Virtual clusters are deployed with real Helm, into another Fairlead, which is cluster enough for a small chart."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.far_side.charts import ChartRepository
+from tests.live.entrances import kubeconfig, until
+from tests.live.helm_world import CHARTS, HelmWorld, helm_world
+from tests.live.process import MANAGEMENT, running
+
+DEPLOYED = "VirtualClusterDeployed"
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HelmWorld]:
+    folder = tmp_path_factory.mktemp("helm")
+    with (
+        running(folder / "far") as far,
+        helm_world(folder / "near", kubeconfig(far, MANAGEMENT, far.key)) as (world, near),
+    ):
+        yield world
+        assert "Traceback" not in near.log.read_text()
+
+
+def test_a_chart_is_deployed_upgraded_and_removed(world: HelmWorld) -> None:
+    world.make_from_template("whole", world.release(version="1.2.3", size=1))
+    world.await_condition("whole", "VirtualClusterReady", "Ready")
+    assert world.settings("whole") == {"size": "1", "namespace": "demo-v-whole"}
+    world.change_template("whole", world.release(size=2))
+    until(lambda: world.settings("whole")["size"] == "2")
+    until(lambda: world.revisions("whole") == ["sh.helm.release.v1.whole.v1", "sh.helm.release.v1.whole.v2"])
+    world.delete("whole")
+    assert world.far("/api/v1/namespaces/demo-v-whole") == {}
+
+
+def test_what_a_chart_demands_is_told_in_its_words(world: HelmWorld) -> None:
+    world.make_from_template("incomplete", world.release("demanding"))
+    message = world.await_condition("incomplete", DEPLOYED, "HelmFailed")
+    assert "(demanding/templates/check.yaml:1:9): set the value `name`" in message
+    world.change_template("incomplete", world.release("demanding", name="x"))
+    world.await_condition("incomplete", DEPLOYED, "Deployed")
+    world.delete("incomplete")
+
+
+def test_a_chart_that_is_not_there_is_named_without_the_address_of_its_repository(world: HelmWorld) -> None:
+    world.make_from_template("unknown", world.release(version="9.9.9"))
+    message = world.await_condition("unknown", DEPLOYED, "HelmFailed")
+    assert 'chart "vc" version "9.9.9" not found in [...] repository' in message
+    assert world.repository.address not in message
+    world.delete("unknown")
+
+
+def test_a_repository_with_a_password_is_used_by_those_who_know_it(world: HelmWorld, tmp_path: Path) -> None:
+    with ChartRepository(tmp_path, CHARTS, "repo-password") as locked:
+        world.make_from_template("guessing", world.locked_release(locked, "wrong-password"))
+        message = world.await_condition("guessing", DEPLOYED, "HelmFailed")
+        assert "the chart could not be fetched" in message and "wrong-password" not in message
+        world.delete("guessing")
+        world.make_from_template("knowing", world.locked_release(locked, "repo-password"))
+        world.await_condition("knowing", DEPLOYED, "Deployed")
+        world.delete("knowing")
+
+
+def test_a_chart_written_out_in_place_stays_in_its_namespace(world: HelmWorld) -> None:
+    world.make_virtual_cluster("inside", template=world.release())
+    world.await_condition("inside", DEPLOYED, "Deployed")
+    world.make_virtual_cluster("outside", template=world.release("reaching-out"))
+    message = world.await_condition("outside", DEPLOYED, "HelmFailed")
+    assert 'User "service:deployer:demo-v-outside" cannot get resource "clusterroles"' in message
+    assert world.far("/apis/rbac.authorization.k8s.io/v1/clusterroles/from-outside") == {}
+    world.delete("inside")
+    world.delete("outside")
