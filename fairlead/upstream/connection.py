@@ -3,15 +3,10 @@
 `pool.py` owns connections, `upstream.py` starts exchanges on them. The parser is C and strict: whatever leaves a doubt
 where an answer ends is an error, and ends the connection. So do bytes that nobody asked for: the next request on this
 connection would get them as its answer.
-
-What is decrypted lands in a buffer that all connections of an event loop share, and is parsed before anything else
-happens there. A protocol that is handed bytes instead is handed 256 KiB of fresh memory for every TLS record, of which
-16 are used at most.
 """
 
 import asyncio
 import math
-import threading
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import cast
@@ -21,21 +16,20 @@ from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 from fairlead.upstream.errors import Broken, TimedOut, Unreachable, UpstreamError
 from fairlead.upstream.response import Response
 from fairlead.upstream.tls import refusal
+from fairlead.upstream.transport import TlsTransport
 from fairlead.upstream.wire import HOP_BY_HOP
 
 MAX_HEAD = 64 * 1024
 MAX_BETWEEN = 64 * 1024
 """What may come without a byte of a body in it: the sizes and extensions of chunks, and trailers."""
-LANDING_BYTES = 256 * 1024
-"""As much as the event loop reads from a socket at once."""
 _PLAIN_CONNECTION = frozenset({b"close", b"keep-alive", b"upgrade"})
 _NO_BODY = frozenset({204, 304})
 
-Switch = Callable[[asyncio.Transport, Sequence[tuple[str, str]], bytes], None]
+Switch = Callable[[TlsTransport, Sequence[tuple[str, str]], bytes], None]
 """Takes over a connection after a 101, with its headers and what came after them. Raises Broken."""
 
 
-class Connection(asyncio.BufferedProtocol):
+class Connection:
     """`settled` is called with it when it is free again, or gone. `deadline` is watched by the pool."""
 
     __slots__ = (
@@ -48,7 +42,6 @@ class Connection(asyncio.BufferedProtocol):
         "_headers",
         "_in_head",
         "_interim",
-        "_landing",
         "_named",
         "_parser",
         "_paused",
@@ -67,8 +60,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def __init__(self, settled: Callable[["Connection"], None]) -> None:
         self._settled = settled
-        self._transport: asyncio.Transport | None = None
-        self._landing = _landing()
+        self._transport: TlsTransport | None = None
         self._parser = HttpResponseParser(self)
         self._drained: asyncio.Future[None] | None = None
         self._sound = True
@@ -135,12 +127,12 @@ class Connection(asyncio.BufferedProtocol):
     # --- for the response --------------------------------------------------------------------------------------------
 
     def pause(self) -> None:
-        if self._transport is not None and self.usable:
+        if self._transport is not None and not self._transport.is_closing():
             self._paused = True
             self._transport.pause_reading()
 
     def resume(self) -> None:
-        if self._transport is not None and self.usable and self._paused:
+        if self._transport is not None and self._paused:
             self._paused = False
             self._transport.resume_reading()
 
@@ -150,16 +142,12 @@ class Connection(asyncio.BufferedProtocol):
     # --- for the event loop ------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)
+        self._transport = cast(TlsTransport, transport)
 
-    def get_buffer(self, sizehint: int) -> memoryview:
-        return self._landing
-
-    def buffer_updated(self, nbytes: int) -> None:
+    def data_received(self, data: memoryview) -> None:
         if self.response is None:
             self.fail(Broken("the cluster sent something that nobody asked for"))
             return
-        data = self._landing[:nbytes]
         try:
             self._parser.feed_data(data)
         except HttpParserError as error:
@@ -171,7 +159,7 @@ class Connection(asyncio.BufferedProtocol):
             if self._finished:
                 self._finish()
             else:
-                self._limit(nbytes)
+                self._limit(len(data))
 
     def _limit(self, nbytes: int) -> None:
         """Ends what goes on and on without getting anywhere."""
@@ -312,18 +300,6 @@ class Connection(asyncio.BufferedProtocol):
         self._sound = False
         if self._transport is not None:
             self._transport.close()
-
-
-_here = threading.local()
-
-
-def _landing() -> memoryview:
-    """The buffer of this thread, and so of the event loop that runs in it."""
-    try:
-        view: memoryview = _here.landing
-    except AttributeError:
-        view = _here.landing = memoryview(bytearray(LANDING_BYTES))
-    return view
 
 
 def _too_large() -> Broken:

@@ -13,14 +13,12 @@ from typing import TypeVar
 from fairlead.upstream.access import Access
 from fairlead.upstream.errors import TimedOut, Unreachable
 from fairlead.upstream.tls import client_context, untrusted
+from fairlead.upstream.transport import Receiver, TlsTransport
 
 Resolve = Callable[[str, int], Awaitable[str]]
 """A name and a port to one address that we may connect to. Raises UpstreamError."""
 
-AnyProtocol = TypeVar("AnyProtocol", bound=asyncio.BaseProtocol)
-
-GOODBYE_SECONDS = 2.0
-"""How long the other side may take to agree that a connection ends."""
+AnyReceiver = TypeVar("AnyReceiver", bound=Receiver)
 
 _KEEPALIVE = {socket.TCP_KEEPIDLE: 30, socket.TCP_KEEPINTVL: 10, socket.TCP_KEEPCNT: 3}
 """A watch may be silent for hours. Only the kernel can tell that from a machine that is gone: within a minute."""
@@ -32,7 +30,7 @@ class Dialing:
         self._resolve = resolve
         self._context: ssl.SSLContext | None = None
 
-    async def __call__(self, make: Callable[[], AnyProtocol], seconds: float) -> AnyProtocol:
+    async def __call__(self, make: Callable[[], AnyReceiver], seconds: float) -> AnyReceiver:
         """A protocol that is connected. Raises UpstreamError."""
         try:
             async with asyncio.timeout(seconds):
@@ -44,7 +42,7 @@ class Dialing:
         except OSError as error:
             raise Unreachable("the cluster cannot be reached; see whether it runs, and its firewall") from error
 
-    async def _connected(self, make: Callable[[], AnyProtocol]) -> AnyProtocol:
+    async def _connected(self, make: Callable[[], AnyReceiver]) -> AnyReceiver:
         access, loop = self._access, asyncio.get_running_loop()
         if self._context is None:
             self._context = client_context(access)
@@ -58,14 +56,11 @@ class Dialing:
             for option, value in _KEEPALIVE.items():
                 sock.setsockopt(socket.IPPROTO_TCP, option, value)
             await loop.sock_connect(sock, (address, access.port))
-            _, protocol = await loop.create_connection(
-                make,
-                sock=sock,
-                ssl=self._context,
-                server_hostname=access.server_name,
-                ssl_shutdown_timeout=GOODBYE_SECONDS,
-            )
+            transport = TlsTransport(sock, self._context, access.server_name)
+            await transport.shake_hands()
         except BaseException:
             sock.close()
             raise
+        protocol = make()
+        transport.start(protocol)
         return protocol

@@ -17,10 +17,11 @@ from websockets.protocol import CLIENT, OPEN, Protocol
 from websockets.utils import accept_key
 
 from fairlead.upstream.connection import Connection
-from fairlead.upstream.dialing import GOODBYE_SECONDS, Dialing
+from fairlead.upstream.dialing import Dialing
 from fairlead.upstream.errors import Broken, Refused, TimedOut
 from fairlead.upstream.limits import Limits
 from fairlead.upstream.request import Request
+from fairlead.upstream.transport import GOODBYE_SECONDS, TlsTransport
 from fairlead.upstream.wire import Wire
 
 MAX_MESSAGE = 32 * 2**20
@@ -32,13 +33,13 @@ _REASON_BYTES = 123
 """Bytes of a reason that fit into a closing frame."""
 
 
-class FarSocket(asyncio.Protocol):
+class FarSocket:
     """A `core.call.Socket` whose other side is a cluster. `protocol` is the subprotocol it chose, or empty."""
 
     def __init__(self, protocol: str) -> None:
         self.protocol = protocol
         self._frames = Protocol(CLIENT, max_size=MAX_MESSAGE)
-        self._transport: asyncio.Transport | None = None
+        self._transport: TlsTransport | None = None
         self._messages: deque[bytes | str] = deque()
         self._parts = bytearray()
         self._is_text = False
@@ -111,10 +112,10 @@ class FarSocket(asyncio.Protocol):
     # --- for the event loop ------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)
+        self._transport = cast(TlsTransport, transport)
 
-    def data_received(self, data: bytes) -> None:
-        self._frames.receive_data(data)
+    def data_received(self, data: bytes | memoryview) -> None:
+        self._frames.receive_data(bytes(data))
         try:
             for event in self._frames.events_received():
                 if isinstance(event, Frame):
@@ -216,7 +217,7 @@ class _Handshake:
         fixed = "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
         return f"{fixed}Sec-WebSocket-Key: {self.key}\r\n{offered}"
 
-    def switch(self, transport: asyncio.Transport, headers: Sequence[tuple[str, str]], rest: bytes) -> None:
+    def switch(self, transport: TlsTransport, headers: Sequence[tuple[str, str]], rest: bytes) -> None:
         found = dict(headers)
         chosen = found.get("sec-websocket-protocol", "")
         if found.get("sec-websocket-accept") != accept_key(self.key):
@@ -224,8 +225,7 @@ class _Handshake:
         if "sec-websocket-extensions" in found or (chosen and chosen not in self._protocols):
             raise Broken("the cluster chose for the WebSocket what was not offered")
         self.far = FarSocket(chosen)
-        transport.set_protocol(self.far)
-        self.far.connection_made(transport)
+        transport.hand_over(self.far)
         if rest:
             self.far.data_received(rest)
 

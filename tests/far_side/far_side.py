@@ -65,7 +65,7 @@ class FarSide:
         self._upgrades: dict[str, Behaviour] = {}
         self._early: dict[str, bytes] = {}
         self._authority = authority()
-        self._loop = asyncio.new_event_loop()
+        self._loop = asyncio.SelectorEventLoop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._server: asyncio.Server | None = None
         self._tls: ssl.SSLContext | None = None
@@ -228,7 +228,7 @@ class FarSide:
         }
         if asked.path in ("/readyz", "/livez", "/healthz"):
             return Answer(body=b"ok", content_type="text/plain; charset=utf-8")
-        if asked.path == REVIEWS and asked.method == "POST":
+        if asked.path == REVIEWS and asked.method == "POST" and asked.body:
             return self._reviewed(json.loads(asked.body))
         if asked.path in known:
             return as_json(known[asked.path])

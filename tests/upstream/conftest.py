@@ -1,5 +1,20 @@
-"""One far side for each test."""
+"""One far side for each test, and both event loops: servers run on uvloop, which ends connections in its own way."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+
+import pytest
+import uvloop
 
 from tests.far_side.far_side import far_side
 
 __all__ = ["far_side"]
+
+ON_BOTH = frozenset({"test_transport.py", "test_sockets.py", "test_answers.py"})
+Loops = Mapping[str, Callable[[], asyncio.AbstractEventLoop]]
+ONE: Loops = {"asyncio": asyncio.SelectorEventLoop}
+BOTH: Loops = {**ONE, "uvloop": uvloop.new_event_loop}
+
+
+def pytest_asyncio_loop_factories(config: pytest.Config, item: pytest.Item) -> Loops:
+    return BOTH if item.path.name in ON_BOTH else ONE

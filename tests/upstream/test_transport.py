@@ -1,0 +1,121 @@
+"""What a cluster has sent arrives whole, however it leaves and however slowly it is read."""
+
+import asyncio
+import hashlib
+
+import pytest
+from websockets.frames import Frame, Opcode
+from websockets.protocol import OPEN
+from websockets.server import ServerProtocol
+
+from fairlead.upstream.errors import Broken
+from fairlead.upstream.upstream import Request
+from tests.far_side.asked import Asked
+from tests.far_side.far_side import FarSide
+from tests.far_side.floods import ENDINGS, ERROR, flooding, flooding_body, output
+from tests.far_side.sockets import SUCCESS, accepted
+from tests.upstream.reaching import MUCH, reaching, until
+
+MEGABYTES = [1_000_000, 5_000_000]
+
+
+def digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+@pytest.mark.parametrize("size", MEGABYTES)
+async def test_a_slow_reader_of_a_websocket_gets_all_of_it_and_then_the_end(
+    far_side: FarSide, size: int, ending: str
+) -> None:
+    far_side.behave_on_upgrade("/flood", flooding(size, ending))
+    async with reaching(far_side) as upstream:
+        far = await upstream.open_socket(Request("GET", "/flood"), ("v5.channel.k8s.io",))
+        messages = list[bytes]()
+        while (message := await far.receive()) is not None:
+            assert isinstance(message, bytes)
+            messages.append(message)
+            await asyncio.sleep(0.002)
+        assert messages.pop() == ERROR + SUCCESS
+        assert digest(b"".join(each[1:] for each in messages)) == digest(output(size))
+        assert far.goodbye == ENDINGS[ending]
+        await until(lambda: upstream.in_use == 0)
+
+
+async def test_a_cluster_that_is_gone_while_it_is_written_to_is_read_to_its_end(far_side: FarSide) -> None:
+    """As with a command that ends before it has read its input: its output is there all the same."""
+    size = 1_000_000
+    far_side.behave_on_upgrade("/flood", flooding(size, "reset"))
+    async with reaching(far_side) as upstream:
+        far = await upstream.open_socket(Request("GET", "/flood"), ("v5.channel.k8s.io",))
+        messages = list[bytes]()
+        while (message := await far.receive()) is not None:
+            assert isinstance(message, bytes)
+            messages.append(message)
+            await far.send(b"\x00input that nobody reads")
+            await asyncio.sleep(0.002)
+        assert messages.pop() == ERROR + SUCCESS
+        assert digest(b"".join(each[1:] for each in messages)) == digest(output(size))
+
+
+@pytest.mark.parametrize("ending", ["silent", "cut"])
+@pytest.mark.parametrize("is_sized", [True, False])
+async def test_a_slow_reader_of_a_body_gets_all_of_it(far_side: FarSide, is_sized: bool, ending: str) -> None:
+    far_side.behave("/flood", flooding_body(5_000_000, ending, is_sized=is_sized))
+    async with reaching(far_side) as upstream:
+        response = await upstream.send(Request("GET", "/flood"))
+        pieces = list[bytes]()
+        while piece := await response.next():
+            pieces.append(piece)
+            await asyncio.sleep(0.002)
+        assert digest(b"".join(pieces)) == digest(output(5_000_000))
+        await until(lambda: upstream.in_use == 0)
+
+
+async def test_a_body_that_is_reset_is_read_as_far_as_it_came_and_then_is_broken(far_side: FarSide) -> None:
+    far_side.behave("/flood", flooding_body(3_000_000, "reset", is_sized=False))
+    async with reaching(far_side) as upstream:
+        response = await upstream.send(Request("GET", "/flood"))
+        pieces = list[bytes]()
+        with pytest.raises(Broken):
+            while piece := await response.next():
+                pieces.append(piece)
+                await asyncio.sleep(0.002)
+        assert digest(b"".join(pieces)) == digest(output(3_000_000))
+
+
+async def test_an_answer_that_ends_its_connection_is_held_back_like_any_other(far_side: FarSide) -> None:
+    """A body of which nobody takes anything fills no memory, whatever is to become of the connection."""
+    far_side.behave("/flood", flooding_body(30_000_000, "silent", is_sized=True))
+    async with reaching(far_side) as upstream:
+        response = await upstream.send(Request("GET", "/flood"))
+        for _ in range(50):
+            await asyncio.sleep(0.002)
+        assert not response.ended
+        assert digest(await response.read(MUCH)) == digest(output(30_000_000))
+
+
+async def test_what_is_sent_to_a_cluster_that_reads_slowly_arrives_whole(far_side: FarSide) -> None:
+    arrived, done, loop = bytearray(), asyncio.Event(), asyncio.get_running_loop()
+
+    async def slowly(asked: Asked, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        writer.write(accepted(asked))
+        frames = ServerProtocol(state=OPEN, max_size=None)
+        while frames.state is OPEN and (data := await reader.read(200_000)):
+            frames.receive_data(data)
+            for each in frames.events_received():
+                if isinstance(each, Frame) and each.opcode is Opcode.BINARY:
+                    arrived.extend(each.data)
+            await asyncio.sleep(0.001)
+        loop.call_soon_threadsafe(done.set)
+        return False
+
+    far_side.behave_on_upgrade("/slow", slowly)
+    content = output(5_000_000)
+    async with reaching(far_side) as upstream:
+        far = await upstream.open_socket(Request("GET", "/slow"), ())
+        for start in range(0, len(content), 500_000):
+            await far.send(content[start : start + 500_000])
+        await far.close(1000, "")
+        await asyncio.wait_for(done.wait(), 20)
+    assert digest(bytes(arrived)) == digest(content)
