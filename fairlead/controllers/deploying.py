@@ -12,7 +12,9 @@ from typing import Protocol
 from fairlead.controllers.far_names import FAIRLEAD, MANAGED
 from fairlead.controllers.far_namespace import NAMESPACES, found_at, step
 from fairlead.controllers.far_trouble import ERROR, INFO, Trouble, troubles
+from fairlead.controllers.helm import RELEASE_PENDING
 from fairlead.controllers.helm_turns import Turns
+from fairlead.controllers.pending_release import clear_pending_release
 from fairlead.controllers.reach import Reach
 from fairlead.controllers.release import Chart, Release, is_listed
 from fairlead.controllers.vc_state import chart_for, release_to_remove
@@ -90,7 +92,15 @@ class Deploying:
     async def _install(self, cluster: str, release: Release) -> None:
         await self._check_repository(release.chart)
         with troubles(cluster, "deploy a chart"):
-            await self._helm.install(release, await self._reach.access(cluster))
+            access = await self._reach.access(cluster)
+            try:
+                await self._helm.install(release, access)
+            except Trouble as trouble:
+                if trouble.reason != RELEASE_PENDING:
+                    raise
+                if not await clear_pending_release(self._reach.cluster(cluster), release, self._clock.now()):
+                    raise
+                await self._helm.install(release, access)
 
     async def _check_repository(self, chart: Chart) -> None:
         """A template must not make this server talk to machines that only it can reach."""

@@ -138,11 +138,11 @@ async def _apply_binding(api: Api, path: str, binding: Object) -> None:
         existing = await found_at(api, path) if error.status == _INVALID else None
         if existing is None or existing.get("roleRef") == binding["roleRef"]:
             raise
-        await remove(api, path, _only(existing))
+        await remove(api, path, only(existing))
         await api.apply(path, binding)
 
 
-def _only(existing: Object) -> Object:
+def only(existing: Object) -> Object:
     """Options of a deletion on condition that it is the very object that was looked at."""
     uid = dig(existing, "metadata.uid")
     return {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}}
@@ -176,5 +176,5 @@ async def remove_namespace(api: Api, place: Place) -> bool:
     if existing is None or not is_ours(existing, place):
         return True
     if "deletionTimestamp" not in metadata(existing):
-        await remove(api, place.path, _only(existing))
+        await remove(api, place.path, only(existing))
     return False

@@ -21,14 +21,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fairlead.controllers.far_trouble import ERROR, WARNING, Trouble
-from fairlead.controllers.helm_words import is_forbidden, is_not_installed, told
+from fairlead.controllers.helm_words import is_forbidden, is_not_installed, is_pending, told
 from fairlead.controllers.release import Release, chart_arguments, kubeconfig, login
 from fairlead.core import yaml
 from fairlead.core.files import write_file
 from fairlead.upstream.access import Access
 
-PATIENCE = 60.0
-"""Seconds that helm gets beyond the time that it was told to take."""
+SECONDS = 300.0
+"""What helm is told that it may take for an operation."""
+PATIENCE, GRACE = 60.0, 10.0
+"""Seconds that helm gets beyond that time, and then to come to an end by itself."""
+RELEASE_PENDING = "ReleasePending"
 LIMITS = {
     resource.RLIMIT_AS: 4 * 2**30,
     resource.RLIMIT_CPU: 120,
@@ -57,7 +60,7 @@ class _Run:
 class Helm:
     """The program, looked for at each run: it may be installed while the server runs."""
 
-    def __init__(self, program: str = "helm", seconds: float = 300.0) -> None:
+    def __init__(self, program: str = "helm", seconds: float = SECONDS) -> None:
         self._program = program
         self._seconds = seconds
 
@@ -149,9 +152,20 @@ class Helm:
             why = f"helm {what} took longer than {self._seconds:.0f} s; look at what it made in the cluster"
             raise Trouble("HelmTimedOut", why, WARNING) from None
         finally:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            await process.wait()
+            await _end(process)
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """Ends it with all that it has started. It is asked first: then helm notes in the cluster that the release has
+    failed, where a killed one leaves it pending."""
+    if process.returncode is None:
+        with suppress(ProcessLookupError, TimeoutError):
+            os.killpg(process.pid, signal.SIGTERM)
+            async with asyncio.timeout(GRACE):
+                await process.wait()
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    await process.wait()
 
 
 def _limit(pid: int) -> None:
@@ -170,8 +184,14 @@ def _where(run: _Run, release: Release) -> Sequence[str]:
 
 
 def _failed(run: _Run, what: str, code: int) -> Trouble:
-    complaint = told(_end_of(run.folder / "complaint"), run.secrets)
-    why = complaint or f"it ended with {code}, and what it says is not about the release"
+    said = _end_of(run.folder / "complaint")
+    if is_pending(said):
+        why = (
+            "an earlier run of helm goes on, or was interrupted; when it is 10 minutes old, what it noted in the "
+            "cluster is removed, and the chart is deployed again"
+        )
+        return Trouble(RELEASE_PENDING, why, WARNING)
+    why = told(said, run.secrets) or f"it ended with {code}, and what it says is not about the release"
     return Trouble("HelmFailed", f"helm {what} failed: {why}; mend the template or the cluster", WARNING)
 
 

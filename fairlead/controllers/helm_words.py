@@ -39,6 +39,7 @@ _not_fetched = re.compile(
 )
 _not_reached = re.compile(r"[Kk]ubernetes cluster unreachable: ")
 _not_installed = re.compile(r"Error: uninstall: Release not loaded: \S+: release: not found")
+_pending = re.compile(r"Error: UPGRADE FAILED: another operation \(install/upgrade/rollback\) is in progress")
 _forbidden = re.compile(r"Error: uninstall: Release not loaded: .* is forbidden: ")
 _address = re.compile(
     r"[A-Za-z][A-Za-z0-9+.-]*://\S+|\b\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?\b|\[[0-9A-Fa-f:]{3,}\](?::\d+)?"
@@ -69,6 +70,11 @@ def is_not_installed(complaint: bytes) -> bool:
 def is_forbidden(complaint: bytes) -> bool:
     """Whether a release could not be uninstalled for want of the right to look for it."""
     return bool(_forbidden.match(_complaint_of(complaint)))
+
+
+def is_pending(complaint: bytes) -> bool:
+    """Whether helm finds that another run is at work on the release, or was."""
+    return bool(_pending.match(_complaint_of(complaint)))
 
 
 def _complaint_of(text: bytes) -> str:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from fairlead.controllers.far_trouble import ERROR, WARNING, Trouble
+from fairlead.controllers.helm import RELEASE_PENDING
 from fairlead.controllers.instances import Instances
 from fairlead.controllers.release import Release
 from fairlead.controllers.virtual_clusters import VirtualClusters
@@ -50,11 +51,18 @@ class FakeHelm:
     async def install(self, release: Release, access: Access) -> None:
         assert access.token == "cluster-token"
         self.installed.append(release)
+        if any(obj["metadata"].get("labels", {}).get("status") == "pending-install" for obj in self._notes(release)):
+            raise Trouble(RELEASE_PENDING, "another operation is in progress", WARNING)
         if self.fails:
             raise Trouble("HelmFailed", "it broke", WARNING)
         if self.content:
             at = f"/api/v1/namespaces/{release.namespace}/secrets/vc-{release.name}"
             self.kube.put(at, data={"config": encoded(self.content)})
+
+    def _notes(self, release: Release) -> list[Object]:
+        """What runs have noted about the release in the cluster."""
+        at = f"/api/v1/namespaces/{release.namespace}/secrets/sh.helm.release.v1.{release.name}."
+        return [obj for path, obj in self.kube.objects.items() if path.startswith(at)]
 
     async def uninstall(self, release: Release, access: Access) -> None:
         assert f"/api/v1/namespaces/{release.namespace}" in self.kube.objects

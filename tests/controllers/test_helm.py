@@ -234,6 +234,38 @@ def test_a_run_that_takes_too_long_is_ended_with_all_that_it_started(
     assert not Path(stand_in.calls[0]["cwd"]).exists()
 
 
+def test_a_run_that_takes_too_long_is_asked_to_end_before_it_is_killed(
+    stand_in: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """helm then notes that the release has failed. A killed one leaves it pending."""
+    monkeypatch.setattr("fairlead.controllers.helm.PATIENCE", 0.5)
+    noted = tmp_path / "noted"
+    stand_in.does(
+        "import signal, time\n"
+        f"def end(*_):\n    open({str(noted)!r}, 'w').close()\n    sys.exit(1)\n"
+        "signal.signal(signal.SIGTERM, end)\ntime.sleep(60)"
+    )
+    with pytest.raises(Trouble, match="took longer than"):
+        install(stand_in, release(), seconds=1)
+    assert noted.exists()
+
+
+def test_a_run_that_does_not_end_when_it_is_asked_is_killed(stand_in: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fairlead.controllers.helm.PATIENCE", 0.5)
+    monkeypatch.setattr("fairlead.controllers.helm.GRACE", 0.2)
+    stand_in.does("import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\ntime.sleep(60)")
+    with pytest.raises(Trouble, match="took longer than"):
+        install(stand_in, release(), seconds=1)
+
+
+def test_a_release_that_another_run_is_at_is_told_as_such(stand_in: StandIn) -> None:
+    said = "Error: UPGRADE FAILED: another operation (install/upgrade/rollback) is in progress"
+    stand_in.does(f"sys.stderr.write({said!r}); sys.exit(1)")
+    with pytest.raises(Trouble, match="was interrupted") as caught:
+        install(stand_in, release())
+    assert caught.value.reason == "ReleasePending"
+
+
 def _is_gone(pid: int) -> bool:
     """Whether nothing of that process runs any more; one that nobody has waited for is a zombie."""
     try:

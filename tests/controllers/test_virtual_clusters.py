@@ -161,6 +161,28 @@ async def test_new_values_are_deployed(working: World, reach: FakeReach, helm: F
     await until(lambda: [each.values for each in helm.installed] == ["a: b", "a: c"])
 
 
+NOTE = f"{PLACE}/secrets/sh.helm.release.v1.one.v1"
+PENDING = {"owner": "helm", "name": "one", "status": "pending-install"}
+
+
+async def test_a_release_that_an_interrupted_run_left_pending_is_deployed_again(
+    working: World, reach: FakeReach, helm: FakeHelm
+) -> None:
+    await furnish(working)
+    reach.kube.put(NOTE, metadata={"labels": PENDING, "creationTimestamp": "2000-01-01T00:00:00Z"})
+    await from_template(working)
+    await ready(working, reach)
+    assert len(helm.installed) == 2 and NOTE not in reach.kube.objects
+
+
+async def test_a_run_that_goes_on_elsewhere_is_not_disturbed(working: World, reach: FakeReach) -> None:
+    await furnish(working)
+    reach.kube.put(NOTE, metadata={"labels": PENDING, "creationTimestamp": "2999-01-01T00:00:00Z"})
+    await from_template(working)
+    await until(lambda: told(working, VC, "VirtualClusterDeployed") == ("False", "ReleasePending"))
+    assert NOTE in reach.kube.objects
+
+
 async def test_a_failed_run_is_tried_again_but_not_at_once(working: World, reach: FakeReach, helm: FakeHelm) -> None:
     await furnish(working)
     helm.fails = True

@@ -15,8 +15,10 @@ import json
 import logging
 import os
 import shlex
+import signal
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -94,7 +96,8 @@ def _upgrade(helm: Any, asked: argparse.Namespace) -> None:
 def _chart(helm: Any, asked: argparse.Namespace) -> tuple[str, dict[str, Any]]:
     """The chart, and which version of it from where. That of a repository with a name is fetched here: the library
     has no such names."""
-    options = {"timeout": asked.timeout, "chart_repo_url": asked.repo or None, "chart_version": asked.version or None}
+    running = {"timeout": asked.timeout, "context": asked.context}
+    options = {**running, "chart_repo_url": asked.repo or None, "chart_version": asked.version or None}
     repository, _, name = asked.chart.partition("/")
     if asked.repo or not name or asked.chart.startswith("oci://"):
         return asked.chart, options
@@ -105,7 +108,7 @@ def _chart(helm: Any, asked: argparse.Namespace) -> tuple[str, dict[str, Any]]:
     place.mkdir(parents=True)
     known = {"username": entry["username"], "password": entry["password"]}
     helm.pull(name, destination=place, version=asked.version or None, repo_url=entry["url"], **known)
-    return str(next(place.iterdir())), {"timeout": asked.timeout}
+    return str(next(place.iterdir())), running
 
 
 def _values(helm: Any, asked: argparse.Namespace) -> dict[str, Any]:
@@ -162,10 +165,26 @@ def main(arguments: Sequence[str]) -> int:
         sys.stdout.write(f"{helm.helm_sdk_version()}\n")
         return 0
     do = {"upgrade": _upgrade, "uninstall": _uninstall, "repo": _repo_add, "registry": _registry_login}[asked.command]
+    if asked.command == "upgrade":
+        # As helm does: the release is noted as failed.
+        asked.context = helm.HelmContext()
+        signal.signal(signal.SIGTERM, lambda *_: asked.context.cancel())
+    codes: list[int] = []
+    # Not in this thread: signals are handled in it, and only while it runs Python.
+    worker = threading.Thread(target=lambda: codes.append(_run(do, helm, asked)))
+    worker.start()
+    while worker.is_alive():
+        worker.join(0.05)
+    return codes[0]
+
+
+def _run(do: Callable[[Any, argparse.Namespace], None], helm: Any, asked: argparse.Namespace) -> int:
     try:
         do(helm, asked)
     except helm.HelmError as error:
         return _complain(error.detail)
+    except SystemExit as ended:
+        return int(str(ended))
     return 0
 
 
