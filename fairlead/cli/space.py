@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from fairlead.cli import instances, prompts
+from fairlead.cli import instances
 from fairlead.cli.completion import names_of
 from fairlead.cli.flags import (
     ContextFlag,
@@ -13,11 +13,10 @@ from fairlead.cli.flags import (
     DisplayNameFlag,
     InProjectFlag,
     NamedOutputFlag,
-    NoWaitFlag,
-    YesFlag,
     takes,
 )
 from fairlead.cli.gateways import in_space
+from fairlead.cli.instance_removal import Removal, remove_instance
 from fairlead.cli.instances import (
     TIMEOUT,
     Ending,
@@ -29,13 +28,11 @@ from fairlead.cli.instances import (
     parameters,
     show_instances,
     template_ref,
-    why,
 )
 from fairlead.cli.kubeconfig import Written, write_context
 from fairlead.cli.objects import body_of, filled
 from fairlead.cli.output import NamedOutput, note
-from fairlead.cli.session import connected, namespace_of
-from fairlead.cli.waiting import awaited, until_gone
+from fairlead.cli.session import connected
 from fairlead.core.objects import Object
 
 PLURAL = "spaceinstances"
@@ -135,23 +132,15 @@ def kubeconfig(asked: Context) -> None:
         write_context(session, in_space(session, asked.project, asked.name), asked.written)
 
 
+@dataclass(frozen=True, slots=True)
+class Going:
+    name: NameArgument
+    project: InProjectFlag
+    removal: Removal = field(default_factory=Removal)
+
+
 @group.command("delete")
-def delete(
-    name: NameArgument,
-    project: InProjectFlag,
-    yes: YesFlag = False,
-    no_wait: NoWaitFlag = False,
-    context: ContextFlag = None,
-) -> None:
+@takes(Going)
+def delete(asked: Going) -> None:
     """Delete a space with its namespace, and all that is in that."""
-    with connected(context) as session:
-        namespace = namespace_of(session, project)
-        found = session.client.get(PLURAL, name, namespace=namespace)
-        if not yes:
-            prompts.sure(f"Delete the space {name} with everything in it?")
-        session.client.delete(PLURAL, name, namespace=namespace)
-        if no_wait:
-            note(f"the space {name} is being deleted")
-            return
-        until_gone(session.client, awaited(PLURAL, found), why)
-        note(f"the space {name} is gone")
+    remove_instance(SPACES, asked.name, asked.project, asked.removal)

@@ -1,6 +1,6 @@
 """`fairlead vcluster`: virtual clusters of projects, and their moves from one project to another."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated
 
 import typer
@@ -15,6 +15,7 @@ from fairlead.cli.flags import (
     NamedOutputFlag,
     takes,
 )
+from fairlead.cli.instance_removal import Removal, remove_instance
 from fairlead.cli.instances import Sort, show_instances
 from fairlead.cli.objects import body_of, filled, print_made
 from fairlead.cli.output import NamedOutput, note
@@ -30,7 +31,7 @@ VIRTUAL_CLUSTERS = Sort(
     "virtual cluster",
 )
 
-group = typer.Typer(help="List, import and migrate virtual clusters.", no_args_is_help=True)
+group = typer.Typer(help="List, import, migrate and delete virtual clusters.", no_args_is_help=True)
 
 
 @group.command("list")
@@ -90,6 +91,26 @@ def body(asked: Asked) -> Object:
         "clusterRef": filled(place) or None,
     }
     return body_of("VirtualClusterInstance", asked.name, spec)
+
+
+@dataclass(frozen=True, slots=True)
+class Going:
+    name: Annotated[
+        str, typer.Argument(help="Name of the virtual cluster.", autocompletion=names_of(PLURAL, project="project"))
+    ]
+    project: InProjectFlag
+    removal: Removal = field(default_factory=Removal)
+
+
+@group.command("delete")
+@takes(Going)
+def delete(asked: Going) -> None:
+    """Delete a virtual cluster.
+
+    One that was deployed here goes with its namespace, and all that is in that. One that was imported stays, without
+    the roles that were bound in it.
+    """
+    remove_instance(VIRTUAL_CLUSTERS, asked.name, asked.project, asked.removal)
 
 
 @group.command("migrate")

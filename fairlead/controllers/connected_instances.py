@@ -111,6 +111,19 @@ class ConnectedInstances:
         await self._resource.modify(*key, settled, by_the_server())
         return decode(await self._resource.get(*key))
 
+    async def hold(self, instance: Object) -> None:
+        """Sets the finalizer, where anything is to be made of which nobody writes down the place. Raises NotFound."""
+
+        def held(current: Object) -> Object:
+            meta = metadata(current)
+            if self.holds(current) or "deletionTimestamp" in meta or meta["uid"] != metadata(instance)["uid"]:
+                return current
+            finalizers = [*(meta.get("finalizers") or ()), self._finalizer]
+            return {**current, "metadata": {**meta, "finalizers": finalizers}}
+
+        if not self.holds(instance):
+            await self._resource.modify(metadata(instance)["namespace"], name_of(instance), held, by_the_server())
+
     async def tell(self, instance: Object, conditions: Sequence[Object], **fields: object) -> None:
         """Writes conditions that were found out for `instance` as it was then, and fields of the status."""
         now = timestamp(self.registry.clock.now())

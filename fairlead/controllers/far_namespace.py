@@ -16,6 +16,7 @@ from fairlead.core.objects import Object, dig, metadata, name_of
 from fairlead.upstream.cluster_api import FarError
 
 NAMESPACES = "/api/v1/namespaces"
+CLUSTER_ROLE_BINDINGS = f"/apis/{RBAC}/v1/clusterrolebindings"
 NAMESPACE_TAKEN, NAMESPACE_TERMINATING = "NamespaceTaken", "NamespaceTerminating"
 ADMINISTRATORS_BINDING = "service.sh:admins"
 """Of connected clusters; `cluster_admins.py` makes it."""
@@ -107,27 +108,58 @@ def _foreign(texts: Mapping[str, str] | None) -> dict[str, str]:
 
 async def bind_roles(api: Api, place: Place, bindings: Sequence[Object]) -> None:
     """The RoleBindings of a namespace."""
-    marked = []
-    for binding in bindings:
-        meta = {**metadata(binding), "labels": place.marked(metadata(binding).get("labels"))}
-        marked.append({**binding, "metadata": meta})
-    await _bind(api, f"/apis/{RBAC}/v1/namespaces/{step(place.namespace)}/rolebindings", marked)
+    marked = [_marked(binding, place.marks) for binding in bindings]
+    await _bind(api, f"/apis/{RBAC}/v1/namespaces/{step(place.namespace)}/rolebindings", marked, place.marks)
 
 
-async def bind_cluster_roles(api: Api, bindings: Sequence[Object]) -> None:
-    """The ClusterRoleBindings of a whole cluster. It may be connected as a cluster, too, and has one for that."""
-    await _bind(api, f"/apis/{RBAC}/v1/clusterrolebindings", bindings, spared=(ADMINISTRATORS_BINDING,))
+async def bind_cluster_roles(api: Api, bindings: Sequence[Object], marks: Mapping[str, str]) -> None:
+    """The ClusterRoleBindings of a whole virtual cluster, with the marks of its instance."""
+    await _bind(api, CLUSTER_ROLE_BINDINGS, [_marked(binding, marks) for binding in bindings], marks)
 
 
-async def _bind(api: Api, path: str, bindings: Sequence[Object], spared: Sequence[str] = ()) -> None:
+async def unbind_cluster_roles(api: Api, marks: Mapping[str, str]) -> tuple[Sequence[str], Mapping[str, str]]:
+    """Removes them. Returns which were removed, and which of our names stay, with the reason."""
+    removed, others = [], {}
+    for name, binding in (await _bindings(api, CLUSTER_ROLE_BINDINGS)).items():
+        if why := _claim_of_others(name, binding, marks):
+            others[name] = why
+        else:
+            await remove(api, f"{CLUSTER_ROLE_BINDINGS}/{step(name)}", _only(binding))
+            removed.append(name)
+    return removed, others
+
+
+async def _bind(api: Api, path: str, bindings: Sequence[Object], marks: Mapping[str, str]) -> None:
     """Makes the bindings as they should be, and removes ours that should not be there any more."""
     for binding in bindings:
         await _apply_binding(api, f"{path}/{step(name_of(binding))}", binding)
-    wanted = {*(name_of(binding) for binding in bindings), *spared}
-    there = await api.get(f"{path}?labelSelector={MANAGED}%3D{FAIRLEAD}")
-    for name in sorted({name_of(each) for each in listed(there, "items")} - wanted):
-        if name.startswith(BINDING_PREFIX):  # whatever the cluster lists
+    wanted = {name_of(binding) for binding in bindings}
+    for name, binding in (await _bindings(api, path)).items():
+        if name not in wanted and not _claim_of_others(name, binding, marks):
             await remove(api, f"{path}/{step(name)}")
+
+
+async def _bindings(api: Api, path: str) -> dict[str, Object]:
+    """Those with our labels and of our names, whatever the cluster lists."""
+    there = await api.get(f"{path}?labelSelector={MANAGED}%3D{FAIRLEAD}")
+    by_name = {name_of(each): each for each in listed(there, "items")}
+    return {name: by_name[name] for name in sorted(by_name) if name.startswith(BINDING_PREFIX)}
+
+
+def _claim_of_others(name: str, binding: Object, marks: Mapping[str, str]) -> str:
+    """Why a binding of our names is not that of the instance with these marks; empty if it is."""
+    if name == ADMINISTRATORS_BINDING:
+        return "the same cluster is connected as a Cluster, too"
+    labels = dig(binding, "metadata.labels") or {}
+    if not isinstance(labels, dict):
+        raise odd_answer("the labels of a binding are no map")
+    is_of_another = labels.get(UID) not in (None, marks[UID])
+    return "it is of another instance that stands for the same cluster" if is_of_another else ""
+
+
+def _marked(binding: Object, marks: Mapping[str, str]) -> Object:
+    meta = metadata(binding)
+    return {**binding, "metadata": {**meta, "labels": {**(meta.get("labels") or {}), **marks}}}
 
 
 async def _apply_binding(api: Api, path: str, binding: Object) -> None:

@@ -1,6 +1,7 @@
 """The ways from controllers into connected clusters, and virtual clusters. The composition root makes it."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -28,6 +29,9 @@ class Reach(Protocol):
 
     def virtual_cluster(self, namespace: str, name: str) -> Api:
         """For our own questions, which are given up soon."""
+
+    def leaving_virtual_cluster(self, namespace: str, name: str) -> AbstractAsyncContextManager[Api]:
+        """A way to one whose instance is being deleted, to remove what was made inside. It is closed at the end."""
 
     async def version(self, namespace: str, name: str) -> Object:
         """What a virtual cluster answers when it is asked for its version. Raises FarError, too."""
@@ -59,6 +63,14 @@ class ConnectedReach:
 
     def virtual_cluster(self, namespace: str, name: str) -> Api:
         return ClusterApi(self.connected.probing_virtual_cluster(namespace, name), PROBE_SECONDS)
+
+    @asynccontextmanager
+    async def leaving_virtual_cluster(self, namespace: str, name: str) -> AsyncIterator[Api]:
+        way = self.connected.leaving_virtual_cluster(namespace, name)
+        try:
+            yield ClusterApi(way, PROBE_SECONDS)
+        finally:
+            await way.close()
 
     async def version(self, namespace: str, name: str) -> Object:
         way = self.connected.probing_virtual_cluster(namespace, name)

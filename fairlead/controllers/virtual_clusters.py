@@ -7,7 +7,6 @@ is deployed with all rights of the cluster's stored credential. One that is writ
 may make instances, not by an administrator, so it is deployed as an identity with rights in its namespace only.
 """
 
-import asyncio
 from collections.abc import Iterable, Sequence
 
 from fairlead.controllers.connected_instances import (
@@ -18,7 +17,6 @@ from fairlead.controllers.deploying import Deployer, Deploying
 from fairlead.controllers.far_names import VIRTUAL_CLUSTER, default_namespace, marks, patterned_namespace
 from fairlead.controllers.far_namespace import (
     Place,
-    bind_cluster_roles,
     bind_roles,
     found_at,
     is_ours,
@@ -26,17 +24,16 @@ from fairlead.controllers.far_namespace import (
     remove_namespace,
 )
 from fairlead.controllers.far_objects import FarObjects, parsed
-from fairlead.controllers.far_trouble import WARNING, Trouble, troubles
+from fairlead.controllers.far_trouble import Trouble, troubles
 from fairlead.controllers.helm_turns import WAITING
 from fairlead.controllers.instance_state import DEPLOYED, SPACE_READY, SPACE_SYNCED, VIRTUAL_CLUSTER_FINALIZER
 from fairlead.controllers.reach import Reach
 from fairlead.controllers.release import Release, release_name
 from fairlead.controllers.removing import POLL, RETRY, TURN, Removing, jittered
-from fairlead.controllers.space_rights import role_bindings
 from fairlead.controllers.surroundings import Setting, is_connected
 from fairlead.controllers.upkeep import Upkeep
+from fairlead.controllers.vc_access import VirtualClusterAccess
 from fairlead.controllers.vc_state import (
-    ACCESS,
     SYNCED,
     confining,
     release_of,
@@ -54,8 +51,6 @@ from fairlead.upstream.errors import Broken, UpstreamError
 VIRTUAL_CLUSTERS = "virtualclusterinstances"
 PROBE, LAST_PROBE = 15.0, 120.0
 """Seconds between two looks at one that is there; and at most, at one that has not answered for long."""
-BINDING_SECONDS = 15.0
-"""For all bindings in one virtual cluster."""
 
 
 class VirtualClusters:
@@ -69,6 +64,7 @@ class VirtualClusters:
         self.watches = self._instances.watches
         self._removing = Removing(self._instances, self._take_down, SPACE_SYNCED, SPACE_READY)
         self._reach = reach
+        self._access = VirtualClusterAccess(registry, setting, reach)
         self._deploying = Deploying(registry, reach, helm, repositories)
         self._upkeep = Upkeep(registry, reach.watching, VIRTUAL_CLUSTER, (setting.api_group, VIRTUAL_CLUSTERS))
         self.subscribe = self._upkeep.informers.subscribe
@@ -101,6 +97,8 @@ class VirtualClusters:
         return await self._keep(instance, project)
 
     async def _remove(self, key: Key, instance: Object) -> float | None:
+        if self._access.holds(instance) and (again := await self._access.take_away(instance)) is not None:
+            return again
         again = await self._removing.remove(instance, self._place) if self._instances.holds(instance) else None
         if again is None:
             self._upkeep.forget(key)
@@ -152,30 +150,13 @@ class VirtualClusters:
             answer = Broken(error.message)
         online, ready = seen_from(answer)
         is_online = online["status"] == TRUE
-        access = await self._give_access(instance) if ready["status"] == TRUE else ()
+        access = await self._access.give(instance) if ready["status"] == TRUE else ()
         await self._instances.tell(instance, (*told, online, ready, *access), online=is_online, **fields)
         if is_online:
             self._unanswered.pop(where, None)
             return jittered(PROBE)
         failures = self._unanswered[where] = min(self._unanswered.get(where, 0) + 1, 8)
         return jittered(min(LAST_PROBE, PROBE * 2 ** (failures - 1)))
-
-    async def _give_access(self, instance: Object) -> Sequence[Object]:
-        """Gives those who may use the virtual cluster their roles in it: the gateway lets them in as themselves."""
-        project = self._instances.project(instance)
-        if project is None or dig(instance, "spec.external"):
-            return ()
-        bindings = role_bindings(instance, dig(instance, "status.virtualCluster") or {}, project)
-        try:
-            with troubles(name_of(instance), "bind the roles of those who may use it"):
-                async with asyncio.timeout(BINDING_SECONDS):
-                    where = metadata(instance)["namespace"], name_of(instance)
-                    await bind_cluster_roles(self._reach.virtual_cluster(*where), bindings)
-        except Trouble as trouble:
-            return (trouble.as_condition(ACCESS),)
-        except TimeoutError:
-            return (Trouble("TimedOut", "it takes too long to answer; see how it is", WARNING).as_condition(ACCESS),)
-        return (condition(ACCESS, TRUE, "Synced", "those who may use it have their roles in it"),)
 
     def _cluster_ref(self, instance: Object, project: Object) -> Object:
         """Where it is, settled once and for all."""

@@ -18,6 +18,7 @@ from fairlead.registry.record import decode
 from fairlead.registry.registry import Registry
 from fairlead.storage.contract import Key
 from fairlead.storage.view import Entry
+from fairlead.upstream.access import Access
 from fairlead.upstream.addresses import AddressPolicy
 from fairlead.upstream.errors import Untrusted, UpstreamError
 from fairlead.upstream.failures import FailureNotifier
@@ -140,6 +141,15 @@ class Connected:
         """The way to the same virtual cluster for our own questions."""
         return self._ways((self._group, VIRTUAL_CLUSTERS, namespace, name), virtual_cluster_reference).own
 
+    def leaving_virtual_cluster(self, namespace: str, name: str) -> Upstream:
+        """A way to a virtual cluster whose object is being deleted, which nobody else gets any more. The caller closes
+        it. Raises NotConnected."""
+        key = (self._group, VIRTUAL_CLUSTERS, namespace, name)
+        entry = self._registry.view.get(key)
+        if entry is None:
+            raise NotConnected("NotFound", f'there is no "{name}" any more; see which there are')
+        return Upstream(self._access(virtual_cluster_reference(decode(entry))), self._policy.resolve, OWN)
+
     def forget_virtual_cluster(self, namespace: str, name: str) -> None:
         """Ends the connections to one that is gone or being deleted, also if nobody asks for it any more."""
         key = (self._group, VIRTUAL_CLUSTERS, namespace, name)
@@ -206,17 +216,22 @@ class Connected:
 
     def _made(self, key: Key, reference: Reference) -> _Ways | NotConnected:
         try:
-            access = parse(self.kubeconfig(reference))
+            access = self._access(reference)
             resolve, on_failure = self._policy.resolve, partial(self.failures.notify, key)
             people = Upstream(access, resolve, self._limits, on_failure)
             own, watching = (Upstream(access, resolve, each, on_failure) for each in (OWN, WATCHING))
             return _Ways(people, own, Upstream(access, resolve, HEALTH), watching)
         except NotConnected as error:
             return error
-        except BadKubeconfig as error:
-            return NotConnected("BadKubeconfig", f"the kubeconfig cannot be used: {'; '.join(error.problems)}")
         except Untrusted as error:  # keys that are well-formed, and that OpenSSL does not take
             return NotConnected("BadKubeconfig", error.message)
+
+    def _access(self, reference: Reference) -> Access:
+        try:
+            return parse(self.kubeconfig(reference))
+        except BadKubeconfig as error:
+            why = f"the kubeconfig cannot be used: {'; '.join(error.problems)}"
+            raise NotConnected("BadKubeconfig", why) from error
 
     def kubeconfig(self, reference: Reference) -> bytes:
         """What the secret holds. Raises NotConnected."""

@@ -123,3 +123,14 @@ def test_a_timeout_that_is_no_time_is_refused_before_anything_is_made(ada: Desk)
     assert ended.code == 2
     assert "'soon' is no duration" in ended.err
     assert ada.fake.asked("POST", PLACE) == []
+
+
+def test_a_space_can_be_given_up_with_what_it_has_in_its_cluster(ada: Desk) -> None:
+    ada.fake.on("PATCH", f"{PLACE}/dev", (200, space()))
+    ada.fake.on("GET", PLACE, lines(END))
+    ended = ada.type("space", "delete", "dev", "--project", "demo", "--yes", "--abandon")
+    assert ended.code == 0
+    (change,) = ada.fake.asked("PATCH", f"{PLACE}/dev")
+    assert change.body == {"metadata": {"annotations": {"service.sh/abandon": "true"}}}
+    assert len(ada.fake.asked("DELETE", f"{PLACE}/dev")) == 1
+    assert "the namespace demo-dev in the cluster berlin was left behind" in ended.err

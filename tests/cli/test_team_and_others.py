@@ -11,6 +11,7 @@ from fairlead.cli import make_app
 from fairlead.cli.completion import logins, names_of
 from tests.cli.desk import Desk
 from tests.client.fake import M, failure, items, named
+from tests.client.test_watching import END, lines
 
 TEAM = f"{M}/teams/ops"
 MOVE = f"{M}/projects/there/migratevirtualclusterinstance"
@@ -58,6 +59,23 @@ def test_an_import_is_external(user: Desk) -> None:
     user.fake.on("POST", place, lambda request: (201, request.body))
     assert user.type("vcluster", "import", "v", "--project", "demo", "--cluster", "c").code == 0
     assert user.fake.asked("POST", place)[0].body["spec"] == {"external": True, "clusterRef": {"cluster": "c"}}
+
+
+@pytest.mark.parametrize("flags", [(), ("--abandon",)])
+def test_a_virtual_cluster_is_deleted_and_waited_for(user: Desk, flags: tuple[str, ...]) -> None:
+    place = f"{M}/namespaces/service-p-demo/virtualclusterinstances"
+    found = named("v", spec={"config": {"secretName": "theirs"}})
+    found["metadata"] |= {"uid": "1", "namespace": "service-p-demo"}
+    user.fake.on("GET", f"{place}/v", (200, found))
+    user.fake.on("PATCH", f"{place}/v", (200, found))
+    user.fake.on("DELETE", f"{place}/v", (200, found))
+    user.fake.on("GET", place, lines(END))
+    assert user.type("vcluster", "delete", "v", "--project", "demo", *flags).code == 2
+    assert user.fake.asked("DELETE", f"{place}/v") == user.fake.asked("PATCH", f"{place}/v") == []
+    ended = user.type("vcluster", "delete", "v", "--project", "demo", "--yes", *flags)
+    assert ended.code == 0 and "the virtual cluster v is gone" in ended.err
+    assert ("left behind" in ended.err) is bool(flags)
+    assert len(user.fake.asked("PATCH", f"{place}/v")) == len(flags)
 
 
 def test_an_app_is_shown_with_what_it_deploys(user: Desk) -> None:

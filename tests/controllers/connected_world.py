@@ -1,6 +1,8 @@
 """A world with a project and a cluster that is connected for real: to a Kubernetes in memory."""
 
 from base64 import b64encode
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 from fairlead.controllers.surroundings import Setting
@@ -54,6 +56,10 @@ class FakeReach:
 
     def virtual_cluster(self, namespace: str, name: str) -> KubeApi:
         return KubeApi(self.virtual, self.virtual_down)
+
+    @asynccontextmanager
+    async def leaving_virtual_cluster(self, namespace: str, name: str) -> AsyncIterator[KubeApi]:
+        yield KubeApi(self.virtual, self.virtual_down)
 
     async def version(self, namespace: str, name: str) -> Object:
         self.looks += 1

@@ -44,8 +44,9 @@ async def test_an_imported_one_is_looked_at(working: World, reach: FakeReach, he
     assert dig(working.see(VC, "one"), "status.online") is True
     reach.virtual_down = Unreachable("gone again")
     await until(lambda: told(working, VC, "VirtualClusterOnline") == ("False", "Unreachable"))
+    reach.virtual_down = None
     await working.delete(VC, "one")
-    assert working.see(VC, "one") is None
+    await until(lambda: working.see(VC, "one") is None)
     assert (helm.installed, helm.removed, reach.kube.log) == ([], [], [])
 
 

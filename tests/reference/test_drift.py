@@ -1,14 +1,16 @@
 """What others change or delete in a real cluster is put right as soon as the cluster tells of it, and is told."""
 
+import ssl
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
+import httpx
 import pytest
 
-from tests.live.entrances import M, make
+from tests.live.entrances import M, make, merge
 from tests.live.process import MANAGEMENT
-from tests.reference.control_plane import wait_until
+from tests.reference.control_plane import ADMIN_TOKEN, wait_until
 from tests.reference.world import CLUSTER, World, condition
 
 RUNS = 3
@@ -91,13 +93,13 @@ def test_a_deleted_namespace_is_made_again_and_said_to_have_been_lost(
 def test_what_is_deleted_from_a_space_is_made_again(
     world: World, space: Callable[[], dict[str, Any]], measured: Callable[[str], None]
 ) -> None:
-    for what in (("rolebinding", "service.sh:admin"), ("configmap", "greeting"), ("secret", "sealed")) * RUNS:
+    for what in (("rolebinding", "service.sh:admin"), ("secret", "sealed")) * RUNS:
         before = uid_of(world, "-n", NAMESPACE, *what)
         world.direct()("-n", NAMESPACE, "delete", *what)
         is_back = partial(has_another_uid, world, before, "-n", NAMESPACE, *what)
         measured(f"{what[0]} back after {wait_until(is_back, 'it is back', 30):.2f} s")
     wait_until(lambda: len(events(world, "ObjectsRestored")) >= RUNS, "the Events are there", 30)
-    assert any("ConfigMap greeting" in each for each in events(world, "ObjectsRestored"))
+    assert any("Secret sealed" in each for each in events(world, "ObjectsRestored"))
 
 
 def test_what_is_changed_is_changed_back_once(
@@ -114,3 +116,34 @@ def test_what_is_changed_is_changed_back_once(
     assert "ConfigMap greeting" in events(world, "DriftRepaired")[0]
     theirs = world.direct()("-n", NAMESPACE, "get", "configmap", "greeting", "-o", "jsonpath={.data.theirs}")
     assert theirs == "stays"
+
+
+def test_a_binding_to_another_role_is_replaced(world: World, space: Callable[[], dict[str, Any]]) -> None:
+    path = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{NAMESPACE}/rolebindings"
+    context = ssl.create_default_context(cadata=world.plane.ca_pem)
+    headers = {"authorization": f"Bearer {ADMIN_TOKEN}"}
+    with httpx.Client(base_url=world.plane.url, verify=context, headers=headers) as direct:
+        theirs = direct.get(f"{path}/service.sh:admin").raise_for_status().json()
+        theirs["roleRef"]["name"] = "view"
+        del theirs["metadata"]["resourceVersion"], theirs["metadata"]["uid"]
+        direct.delete(f"{path}/service.sh:admin").raise_for_status()
+        replaced = direct.post(path, json=theirs).raise_for_status().json()  # sooner than anybody can repair it
+        assert replaced["roleRef"]["name"] == "view"
+
+        def role() -> str:
+            found = direct.get(f"{path}/service.sh:admin")
+            return str(found.json()["roleRef"]["name"]) if found.is_success else ""
+
+        wait_until(lambda: role() == "admin", "it is ours again", 30)
+
+
+def test_what_cannot_be_changed_is_said_in_the_words_of_the_cluster_and_left_alone(
+    world: World, space: Callable[[], dict[str, Any]]
+) -> None:
+    with world.server.client() as admin:
+        merge(admin, f"{SPACES}/one", {"spec": {"template": {"objects": OBJECTS.replace("word: one", "word: two")}}})
+        wait_until(lambda: condition(space(), "SpaceSynced").get("reason") == "Invalid", "it is refused", 30)
+        assert "field is immutable when `immutable` is set" in condition(space(), "SpaceSynced")["message"]
+        assert space()["status"]["phase"] == "Failed"
+        merge(admin, f"{SPACES}/one", {"spec": {"template": {"objects": OBJECTS}}})
+        wait_until(lambda: condition(space(), "SpaceSynced").get("status") == "True", "it is well again", 30)
