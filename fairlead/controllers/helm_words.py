@@ -34,7 +34,7 @@ _about_release = re.compile(
     r")"
 )
 _not_fetched = re.compile(
-    r"looks like |failed to fetch|failed to download|Get \"|GET \"|HEAD \"|dial tcp"
+    r"looks like |failed to fetch|failed to download|failed to do request|\b(?:Get|GET|Head|HEAD) \"|dial tcp"
     r"|authenticating to "
 )
 _not_reached = re.compile(r"[Kk]ubernetes cluster unreachable: ")

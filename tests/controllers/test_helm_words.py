@@ -86,6 +86,7 @@ def test_a_chart_that_is_not_there_is_told_without_the_address() -> None:
         "failed to fetch https://10.0.0.1/index.yaml : 401 secret words\n",
         'Error: Get "https://10.0.0.1:1/v2/x/vc/tags/list": dial tcp 10.0.0.1:1: connect: connection refused\n',
         'Error: GET "https://10.0.0.1:44339/v2/vc/tags/list": response status code 404: secret words\n',
+        'Error: failed to do request: Head "https://10.0.0.1/v2/vc/manifests/1.2.3": read tcp: connection reset\n',
         'Error: authenticating to "10.0.0.1:44339": secret words\n',
     ],
 )

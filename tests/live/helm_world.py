@@ -68,10 +68,10 @@ class HelmWorld:
         asked = {"name": chart, "repo": self.repository.url, "version": version}
         return {"helmRelease": {"chart": asked, "values": yaml.safe_dump({"kubeconfig": self.kubeconfig, **values})}}
 
-    def locked_release(self, repository: ChartRepository, password: str) -> dict[str, Any]:
+    def locked_release(self, repo: str, password: str) -> dict[str, Any]:
         """The same from a repository that asks for a password."""
         release = self.release()
-        release["helmRelease"]["chart"] |= {"repo": repository.url, "username": "ada", "password": password}
+        release["helmRelease"]["chart"] |= {"repo": repo, "username": "ada", "password": password}
         return release
 
     def make_from_template(self, name: str, release: dict[str, Any]) -> None:

@@ -52,15 +52,17 @@ def test_a_chart_that_is_not_there_is_named_without_the_address_of_its_repositor
     world.delete("unknown")
 
 
-def test_a_repository_with_a_password_is_used_by_those_who_know_it(world: HelmWorld, tmp_path: Path) -> None:
+@pytest.mark.parametrize("sort", ["https", "oci"])
+def test_a_repository_with_a_password_is_used_by_those_who_know_it(world: HelmWorld, tmp_path: Path, sort: str) -> None:
     with ChartRepository(tmp_path, CHARTS, "repo-password") as locked:
-        world.make_from_template("guessing", world.locked_release(locked, "wrong-password"))
-        message = world.await_condition("guessing", DEPLOYED, "HelmFailed")
+        repo = locked.url if sort == "https" else locked.oci_url
+        world.make_from_template(f"guessing-{sort}", world.locked_release(repo, "wrong-password"))
+        message = world.await_condition(f"guessing-{sort}", DEPLOYED, "HelmFailed")
         assert "the chart could not be fetched" in message and "wrong-password" not in message
-        world.delete("guessing")
-        world.make_from_template("knowing", world.locked_release(locked, "repo-password"))
-        world.await_condition("knowing", DEPLOYED, "Deployed")
-        world.delete("knowing")
+        world.delete(f"guessing-{sort}")
+        world.make_from_template(f"knowing-{sort}", world.locked_release(repo, "repo-password"))
+        world.await_condition(f"knowing-{sort}", DEPLOYED, "Deployed")
+        world.delete(f"knowing-{sort}")
 
 
 def test_a_chart_written_out_in_place_stays_in_its_namespace(world: HelmWorld) -> None:
