@@ -124,7 +124,7 @@ async def unbind_cluster_roles(api: Api, marks: Mapping[str, str]) -> tuple[Sequ
         if why := _claim_of_others(name, binding, marks):
             others[name] = why
         else:
-            await remove(api, f"{CLUSTER_ROLE_BINDINGS}/{step(name)}", _only(binding))
+            await remove(api, f"{CLUSTER_ROLE_BINDINGS}/{step(name)}", only(binding))
             removed.append(name)
     return removed, others
 
