@@ -8,6 +8,7 @@ they leave as it is. They write the conditions that are about the cluster, and i
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 
+from fairlead.controllers.backoff import Backoff, Where
 from fairlead.controllers.far_trouble import ERROR, Trouble
 from fairlead.controllers.instance_events import record_transition
 from fairlead.controllers.instance_state import RESOLVED, standing
@@ -39,6 +40,7 @@ class ConnectedInstances:
         self._plural = plural
         self._finalizer = finalizer
         self._resource = registry.resource(setting.api_group, plural)
+        self._backoff = Backoff(registry.clock)
         self._seen: dict[tuple[str, str], object] = {}
         """What was last known of each cluster and project, as far as it matters to instances."""
 
@@ -69,6 +71,8 @@ class ConnectedInstances:
         """The instance, unless it is gone or to be left alone."""
         entry = self._resource.peek(key[2], key[3])
         instance = decode(entry) if entry is not None else None
+        if instance is None:
+            self._backoff.forget((key[2], key[3]))
         return None if dig(instance, "status.ignoreReconciliation") else instance
 
     def project(self, instance: Object) -> Object | None:
@@ -84,6 +88,25 @@ class ConnectedInstances:
     def obstacle(self, instance: Object) -> Trouble | None:
         """What is in the way of making anything for it. It is looked at again when that has changed."""
         return self._surroundings.obstacle(instance)
+
+    def wait(self, instance: Object) -> float:
+        """Seconds until it is tried again to make it what it should be; 0 when that is due."""
+        return self._backoff.wait(_where(instance), self._attempt(instance))
+
+    def failed(self, instance: Object, trouble: Trouble) -> float:
+        """Takes note that it could not be made. Returns the seconds until the next try."""
+        return self._backoff.failed(_where(instance), self._attempt(instance), trouble)
+
+    def start_over(self, instance: Object) -> None:
+        """What has failed before does not matter any more."""
+        self._backoff.forget(_where(instance))
+
+    def _attempt(self, instance: Object) -> object:
+        """All that decides what becomes of trying to make it."""
+        meta, rendered = metadata(instance), dig(instance, f"status.{TEMPLATES[self._plural][1]}")
+        around = ((PROJECTS, self.project(instance)), (CLUSTERS, self.cluster(instance)))
+        gists = [_gist(plural, each) for plural, each in around if each is not None]
+        return meta["uid"], meta.get("generation"), rendered, gists
 
     def holds(self, instance: Object) -> bool:
         """Whether something in a cluster may have been made for it."""
@@ -168,6 +191,10 @@ class ConnectedInstances:
 
         with suppress(NotFound):
             await self._resource.modify(metadata(instance)["namespace"], name_of(instance), free, by_the_server())
+
+
+def _where(instance: Object) -> Where:
+    return metadata(instance)["namespace"], name_of(instance)
 
 
 def _usable(ref: Object) -> Object:

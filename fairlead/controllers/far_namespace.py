@@ -10,14 +10,28 @@ from typing import Protocol
 from urllib.parse import quote
 
 from fairlead.controllers.far_names import FAIRLEAD, MANAGED, SPACE, UID, VIRTUAL_CLUSTER
-from fairlead.controllers.far_trouble import ERROR, INFO, Trouble, odd_answer
+from fairlead.controllers.far_trouble import (
+    ERROR,
+    INFO,
+    NAMESPACE_TERMINATING,
+    WARNING,
+    Trouble,
+    odd_answer,
+    quoted,
+)
 from fairlead.controllers.space_rights import BINDING_PREFIX, RBAC
 from fairlead.core.objects import Object, dig, metadata, name_of
 from fairlead.upstream.cluster_api import FarError
 
 NAMESPACES = "/api/v1/namespaces"
 CLUSTER_ROLE_BINDINGS = f"/apis/{RBAC}/v1/clusterrolebindings"
-NAMESPACE_TAKEN, NAMESPACE_TERMINATING = "NamespaceTaken", "NamespaceTerminating"
+NAMESPACE_TAKEN, DELETING = "NamespaceTaken", "Deleting"
+_HOLDING = (
+    *("NamespaceDeletionDiscoveryFailure", "NamespaceDeletionGroupVersionParsingFailure"),
+    *("NamespaceDeletionContentFailure", "NamespaceFinalizersRemaining"),
+)
+_REMAINING = "NamespaceContentRemaining"
+"""Conditions of a namespace that is being deleted: those that hold it up, and that there is something in it still."""
 ADMINISTRATORS_BINDING = "service.sh:admins"
 """Of connected clusters; `cluster_admins.py` makes it."""
 _NOT_FOUND, _INVALID = 404, 422
@@ -77,9 +91,8 @@ async def make_namespace(api: Api, place: Place, template: Object) -> bool:
         )
         raise Trouble(NAMESPACE_TAKEN, why, ERROR)
     elif "deletionTimestamp" in metadata(existing):
-        why = (
-            f'namespace "{place.namespace}" in cluster "{place.cluster}" is being deleted; it is made again after that'
-        )
+        where, held = f'namespace "{place.namespace}" in cluster "{place.cluster}"', find_holdup(existing).message
+        why = f"{where} is being deleted{f' ({held})' if held else ''}; it is made again after that"
         raise Trouble(NAMESPACE_TERMINATING, why, INFO)
     applied = await api.apply(place.path, _namespace(place, template))
     return dig(applied, "status.phase") in (None, "", "Active")
@@ -202,11 +215,23 @@ async def remove(api: Api, path: str, options: Object | None = None) -> None:
             raise
 
 
-async def remove_namespace(api: Api, place: Place) -> bool:
-    """Has the namespace deleted if it is ours. Tells whether it is gone; otherwise ask again."""
+async def remove_namespace(api: Api, place: Place) -> Trouble | None:
+    """Has the namespace deleted if it is ours. None when it is gone; else what it waits for: ask again."""
     existing = await found_at(api, place.path)
     if existing is None or not is_ours(existing, place):
-        return True
+        return None
     if "deletionTimestamp" not in metadata(existing):
         await remove(api, place.path, only(existing))
-    return False
+    return find_holdup(existing)
+
+
+def find_holdup(namespace: Object) -> Trouble:
+    """What a namespace that is being deleted waits for, in the words of the cluster's own controller."""
+    conditions = dig(namespace, "status.conditions")
+    told = [each for each in conditions if isinstance(each, dict)] if isinstance(conditions, list) else []
+    held = {str(each.get("type")): each.get("message") or "" for each in told if each.get("status") == "True"}
+    found = [type for type in (*_HOLDING, _REMAINING) if type in held]
+    message = "; ".join(f"{type}: {quoted(held[type])}" for type in found)
+    if found and found[0] in _HOLDING:
+        return Trouble(found[0], message, WARNING)
+    return Trouble(DELETING, message, INFO)

@@ -8,13 +8,19 @@ import re
 from collections.abc import Iterator, Sequence
 
 from fairlead.controllers.far_namespace import Api, Place, found_at, listed, remove, step
-from fairlead.controllers.far_trouble import ERROR, Trouble
+from fairlead.controllers.far_trouble import ERROR, Trouble, troubles
 from fairlead.controllers.space_rights import BINDING_PREFIX
 from fairlead.core import yaml
 from fairlead.core.objects import Object, copied, dig, metadata, name_of
 
 MOST = 200
 """How many objects a template may have: each is looked at in every pass."""
+
+_SET_BY_SERVER = (
+    *("uid", "resourceVersion", "generation", "creationTimestamp", "deletionTimestamp"),
+    *("deletionGracePeriodSeconds", "managedFields", "selfLink"),
+)
+"""Metadata that an object out of a cluster has, and that an apply is refused for."""
 
 _document = re.compile(r"^---(?=\s|$)", re.MULTILINE)
 _step = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]*", re.ASCII)
@@ -64,11 +70,13 @@ class FarObjects:
         """Applies all, and removes those of `before` that are not among them."""
         paths = [await self._path(each) for each in objects]
         for path, each in zip(paths, objects, strict=True):
-            await self._api.apply(path, self._placed(each))
+            with troubles(self._place.cluster, f'apply {each["kind"]} "{name_of(each)}"'):
+                await self._api.apply(path, self._placed(each))
         for each in before:
             path = await self._path(each, missing_ok=True)
             if path and path not in paths:
-                await remove(self._api, path)
+                with troubles(self._place.cluster, f'delete {each["kind"]} "{name_of(each)}"'):
+                    await remove(self._api, path)
 
     def _placed(self, obj: Object) -> Object:
         placed = copied(obj)
@@ -78,6 +86,8 @@ class FarObjects:
         if not isinstance(labels, dict):
             raise _bad(f'the labels of {obj["kind"]} "{name_of(obj)}" are no map')
         meta["labels"] = self._place.marked(labels)
+        for field in _SET_BY_SERVER:
+            meta.pop(field, None)
         placed.pop("status", None)
         return placed
 
@@ -100,7 +110,8 @@ class FarObjects:
 
     async def _discover(self, root: str) -> Object:
         if root not in self._served:
-            self._served[root] = await found_at(self._api, root) or {}
+            with troubles(self._place.cluster, f'list what it serves of "{root.removeprefix("/apis/")}"'):
+                self._served[root] = await found_at(self._api, root) or {}
         return self._served[root]
 
     def _kinds(self, document: Object, kind: str) -> Iterator[Object]:

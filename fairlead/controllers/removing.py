@@ -4,28 +4,22 @@ The same for spaces and virtual clusters, which hand in how their things are tak
 is said in the conditions, and can be given up on: by deleting it, or by an annotation of the instance.
 """
 
-import random
 from collections.abc import Awaitable, Callable, Sequence
 
+from fairlead.controllers.backoff import RETRY, jittered
 from fairlead.controllers.connected_instances import ABANDON, ConnectedInstances, is_abandoned, is_placed
-from fairlead.controllers.far_namespace import Place
+from fairlead.controllers.far_namespace import DELETING, Place
 from fairlead.controllers.far_trouble import INFO, Trouble, troubles
 from fairlead.controllers.helm_turns import WAITING
 from fairlead.core.objects import Object
 from fairlead.kinds.instances import READY
 from fairlead.registry.conditions import FALSE, condition, is_true
 
-RETRY, POLL, TURN = 15.0, 2.0, 5.0
-"""Seconds until the next look: at one that is in trouble, at one whose namespace is going, and at one that waits for a
-turn with helm."""
+POLL, TURN = 2.0, 5.0
+"""Seconds until the next look: at one whose namespace is going, and at one that waits for a turn with helm."""
 
-TakeDown = Callable[[Object, Place], Awaitable[bool]]
-"""Takes down what stands in a place, and tells whether all of it is gone. Raises Trouble."""
-
-
-def jittered(seconds: float) -> float:
-    """Up to a fifth off either way, so that what began together does not stay together."""
-    return seconds * random.uniform(0.8, 1.2)
+TakeDown = Callable[[Object, Place], Awaitable[Trouble | None]]
+"""Takes down what stands in a place. Returns what that waits for; None when all of it is gone. Raises Trouble."""
 
 
 class Removing:
@@ -47,26 +41,28 @@ class Removing:
         if is_abandoned(instance) or self._instances.cluster(instance) is None:
             await self._instances.let_go(instance, f"{where} was not removed; if it is still there, delete it yourself")
             return None
-        message = f"waits until {where} is gone; what is in it has finalizers if that takes long"
-        deleting = condition(self._ready, FALSE, "Deleting", message, INFO)
         # Before anything is taken away: nobody is told that it can be used while it is not there any more.
         if is_true(instance.get("status"), READY):
-            await self._instances.tell(instance, (deleting,), online=False)
+            await self._instances.tell(instance, (self._waiting(Trouble(DELETING, "", INFO), where),), online=False)
         try:
             with troubles(place.cluster, f"delete {where}"):
-                gone = await self._take_down(instance, place)
+                remaining = await self._take_down(instance, place)
         except Trouble as trouble:
             await self._instances.tell(instance, self._stuck(trouble, where), online=False)
             return jittered(TURN if trouble.reason == WAITING else RETRY)
-        if gone:
+        if remaining is None:
             await self._instances.let_go(instance)
             return None
-        await self._instances.tell(instance, (deleting,), online=False)
+        await self._instances.tell(instance, (self._waiting(remaining, where),), online=False)
         return POLL
+
+    def _waiting(self, remaining: Trouble, where: str) -> Object:
+        said = f": {remaining.message}" if remaining.message else ""
+        return condition(self._ready, FALSE, remaining.reason, f"waits until {where} is gone{said}", remaining.severity)
 
     def _stuck(self, trouble: Trouble, what: str) -> Sequence[Object]:
         """The conditions of one whose deletion does not get on."""
         way_out = f"annotate this with {ABANDON}=true to let it go and leave {what} behind"
         told = Trouble(trouble.reason, f"{what} cannot be removed: {trouble.message}; or {way_out}", trouble.severity)
-        waits = condition(self._ready, FALSE, "Deleting", f"waits until {what} can be removed", INFO)
+        waits = condition(self._ready, FALSE, DELETING, f"waits until {what} can be removed", INFO)
         return told.as_condition(self._synced), waits

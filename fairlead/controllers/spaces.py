@@ -8,24 +8,21 @@ until the namespace is gone; a cluster that is out of reach is said in its condi
 
 from collections.abc import Iterable, Sequence
 
-from fairlead.controllers.connected_instances import (
-    ConnectedInstances,
-    is_resolved,
-)
+from fairlead.controllers.backoff import jittered
+from fairlead.controllers.connected_instances import ConnectedInstances, is_resolved
 from fairlead.controllers.far_names import SPACE, default_namespace, marks, patterned_namespace
 from fairlead.controllers.far_namespace import (
     NAMESPACE_TAKEN,
-    NAMESPACE_TERMINATING,
     Place,
     bind_roles,
     make_namespace,
     remove_namespace,
 )
 from fairlead.controllers.far_objects import FarObjects, parsed, references
-from fairlead.controllers.far_trouble import INFO, Trouble, troubles
+from fairlead.controllers.far_trouble import INFO, NAMESPACE_TERMINATING, Trouble, troubles
 from fairlead.controllers.instance_state import SPACE_FINALIZER, SPACE_READY, SPACE_SYNCED
 from fairlead.controllers.reach import Reach
-from fairlead.controllers.removing import POLL, RETRY, Removing, jittered
+from fairlead.controllers.removing import POLL, Removing
 from fairlead.controllers.space_rights import role_bindings
 from fairlead.controllers.surroundings import Setting, is_connected
 from fairlead.controllers.upkeep import Upkeep
@@ -75,8 +72,9 @@ class Spaces:
         if project is None or not self._is_kept(space) or not is_resolved(space):
             return None
         if self._instances.obstacle(space) is not None:
+            self._instances.start_over(space)
             return None
-        return await self._keep(space, project)
+        return self._instances.wait(space) or await self._keep(space, project)
 
     async def _keep(self, space: Object, project: Object) -> float | None:
         try:
@@ -88,7 +86,8 @@ class Spaces:
             return None
         except Trouble as trouble:
             await self._instances.tell(space, _not_made(space, trouble), online=False)
-            return jittered(RETRY)
+            return self._instances.failed(space, trouble)
+        self._instances.start_over(space)
         return jittered(self._upkeep.look_again(space, LOOK_AGAIN))
 
     def _cluster_ref(self, space: Object, project: Object) -> Object:
@@ -123,7 +122,7 @@ class Spaces:
         made = _made(place, rendered, usable, self._upkeep.caveat(space))
         await self._instances.tell(space, made, online=usable, **fields)
 
-    async def _take_down(self, space: Object, place: Place) -> bool:
+    async def _take_down(self, space: Object, place: Place) -> Trouble | None:
         self._upkeep.follow_removal(space, place)
         return await remove_namespace(self._reach.cluster(place.cluster), place)
 

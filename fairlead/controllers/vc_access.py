@@ -10,11 +10,11 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Protocol
 
+from fairlead.controllers.backoff import RETRY, jittered
 from fairlead.controllers.connected_instances import ABANDON, ConnectedInstances, is_abandoned
 from fairlead.controllers.far_names import UID, VIRTUAL_CLUSTER, marks
 from fairlead.controllers.far_namespace import Api, bind_cluster_roles, unbind_cluster_roles
 from fairlead.controllers.far_trouble import INFO, WARNING, Trouble, troubles
-from fairlead.controllers.removing import RETRY, jittered
 from fairlead.controllers.space_rights import role_bindings
 from fairlead.controllers.surroundings import Setting
 from fairlead.controllers.vc_state import ACCESS, READY

@@ -9,10 +9,8 @@ may make instances, not by an administrator, so it is deployed as an identity wi
 
 from collections.abc import Iterable, Sequence
 
-from fairlead.controllers.connected_instances import (
-    ConnectedInstances,
-    is_resolved,
-)
+from fairlead.controllers.backoff import jittered
+from fairlead.controllers.connected_instances import ConnectedInstances, is_resolved
 from fairlead.controllers.deploying import Deployer, Deploying
 from fairlead.controllers.far_names import VIRTUAL_CLUSTER, default_namespace, marks, patterned_namespace
 from fairlead.controllers.far_namespace import (
@@ -29,7 +27,7 @@ from fairlead.controllers.helm_turns import WAITING
 from fairlead.controllers.instance_state import DEPLOYED, SPACE_READY, SPACE_SYNCED, VIRTUAL_CLUSTER_FINALIZER
 from fairlead.controllers.reach import Reach
 from fairlead.controllers.release import Release, release_name
-from fairlead.controllers.removing import POLL, RETRY, TURN, Removing, jittered
+from fairlead.controllers.removing import POLL, TURN, Removing
 from fairlead.controllers.surroundings import Setting, is_connected
 from fairlead.controllers.upkeep import Upkeep
 from fairlead.controllers.vc_access import VirtualClusterAccess
@@ -94,7 +92,7 @@ class VirtualClusters:
             self._upkeep.forget(key)
         if project is None or dig(instance, "spec.external") or not self._is_ready_to_go(instance):
             return None
-        return await self._keep(instance, project)
+        return self._instances.wait(instance) or await self._keep(instance, project)
 
     async def _remove(self, key: Key, instance: Object) -> float | None:
         if self._access.holds(instance) and (again := await self._access.take_away(instance)) is not None:
@@ -107,7 +105,10 @@ class VirtualClusters:
     def _is_ready_to_go(self, instance: Object) -> bool:
         if not dig(instance, "status.serviceUID") or not is_resolved(instance):
             return False
-        return is_connected(self._instances.cluster(instance)) and self._instances.obstacle(instance) is None
+        if self._instances.obstacle(instance) is not None:
+            self._instances.start_over(instance)
+            return False
+        return is_connected(self._instances.cluster(instance))
 
     async def _keep(self, instance: Object, project: Object) -> float | None:
         """Goes through what has to be true, in order, up to where it is not."""
@@ -135,7 +136,8 @@ class VirtualClusters:
         except Trouble as trouble:
             told.append(trouble.as_condition(stage))
             await self._instances.tell(instance, told, **fields)
-            return jittered(TURN if trouble.reason == WAITING else RETRY)
+            return jittered(TURN) if trouble.reason == WAITING else self._instances.failed(instance, trouble)
+        self._instances.start_over(instance)
         return await self._look(instance, told, **fields)
 
     async def _look(self, instance: Object, told: Sequence[Object], **fields: object) -> float:
@@ -193,14 +195,14 @@ class VirtualClusters:
         ready = condition(SPACE_READY, TRUE if usable else FALSE, "Active" if usable else "Terminating", message)
         return (condition(SPACE_SYNCED, TRUE, "Synced", message), ready), api.made_namespace
 
-    async def _take_down(self, instance: Object, place: Place) -> bool:
-        """Takes the release down, then the namespace. Tells whether both are gone."""
+    async def _take_down(self, instance: Object, place: Place) -> Trouble | None:
+        """Takes the release down, then the namespace. Returns what that waits for; None when both are gone."""
         self._upkeep.follow_removal(instance, place)
         api = self._reach.cluster(place.cluster)
         existing = await found_at(api, place.path)
         if existing is not None and is_ours(existing, place) and "deletionTimestamp" not in metadata(existing):
             await self._deploying.uninstall(instance)
-        gone = await remove_namespace(api, place)
-        if gone:
+        remaining = await remove_namespace(api, place)
+        if remaining is None:
             self._deploying.forget(instance)
-        return gone
+        return remaining

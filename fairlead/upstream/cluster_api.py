@@ -5,12 +5,13 @@ no proper answer comes, it is an `UpstreamError`. Whatever it says goes into con
 that people read, so it is cut short.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 from urllib.parse import urlencode
 
 from fairlead.core.json import Malformed, decode, encode
-from fairlead.core.objects import Object
+from fairlead.core.objects import Object, dig
 from fairlead.upstream.errors import Broken
 from fairlead.upstream.request import Request
 from fairlead.upstream.response import Response
@@ -22,17 +23,22 @@ JSON = "application/json"
 
 MAX_BODY = 16 * 2**20
 MAX_MESSAGE = 1_024
+MAX_CAUSES = 16
 SECONDS = 30.0
 
 
 class FarError(Exception):
-    """The cluster said no: its HTTP status, Kubernetes' reason (`NotFound`, `Forbidden`, ...) and its words."""
+    """The cluster said no: its HTTP status, Kubernetes' reason (`NotFound`, `Forbidden`, ...) and its words.
 
-    def __init__(self, status: int, reason: str, message: str) -> None:
+    `causes` are the reasons of what lies behind it, such as `NamespaceTerminating`.
+    """
+
+    def __init__(self, status: int, reason: str, message: str, causes: Sequence[str] = ()) -> None:
         super().__init__(message)
         self.status = status
         self.reason = reason
         self.message = message
+        self.causes = causes
 
 
 class Sender(Protocol):
@@ -113,4 +119,11 @@ def failure(status: int, content: bytes) -> FarError:
     if found.get("kind") != "Status":
         return FarError(status, "", f"the cluster answered {status} without saying why")
     message = str(found.get("message") or f"the cluster answered {status}")
-    return FarError(status, str(found.get("reason") or "")[:MAX_MESSAGE], message[:MAX_MESSAGE])
+    reason = str(found.get("reason") or "")[:MAX_MESSAGE]
+    return FarError(status, reason, message[:MAX_MESSAGE], _causes(found))
+
+
+def _causes(status: Object) -> Sequence[str]:
+    causes = dig(status, "details.causes")
+    found = causes[:MAX_CAUSES] if isinstance(causes, list) else ()
+    return [str(each.get("reason") or "")[:MAX_MESSAGE] for each in found if isinstance(each, dict)]

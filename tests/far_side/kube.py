@@ -43,6 +43,10 @@ class Kube:
     log: list[tuple[str, str]] = field(default_factory=list)
     refused: dict[str, int] = field(default_factory=dict)
     """Parts of paths that are answered with a status of failure."""
+    answers: dict[str, tuple[int, str, str]] = field(default_factory=dict)
+    """What applies to these paths are answered with: status, reason and message."""
+    holdup: list[Object] = field(default_factory=list)
+    """Conditions that namespaces have while they are being deleted."""
     slow_to_go: bool = False
     history: History = field(default_factory=History)
 
@@ -101,6 +105,8 @@ class Kube:
         existing = self.objects.get(path)
         if method == "POST":
             return self._create(f"{path}/{(body or {})['metadata']['name']}", body or {})
+        if method == "PATCH" and path in self.answers:
+            return _failure(*self.answers[path])
         if method == "PATCH":
             return self._apply(path, body or {})
         if method == "GET" and existing is None and self._is_collection(path):
@@ -169,7 +175,7 @@ class Kube:
         if self.slow_to_go and _is_namespace(path):
             before = copied(existing["metadata"])
             existing["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-            existing["status"] = {"phase": "Terminating"}
+            existing["status"] = {"phase": "Terminating", "conditions": self.holdup}
             self._note(path, before)
         else:
             self._drop(path)

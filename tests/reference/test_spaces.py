@@ -1,6 +1,8 @@
 """Spaces in a real cluster: their status while the cluster answers, while it does not, and when it is back."""
 
+import json
 import time
+from base64 import b64encode
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -8,7 +10,9 @@ from typing import Any
 import pytest
 
 from tests.controllers.generic_tools import kstatus
-from tests.live.entrances import make, until
+from tests.far_side.asked import Answer, Asked, as_json
+from tests.far_side.far_side import FarSide
+from tests.live.entrances import M, create, make, merge, until
 from tests.reference.world import CLUSTER, World, condition, seconds_since
 
 PROJECT = "status"
@@ -32,7 +36,7 @@ def paused(world: World) -> Iterator[None]:
         world.plane.resume_api_server()
 
 
-def create(world: World, name: str, timeout: str) -> tuple[int, str]:
+def create_space(world: World, name: str, timeout: str) -> tuple[int, str]:
     wanted = ("space", "create", name, "--project", PROJECT, "--cluster", CLUSTER)
     done = world.fairlead(*wanted, "--wait", "--timeout", timeout)
     return done.returncode, done.stderr
@@ -49,13 +53,13 @@ def verdict(world: World, name: str) -> tuple[Any, Any]:
 
 
 def test_ready_comes_and_goes_with_the_api_server(settled: World, measured: Callable[[str], None]) -> None:
-    assert create(settled, "before", "60s")[0] == 0
+    assert create_space(settled, "before", "60s")[0] == 0
     namespace = see(settled, "before")["spec"]["clusterRef"]["namespace"]
     direct = settled.direct()
     assert "service.sh:admin" in direct.names("rolebindings", "-n", namespace)
     with paused(settled):
         began = time.monotonic()
-        code, said = create(settled, "meanwhile", "3s")
+        code, said = create_space(settled, "meanwhile", "3s")
         assert code == 1 and "the space meanwhile is still Pending" in said, said
         until(lambda: verdict(settled, "before")[0] != "True", 60)
         lost = seconds_since(began)
@@ -66,3 +70,117 @@ def test_ready_comes_and_goes_with_the_api_server(settled: World, measured: Call
     measured(f"not ready {lost:.0f} s after SIGSTOP, ready {seconds_since(began):.0f} s after SIGCONT")
     assert namespace in direct.names("namespaces")
     assert see(settled, "meanwhile")["spec"]["clusterRef"]["namespace"] in direct.names("namespaces")
+
+
+CONFIG_MAP = "{apiVersion: v1, kind: ConfigMap, metadata: {name: x}"
+POD = """
+apiVersion: v1
+kind: Pod
+metadata: {name: p}
+spec: {containers: [{name: c, image: i}]}
+"""
+QUOTA = '{apiVersion: v1, kind: ResourceQuota, metadata: {name: q}, spec: {hard: {count/secrets: "0"}}}'
+SECRET = "{apiVersion: v1, kind: Secret, metadata: {name: s}}"
+
+
+def make_space(world: World, name: str, **template: Any) -> None:
+    body = {
+        **{"apiVersion": "management.service.sh/v1", "kind": "SpaceInstance", "metadata": {"name": name}},
+        "spec": {"clusterRef": {"cluster": CLUSTER}, "template": template},
+    }
+    with world.server.client() as admin:
+        create(admin, f"{M}/namespaces/{NAMESPACE}/spaceinstances", body)
+
+
+def change(world: World, name: str, **spec: Any) -> None:
+    with world.server.client() as admin:
+        merge(admin, f"{M}/namespaces/{NAMESPACE}/spaceinstances/{name}", {"spec": spec})
+
+
+def synced(world: World, name: str) -> tuple[Any, Any]:
+    found = condition(see(world, name), "SpaceSynced")
+    return found.get("status"), found.get("reason")
+
+
+@pytest.mark.parametrize(
+    ("name", "template", "reason", "shown"),
+    [
+        ("undeclared", {"objects": f"{CONFIG_MAP}, foo: 1}}"}, "Invalid", ".foo: field not declared in schema"),
+        ("mistyped", {"objects": f"{CONFIG_MAP}, data: {{a: 5}}}}"}, "Invalid", ".data.a: expected string"),
+        ("invalid", {"objects": f"{CONFIG_MAP}, data: {{'a b': c}}}}"}, "Invalid", "a valid config key"),
+        (
+            "insecure",
+            {"objects": POD, "metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}},
+            *("AdmissionDenied", "violates PodSecurity"),
+        ),
+    ],
+)
+def test_what_the_api_server_says_about_a_template_is_shown(
+    settled: World, name: str, template: dict[str, Any], reason: str, shown: str
+) -> None:
+    make_space(settled, name, **template)
+    until(lambda: synced(settled, name) == ("False", reason), 60)
+    space = see(settled, name)
+    assert shown in condition(space, "SpaceSynced")["message"]
+    assert (space["status"]["phase"], kstatus(space)) == ("Failed", "Failed")
+    events = settled.management().read("events", "-n", NAMESPACE, f"--field-selector=involvedObject.name={name}")
+    assert (reason, "Warning") in {(each["reason"], each["type"]) for each in events["items"]}
+
+
+def test_a_quota_that_is_used_up_is_told(settled: World) -> None:
+    make_space(settled, "full", objects=QUOTA)
+    until(lambda: verdict(settled, "full")[0] == "True", 60)
+    namespace, direct = see(settled, "full")["spec"]["clusterRef"]["namespace"], settled.direct()
+    until(lambda: "exceeded quota" in direct.outcome("create", "secret", "generic", "y", "-n", namespace).stderr)
+    change(settled, "full", template={"objects": f"{QUOTA}\n---\n{SECRET}"})
+    until(lambda: synced(settled, "full") == ("False", "QuotaExceeded"), 60)
+    assert "exceeded quota: q" in see(settled, "full")["status"]["message"]
+
+
+def test_a_denying_webhook_is_heard_and_a_silent_one_is_named(settled: World) -> None:
+    def deny(asked: Asked) -> Answer:
+        review = json.loads(asked.body)
+        response = {"uid": review["request"]["uid"], "allowed": False, "status": {"code": 403, "message": "not here"}}
+        return as_json({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response})
+
+    make_space(settled, "hooked")
+    until(lambda: verdict(settled, "hooked")[0] == "True", 60)
+    namespace, direct = see(settled, "hooked")["spec"]["clusterRef"]["namespace"], settled.direct()
+    with FarSide(deny) as far:
+        direct("apply", "-f", "-", body=json.dumps(webhook(far, namespace)))
+        probe = ("create", "configmap", "y", "-n", namespace, "--dry-run=server")
+        until(lambda: "not here" in direct.outcome(*probe).stderr)
+        change(settled, "hooked", template={"objects": f"{CONFIG_MAP}}}"})
+        until(lambda: synced(settled, "hooked") == ("False", "AdmissionDenied"), 60)
+        assert '"hook.example.com" denied the request: not here' in see(settled, "hooked")["status"]["message"]
+    change(settled, "hooked", displayName="again")
+    until(lambda: synced(settled, "hooked") == ("False", "WebhookFailing"), 60)
+    direct("delete", "validatingwebhookconfiguration", "hook")
+    until(lambda: verdict(settled, "hooked")[0] == "True", 60)
+
+
+def webhook(far: FarSide, namespace: str) -> dict[str, Any]:
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]}
+    hook = {
+        **{"name": "hook.example.com", "rules": [rule], "sideEffects": "None", "admissionReviewVersions": ["v1"]},
+        "clientConfig": {"url": far.url, "caBundle": b64encode(far.ca_pem.encode()).decode()},
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}},
+    }
+    kind = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration"}
+    return {**kind, "metadata": {"name": "hook"}, "webhooks": [hook]}
+
+
+def test_a_namespace_that_does_not_go_says_what_holds_it(settled: World) -> None:
+    make_space(settled, "held")
+    until(lambda: verdict(settled, "held")[0] == "True", 60)
+    namespace, direct = see(settled, "held")["spec"]["clusterRef"]["namespace"], settled.direct()
+    held = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "f", "finalizers": ["example.com/held"]}}
+    direct("create", "-n", namespace, "-f", "-", body=json.dumps(held))
+    management = settled.management()
+    management("delete", "spaceinstance", "held", "-n", NAMESPACE, "--wait=false")
+    until(lambda: "finalizers remaining: example.com/held" in see(settled, "held")["status"]["message"], 60)
+    assert condition(see(settled, "held"), "SpaceReady")["reason"] == "NamespaceFinalizersRemaining"
+    freed = '{"metadata": {"finalizers": null}}'
+    direct("patch", "configmap", "f", "-n", namespace, "--type=merge", "-p", freed)
+    management("wait", "--for=delete", "spaceinstance/held", "-n", NAMESPACE, "--timeout=25s")
+    assert namespace not in direct.names("namespaces")
