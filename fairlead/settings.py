@@ -136,6 +136,13 @@ class Settings:
         int, About("Identity", "Seconds for which expired access keys are kept, so that people see why", minimum=0)
     ] = 24 * 3600
 
+    service_account_token_max_ttl: Annotated[
+        int, About("Identity", "Most seconds that a token of a service account lives", minimum=600)
+    ] = 24 * 3600
+    service_account_tokens: Annotated[
+        int, About("Identity", "Tokens of one service account that may be in force at once")
+    ] = 100
+
     cluster_networks: Annotated[
         tuple[str, ...],
         About(

@@ -13,7 +13,7 @@ from fairlead.admission.chain import May, Rule, concerning
 from fairlead.core.call import Target
 from fairlead.core.errors import Forbidden, qualified
 from fairlead.core.objects import Object, dig, metadata, name_of
-from fairlead.core.user import CONTROLLER, TEAM_GROUP, User
+from fairlead.core.user import CONTROLLER, SERVICE_ACCOUNT, TEAM_GROUP, User
 from fairlead.kinds.rules import GROUP
 from fairlead.registry.kind import Change
 from fairlead.registry.registry import Registry
@@ -93,7 +93,7 @@ def _granted(change: Change, names: Names) -> Iterator[Target]:
         return Target(verb, "", "", kind.group, kind.version, kind.plural, subresource, namespace, name)
 
     owner = change.spec.get("owner")
-    if owner and owner != dig(change.old or {}, "spec.owner"):
+    if owner and owner != dig(change.old or {}, "spec.owner") and not _is_own_account(owner, change.user):
         yield target("makeowner")
     for access in _new(change, "access"):
         for verb in _texts(access.get("verbs")):
@@ -103,6 +103,11 @@ def _granted(change: Change, names: Names) -> Iterator[Target]:
         namespace = f"{names.namespace_prefix}{name}"
         for member in _new(change, "members"):
             yield _role(str(member.get("clusterRole") or "viewer"), namespace, names.api_group)
+
+
+def _is_own_account(owner: Any, user: User) -> bool:
+    """Whether a service account names itself: that says who made the object, and gives the account no rights to it."""
+    return user.name.startswith(SERVICE_ACCOUNT) and owner == {"user": user.name}
 
 
 def _new(change: Change, field: str) -> Iterable[Object]:

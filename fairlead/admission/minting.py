@@ -19,6 +19,7 @@ from fairlead.core.user import CONTROLLER
 from fairlead.kinds.accesskey import OWNED_ACCESS_KEY, OWNERS, owner_reference
 from fairlead.kinds.handing_on import Covers, Holder, holder_of, overreach, widens
 from fairlead.kinds.key_life import ttl_of
+from fairlead.kinds.serviceaccount import account_of
 from fairlead.registry.kind import Change
 from fairlead.registry.record import decode
 from fairlead.registry.registry import Registry
@@ -70,6 +71,7 @@ def minting(mint: Mint, api_group: str) -> Rule:
 
 
 def _create(change: Change, registry: Registry, mint: Mint) -> None:
+    _refuse_account(change)
     holder = _holder(change, registry)
     if not any(change.spec.get(field) for field in OWNERS):
         field, name = holder.owner
@@ -83,6 +85,13 @@ def _create(change: Change, registry: Registry, mint: Mint) -> None:
     _set_value(change, registry, mint)
     _belong(change, registry)
     _warn(change)
+
+
+def _refuse_account(change: Change) -> None:
+    """The key of a service account belongs to one account of that name, which only the server says."""
+    namespace, name = account_of(str(change.spec.get("subject") or ""))
+    if namespace and change.user != CONTROLLER:
+        raise _forbidden(change, f"ask for a token of a service account: kubectl create token {name} -n {namespace}")
 
 
 def _update(change: Change, registry: Registry, mint: Mint) -> None:

@@ -12,6 +12,7 @@ from fairlead.admission.project_namespace import PROJECT_LABEL
 from fairlead.core.call import NAMESPACES
 from fairlead.core.errors import Forbidden
 from fairlead.core.objects import Object, dig, name_of
+from fairlead.kinds.serviceaccount import UID_LABEL
 from fairlead.registry.kind import Change
 from fairlead.registry.registry import Registry
 
@@ -19,6 +20,7 @@ MARKS = (
     ("labels", PROJECT_LABEL),
     ("labels", "service.sh/workspace-uid"),
     ("labels", "service.sh/runner"),
+    ("labels", UID_LABEL),
     ("annotations", "service.sh/runner-endpoint"),
 )
 _DESCRIPTION = ("labels", "annotations")

@@ -26,6 +26,7 @@ from fairlead.authz.sharing import Sharing
 from fairlead.core.call import MANAGEMENT, Target
 from fairlead.core.clock import Clock
 from fairlead.core.user import User
+from fairlead.kinds.serviceaccount import SERVICE_ACCOUNT
 from fairlead.registry.catalog import Catalog
 from fairlead.registry.following import Following
 from fairlead.settings import Settings
@@ -67,7 +68,8 @@ def identity(settings: Settings, catalog: Catalog, view: View, clock: Clock) -> 
         return Following(view, group, plural)
 
     pepper = _pepper(settings.data / PEPPER_FILE, view, group)
-    people, activity = People(following(USERS), following(TEAMS)), Activity(clock)
+    accounts = Following(view, SERVICE_ACCOUNT.group, SERVICE_ACCOUNT.plural)
+    people, activity = People(following(USERS), following(TEAMS), accounts), Activity(clock)
     keys = AccessKeys(following(ACCESS_KEYS), people, pepper, clock, activity.last_use)
     rbac = Rbac.over(view)
     projects = following(PROJECTS)

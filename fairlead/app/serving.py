@@ -14,6 +14,7 @@ from fairlead.authn.login_keys import LoginKeys
 from fairlead.authn.password_store import PasswordStore
 from fairlead.authn.passwords import Passwords
 from fairlead.authn.rotation import Rotation
+from fairlead.authn.service_accounts import AccountTokens, TokenLimits
 from fairlead.authn.signing_keys import SigningKeyStore
 from fairlead.authn.throttle import Throttle
 from fairlead.authz.scope import covers
@@ -50,6 +51,7 @@ from fairlead.server.route import Roots
 from fairlead.server.runners import runner_handlers
 from fairlead.server.selves import Installation, Selves, Tokens, self_handlers
 from fairlead.server.serve import Serve, routed
+from fairlead.server.service_accounts import service_account_handlers
 from fairlead.server.tokens import DirectTokens
 from fairlead.server.verbs import Verbs
 from fairlead.server.watch import Watches, WatchLimits
@@ -106,7 +108,8 @@ def handler(settings: Settings, registry: Registry, identity: Identity, around: 
     )
     trail = audit[1] if audit is not None else None
     agents = for_agents(settings, registry, identity, trail, base_url, _installation_id(registry))
-    answers = {**_handlers(settings, registry, identity, signing), **direct.handlers, **agents}
+    accounts = service_account_handlers(_account_tokens(settings, registry, identity, base_url))
+    answers = {**_handlers(settings, registry, identity, signing), **direct.handlers, **agents, **accounts}
     actions = Actions(registry.catalog, answers)
     verbs = Verbs(registry, Watches(limits, registry.clock), actions, identity.permissions.decide)
     roots = {
@@ -170,6 +173,14 @@ def _handlers(settings: Settings, registry: Registry, identity: Identity, signin
         **_runner_handlers(settings, registry, identity),
         (group, "users", "profile"): signing.profiles,
     }
+
+
+def _account_tokens(settings: Settings, registry: Registry, identity: Identity, base_url: str) -> AccountTokens:
+    def limits() -> TokenLimits:
+        most, keys = settings.service_account_token_max_ttl, identity.run_time.access_key_max_ttl()
+        return TokenLimits(min(most, keys) if keys else most, settings.service_account_tokens)
+
+    return AccountTokens(registry, settings.api_group, base_url, limits)
 
 
 def _runner_handlers(settings: Settings, registry: Registry, identity: Identity) -> Mapping[Place, Handler]:

@@ -1,4 +1,4 @@
-"""Access keys: bearer tokens that stand for a user, a team or a subject.
+"""Access keys: bearer tokens that stand for a user, a team, a service account or another subject.
 
 A key is 256 random bits behind a prefix that secret scanners can find. The store holds a keyed digest, never the key:
 who steals the database cannot sign in with it. Keys, users and teams are objects like all others, so this authenticator
@@ -21,6 +21,7 @@ from fairlead.core.errors import Unauthorized
 from fairlead.core.objects import Object, dig, metadata
 from fairlead.core.scope import Scope
 from fairlead.core.user import EVERYBODY, User
+from fairlead.kinds.serviceaccount import account_uid, is_account_key
 from fairlead.registry.following import Following
 
 KEY_PREFIX = "fairlead_"
@@ -172,7 +173,9 @@ class AccessKeys:
         owner = self._owner(key)
         if owner is None:
             return None
-        groups = dict.fromkeys((*owner.groups, *(dig(key, "spec.groups") or ())))
+        # The groups of a service account are its own: no key adds to them, an administrators' group least of all.
+        added = () if is_account_key(key) else dig(key, "spec.groups") or ()
+        groups = dict.fromkeys((*owner.groups, *added))
         scope = Scope.of(dig(key, "spec.scope"))
         return replace(owner, groups=tuple(groups), key=metadata(key).get("name", ""), scope=scope)
 
@@ -184,6 +187,8 @@ class AccessKeys:
         if team:
             found = self._people.living("Team", team)
             return self._people.as_team(found) if found is not None and _belongs(key, found, "Team") else None
+        if is_account_key(key):
+            return self._people.service_account(subject, account_uid(key))
         return User(subject, EVERYBODY) if subject else None
 
 

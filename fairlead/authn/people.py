@@ -1,13 +1,15 @@
-"""Users and teams as identities: who they are, and which groups they are in by that.
+"""Users, teams and service accounts as identities: who they are, and which groups they are in by that.
 
 `authn/accesskeys.py` asks for the owners of keys; impersonation and reviews ask for users by name. Users and teams are
-objects like all others and are followed in the view, so that a change takes effect with the next request.
+objects like all others and are followed in the view, so that a change takes effect with the next request. So are
+service accounts.
 """
 
 from collections.abc import Mapping
 
 from fairlead.core.objects import Object, dig, metadata
-from fairlead.core.user import EVERYBODY, TEAM_GROUP, USER_GROUP, User
+from fairlead.core.user import AUTHENTICATED, EVERYBODY, SERVICE_ACCOUNTS, TEAM_GROUP, USER_GROUP, User
+from fairlead.kinds.serviceaccount import account_of
 from fairlead.registry.following import Following
 
 USERS, TEAMS = "users", "teams"
@@ -22,16 +24,19 @@ def own_groups(name: str) -> tuple[str, ...]:
 class People:
     """Everybody who can sign in. Whoever is disabled, or about to be deleted, is not there."""
 
-    def __init__(self, users: Following, teams: Following) -> None:
+    def __init__(self, users: Following, teams: Following, accounts: Following | None = None) -> None:
+        """`accounts` are the service accounts, for those who ask about them."""
         self._users = users
         self._teams = teams
+        self._accounts = accounts
         self._teams_generation = -1
         self._by_user: Mapping[str, list[str]] = {}
         self._by_sso_group: Mapping[str, list[str]] = {}
 
-    def generation(self) -> tuple[int, int]:
+    def generation(self) -> tuple[int, int, int]:
         """Takes in what has happened; another value whenever somebody may have become somebody else."""
-        generation = self._users.refresh(), self._teams.refresh()
+        accounts = 0 if self._accounts is None else self._accounts.refresh()
+        generation = self._users.refresh(), self._teams.refresh(), accounts
         if generation[1] != self._teams_generation:
             self._by_user = self._members("spec.users")
             self._by_sso_group = self._members("spec.groups")
@@ -49,6 +54,18 @@ class People:
         following = self._users if kind == "User" else self._teams
         found = following.objects.get(("", name))
         return found if found is not None and _in_force(found) else None
+
+    def service_account(self, subject: str, uid: str) -> User | None:
+        """The service account with that user name and uid, as of the last look, if it is in force.
+
+        It is in no group but those of service accounts and of everybody who has signed in to a Kubernetes API: what it
+        may do comes from roles alone.
+        """
+        namespace, name = account_of(subject)
+        found = self._accounts.objects.get((namespace, name)) if self._accounts is not None else None
+        if found is None or not _in_force(found) or not uid or metadata(found).get("uid") != uid:
+            return None
+        return User(subject, (SERVICE_ACCOUNTS, f"{SERVICE_ACCOUNTS}:{namespace}", AUTHENTICATED), uid)
 
     def as_user(self, user: Object) -> User:
         name = metadata(user)["name"]

@@ -1,8 +1,8 @@
 """The ClusterRoles that are there from the beginning, and who has them. `app` makes sure of it at every start.
 
 cluster-admin      everything
-admin              in a namespace: all that lives there, roles and bindings included
-edit               the same without roles and bindings
+admin              in a namespace: all that lives there; roles, bindings and tokens of service accounts included
+edit               the same without roles and bindings, and service accounts for reading only
 view               the same for reading, without secrets
 system:discovery   what the API consists of; everybody who has signed in has this
 system:basic-user  who one is and what one may do; everybody who has signed in has this
@@ -19,6 +19,7 @@ from fairlead.core.user import AUTHENTICATED
 from fairlead.kinds.reviews import AUTHORIZATION_GROUP
 from fairlead.kinds.rules import EVERYTHING, GROUP
 from fairlead.kinds.selves import AUTHENTICATION_GROUP
+from fairlead.kinds.serviceaccount import SERVICE_ACCOUNT, TOKEN
 from fairlead.registry.kind import Kind
 from fairlead.registry.registry import Registry
 from fairlead.registry.writing import by_the_server
@@ -54,7 +55,7 @@ async def ensure_default_roles(registry: Registry, api_group: str) -> None:
 def _roles(kinds: Iterable[Kind], api_group: str) -> Iterator[tuple[str, list[Object]]]:
     here = [kind for kind in kinds if kind.namespaced and kind.stored and kind.group != GROUP]
     usable = [kind for kind in here if not kind.name.endswith(_CREDENTIALS)]
-    writable = [kind for kind in usable if "create" in kind.verbs]
+    writable = [kind for kind in usable if "create" in kind.verbs and kind is not SERVICE_ACCOUNT]
     readable = [kind for kind in usable if not kind.name.endswith(_SECRETS)]
     namespaces = _rule("", ("namespaces", "namespaces/status"), READ)
     read_only = [*_plurals(kind for kind in usable if kind not in writable), *_statuses(usable)]
@@ -65,6 +66,8 @@ def _roles(kinds: Iterable[Kind], api_group: str) -> Iterator[tuple[str, list[Ob
         [
             *edit,
             _rule(GROUP, ("rolebindings", "roles"), (*READ, *WRITE)),
+            _rule("", (SERVICE_ACCOUNT.plural,), (*READ, *WRITE)),
+            _rule("", (f"{SERVICE_ACCOUNT.plural}/{TOKEN}",), ("create",)),
             _rule(AUTHORIZATION_GROUP, ("localsubjectaccessreviews",), ("create",)),
         ],
     )

@@ -21,6 +21,7 @@ PROJECTS = "projects"
 INSTANCES = frozenset({"devpodworkspaceinstances", "spaceinstances", "virtualclusterinstances"})
 SECRETS = frozenset({"projectsecrets"})
 READ = frozenset({"get", "list", "watch"})
+EVENT_GROUPS = ("", "events.k8s.io")
 
 RoleAllows = Callable[[str, Target], bool]
 """Whether the ClusterRole of that name allows something."""
@@ -85,7 +86,7 @@ class Members:
         return role != "viewer" and self._role_allows(role, target)
 
     def _user_may(self, target: Target) -> bool:
-        if (target.group, target.resource) == ("", "events"):
+        if target.resource == "events" and target.group in EVENT_GROUPS:
             return target.verb in READ
         if target.group != self._group or target.subresource:
             return False

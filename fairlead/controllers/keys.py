@@ -14,6 +14,7 @@ from fairlead.core.clock import timestamp
 from fairlead.core.errors import Conflict, NotFound
 from fairlead.core.objects import Object, copied, dig, metadata, name_of
 from fairlead.kinds.key_life import cooldown_of, end_of, slides
+from fairlead.kinds.serviceaccount import account_of, account_uid, is_account_key
 from fairlead.kinds.times import parsed
 from fairlead.registry.record import decode
 from fairlead.registry.recording import record
@@ -48,9 +49,26 @@ class Keys:
         with suppress(NotFound):  # somebody was faster
             if "deletionTimestamp" in metadata(found):
                 return None
+            if is_account_key(found):
+                return await self._end_token(found)
             if dig(found, "status.expired"):
                 return await self._remove(found)
             return _sooner(await self._expire(found), await self._drop_previous(found))
+        return None
+
+    async def _end_token(self, key: Object) -> float | None:
+        """Deletes the token of a service account when it has expired or its account is gone.
+
+        Programs ask for the next one by themselves, so nobody needs to be told why it does not work any more.
+        """
+        now, end = self._registry.clock.now(), end_of(key)
+        account = self._registry.resource("", "serviceaccounts").peek(*account_of(dig(key, "spec.subject")))
+        gone = account is None or metadata(decode(account))["uid"] != account_uid(key)
+        if end is not None and now < end and not gone:
+            return min((end - now).total_seconds(), LOOK_AGAIN)
+        meta = metadata(key)
+        with suppress(Conflict):  # it was changed, and so will be looked at again
+            await self._keys.delete("", meta["name"], Deleting(meta["uid"], meta["resourceVersion"]), by_the_server())
         return None
 
     async def _expire(self, key: Object) -> float | None:

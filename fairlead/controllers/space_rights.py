@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from fairlead.controllers.far_names import FAIRLEAD, MANAGED
 from fairlead.core.objects import Object, dig
-from fairlead.core.user import TEAM_GROUP, USER_GROUP
+from fairlead.core.user import SERVICE_ACCOUNT, TEAM_GROUP, USER_GROUP
 
 RBAC = "rbac.authorization.k8s.io"
 DEFAULT_ROLE, DEFAULT_CLUSTER_ROLE = "admin", "cluster-admin"
@@ -51,8 +51,10 @@ def _people(entry: Object) -> Iterator[Person]:
 
 def _entitled(instance: Object, project: Object) -> Iterator[Person]:
     owners = ((kind, dig(whose, f"spec.owner.{kind}")) for whose in (instance, project) for kind in ("user", "team"))
-    # An owner is somebody: `*` is nobody here.
-    yield from (Person(kind, name) for kind, name in owners if name and name != EVERYBODY)
+    # An owner is somebody: `*` is nobody here. A service account of ours is nobody in a cluster, and an account of the
+    # cluster's own may have its name.
+    named = ((kind, name) for kind, name in owners if name and name != EVERYBODY)
+    yield from (Person(kind, name) for kind, name in named if not name.startswith(SERVICE_ACCOUNT))
     for entry in dig(instance, "spec.access") or ():
         if _USING.intersection(entry.get("verbs") or ()):
             yield from _people(entry)

@@ -18,6 +18,8 @@ TEAM_GROUP, USER_GROUP = "service:team:", "service:user:"
 
 SERVICE_ACCOUNT = "system:serviceaccount:"
 """How the user names of service accounts begin; the namespace and the account's name follow."""
+SERVICE_ACCOUNTS = "system:serviceaccounts"
+"""The group of all service accounts. With a colon and a namespace behind it, the group of those in that namespace."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,7 @@ from fairlead.kinds.runner import RUNNER
 from fairlead.kinds.secret import SECRET
 from fairlead.kinds.selves import SELF, SELF_SUBJECT_REVIEW, TOKEN_REVIEW
 from fairlead.kinds.service import SERVICE
+from fairlead.kinds.serviceaccount import SERVICE_ACCOUNT
 from fairlead.kinds.sharedsecret import SHARED_SECRET
 from fairlead.kinds.space import SPACE
 from fairlead.kinds.spacetemplate import SPACE_TEMPLATE
@@ -69,6 +70,7 @@ KINDS = (
     SECRET,
     EVENT,
     SERVICE,
+    SERVICE_ACCOUNT,
     EVENT_V1,
     LEASE,
     ROLE,

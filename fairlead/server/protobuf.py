@@ -128,6 +128,13 @@ def _with_spec(fields: Message) -> Message:
     return {1: _METADATA, 2: Field("spec", message(fields))}
 
 
+_BOUND_OBJECT: Message = {
+    1: Field("kind", text),
+    2: Field("apiVersion", text),
+    3: Field("name", text),
+    4: Field("uid", text),
+}
+
 _KINDS: Mapping[str, Message] = {
     "ConfigMap": {
         1: _METADATA,
@@ -142,6 +149,19 @@ _KINDS: Mapping[str, Message] = {
         4: Field("stringData", text, keyed=True),
         5: Field("immutable", flag),
     },
+    "ServiceAccount": {
+        1: _METADATA,
+        2: Field("secrets", message({3: Field("name", text)}), many=True),
+        3: Field("imagePullSecrets", message({1: Field("name", text)}), many=True),
+        4: Field("automountServiceAccountToken", flag),
+    },
+    "TokenRequest": _with_spec(
+        {
+            1: Field("audiences", text, many=True),
+            3: Field("boundObjectRef", message(_BOUND_OBJECT)),
+            4: Field("expirationSeconds", number),
+        }
+    ),
     "Namespace": _with_spec({1: Field("finalizers", text, many=True)}),
     "Role": {1: _METADATA, 2: _RULES},
     "ClusterRole": {1: _METADATA, 2: _RULES, 3: Field("aggregationRule", _AGGREGATION, telling=True)},

@@ -59,7 +59,8 @@ class Realm:
         self.activity = Activity(world.clock)
         self._signed_in = 0
         view = world.view
-        people = People(Following(view, GROUP, USERS), Following(view, GROUP, TEAMS))
+        accounts = Following(view, "", "serviceaccounts")
+        people = People(Following(view, GROUP, USERS), Following(view, GROUP, TEAMS), accounts)
         keys = Following(view, GROUP, ACCESS_KEYS)
         self.authenticate = AccessKeys(keys, people, PEPPER, world.clock, self.activity.last_use)
 

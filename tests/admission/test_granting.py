@@ -63,6 +63,19 @@ async def create(world: World, user: User, kind: str, name: str, **spec: Any) ->
     return await world.submit(kind, world.body(kind, name, spec=spec), Writing(user))
 
 
+ACCOUNT = User("system:serviceaccount:demo:ci", ("system:serviceaccounts", "system:authenticated"))
+
+
+async def test_a_service_account_may_be_named_as_the_owner_of_what_it_makes(ruled: World) -> None:
+    made = await create(ruled, ACCOUNT, "SpaceInstance", "s", owner={"user": ACCOUNT.name})
+    assert made["spec"]["owner"] == {"user": ACCOUNT.name}
+    for owner in ({"user": "system:serviceaccount:demo:other"}, {"user": "ada"}, {"user": ACCOUNT.name, "team": "red"}):
+        with pytest.raises(Forbidden, match="makeowner"):
+            await create(ruled, ACCOUNT, "SpaceInstance", "t", owner=owner)
+    with pytest.raises(Forbidden, match="makeowner"):
+        await create(ruled, BOB, "SpaceInstance", "t", owner={"user": ACCOUNT.name})
+
+
 ENTRY = {"users": ["bob"], "verbs": ["get", "delete"]}
 
 

@@ -77,6 +77,14 @@ async def test_what_nobody_can_write_is_only_readable(rbac: Rbac) -> None:
         assert may(rbac, role, (*READ, *WRITE), "services") == list(READ)
 
 
+async def test_only_admins_of_a_namespace_write_service_accounts_and_ask_for_their_tokens(rbac: Rbac) -> None:
+    assert may(rbac, "admin", (*READ, *WRITE), "serviceaccounts") == [*READ, *WRITE]
+    assert may(rbac, "admin", ("create",), "serviceaccounts/token") == ["create"]
+    for role in ("view", "edit"):
+        assert may(rbac, role, (*READ, *WRITE), "serviceaccounts") == list(READ)
+        assert may(rbac, role, ("create", "get"), "serviceaccounts/token") == []
+
+
 async def test_cluster_admin_may_do_everything(rbac: Rbac) -> None:
     root = User("root", ("system:masters",))
     assert rbac(root, asked("escalate", "anything/at-all", "x.io", ""))

@@ -28,6 +28,7 @@ ADA_SUBJECTS = {"User ada", "Group service:user:ada"}
         (ADA, None, {"admin": ADA_SUBJECTS}),
         ({"owner": {"team": "red"}}, None, {"admin": {"Group service:team:red"}}),
         ({"owner": {"user": "*"}}, None, {}),
+        ({"owner": {"user": "system:serviceaccount:service-p-web:ci"}}, None, {}),
         (ADA, {"defaultClusterRole": "edit"}, {"edit": ADA_SUBJECTS}),
         (ADA, {"rules": [{"users": ["ada"], "clusterRole": "view"}]}, {"view": ADA_SUBJECTS}),
         (

@@ -172,6 +172,7 @@ _FIELDS: dict[str, Object] = {
         "spec": {"raw": "auth: {accessKeyMaxTTLSeconds: 3600, loginAccessKeyTTLSeconds: 60}\n"},
         "status": {"auth": {"accessKeyMaxTTLSeconds": 3600, "loginAccessKeyTTLSeconds": 60}},
     },
+    "ServiceAccount": {"secrets": [{"name": "a"}], "imagePullSecrets": [{"name": "b"}]},
     "Service": {"spec": {"type": "ClusterIP"}, "status": {"loadBalancer": {}}},
     "Namespace": {"spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"}},
     "ConfigMap": {"data": {"a": "1"}, "binaryData": {"b": "AAE="}},
