@@ -57,3 +57,14 @@ def test_a_review_from_a_file_tells_how_it_is_decided(kubectl: Kubectl) -> None:
 
 def test_what_is_only_asked_is_not_in_the_way_of_get(kubectl: Kubectl) -> None:
     assert "user.management.service.sh/admin" in kubectl("get", "fairlead", "-o", "name")
+
+
+def test_a_role_about_resources_of_clusters_is_not_made_by_accident(kubectl: Kubectl) -> None:
+    """It would allow nothing here. Who has one in a file can still apply it."""
+    refused = kubectl.refused("create", "clusterrole", "pod-reader", "--verb=get", "--resource=pods")
+    assert 'the server doesn\'t have a resource type "pods"' in refused
+    rule = {"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}
+    role = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "pod-reader"}}
+    kubectl("apply", "-f", "-", body=json.dumps({**role, "rules": [rule]}))
+    assert kubectl.read("clusterrole", "pod-reader")["rules"] == [rule]
+    kubectl("delete", "clusterrole", "pod-reader")
