@@ -1,4 +1,4 @@
-"""Looks at connected clusters again and again, and keeps their status true. Never deletes anything.
+"""Looks at connected clusters again and again, and keeps their status true. Deletes nothing because of lost contact.
 
 Each cluster is looked at about every five seconds (`cluster_course.py` says when), and at once when a request through
 a gateway fails. One that does not answer is asked once more a second later before it is said to be offline, so that its
@@ -17,6 +17,7 @@ from fairlead.controllers.cluster_admins import bind_administrators
 from fairlead.controllers.cluster_course import RETRY, Course, pause
 from fairlead.controllers.cluster_index import ClusterIndex
 from fairlead.controllers.cluster_look import look, not_reached
+from fairlead.controllers.cluster_removal import ClusterRemoval
 from fairlead.controllers.cluster_state import (
     BOUND,
     INITIALIZED,
@@ -60,6 +61,7 @@ class Clusters:
         self._connected = connected
         self._courses: dict[Key, Course] = {}
         self._index = ClusterIndex()
+        self._removal = ClusterRemoval(registry, api_group, connected, self._other)
 
     def concerned(self, key: Key, entry: Entry | None) -> Iterable[Key]:
         """A cluster itself; a secret concerns the clusters that name it."""
@@ -86,7 +88,7 @@ class Clusters:
         cluster = decode(entry) if entry is not None else None
         if cluster is None or "deletionTimestamp" in metadata(cluster):
             self._forget(key)
-            return None
+            return await self._removal.remove(cluster) if cluster is not None else None
         reference = self._reference(cluster)
         if reference is None:
             self._forget(key)
@@ -153,7 +155,10 @@ class Clusters:
     async def _report(self, cluster: Object, course: Course, upstream: Upstream | None, found: Found) -> None:
         twin = self._twin(cluster, found.details.uid) if found.trouble is None else ""
         bound = None
-        if upstream is not None and found.trouble is None and not found.shaky and not twin:
+        is_well = upstream is not None and found.trouble is None and not found.shaky
+        if is_well and not await self._removal.hold(cluster):
+            return
+        if upstream is not None and is_well and not twin:
             bound = await self._bind(cluster, course, upstream, found.details.uid)
         now = timestamp(self._registry.clock.now())
         before = cluster.get("status") or {}
@@ -202,6 +207,15 @@ class Clusters:
             if other is not None and _age(other) < eldest:
                 eldest, name = _age(other), key[3]
         return name
+
+    def _other(self, cluster: Object) -> str:
+        """Another Cluster object for the same cluster that is not being deleted."""
+        own, uid = name_of(cluster), dig(cluster, "status.clusterUID") or ""
+        for key in sorted(self._index.by_uid.get(uid, ()) if uid else ()):
+            entry = self._clusters.peek("", key[3])
+            if key[3] != own and entry is not None and "deletionTimestamp" not in metadata(decode(entry)):
+                return key[3]
+        return ""
 
     async def _let_go(self, key: Key, cluster: Object) -> None:
         """A status that says what was found once would go on saying so. One that we never wrote stays as it is."""

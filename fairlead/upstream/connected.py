@@ -129,6 +129,18 @@ class Connected:
         """The way to the same cluster for our own watches. It is closed as soon as the credential has changed."""
         return self._cluster(name).watching
 
+    def open_departing(self, name: str) -> Upstream:
+        """A way of its own to a cluster whose object is being deleted, for what has to be removed there. Whoever asks
+        for it closes it. Raises NotConnected."""
+        entry = self._registry.view.get((self._group, CLUSTERS, "", name))
+        reference = cluster_reference(decode(entry), self._system_namespace) if entry is not None else None
+        if reference is None:
+            raise NotConnected("NoConfig", f'"{name}" names no secret in spec.config')
+        try:
+            return Upstream(self._access(reference), self._policy.resolve, HEALTH)
+        except Untrusted as error:
+            raise NotConnected("BadKubeconfig", error.message) from error
+
     def _cluster(self, name: str) -> _Ways:
         key = (self._group, CLUSTERS, "", name)
         return self._ways(key, lambda obj: cluster_reference(obj, self._system_namespace))

@@ -1,4 +1,4 @@
-"""`fairlead cluster`: clusters connected from a kubeconfig, checked probe by probe, and removed."""
+"""`fairlead cluster`: clusters connected from a kubeconfig, and checked probe by probe."""
 
 import base64
 import json
@@ -18,6 +18,7 @@ from tests.client.test_watching import END, lines
 CLUSTERS = f"{M}/clusters"
 SECRETS = "/kubernetes/management/api/v1/namespaces/service-system/secrets"
 SECRET = f"{SECRETS}/cluster-berlin"
+EVENTS = "/kubernetes/management/api/v1/namespaces/default/events"
 LABEL = "service.sh/cluster-kubeconfig"
 SERVER = "https://berlin.example.com:6443"
 TOKEN = "t-0123456789"
@@ -67,6 +68,9 @@ def ops(user: Desk) -> Desk:
     user.fake.on("GET", CLUSTERS, changes(healthy()))
     user.fake.on("DELETE", SECRET, (200, {}))
     user.fake.on("DELETE", f"{CLUSTERS}/berlin", (200, {}))
+    for plural in ("spaceinstances", "virtualclusterinstances"):
+        user.fake.on("GET", f"{M}/{plural}", items())
+    user.fake.on("GET", EVENTS, items())
     keep_kubeconfig(user, {"token": TOKEN})
     return user
 
@@ -334,49 +338,3 @@ def test_the_key_of_an_agent_stands_alone_on_stdout(ops: Desk) -> None:
     ops.fake.on("GET", f"{CLUSTERS}/berlin/accesskey", (200, told))
     assert ops.type("cluster", "key", "berlin").out == "fairlead_agent-key\n"
     assert json.loads(ops.type("cluster", "key", "berlin", "-o", "json").out) == told
-
-
-def test_a_removal_takes_the_kubeconfig_along(ops: Desk) -> None:
-    ops.fake.on("GET", f"{CLUSTERS}/berlin", (200, healthy()))
-    ops.fake.on("GET", CLUSTERS, lines(END))
-    ops.fake.on("GET", SECRET, (200, secret(**{LABEL: "berlin"})))
-    ended = ops.type("cluster", "remove", "berlin", "--yes")
-    assert ended.code == 0
-    assert ended.err.endswith("the cluster berlin is removed, and its kubeconfig is forgotten\n")
-    assert len(ops.fake.asked("DELETE", f"{CLUSTERS}/berlin")) == len(ops.fake.asked("DELETE", SECRET)) == 1
-
-
-def test_a_removal_tells_what_holds_it_up(ops: Desk) -> None:
-    held = healthy()
-    held["metadata"]["finalizers"] = ["example.com/held"]
-    ops.fake.on("GET", f"{CLUSTERS}/berlin", (200, held))
-    gone = {"type": "DELETED", "object": held}
-    ops.fake.on("GET", CLUSTERS, lines({"type": "ADDED", "object": held}, END, gone))
-    ended = ops.type("cluster", "remove", "berlin", "--yes")
-    assert "being removed: held by example.com/held" in ended.err
-    assert ended.err.endswith("the cluster berlin is removed\n")
-
-
-def test_a_removal_leaves_secrets_that_are_not_of_this_command(ops: Desk) -> None:
-    ops.fake.on("GET", CLUSTERS, lines(END))
-    ops.fake.on("GET", SECRET, (200, secret()))
-    ops.fake.on("GET", f"{CLUSTERS}/berlin", (200, healthy()))
-    assert "is not of `fairlead cluster add`, and stays" in ops.type("cluster", "remove", "berlin", "--yes").err
-    elsewhere = named("berlin", spec={"config": {"secretName": "other", "secretNamespace": "default"}})
-    ops.fake.on("GET", f"{CLUSTERS}/berlin", (200, elsewhere))
-    assert ops.type("cluster", "remove", "berlin", "--yes").code == 0
-    assert ops.fake.asked("DELETE", SECRET) == []
-
-
-def test_a_removal_is_asked_about_with_what_would_be_left_behind(ops: Desk) -> None:
-    ops.fake.on("GET", f"{CLUSTERS}/berlin", (200, healthy()))
-    ops.fake.on("GET", f"{M}/spaceinstances", items(named("a"), named("b")))
-    ops.fake.on("GET", f"{M}/virtualclusterinstances", (403, failure(403, "Forbidden", "not for you")))
-    assert ops.type("cluster", "remove", "berlin").code == 2
-    ops.sit_at_a_terminal()
-    ended = ops.type("cluster", "remove", "berlin", stdin="n\n")
-    assert ended.code == 2
-    assert "Remove the cluster berlin? Nobody will reach what is in it from here: 2 spaces." in ended.err
-    assert ops.fake.asked("DELETE", f"{CLUSTERS}/berlin") == []
-    (query, *_) = (each.query for each in ops.fake.asked("GET", f"{M}/spaceinstances"))
-    assert query["fieldSelector"] == "spec.clusterRef.cluster=berlin"

@@ -45,6 +45,10 @@ class Far:
         self.dialed: list[float] = []
         self.bindings = 404
         self.asked: list[tuple[float, str]] = []
+        self.sent: list[tuple[str, str, Any]] = []
+        """Methods, targets and bodies, in order."""
+        self.by_method: dict[tuple[str, str], tuple[int, Any]] = {}
+        """Answers for a method and a target, before those for the target alone."""
         self.answers: dict[str, tuple[int, Any]] = {
             "/version": (200, {"gitVersion": "v1.34.1"}),
             "/readyz": (200, None),
@@ -54,6 +58,8 @@ class Far:
 
     async def send(self, request: Request, *, seconds: float | None = None) -> Answer:
         self.asked.append((asyncio.get_running_loop().time(), request.target))
+        body = request.body if isinstance(request.body, bytes) else b""
+        self.sent.append((request.method, request.target, orjson.loads(body) if body else None))
         if self.silent:
             await asyncio.sleep(1_000_000)
         await asyncio.sleep(self.delay)
@@ -63,7 +69,11 @@ class Far:
             self._is_kept = False
             raise self.error or cast(UpstreamError, self.reloaded)
         self._is_kept = True
-        return Answer(*self.answers.get(request.target, (404, None)))
+        found = self.by_method.get((request.method, request.target)) or self.answers.get(request.target)
+        return Answer(*(found or (404, None)))
+
+    async def close(self) -> None:
+        pass
 
     def close_idle(self) -> None:
         self._is_kept = False
@@ -85,7 +95,7 @@ class Reach:
             raise found
         return found
 
-    cluster = health
+    cluster = open_departing = health
 
     def fail(self, name: str = "berlin") -> None:
         """A request through a gateway gets no answer."""
