@@ -10,10 +10,10 @@ import asyncio
 from collections.abc import AsyncIterator
 
 from fairlead.core.call import Call, Reply
-from fairlead.core.errors import BadRequest
 from fairlead.core.user import User
 from fairlead.gateway.answers import as_api_error, handed_back, refuse_unfit
 from fairlead.gateway.headers import handed_on
+from fairlead.gateway.spdy import refuse_spdy
 from fairlead.gateway.stream import RECHECK_SECONDS, Guard, relayed
 from fairlead.gateway.tunnel import tunnelled
 from fairlead.upstream.errors import UpstreamError
@@ -26,22 +26,17 @@ AT_ONCE = 64 * 1024
 """Bodies up to this many bytes are taken in whole, which is faster than piece by piece; larger ones are streamed."""
 WATCH = "watch"
 
-_SPDY = (
-    "this server does not speak SPDY; use a client that opens WebSockets for exec, attach and port-forward, such as "
-    "kubectl 1.31 or newer. If yours does, the cluster has refused its WebSocket, and this was the second try: run it "
-    "again with -v=8 to see why"
-)
-
 
 async def forward(upstream: Upstream, user: User, call: Call, inner: str, what: str) -> Reply:
     """The cluster's answer to a call. `inner` is a path and query from `paths.below`, `what` a name for messages."""
-    if "spdy/" in call.headers.get("upgrade", "").lower():
-        raise BadRequest(_SPDY)
     headers = handed_on(call.headers, user, call.audit_id)
     whose = (user.impersonator or user).name  # with a share for each identity, impersonation would multiply one's own
     try:
         if call.wants_socket:
             return await tunnelled(call, upstream, Request("GET", inner, headers), whose, what)
+        if "spdy/" in call.headers.get("upgrade", "").lower():
+            with upstream.shares.request(whose, is_endless=False):
+                return await refuse_spdy(upstream, call, inner, headers, what)
         began = asyncio.get_running_loop().time()
         with upstream.shares.request(whose, is_endless=_is_endless(call)) as share:
             body = await _body(call) if _may_have_body(call) else b""

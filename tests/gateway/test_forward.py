@@ -322,12 +322,3 @@ async def test_an_answer_that_took_long_is_for_those_who_still_may(
     quick = asking("/version")
     quick.keeper = Kept(gone)
     assert (await through(upstream, quick)).status == 200
-
-
-@pytest.mark.parametrize("upgrade", ["SPDY/3.1", "spdy/3.1", "h2c, SPDY/3.1"])
-async def test_spdy_is_told_to_use_websockets(far: FarSide, upstream: Upstream, upgrade: str) -> None:
-    call = asking("/api/v1/namespaces/n/pods/p/exec", "POST", headers={"upgrade": upgrade, "connection": "upgrade"})
-    error = await refusal(upstream, call)
-    assert error.code == 400
-    assert "kubectl 1.31" in error.message
-    assert far.connections == 0

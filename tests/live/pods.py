@@ -17,20 +17,21 @@ from websockets.frames import Frame, Opcode
 from websockets.protocol import OPEN
 from websockets.server import ServerProtocol
 
-from tests.far_side.asked import Answer, Asked, as_json
+from tests.far_side.asked import Answer, Asked, as_json, status_object
 from tests.far_side.behaviours import ticks
 from tests.far_side.far_side import FarSide
 from tests.far_side.sockets import SUCCESS, accepted
 from tests.live.discovery import aggregated, discovering, discovery_list
 
-POD = "/api/v1/namespaces/default/pods/p"
+POD, PENDING = "/api/v1/namespaces/default/pods/p", "/api/v1/namespaces/default/pods/pending"
 LINES = "tick 0\ntick 1\ntick 2\n"
 
 STDIN, STDOUT, STDERR, ERROR = b"\x00", b"\x01", b"\x02", b"\x03"
 CLOSE_STDIN = b"\xff\x00"
 
+_METADATA = {"name": "p", "namespace": "default", "uid": "1"}
 _POD = {
-    **{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "default", "uid": "1"}},
+    **{"apiVersion": "v1", "kind": "Pod", "metadata": _METADATA},
     "spec": {"containers": [{"name": "c", "image": "i", "stdin": True, "ports": [{"containerPort": 80}]}]},
     "status": {"phase": "Running", "containerStatuses": [{"name": "c", "ready": True}]},
 }
@@ -43,6 +44,11 @@ _RESOURCES = [
 _DOCUMENTS = {
     "/api/v1": {"kind": "APIResourceList", "groupVersion": "v1", "resources": _RESOURCES},
     POD: _POD,
+    PENDING: {
+        **_POD,
+        "metadata": {"name": "pending", "namespace": "default", "uid": "2"},
+        "status": {"phase": "Pending"},
+    },
 }
 
 
@@ -56,9 +62,11 @@ def furnish(far: FarSide) -> None:
     for path, content in _DOCUMENTS.items():
         far.answer(path, as_json(content))
     far.behave(f"{POD}/log", _log)
-    far.behave_on_upgrade(f"{POD}/exec", _exec)
-    far.behave_on_upgrade(f"{POD}/attach", _attach)
-    far.behave_on_upgrade(f"{POD}/portforward", _forward)
+    for name, behaviour in (("exec", _exec), ("attach", _attach), ("portforward", _forward)):
+        far.behave_on_upgrade(f"{POD}/{name}", behaviour)
+        far.behave(f"{POD}/{name}", _without_upgrade)
+        far.behave(f"{PENDING}/{name}", _unassigned)
+        far.behave_on_upgrade(f"{PENDING}/{name}", _unassigned)
 
 
 async def _log(asked: Asked, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
@@ -104,6 +112,17 @@ class _Talk:
         for data in self._protocol.data_to_send():
             if data:
                 self._writer.write(data)
+
+
+async def _without_upgrade(asked: Asked, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+    writer.write(status_object(400, "BadRequest", "Upgrade request required").wire(asked.method))
+    return True
+
+
+async def _unassigned(asked: Asked, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+    """An API server looks everything up first, with an upgrade or without."""
+    writer.write(status_object(400, "BadRequest", "pod pending does not have a host assigned").wire(asked.method))
+    return True
 
 
 async def _exec(asked: Asked, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:

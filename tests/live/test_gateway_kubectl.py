@@ -282,3 +282,32 @@ def test_1_32_runs_commands_in_pods(oslos: Kubectl, component: Callable[[str], P
 def test_a_kubectl_without_web_sockets_is_told_what_to_do(oslos: Kubectl, component: Callable[[str], Path]) -> None:
     oldest = Kubectl(component("kubectl-1.20"), oslos.kubeconfig, oslos.home)
     assert "kubectl 1.31 or newer" in oldest.refused("exec", "p", "--", "cat")
+
+
+KUBECTLS = ["kubectl", "kubectl-1.32", "kubectl-1.20"]
+
+
+@pytest.mark.parametrize("name", KUBECTLS)
+def test_what_the_cluster_refuses_is_told_in_its_words(
+    oslos: Kubectl, component: Callable[[str], Path], name: str
+) -> None:
+    """kubectl turns to SPDY when it gets no WebSocket, and shows the answer to that."""
+    kubectl = Kubectl(component(name), oslos.kubeconfig, oslos.home)
+    for command in (("exec", "pending", "--", "cat"), ("attach", "pending")):
+        told = kubectl.refused(*command)
+        assert "pod pending does not have a host assigned" in told and "SPDY" not in told
+
+
+@pytest.mark.parametrize("name", KUBECTLS)
+def test_a_cluster_that_is_away_is_told_of(
+    world: World, component: Callable[[str], Path], tmp_path: Path, name: str
+) -> None:
+    """Discovery comes first, and of most errors in it kubectl shows no word that a server has said."""
+    with FarSide() as gone:
+        content = gone.kubeconfig()
+    cluster = f"gone-{KUBECTLS.index(name)}"
+    with world.near.client() as admin:
+        connect(admin, cluster, content)
+    config = kubeconfig(world.near, entrance(cluster), world.near.key)
+    told = kubectl_at(component(name), tmp_path, config).refused("get", "pods")
+    assert "the cluster cannot be reached; see whether it runs" in told

@@ -95,6 +95,23 @@ def test_the_tree_in_the_docstring_is_the_tree() -> None:
         assert f"── {kind.__name__} {kind.code}" in drawn
 
 
+AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json"
+
+
+@pytest.mark.parametrize("kind", KINDS_OF_ERROR, ids=lambda kind: kind.__name__)
+async def test_clients_that_ask_for_discovery_at_once_are_told_in_plain_text(kind: type[ApiError]) -> None:
+    """They read no Status there, and for some codes they have a sentence of their own and drop ours."""
+    error = kind("what is wrong")
+    reply = await failures(call(headers={"accept": AGGREGATED}), raising(error))
+    assert (reply.content_type, reply.body.decode()) == ("text/plain; charset=utf-8", f"{error.message}\n")
+    assert reply.status == (502 if kind.code in (400, 404, 503, 504) else kind.code)
+
+
+async def test_who_is_to_come_again_by_himself_gets_the_code_for_it() -> None:
+    reply = await failures(call(headers={"accept": AGGREGATED}), raising(Unavailable("busy", Details(retry_after=1))))
+    assert (reply.status, reply.headers) == (503, [("retry-after", "1")])
+
+
 async def test_what_is_no_error_passes_through() -> None:
     reply = Reply(200, b"fine")
     assert await failures(call(), answering(reply)) is reply

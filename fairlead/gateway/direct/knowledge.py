@@ -29,7 +29,9 @@ PATIENCE_SECONDS = 2.0
 """How long somebody waits for such an answer: those who come with a forged token, too."""
 SAVE_SECONDS = 600.0
 """How often it is written down that nothing has changed."""
-RETRY_AFTER = 20
+STARTING_SECONDS = 1
+"""When to come again while the server is being asked for the first time. In every other trouble clients are told
+nothing of that sort: kubectl would wait silently, ten times over, and its user would not learn what is wrong."""
 
 log = structlog.get_logger(__name__)
 
@@ -67,12 +69,12 @@ class Knowledge:
     def state(self) -> State:
         """Raises Unavailable while nothing is known, or nothing that could still be trusted."""
         if self._state is None or self._confirmed is None:
+            is_starting = not self._trouble
             why = self._trouble or "it has not been asked yet"
             message = f"this endpoint knows nothing of its server ({why}); try again, or go through the server"
-            raise Unavailable(message, Details(retry_after=RETRY_AFTER))
+            raise Unavailable(message, Details(retry_after=STARTING_SECONDS if is_starting else 0))
         if (self._clock.now() - self._confirmed).total_seconds() > self._keeping.offline_seconds:
-            message = "this endpoint has not heard from its server for too long; go through the server"
-            raise Unavailable(message, Details(retry_after=RETRY_AFTER))
+            raise Unavailable("this endpoint has not heard from its server for too long; go through the server")
         return self._state
 
     def load(self) -> None:

@@ -21,8 +21,9 @@ def made(folder: Path, home: FakeHome, clock: HandClock | None = None) -> Knowle
 async def test_nothing_is_known_at_first(tmp_path: Path) -> None:
     knowledge = made(tmp_path, FakeHome())
     knowledge.load()
-    with pytest.raises(Unavailable, match="not been asked"):
+    with pytest.raises(Unavailable, match="not been asked") as starting:
         _ = knowledge.state
+    assert starting.value.details.retry_after == 1, "it is being asked at this moment"
     await knowledge.refresh()
     assert knowledge.state.cluster_uid == "uid-of-berlin"
     assert knowledge.state.spaces == {("web", "s"): Place("web-s", frozenset({"uid-of-ada"}))}
@@ -58,8 +59,9 @@ async def test_knowledge_is_not_trusted_for_ever(tmp_path: Path) -> None:
     await knowledge.refresh()
     assert knowledge.state.cluster == "berlin"
     clock.tick(1)
-    with pytest.raises(Unavailable, match="for too long"):
+    with pytest.raises(Unavailable, match="for too long") as refused:
         _ = knowledge.state
+    assert not refused.value.details.retry_after, "kubectl would wait for minutes instead of telling its user"
     home.problem = None
     await knowledge.refresh()
     assert knowledge.state.cluster == "berlin"
@@ -71,8 +73,9 @@ async def test_an_agent_that_is_dismissed_knows_nothing_any_more(tmp_path: Path)
     await knowledge.refresh()
     home.problem = Dismissed("the server answered 401")
     await knowledge.refresh()
-    with pytest.raises(Unavailable, match="401"):
+    with pytest.raises(Unavailable, match="401") as refused:
         _ = knowledge.state
+    assert not refused.value.details.retry_after, "kubectl would wait for minutes instead of telling its user"
     later = made(tmp_path, home)
     later.load()
     with pytest.raises(Unavailable):
