@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from fairlead.core.clock import micro_timestamp, timestamp
-from fairlead.core.objects import Object, dig, metadata
+from fairlead.core.objects import Object, copied, dig, metadata
 from fairlead.kinds.times import rewrite
 from fairlead.registry import schema as words
 from fairlead.registry.kind import Change, Column, Kind, Problem
@@ -62,14 +62,21 @@ FIELDS = {
 }
 
 
+EMPTY: Object = {
+    "involvedObject": {},
+    "source": {},
+    "reportingComponent": "",
+    "reportingInstance": "",
+    "eventTime": None,
+    "firstTimestamp": None,
+    "lastTimestamp": None,
+}
+
+
 def prepare(change: Change) -> None:
     new = change.obj
-    new.setdefault("involvedObject", {})
-    new.setdefault("source", {})
-    for field in ("reportingComponent", "reportingInstance"):
-        new.setdefault(field, "")
-    for field in ("eventTime", "firstTimestamp", "lastTimestamp"):
-        new.setdefault(field, None)
+    for field, value in EMPTY.items():
+        new.setdefault(field, copied(value))
     rewrite(new, ("firstTimestamp", "lastTimestamp"), timestamp)
     rewrite(new, ("eventTime",), micro_timestamp)
     if series := new.get("series"):
@@ -169,6 +176,7 @@ EVENT = Kind(
         *("reason", "reportingComponent", "source", "type"),
     ),
     selectable_value=selectable,
+    empty=EMPTY,
     tracks_generation=False,
     builtin=True,
     writes_without_version=True,

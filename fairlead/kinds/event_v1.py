@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from fairlead.core.clock import micro_timestamp, timestamp
-from fairlead.core.objects import Object, dig
+from fairlead.core.objects import Object, copied, dig
 from fairlead.kinds import event as core
 from fairlead.kinds.times import rewrite
 from fairlead.registry.kind import Change, Column, Form, Kind, Problem
@@ -48,6 +48,9 @@ def show(event: Object) -> Object:
     return shown
 
 
+EMPTY = show(core.EMPTY)
+
+
 def store(event: Object) -> Object:
     """The fields of this group's Event as the core group has them."""
     stored = {NAMES.get(name, name): value for name, value in event.items()}
@@ -56,10 +59,8 @@ def store(event: Object) -> Object:
 
 def prepare(change: Change) -> None:
     new = change.obj
-    new.setdefault("regarding", {})
-    new.setdefault("deprecatedSource", {})
-    for field in ("eventTime", "deprecatedFirstTimestamp", "deprecatedLastTimestamp"):
-        new.setdefault(field, None)
+    for field, value in EMPTY.items():
+        new.setdefault(field, copied(value))
     for field in _OMITTED_WHEN_EMPTY:
         if new.get(field) == "":
             del new[field]
@@ -135,6 +136,7 @@ EVENT_V1 = Kind(
     whole_table=True,
     columns=tuple(_column(column) for column in core.EVENT.columns),
     selectable=tuple(_SELECTABLE),
+    empty=EMPTY,
     tracks_generation=False,
     builtin=True,
     writes_without_version=True,

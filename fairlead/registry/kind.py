@@ -175,6 +175,8 @@ class Kind:
     out kind and apiVersion, what does not decode is a 400, list items carry no types, ages in tables are text."""
     writes_without_version: bool = False
     """PUT without resourceVersion is taken as it comes (last write wins), as core kinds do."""
+    empty: Mapping[str, Any] = field(default_factory=dict)
+    """Fields that every object shows although nothing is in them. Whoever makes an object does not own them by that."""
     form: Form | None = None
     """Set for a second form of a kind: it has names, rules and permissions of its own, and no objects."""
 

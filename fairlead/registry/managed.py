@@ -10,7 +10,7 @@ that a client sends replace the stored ones, and entries that make no sense are 
 Their types are right by then: `registry/meta.py` has looked at them.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -34,6 +34,7 @@ NAME_LIMIT = 128
 SHORT_NAME = NAME_LIMIT // 4
 """Whatever its characters, a name of so many fits into the limit, which is of bytes."""
 SUBRESOURCE_LIMIT = 256
+_NOTHING: Mapping[str, Any] = {}
 
 
 @dataclass(slots=True)
@@ -69,8 +70,12 @@ class Writer:
         )
 
 
-def record_update(old: Object | None, new: Object, shape: Shape, writer: Writer) -> None:
+def record_update(
+    old: Object | None, new: Object, shape: Shape, writer: Writer, empty: Mapping[str, Any] = _NOTHING
+) -> None:
     """Sets the managedFields of `new` after a create (`old` is None), an update or a patch.
+
+    `empty` is what an object has with nothing in it: as it is, it belongs to nobody.
 
     When nothing changed they are the very list of `old`, so that a write without effect is recognised by comparing.
     """
@@ -80,7 +85,7 @@ def record_update(old: Object | None, new: Object, shape: Shape, writer: Writer)
     entries = stored if writer.subresource or sent is None or sent == stored else _sent_or_stored(sent, stored)
     removed: FieldSet = {}
     if old is None:
-        taken = all_fields(new, shape)
+        taken = changed({"metadata": {}, **empty}, new, shape)[0] if empty else all_fields(new, shape)
         if taken and not entries:
             meta["managedFields"] = [writer.entry(taken)]
             return

@@ -298,7 +298,8 @@ class Resource:
         if writing.applying:
             record_apply(change.old, change.obj, writer)
         else:
-            record_update(change.old, change.obj, self.shapes.written[writing.subresource], writer)
+            shape = self.shapes.written[writing.subresource]
+            record_update(change.old, change.obj, shape, writer, self.kind.empty)
 
     def _writer(self, writing: Writing) -> Writer:
         now, operation = timestamp(self._clock.now()), APPLY if writing.applying else UPDATE

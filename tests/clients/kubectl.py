@@ -47,9 +47,9 @@ class Kubectl:
         assert done.returncode == 0, f"kubectl {' '.join(arguments)}\n{done.stdout}{done.stderr}"
         return done.stderr
 
-    def outcome(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    def outcome(self, *arguments: str, body: str = "") -> "subprocess.CompletedProcess[str]":
         """What came of a command that says something with its exit code."""
-        return self._run(arguments, "")
+        return self._run(arguments, body)
 
     def read(self, *arguments: str) -> Any:
         """`get ... -o json`, decoded."""

@@ -97,6 +97,19 @@ async def test_fields_recorded_in_one_group_are_dropped_by_a_change_in_the_other
     ]
 
 
+async def test_what_an_event_shows_although_it_is_empty_belongs_to_nobody(new: Resource, core: Resource) -> None:
+    made = await make(new, event())
+    assert made["deprecatedSource"] == {} and made["deprecatedFirstTimestamp"] is None
+    assert made["metadata"]["managedFields"][0]["fieldsV1"].keys() == {
+        f"f:{field}" for field in event() if field != "metadata"
+    }
+    older = {"metadata": {"name": "older"}, "involvedObject": ABOUT, "source": {"component": "c"}}
+    assert (await make(core, older))["metadata"]["managedFields"][0]["fieldsV1"] == {
+        "f:involvedObject": {},
+        "f:source": {"f:component": {}},
+    }
+
+
 async def test_apply_works_in_both_groups_without_conflicts_between_them(new: Resource, core: Resource) -> None:
     config = {"apiVersion": V1, "kind": "Event", **event()}
     applying = Writing(ADA, "a", applying=True)
