@@ -28,6 +28,7 @@ from fairlead.core.addresses import (
     check_network,
     check_repository,
 )
+from fairlead.core.cluster_identity import DEFAULT_PREFIX, check_prefix
 from fairlead.core.files import read_file
 from fairlead.core.given import OFF, READERS, SWITCH, About, absolute
 
@@ -161,6 +162,14 @@ class Settings:
             computed="none",
         ),
     ] = ()
+    cluster_identity_prefix: Annotated[
+        str,
+        About(
+            "Clusters",
+            "What names of users and groups have in front at clusters; off for nothing",
+            check=lambda text: None if text == OFF else check_prefix(text),
+        ),
+    ] = DEFAULT_PREFIX
     cluster_requests: Annotated[
         int, About("Clusters", "Requests that one cluster is sent through gateways at once, watches included")
     ] = 256
@@ -224,6 +233,11 @@ class Settings:
     def audit_place(self) -> str:
         """A path, `-` for the standard output, or nothing."""
         return "" if self.audit_path == OFF else self.audit_path or str(self.data / "audit.log")
+
+    @property
+    def identity_prefix(self) -> str:
+        """What names of users and groups have in front at clusters; perhaps nothing."""
+        return "" if self.cluster_identity_prefix == OFF else self.cluster_identity_prefix
 
     @property
     def certificate_names(self) -> tuple[str, ...]:

@@ -58,6 +58,7 @@ def test_every_setting_can_be_given_everywhere(tmp_path: Path) -> None:
         "namespace_prefix": "p-",
         "password_login": "off",
         "cluster_networks": "10.0.0.0/8, fd00::/8",
+        "cluster_identity_prefix": "corp:",
         "audit_compress": "off",
         "metrics_public": "on",
         "chart_repositories": "https://charts.example.com/stable",
@@ -246,3 +247,13 @@ def test_the_page_about_settings_says_what_the_code_does() -> None:
         for name, each in SETTINGS.items()
     ]
     assert [tuple(cell.strip() for cell in row.strip("|").split("|")) for row in documented] == expected
+
+
+def test_names_at_clusters_have_the_prefix_that_is_set_or_none(tmp_path: Path) -> None:
+    assert Settings().identity_prefix == "fairlead:"
+    assert load({"cluster_identity_prefix": ""}, {}).identity_prefix == ""
+    assert load(config(tmp_path, 'cluster_identity_prefix: ""'), {}).identity_prefix == ""
+    assert load({}, {"FAIRLEAD_CLUSTER_IDENTITY_PREFIX": "off"}).identity_prefix == ""
+    assert load({}, {"FAIRLEAD_CLUSTER_IDENTITY_PREFIX": ""}).identity_prefix == "fairlead:"  # as good as not set
+    assert "must not begin with" in complaint({"cluster_identity_prefix": "system:"}, {})
+    assert "end with" in complaint({"cluster_identity_prefix": "corp"}, {})

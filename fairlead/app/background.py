@@ -25,6 +25,7 @@ from fairlead.controllers.projects import Projects
 from fairlead.controllers.runners import Runners
 from fairlead.controllers.surroundings import Setting
 from fairlead.controllers.workspaces import Workspaces
+from fairlead.core.cluster_identity import ClusterNames
 from fairlead.core.seal_keys import SealKeys
 from fairlead.registry.registry import Registry
 from fairlead.settings import Settings
@@ -66,7 +67,7 @@ def _controllers(
         Namespaces(registry),
         *clusters.controllers(registry),
         Projects(registry, group, settings.namespace_prefix),
-        Instances(registry, Setting(group, settings.namespace_prefix)),
+        Instances(registry, Setting(group, settings.namespace_prefix, ClusterNames(settings.identity_prefix))),
         Runners(registry, group),
         Workspaces(registry, group, settings.namespace_prefix),
         Expiry(registry, settings.event_ttl),

@@ -11,6 +11,7 @@ from fairlead.controllers.reach import ConnectedReach
 from fairlead.controllers.spaces import Spaces
 from fairlead.controllers.surroundings import Setting
 from fairlead.controllers.virtual_clusters import VirtualClusters
+from fairlead.core.cluster_identity import ClusterNames
 from fairlead.gateway.gateways import Gateways
 from fairlead.registry.registry import Registry
 from fairlead.settings import Settings
@@ -36,7 +37,8 @@ def clusters(settings: Settings, registry: Registry, port: int) -> Clusters:
     head_seconds = max(1, settings.request_timeout - 1)
     limits = Limits(settings.cluster_requests, settings.cluster_sockets, head_seconds=head_seconds)
     connected = Connected(registry, settings.api_group, SYSTEM_NAMESPACE, policy, limits)
-    gateways = Gateways(registry, settings.api_group, settings.namespace_prefix, connected)
+    names = ClusterNames(settings.identity_prefix)
+    gateways = Gateways(registry, settings.api_group, settings.namespace_prefix, connected, names)
 
     def controllers(working: Registry) -> tuple[Controller, ...]:
         return _controllers(settings, working, connected, policy)
@@ -50,9 +52,10 @@ def _controllers(
     """What looks after clusters, and after the instances that live in them."""
     group = settings.api_group
     reach = ConnectedReach(registry, group, SYSTEM_NAMESPACE, connected, policy.resolve)
-    setting = Setting(group, settings.namespace_prefix)
+    names = ClusterNames(settings.identity_prefix)
+    setting = Setting(group, settings.namespace_prefix, names)
     return (
-        ClusterController(registry, group, SYSTEM_NAMESPACE, connected),
+        ClusterController(registry, group, SYSTEM_NAMESPACE, connected, names),
         Spaces(registry, setting, reach),
         VirtualClusters(registry, setting, reach, Helm(), settings.chart_repositories),
     )

@@ -27,7 +27,8 @@ def for_agents(
     group, pepper = settings.api_group, identity.pepper
     rotation = Rotation(registry, group, pepper, covers)
     keys = ComponentKeys(registry, group, AGENT, SYSTEM_NAMESPACE, pepper, rotation)
-    installation = Installation(url, instance, group, settings.namespace_prefix, lambda: _authority(settings))
+    prefixes = settings.namespace_prefix, settings.identity_prefix
+    installation = Installation(url, instance, group, *prefixes, lambda: _authority(settings))
     signing = SigningKeyStore(registry, SYSTEM_NAMESPACE)
     configs = AgentConfigs(registry, identity.people, signing.published, installation, identity.permissions)
     return agent_handlers(installation, keys, configs, trail)

@@ -3,8 +3,9 @@
 Behind `POST directclusterendpointtokens`. Whether the caller may ask at all was decided before. A token hands on no
 more than the key that it was asked with has (`kinds/handing_on.py`): it reaches no further and ends no later. Tokens
 that have a scope are for another audience than those that have none, because a kube-apiserver that knows the issuer
-alone would honour the groups in them and know nothing of scopes. A scope names clusters; the token also has their uids,
-so that it does not fit another cluster that gets the name later.
+alone would honour the groups in them and know nothing of scopes. The groups are those that count at clusters; the
+prefix is put in front by whoever verifies a token, as for the name. A scope names clusters; the token also has their
+uids, so that it does not fit another cluster that gets the name later.
 """
 
 import secrets
@@ -19,6 +20,7 @@ from fairlead.authn.signing_keys import SigningKeyStore
 from fairlead.core import signing
 from fairlead.core.call import MANAGEMENT, Target, Verdict
 from fairlead.core.clock import timestamp
+from fairlead.core.cluster_identity import cluster_groups, refuse_reserved
 from fairlead.core.errors import Details, Forbidden, Invalid, Problem, qualified
 from fairlead.core.objects import Object, dig, metadata
 from fairlead.core.scope import Scope
@@ -86,6 +88,7 @@ class DirectMinting:
 
     async def mint(self, user: User, spec: Object, *, rehearsing: bool = False) -> Minted | None:
         """A token for whoever asks. A rehearsal makes all of the checks and no token."""
+        refuse_reserved(user.name)
         now, lifetimes = self._registry.clock.now(), self._issuing.lifetimes()
         holder = holder_of(user, self._registry.resource(self._group, ACCESS_KEYS))
         subject = self._subject(user)
@@ -112,7 +115,7 @@ class DirectMinting:
             "nbf": begin,
             "exp": begin + ttl,
             "jti": secrets.token_hex(ID_BYTES),
-            "groups": list(user.groups),
+            "groups": list(cluster_groups(user.groups)),
             PRIVATE: subject,
         }
 

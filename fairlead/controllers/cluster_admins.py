@@ -2,71 +2,151 @@
 
 Requests come to a cluster in the name of their user with the user's groups, and what those may do is the cluster's own
 RBAC. Without any binding, a cluster that was just connected would let nobody in. What somebody has changed afterwards
-is left as it is.
+is left as it is, with one exception: where administrators were called otherwise when this server bound them, because
+`cluster_identity_prefix` was another one, that name is replaced in the binding.
 """
 
 import asyncio
-from typing import Final
+import re
+from collections.abc import Sequence
+from typing import Any, Final
 
 from fairlead.controllers.cluster_look import SECONDS, Answer, ask
 from fairlead.controllers.cluster_state import BOUND
+from fairlead.controllers.far_names import FAIRLEAD, MANAGED
+from fairlead.core.cluster_identity import ClusterNames
 from fairlead.core.objects import Object, dig
-from fairlead.registry.conditions import FALSE, TRUE, condition
+from fairlead.registry.conditions import FALSE, TRUE, condition, find_condition, is_true
 from fairlead.upstream.errors import UpstreamError
 from fairlead.upstream.upstream import Upstream
 
-ADMINISTRATORS: Final = "service:admins"
 NAME: Final = "service.sh:admins"
-BINDINGS = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
-ROLE = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"}
-SUBJECT = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": ADMINISTRATORS}
-BINDING = {
-    "apiVersion": "rbac.authorization.k8s.io/v1",
-    "kind": "ClusterRoleBinding",
-    "metadata": {"name": NAME, "labels": {"service.sh/managed": "fairlead"}},
-    "roleRef": ROLE,
-    "subjects": [SUBJECT],
-}
+RBAC: Final = "rbac.authorization.k8s.io"
+BINDINGS = f"/apis/{RBAC}/v1/clusterrolebindings"
+LEFT_ALONE: Final = "LeftAlone"
+"""The reason where somebody has changed or removed the binding before it could be renamed."""
+ROLE = {"apiGroup": RBAC, "kind": "ClusterRole", "name": "cluster-admin"}
+
+_BOUND = re.compile(r"the group (\S+) is bound to cluster-admin")
 
 
-async def bind_administrators(upstream: Upstream) -> Object | None:
+async def bind_administrators(upstream: Upstream, names: ClusterNames) -> Object | None:
     """The condition that says what came of it; None where the cluster knows no such thing, or did not answer."""
+    group = names.administrators
     try:
         async with asyncio.timeout(SECONDS):
             answer = await ask(upstream, "GET", f"{BINDINGS}/{NAME}")
-            if answer.status != 404:
-                return _existing(answer)
-            return _created((await ask(upstream, "POST", BINDINGS, BINDING)).status)
+            if answer.status == 404:
+                return await _created(upstream, group)
+            if answer.status != 200 or not _is_binding(answer):
+                return _forbidden(group) if answer.status == 403 else None
+            return _bound(group) if _is_bound(answer.body, group) else _bound_otherwise(group)
     except (UpstreamError, TimeoutError):
         return None
 
 
-def _existing(answer: Answer) -> Object | None:
-    if answer.status == 403:
-        return _forbidden()
-    if answer.status != 200 or dig(answer.body, "kind") != "ClusterRoleBinding":
+async def rename_administrators(upstream: Upstream, names: ClusterNames, former: str) -> Object | None:
+    """As `bind_administrators`, where the group `former` was bound before. What was changed since is left alone."""
+    group = names.administrators
+    try:
+        async with asyncio.timeout(SECONDS):
+            answer = await ask(upstream, "GET", f"{BINDINGS}/{NAME}")
+            if answer.status == 404:
+                return _left_alone(group)
+            if answer.status != 200 or not _is_binding(answer):
+                return _forbidden(group) if answer.status == 403 else None
+            if _is_bound(answer.body, group):
+                return _bound(group)
+            if not _is_ours(answer.body) or not _is_bound(answer.body, former):
+                return _left_alone(group)
+            renamed = _renamed(answer.body, former, group)
+            return _outcome(await ask(upstream, "PUT", f"{BINDINGS}/{NAME}", renamed), group)
+    except (UpstreamError, TimeoutError):
         return None
-    subjects = dig(answer.body, "subjects") or ()
-    named = [(dig(each, "kind"), dig(each, "name")) for each in subjects]
-    if dig(answer.body, "roleRef.name") == ROLE["name"] and ("Group", ADMINISTRATORS) in named:
-        return _bound()
-    why = f'a ClusterRoleBinding "{NAME}" of somebody else is there; bind the group {ADMINISTRATORS} by another one'
+
+
+def is_settled(status: Object | None, names: ClusterNames) -> bool:
+    """Whether the administrators are bound by the name that they have, or somebody else has taken the matter over."""
+    found = find_condition(status, BOUND) or {}
+    if found.get("reason") == LEFT_ALONE:
+        return True
+    return is_true(status, BOUND) and bound_group(status) in ("", names.administrators)
+
+
+def bound_group(status: Object | None) -> str:
+    """The group that was bound, as the condition says."""
+    match = _BOUND.fullmatch(str((find_condition(status, BOUND) or {}).get("message")))
+    return match[1] if match else ""
+
+
+async def _created(upstream: Upstream, group: str) -> Object | None:
+    binding = {
+        "apiVersion": f"{RBAC}/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": NAME, "labels": {MANAGED: FAIRLEAD}},
+        "roleRef": ROLE,
+        "subjects": [_subject(group)],
+    }
+    return _outcome(await ask(upstream, "POST", BINDINGS, binding), group)
+
+
+def _subject(group: str) -> Object:
+    return {"apiGroup": RBAC, "kind": "Group", "name": group}
+
+
+def _is_bound(binding: Object, group: str) -> bool:
+    named = [(dig(each, "kind"), dig(each, "name")) for each in _subjects(binding)]
+    return dig(binding, "roleRef.name") == ROLE["name"] and ("Group", group) in named
+
+
+def _is_binding(answer: Answer) -> bool:
+    return bool(dig(answer.body, "kind") == "ClusterRoleBinding")
+
+
+def _is_ours(binding: Object) -> bool:
+    labels = dig(binding, "metadata.labels")
+    return isinstance(labels, dict) and labels.get(MANAGED) == FAIRLEAD
+
+
+def _renamed(binding: Object, former: str, group: str) -> Object:
+    """Other subjects stay: somebody has added them. The resourceVersion stays, too, so that nothing is overwritten that
+    was changed meanwhile."""
+    others = [each for each in _subjects(binding) if (dig(each, "kind"), dig(each, "name")) != ("Group", former)]
+    return {**binding, "subjects": [*others, _subject(group)]}
+
+
+def _subjects(binding: Object) -> Sequence[Any]:
+    found = binding.get("subjects")
+    return found if isinstance(found, list) else ()
+
+
+def _outcome(answer: Answer, group: str) -> Object | None:
+    if answer.status in (200, 201):
+        return _bound(group)
+    return _forbidden(group) if answer.status == 403 else None
+
+
+def _bound(group: str) -> Object:
+    """`bound_group` reads the message again."""
+    return condition(BOUND, TRUE, "Bound", f"the group {group} is bound to cluster-admin")
+
+
+def _left_alone(group: str) -> Object:
+    why = (
+        f'the ClusterRoleBinding "{NAME}" was changed or removed, and is left alone; bind the group {group} yourself '
+        "if administrators are to have rights in the cluster"
+    )
+    return condition(BOUND, FALSE, LEFT_ALONE, why, "Info")
+
+
+def _bound_otherwise(group: str) -> Object:
+    why = f'a ClusterRoleBinding "{NAME}" of somebody else is there; bind the group {group} by another one'
     return condition(BOUND, FALSE, "BoundOtherwise", why, "Warning")
 
 
-def _created(status: int) -> Object | None:
-    if status in (200, 201):
-        return _bound()
-    return _forbidden() if status == 403 else None
-
-
-def _bound() -> Object:
-    return condition(BOUND, TRUE, "Bound", f"the group {ADMINISTRATORS} is bound to cluster-admin")
-
-
-def _forbidden() -> Object:
+def _forbidden(group: str) -> Object:
     why = (
-        f"the credential may not bind the group {ADMINISTRATORS} to cluster-admin; do that yourself, or administrators "
-        "have no rights in the cluster"
+        f"the credential may not bind the group {group} to cluster-admin; do that yourself, or administrators have no "
+        "rights in the cluster"
     )
     return condition(BOUND, FALSE, "Forbidden", why, "Info")

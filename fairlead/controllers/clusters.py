@@ -13,7 +13,7 @@ import random
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 
-from fairlead.controllers.cluster_admins import bind_administrators
+from fairlead.controllers.cluster_admins import bind_administrators, bound_group, is_settled, rename_administrators
 from fairlead.controllers.cluster_course import RETRY, Course, pause
 from fairlead.controllers.cluster_index import ClusterIndex
 from fairlead.controllers.cluster_look import look, not_reached
@@ -29,6 +29,7 @@ from fairlead.controllers.cluster_state import (
 )
 from fairlead.controllers.loop import Requeue
 from fairlead.core.clock import timestamp
+from fairlead.core.cluster_identity import ClusterNames
 from fairlead.core.errors import NotFound
 from fairlead.core.objects import Object, dig, metadata, name_of
 from fairlead.registry.conditions import is_true
@@ -52,13 +53,17 @@ objects come in any order, and whoever makes one by hand changes it right away."
 class Clusters:
     name, workers = "clusters", 1_000
 
-    def __init__(self, registry: Registry, api_group: str, system_namespace: str, connected: Connected) -> None:
+    def __init__(
+        self, registry: Registry, api_group: str, system_namespace: str, connected: Connected, names: ClusterNames
+    ) -> None:
+        """`names` say what administrators are called at clusters."""
         self.watches = ((api_group, CLUSTERS), ("", "secrets"))
         self._registry = registry
         self._clusters = registry.resource(api_group, CLUSTERS)
         self._secrets = registry.resource("", "secrets")
         self._system_namespace = system_namespace
         self._connected = connected
+        self._names = names
         self._courses: dict[Key, Course] = {}
         self._index = ClusterIndex()
         self._removal = ClusterRemoval(registry, api_group, connected, self._other)
@@ -192,10 +197,12 @@ class Clusters:
         """Binds administrators at the first connection of this very cluster; what was refused is tried now and then."""
         status, now = cluster.get("status"), self._registry.clock.monotonic()
         same = not uid or dig(status, "clusterUID") == uid
-        if (is_true(status, BOUND) and same) or now - course.bound_at < BINDING_SECONDS:
+        if (is_settled(status, self._names) and same) or now - course.bound_at < BINDING_SECONDS:
             return None
         course.bound_at = now
-        return await bind_administrators(upstream)
+        if is_true(status, BOUND) and same:
+            return await rename_administrators(upstream, self._names, bound_group(status))
+        return await bind_administrators(upstream, self._names)
 
     def _twin(self, cluster: Object, uid: str) -> str:
         """The oldest other Cluster object that stands for the same cluster, if it is older than this one."""

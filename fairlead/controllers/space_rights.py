@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from fairlead.controllers.far_names import FAIRLEAD, MANAGED
+from fairlead.core.cluster_identity import RESERVED, ClusterNames
 from fairlead.core.objects import Object, dig
 from fairlead.core.user import SERVICE_ACCOUNT, TEAM_GROUP, USER_GROUP
 
@@ -29,8 +30,11 @@ class Person:
     name: str
 
 
-def role_bindings(instance: Object, rendered: Object, project: Object, namespace: str = "") -> list[Object]:
-    """One for each role, in order: in a namespace, or for all of a virtual cluster."""
+def role_bindings(
+    names: ClusterNames, instance: Object, rendered: Object, project: Object, namespace: str = ""
+) -> list[Object]:
+    """One for each role, in order: in a namespace, or for all of a virtual cluster. `names` say what their subjects are
+    called there."""
     default = dig(rendered, "access.defaultClusterRole") or (DEFAULT_ROLE if namespace else DEFAULT_CLUSTER_ROLE)
     rules = [*(dig(rendered, "access.rules") or ()), *(dig(instance, "spec.extraAccessRules") or ())]
     holders: dict[str, set[Person]] = {}
@@ -41,7 +45,8 @@ def role_bindings(instance: Object, rendered: Object, project: Object, namespace
     others = set(_entitled(instance, project)) - ruled
     if others and Person("user", EVERYBODY) not in ruled:
         holders.setdefault(default, set()).update(others)
-    return [_binding(role, sorted(people), namespace) for role, people in sorted(holders.items()) if people]
+    found = [(role, list(_subjects(names, sorted(people)))) for role, people in sorted(holders.items())]
+    return [_binding(role, subjects, namespace) for role, subjects in found if subjects]
 
 
 def _people(entry: Object) -> Iterator[Person]:
@@ -63,26 +68,27 @@ def _entitled(instance: Object, project: Object) -> Iterator[Person]:
             yield Person(member["kind"].lower(), member["name"])
 
 
-def _binding(role: str, people: Sequence[Person], namespace: str) -> Object:
+def _binding(role: str, subjects: Sequence[Object], namespace: str) -> Object:
     meta: Object = {"name": f"{BINDING_PREFIX}{role}", "labels": {MANAGED: FAIRLEAD}}
     return {
         "apiVersion": f"{RBAC}/v1",
         "kind": "RoleBinding" if namespace else "ClusterRoleBinding",
         "metadata": {**meta, "namespace": namespace} if namespace else meta,
         "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": role},
-        "subjects": list(_subjects(people)),
+        "subjects": subjects,
     }
 
 
-def _subjects(people: Iterable[Person]) -> Iterator[Object]:
-    """A user comes by name, and as the group of his own: keys that act for him may have another name."""
+def _subjects(names: ClusterNames, people: Iterable[Person]) -> Iterator[Object]:
+    """A user comes by name, and as the group of his own: keys that act for him may have another name. Names of parts of
+    Kubernetes are no users of this server, and get nothing, with no prefix either."""
     for person in people:
         if person.kind == "team":
-            yield _subject("Group", f"{TEAM_GROUP}{person.name}")
+            yield _subject("Group", names.name(f"{TEAM_GROUP}{person.name}"))
             continue
-        if person.name != EVERYBODY:
-            yield _subject("User", person.name)
-        yield _subject("Group", f"{USER_GROUP}{person.name}")
+        if person.name != EVERYBODY and not person.name.startswith(RESERVED):
+            yield _subject("User", names.name(person.name))
+        yield _subject("Group", names.name(f"{USER_GROUP}{person.name}"))
 
 
 def _subject(kind: str, name: str) -> Object:

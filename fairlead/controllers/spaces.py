@@ -49,6 +49,7 @@ class Spaces:
         self._reach = reach
         self._upkeep = Upkeep(registry, reach.watching, SPACE, (setting.api_group, SPACES))
         self.subscribe = self._upkeep.informers.subscribe
+        self._names = setting.names
 
     def concerned(self, key: Key, entry: Entry | None) -> Iterable[Key]:
         return self._instances.concerned(key, entry)
@@ -112,7 +113,7 @@ class Spaces:
         with troubles(place.cluster, f'make namespace "{place.namespace}" and what belongs into it'):
             async with self._upkeep.passing(space, place, self._reach.cluster(place.cluster)) as api:
                 usable = await make_namespace(api, place, rendered)
-                await bind_roles(api, place, role_bindings(space, rendered, project, place.namespace))
+                await bind_roles(api, place, role_bindings(self._names, space, rendered, project, place.namespace))
                 await FarObjects(api, place).apply(objects, before)
         applied = references(objects)
         kept = (

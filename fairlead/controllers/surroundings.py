@@ -7,6 +7,7 @@ must come to the same result. An instance is never Ready while this finds an obs
 from dataclasses import dataclass
 
 from fairlead.controllers.far_trouble import ERROR, WARNING, Trouble
+from fairlead.core.cluster_identity import ClusterNames
 from fairlead.core.objects import Object, dig, metadata
 from fairlead.registry.record import decode
 from fairlead.registry.registry import Registry
@@ -28,10 +29,12 @@ OBSTACLES = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """Where instances are kept: the API group, and how the namespaces of projects begin."""
+    """Where instances are kept: the API group, and how the namespaces of projects begin; and what identities are called
+    in clusters."""
 
     api_group: str
     prefix: str
+    names: ClusterNames
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,13 +42,14 @@ class VirtualClusterAccess:
         self._registry = registry
         self._instances = ConnectedInstances(registry, setting, VIRTUAL_CLUSTERS, FINALIZER)
         self._ways = ways
+        self._names = setting.names
 
     async def give(self, instance: Object) -> Sequence[Object]:
         """Binds the roles of those who may use it: the gateway lets them in as themselves. Returns the condition."""
         project = self._instances.project(instance)
         if project is None or dig(instance, "spec.external"):
             return ()
-        bindings = role_bindings(instance, dig(instance, "status.virtualCluster") or {}, project)
+        bindings = role_bindings(self._names, instance, dig(instance, "status.virtualCluster") or {}, project)
         where = metadata(instance)["namespace"], name_of(instance)
         try:
             if dig(instance, "spec.config.secretName"):

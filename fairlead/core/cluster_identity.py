@@ -1,24 +1,38 @@
 """Who an identity of this server is at a connected cluster. Pure, and the only place that says so.
 
-The gateways and the agent send what `cluster_identity` gives as impersonation headers. A name or group that means
-something to Kubernetes itself never gets there: rights in a cluster are given in the cluster, to the names and groups
-that this server hands out.
+The gateways and the agent send what `ClusterNames.identity` gives as impersonation headers, the controllers bind roles
+to the same names, and direct tokens have the groups that become the same once a kube-apiserver has put the prefix in
+front. A name or group that means something to Kubernetes itself never gets to a cluster: rights in a cluster are given
+in the cluster, to the names and groups that this server hands out.
 """
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from fairlead.core.errors import Forbidden
 from fairlead.core.user import ADMIN_GROUPS, AUTHENTICATED, User
 
+DEFAULT_PREFIX = "fairlead:"
 ADMINISTRATORS = "service:admins"
-"""What administrators of this server are in a cluster, where `controllers/cluster_admins.py` binds it to a role."""
+"""What administrators of this server are in a cluster, after the prefix."""
 RESERVED = "system:"
 """How the names begin that a cluster gives to parts of itself, and its rights with them."""
 IMPERSONATOR = "service.sh/impersonator"
 """The extra key under which a cluster is told who really sends a request, when that user impersonates another."""
 
+_PREFIX = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/#@-]{0,62}(?<=[:/#@-])", re.ASCII)
+
 Extra = tuple[tuple[str, tuple[str, ...]], ...]
+
+
+def check_prefix(text: str) -> str | None:
+    """What is wrong with a prefix, if anything. An empty one is fine."""
+    if text.startswith((RESERVED, "service:")):
+        return 'must not begin with "system:" or "service:", which mean something already'
+    if not text or _PREFIX.fullmatch(text):
+        return None
+    return "must be 2 to 63 letters, digits and . _ : / # @ -, begin with a letter or digit and end with : / # @ or -"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,40 +45,55 @@ class ClusterIdentity:
     extra: Extra = ()
 
 
-def cluster_identity(user: User) -> ClusterIdentity:
-    """Raises Forbidden for an identity that no cluster may be given."""
-    return ClusterIdentity(
-        cluster_user(user.name),
-        cluster_groups(user.groups),
-        user.uid if is_header_value(user.uid) else "",
-        _extra(user),
-    )
+@dataclass(frozen=True, slots=True)
+class ClusterNames:
+    """What identities are called at clusters: their own names, with a prefix in front."""
+
+    prefix: str
+
+    @property
+    def administrators(self) -> str:
+        return self.prefix + ADMINISTRATORS
+
+    def identity(self, user: User) -> ClusterIdentity:
+        """Raises Forbidden for an identity that no cluster may be given."""
+        refuse_reserved(user.name)
+        groups = dict.fromkeys((*map(self.name, cluster_groups(user.groups)), AUTHENTICATED))
+        return ClusterIdentity(
+            self.name(user.name), tuple(groups), user.uid if is_header_value(user.uid) else "", self._extra(user)
+        )
+
+    def name(self, name: str) -> str:
+        """A user or group as it is called at clusters."""
+        return self.prefix + name
+
+    def _extra(self, user: User) -> Extra:
+        """Extra values that were asked for, and who really asks: the first value, as a client could send others."""
+        if user.impersonator is None:
+            return user.extra
+        name = user.impersonator.name
+        if not is_header_value(name):
+            why = "the cluster could not be told of that name"
+            raise Forbidden(f"{name!a} cannot impersonate through a gateway: {why}")
+        asked = dict(user.extra)
+        return tuple({**asked, IMPERSONATOR: (self.name(name), *asked.get(IMPERSONATOR, ()))}.items())
 
 
-def cluster_user(name: str) -> str:
+def refuse_reserved(name: str) -> None:
+    """Raises Forbidden for the name of a user that no cluster may be given."""
     if not is_header_value(name) or name.startswith(RESERVED):
         why = "is no name that connected clusters are given; use an access key of a user or a team"
         raise Forbidden(f"{name!a} {why}")
-    return name
 
 
 def cluster_groups(groups: Iterable[str]) -> tuple[str, ...]:
-    """Administrators come as the group that clusters are asked to bind when they are connected, and never as
-    Kubernetes' own, which no cluster could take back. Other groups of Kubernetes are left out."""
+    """The groups that count at clusters, without the prefix.
+
+    Administrators come as the group that clusters are asked to bind when they are connected, and never as Kubernetes'
+    own, which no cluster could take back. Other groups of Kubernetes are left out.
+    """
     known = (ADMINISTRATORS if group in ADMIN_GROUPS else group for group in groups)
-    kept = [group for group in known if is_header_value(group) and not group.startswith(RESERVED)]
-    return tuple(dict.fromkeys((*kept, AUTHENTICATED)))
-
-
-def _extra(user: User) -> Extra:
-    """Extra values that were asked for, and who really asks. That name comes first: others were sent by a client."""
-    if user.impersonator is None:
-        return user.extra
-    name = user.impersonator.name
-    if not is_header_value(name):
-        raise Forbidden(f"{name!a} cannot impersonate through a gateway: the cluster could not be told of that name")
-    asked = dict(user.extra)
-    return tuple({**asked, IMPERSONATOR: (name, *asked.get(IMPERSONATOR, ()))}.items())
+    return tuple(dict.fromkeys(each for each in known if is_header_value(each) and not each.startswith(RESERVED)))
 
 
 def refuse_untransferable(user: User, groups: Iterable[str]) -> None:
@@ -77,14 +106,14 @@ def refuse_untransferable(user: User, groups: Iterable[str]) -> None:
             f'User "{user.name}" cannot be impersonated through a gateway: names that begin with "{RESERVED}" are the '
             "cluster's own; sign in at the cluster itself to act as one of them"
         )
-    for group in groups:
+    asked = tuple(groups)
+    for group in asked:
         if group.startswith(RESERVED) and group not in ADMIN_GROUPS:
             raise Forbidden(
                 f'Group "{group}" cannot be impersonated through a gateway: groups that begin with "{RESERVED}" are '
                 "the cluster's own; leave it out"
             )
-    values = (user.name, user.uid, *groups, *(value for _, values in user.extra for value in values))
-    for value in values:
+    for value in (user.name, user.uid, *asked, *(value for _, values in user.extra for value in values)):
         if value and not is_header_value(value):
             raise Forbidden(f"{value!a} cannot be impersonated through a gateway: it must be printable ASCII")
 

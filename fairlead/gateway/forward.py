@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import AsyncIterator
 
 from fairlead.core.call import Call, Reply
+from fairlead.core.cluster_identity import ClusterNames
 from fairlead.core.user import User
 from fairlead.gateway.answers import as_api_error, handed_back, refuse_unfit
 from fairlead.gateway.headers import handed_on
@@ -27,9 +28,10 @@ AT_ONCE = 64 * 1024
 WATCH = "watch"
 
 
-async def forward(upstream: Upstream, user: User, call: Call, inner: str, what: str) -> Reply:
-    """The cluster's answer to a call. `inner` is a path and query from `paths.below`, `what` a name for messages."""
-    headers = handed_on(call.headers, user, call.audit_id)
+async def forward(upstream: Upstream, user: User, names: ClusterNames, call: Call, inner: str, what: str) -> Reply:
+    """The cluster's answer to a call. `names` say what the user is called there, `inner` is a path and query from
+    `paths.below`, `what` a name for messages."""
+    headers = handed_on(call.headers, user, names, call.audit_id)
     whose = (user.impersonator or user).name  # with a share for each identity, impersonation would multiply one's own
     try:
         if call.wants_socket:

@@ -9,6 +9,7 @@
 
 from fairlead.authz.scope.names import CLUSTER, SPACE, VIRTUAL_CLUSTER
 from fairlead.core.call import Call, Reply, Target
+from fairlead.core.cluster_identity import ClusterNames
 from fairlead.core.errors import BadRequest, NotFound, Unauthorized, Unavailable
 from fairlead.core.objects import Object, dig, metadata
 from fairlead.gateway.answers import as_api_error
@@ -31,12 +32,16 @@ MAX_KEPT = 4096
 
 
 class Gateways:
-    def __init__(self, registry: Registry, api_group: str, namespace_prefix: str, connected: Connected) -> None:
+    def __init__(
+        self, registry: Registry, api_group: str, namespace_prefix: str, connected: Connected, names: ClusterNames
+    ) -> None:
+        """`names` say what identities are called at clusters."""
         self._clusters = registry.resource(api_group, "clusters")
         self._spaces = registry.resource(api_group, "spaceinstances")
         self._virtual_clusters = registry.resource(api_group, "virtualclusterinstances")
         self._prefix = namespace_prefix
         self._connected = connected
+        self._names = names
         self._kept: dict[tuple[str, str], tuple[int, Space]] = {}
 
     async def __call__(self, call: Call) -> Reply:
@@ -52,7 +57,7 @@ class Gateways:
             upstream = self._upstream(call.method, via, inner)
         except UpstreamError as error:
             raise as_api_error(error, what) from error
-        return await forward(upstream, call.user, call, inner, what)
+        return await forward(upstream, call.user, self._names, call, inner, what)
 
     def _title(self, via: Target) -> str:
         if via.root == CLUSTER:

@@ -11,7 +11,7 @@ from functools import lru_cache
 from urllib.parse import quote
 
 from fairlead.core.call import Headers
-from fairlead.core.cluster_identity import Extra, cluster_identity
+from fairlead.core.cluster_identity import ClusterNames, Extra
 from fairlead.core.user import User
 
 PASSED = frozenset(
@@ -44,9 +44,9 @@ TOKEN_PROTOCOL = "base64url.bearer.authorization.k8s.io."
 Pairs = Sequence[tuple[str, str]]
 
 
-def handed_on(headers: Headers, user: User, audit_id: str) -> list[tuple[str, str]]:
+def handed_on(headers: Headers, user: User, names: ClusterNames, audit_id: str) -> list[tuple[str, str]]:
     """The headers of the request to the cluster. The audit id lets its log and ours be read side by side."""
-    pairs = list(_identity_headers(user))
+    pairs = list(_identity_headers(user, names))
     if audit_id:
         pairs.append(("audit-id", audit_id))
     for name in headers.keys():  # noqa: SIM118 - they are no mapping
@@ -55,18 +55,18 @@ def handed_on(headers: Headers, user: User, audit_id: str) -> list[tuple[str, st
     return pairs
 
 
-def _identity_headers(user: User) -> tuple[tuple[str, str], ...]:
+def _identity_headers(user: User, names: ClusterNames) -> tuple[tuple[str, str], ...]:
     impersonator = user.impersonator.name if user.impersonator is not None else None
-    return _impersonation(user.name, user.groups, user.uid, user.extra, impersonator)
+    return _impersonation(names, user.name, user.groups, user.uid, user.extra, impersonator)
 
 
 @lru_cache(maxsize=4096)
 def _impersonation(
-    name: str, groups: tuple[str, ...], uid: str, extra: Extra, impersonator: str | None
+    names: ClusterNames, name: str, groups: tuple[str, ...], uid: str, extra: Extra, impersonator: str | None
 ) -> tuple[tuple[str, str], ...]:
     """Whom a cluster is to take the request from. By these parts alone: a User has a scope, which is slow to hash."""
     acting = User(impersonator) if impersonator is not None else None
-    known = cluster_identity(User(name, groups, uid, extra=extra, impersonator=acting))
+    known = names.identity(User(name, groups, uid, extra=extra, impersonator=acting))
     pairs = [("impersonate-user", known.user)]
     pairs += [("impersonate-group", group) for group in known.groups]
     if known.uid:

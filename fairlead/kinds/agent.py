@@ -51,6 +51,7 @@ CLUSTER_AGENT_CONFIG = Kind(
         "jwks": free("The public keys that direct tokens are verified with, as a JSON Web Key Set."),
         "apiGroup": string("API group of this server's kinds."),
         "projectNamespacePrefix": string("What the names of projects' namespaces begin with."),
+        "clusterIdentityPrefix": string("What user names and groups have in front at clusters."),
         "serviceHost": string("Address of this server as its users know it."),
         "serviceInstanceID": string("Names this installation."),
         "spaces": array(

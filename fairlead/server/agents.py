@@ -39,6 +39,8 @@ class Installation:
     instance: str
     api_group: str
     namespace_prefix: str
+    identity_prefix: str
+    """What names of users and groups have in front at clusters."""
     authority: Callable[[], str]
     """PEM of the authority of this server's certificate; empty for a public one."""
 
@@ -87,6 +89,7 @@ class AgentConfigs:
             "issuer": installation.url,
             "apiGroup": installation.api_group,
             "projectNamespacePrefix": installation.namespace_prefix,
+            "clusterIdentityPrefix": installation.identity_prefix,
             "serviceHost": installation.url,
             "serviceInstanceID": installation.instance,
             "allowed": await self._uses.of(self._clusters.kind, cluster),

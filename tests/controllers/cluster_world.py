@@ -8,6 +8,7 @@ import orjson
 import pytest
 
 from fairlead.controllers.clusters import Clusters
+from fairlead.core.cluster_identity import ClusterNames
 from fairlead.core.objects import Object
 from fairlead.registry.kind import MANAGEMENT_GROUP
 from fairlead.upstream.connected import CLUSTERS, Connected, NotConnected
@@ -18,6 +19,7 @@ from tests.admission.world import NAMESPACE, World
 from tests.controllers.at_work import at_work, until
 
 CONFIG = {"secretName": "s", "secretNamespace": NAMESPACE}
+NAMES = ClusterNames("fairlead:")
 
 
 class Answer:
@@ -109,7 +111,7 @@ def reach() -> Reach:
 
 @pytest.fixture
 async def working(world: World, reach: Reach) -> AsyncIterator[World]:
-    controller = Clusters(world.registry, MANAGEMENT_GROUP, NAMESPACE, cast(Connected, reach))
+    controller = Clusters(world.registry, MANAGEMENT_GROUP, NAMESPACE, cast(Connected, reach), NAMES)
     async with at_work(world, controller):
         yield world
 

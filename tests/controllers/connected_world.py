@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from fairlead.controllers.surroundings import Setting
+from fairlead.core.cluster_identity import ClusterNames
 from fairlead.core.objects import Object
 from fairlead.registry.conditions import find_condition
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
@@ -16,7 +17,7 @@ from tests.admission.world import NAMESPACE, World
 from tests.far_side.kube import Kube, KubeApi
 from tests.far_side.kube_watch import MemoryWay
 
-SETTING = Setting(GROUP, "")
+SETTING = Setting(GROUP, "", ClusterNames("fairlead:"))
 """Without a prefix: the project `demo` has the namespace `demo`, where worlds put things."""
 PROJECT = NAMESPACE
 

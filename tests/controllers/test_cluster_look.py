@@ -6,11 +6,9 @@ import json
 import pytest
 
 from fairlead.controllers import cluster_look
-from fairlead.controllers.cluster_admins import BINDINGS, NAME, bind_administrators
 from fairlead.controllers.cluster_look import look
 from fairlead.controllers.cluster_rights import REVIEWS
 from fairlead.controllers.cluster_state import Details, Found
-from fairlead.core.objects import Object
 from fairlead.upstream.addresses import AddressPolicy
 from fairlead.upstream.kubeconfig import parse
 from fairlead.upstream.upstream import Limits, Upstream
@@ -205,47 +203,3 @@ def test_one_that_answers_only_at_first_is_connected_and_shaky(
     assert found.trouble is None
     assert found.shaky
     assert found.unready
-
-
-def bound(far: FarSide) -> Object | None:
-    async def run() -> Object | None:
-        upstream = await opened(far, "t")
-        try:
-            return await bind_administrators(upstream)
-        finally:
-            await upstream.close()
-
-    return asyncio.run(run())
-
-
-def binding(role: str, group: str) -> Answer:
-    subjects = [{"kind": "Group", "name": group}]
-    return as_json({"kind": "ClusterRoleBinding", "roleRef": {"name": role}, "subjects": subjects})
-
-
-MISSING = status_object(404, "NotFound", CANARY)
-FORBIDDEN = status_object(403, "Forbidden", CANARY)
-
-
-@pytest.mark.parametrize(
-    ("found", "created", "outcome"),
-    [
-        (MISSING, as_json({}, 201), ("True", "Bound")),
-        (MISSING, FORBIDDEN, ("False", "Forbidden")),
-        (FORBIDDEN, as_json({}, 201), ("False", "Forbidden")),
-        (binding("cluster-admin", "service:admins"), FORBIDDEN, ("True", "Bound")),
-        (binding("view", "service:admins"), FORBIDDEN, ("False", "BoundOtherwise")),
-        (binding("cluster-admin", "others"), FORBIDDEN, ("False", "BoundOtherwise")),
-        (MISSING, MISSING, None),
-    ],
-)
-def test_administrators_are_bound_where_that_is_possible_and_free(
-    far_side: FarSide, found: Answer, created: Answer, outcome: tuple[str, str] | None
-) -> None:
-    far_side.answer(f"{BINDINGS}/{NAME}", found)
-    far_side.answer(BINDINGS, created)
-    condition = bound(far_side)
-    assert (condition and (condition["status"], condition["reason"])) == outcome
-    posted = [each for each in far_side.seen if each.method == "POST"]
-    assert len(posted) == (1 if found is MISSING else 0)
-    assert all(b"cluster-admin" in each.body and b"service:admins" in each.body for each in posted)

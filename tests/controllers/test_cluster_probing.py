@@ -12,7 +12,7 @@ from fairlead.upstream.connected import Connected
 from fairlead.upstream.errors import Unreachable, Untrusted, UpstreamError
 from tests.admission.world import NAMESPACE, World
 from tests.controllers.at_work import at_work, until
-from tests.controllers.cluster_world import Reach, connect, events, reach, state, status, working
+from tests.controllers.cluster_world import NAMES, Reach, connect, events, reach, state, status, working
 
 __all__ = ["reach", "working"]
 
@@ -149,7 +149,7 @@ async def test_a_failure_during_a_probe_brings_another_one(working: World, reach
 
 
 async def test_a_controller_that_has_ended_hears_of_no_failures(world: World, reach: Reach) -> None:
-    controller = Clusters(world.registry, MANAGEMENT_GROUP, NAMESPACE, cast(Connected, reach))
+    controller = Clusters(world.registry, MANAGEMENT_GROUP, NAMESPACE, cast(Connected, reach), NAMES)
     async with at_work(world, controller):
         far = await connect(world, reach)
     count = len(far.asked)

@@ -8,6 +8,7 @@ import pytest
 
 from fairlead.controllers import cluster_course, clusters
 from fairlead.controllers.clusters import Clusters
+from fairlead.core.cluster_identity import ClusterNames
 from fairlead.core.objects import Object
 from fairlead.registry.conditions import find_condition
 from fairlead.registry.kind import MANAGEMENT_GROUP
@@ -36,7 +37,9 @@ async def lost_and_found(far: FarSide) -> None:
     async with new_world() as world:
         policy = AddressPolicy(("127.0.0.0/8",), lambda: ())
         connected = Connected(world.registry, MANAGEMENT_GROUP, NAMESPACE, policy, Limits())
-        async with at_work(world, Clusters(world.registry, MANAGEMENT_GROUP, NAMESPACE, connected)):
+        async with at_work(
+            world, Clusters(world.registry, MANAGEMENT_GROUP, NAMESPACE, connected, ClusterNames("fairlead:"))
+        ):
             await world.create("Cluster", "berlin", spec={"config": {"secretName": "s"}})
             await until(lambda: status(world).get("phase") == "Failed", 10)
             await world.create("Secret", "s", data={"config": b64encode(far.kubeconfig()).decode()})

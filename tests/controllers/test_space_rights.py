@@ -5,28 +5,30 @@ from typing import Any
 import pytest
 
 from fairlead.controllers.space_rights import role_bindings
+from fairlead.core.cluster_identity import ClusterNames
 
+NAMES = ClusterNames("fairlead:")
 ADA = {"owner": {"user": "ada"}}
 
 
 def held(spec: dict[str, Any], access: dict[str, Any] | None = None, **project: Any) -> dict[str, set[str]]:
     """The subjects of each role."""
     rendered = {"access": access} if access else {}
-    bindings = role_bindings({"spec": spec}, rendered, {"spec": project}, "ns")
+    bindings = role_bindings(NAMES, {"spec": spec}, rendered, {"spec": project}, "ns")
     assert [each["metadata"]["name"] for each in bindings] == [
         f"service.sh:{each['roleRef']['name']}" for each in bindings
     ]
     return {each["roleRef"]["name"]: {f"{s['kind']} {s['name']}" for s in each["subjects"]} for each in bindings}
 
 
-ADA_SUBJECTS = {"User ada", "Group service:user:ada"}
+ADA_SUBJECTS = {"User fairlead:ada", "Group fairlead:service:user:ada"}
 
 
 @pytest.mark.parametrize(
     ("spec", "access", "expected"),
     [
         (ADA, None, {"admin": ADA_SUBJECTS}),
-        ({"owner": {"team": "red"}}, None, {"admin": {"Group service:team:red"}}),
+        ({"owner": {"team": "red"}}, None, {"admin": {"Group fairlead:service:team:red"}}),
         ({"owner": {"user": "*"}}, None, {}),
         ({"owner": {"user": "system:serviceaccount:service-p-web:ci"}}, None, {}),
         (ADA, {"defaultClusterRole": "edit"}, {"edit": ADA_SUBJECTS}),
@@ -39,18 +41,18 @@ ADA_SUBJECTS = {"User ada", "Group service:user:ada"}
         (
             ADA,
             {"rules": [{"teams": ["red"], "clusterRole": "view"}]},
-            {"admin": ADA_SUBJECTS, "view": {"Group service:team:red"}},
+            {"admin": ADA_SUBJECTS, "view": {"Group fairlead:service:team:red"}},
         ),
-        (ADA, {"rules": [{"users": ["*"], "clusterRole": "view"}]}, {"view": {"Group service:user:*"}}),
+        (ADA, {"rules": [{"users": ["*"], "clusterRole": "view"}]}, {"view": {"Group fairlead:service:user:*"}}),
         (
             {**ADA, "extraAccessRules": [{"teams": ["red"], "clusterRole": "edit"}]},
             None,
-            {"admin": ADA_SUBJECTS, "edit": {"Group service:team:red"}},
+            {"admin": ADA_SUBJECTS, "edit": {"Group fairlead:service:team:red"}},
         ),
         (
             {**ADA, "access": [{"teams": ["red"], "verbs": ["use"]}, {"users": ["eve"], "verbs": ["get"]}]},
             None,
-            {"admin": ADA_SUBJECTS | {"Group service:team:red"}},
+            {"admin": ADA_SUBJECTS | {"Group fairlead:service:team:red"}},
         ),
     ],
 )
@@ -64,4 +66,23 @@ def test_the_administrators_of_the_project_are_at_home_in_its_spaces() -> None:
         {"kind": "User", "name": "eve", "clusterRole": "user"},
     ]
     found = held(ADA, None, owner={"user": "bob"}, members=members)
-    assert found == {"admin": ADA_SUBJECTS | {"User bob", "Group service:user:bob", "Group service:team:ops"}}
+    assert found == {
+        "admin": ADA_SUBJECTS
+        | {"User fairlead:bob", "Group fairlead:service:user:bob", "Group fairlead:service:team:ops"}
+    }
+
+
+def test_another_prefix_is_in_front_of_every_subject_or_none_is() -> None:
+    spec = {"owner": {"user": "ada"}, "access": [{"teams": ["red"], "users": ["system:admin"], "verbs": ["use"]}]}
+    for prefix in ("corp:", ""):
+        (binding,) = role_bindings(ClusterNames(prefix), {"spec": spec}, {}, {}, "ns")
+        assert {each["name"] for each in binding["subjects"]} == {
+            *(f"{prefix}ada", f"{prefix}service:user:ada", f"{prefix}service:team:red"),
+            f"{prefix}service:user:system:admin",
+        }
+
+
+def test_names_of_parts_of_kubernetes_are_bound_to_nothing() -> None:
+    rules = [{"users": ["system:anonymous"], "clusterRole": "view"}]
+    (binding,) = role_bindings(ClusterNames(""), {"spec": {}}, {"access": {"rules": rules}}, {}, "ns")
+    assert [each["name"] for each in binding["subjects"]] == ["service:user:system:anonymous"]

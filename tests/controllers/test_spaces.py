@@ -81,8 +81,8 @@ async def test_the_owner_gets_the_role_admin_in_it(working: World, kube: Kube) -
     binding = kube.objects[f"{BINDINGS}/service.sh:admin"]
     assert binding["roleRef"]["name"] == "admin"
     assert {(each["kind"], each["name"]) for each in binding["subjects"]} == {
-        ("User", "ada"),
-        ("Group", "service:user:ada"),
+        ("User", "fairlead:ada"),
+        ("Group", "fairlead:service:user:ada"),
     }
 
 

@@ -57,7 +57,7 @@ def holds_space(reach: FakeReach) -> Callable[[Object, Object], None]:
         assert metadata(namespace)["labels"]["service.sh/uid"] == metadata(space)["uid"]
         assert "deletionTimestamp" not in metadata(namespace)
         binding = objects[f"{RBAC}/namespaces/{name_of(namespace)}/rolebindings/service.sh:admin"]
-        assert spec["owner"]["user"] in {each["name"] for each in binding["subjects"]}
+        assert SETTING.names.name(spec["owner"]["user"]) in {each["name"] for each in binding["subjects"]}
         wanted = {name_of(each): each["data"] for each in parsed(dig(space, "status.space.objects") or "")}
         place = f"/api/v1/namespaces/{name_of(namespace)}/configmaps/"
         there = {at.removeprefix(place): each["data"] for at, each in objects.items() if at.startswith(place)}

@@ -61,10 +61,12 @@ async def test_who_may_use_it_has_a_role_inside(working: World, reach: FakeReach
     await ready(working, reach)
     await until(lambda: told(working, VC, "AccessSynced") == ("True", "Synced"))
     admins = reach.virtual.objects[f"{CLUSTER_BINDINGS}/service.sh:cluster-admin"]
-    assert {"User eve", "User ada"} <= {f"{each['kind']} {each['name']}" for each in admins["subjects"]}
+    assert {"User fairlead:eve", "User fairlead:ada"} <= {
+        f"{each['kind']} {each['name']}" for each in admins["subjects"]
+    }
     assert "namespace" not in admins["metadata"]
     viewers = reach.virtual.objects[f"{CLUSTER_BINDINGS}/service.sh:view"]
-    assert [each["name"] for each in viewers["subjects"]] == ["service:team:red"]
+    assert [each["name"] for each in viewers["subjects"]] == ["fairlead:service:team:red"]
     await working.patch(VC, "one", lambda obj: obj["spec"].pop("extraAccessRules"))
     await until(lambda: f"{CLUSTER_BINDINGS}/service.sh:view" not in reach.virtual.objects)
 

@@ -46,8 +46,8 @@ async def test_a_request_arrives_as_its_user_with_the_stored_credential(far: Far
     asked = far.seen[0]
     assert (asked.method, asked.target) == ("GET", "/api/v1/pods?limit=5")
     assert asked.all("authorization") == [f"Bearer {STORED}"]
-    assert asked.all("impersonate-user") == ["anna"]
-    assert asked.all("impersonate-group") == ["devs", "system:authenticated"]
+    assert asked.all("impersonate-user") == ["fairlead:anna"]
+    assert asked.all("impersonate-group") == ["fairlead:devs", "system:authenticated"]
     assert asked.all("impersonate-uid") == ["u-anna"]
     assert asked.all("accept") == ["application/json"]
 

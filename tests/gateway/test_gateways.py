@@ -18,7 +18,7 @@ from fairlead.upstream.connected import Connected
 from fairlead.upstream.limits import Limits
 from tests.admission.world import ADA, NAMESPACE, World, new_world
 from tests.far_side.far_side import FarSide
-from tests.gateway.through import STORED, asking
+from tests.gateway.through import NAMES, STORED, asking
 
 READY = {"type": "SpaceSynced", "status": "True"}
 
@@ -39,7 +39,7 @@ async def world() -> AsyncIterator[World]:
 async def gateways(world: World) -> AsyncIterator[Gateways]:
     policy = AddressPolicy(["127.0.0.0/8"], lambda: ())
     connected = Connected(world.registry, MANAGEMENT_GROUP, NAMESPACE, policy, Limits())
-    yield Gateways(world.registry, MANAGEMENT_GROUP, "p-", connected)
+    yield Gateways(world.registry, MANAGEMENT_GROUP, "p-", connected, NAMES)
     await connected.close_all()
 
 
@@ -91,7 +91,7 @@ async def test_a_cluster_is_reached_by_its_name(world: World, gateways: Gateways
     await connect(world, "c", far)
     reply = await gateways(through_cluster("c", "/api/v1/pods?limit=1&labelSelector=a%2Fb"))
     assert echoed(reply) == "/api/v1/pods?limit=1&labelSelector=a%2Fb"
-    assert far.seen[0].header("impersonate-user") == "anna"
+    assert far.seen[0].header("impersonate-user") == "fairlead:anna"
     assert far.seen[0].all("authorization") == [f"Bearer {STORED}"]
 
 

@@ -5,24 +5,26 @@ from dataclasses import replace
 
 import pytest
 
+from fairlead.core.cluster_identity import ClusterNames
 from fairlead.core.errors import Forbidden
 from fairlead.core.user import User
 from fairlead.gateway.headers import handed_on, offered
 from tests.authn.calls import Sent
 
+NAMES = ClusterNames("fairlead:")
 ANNA = User("anna", ("devs", "service:team:blue", "system:authenticated", "service:user:anna"), uid="u-1")
 
 
 def sent(headers: Mapping[str, str | Sequence[str]], user: User = ANNA) -> list[tuple[str, str]]:
-    return handed_on(Sent(headers), user, "")
+    return handed_on(Sent(headers), user, NAMES, "")
 
 
 def test_a_request_is_made_as_its_user_with_groups_and_uid() -> None:
     assert sent({}) == [
-        ("impersonate-user", "anna"),
-        ("impersonate-group", "devs"),
-        ("impersonate-group", "service:team:blue"),
-        ("impersonate-group", "service:user:anna"),
+        ("impersonate-user", "fairlead:anna"),
+        ("impersonate-group", "fairlead:devs"),
+        ("impersonate-group", "fairlead:service:team:blue"),
+        ("impersonate-group", "fairlead:service:user:anna"),
         ("impersonate-group", "system:authenticated"),
         ("impersonate-uid", "u-1"),
     ]
@@ -100,7 +102,7 @@ def test_t23_the_callers_own_credential_stays_here() -> None:
 def test_t18_groups_that_mean_something_to_kubernetes_itself_are_left_out() -> None:
     groups = ("system:masters", "system:nodes", "system:serviceaccounts", "service:admins", "system:authenticated")
     found = [value for name, value in sent({}, User("root", groups)) if name == "impersonate-group"]
-    assert found == ["service:admins", "system:authenticated"]
+    assert found == ["fairlead:service:admins", "system:authenticated"]
 
 
 @pytest.mark.parametrize(
@@ -115,14 +117,14 @@ def test_t18_a_name_that_a_cluster_could_take_for_something_else_is_refused(name
 def test_groups_and_uids_that_no_header_can_have_are_left_out() -> None:
     user = User("anna", ("ok", "a\r\nx: y", "grün", ""), uid="1\n2")
     assert sent({}, user) == [
-        ("impersonate-user", "anna"),
-        ("impersonate-group", "ok"),
+        ("impersonate-user", "fairlead:anna"),
+        ("impersonate-group", "fairlead:ok"),
         ("impersonate-group", "system:authenticated"),
     ]
 
 
 def test_the_audit_id_is_ours() -> None:
-    found = handed_on(Sent({"audit-id": "theirs"}), ANNA, "ours")
+    found = handed_on(Sent({"audit-id": "theirs"}), ANNA, NAMES, "ours")
     assert [value for name, value in found if name == "audit-id"] == ["ours"]
 
 
@@ -134,7 +136,8 @@ def extras(user: User) -> list[tuple[str, str]]:
 
 
 def test_t19_a_cluster_is_told_who_really_asks() -> None:
-    assert extras(replace(ANNA, impersonator=ROOT)) == [("impersonate-extra-service.sh%2Fimpersonator", "root")]
+    extra = "impersonate-extra-service.sh%2Fimpersonator", "fairlead:root"
+    assert extras(replace(ANNA, impersonator=ROOT)) == [extra]
     assert extras(ANNA) == []
 
 
@@ -152,7 +155,7 @@ def test_extra_values_that_were_asked_for_go_along() -> None:
 def test_t19_who_really_asks_cannot_be_replaced() -> None:
     forged = replace(ANNA, extra=(("service.sh/impersonator", ("anna",)),), impersonator=ROOT)
     assert extras(forged) == [
-        ("impersonate-extra-service.sh%2Fimpersonator", "root"),
+        ("impersonate-extra-service.sh%2Fimpersonator", "fairlead:root"),
         ("impersonate-extra-service.sh%2Fimpersonator", "anna"),
     ]
 

@@ -65,7 +65,7 @@ async def test_nothing_can_be_run_by_asking(far: FarSide, upstream: Upstream) ->
     await refused(upstream, spdy("exec", "?command=rm&command=-rf&command=%2F&container=c&stdin=true"))
     assert far.paths() == [f"{each} {POD}/exec?container=c&stdin=true" for each in ("POST", "GET")]
     for asked in far.seen:
-        assert asked.all("impersonate-user") == ["anna"]
+        assert asked.all("impersonate-user") == ["fairlead:anna"]
         assert not asked.all("upgrade") and not asked.all("connection") and not asked.body
 
 

@@ -56,8 +56,8 @@ async def test_exec_goes_through_as_its_user(far: FarSide, upstream: Upstream) -
     asked = far.seen[0]
     assert asked.target == EXEC
     assert asked.all("authorization") == [f"Bearer {STORED}"]
-    assert asked.all("impersonate-user") == ["anna"]
-    assert asked.all("impersonate-group") == ["devs", "system:authenticated"]
+    assert asked.all("impersonate-user") == ["fairlead:anna"]
+    assert asked.all("impersonate-group") == ["fairlead:devs", "system:authenticated"]
     assert asked.header("cookie") == ""
     client = Client()
     client.said.put_nowait(None)

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 
 from fairlead.core.call import Call, Reply, Target
+from fairlead.core.cluster_identity import ClusterNames
 from fairlead.core.user import User
 from fairlead.gateway.forward import forward
 from fairlead.upstream.kubeconfig import parse
@@ -16,6 +17,7 @@ from tests.far_side.far_side import FarSide
 ANNA = User("anna", ("devs", "system:nodes", "system:authenticated"), uid="u-anna", key="k")
 STORED = "stored-credential"
 WHAT = 'cluster "c"'
+NAMES = ClusterNames("fairlead:")
 
 HeaderMap = Mapping[str, str | Sequence[str]]
 
@@ -59,7 +61,7 @@ def asking(
 async def through(upstream: Upstream, call: Call) -> Reply:
     """The call's raw target is what is behind the entrance."""
     assert call.user is not None
-    return await forward(upstream, call.user, call, call.raw_target, WHAT)
+    return await forward(upstream, call.user, NAMES, call, call.raw_target, WHAT)
 
 
 async def content(reply: Reply) -> bytes:

@@ -121,7 +121,7 @@ def test_people_reach_a_cluster_directly_also_while_the_server_is_down(tmp_path:
             stranger = token(server, strangers_key)
             with agent(folder, server) as client:
                 assert client.get(PODS, headers=bearer(good)).status_code == 200
-                assert far.seen[-1].header("impersonate-user") == "ada"
+                assert far.seen[-1].header("impersonate-user") == "fairlead:ada"
                 assert far.seen[-1].header("authorization") == "Bearer clusters-own"
                 assert client.get(PODS, headers=bearer(scoped)).status_code == 200
                 assert client.post(PODS, json={}, headers=bearer(scoped)).status_code == 403

@@ -75,7 +75,7 @@ def berlin(world: World) -> str:
     assert "connected" in said, said
     with world.near.client() as admin, world.far.client() as far_admin:
         person(admin, "ada", "berlin", "use")
-        grant(far_admin, "adas", "ada", [CONFIGMAPS])
+        grant(far_admin, "adas", "fairlead:ada", [CONFIGMAPS])
         return key_of(admin, "ada", "adas-own-berlin", scope={"clusters": [{"cluster": "berlin"}]})
 
 
@@ -131,23 +131,23 @@ def test_rights_inside_are_the_clusters_to_give(adas: Kubectl) -> None:
     assert adas("auth", "can-i", "create", "configmaps").strip() == "yes"
     assert adas.differing("auth", "can-i", "get", "secrets").strip() == "no"
     told = json.loads(adas("auth", "whoami", "-o", "json"))["status"]["userInfo"]
-    assert told["username"] == "ada"
+    assert told["username"] == "fairlead:ada"
     refused = adas.refused("get", "secrets")
-    assert 'User "ada" cannot list resource "secrets"' in refused
+    assert 'User "fairlead:ada" cannot list resource "secrets"' in refused
 
 
 def test_an_administrators_key_is_no_administrators_key_in_the_cluster(world: World, berlin: str) -> None:
     """The group that it comes with is bound there, or not; Kubernetes' own it never has."""
     ruling = world.kubectl("berlin", world.near.key, "admin-of-near")
     told = json.loads(ruling("auth", "whoami", "-o", "json"))["status"]["userInfo"]
-    assert "service:admins" in told["groups"] and "system:masters" not in told["groups"]
+    assert "fairlead:service:admins" in told["groups"] and "system:masters" not in told["groups"]
 
 
 def test_t19_kubectl_impersonates_by_the_rules_of_this_server(world: World, adas: Kubectl) -> None:
     ruling = world.kubectl("berlin", world.near.key, "impersonating")
     told = json.loads(ruling("auth", "whoami", "-o", "json", "--as", "ada"))["status"]["userInfo"]
-    assert told["username"] == "ada" and "service:admins" not in told["groups"]
-    assert told["extra"] == {"service.sh/impersonator": ["admin"]}
+    assert told["username"] == "fairlead:ada" and "fairlead:service:admins" not in told["groups"]
+    assert told["extra"] == {"service.sh/impersonator": ["fairlead:admin"]}
     assert ruling("auth", "can-i", "create", "configmaps", "--as", "ada").strip() == "yes"
     assert ruling.differing("auth", "can-i", "get", "secrets", "--as", "ada").strip() == "no"
     assert "(Forbidden)" in ruling.refused("get", "configmaps", "--as", "stranger")
@@ -196,7 +196,7 @@ def test_a_rule_in_a_scope_is_held_against_what_is_asked_inside(world: World, be
     assert "configmaps" in reading("api-resources", "-o", "name").split()
     assert "binaryData" in reading("explain", "configmap")
     assert reading("auth", "can-i", "create", "configmaps").strip() == "yes"  # what ada may do, whatever the key may
-    assert json.loads(reading("auth", "whoami", "-o", "json"))["status"]["userInfo"]["username"] == "ada"
+    assert json.loads(reading("auth", "whoami", "-o", "json"))["status"]["userInfo"]["username"] == "fairlead:ada"
     refused = reading.refused("create", "configmap", "never")
     assert 'does not allow "create" on "configmaps" in namespace "default" of cluster "berlin"' in refused
 
@@ -225,7 +225,7 @@ def test_exec_reads_and_prints_and_ends_with_the_commands_code(oslos: Kubectl, w
     text = "".join(f"line {number}\n" for number in range(20_000))
     assert oslos("exec", "-i", "p", "--", "cat", body=text) == text
     asked = next(each for each in world.pods.seen if each.path == f"{POD}/exec")
-    assert asked.header("upgrade").lower() == "websocket" and asked.header("impersonate-user") == "bo"
+    assert asked.header("upgrade").lower() == "websocket" and asked.header("impersonate-user") == "fairlead:bo"
     assert asked.header("authorization") == "Bearer oslos-own"
     failed = oslos.outcome("exec", "p", "--", "exit", "7")
     assert (failed.returncode, failed.stdout) == (7, "")

@@ -66,7 +66,7 @@ KNOWN |= {"impersonate-uid", "audit-id", "content-length", "content-type"}
 def assert_adas_own(asked: Asked, far: FarSide, allowed: set[str]) -> None:
     assert {name for name, _ in asked.headers} <= allowed
     assert b"root" not in asked.head and b"thief" not in asked.head
-    assert asked.all("impersonate-user") == ["ada"]
+    assert asked.all("impersonate-user") == ["fairlead:ada"]
     assert "system:masters" not in asked.all("impersonate-group")
     assert asked.all("authorization") == [f"Bearer {TOKEN}"]
     assert asked.all("host") == [f"127.0.0.1:{far.port}"]
@@ -216,9 +216,9 @@ def test_t19_a_cluster_sees_the_impersonated_user_and_who_impersonates(world: Wo
         answer = admin.get(f"{entrance('oslo')}{PODS}", headers=headers)
     assert answer.status_code == 200 and "warning" not in answer.headers
     asked = asked_by_people(world.oslo)[-1]
-    assert asked.all("impersonate-user") == ["ada"]
-    assert "service:user:ada" in asked.all("impersonate-group") and "service:admins" not in asked.head.decode()
-    assert asked.all("impersonate-extra-service.sh%2fimpersonator") == ["admin"]
+    assert asked.all("impersonate-user") == ["fairlead:ada"]
+    assert "fairlead:service:user:ada" in asked.all("impersonate-group") and "service:admins" not in asked.head.decode()
+    assert asked.all("impersonate-extra-service.sh%2fimpersonator") == ["fairlead:admin"]
     assert asked.all("impersonate-extra-acme.com%2freason") == ["support"]
     until(lambda: asked.header("audit-id") in world.audit_log.read_text())
     logged = [json.loads(line) for line in world.audit_log.read_text().splitlines()]
@@ -231,7 +231,7 @@ def test_t19_an_impersonated_websocket_is_the_users(world: World) -> None:
     with WebSocket(world.server, path, world.server.key, V5, headers) as opened:
         opened.send(b"\x00hello")
         assert opened.receive() == b"\x01hello"
-    assert asked_by_people(world.oslo)[-1].all("impersonate-user") == ["ada"]
+    assert asked_by_people(world.oslo)[-1].all("impersonate-user") == ["fairlead:ada"]
 
 
 def test_t23_the_stored_credential_is_for_those_who_may_use_the_cluster(world: World) -> None:

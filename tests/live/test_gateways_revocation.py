@@ -217,7 +217,7 @@ def test_who_keeps_everything_keeps_what_is_open(outcome: Outcome, sort: str) ->
 
 def test_t16_nothing_stays_open_at_the_cluster(outcome: Outcome) -> None:
     """Of those who were cut: the connections of the one who keeps everything, and one that is kept for later ones."""
-    kept = {each.connection for each in outcome.far.seen if each.header("impersonate-user") == "nothing"}
+    kept = {each.connection for each in outcome.far.seen if each.header("impersonate-user") == "fairlead:nothing"}
     streaming = {
         each.connection
         for each in outcome.far.seen

@@ -91,7 +91,7 @@ def test_the_role_for_gateways_suffices_to_use_a_cluster_and_each_missing_right_
         found = cluster(lone, name)
         assert condition(found, "AdministratorsBound")["reason"] == "Forbidden"
         assert all(probe["ok"] for probe in found["status"]["probes"]), found["status"]["probes"]
-        direct("create", "clusterrolebinding", "gates-admins", "--clusterrole=view", "--group=service:admins")
+        direct("create", "clusterrolebinding", "gates-admins", "--clusterrole=view", "--group=fairlead:service:admins")
         kubectl = lone.through_gateway(path=entrance(name))
         assert "kube-system" in kubectl.names("namespaces")
         remove_right(direct, "gates:gateways", "userextras/service.sh/impersonator")

@@ -86,7 +86,7 @@ def handler(world: World, action: str, trail: Any = None, permissions: Granting 
 
     rotation = Rotation(world.registry, GROUP, PEPPER, lambda outer, inner: True)
     keys = ComponentKeys(world.registry, GROUP, AGENT, "demo", PEPPER, rotation)
-    installation = Installation(URL, "instance", GROUP, "service-p-", lambda: "PEM")
+    installation = Installation(URL, "instance", GROUP, "service-p-", "fairlead:", lambda: "PEM")
     people = People(Following(world.view, GROUP, "users"), Following(world.view, GROUP, "teams"))
     configs = AgentConfigs(world.registry, people, token_keys, installation, permissions or Granting())
     given: Trail | None = trail
@@ -119,6 +119,7 @@ async def test_an_agent_learns_what_tokens_are_verified_with() -> None:
         assert (told["cluster"], told["clusterUID"]) == ("c", cluster["metadata"]["uid"])
         assert (told["issuer"], told["serviceHost"], told["serviceInstanceID"]) == (URL, URL, "instance")
         assert (told["apiGroup"], told["projectNamespacePrefix"]) == (GROUP, "service-p-")
+        assert told["clusterIdentityPrefix"] == "fairlead:"
 
 
 @virtually

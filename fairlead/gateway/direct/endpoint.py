@@ -86,7 +86,7 @@ class Direct:
             upstream = self._with.cluster()
         except UpstreamError as error:
             raise as_api_error(error, what) from error
-        return await self._with.accountable(call, _onward(upstream, holder, wanted, what))
+        return await self._with.accountable(call, _onward(upstream, holder, wanted, state, what))
 
     async def _known(self, call: Call, token: str) -> tuple[Holder, State]:
         """Whose token it is. It may be newer than what is known here, which is then asked for."""
@@ -137,10 +137,11 @@ class _Keeper:
         _let_in(call, now, self.wanted, state)
 
 
-def _onward(upstream: Upstream, holder: Holder, wanted: Asked, what: str) -> Proceed:
+def _onward(upstream: Upstream, holder: Holder, wanted: Asked, state: State, what: str) -> Proceed:
     def proceed(call: Call) -> Awaitable[Reply]:
         # The extra values are for audit logs here, and nobody has asked for them at the cluster.
-        return forward(upstream, replace(holder.user, extra=()), call, wanted.inner, what)
+        user = replace(holder.user, extra=())
+        return forward(upstream, user, state.cluster_names, call, wanted.inner, what)
 
     return proceed
 

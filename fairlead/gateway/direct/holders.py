@@ -6,14 +6,15 @@ Asked on every request, so what was found out about a token is kept until the ag
 """
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from fairlead.authn.direct_tokens import AUDIENCE, MAX_SKEW, SCOPED_AUDIENCE, Claims, InvalidToken, verify
 from fairlead.authn.people import own_groups
 from fairlead.core.clock import Clock
+from fairlead.core.cluster_identity import cluster_groups
 from fairlead.core.scope import ANY, Scope
-from fairlead.core.user import EVERYBODY, TEAM_GROUP, User
+from fairlead.core.user import AUTHENTICATED, EVERYBODY, TEAM_GROUP, User
 from fairlead.gateway.direct.state import State
 
 TOKEN_ID = "service.sh/direct-token"
@@ -71,6 +72,10 @@ def _holder(claims: Claims, state: State) -> Holder:
 
 def _groups(claims: Claims, state: State) -> tuple[str, ...]:
     """The groups of the token that still hold. Who is no longer there is refused."""
+    return tuple(dict.fromkeys((*_held(claims, state, cluster_groups(claims.groups)), AUTHENTICATED)))
+
+
+def _held(claims: Claims, state: State, groups: Iterable[str]) -> Iterable[str]:
     if claims.kind == "User":
         person = state.users.get(claims.uid)
         if person is None or claims.user != claims.name:
@@ -78,13 +83,13 @@ def _groups(claims: Claims, state: State) -> tuple[str, ...]:
         if claims.generation < person.generation:
             raise InvalidToken("its user has revoked all tokens of this generation")
         own = own_groups(claims.name)
-        return tuple(group for group in claims.groups if group in person.groups or group in own)
+        return [group for group in groups if group in person.groups or group in own]
     if claims.kind == "Team":
         group = f"{TEAM_GROUP}{claims.name}"
         if claims.uid not in state.teams or claims.user != group:
             raise NotKnownYet("its team is disabled, deleted or not known yet")
-        return tuple(each for each in claims.groups if each in (group, *EVERYBODY))
-    return claims.groups
+        return [each for each in groups if each in (group, *EVERYBODY)]
+    return groups
 
 
 def _bound(claims: Claims, state: State) -> Scope | None:

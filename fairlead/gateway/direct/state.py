@@ -10,6 +10,7 @@ from functools import lru_cache
 import msgspec
 
 from fairlead.authz.scope import ScopeNames
+from fairlead.core.cluster_identity import ClusterNames, check_prefix, cluster_groups
 from fairlead.core.objects import Object
 
 
@@ -48,6 +49,7 @@ class _Config(msgspec.Struct):
     jwks: Object
     apiGroup: str
     projectNamespacePrefix: str
+    clusterIdentityPrefix: str
     allowed: list[str]
     spaces: list[_Space]
     identities: _Identities
@@ -55,7 +57,9 @@ class _Config(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """A user as of now: tokens of an earlier generation are void, and groups that it has left mean nothing."""
+    """A user as of now: tokens of an earlier generation are void, and groups that it has left mean nothing.
+
+    Groups are those that count at clusters, as in tokens."""
 
     generation: int
     groups: frozenset[str]
@@ -84,6 +88,8 @@ class State:
     """By uid."""
     teams: frozenset[str]
     """Uids."""
+    cluster_names: ClusterNames
+    """What identities are called at the cluster."""
 
     @staticmethod
     def read(content: bytes, cluster: str) -> "State":
@@ -94,6 +100,8 @@ class State:
             raise BadState(f"it is no configuration of an agent: {error}") from None
         if config.cluster != cluster or not config.clusterUID or not config.issuer:
             raise BadState("it is the configuration of another cluster, or not whole")
+        if wrong := check_prefix(config.clusterIdentityPrefix):
+            raise BadState(f"clusterIdentityPrefix {wrong}")
         identities = config.identities
         return State(
             config.cluster,
@@ -103,8 +111,9 @@ class State:
             _names(config.apiGroup, config.projectNamespacePrefix),
             frozenset(config.allowed),
             {(each.project, each.name): Place(each.namespace, frozenset(each.allowed)) for each in config.spaces},
-            {each.uid: Person(each.generation, frozenset(each.groups)) for each in identities.users},
+            {each.uid: Person(each.generation, frozenset(cluster_groups(each.groups))) for each in identities.users},
             frozenset(each.uid for each in identities.teams),
+            ClusterNames(config.clusterIdentityPrefix),
         )
 
 

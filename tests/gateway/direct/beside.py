@@ -40,6 +40,7 @@ def configuration(**changes: Any) -> Object:
         "jwks": jwks(KEY),
         "apiGroup": "management.service.sh",
         "projectNamespacePrefix": "service-p-",
+        "clusterIdentityPrefix": "fairlead:",
         "allowed": ["uid-of-ada", "uid-of-ops"],
         "spaces": [{"project": "web", "name": "s", "namespace": "web-s", "allowed": ["uid-of-ada"]}],
         "identities": {"users": [ADA], "teams": [{"uid": "uid-of-ops"}]},

@@ -21,7 +21,7 @@ async def test_a_good_token_goes_through_as_its_user(tmp_path: Path, far_side: F
         assert reply.status == 200, reply.body
         (seen,) = far_side.seen
         assert (seen.method, seen.target) == ("GET", "/api/v1/namespaces/demo/pods?limit=5")
-        assert seen.header("impersonate-user") == "ada"
+        assert seen.header("impersonate-user") == "fairlead:ada"
         assert seen.header("authorization") == "Bearer far-token"
         assert GOOD not in str(seen.headers)
 
@@ -172,7 +172,7 @@ async def test_headers_of_proxies_say_nothing_about_who_asks(tmp_path: Path, far
             await here.ask(PODS, GOOD, "GET", **{"x-remote-user": "root", "impersonate_user": "root"})
         ).status == 200
         (seen,) = far_side.seen
-        assert seen.header("impersonate-user") == "ada" and "root" not in str(seen.headers)
+        assert seen.header("impersonate-user") == "fairlead:ada" and "root" not in str(seen.headers)
 
 
 async def test_a_token_that_was_made_while_impersonating_says_who_asked_for_it(
@@ -184,8 +184,8 @@ async def test_a_token_that_was_made_while_impersonating_says_who_asked_for_it(
         assert not any("extra" in name for name, _ in far_side.seen[-1].headers)
         private = {"kind": "User", "name": "ada", "uid": ADA["uid"], "gen": 3, "originalRequester": "root"}
         assert (await here.ask(PODS, claiming(**{"service.sh": private}))).status == 200
-        assert far_side.seen[-1].header("impersonate-user") == "ada"
-        assert [value for name, value in far_side.seen[-1].headers if name == extra] == ["root"]
+        assert far_side.seen[-1].header("impersonate-user") == "fairlead:ada"
+        assert [value for name, value in far_side.seen[-1].headers if name == extra] == ["fairlead:root"]
 
 
 async def test_users_that_are_gone_or_have_revoked_their_tokens_are_refused(tmp_path: Path, far_side: FarSide) -> None:
@@ -204,12 +204,34 @@ async def test_groups_that_somebody_has_left_mean_nothing(tmp_path: Path, far_si
     async with agent(tmp_path, far_side) as here:
         await here.ask(PODS, token)
         groups = {value for name, value in far_side.seen[-1].headers if name == "impersonate-group"}
-        assert groups == {"service:user:ada", "service:team:ops", "system:authenticated"}
+        assert groups == {"fairlead:service:user:ada", "fairlead:service:team:ops", "system:authenticated"}
         here.home.config = configuration(identities={"users": [{**ADA, "groups": []}], "teams": []})
         await here.knowledge.refresh()
         await here.ask(PODS, token)
         groups = {value for name, value in far_side.seen[-1].headers if name == "impersonate-group"}
-        assert groups == {"service:user:ada", "system:authenticated"}
+        assert groups == {"fairlead:service:user:ada", "system:authenticated"}
+
+
+async def test_the_server_says_what_names_have_in_front(tmp_path: Path, far_side: FarSide) -> None:
+    async with agent(tmp_path, far_side) as here:
+        for prefix in ("corp:", ""):
+            here.home.config = configuration(clusterIdentityPrefix=prefix)
+            await here.knowledge.refresh()
+            assert (await here.ask(PODS)).status == 200
+            assert far_side.seen[-1].header("impersonate-user") == f"{prefix}ada"
+            groups = {value for name, value in far_side.seen[-1].headers if name == "impersonate-group"}
+            assert groups == {f"{prefix}service:user:ada", "system:authenticated"}
+
+
+async def test_administrators_come_as_the_group_that_clusters_bind(tmp_path: Path, far_side: FarSide) -> None:
+    """Tokens of earlier versions have the groups as they are at the server."""
+    async with agent(tmp_path, far_side) as here:
+        here.home.config = configuration(identities={"users": [{**ADA, "groups": ["system:masters"]}], "teams": []})
+        await here.knowledge.refresh()
+        for group in ("service:admins", "system:masters"):
+            await here.ask(PODS, claiming(groups=["service:user:ada", group, "system:nodes"]))
+            groups = [value for name, value in far_side.seen[-1].headers if name == "impersonate-group"]
+            assert groups == ["fairlead:service:user:ada", "fairlead:service:admins", "system:authenticated"]
 
 
 async def test_a_team_is_known_by_its_uid(tmp_path: Path, far_side: FarSide) -> None:
@@ -221,7 +243,7 @@ async def test_a_team_is_known_by_its_uid(tmp_path: Path, far_side: FarSide) -> 
 
     async with agent(tmp_path, far_side) as here:
         assert (await here.ask(PODS, of_team())).status == 200
-        assert far_side.seen[-1].header("impersonate-user") == "service:team:ops"
+        assert far_side.seen[-1].header("impersonate-user") == "fairlead:service:team:ops"
         assert "service:admins" not in str(far_side.seen[-1].headers)
         assert (await here.ask(PODS, of_team(uid="another"))).status == 401
         assert (await here.ask(PODS, of_team(name="dev"))).status == 401

@@ -107,8 +107,26 @@ async def test_many_who_want_news_share_one_question(tmp_path: Path) -> None:
     assert len(home.asked) == 2
 
 
-@pytest.mark.parametrize("part", ["cluster", "clusterUID", "issuer", "jwks", "spaces", "identities", "apiGroup"])
+@pytest.mark.parametrize(
+    "part", ["cluster", "clusterUID", "issuer", "jwks", "spaces", "identities", "apiGroup", "clusterIdentityPrefix"]
+)
 def test_a_document_that_lacks_a_part_is_none(part: str) -> None:
     config = {name: value for name, value in configuration().items() if name != part}
     with pytest.raises(BadState):
         State.read(orjson.dumps(config), "berlin")
+
+
+@pytest.mark.parametrize("prefix", ["system:", "service:", "no-separator", "a b:"])
+def test_a_prefix_that_could_be_taken_for_something_else_is_none(prefix: str) -> None:
+    with pytest.raises(BadState, match="clusterIdentityPrefix must"):
+        State.read(orjson.dumps(configuration(clusterIdentityPrefix=prefix)), "berlin")
+
+
+async def test_names_at_the_cluster_are_kept_while_the_server_is_down(tmp_path: Path) -> None:
+    home, keeping = FakeHome(configuration(clusterIdentityPrefix="corp:")), Keeping("berlin", tmp_path / "k", 3600)
+    await Knowledge(home, keeping, HandClock()).refresh()
+    home.problem = HomeProblem("down")
+    again = Knowledge(home, keeping, HandClock())
+    again.load()
+    await again.refresh()
+    assert again.state.cluster_names.administrators == "corp:service:admins"

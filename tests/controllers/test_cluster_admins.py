@@ -1,0 +1,198 @@
+"""The binding of administrators in a cluster: made where there is none, renamed where it is ours, else left alone."""
+
+import asyncio
+from typing import Any, cast
+
+import orjson
+import pytest
+
+from fairlead.controllers.cluster_admins import (
+    BINDINGS,
+    NAME,
+    bind_administrators,
+    bound_group,
+    is_settled,
+    rename_administrators,
+)
+from fairlead.controllers.clusters import Clusters
+from fairlead.core.cluster_identity import ClusterNames
+from fairlead.core.objects import Object
+from fairlead.registry.kind import MANAGEMENT_GROUP
+from fairlead.upstream.connected import Connected
+from fairlead.upstream.errors import Unreachable
+from fairlead.upstream.request import Request
+from fairlead.upstream.upstream import Upstream
+from tests.admission.world import NAMESPACE, World
+from tests.controllers import cluster_world
+from tests.controllers.at_work import at_work, until
+
+NAMES = ClusterNames("fairlead:")
+GROUP, FORMER = "fairlead:service:admins", "service:admins"
+OURS = {"service.sh/managed": "fairlead"}
+SECRET = "canary-of-the-far-side"
+
+
+class Answer:
+    def __init__(self, status: int, body: Any) -> None:
+        self.status = status
+        self._body = orjson.dumps(body)
+
+    async def read(self, limit: int) -> bytes:
+        return self._body
+
+    async def close(self) -> None:
+        pass
+
+
+class Far:
+    """A cluster that has one binding, or none, and says `written` to whoever writes."""
+
+    def __init__(self, found: Object | int, written: int = 200) -> None:
+        self.found, self.written = found, written
+        self.sent: list[tuple[str, str, Object]] = []
+
+    async def send(self, request: Request) -> Answer:
+        if request.method == "GET":
+            assert request.target == f"{BINDINGS}/{NAME}"
+            if isinstance(self.found, int):
+                return Answer(self.found, {"kind": "Status", "message": SECRET})
+            return Answer(200, self.found)
+        assert isinstance(request.body, bytes)
+        self.sent.append((request.method, request.target, orjson.loads(request.body)))
+        return Answer(self.written, {})
+
+    @property
+    def upstream(self) -> Upstream:
+        return cast(Upstream, self)
+
+
+def binding(*subjects: str | tuple[str, str], role: str = "cluster-admin", labels: Object | None = OURS) -> Object:
+    """Groups by their names, other subjects as kind and name."""
+    named = [("Group", each) if isinstance(each, str) else each for each in subjects]
+    return {
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": NAME, "resourceVersion": "7", "labels": labels},
+        "roleRef": {"kind": "ClusterRole", "name": role},
+        "subjects": [{"kind": kind, "name": name} for kind, name in named],
+    }
+
+
+def told(condition: Object | None) -> tuple[str, str] | None:
+    assert SECRET not in str(condition)
+    return None if condition is None else (condition["status"], condition["reason"])
+
+
+@pytest.mark.parametrize(
+    ("found", "written", "outcome"),
+    [
+        (404, 201, ("True", "Bound")),
+        (404, 403, ("False", "Forbidden")),
+        (404, 404, None),
+        (403, 201, ("False", "Forbidden")),
+        (500, 201, None),
+        ({"kind": "Other"}, 201, None),
+        (binding(GROUP), 403, ("True", "Bound")),
+        (binding("others", GROUP, labels=None), 403, ("True", "Bound")),
+        (binding(GROUP, role="view"), 200, ("False", "BoundOtherwise")),
+        (binding("others"), 200, ("False", "BoundOtherwise")),
+        (binding(("User", GROUP)), 200, ("False", "BoundOtherwise")),
+        (binding(FORMER), 200, ("False", "BoundOtherwise")),  # perhaps another server's, with another prefix
+        (binding("a:service:admins"), 200, ("False", "BoundOtherwise")),
+    ],
+)
+async def test_administrators_are_bound_where_that_is_possible_and_free(
+    found: Any, written: int, outcome: tuple[str, str] | None
+) -> None:
+    far = Far(found, written)
+    assert told(await bind_administrators(far.upstream, NAMES)) == outcome
+    if found != 404:
+        assert far.sent == []
+        return
+    ((method, target, body),) = far.sent
+    assert (method, target, body["roleRef"]["name"]) == ("POST", BINDINGS, "cluster-admin")
+    assert [each["name"] for each in body["subjects"]] == [GROUP] and body["metadata"]["labels"] == OURS
+
+
+@pytest.mark.parametrize(
+    ("found", "written", "outcome", "subjects"),
+    [
+        (binding(FORMER), 200, ("True", "Bound"), [("Group", GROUP)]),
+        (binding(FORMER, ("User", "bob")), 200, ("True", "Bound"), [("User", "bob"), ("Group", GROUP)]),
+        (binding(("User", FORMER), FORMER), 200, ("True", "Bound"), [("User", FORMER), ("Group", GROUP)]),
+        (binding(FORMER), 403, ("False", "Forbidden"), [("Group", GROUP)]),
+        (binding(FORMER), 409, None, [("Group", GROUP)]),
+        (binding(GROUP), 200, ("True", "Bound"), None),
+        (404, 201, ("False", "LeftAlone"), None),
+        (403, 200, ("False", "Forbidden"), None),
+        (500, 200, None, None),
+        (binding("others"), 200, ("False", "LeftAlone"), None),
+        (binding("a:service:admins"), 200, ("False", "LeftAlone"), None),
+        (binding(FORMER, role="view"), 200, ("False", "LeftAlone"), None),
+        (binding(FORMER, labels=None), 200, ("False", "LeftAlone"), None),
+        ({**binding(), "subjects": None}, 200, ("False", "LeftAlone"), None),
+        ({**binding(), "subjects": "x"}, 200, ("False", "LeftAlone"), None),
+    ],
+)
+async def test_a_binding_of_ours_follows_the_name_and_any_other_is_left_alone(
+    found: Any, written: int, outcome: tuple[str, str] | None, subjects: list[tuple[str, str]] | None
+) -> None:
+    far = Far(found, written)
+    assert told(await rename_administrators(far.upstream, NAMES, FORMER)) == outcome
+    if subjects is None:
+        assert far.sent == []
+        return
+    ((method, target, body),) = far.sent
+    assert (method, target, body["metadata"]["resourceVersion"]) == ("PUT", f"{BINDINGS}/{NAME}", "7")
+    assert [(each["kind"], each["name"]) for each in body["subjects"]] == subjects
+
+
+async def test_a_cluster_that_does_not_answer_says_nothing() -> None:
+    class Silent(Far):
+        async def send(self, request: Request) -> Answer:
+            raise Unreachable("nobody answers")
+
+    assert await bind_administrators(Silent(404).upstream, NAMES) is None
+    assert await rename_administrators(Silent(404).upstream, NAMES, FORMER) is None
+
+
+async def test_the_condition_says_which_group_was_bound() -> None:
+    condition = await bind_administrators(Far(404, 201).upstream, NAMES)
+    status: Object = {"conditions": [condition]}
+    assert bound_group(status) == GROUP
+    assert is_settled(status, NAMES) and not is_settled(status, ClusterNames(""))
+    assert bound_group({}) == bound_group(None) == ""
+    assert not is_settled({}, NAMES)
+
+
+async def test_what_was_left_alone_stays_so() -> None:
+    condition = await rename_administrators(Far(404).upstream, NAMES, FORMER)
+    assert is_settled({"conditions": [condition]}, NAMES)
+    assert is_settled({"conditions": [condition]}, ClusterNames("other:"))
+
+
+async def test_administrators_who_were_bound_by_another_name_are_renamed_once(world: World) -> None:
+    reach, path = cluster_world.Reach(), f"{BINDINGS}/{NAME}"
+    reach.far["berlin"] = far = cluster_world.Far()
+    far.answers[BINDINGS] = (201, {})
+
+    def controller(prefix: str) -> Clusters:
+        return Clusters(world.registry, MANAGEMENT_GROUP, NAMESPACE, cast(Connected, reach), ClusterNames(prefix))
+
+    async with at_work(world, controller("")):
+        await world.create("Cluster", "berlin", spec={"config": cluster_world.CONFIG})
+        await until(lambda: cluster_world.state(world, "AdministratorsBound") == ("True", "Bound"))
+    far.answers[path] = (200, binding(FORMER))
+    far.asked.clear()
+    async with at_work(world, controller("fairlead:")):
+        await until(lambda: "fairlead:service:admins" in bound_by(world))
+        await asyncio.sleep(1_000)
+    assert [target for _, target in far.asked].count(path) == 2  # a GET and a PUT
+    far.asked.clear()
+    async with at_work(world, controller("fairlead:")):
+        await asyncio.sleep(1_000)
+    assert not any(BINDINGS in target for _, target in far.asked)
+
+
+def bound_by(world: World) -> str:
+    conditions = {each["type"]: each for each in cluster_world.status(world)["conditions"]}
+    return str(conditions["AdministratorsBound"]["message"])

@@ -1,0 +1,238 @@
+"""Who people are at a real kube-apiserver: through a gateway, while impersonating, and with a direct token.
+
+The kube-apiserver is configured with the AuthenticationConfiguration of docs/direct-tokens.md, once with the prefix of
+the page and once with none.
+"""
+
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jwt
+import pytest
+import yaml
+
+from fairlead.core.objects import Object
+from fairlead.core.signing import sign
+from tests.authn.signing import jwks, signing_key
+from tests.authn.test_direct_kubernetes import documented
+from tests.clients.kubectl import Kubectl
+from tests.far_side.asked import as_json
+from tests.far_side.far_side import FarSide
+from tests.live.entrances import (
+    M,
+    connect,
+    create,
+    grant,
+    is_online,
+    key_of,
+    kubectl_at,
+    make,
+    may,
+    until,
+)
+from tests.live.process import running
+from tests.reference.control_plane import ControlPlane
+from tests.reference.world import CLUSTER, World, condition, running_agent
+
+PROJECT, SPACE = "identity", "own"
+SPACES = f"namespaces/service-p-{PROJECT}/spaceinstances"
+AUDIT_POLICY = {"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": [{"level": "Metadata"}]}
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A world whose names have the prefix at the cluster. Ada may use the cluster, and owns a space in it."""
+
+    world: World
+    prefix: str
+    namespace: str
+    keys: dict[str, str]
+    forger: str
+    """The address of another issuer that the cluster trusts in the same way."""
+
+    def token_of(self, user: str) -> str:
+        with self.world.server.client(self.keys[user]) as client:
+            made = create(client, f"{M}/directclusterendpointtokens", {"spec": {"ttl": 600}})
+        token: str = made["status"]["token"]
+        return token
+
+    def with_token(self, token: str, name: str) -> Kubectl:
+        return kubectl_at(self.world.program, self.world.folder / f"token-{name}", self.world.plane.kubeconfig(token))
+
+    def through_gateway(self, user: str) -> Kubectl:
+        return self.world.through_gateway(self.keys[user], user)
+
+
+def configuration(prefix: str, *issuers: tuple[str, str]) -> str:
+    """What the page says, for issuers at these addresses with these authorities."""
+    trusted = []
+    for url, authority in issuers:
+        issuer = documented()
+        issuer["issuer"] |= {"url": url, "certificateAuthority": authority}
+        for part in ("username", "groups"):
+            issuer["claimMappings"][part]["prefix"] = prefix
+        trusted.append(issuer)
+    return yaml.safe_dump(
+        {"apiVersion": "apiserver.config.k8s.io/v1", "kind": "AuthenticationConfiguration", "jwt": trusted}
+    )
+
+
+def serve_keys(issuer: FarSide) -> None:
+    """Makes the far side an issuer whose signing key the tests hold."""
+    keys = f"{issuer.url}/keys"
+    told = {"issuer": issuer.url, "jwks_uri": keys, "id_token_signing_alg_values_supported": ["RS256"]}
+    issuer.answer("/.well-known/openid-configuration", as_json(told))
+    issuer.answer("/keys", as_json(jwks(signing_key(0))))
+
+
+@pytest.fixture(scope="module", params=["fairlead:", ""], ids=["prefix", "no-prefix"])
+def named(request: pytest.FixtureRequest, binaries: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Named]:
+    prefix, folder = str(request.param), tmp_path_factory.mktemp("identity")
+    (folder / "policy.yaml").write_text(yaml.safe_dump(AUDIT_POLICY))
+    with running(folder / "data", cluster_identity_prefix=prefix or "off") as server, FarSide() as forger:
+        serve_keys(forger)
+        trusted = (server.url, Path(server.ca_file).read_text()), (forger.url, forger.ca_pem)
+        (folder / "authentication.yaml").write_text(configuration(prefix, *trusted))
+        flags = (
+            f"--authentication-config={folder / 'authentication.yaml'}",
+            f"--audit-policy-file={folder / 'policy.yaml'}",
+            f"--audit-log-path={folder / 'cluster-audit.log'}",
+        )
+        with ControlPlane(binaries, folder / "plane", flags) as plane, server.client() as admin:
+            connect(admin, CLUSTER, plane.kubeconfig().encode())
+            until(lambda: is_online(admin, CLUSTER), 30)
+            for name, groups in (("ada", []), ("boss", ["system:masters"])):
+                make(admin, "users", "User", name, username=name, groups=groups)
+            keys = {name: key_of(admin, name, f"{name}s") for name in ("ada", "boss")}
+            grant(admin, "ada", "ada", [may(CLUSTER, "use")])
+            world = World(server, plane, binaries / "kubectl", folder)
+            yield Named(world, prefix, make_space(admin), {**keys, "admin": server.key}, forger.url)
+
+
+def make_space(admin: Any) -> str:
+    """The namespace of Ada's space."""
+    make(admin, "projects", "Project", PROJECT, owner={"user": "admin"})
+    spec = {"clusterRef": {"cluster": CLUSTER}, "owner": {"user": "ada"}}
+    make(admin, SPACES, "SpaceInstance", SPACE, **spec)
+    until(lambda: condition(admin.get(f"{M}/{SPACES}/{SPACE}").json(), "SpaceSynced").get("status") == "True", 60)
+    namespace: str = admin.get(f"{M}/{SPACES}/{SPACE}").json()["spec"]["clusterRef"]["namespace"]
+    return namespace
+
+
+def who(kubectl: Kubectl, *flags: str) -> Object:
+    """As the cluster says it, with groups in order."""
+    found: Object = json.loads(kubectl("auth", "whoami", "-o", "json", *flags))["status"]["userInfo"]
+    return {**found, "groups": sorted(found["groups"])}
+
+
+def accepted(kubectl: Kubectl) -> Kubectl:
+    """Until the kube-apiserver has found the issuer, which it looks for in the background, it takes no token."""
+    until(lambda: kubectl.outcome("auth", "whoami").returncode == 0, 60)
+    return kubectl
+
+
+@pytest.mark.parametrize("user", ["ada", "boss", "admin"])
+def test_a_direct_token_is_the_same_identity_as_through_the_gateway(named: Named, user: str) -> None:
+    by_gateway = who(named.through_gateway(user))
+    by_token = who(accepted(named.with_token(named.token_of(user), user)))
+    by_token.get("extra", {}).pop("authentication.kubernetes.io/credential-id", None)
+    assert {key: value for key, value in by_token.items() if value} == by_gateway
+    assert by_gateway["username"] == f"{named.prefix}{user}"
+    assert (f"{named.prefix}service:admins" in by_gateway["groups"]) is (user != "ada")
+    assert "system:masters" not in by_gateway["groups"]
+
+
+def test_the_owner_of_a_space_has_its_rights_both_ways(named: Named) -> None:
+    token = accepted(named.with_token(named.token_of("ada"), "ada"))
+    for kubectl in (named.through_gateway("ada"), token):
+        assert kubectl("auth", "can-i", "create", "configmaps", "-n", named.namespace).strip() == "yes"
+        assert kubectl.differing("auth", "can-i", "create", "configmaps", "-n", "default").strip() == "no"
+    token("create", "configmap", "by-token", "-n", named.namespace)
+
+
+@pytest.mark.parametrize("user", ["boss", "admin"])
+def test_administrators_have_all_rights_both_ways(named: Named, user: str) -> None:
+    token = accepted(named.with_token(named.token_of(user), user))
+    for kubectl in (named.through_gateway(user), token):
+        assert kubectl("auth", "can-i", "*", "*").strip() == "yes"
+
+
+def forged(named: Named, **changes: Any) -> Kubectl:
+    """With a token that this server would never make."""
+    claims = jwt.decode(named.token_of("ada"), options={"verify_signature": False})
+    token = sign(signing_key(0), {**claims, "iss": named.forger, **changes})
+    return named.with_token(token, "forged")
+
+
+@pytest.mark.parametrize("changes", [{"sub": "system:admin"}, {"groups": ["system:masters"]}], ids=["name", "group"])
+def test_names_of_kubernetes_itself_give_no_rights_even_if_a_token_has_them(named: Named, changes: Object) -> None:
+    assert who(accepted(forged(named)))["username"] == f"{named.prefix}ada"
+    kubectl = forged(named, **changes)
+    if named.prefix:
+        found = who(kubectl)
+        assert "system:masters" not in found["groups"] and not found["username"].startswith("system:")
+        assert kubectl.differing("auth", "can-i", "list", "secrets", "-A").strip() == "no"
+    else:
+        assert "Unauthorized" in kubectl.refused("get", "--raw", "/api")
+
+
+def test_tokens_with_a_scope_are_not_taken(named: Named) -> None:
+    """A kube-apiserver knows nothing of scopes."""
+    with named.world.server.client(named.keys["ada"]) as client:
+        body = {"spec": {"ttl": 600, "scope": {"clusters": [{"cluster": CLUSTER}]}}}
+        token = create(client, f"{M}/directclusterendpointtokens", body)["status"]["token"]
+    assert "Unauthorized" in named.with_token(token, "scoped").refused("get", "--raw", "/api")
+
+
+def test_impersonation_has_kubernetes_meaning_and_is_in_both_audit_logs(named: Named) -> None:
+    ruling = named.through_gateway("admin")
+    extra = {"service.sh/impersonator": [f"{named.prefix}admin"], "acme.com/why": ["support"]}
+    found = who(ruling, "--as", "ada", "--as-user-extra", "acme.com/why=support")
+    assert found["username"] == f"{named.prefix}ada" and found["extra"] == extra
+    assert f"{named.prefix}service:admins" not in found["groups"]
+    assert ruling("auth", "can-i", "create", "pods", "-n", named.namespace, "--as", "ada").strip() == "yes"
+    assert ruling.differing("auth", "can-i", "get", "secrets", "-n", "default", "--as", "ada").strip() == "no"
+    assert 'User "nobody" cannot use' in ruling.refused("get", "--raw", "/api/v1/namespaces", "--as", "nobody")
+    ruling("get", "configmaps", "-n", named.namespace, "--as", "ada")
+    event = last_event(named, "configmaps")
+    assert event["impersonatedUser"]["username"] == f"{named.prefix}ada"
+    assert event["impersonatedUser"]["extra"] == {"service.sh/impersonator": [f"{named.prefix}admin"]}
+    log = named.world.folder / "data" / "audit.log"
+    until(lambda: f'"auditID":"{event["auditID"]}"' in log.read_text())
+    (same,) = [json.loads(line) for line in log.read_text().splitlines() if event["auditID"] in line]
+    assert (same["user"]["username"], same["impersonatedUser"]["username"]) == ("admin", "ada")
+
+
+def last_event(named: Named, resource: str) -> Object:
+    """The cluster's own record of the last impersonated request for it."""
+    found: list[Object] = []
+    began = time.monotonic()
+    while not found and time.monotonic() - began < 10:
+        lines = (named.world.folder / "cluster-audit.log").read_text().splitlines()
+        events = [json.loads(line) for line in lines if line.endswith("}") and f'"resource":"{resource}"' in line]
+        found = [each for each in events if "impersonatedUser" in each and each["stage"] == "ResponseComplete"]
+    return found[-1]
+
+
+def test_a_key_with_rules_works_with_kubectl_and_is_held_to_them(named: Named) -> None:
+    rule = {"cluster": CLUSTER, "verbs": ["get", "list"], "namespaces": [named.namespace]}
+    with named.world.server.client() as admin:
+        key = key_of(admin, "ada", "adas-rules", scope={"rules": [rule]})
+    kubectl = named.world.through_gateway(key, "rules")
+    assert "default" not in kubectl("get", "configmaps", "-n", named.namespace, "-o", "name").split()
+    assert kubectl("auth", "can-i", "create", "configmaps", "-n", named.namespace).strip() == "yes"
+    assert "FIELDS" in kubectl("explain", "pod")
+    refused = kubectl.refused("delete", "configmap", "kube-root-ca.crt", "-n", named.namespace)
+    told = f'does not allow "delete" on "configmaps" in namespace "{named.namespace}" of cluster "{CLUSTER}"'
+    assert told in refused
+
+
+def test_an_agent_sends_the_same_names(named: Named, tmp_path: Path) -> None:
+    with running_agent(named.world, tmp_path / "agent") as kubectl:
+        assert who(kubectl) == who(named.through_gateway("admin"))
+        assert kubectl("auth", "can-i", "*", "*").strip() == "yes"
+        assert "cannot check who may impersonate" in kubectl.refused("get", "--raw", "/api", "--as", "ada")
