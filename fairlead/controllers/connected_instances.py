@@ -85,9 +85,9 @@ class ConnectedInstances:
         """The cluster that the instance names, if there is one."""
         return self._surroundings.cluster(instance)
 
-    def obstacle(self, instance: Object) -> Trouble | None:
-        """What is in the way of making anything for it. It is looked at again when that has changed."""
-        return self._surroundings.obstacle(instance)
+    def can_be_made(self, instance: Object) -> bool:
+        """Whether there is nothing in the way of making it. It is looked at again when that has changed."""
+        return self._surroundings.can_be_made(instance)
 
     def wait(self, instance: Object) -> float:
         """Seconds until it is tried again to make it what it should be; 0 when that is due."""
@@ -176,7 +176,7 @@ class ConnectedInstances:
         is_same = status.get(rendered) == dig(instance, f"status.{rendered}")
         generation = metadata(instance).get("generation", 1)
         status = with_conditions({**status, **fields}, conditions if is_same else (), now, generation)
-        return standing(current, status, self.obstacle(current), now)
+        return standing(current, status, self._surroundings.obstacle(current), now)
 
     async def let_go(self, instance: Object, left_behind: str = "") -> None:
         """Takes the finalizer off. What is left behind in a cluster is told in an Event."""

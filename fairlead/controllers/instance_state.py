@@ -146,7 +146,7 @@ def _reachable(instance: Object, status: Object, obstacle: Trouble | None, now: 
     """What was true of a cluster is unknown while it is away, and until it has been looked at again."""
     if not is_held(instance):
         return status
-    if obstacle is not None:
+    if obstacle is not None and obstacle.reason in OBSTACLES:
         status = forget_cluster(status, obstacle.reason, obstacle.message, now)
         return {**status, "online": False} if status.get("online") else status
     for known in _known(status, UNKNOWN):

@@ -72,7 +72,7 @@ class Spaces:
         project = self._instances.project(space)
         if project is None or not self._is_kept(space) or not is_resolved(space):
             return None
-        if self._instances.obstacle(space) is not None:
+        if not self._instances.can_be_made(space):
             self._instances.start_over(space)
             return None
         return self._instances.wait(space) or await self._keep(space, project)

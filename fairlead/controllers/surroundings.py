@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from fairlead.controllers.far_trouble import ERROR, WARNING, Trouble
 from fairlead.core.cluster_identity import ClusterNames
 from fairlead.core.objects import Object, dig, metadata
+from fairlead.registry.conditions import TRUE, find_condition
 from fairlead.registry.record import decode
 from fairlead.registry.registry import Registry
 
@@ -25,6 +26,8 @@ OBSTACLES = frozenset(
     }
 )
 """The reasons of what is in the way of an instance before anything of its own is looked at."""
+IMPERSONATION_FORBIDDEN = "ImpersonationForbidden"
+"""Why a cluster, and so each space in it, can be kept as it should be but not be used by anybody."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +65,12 @@ class Surroundings:
         return decode(entry) if entry is not None else None
 
     def obstacle(self, instance: Object) -> Trouble | None:
+        """What keeps it from being used."""
         return find_obstacle(instance, self.project(instance), self.cluster(instance))
+
+    def can_be_made(self, instance: Object) -> bool:
+        obstacle = self.obstacle(instance)
+        return obstacle is None or obstacle.reason not in OBSTACLES
 
 
 def find_obstacle(instance: Object, project: Object | None, cluster: Object | None) -> Trouble | None:
@@ -90,11 +98,8 @@ def _cluster_obstacle(instance: Object, cluster: Object | None) -> Trouble | Non
     if not is_connected(cluster) and not has_agent:
         why = f'cluster "{name}" is not connected; name a secret with its kubeconfig in its spec.config'
         return Trouble(CLUSTER_NOT_CONNECTED, why, WARNING)
-    if (
-        is_connected(cluster)
-        and instance["kind"] == "SpaceInstance"
-        and dig(instance, "spec.clusterRef.virtualCluster")
-    ):
+    is_space = instance["kind"] == "SpaceInstance"
+    if is_space and is_connected(cluster) and dig(instance, "spec.clusterRef.virtualCluster"):
         why = "spaces are made in clusters, not in virtual clusters; make one without spec.clusterRef.virtualCluster"
         return Trouble(IN_VIRTUAL_CLUSTER, why, ERROR)
     if dig(cluster, "status.phase") == "Failed":
@@ -105,7 +110,16 @@ def _cluster_obstacle(instance: Object, cluster: Object | None) -> Trouble | Non
         return Trouble(CLUSTER_OFFLINE, why, WARNING)
     if online is None and not has_agent:
         return Trouble(CLUSTER_NOT_PROBED, f'waits until cluster "{name}" has been reached for the first time', WARNING)
-    return None
+    return _impersonation_obstacle(name, cluster) if is_space else None
+
+
+def _impersonation_obstacle(name: str, cluster: Object) -> Trouble | None:
+    """Gateways lead into a space with the credential of its cluster, in the name of whoever asks."""
+    ready = find_condition(cluster.get("status"), "Ready") or {}
+    if ready.get("status") == TRUE or ready.get("reason") != IMPERSONATION_FORBIDDEN:
+        return None
+    why = f'nobody can use cluster "{name}", since its stored credential may not impersonate users'
+    return Trouble(IMPERSONATION_FORBIDDEN, f"{why}; give it the rights that the cluster's status names", WARNING)
 
 
 def is_connected(cluster: Object | None) -> bool:

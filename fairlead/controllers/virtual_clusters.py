@@ -105,7 +105,7 @@ class VirtualClusters:
     def _is_ready_to_go(self, instance: Object) -> bool:
         if not dig(instance, "status.serviceUID") or not is_resolved(instance):
             return False
-        if self._instances.obstacle(instance) is not None:
+        if not self._instances.can_be_made(instance):
             self._instances.start_over(instance)
             return False
         return is_connected(self._instances.cluster(instance))
