@@ -24,6 +24,9 @@ SYNCED, TERMINATING = "SpaceSynced", "NamespaceTerminating"
 WATCHED_SECONDS = 300.0
 """Seconds until the next look at an instance whose objects are all watched."""
 MOST_REFUSED = 5
+NAMESPACE_DELETED, OBJECTS_RESTORED = "NamespaceDeleted", "ObjectsRestored"
+DRIFT_REPAIRED, REPAIRED_REPEATEDLY = "DriftRepaired", "RepairedRepeatedly"
+"""Reasons of Events."""
 
 
 class Upkeep:
@@ -98,7 +101,7 @@ class Upkeep:
         paths = (place.path,) if drift.namespace_lost else (*drift.restored, *drift.repaired)
         if self._pace.repaired(self._key(instance), paths) == PATIENCE + 1:
             await record(
-                self._registry, instance, "RepairedRepeatedly", _fight(drift, where, changed_by), type="Warning"
+                self._registry, instance, REPAIRED_REPEATEDLY, _fight(drift, where, changed_by), type="Warning"
             )
 
 
@@ -111,15 +114,15 @@ def _was_made(instance: Object) -> bool:
 def _words(drift: Drift, where: str, changed_by: Mapping[str, str]) -> list[tuple[str, str]]:
     if drift.namespace_lost:
         why = f"{where} was deleted outside of Fairlead; it was made again, and what was in it is lost"
-        return [("NamespaceDeleted", why)]
+        return [(NAMESPACE_DELETED, why)]
     told = []
     if drift.restored:
         why = f"deleted outside of Fairlead from {where}, and made again: {in_words(drift.restored.values())}"
-        told.append(("ObjectsRestored", why))
+        told.append((OBJECTS_RESTORED, why))
     if drift.repaired:
         what = in_words(drift.repaired.values())
         why = f"changed outside of Fairlead in {where}, and changed back: {what}{_by(changed_by)}"
-        told.append(("DriftRepaired", why))
+        told.append((DRIFT_REPAIRED, why))
     return told
 
 

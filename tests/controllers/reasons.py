@@ -1,0 +1,74 @@
+"""Every reason that the code gives in conditions and Events, found by reading the code."""
+
+import ast
+import re
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+
+import fairlead
+
+PACKAGE = Path(fairlead.__file__).parent
+REASON_AT: Mapping[str, int] = {
+    **{"condition": 2, "_restated": 2, "Verdict": 2, "record": 2},
+    **{"Trouble": 0, "Unresolved": 0, "NotConnected": 0, "_unscheduled": 0, "forget_cluster": 1},
+}
+"""By what is called: which argument is a reason."""
+CLUSTERS = ("cluster_", "clusters.py")
+"""How the files of the controller of Clusters begin, whose reasons are in a table of their own."""
+
+WITH_CONSTANTS = (
+    *("instance_state", "surroundings", "far_trouble", "far_namespace", "helm", "helm_turns", "upkeep", "vc_state"),
+    *("placing", "runners"),
+)
+CONSTANT, WORD = re.compile(r"_?[A-Z][A-Z_]*"), re.compile(r"([A-Z][a-z]+)+|VirtualCluster[A-Za-z]+", re.ASCII)
+
+
+def reasons() -> Iterator[tuple[str, str]]:
+    """The name of a module and a reason that it gives, as far as that is a text or the name of one."""
+    for folder in ("controllers", "kinds", "upstream"):
+        for path in sorted((PACKAGE / folder).glob("*.py")):
+            if not path.name.startswith(CLUSTERS):
+                yield from ((path.stem, reason) for reason in _reasons_in(path, folder))
+
+
+def _reasons_in(path: Path, folder: str) -> Iterator[str]:
+    module = import_module(f"fairlead.{folder}.{path.stem}")
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Call):
+            yield from _given(node, module)
+        if isinstance(node, ast.ClassDef):  # errors that say their reason themselves
+            for each in node.body:
+                if isinstance(each, ast.Assign) and [_name(target) for target in each.targets] == ["reason"]:
+                    yield from _texts(each.value, module)
+
+
+def _given(call: ast.Call, module: ModuleType) -> Iterator[str]:
+    at = REASON_AT.get(_name(call.func))
+    if at is not None and at < len(call.args):
+        yield from _texts(call.args[at], module)
+
+
+def _name(node: ast.expr) -> str:
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def _texts(node: ast.expr, module: ModuleType) -> Iterator[str]:
+    if isinstance(node, ast.IfExp):
+        yield from (*_texts(node.body, module), *_texts(node.orelse, module))
+        return
+    found = node.value if isinstance(node, ast.Constant) else getattr(module, _name(node), None)
+    if isinstance(found, str) and found:
+        yield found
+
+
+def constants() -> Iterator[tuple[str, str]]:
+    """The name of a module of controllers of instances, and a word that it calls by a name: conditions and reasons."""
+    for stem in WITH_CONSTANTS:
+        module = import_module(f"fairlead.controllers.{stem}")
+        for name, value in vars(module).items():
+            texts = value if isinstance(value, tuple | frozenset) else (value,)
+            for text in texts:
+                if CONSTANT.fullmatch(name) and isinstance(text, str) and WORD.fullmatch(text):
+                    yield stem, text
