@@ -12,6 +12,7 @@ from fairlead.controllers.backoff import Backoff, Where
 from fairlead.controllers.far_trouble import ERROR, Trouble
 from fairlead.controllers.instance_events import record_transition
 from fairlead.controllers.instance_state import RESOLVED, standing
+from fairlead.controllers.loop import Requeue
 from fairlead.controllers.surroundings import CLUSTERS, PROJECTS, Setting, Surroundings
 from fairlead.core.clock import timestamp
 from fairlead.core.errors import NotFound
@@ -100,6 +101,15 @@ class ConnectedInstances:
     def start_over(self, instance: Object) -> None:
         """What has failed before does not matter any more."""
         self._backoff.forget(_where(instance))
+
+    def trying_again(self, requeue: Requeue) -> Requeue:
+        """The same for what has changed in a cluster: that may be what a failed try has been waiting for."""
+
+        def try_again(key: Key, seconds: float) -> None:
+            self._backoff.forget((key[2], key[3]))
+            requeue(key, seconds)
+
+        return try_again
 
     def _attempt(self, instance: Object) -> object:
         """All that decides what becomes of trying to make it."""

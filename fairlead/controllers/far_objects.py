@@ -15,6 +15,8 @@ from fairlead.core.objects import Object, copied, dig, metadata, name_of
 
 MOST = 200
 """How many objects a template may have: each is looked at in every pass."""
+MOST_KEPT = 3 * MOST
+"""How many are remembered for removal: those of a template that was applied in part, beside those before it."""
 
 _SET_BY_SERVER = (
     *("uid", "resourceVersion", "generation", "creationTimestamp", "deletionTimestamp"),
@@ -28,7 +30,7 @@ _label = "[a-z0-9]([a-z0-9-]*[a-z0-9])?"
 _version = re.compile(rf"({_label}(\.{_label})*/)?[a-z0-9]{{1,63}}", re.ASCII)
 
 
-def parsed(text: str) -> list[Object]:
+def parsed(text: str, most: int = MOST) -> list[Object]:
     """The objects of a text with `---` between them. Raises Trouble."""
     found: list[Object] = []
     for number, document in enumerate(_document.split(text), 1):
@@ -41,8 +43,8 @@ def parsed(text: str) -> list[Object]:
         if not isinstance(value, dict) or not _is_named(value):
             raise _bad(f"document {number} has no apiVersion, kind and metadata.name that could be used")
         found.append(value)
-    if len(found) > MOST:
-        raise _bad(f"there are {len(found)} of them, and {MOST} are allowed")
+    if len(found) > most:
+        raise _bad(f"there are {len(found)} of them, and {most} are allowed")
     return found
 
 
@@ -67,16 +69,28 @@ class FarObjects:
         self._served: dict[str, Object] = {}
 
     async def apply(self, objects: Sequence[Object], before: Sequence[Object]) -> None:
-        """Applies all, and removes those of `before` that are not among them."""
+        """Applies all, and removes those of `before` that are not among them. What the cluster refuses, such as a
+        change of something immutable, keeps no other object from being made; the first refusal is raised in the end."""
         paths = [await self._path(each) for each in objects]
-        for path, each in zip(paths, objects, strict=True):
-            with troubles(self._place.cluster, f'apply {each["kind"]} "{name_of(each)}"'):
-                await self._api.apply(path, self._placed(each))
+        placed = [self._placed(each) for each in objects]
+        refusals: list[Trouble] = []
+        for path, each in zip(paths, placed, strict=True):
+            try:
+                with troubles(self._place.cluster, f'apply {each["kind"]} "{name_of(each)}"'):
+                    await self._api.apply(path, each)
+            except Trouble as trouble:
+                if trouble.severity != ERROR:
+                    raise
+                refusals.append(trouble)
         for each in before:
             path = await self._path(each, missing_ok=True)
             if path and path not in paths:
                 with troubles(self._place.cluster, f'delete {each["kind"]} "{name_of(each)}"'):
                     await remove(self._api, path)
+        if refusals:
+            first, more = refusals[0], len(refusals) - 1
+            why = f"{first.message} (and {more} more objects)" if more else first.message
+            raise Trouble(first.reason, why, first.severity)
 
     def _placed(self, obj: Object) -> Object:
         placed = copied(obj)
@@ -119,6 +133,12 @@ class FarObjects:
             name = each.get("name")
             if each.get("kind") == kind and isinstance(name, str) and _step.fullmatch(name):
                 yield each
+
+
+def merged(*lists: Sequence[Object]) -> list[Object]:
+    """All objects of several lists, each once."""
+    by_name = {(each["apiVersion"], each["kind"], name_of(each)): each for objects in lists for each in objects}
+    return list(by_name.values())[:MOST_KEPT]
 
 
 def references(objects: Sequence[Object]) -> str:

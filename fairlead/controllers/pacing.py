@@ -14,6 +14,8 @@ GATHER_SECONDS = 0.05
 """Changes that come together, as when a namespace is emptied, are answered with one pass."""
 BURST, REFILL_SECONDS = 20, 3.0
 """So many passes in a row, and one more for each of so many seconds."""
+EVENTS, EVENT_SECONDS = 25, 60.0
+"""So many Events in a row about one instance, and one more for each of so many seconds. Repairs go on without them."""
 PATIENCE, QUIET_SECONDS, LONGEST = 4, 600.0, 300.0
 """So many repairs of an object in a row are nothing special. After that each waits twice as long as the one before, up
 to a limit. A row ends when the object did not have to be repaired for so many seconds."""
@@ -31,6 +33,8 @@ class _Row:
 class _Budget:
     tokens: float
     at: float
+    events: float = EVENTS
+    told_at: float = 0.0
     rows: dict[str, _Row] = field(default_factory=dict)
 
 
@@ -62,6 +66,17 @@ class Pace:
             row.count, row.at = row.count + 1, now
             most = max(most, row.count)
         return most
+
+    def may_tell(self, key: Key) -> bool:
+        """Whether there may be another Event about it, which is then counted."""
+        now = self._clock.monotonic()
+        budget = self._budget(key, now)
+        budget.events = min(EVENTS, budget.events + (now - budget.told_at) / EVENT_SECONDS)
+        budget.told_at = now
+        if budget.events < 1:
+            return False
+        budget.events -= 1
+        return True
 
     def forget(self, key: Key) -> None:
         self._budgets.pop(key, None)

@@ -6,7 +6,7 @@ project changes, and again and again, so that whatever somebody changes there is
 until the namespace is gone; a cluster that is out of reach is said in its conditions, and can be given up on.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from fairlead.controllers.backoff import jittered
 from fairlead.controllers.connected_instances import ConnectedInstances, is_resolved
@@ -18,9 +18,10 @@ from fairlead.controllers.far_namespace import (
     make_namespace,
     remove_namespace,
 )
-from fairlead.controllers.far_objects import FarObjects, parsed, references
+from fairlead.controllers.far_objects import MOST_KEPT, FarObjects, merged, parsed, references
 from fairlead.controllers.far_trouble import INFO, NAMESPACE_TERMINATING, Trouble, troubles
 from fairlead.controllers.instance_state import SPACE_FINALIZER, SPACE_READY, SPACE_SYNCED
+from fairlead.controllers.loop import Requeue
 from fairlead.controllers.reach import Reach
 from fairlead.controllers.removing import POLL, Removing
 from fairlead.controllers.space_rights import role_bindings
@@ -48,8 +49,11 @@ class Spaces:
         self._removing = Removing(self._instances, self._take_down, SYNCED, READY)
         self._reach = reach
         self._upkeep = Upkeep(registry, reach.watching, SPACE, (setting.api_group, SPACES))
-        self.subscribe = self._upkeep.informers.subscribe
         self._names = setting.names
+
+    def subscribe(self, requeue: Requeue) -> Callable[[], None]:
+        """What happens in clusters is heard of, too."""
+        return self._upkeep.informers.subscribe(self._instances.trying_again(requeue))
 
     def concerned(self, key: Key, entry: Entry | None) -> Iterable[Key]:
         return self._instances.concerned(key, entry)
@@ -109,23 +113,31 @@ class Spaces:
     async def _make(self, space: Object, project: Object) -> None:
         place, rendered = self._place(space), dig(space, "status.space") or {}
         objects = parsed(rendered.get("objects") or "")
-        before = parsed(dig(space, "status.spaceObjects.lastAppliedObjects") or "")
-        with troubles(place.cluster, f'make namespace "{place.namespace}" and what belongs into it'):
-            async with self._upkeep.passing(space, place, self._reach.cluster(place.cluster)) as api:
-                usable = await make_namespace(api, place, rendered)
-                await bind_roles(api, place, role_bindings(self._names, space, rendered, project, place.namespace))
-                await FarObjects(api, place).apply(objects, before)
-        applied = references(objects)
-        kept = (
-            {**(dig(space, "status.spaceObjects") or {}), "lastAppliedObjects": applied} if applied or before else None
-        )
-        fields = {"spaceObjects": kept} if kept is not None else {}
+        before = parsed(dig(space, "status.spaceObjects.lastAppliedObjects") or "", MOST_KEPT)
+        bindings = role_bindings(self._names, space, rendered, project, place.namespace)
+        try:
+            with troubles(place.cluster, f'make namespace "{place.namespace}" and what belongs into it'):
+                async with self._upkeep.passing(space, place, self._reach.cluster(place.cluster)) as api:
+                    usable = await make_namespace(api, place, rendered)
+                    await bind_roles(api, place, bindings)
+                    await FarObjects(api, place).apply(objects, before)
+        except Trouble:  # some of it may have been made
+            await self._instances.tell(space, (), **_kept(space, merged(before, objects)))
+            raise
         made = _made(place, rendered, usable, self._upkeep.caveat(space))
-        await self._instances.tell(space, made, online=usable, **fields)
+        await self._instances.tell(space, made, online=usable, **_kept(space, objects))
 
     async def _take_down(self, space: Object, place: Place) -> Trouble | None:
         self._upkeep.follow_removal(space, place)
         return await remove_namespace(self._reach.cluster(place.cluster), place)
+
+
+def _kept(space: Object, objects: Sequence[Object]) -> Object:
+    """The part of the status that says which objects there may be, for the pass that has to remove them."""
+    known, applied = dig(space, "status.spaceObjects") or {}, references(objects)
+    if not applied and not known.get("lastAppliedObjects"):
+        return {}
+    return {"spaceObjects": {**known, "lastAppliedObjects": applied}}
 
 
 def _not_made(space: Object, trouble: Trouble) -> Sequence[Object]:

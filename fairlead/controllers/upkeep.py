@@ -97,7 +97,8 @@ class Upkeep:
             return
         where = f'namespace "{place.namespace}" in cluster "{place.cluster}"'
         for reason, message in _words(drift, where, changed_by):
-            await record(self._registry, instance, reason, message, type="Warning")
+            if self._pace.may_tell(self._key(instance)):
+                await record(self._registry, instance, reason, message, type="Warning")
         paths = (place.path,) if drift.namespace_lost else (*drift.restored, *drift.repaired)
         if self._pace.repaired(self._key(instance), paths) == PATIENCE + 1:
             await record(

@@ -7,7 +7,7 @@ before the first one is made.
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from typing import Protocol
 
 from fairlead.controllers.backoff import RETRY, jittered
@@ -18,6 +18,7 @@ from fairlead.controllers.far_trouble import INFO, WARNING, Trouble, troubles
 from fairlead.controllers.space_rights import role_bindings
 from fairlead.controllers.surroundings import Setting
 from fairlead.controllers.vc_state import ACCESS, READY
+from fairlead.core.errors import ApiError
 from fairlead.core.objects import Object, dig, metadata, name_of
 from fairlead.registry.conditions import FALSE, TRUE, condition
 from fairlead.registry.recording import record
@@ -79,7 +80,8 @@ class VirtualClusterAccess:
             await self._instances.tell(instance, _stuck(trouble), online=False)
             return jittered(RETRY)
         if told := _told(removed, others):
-            await record(self._registry, instance, "AccessRemoved", told)
+            with suppress(ApiError):  # in a namespace that is going, nothing is written any more
+                await record(self._registry, instance, "AccessRemoved", told)
         await self._instances.let_go(instance)
         return None
 

@@ -7,7 +7,7 @@ is deployed with all rights of the cluster's stored credential. One that is writ
 may make instances, not by an administrator, so it is deployed as an identity with rights in its namespace only.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from fairlead.controllers.backoff import jittered
 from fairlead.controllers.connected_instances import ConnectedInstances, is_resolved
@@ -25,6 +25,7 @@ from fairlead.controllers.far_objects import FarObjects, parsed
 from fairlead.controllers.far_trouble import Trouble, troubles
 from fairlead.controllers.helm_turns import WAITING
 from fairlead.controllers.instance_state import DEPLOYED, SPACE_READY, SPACE_SYNCED, VIRTUAL_CLUSTER_FINALIZER
+from fairlead.controllers.loop import Requeue
 from fairlead.controllers.reach import Reach
 from fairlead.controllers.release import Release, release_name
 from fairlead.controllers.removing import POLL, TURN, Removing
@@ -65,9 +66,12 @@ class VirtualClusters:
         self._access = VirtualClusterAccess(registry, setting, reach)
         self._deploying = Deploying(registry, reach, helm, repositories)
         self._upkeep = Upkeep(registry, reach.watching, VIRTUAL_CLUSTER, (setting.api_group, VIRTUAL_CLUSTERS))
-        self.subscribe = self._upkeep.informers.subscribe
         self._unanswered: dict[tuple[str, str], int] = {}
         """By namespace and name of an instance: how often in a row it was not reached."""
+
+    def subscribe(self, requeue: Requeue) -> Callable[[], None]:
+        """What happens in clusters is heard of, too."""
+        return self._upkeep.informers.subscribe(self._instances.trying_again(requeue))
 
     def concerned(self, key: Key, entry: Entry | None) -> Iterable[Key]:
         return self._instances.concerned(key, entry)

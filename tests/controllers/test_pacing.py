@@ -2,7 +2,17 @@
 
 import asyncio
 
-from fairlead.controllers.pacing import BURST, GATHER_SECONDS, LONGEST, PATIENCE, QUIET_SECONDS, REFILL_SECONDS, Pace
+from fairlead.controllers.pacing import (
+    BURST,
+    EVENT_SECONDS,
+    EVENTS,
+    GATHER_SECONDS,
+    LONGEST,
+    PATIENCE,
+    QUIET_SECONDS,
+    REFILL_SECONDS,
+    Pace,
+)
 from fairlead.storage.contract import Key
 from tests.controllers.virtual_time import LoopClock
 
@@ -51,3 +61,11 @@ async def test_repairs_of_one_object_hold_up_no_other() -> None:
     assert pace.repaired(ONE, ["object-0", "fought"]) == 3 * PATIENCE + 1
     assert pace.delay(ONE, "object-0", urgent=True) == 0
     assert pace.delay(ONE, "fought", urgent=True) > 0
+
+
+async def test_events_about_one_instance_are_bounded() -> None:
+    pace = Pace(LoopClock())
+    assert [pace.may_tell(ONE) for _ in range(EVENTS + 2)] == [*[True] * EVENTS, False, False]
+    assert pace.may_tell(OTHER)
+    await asyncio.sleep(EVENT_SECONDS + 1)
+    assert [pace.may_tell(ONE), pace.may_tell(ONE)] == [True, False]

@@ -225,6 +225,23 @@ async def test_a_template_reaches_nothing_outside_the_namespace(
     await until(lambda: dig(working.see(SPACE, "one"), "status.phase") == "Failed")
 
 
+async def test_an_object_that_is_refused_keeps_no_other_from_being_made(working: World, kube: Kube) -> None:
+    """Nor from being removed when the template drops it."""
+    await furnish(working)
+    kube.refused["/configmaps/refused"] = 422
+    one, refused, other = (CONFIG_MAP.replace("greeting", name) for name in ("one", "refused", "other"))
+    await space(working, template={"objects": "---".join((one, refused, other))})
+    await until(lambda: told(working, SPACE, "SpaceSynced") == ("False", "Refused"))
+    assert "as the test wants it" in message(working, SPACE, "SpaceSynced")
+    await until(lambda: dig(working.see(SPACE, "one"), "status.phase") == "Failed")
+    assert {f"{PLACE}/configmaps/one", f"{PLACE}/configmaps/other"} <= kube.objects.keys()
+    kube.refused.clear()
+    await working.patch(SPACE, "one", lambda each: each["spec"].update(template={"objects": one}))
+    await ready(working)
+    await until(lambda: f"{PLACE}/configmaps/other" not in kube.objects)
+    assert f"{PLACE}/configmaps/one" in kube.objects
+
+
 async def test_a_space_waits_until_its_namespace_is_gone(working: World, kube: Kube) -> None:
     await furnish(working)
     await space(working)

@@ -327,3 +327,24 @@ async def test_a_binding_to_another_role_is_replaced(working: World, reach: Fake
     kube.asked("POST", BINDING.rpartition("/")[0], theirs)
     await until(lambda: kube.objects[BINDING]["roleRef"]["name"] == "admin", SOON)
     await until(lambda: [reason for reason, _ in events(working)] == ["ObjectsRestored"], SOON)
+
+
+async def test_a_change_in_the_cluster_ends_the_wait_after_a_failure(
+    working: World, reach: FakeReach, kube: Kube
+) -> None:
+    """Such as the deletion of what could not be changed."""
+    secret = "{apiVersion: v1, kind: Secret, metadata: {name: sealed}, immutable: true, data: {a: %s}}"
+    await furnish(working)
+    spec = {"owner": {"user": "ada"}, "clusterRef": {"cluster": "c"}, "template": {"objects": secret % "b25l"}}
+    await working.create(SPACE, "one", spec=spec)
+    await until(lambda: told(working, SPACE, "SpaceReady") == ("True", "Active"))
+    await working.patch(SPACE, "one", lambda each: each["spec"].update(template={"objects": secret % "dHdv"}))
+    await until(lambda: told(working, SPACE, "SpaceSynced") == ("False", "Invalid"))
+    assert "field is immutable" in message(working, SPACE, "SpaceSynced")
+    await asyncio.sleep(600)
+    before = len(kube.log)
+    await asyncio.sleep(120)
+    assert len(kube.log) - before < 30, "it is tried now and then"
+    kube.asked("DELETE", f"{PLACE}/secrets/sealed")
+    await until(lambda: told(working, SPACE, "SpaceReady") == ("True", "Active"), SOON)
+    assert kube.objects[f"{PLACE}/secrets/sealed"]["data"] == {"a": "dHdv"}
