@@ -8,21 +8,25 @@ system:discovery   what the API consists of; everybody who has signed in has thi
 system:basic-user  who one is and what one may do; everybody who has signed in has this
 system:monitoring  metrics and every health check, for what watches this server
 
-What is missing is made again; what somebody has changed is left as it is.
+What is missing is made again; what somebody has changed is left as it is. What nobody has changed follows the version
+of the server, so that an upgrade brings the rules about new kinds.
 """
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from functools import partial
 
-from fairlead.core.errors import AlreadyExists
-from fairlead.core.objects import Object, copied
+from fairlead.core.errors import AlreadyExists, NotFound
+from fairlead.core.objects import Object, copied, metadata
 from fairlead.core.user import AUTHENTICATED
 from fairlead.kinds.reviews import AUTHORIZATION_GROUP
 from fairlead.kinds.rules import EVERYTHING, GROUP
 from fairlead.kinds.selves import AUTHENTICATION_GROUP
 from fairlead.kinds.serviceaccount import SERVICE_ACCOUNT, TOKEN
 from fairlead.registry.kind import Kind
+from fairlead.registry.record import decode
 from fairlead.registry.registry import Registry
-from fairlead.registry.writing import by_the_server
+from fairlead.registry.writing import SERVER, by_the_server
 
 LABELS = {"kubernetes.io/bootstrapping": "rbac-defaults"}
 READ = ("get", "list", "watch")
@@ -38,18 +42,30 @@ _CREDENTIALS = ("AccessKey", "Token")
 
 
 async def ensure_default_roles(registry: Registry, api_group: str) -> None:
-    """Creates those default roles and bindings that are not there."""
+    """Creates those default roles and bindings that are not there, and brings those up to date that are ours alone."""
     roles = [
         _object("ClusterRole", name, {"rules": rules}) for name, rules in _roles(registry.catalog.kinds, api_group)
     ]
     for body in (*roles, *_bindings()):
         plural, name = f"{body['kind'].lower()}s", body["metadata"]["name"]
         resource = registry.resource(GROUP, plural)
-        if resource.peek("", name) is None:
-            try:
+        entry = resource.peek("", name)
+        if entry is None:
+            with suppress(AlreadyExists):  # another replica was faster
                 await resource.create(body, "", by_the_server())
-            except AlreadyExists:
-                continue  # another replica was faster
+        elif _is_outdated(decode(entry), body):
+            with suppress(NotFound):
+                await resource.modify("", name, partial(_updated, body), by_the_server())
+
+
+def _is_outdated(current: Object, default: Object) -> bool:
+    """Whether a role is one that an earlier version has made, and nobody has written to since."""
+    managers = [entry.get("manager") for entry in metadata(current).get("managedFields") or ()]
+    return managers == [SERVER] and current.get("rules") != default.get("rules")
+
+
+def _updated(default: Object, current: Object) -> Object:
+    return {**current, "rules": default["rules"]} if _is_outdated(current, default) else current
 
 
 def _roles(kinds: Iterable[Kind], api_group: str) -> Iterator[tuple[str, list[Object]]]:

@@ -8,7 +8,8 @@ from fairlead.core.call import MANAGEMENT, Target
 from fairlead.core.objects import Object
 from fairlead.core.user import EVERYBODY, User
 from fairlead.registry.kind import MANAGEMENT_GROUP
-from tests.admission.world import NAMESPACE, World
+from fairlead.registry.writing import Writing, by_the_server
+from tests.admission.world import NAMESPACE, World, as_ada
 
 GROUP = "rbac.authorization.k8s.io"
 PLURALS = ("roles", "clusterroles", "rolebindings", "clusterrolebindings")
@@ -47,6 +48,30 @@ async def test_what_is_missing_comes_back_and_what_was_changed_stays(world: Worl
     assert world.see("ClusterRole", "view") == changed
     assert world.see("ClusterRoleBinding", "system:discovery") == taken
     assert world.see("ClusterRole", "edit") and world.see("ClusterRoleBinding", "cluster-admin")
+
+
+async def test_what_nobody_has_changed_follows_the_version_of_the_server(world: World, rbac: Rbac) -> None:
+    new = world.see("ClusterRole", "admin")
+    assert new is not None
+    rules = [rule for rule in new["rules"] if "serviceaccounts" not in rule["resources"]]
+
+    async def is_from_an_earlier_version(name: str, writing: Writing) -> None:
+        await world.delete("ClusterRole", name)
+        body = {"apiVersion": f"{GROUP}/v1", "kind": "ClusterRole", "metadata": {"name": name}, "rules": rules}
+        await world.registry.resource(GROUP, "clusterroles").create(body, "", writing)
+
+    await is_from_an_earlier_version("admin", by_the_server())
+    await is_from_an_earlier_version("edit", as_ada())
+    await is_from_an_earlier_version("view", by_the_server())
+    await world.patch("ClusterRole", "view", lambda obj: obj["metadata"].update(labels={"seen": "yes"}))
+    await ensure_default_roles(world.registry, MANAGEMENT_GROUP)
+    found = {name: world.see("ClusterRole", name) for name in ("admin", "edit", "view")}
+    assert {name: (role or {})["rules"] == rules for name, role in found.items()} == {
+        "admin": False,
+        "edit": True,
+        "view": True,
+    }
+    assert (found["admin"] or {})["rules"] == new["rules"]
 
 
 async def test_a_start_with_everything_there_writes_nothing(world: World, rbac: Rbac) -> None:
