@@ -109,7 +109,7 @@ class Front:
         call.protocols = tuple(each for each in offered if each)
         reply = await self._handle(call)
         if reply.upgrade is not None:
-            await go_on(reply.upgrade, receive, send)
+            await go_on(reply.upgrade, receive, send, call.client)
             return
         kind = "websocket.http.response"
         await send({"type": f"{kind}.start", "status": reply.status, "headers": _headers(call, reply)})

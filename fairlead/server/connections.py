@@ -19,6 +19,9 @@ from weakref import WeakKeyDictionary
 DESCRIPTORS = "/proc/self/fd"
 
 _gathered: WeakKeyDictionary[asyncio.AbstractEventLoop, set[str]] = WeakKeyDictionary()
+_wanted: WeakKeyDictionary[asyncio.AbstractEventLoop, "dict[str, Handle]"] = WeakKeyDictionary()
+
+Handle = asyncio.Future[socket.socket | None]
 
 
 def sever(client: str) -> None:
@@ -34,15 +37,43 @@ def _cut_gathered(loop: asyncio.AbstractEventLoop) -> None:
     cut(_gathered.pop(loop))
 
 
+async def hold(client: str) -> socket.socket | None:
+    """A handle of our own on the connection to a client, which stays open until it is closed: None where it is gone."""
+    loop = asyncio.get_running_loop()
+    wanted = _wanted.setdefault(loop, {})
+    if not wanted:
+        loop.call_soon(_find_wanted, loop)
+    if client not in wanted:
+        wanted[client] = loop.create_future()
+    return await wanted[client]
+
+
+def _find_wanted(loop: asyncio.AbstractEventLoop) -> None:
+    wanted = _wanted.pop(loop)
+    for connection in _connections_to(wanted):
+        handle = wanted.get(_peer(connection) or "")
+        if handle is None or handle.done():
+            connection.close()
+        else:
+            handle.set_result(connection)
+    for handle in wanted.values():
+        if not handle.done():
+            handle.set_result(None)
+
+
 def cut(clients: Collection[str]) -> int:
     """Cuts the connections to clients, and says how many there were: none where nobody tells of descriptors."""
-    if not os.path.isdir(DESCRIPTORS):
-        return 0
-    found = [each for name in os.listdir(DESCRIPTORS) if (each := _connection_to(clients, int(name)))]
+    found = _connections_to(clients)
     for connection in found:
         with connection, suppress(OSError):  # it is gone already
             connection.shutdown(socket.SHUT_RDWR)
     return len(found)
+
+
+def _connections_to(clients: Collection[str]) -> list[socket.socket]:
+    if not os.path.isdir(DESCRIPTORS):
+        return []
+    return [each for name in os.listdir(DESCRIPTORS) if (each := _connection_to(clients, int(name)))]
 
 
 def _connection_to(clients: Collection[str], descriptor: int) -> socket.socket | None:

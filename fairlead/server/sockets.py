@@ -5,22 +5,28 @@ from contextlib import suppress
 from typing import Any
 
 from fairlead.core.call import Upgrade
+from fairlead.server.connections import hold
+from fairlead.server.lingering import linger
 from fairlead.server.received import Receive
 
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 
+NEVER_QUEUED = 16 * 1024
+"""Less than this in all is on its way at once: no need to see that it arrives."""
 REASON_BYTES = 123
 """What WebSocket has room for in a closing frame."""
 
 
 class AcceptedSocket:
-    """The client's side of a WebSocket."""
+    """The client's side of a WebSocket. `client` is its address, as in a Call."""
 
-    __slots__ = ("_closed", "_receive", "_send")
+    __slots__ = ("_client", "_closed", "_receive", "_send", "_sent")
 
-    def __init__(self, receive: Receive, send: Send) -> None:
+    def __init__(self, receive: Receive, send: Send, client: str) -> None:
         self._receive = receive
         self._send = send
+        self._client = client
+        self._sent = 0
         self._closed = False
 
     async def receive(self) -> bytes | str | None:
@@ -37,6 +43,7 @@ class AcceptedSocket:
     async def send(self, message: bytes | str) -> None:
         if self._closed:
             return
+        self._sent += len(message)
         with suppress(RuntimeError):  # the client has gone meanwhile; receiving will tell
             await self._send({"type": "websocket.send", "text" if isinstance(message, str) else "bytes": message})
 
@@ -44,15 +51,18 @@ class AcceptedSocket:
         if self._closed:
             return
         self._closed = True
+        connection = await hold(self._client) if self._sent > NEVER_QUEUED else None
         shortened = reason.encode()[:REASON_BYTES].decode(errors="ignore")
         with suppress(RuntimeError):
             await self._send({"type": "websocket.close", "code": code, "reason": shortened})
+        if connection is not None:
+            await linger(connection)
 
 
-async def go_on(upgrade: Upgrade, receive: Receive, send: Send) -> None:
+async def go_on(upgrade: Upgrade, receive: Receive, send: Send, client: str) -> None:
     """Accepts the WebSocket and has the upgrade run on it until it is over."""
     await send({"type": "websocket.accept", "subprotocol": upgrade.protocol or None, "headers": []})
-    accepted = AcceptedSocket(receive, send)
+    accepted = AcceptedSocket(receive, send, client)
     try:
         await upgrade.run(accepted)
     finally:
