@@ -11,7 +11,7 @@ from fairlead.cli.objects import condition_of, text
 from fairlead.core.objects import Object, dig, name_of
 
 COLUMNS = ("NAME", "PHASE", "ONLINE", "VERSION", "REASON", "AGE")
-CONNECTED, READY, BOUND = "Connected", "Ready", "AdministratorsBound"
+CONNECTED, READY, STALLED, BOUND = "Connected", "Ready", "Stalled", "AdministratorsBound"
 GOOD, BAD, WARNING = "✓", "✗", "!"
 STALE = 90
 """Seconds after which a status is news from yesterday: the server writes when it last looked every half minute."""
@@ -112,6 +112,6 @@ def advice(cluster: Object, now: datetime) -> Iterator[str]:
 def _next(cluster: Object) -> str:
     if not dig(cluster, "spec.config.secretName"):
         return "it names no kubeconfig, so the server leaves it alone; name a Secret with one in spec.config"
-    if dig(cluster, "status.phase") == "Failed":
+    if dig(cluster, "status.phase") == "Failed" or condition_of(cluster, STALLED).get("status") == "True":
         return f"once that is mended, the server notices; `fairlead cluster check {name_of(cluster)}` tells"
     return f"the server tries again by itself; `fairlead cluster check {name_of(cluster)}` tells how it stands"

@@ -74,6 +74,7 @@ class ConnectedReach:
 
     async def version(self, namespace: str, name: str) -> Object:
         way = self.connected.probing_virtual_cluster(namespace, name)
+        way.close_idle()  # a kept connection says nothing of the certificate that is presented by now
         return await ClusterApi(way, PROBE_SECONDS, VERSION_LIMIT).get("/version")
 
     def forget_virtual_cluster(self, namespace: str, name: str) -> None:

@@ -1,8 +1,10 @@
 """What the commands say about a cluster, held against the statuses that the server's controller really writes."""
 
+from datetime import UTC, datetime
+
 import pytest
 
-from fairlead.cli.cluster_words import is_connected, is_healthy, is_settled, probe_lines, standing
+from fairlead.cli.cluster_words import advice, is_connected, is_healthy, is_settled, probe_lines, standing
 from fairlead.controllers.cluster_state import Details, Found, Probe, Trouble, let_go, told
 from fairlead.core.objects import Object
 
@@ -52,6 +54,11 @@ def test_a_cluster_that_is_reached_and_yet_of_no_use_is_told_so(found: Found, tw
     cluster = berlin(found, twin)
     assert (is_settled(cluster), is_healthy(cluster), is_connected(cluster)) == (True, False, True)
     assert standing(cluster).startswith(f"the cluster berlin is connected, but not all is well: {why}")
+
+
+def test_what_a_person_has_to_do_is_not_said_to_get_on_by_itself() -> None:
+    cluster = berlin(Found((REACHED,), version="v1.31.0", details=POWERLESS))
+    assert next(advice(cluster, datetime.now(UTC))).startswith("once that is")
 
 
 def test_what_costs_only_a_feature_is_shown_and_leaves_the_cluster_well() -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 from base64 import b64encode
+from dataclasses import replace
 
 import pytest
 
@@ -11,13 +12,14 @@ from fairlead.controllers.spaces import Spaces
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
 from fairlead.upstream.addresses import AddressPolicy
 from fairlead.upstream.connected import Connected, NotConnected
-from fairlead.upstream.errors import Blocked, Broken, TimedOut, UpstreamError
+from fairlead.upstream.errors import Blocked, Broken, TimedOut, Untrusted, UpstreamError
 from fairlead.upstream.upstream import Limits
 from tests.admission.world import NAMESPACE, World, new_world
 from tests.controllers.at_work import at_work, until
 from tests.controllers.connected_world import SETTING, set_online, told
 from tests.far_side.asked import as_json
 from tests.far_side.behaviours import never
+from tests.far_side.certificates import authority
 from tests.far_side.far_side import FarSide
 from tests.far_side.kube import Kube, kube_answering
 
@@ -97,4 +99,20 @@ def test_a_virtual_cluster_cannot_keep_whoever_asks_for_its_version(
     with FarSide() as far:
         far.behave("/far/never/version", never)
         far.answer("/big/version", as_json({"gitVersion": "A" * 100_000}, 200))
+        asyncio.run(run(far))
+
+
+def test_a_certificate_that_a_virtual_cluster_reloads_is_noticed_when_it_is_asked_for_its_version() -> None:
+    async def run(far: FarSide) -> None:
+        async with new_world() as world:
+            await world.create("Secret", "mine", data={"config": b64encode(far.kubeconfig()).decode()})
+            await world.create("VirtualClusterInstance", "v", spec={"config": {"secretName": "mine"}})
+            reach = reaching(world, "127.0.0.0/8")
+            assert (await reach.version(NAMESPACE, "v"))["gitVersion"]
+            far.reload(replace(far.manner, issuer=authority("a stranger")))
+            with pytest.raises(Untrusted):
+                await reach.version(NAMESPACE, "v")
+            await reach.connected.close_all()
+
+    with FarSide() as far:
         asyncio.run(run(far))
