@@ -221,11 +221,12 @@ def is_placed(instance: Object) -> bool:
 
 
 def _gist(plural: str, obj: Object) -> object:
-    """What instances go by. Of a cluster its reachability counts, and of both what they ask for."""
+    """What instances go by. Of a cluster its reachability counts, and which one it is; of both what they ask for."""
     meta = metadata(obj)
     if plural == PROJECTS:
         return meta["uid"], meta.get("generation")
-    return meta["uid"], meta.get("generation"), dig(obj, "status.online"), dig(obj, "status.phase")
+    known = tuple(dig(obj, f"status.{field}") for field in ("online", "phase", "clusterUID"))
+    return meta["uid"], meta.get("generation"), *known
 
 
 def is_resolved(instance: Object) -> bool:

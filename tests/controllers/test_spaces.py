@@ -374,17 +374,3 @@ async def test_nothing_is_applied_from_what_was_resolved_before_a_change(
     monkeypatch.setattr(ConnectedInstances, "see", lambda self, key: outdated)
     assert await controller.reconcile((GROUP, "spaceinstances", "demo", "one")) == POLL
     assert kube.log == []
-
-
-async def test_where_nobody_can_be_impersonated_spaces_are_kept_but_not_ready(working: World, kube: Kube) -> None:
-    await furnish(working)
-    reason = "ImpersonationForbidden"
-    unready = {"type": "Ready", "status": "False", "reason": reason}
-    status = {"online": True, "phase": "Initialized", "reason": reason, "conditions": [unready]}
-    await working.patch("Cluster", "c", lambda each: each.update(status=status), by_the_server("status"))
-    await space(working)
-    await until(lambda: told(working, SPACE, "SpaceReady") == ("True", "Active"))
-    assert told(working, SPACE, "Ready") == ("False", reason)
-    assert PLACE in kube.objects
-    await set_online(working, True)
-    await until(lambda: told(working, SPACE, "Ready") == ("True", "Usable"))

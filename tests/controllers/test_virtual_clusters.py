@@ -331,3 +331,21 @@ async def test_a_finalizer_set_by_hand_reaches_nothing(working: World, reach: Fa
     await working.delete(VC, "one")
     await until(lambda: working.see(VC, "one") is None)
     assert reach.kube.log == []
+
+
+async def test_events_about_failures_are_warnings(working: World, reach: FakeReach, helm: FakeHelm) -> None:
+    def events() -> set[tuple[str, str]]:
+        seen = [working.see("Event", name) or {} for name in working.names("Event")]
+        return {(each["type"], each["reason"]) for each in seen}
+
+    await furnish(working)
+    helm.missing = True
+    await from_template(working)
+    await until(lambda: ("Warning", "HelmNotFound") in events())
+    helm.missing, helm.content = False, b""
+    await until(lambda: ("Normal", "WaitingForKubeconfig") in events(), 300)
+    helm.content = KUBECONFIG
+    reach.kube.put(f"{PLACE}/secrets/vc-one", data={"config": encoded(KUBECONFIG)})
+    await until(lambda: ("Warning", "Unreachable") in events(), 300)
+    reach.virtual_down = None
+    await until(lambda: ("Normal", "Usable") in events(), 300)

@@ -184,3 +184,29 @@ def test_a_namespace_that_does_not_go_says_what_holds_it(settled: World) -> None
     direct("patch", "configmap", "f", "-n", namespace, "--type=merge", "-p", freed)
     management("wait", "--for=delete", "spaceinstance/held", "-n", NAMESPACE, "--timeout=25s")
     assert namespace not in direct.names("namespaces")
+
+
+def test_an_imported_virtual_cluster_is_ready_while_it_answers(settled: World, measured: Callable[[str], None]) -> None:
+    config = b64encode(settled.plane.kubeconfig().encode()).decode()
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "theirs"}, "data": {"config": config}}
+    instance = {
+        **{"apiVersion": "management.service.sh/v1", "kind": "VirtualClusterInstance", "metadata": {"name": "theirs"}},
+        "spec": {"config": {"secretName": "theirs"}},
+    }
+    management = settled.management()
+    for each in (secret, instance):
+        management("create", "-n", NAMESPACE, "-f", "-", body=json.dumps(each))
+    ready = ("wait", "--for=condition=Ready", "virtualclusterinstance/theirs", "-n", NAMESPACE, "--timeout=60s")
+    management(*ready)
+
+    def is_ready() -> bool:
+        found = management.read("virtualclusterinstance", "theirs", "-n", NAMESPACE)
+        return (kstatus(found), condition(found, "VirtualClusterOnline")["status"]) == ("Current", "True")
+
+    assert is_ready()
+    with paused(settled):
+        lost = until(lambda: not is_ready(), 60)
+    began = time.monotonic()
+    management(*ready)
+    measured(f"not ready {lost:.0f} s after SIGSTOP, ready {seconds_since(began):.0f} s after SIGCONT")
+    management("delete", "virtualclusterinstance", "theirs", "-n", NAMESPACE)

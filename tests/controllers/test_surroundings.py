@@ -1,0 +1,81 @@
+"""What lies around a space and decides about it: which cluster it is in, and what may be done there."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from fairlead.controllers.instances import Instances
+from fairlead.controllers.spaces import Spaces
+from fairlead.core.objects import Object
+from fairlead.registry.writing import by_the_server
+from tests.admission.world import World
+from tests.controllers.at_work import at_work, until
+from tests.controllers.connected_world import SETTING, FakeReach, furnish, message, set_online, told
+from tests.far_side.kube import Kube
+
+SPACE = "SpaceInstance"
+PLACE = "/api/v1/namespaces/demo-one"
+
+
+@pytest.fixture
+def reach() -> FakeReach:
+    return FakeReach()
+
+
+@pytest.fixture
+def kube(reach: FakeReach) -> Kube:
+    return reach.kube
+
+
+@pytest.fixture
+async def working(world: World, reach: FakeReach) -> AsyncIterator[World]:
+    async with at_work(world, Instances(world.registry, SETTING), Spaces(world.registry, SETTING, reach)):
+        await furnish(world)
+        yield world
+
+
+async def space(world: World, **ref: str) -> None:
+    spec = {"owner": {"user": "ada"}, "clusterRef": {"cluster": "c", **ref}}
+    await world.create(SPACE, "one", spec=spec)
+
+
+async def report(world: World, **status: object) -> None:
+    """What the controller of clusters says of the cluster."""
+    known: Object = {"online": True, "phase": "Initialized", **status}
+    await world.patch("Cluster", "c", lambda each: each.update(status=known), by_the_server("status"))
+
+
+async def test_where_nobody_can_be_impersonated_spaces_are_kept_but_not_ready(working: World, kube: Kube) -> None:
+    reason = "ImpersonationForbidden"
+    await report(working, reason=reason, conditions=[{"type": "Ready", "status": "False", "reason": reason}])
+    await space(working)
+    await until(lambda: told(working, SPACE, "SpaceReady") == ("True", "Active"))
+    assert told(working, SPACE, "Ready") == ("False", reason)
+    assert PLACE in kube.objects
+    await set_online(working, True)
+    await until(lambda: told(working, SPACE, "Ready") == ("True", "Usable"))
+
+
+async def test_another_cluster_behind_the_same_name_gets_the_namespace_at_once(working: World, kube: Kube) -> None:
+    await space(working)
+    await until(lambda: told(working, SPACE, "Ready") == ("True", "Usable"))
+    await asyncio.sleep(5)
+    kube.objects.clear()  # the stored kubeconfig leads to another cluster now
+    await report(working, clusterUID="another")
+    await until(lambda: PLACE in kube.objects, 3)
+
+
+async def test_a_space_in_a_virtual_cluster_says_that_it_is_not_made(working: World, kube: Kube) -> None:
+    await space(working, virtualCluster="theirs")
+    await until(lambda: told(working, SPACE, "Stalled") == ("True", "SpaceInVirtualCluster"))
+    assert "without spec.clusterRef.virtualCluster" in message(working, SPACE, "Ready")
+    assert kube.log == []
+
+
+async def test_a_cluster_that_has_failed_keeps_its_spaces_from_being_ready(working: World, kube: Kube) -> None:
+    await space(working)
+    await until(lambda: told(working, SPACE, "Ready") == ("True", "Usable"))
+    await report(working, phase="Failed")
+    await until(lambda: told(working, SPACE, "Ready") == ("False", "ClusterFailed"))
+    assert PLACE in kube.objects
