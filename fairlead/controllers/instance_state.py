@@ -115,6 +115,8 @@ def standing(instance: Object, status: Object, obstacle: Trouble | None, now: st
     Every write of a status goes through here, so that no revision says Ready beside a condition that speaks against it.
     """
     generation = _generation(instance)
+    if "deletionTimestamp" in metadata(instance):
+        obstacle = None  # what its deletion waits for is what counts now
     status = with_conditions(status, (_scheduled(instance),), now, generation)
     status = _reachable(instance, status, obstacle, now)
     verdict = _judge(instance, status, obstacle)

@@ -7,11 +7,12 @@ import pytest
 
 from fairlead.controllers.instances import Instances
 from fairlead.controllers.spaces import Spaces
-from fairlead.core.objects import Object
+from fairlead.core.objects import Object, dig
 from fairlead.registry.writing import by_the_server
+from fairlead.upstream.errors import Unreachable
 from tests.admission.world import World
 from tests.controllers.at_work import at_work, until
-from tests.controllers.connected_world import SETTING, FakeReach, furnish, message, set_online, told
+from tests.controllers.connected_world import PROJECT, SETTING, FakeReach, furnish, message, set_online, told
 from tests.far_side.kube import Kube
 
 SPACE = "SpaceInstance"
@@ -79,3 +80,44 @@ async def test_a_cluster_that_has_failed_keeps_its_spaces_from_being_ready(worki
     await report(working, phase="Failed")
     await until(lambda: told(working, SPACE, "Ready") == ("False", "ClusterFailed"))
     assert PLACE in kube.objects
+
+
+async def test_a_deletion_that_waits_for_a_lost_cluster_says_how_to_give_it_up(
+    working: World, reach: FakeReach
+) -> None:
+    await space(working)
+    await until(lambda: told(working, SPACE, "Ready") == ("True", "Usable"))
+    reach.down = Unreachable("nobody answers")
+    await set_online(working, False)
+    await until(lambda: told(working, SPACE, "Ready") == ("False", "ClusterOffline"))
+    await working.delete(SPACE, "one")
+    await until(lambda: told(working, SPACE, "Ready") == ("False", "Unreachable"))
+    assert "service.sh/abandon=true" in dig(working.see(SPACE, "one"), "status.message")
+    reach.down = None
+    await set_online(working, True)
+    await until(lambda: working.see(SPACE, "one") is None)
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        {"metadata": None},
+        {"metadata": {"labels": None, "annotations": {}}, "objects": "", "charts": []},
+        {"unknown": {"x": 1}, "charts": [{"name": "c", "unknown": True, "password": ""}], "apps": None},
+        {"instanceTemplate": {"metadata": {"labels": {"a": "{{ parameters.x }}"}}}},
+    ],
+)
+async def test_what_is_stored_otherwise_than_it_was_rendered_is_not_written_for_ever(
+    world: World, template: Object
+) -> None:
+    """The schema prunes what it does not know, also of a status."""
+    await world.create("Project", PROJECT, spec={})
+    held = {"finalizers": ["service.sh/space"]}
+    await world.create(SPACE, "one", spec={"template": template, "parameters": "x: a"}, metadata=held)
+    async with at_work(world, Instances(world.registry, SETTING)):
+        await until(lambda: told(world, SPACE, "TemplateResolved") == ("True", "Resolved"))
+        await asyncio.sleep(1)
+        revision = await world.store.revision()
+        await world.patch(SPACE, "one", lambda each: each["spec"].update(displayName="x"))
+        await asyncio.sleep(60)
+        assert await world.store.revision() <= revision + 3
