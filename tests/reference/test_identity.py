@@ -236,3 +236,34 @@ def test_an_agent_sends_the_same_names(named: Named, tmp_path: Path) -> None:
         assert who(kubectl) == who(named.through_gateway("admin"))
         assert kubectl("auth", "can-i", "*", "*").strip() == "yes"
         assert "cannot check who may impersonate" in kubectl.refused("get", "--raw", "/api", "--as", "ada")
+
+
+def test_with_another_prefix_our_own_bindings_follow_and_those_of_others_stay(
+    plane: ControlPlane, tmp_path: Path
+) -> None:
+    """As with an upgrade: before, names had no prefix."""
+    direct = kubectl_at(plane.binaries / "kubectl", tmp_path / "direct", plane.kubeconfig())
+    direct("create", "clusterrolebinding", "by-hand", "--clusterrole=view", "--user=ada")
+    with running(tmp_path / "data", cluster_identity_prefix="off") as server, server.client() as admin:
+        connect(admin, CLUSTER, plane.kubeconfig().encode())
+        until(lambda: is_online(admin, CLUSTER), 30)
+        make(admin, "users", "User", "ada", username="ada")
+        namespace = make_space(admin)
+        until(lambda: subjects(direct, "clusterrolebinding", "service.sh:admins") == {"service:admins"}, 30)
+    where = ("rolebinding", "service.sh:admin", "-n", namespace)
+    assert {"ada", "service:user:ada"} <= subjects(direct, *where)
+    with running(tmp_path / "data") as server:
+        until(lambda: subjects(direct, "clusterrolebinding", "service.sh:admins") == {"fairlead:service:admins"}, 30)
+        until(lambda: {"fairlead:ada", "fairlead:service:user:ada"} <= subjects(direct, *where), 30)
+        assert not {"ada", "service:user:ada"} & subjects(direct, *where)
+        assert subjects(direct, "clusterrolebinding", "by-hand") == {"ada"}
+        world = World(server, plane, plane.binaries / "kubectl", tmp_path)
+        assert world.through_gateway()("auth", "can-i", "*", "*").strip() == "yes"
+        world.management()("delete", "spaceinstance", SPACE, "-n", f"service-p-{PROJECT}")
+        world.management()("delete", "cluster", CLUSTER)
+    direct("delete", "clusterrolebinding", "by-hand")
+
+
+def subjects(kubectl: Kubectl, *binding: str) -> set[str]:
+    found = kubectl.outcome("get", *binding, "-o", "json")
+    return {each["name"] for each in json.loads(found.stdout)["subjects"]} if found.returncode == 0 else set()

@@ -97,7 +97,8 @@ class State:
         try:
             config = msgspec.json.decode(content, type=_Config)
         except (msgspec.DecodeError, msgspec.ValidationError) as error:
-            raise BadState(f"it is no configuration of an agent: {error}") from None
+            advice = "update the server first if this agent is newer"
+            raise BadState(f"it is no configuration of an agent: {error}; {advice}") from None
         if config.cluster != cluster or not config.clusterUID or not config.issuer:
             raise BadState("it is the configuration of another cluster, or not whole")
         if wrong := check_prefix(config.clusterIdentityPrefix):
