@@ -44,6 +44,8 @@ class Drift:
     """What was put right in a pass that others had changed."""
 
     namespace_lost: bool = False
+    is_elsewhere: bool = False
+    """Whether the namespace may just be in another cluster, which the credential led to before."""
     restored: Mapping[str, str] = field(default_factory=dict)
     """What had been deleted: titles by path."""
     repaired: Mapping[str, str] = field(default_factory=dict)
@@ -125,7 +127,7 @@ def compare(before: Mapping[str, Trace], tracked: TrackedApi, known: bool) -> Dr
             restored[path] = trace.title
         elif trace.wanted == earlier.wanted and trace.time and trace.time != earlier.time:
             repaired[path] = trace.title
-    return Drift(False, restored, repaired)
+    return Drift(restored=restored, repaired=repaired)
 
 
 def remember(before: Mapping[str, Trace], tracked: TrackedApi) -> dict[str, Trace]:

@@ -6,6 +6,7 @@ followed by watches, and what others had changed or deleted is told in Events of
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 from fairlead.controllers.applied import Drift, Trace, TrackedApi, compare, in_words, remember
 from fairlead.controllers.far_namespace import Api, Place
@@ -34,10 +35,13 @@ class Upkeep:
 
     def __init__(self, registry: Registry, ways: Callable[[str], Sender], mark: str, resource: tuple[str, str]) -> None:
         self._registry = registry
+        self._ways = ways
         self._resource = resource
         self._pace = Pace(registry.clock)
         self.informers = RemoteInformers(ways, mark, self._pace)
         self._traces: dict[Key, dict[str, Trace]] = {}
+        self._way_of: dict[Key, Sender | None] = {}
+        """Which way to its cluster an instance was last looked at by: another one may lead to another cluster."""
 
     @asynccontextmanager
     async def passing(self, instance: Object, place: Place, api: Api) -> AsyncIterator[TrackedApi]:
@@ -64,6 +68,7 @@ class Upkeep:
 
     def forget(self, key: Key) -> None:
         self._traces.pop(key, None)
+        self._way_of.pop(key, None)
         self.informers.forget(key)
 
     def look_again(self, instance: Object, otherwise: float) -> float:
@@ -88,9 +93,19 @@ class Upkeep:
         key = self._key(instance)
         before = self._traces.get(key, {})
         drift = compare(before, tracked, place.path in before or _was_made(instance))
+        way = self._find_way(place.cluster)
+        if drift.namespace_lost and way is not self._way_of.get(key, way):
+            drift = replace(drift, is_elsewhere=True)
+        self._way_of[key] = way
         self._traces[key] = remember(before, tracked)
         self.informers.follow(key, place, states_of(self._traces[key]))
         return drift
+
+    def _find_way(self, cluster: str) -> Sender | None:
+        try:
+            return self._ways(cluster)
+        except UpstreamError:
+            return None
 
     async def _report(self, instance: Object, place: Place, drift: Drift, changed_by: Mapping[str, str]) -> None:
         if not drift:
@@ -113,6 +128,12 @@ def _was_made(instance: Object) -> bool:
 
 
 def _words(drift: Drift, where: str, changed_by: Mapping[str, str]) -> list[tuple[str, str]]:
+    if drift.is_elsewhere:
+        why = (
+            f"{where} was not there any more after the credential of the cluster had changed; it was made again. If "
+            "that leads to another cluster now, the former one still has it"
+        )
+        return [("NamespaceMissing", why)]
     if drift.namespace_lost:
         why = f"{where} was deleted outside of Fairlead; it was made again, and what was in it is lost"
         return [(NAMESPACE_DELETED, why)]

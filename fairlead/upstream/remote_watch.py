@@ -37,7 +37,7 @@ SILENT_SECONDS = 150.0
 """Bookmarks come every minute. Whoever sends nothing for so long does not know the version that was asked for."""
 FIRST_DELAY, LAST_DELAY = 0.25, 5.0
 """Seconds between attempts: a cluster that is back is followed again soon."""
-REFUSED_SECONDS = 300.0
+REFUSED_SECONDS = 60.0
 """Until the next attempt where the server has said no: rights are seldom given within seconds."""
 _GONE = 410
 _REFUSALS = frozenset({400, 401, 403, 404, 405, 406, 422})

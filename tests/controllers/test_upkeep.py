@@ -348,3 +348,14 @@ async def test_a_change_in_the_cluster_ends_the_wait_after_a_failure(
     kube.asked("DELETE", f"{PLACE}/secrets/sealed")
     await until(lambda: told(working, SPACE, "SpaceReady") == ("True", "Active"), SOON)
     assert kube.objects[f"{PLACE}/secrets/sealed"]["data"] == {"a": "dHdv"}
+
+
+async def test_a_namespace_is_not_said_to_be_deleted_where_another_cluster_is_reached(
+    working: World, reach: FakeReach, kube: Kube
+) -> None:
+    await followed_space(working, reach)
+    old, reach.way = reach.way, MemoryWay(kube)
+    kube.objects.clear()  # as a cluster is in which nothing was ever made
+    old.break_off()
+    await until(lambda: GREETING in kube.objects, SOON)
+    await until(lambda: [reason for reason, _ in events(working)] == ["NamespaceMissing"], SOON)

@@ -147,3 +147,14 @@ def test_what_cannot_be_changed_is_said_in_the_words_of_the_cluster_and_left_alo
         assert space()["status"]["phase"] == "Failed"
         merge(admin, f"{SPACES}/one", {"spec": {"template": {"objects": OBJECTS}}})
         wait_until(lambda: condition(space(), "SpaceSynced").get("status") == "True", "it is well again", 30)
+
+
+def test_a_restarted_api_server_is_followed_again(
+    world: World, space: Callable[[], dict[str, Any]], measured: Callable[[str], None]
+) -> None:
+    before = uid_of(world, "-n", NAMESPACE, "secret", "sealed")
+    world.plane.stop_api_server()
+    world.plane.start_api_server()
+    world.direct()("-n", NAMESPACE, "delete", "secret", "sealed")
+    is_back = partial(has_another_uid, world, before, "-n", NAMESPACE, "secret", "sealed")
+    measured(f"deleted right after the restart, back after {wait_until(is_back, 'it is back', 30):.2f} s")
