@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx
 
-from tests.kinds.examples import example
+from tests.kinds.examples import example, newer_event
 from tests.live.process import MANAGEMENT, PATIENCE
 
 KEPT = "kept"
@@ -47,15 +47,20 @@ class Resource:
         """Whether it can be made and read afterwards; reviews are only answered, and the one Config is always there."""
         return {"create", "get"} <= set(self.verbs)
 
+    @property
+    def is_second_form(self) -> bool:
+        """Whether its objects are those of another resource."""
+        return self.group_version == "events.k8s.io/v1"
+
     def example(self, name: str, namespace: str = "") -> dict[str, Any]:
         """An object that can be created."""
-        obj = example(self.kind)
+        obj = newer_event() if self.is_second_form else example(self.kind)
         obj["apiVersion"] = self.group_version
         obj["metadata"] = {"name": name, "labels": LABEL} if self.stored else {}
         if self.namespaced:
             obj["metadata"]["namespace"] = namespace
         if self.kind == "Event":
-            obj["involvedObject"]["namespace"] = namespace
+            obj["regarding" if self.is_second_form else "involvedObject"]["namespace"] = namespace
         for field in _ONLY_ONE_HAS.get(self.kind, ()):
             del obj["spec"][field]
         return obj
@@ -94,7 +99,7 @@ def furnish(client: httpx.Client, world: World) -> None:
     for name in (KEPT, *NAMESPACES):
         client.post(namespaces.collection(), json=namespaces.example(name)).raise_for_status()
     for resource in world.resources:
-        if resource is not namespaces and resource.stored:
+        if resource is not namespaces and resource.stored and not resource.is_second_form:
             for place in NAMESPACES if resource.namespaced else ("",):
                 client.post(resource.collection(place), json=resource.example("a", place)).raise_for_status()
             client.post(resource.collection(KEPT), json=resource.example(KEPT, KEPT)).raise_for_status()

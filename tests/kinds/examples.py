@@ -274,6 +274,23 @@ def example(name: str, **fields: Any) -> Object:
     return {field: value for field, value in obj.items() if value is not None}
 
 
+def newer_event() -> Object:
+    """A fresh Event of `events.k8s.io`, complete as that group wants it."""
+    return {
+        "apiVersion": "events.k8s.io/v1",
+        "kind": "Event",
+        "metadata": {"name": "e", "namespace": "demo"},
+        "regarding": {"kind": "ConfigMap", "name": "x", "namespace": "demo"},
+        "eventTime": "2026-01-02T03:04:05.000006Z",
+        "action": "Doing",
+        "reason": "Started",
+        "reportingController": "example.com/c",
+        "reportingInstance": "i-1",
+        "type": "Normal",
+        "note": "it began",
+    }
+
+
 def write(new: Object, old: Object | None = None, subresource: str = "") -> Change:
     """The change from `old` to `new`, or the creation of `new`."""
     verb = "create" if old is None else "update"

@@ -10,25 +10,14 @@ from fairlead.kinds.event import EVENT
 from fairlead.kinds.event_v1 import EVENT_V1, show, store
 from fairlead.registry.kind import Change
 from fairlead.registry.validate import Validator
-from tests.kinds.examples import example
+from tests.kinds.examples import example, newer_event
 
 ABOUT = {"kind": "ConfigMap", "name": "x", "namespace": "demo"}
 SERIES = {"count": 2, "lastObservedTime": "2026-01-02T03:04:05.000000Z"}
 
 
 def event(**fields: Any) -> Object:
-    given = {
-        "metadata": {"name": "e", "namespace": "demo"},
-        "regarding": ABOUT,
-        "eventTime": "2026-01-02T03:04:05.000006Z",
-        "action": "Doing",
-        "reason": "Started",
-        "reportingController": "example.com/c",
-        "reportingInstance": "i-1",
-        "type": "Normal",
-        "note": "it began",
-    }
-    return {name: value for name, value in {**given, **fields}.items() if value is not None}
+    return {name: value for name, value in {**newer_event(), **fields}.items() if value is not None}
 
 
 def complaints(new: Object, old: Object | None = None) -> list[str]:
