@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.failure import Failure
+from bench.gateways.reference import reference
 from bench.gateways.run import Row, among_many, throughput
 
 
@@ -16,6 +17,7 @@ def command(
     quick: Annotated[bool, typer.Option("--quick", help="Rounds of one second and 40 clusters.")] = False,
     clusters: Annotated[int, typer.Option("--clusters", help="Clusters that are connected at once.")] = 200,
     bad: Annotated[int, typer.Option("--bad", help="How many of them are dead or never answer.")] = 20,
+    kubeconfig: Annotated[Path | None, typer.Option("--reference", help="Only this real cluster as upstream.")] = None,
 ) -> None:
     """Measure what gateways cost, and a fleet of clusters of which some are dead."""
     seconds, clusters, bad = (1, 40, 4) if quick else (5, clusters, bad)
@@ -23,10 +25,11 @@ def command(
     rows: list[Row] = []
     try:
         with tempfile.TemporaryDirectory(prefix="fairlead-bench-") as folder:
-            for row in throughput(Path(folder), seconds):
-                rows.append(row)
-            for row in among_many(Path(folder), seconds, clusters, bad):
-                rows.append(row)
+            if kubeconfig is not None:
+                rows += reference(Path(folder), seconds, kubeconfig)
+            else:
+                rows += throughput(Path(folder), seconds)
+                rows += among_many(Path(folder), seconds, clusters, bad)
     except Failure as failure:
         console.print(f"bench: {failure}", style="red")
         raise typer.Exit(1) from None

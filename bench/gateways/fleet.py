@@ -77,10 +77,10 @@ def client(server: Process) -> httpx.Client:
 def connect(api: httpx.Client, name: str, kubeconfig: str) -> None:
     secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": f"cluster-{name}"}}
     data = {"config": b64encode(kubeconfig.encode()).decode()}
-    _made(api.post(SECRETS, json={**secret, "data": data}))
+    made(api.post(SECRETS, json={**secret, "data": data}))
     spec = {"config": {"secretName": f"cluster-{name}", "secretNamespace": "service-system"}}
     body = {"apiVersion": "management.service.sh/v1", "kind": "Cluster", "metadata": {"name": name}, "spec": spec}
-    _made(api.post(CLUSTERS, json=body))
+    made(api.post(CLUSTERS, json=body))
 
 
 def kubeconfig(url: str, authority: Path) -> str:
@@ -124,6 +124,6 @@ def wait_until_settled(api: httpx.Client, healthy: int) -> float:
     raise Failure(f"{healthy} clusters were not online within {SETTLE_SECONDS:.0f} seconds")
 
 
-def _made(answer: httpx.Response) -> None:
+def made(answer: httpx.Response) -> None:
     if answer.status_code != httpx.codes.CREATED:
         raise Failure(f"{answer.request.url} answered {answer.status_code}: {answer.text[:200]}")
