@@ -9,6 +9,8 @@ from fairlead.client import ApiProblem
 from tests.cli.desk import Desk
 from tests.cli.test_commands_end_to_end import administrator, as_json, done
 from tests.client.fake import Fake
+from tests.far_side.behaviours import never
+from tests.far_side.far_side import FarSide
 from tests.live.process import Server, running
 
 
@@ -50,3 +52,22 @@ def test_a_space_is_made_in_a_cluster_and_deleted(desk: Desk) -> None:
     assert "has no namespace" in desk.type("kubeconfig", "--space", "spacious/dev", "-o", "-").err
     done(desk.type("space", "delete", "dev", "--project", "spacious", "--yes"))
     assert desk.type("space", "list", "--project", "spacious", "-o", "name").out == ""
+
+
+def test_waiting_for_a_space_in_a_cluster_that_does_not_answer_ends_in_time(
+    desk: Desk, server: Server, tmp_path: Path
+) -> None:
+    place = "/api/v1/namespaces/patient-dev"
+    with FarSide() as far:
+        far.behave(place, never)
+        (tmp_path / "kubeconfig").write_bytes(far.kubeconfig())
+        done(desk.type("cluster", "add", "mute", "--kubeconfig", str(tmp_path / "kubeconfig")))
+        done(desk.type("project", "create", "patient"))
+        wanted = ("space", "create", "dev", "--project", "patient", "--cluster", "mute")
+        ended = desk.type(*wanted, "--wait", "--timeout", "3s")
+        assert ended.code == 1
+        assert (
+            "the space dev is still Pending (Progressing: its namespace is being made or updated) after 3s" in ended.err
+        )
+        done(desk.type("space", "delete", "dev", "--project", "patient", "--yes", "--abandon"))
+        done(desk.type("cluster", "remove", "mute", "--yes", "--keep"))
