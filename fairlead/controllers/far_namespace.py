@@ -4,7 +4,7 @@ A namespace is ours only by its marks. One that is not is never changed, and nev
 `spaces.py` and `virtual_clusters.py` call this inside `troubles`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 from urllib.parse import quote
@@ -122,12 +122,25 @@ def _foreign(texts: Mapping[str, str] | None) -> dict[str, str]:
 async def bind_roles(api: Api, place: Place, bindings: Sequence[Object]) -> None:
     """The RoleBindings of a namespace."""
     marked = [_marked(binding, place.marks) for binding in bindings]
-    await _bind(api, f"/apis/{RBAC}/v1/namespaces/{step(place.namespace)}/rolebindings", marked, place.marks)
+    path = f"/apis/{RBAC}/v1/namespaces/{step(place.namespace)}/rolebindings"
+    await _bind(api, path, marked, place.marks, await _bindings(api, path))
 
 
-async def bind_cluster_roles(api: Api, bindings: Sequence[Object], marks: Mapping[str, str]) -> None:
-    """The ClusterRoleBindings of a whole virtual cluster, with the marks of its instance."""
-    await _bind(api, CLUSTER_ROLE_BINDINGS, [_marked(binding, marks) for binding in bindings], marks)
+async def bind_cluster_roles(
+    api: Api, bindings: Sequence[Object], marks: Mapping[str, str], is_living: Callable[[str], bool]
+) -> None:
+    """The ClusterRoleBindings of a whole virtual cluster, with the marks of its instance. `is_living` tells whether
+    there is another instance of a uid: two that stand for the same cluster must not take turns in it."""
+    there = await _bindings(api, CLUSTER_ROLE_BINDINGS)
+    held = (dig(there.get(name_of(each)), "metadata.labels") or {} for each in bindings)
+    uids = {labels.get(UID) for labels in held if isinstance(labels, dict)} - {None, marks[UID]}
+    if any(isinstance(uid, str) and is_living(uid) for uid in uids):
+        why = (
+            "another virtual cluster instance stands for the same cluster, and has bound the roles of its users there; "
+            "delete one of the two, and let its users use the other"
+        )
+        raise Trouble("AccessTaken", why, ERROR)
+    await _bind(api, CLUSTER_ROLE_BINDINGS, [_marked(binding, marks) for binding in bindings], marks, there)
 
 
 async def unbind_cluster_roles(api: Api, marks: Mapping[str, str]) -> tuple[Sequence[str], Mapping[str, str]]:
@@ -142,12 +155,14 @@ async def unbind_cluster_roles(api: Api, marks: Mapping[str, str]) -> tuple[Sequ
     return removed, others
 
 
-async def _bind(api: Api, path: str, bindings: Sequence[Object], marks: Mapping[str, str]) -> None:
-    """Makes the bindings as they should be, and removes ours that should not be there any more."""
+async def _bind(
+    api: Api, path: str, bindings: Sequence[Object], marks: Mapping[str, str], there: Mapping[str, Object]
+) -> None:
+    """Makes the bindings as they should be, and removes ours of those that are there and should not be any more."""
     for binding in bindings:
         await _apply_binding(api, f"{path}/{step(name_of(binding))}", binding)
     wanted = {name_of(binding) for binding in bindings}
-    for name, binding in (await _bindings(api, path)).items():
+    for name, binding in there.items():
         if name not in wanted and not _claim_of_others(name, binding, marks):
             await remove(api, f"{path}/{step(name)}")
 

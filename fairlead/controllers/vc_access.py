@@ -21,6 +21,7 @@ from fairlead.controllers.vc_state import ACCESS, READY
 from fairlead.core.errors import ApiError
 from fairlead.core.objects import Object, dig, metadata, name_of
 from fairlead.registry.conditions import FALSE, TRUE, condition
+from fairlead.registry.record import decode
 from fairlead.registry.recording import record
 from fairlead.registry.registry import Registry
 
@@ -41,6 +42,7 @@ class Ways(Protocol):
 class VirtualClusterAccess:
     def __init__(self, registry: Registry, setting: Setting, ways: Ways) -> None:
         self._registry = registry
+        self._group = setting.api_group
         self._instances = ConnectedInstances(registry, setting, VIRTUAL_CLUSTERS, FINALIZER)
         self._ways = ways
         self._names = setting.names
@@ -56,7 +58,8 @@ class VirtualClusterAccess:
             if dig(instance, "spec.config.secretName"):
                 await self._instances.hold(instance)
             async with _bounded(name_of(instance), "bind the roles of those who may use it"):
-                await bind_cluster_roles(self._ways.virtual_cluster(*where), bindings, self._marks(instance))
+                api = self._ways.virtual_cluster(*where)
+                await bind_cluster_roles(api, bindings, self._marks(instance), self._is_living)
         except Trouble as trouble:
             return (trouble.as_condition(ACCESS),)
         return (condition(ACCESS, TRUE, "Synced", "those who may use it have their roles in it"),)
@@ -84,6 +87,12 @@ class VirtualClusterAccess:
                 await record(self._registry, instance, "AccessRemoved", told)
         await self._instances.let_go(instance)
         return None
+
+    def _is_living(self, uid: str) -> bool:
+        """Whether there is an instance with this uid. Seldom asked, so there is no index."""
+        entries = self._registry.view.entries(self._group, VIRTUAL_CLUSTERS)
+        found = (decode(each) for each in entries if uid.encode() in each.body)
+        return any(uid == self._marks(each)[UID] for each in found)
 
     def _marks(self, instance: Object) -> Mapping[str, str]:
         """By what stays when it moves to another project."""

@@ -67,6 +67,19 @@ async def test_bindings_of_another_instance_for_the_same_cluster_are_left_alone(
     assert f"{BINDINGS}/service.sh:edit" in reach.virtual.objects
 
 
+async def test_two_instances_for_the_same_cluster_do_not_take_turns_in_it(working: World, reach: FakeReach) -> None:
+    made = await imported(working, reach)
+    await working.create(VC, "two", spec={"owner": {"user": "bob"}, "config": {"secretName": "theirs"}})
+    await until(lambda: told(working, VC, "AccessSynced", "two") == ("False", "AccessTaken"))
+    assert "delete one of the two" in message(working, VC, "AccessSynced", "two")
+    await asyncio.sleep(100)
+    assert told(working, VC, "AccessSynced") == ("True", "Synced")
+    assert labels(reach.virtual.objects[ADMIN])["service.sh/uid"] == made["metadata"]["uid"]
+    await working.delete(VC, "one")
+    await until(lambda: told(working, VC, "AccessSynced", "two") == ("True", "Synced"))
+    assert "bob" in str(reach.virtual.objects[ADMIN]["subjects"])
+
+
 @pytest.mark.parametrize(
     ("error", "reason"),
     [
