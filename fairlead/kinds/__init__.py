@@ -12,6 +12,7 @@ from fairlead.kinds.clusterrolebinding import CLUSTERROLEBINDING
 from fairlead.kinds.config import CONFIG
 from fairlead.kinds.configmap import CONFIGMAP
 from fairlead.kinds.directtoken import DIRECT_CLUSTER_ENDPOINT_TOKEN, TOKEN_KEY_ROTATION
+from fairlead.kinds.empty_kinds import POD, SERVICE
 from fairlead.kinds.event import EVENT
 from fairlead.kinds.event_v1 import EVENT_V1
 from fairlead.kinds.lease import LEASE
@@ -31,7 +32,6 @@ from fairlead.kinds.rolebinding import ROLEBINDING
 from fairlead.kinds.runner import RUNNER
 from fairlead.kinds.secret import SECRET
 from fairlead.kinds.selves import SELF, SELF_SUBJECT_REVIEW, TOKEN_REVIEW
-from fairlead.kinds.service import SERVICE
 from fairlead.kinds.serviceaccount import SERVICE_ACCOUNT
 from fairlead.kinds.sharedsecret import SHARED_SECRET
 from fairlead.kinds.space import SPACE
@@ -69,6 +69,7 @@ KINDS = (
     CONFIGMAP,
     SECRET,
     EVENT,
+    POD,
     SERVICE,
     SERVICE_ACCOUNT,
     EVENT_V1,

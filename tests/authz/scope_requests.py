@@ -55,7 +55,7 @@ def every_request(catalog: Catalog, documents: Iterable[str], public: Iterable[s
             yield from _in_namespaces(kind)
         else:
             yield from _misplaced_too(_outside_of_namespaces(kind))
-    for group, plural in (("", "pods"), ("example.com", "things")):
+    for group, plural in (("", "endpoints"), ("example.com", "things")):
         unknown = Kind("Unknown", plural, True, {}, "", group=group)
         for namespace in (WEB, LAB, DEFAULT, ""):
             yield from _objects("a kind that is not served", unknown, namespace, "x", "")

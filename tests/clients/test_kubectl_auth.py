@@ -59,12 +59,15 @@ def test_what_is_only_asked_is_not_in_the_way_of_get(kubectl: Kubectl) -> None:
     assert "user.management.service.sh/admin" in kubectl("get", "fairlead", "-o", "name")
 
 
-def test_a_role_about_resources_of_clusters_is_not_made_by_accident(kubectl: Kubectl) -> None:
-    """It would allow nothing here. Who has one in a file can still apply it."""
-    refused = kubectl.refused("create", "clusterrole", "pod-reader", "--verb=get", "--resource=pods")
-    assert 'the server doesn\'t have a resource type "pods"' in refused
-    rule = {"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}
-    role = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "pod-reader"}}
-    kubectl("apply", "-f", "-", body=json.dumps({**role, "rules": [rule]}))
+def test_a_role_about_pods_is_made_as_in_any_kubernetes(kubectl: Kubectl) -> None:
+    kubectl("create", "clusterrole", "pod-reader", "--verb=get,list", "--resource=pods,pods/log")
+    rule = {"apiGroups": [""], "resources": ["pods", "pods/log"], "verbs": ["get", "list"]}
     assert kubectl.read("clusterrole", "pod-reader")["rules"] == [rule]
     kubectl("delete", "clusterrole", "pod-reader")
+
+
+def test_there_are_no_pods_and_no_error_about_it(kubectl: Kubectl) -> None:
+    assert kubectl.names("pods", "--all-namespaces") == []
+    assert "No resources found" in kubectl.warned("get", "pods")
+    assert 'pods "x" not found' in kubectl.refused("get", "pod", "x")
+    assert "MethodNotAllowed" in kubectl.refused("run", "x", "--image=x")

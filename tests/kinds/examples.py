@@ -173,6 +173,7 @@ _FIELDS: dict[str, Object] = {
         "status": {"auth": {"accessKeyMaxTTLSeconds": 3600, "loginAccessKeyTTLSeconds": 60}},
     },
     "ServiceAccount": {"secrets": [{"name": "a"}], "imagePullSecrets": [{"name": "b"}]},
+    "Pod": {"spec": {"restartPolicy": "Never"}, "status": {"phase": "Pending"}},
     "Service": {"spec": {"type": "ClusterIP"}, "status": {"loadBalancer": {}}},
     "Namespace": {"spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"}},
     "ConfigMap": {"data": {"a": "1"}, "binaryData": {"b": "AAE="}},
