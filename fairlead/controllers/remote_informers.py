@@ -194,9 +194,10 @@ class RemoteInformers:
         if key is None:
             return
         followed, path = self._followed[key], path_of(collection, namespace, meta["name"])
-        if not is_gone and (manager := last_manager(meta)):
+        state = GONE if is_gone else state_of(meta)
+        if state not in (GONE, followed.states.get(path)) and (manager := last_manager(meta)):
             followed.changed_by[path] = manager
-        self._hear(key, followed, path, GONE if is_gone else state_of(meta))
+        self._hear(key, followed, path, state)
 
     def note_all(self, watched: tuple[str, str], names: set[tuple[str, str]]) -> None:
         """There are these objects and no others."""

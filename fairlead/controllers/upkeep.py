@@ -111,6 +111,7 @@ class Upkeep:
         if not drift:
             return
         where = f'namespace "{place.namespace}" in cluster "{place.cluster}"'
+        changed_by = {path: manager for path, manager in changed_by.items() if path in drift.repaired}
         for reason, message in _words(drift, where, changed_by):
             if self._pace.may_tell(self._key(instance)):
                 await record(self._registry, instance, reason, message, type="Warning")

@@ -127,6 +127,20 @@ async def test_it_is_told_which_field_manager_has_changed_it(working: World, rea
     assert "kubectl-edit" in events(working)[0][1]
 
 
+async def test_a_field_manager_is_not_blamed_for_what_happens_to_other_objects(
+    working: World, reach: FakeReach, kube: Kube
+) -> None:
+    await followed_space(working, reach)
+    kube.edit(GREETING, lambda obj: obj["metadata"].update(annotations={"theirs": "1"}))
+    labels = kube.objects[BINDING]["metadata"]["labels"]
+    del labels["service.sh/project"]  # nobody knows by whom
+    kube.history.next()
+    await until(lambda: "service.sh/project" in kube.objects[BINDING]["metadata"]["labels"], 2 * WATCHED_SECONDS)
+    ((reason, text),) = events(working)
+    assert reason == "DriftRepaired" and "RoleBinding" in text
+    assert "kubectl-edit" not in text
+
+
 async def test_changes_of_our_own_are_nothing_to_tell(working: World, reach: FakeReach, kube: Kube) -> None:
     await followed_space(working, reach)
     news = CONFIG_MAP.replace("world", "moon")
