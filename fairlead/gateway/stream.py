@@ -14,8 +14,9 @@ from fairlead.upstream.response import Response
 from fairlead.upstream.shares import Share
 
 RECHECK_SECONDS = 5.0
-LEFT_LOOKS = 6
-"""After so many looks at a piece that nobody has come to fetch the rest for, nobody will."""
+LEFT_LOOKS = 60
+"""After so many looks at a piece that nobody has come to fetch the rest for, nobody will. A client on a slow network
+may take minutes for the pieces before; one that takes nothing is noticed by the server much earlier."""
 
 
 class Guard:

@@ -23,6 +23,7 @@ from granian.server.embed import Server
 
 from fairlead.core.call import Call, Reply
 from fairlead.server.connections import sever
+from fairlead.server.lingering import takes_something
 from fairlead.server.pipeline import Proceed
 from fairlead.server.received import Body, Receive, ReceivedHeaders
 from fairlead.server.sockets import Send, go_on
@@ -34,7 +35,7 @@ MAX_CONNECTIONS = 65_536
 """Far more than there are file descriptors, so that silent connections do not keep the others from being served."""
 AUDIT_IDS = 256
 LOOK_SECONDS = 5.0
-"""How often a stream is looked at: a client that has not taken one chunk meanwhile is let go; it will come again."""
+"""How often a stream is looked at: a client that has taken in nothing meanwhile is let go; it will come again."""
 
 NO_CONTENT = frozenset({204, 304})
 """Answers without a body, and so without its type: clients write that of a 304 into the answer that they have kept."""
@@ -145,7 +146,7 @@ async def _stream(receive: Receive, send: Send, call: Call, chunks: AsyncIterato
         while True:
             before = pump.sent
             done, _ = await asyncio.wait((sending, gone), timeout=LOOK_SECONDS, return_when=asyncio.FIRST_COMPLETED)
-            if done or (pump.is_waiting and pump.sent == before):
+            if done or (pump.is_waiting and pump.sent == before and not await takes_something(call.client)):
                 break
             if not pump.is_waiting:
                 # Nothing is sent by this, but a stream of HTTP/2 that was reset is only noticed by whoever sends.

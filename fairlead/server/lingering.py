@@ -1,9 +1,13 @@
-"""Lets a WebSocket's client read all that was sent to it before its connection is closed.
+"""Slow clients: whether one still takes in what is sent to it, and time for it to read to the end.
 
-The HTTP server closes a connection as soon as it has written the closing frame. What a slow client has not read by then
-waits in the kernel, and whatever the client says afterwards, if only a ping, makes the kernel reset the connection and
-drop it all: the end of a command's output. So a handle of our own is kept on the socket, with which it stays open until
-the client has everything and leaves, or takes nothing for a while. `sockets.py` calls.
+A body is given up when its client takes nothing for a while. That cannot be seen by what was handed over: on a slow
+network megabytes wait in the kernel, which asks for more only when much of it has gone. But the kernel knows how much
+has arrived.
+
+The HTTP server closes a WebSocket's connection as soon as it has written the closing frame. What a slow client has not
+read by then waits in the kernel, and whatever the client says afterwards, if only a ping, makes the kernel reset the
+connection and drop it all: the end of a command's output. So a handle of our own is kept on the socket, with which it
+stays open until the client has everything and leaves, or takes nothing for a while. `asgi.py` and `sockets.py` call.
 """
 
 import asyncio
@@ -13,11 +17,42 @@ import sys
 import termios
 from contextlib import suppress
 
+from fairlead.server.connections import hold
+
 LOOK_SECONDS = 0.05
 STALLED_LOOKS = 100
 """After so many looks at a client that has taken nothing it is given up: five seconds, as with other streams."""
 LEAVE_SECONDS = 2.0
 """How long a client may take to leave that has everything."""
+
+
+TAKING_LOOKS = 50
+"""For so many looks it is waited whether a client takes in anything at all."""
+_ACKNOWLEDGED = slice(120, 128)
+"""Where Linux says in its `tcp_info` how many bytes have arrived in all."""
+
+
+async def takes_something(client: str) -> bool:
+    """Whether what is on its way to a client goes on arriving, if slowly."""
+    connection = await hold(client)
+    if connection is None:
+        return False
+    with connection:
+        before = acknowledged(connection)
+        for _ in range(TAKING_LOOKS if unacknowledged(connection) else 0):
+            await asyncio.sleep(LOOK_SECONDS)
+            if acknowledged(connection) != before:
+                return True
+    return False
+
+
+def acknowledged(connection: socket.socket) -> int:
+    """Bytes that the other side has taken in since the beginning."""
+    try:
+        info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _ACKNOWLEDGED.stop)
+    except OSError:
+        return 0
+    return int.from_bytes(info[_ACKNOWLEDGED], sys.byteorder)
 
 
 async def linger(connection: socket.socket) -> None:

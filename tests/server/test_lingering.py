@@ -8,7 +8,7 @@ import pytest
 
 from fairlead.server import connections, lingering
 from fairlead.server.connections import hold
-from fairlead.server.lingering import linger, unacknowledged
+from fairlead.server.lingering import linger, takes_something, unacknowledged
 
 Pair = tuple[socket.socket, socket.socket]
 MUCH = 200_000
@@ -74,6 +74,24 @@ async def test_a_client_that_has_everything_and_stays_is_left(pair: Pair, monkey
     server.close()
     await asyncio.wait_for(linger(handle), 10)
     assert client.recv(1) == b""
+
+
+async def test_a_client_that_reads_is_told_from_one_that_does_not(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lingering, "LOOK_SECONDS", 0.001)
+    server, client = pair
+    host, port = client.getsockname()
+    address = f"{host}:{port}"
+    assert not await takes_something(address), "nothing is on its way"
+    server.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, MUCH)
+    server.sendall(b"x" * MUCH)
+    while await takes_something(address):  # until there is no room for more at the client
+        pass
+    monkeypatch.setattr(lingering, "TAKING_LOOKS", 10_000)
+    taking = asyncio.create_task(takes_something(address))
+    while not taking.done():
+        await asyncio.to_thread(client.recv, 1000)
+    assert await taking
+    assert not await takes_something("192.0.2.1:4711")
 
 
 async def test_who_is_gone_is_not_held(pair: Pair) -> None:
