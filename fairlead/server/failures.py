@@ -7,7 +7,7 @@ import orjson
 import structlog
 
 from fairlead.core.call import Call, Reply
-from fairlead.core.errors import ApiError, BadGateway, BadRequest, Details, Internal, NotFound, Timeout, Unavailable
+from fairlead.core.errors import ApiError, BadGateway, Details, Internal, Timeout, Unavailable
 from fairlead.core.objects import Object
 from fairlead.registry.listing import TooOld
 from fairlead.server.negotiate import error_media_type, rendered, wants_pretty
@@ -16,7 +16,8 @@ from fairlead.server.pipeline import Proceed
 AGGREGATED_DISCOVERY = "g=apidiscovery.k8s.io"
 """In the Accept header of clients that ask for all of discovery at once. They read no Status there, only plain text,
 and show it to their users: kubectl since 1.26 and whatever else is made with client-go."""
-CODES_WITHOUT_MESSAGE = frozenset({BadRequest.code, NotFound.code, Unavailable.code, Timeout.code})
+DISCOVERY_PATHS = ("/api", "/apis")
+CODES_WITHOUT_MESSAGE = frozenset({Unavailable.code, Timeout.code})
 TEXT = "text/plain; charset=utf-8"
 
 log = structlog.get_logger(__name__)
@@ -52,7 +53,7 @@ def _as_api_error(call: Call, error: Exception) -> ApiError:
 def _reply(call: Call, error: ApiError) -> Reply:
     accept = call.headers.get("accept", "")
     headers = [("retry-after", str(error.details.retry_after))] if error.details.retry_after else []
-    if AGGREGATED_DISCOVERY in accept:
+    if AGGREGATED_DISCOVERY in accept and call.method == "GET" and call.path.endswith(DISCOVERY_PATHS):
         return Reply(_shown_code(error), f"{error.message}\n".encode(), TEXT, headers)
     media_type = error_media_type(accept)
     body = rendered(orjson.dumps(status_of(error)), media_type, wants_pretty(call))
@@ -60,8 +61,8 @@ def _reply(call: Call, error: ApiError) -> Reply:
 
 
 def _shown_code(error: ApiError) -> int:
-    """The code of an error in discovery. For some, clients have a sentence of their own and never show ours; where they
-    are not to come again by themselves, that would leave their users without a reason."""
+    """The code of an error in discovery. For two of the server's errors clients have a sentence of their own and never
+    show ours; where they are not to come again by themselves, that would leave their users without a reason."""
     return BadGateway.code if error.code in CODES_WITHOUT_MESSAGE and not error.details.retry_after else error.code
 
 

@@ -102,13 +102,23 @@ AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryLi
 async def test_clients_that_ask_for_discovery_at_once_are_told_in_plain_text(kind: type[ApiError]) -> None:
     """They read no Status there, and for some codes they have a sentence of their own and drop ours."""
     error = kind("what is wrong")
-    reply = await failures(call(headers={"accept": AGGREGATED}), raising(error))
+    reply = await failures(call("/kubernetes/cluster/c/apis", headers={"accept": AGGREGATED}), raising(error))
     assert (reply.content_type, reply.body.decode()) == ("text/plain; charset=utf-8", f"{error.message}\n")
-    assert reply.status == (502 if kind.code in (400, 404, 503, 504) else kind.code)
+    assert reply.status == (502 if kind.code in (503, 504) else kind.code)
+
+
+@pytest.mark.parametrize(("method", "path"), [("PUT", "/apis"), ("GET", "/apis/apps/v1"), ("GET", "/")])
+async def test_everywhere_else_there_is_a_status_whatever_is_accepted(method: str, path: str) -> None:
+    asked = call(path, method=method, headers={"accept": AGGREGATED})
+    reply = await failures(asked, raising(Unavailable("what is wrong")))
+    assert (reply.status, reply.content_type) == (503, "application/json")
 
 
 async def test_who_is_to_come_again_by_himself_gets_the_code_for_it() -> None:
-    reply = await failures(call(headers={"accept": AGGREGATED}), raising(Unavailable("busy", Details(retry_after=1))))
+    reply = await failures(
+        call("/kubernetes/cluster/c/apis", headers={"accept": AGGREGATED}),
+        raising(Unavailable("busy", Details(retry_after=1))),
+    )
     assert (reply.status, reply.headers) == (503, [("retry-after", "1")])
 
 
