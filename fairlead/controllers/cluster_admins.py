@@ -7,14 +7,14 @@ is left as it is, with one exception: where administrators were called otherwise
 """
 
 import asyncio
-import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from fairlead.controllers.cluster_look import SECONDS, Answer, ask
-from fairlead.controllers.cluster_state import BOUND
+from fairlead.controllers.cluster_state import ADMINISTRATORS_GROUP, BOUND, AdministratorsBinding
 from fairlead.controllers.far_names import FAIRLEAD, MANAGED
-from fairlead.core.cluster_identity import ClusterNames
+from fairlead.core.cluster_identity import ADMINISTRATORS, ClusterNames
 from fairlead.core.objects import Object, dig
 from fairlead.registry.conditions import FALSE, TRUE, condition, find_condition, is_true
 from fairlead.upstream.errors import UpstreamError
@@ -27,10 +27,18 @@ LEFT_ALONE: Final = "LeftAlone"
 """The reason where somebody has changed or removed the binding before it could be renamed."""
 ROLE = {"apiGroup": RBAC, "kind": "ClusterRole", "name": "cluster-admin"}
 
-_BOUND = re.compile(r"the group (\S+) is bound to cluster-admin")
+
+@dataclass(frozen=True, slots=True)
+class Unbinding:
+    """What came of taking the administrators out of the binding: the verb that the cluster refused with a status, or
+    why the binding stays; nothing of these where it is gone."""
+
+    refused: str = ""
+    status: int = 0
+    stays: str = ""
 
 
-async def bind_administrators(upstream: Upstream, names: ClusterNames) -> Object | None:
+async def bind_administrators(upstream: Upstream, names: ClusterNames) -> AdministratorsBinding | None:
     """The condition that says what came of it; None where the cluster knows no such thing, or did not answer."""
     group = names.administrators
     try:
@@ -45,7 +53,7 @@ async def bind_administrators(upstream: Upstream, names: ClusterNames) -> Object
         return None
 
 
-async def rename_administrators(upstream: Upstream, names: ClusterNames, former: str) -> Object | None:
+async def rename_administrators(upstream: Upstream, names: ClusterNames, former: str) -> AdministratorsBinding | None:
     """As `bind_administrators`, where the group `former` was bound before. What was changed since is left alone."""
     group = names.administrators
     try:
@@ -70,16 +78,41 @@ def is_settled(status: Object | None, names: ClusterNames) -> bool:
     found = find_condition(status, BOUND) or {}
     if found.get("reason") == LEFT_ALONE:
         return True
-    return is_true(status, BOUND) and bound_group(status) in ("", names.administrators)
+    return is_true(status, BOUND) and bound_group(status) == names.administrators
 
 
 def bound_group(status: Object | None) -> str:
-    """The group that was bound, as the condition says."""
-    match = _BOUND.fullmatch(str((find_condition(status, BOUND) or {}).get("message")))
-    return match[1] if match else ""
+    """The group that was bound. Before there was a prefix, nothing was noted, and the group had none."""
+    return str(dig(status or {}, ADMINISTRATORS_GROUP) or ADMINISTRATORS)
 
 
-async def _created(upstream: Upstream, group: str) -> Object | None:
+async def unbind_administrators(upstream: Upstream, group: str) -> Unbinding:
+    """Takes the group out of the binding. The binding itself is deleted only if nobody else is in it. Raises
+    UpstreamError."""
+    path = f"{BINDINGS}/{NAME}"
+    found = await ask(upstream, "GET", path)
+    if found.status == 404:
+        return Unbinding()
+    if found.status != 200 or not _is_binding(found):
+        return Unbinding("read", found.status)
+    binding = found.body
+    if not _is_ours(binding) or dig(binding, "roleRef.name") != ROLE["name"]:
+        return Unbinding(stays="it is not as this server made it")
+    others = _other_subjects(binding, group)
+    if not others:
+        preconditions = {name: dig(binding, f"metadata.{name}") for name in ("uid", "resourceVersion")}
+        options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions}
+        deleted = await ask(upstream, "DELETE", path, options)
+        return Unbinding() if deleted.status in (200, 202, 404) else Unbinding("delete", deleted.status)
+    if len(others) < len(_subjects(binding)):
+        # With its resourceVersion, so that nothing is overwritten that was changed meanwhile.
+        updated = await ask(upstream, "PUT", path, {**binding, "subjects": others})
+        if updated.status not in (200, 404):
+            return Unbinding("update", updated.status)
+    return Unbinding(stays=f"it has subjects beside the group {group}, which is not in it any more")
+
+
+async def _created(upstream: Upstream, group: str) -> AdministratorsBinding | None:
     binding = {
         "apiVersion": f"{RBAC}/v1",
         "kind": "ClusterRoleBinding",
@@ -111,8 +144,11 @@ def _is_ours(binding: Object) -> bool:
 def _renamed(binding: Object, former: str, group: str) -> Object:
     """Other subjects stay: somebody has added them. The resourceVersion stays, too, so that nothing is overwritten that
     was changed meanwhile."""
-    others = [each for each in _subjects(binding) if (dig(each, "kind"), dig(each, "name")) != ("Group", former)]
-    return {**binding, "subjects": [*others, _subject(group)]}
+    return {**binding, "subjects": [*_other_subjects(binding, former), _subject(group)]}
+
+
+def _other_subjects(binding: Object, group: str) -> list[Any]:
+    return [each for each in _subjects(binding) if (dig(each, "kind"), dig(each, "name")) != ("Group", group)]
 
 
 def _subjects(binding: Object) -> Sequence[Any]:
@@ -120,33 +156,33 @@ def _subjects(binding: Object) -> Sequence[Any]:
     return found if isinstance(found, list) else ()
 
 
-def _outcome(answer: Answer, group: str) -> Object | None:
+def _outcome(answer: Answer, group: str) -> AdministratorsBinding | None:
     if answer.status in (200, 201):
         return _bound(group)
     return _forbidden(group) if answer.status == 403 else None
 
 
-def _bound(group: str) -> Object:
-    """`bound_group` reads the message again."""
-    return condition(BOUND, TRUE, "Bound", f"the group {group} is bound to cluster-admin")
+def _bound(group: str) -> AdministratorsBinding:
+    told = condition(BOUND, TRUE, "Bound", f"the group {group} is bound to cluster-admin")
+    return AdministratorsBinding(told, group)
 
 
-def _left_alone(group: str) -> Object:
+def _left_alone(group: str) -> AdministratorsBinding:
     why = (
         f'the ClusterRoleBinding "{NAME}" was changed or removed, and is left alone; bind the group {group} yourself '
         "if administrators are to have rights in the cluster"
     )
-    return condition(BOUND, FALSE, LEFT_ALONE, why, "Info")
+    return AdministratorsBinding(condition(BOUND, FALSE, LEFT_ALONE, why, "Info"))
 
 
-def _bound_otherwise(group: str) -> Object:
+def _bound_otherwise(group: str) -> AdministratorsBinding:
     why = f'a ClusterRoleBinding "{NAME}" of somebody else is there; bind the group {group} by another one'
-    return condition(BOUND, FALSE, "BoundOtherwise", why, "Warning")
+    return AdministratorsBinding(condition(BOUND, FALSE, "BoundOtherwise", why, "Warning"))
 
 
-def _forbidden(group: str) -> Object:
+def _forbidden(group: str) -> AdministratorsBinding:
     why = (
         f"the credential may not bind the group {group} to cluster-admin; do that yourself, or administrators have no "
         "rights in the cluster"
     )
-    return condition(BOUND, FALSE, "Forbidden", why, "Info")
+    return AdministratorsBinding(condition(BOUND, FALSE, "Forbidden", why, "Info"))

@@ -11,11 +11,10 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Final
 
-from fairlead.controllers.cluster_admins import BINDINGS, NAME, ROLE
-from fairlead.controllers.cluster_look import SECONDS, ask
+from fairlead.controllers.cluster_admins import NAME, bound_group, unbind_administrators
+from fairlead.controllers.cluster_look import SECONDS
 from fairlead.controllers.cluster_state import BOUND, READY, STALLED
 from fairlead.controllers.connected_instances import ABANDON, is_abandoned
-from fairlead.controllers.far_names import FAIRLEAD, MANAGED
 from fairlead.core.clock import timestamp
 from fairlead.core.errors import NotFound
 from fairlead.core.objects import Object, copied, dig, metadata, name_of
@@ -35,7 +34,6 @@ INSTANCES = (("spaceinstances", "space"), ("virtualclusterinstances", "virtual c
 RETRY_SECONDS = 5.0
 LISTED = 8
 """How many instances an Event names."""
-_OK, _ACCEPTED, _NOT_FOUND = 200, 202, 404
 
 
 class _NotRemovedError(Exception):
@@ -109,7 +107,7 @@ class ClusterRemoval:
             return [f"{BINDING} stays in the cluster, which nobody can reach any more: {error.message}"]
         try:
             async with asyncio.timeout(SECONDS):
-                why = await _remove_binding(upstream)
+                why = await _remove_binding(upstream, bound_group(cluster.get("status")))
         except TimeoutError:
             raise _NotRemovedError("TimedOut", f"the cluster did not answer within {SECONDS:.0f} seconds") from None
         finally:
@@ -162,24 +160,12 @@ def _say_instances(instances: Sequence[str]) -> str:
     return f"what belongs to instances stays in the cluster: {', '.join(instances[:LISTED])}{more}"
 
 
-async def _remove_binding(upstream: Upstream) -> str:
-    """Deletes the binding of administrators if it is as this server made it. Returns why it stays, if it does."""
-    path = f"{BINDINGS}/{NAME}"
-    found = await ask(upstream, "GET", path)
-    if found.status == _NOT_FOUND:
-        return ""
-    if found.status != _OK or dig(found.body, "kind") != "ClusterRoleBinding":
-        raise _refusal(found.status, "read")
-    labels = dig(found.body, "metadata.labels")
-    is_ours = isinstance(labels, dict) and labels.get(MANAGED) == FAIRLEAD
-    if not is_ours or dig(found.body, "roleRef.name") != ROLE["name"]:
-        return f"{BINDING} stays in the cluster, since it is not as this server made it"
-    preconditions = {name: dig(found.body, f"metadata.{name}") for name in ("uid", "resourceVersion")}
-    options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions}
-    deleted = await ask(upstream, "DELETE", path, options)
-    if deleted.status not in (_OK, _ACCEPTED, _NOT_FOUND):
-        raise _refusal(deleted.status, "delete")
-    return ""
+async def _remove_binding(upstream: Upstream, group: str) -> str:
+    """Takes the group out of the binding of administrators. Returns why the binding stays, if it does."""
+    outcome = await unbind_administrators(upstream, group)
+    if outcome.refused:
+        raise _refusal(outcome.status, outcome.refused)
+    return f"{BINDING} stays in the cluster, since {outcome.stays}" if outcome.stays else ""
 
 
 def _refusal(status: int, verb: str) -> _NotRemovedError:

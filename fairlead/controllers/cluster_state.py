@@ -13,6 +13,8 @@ from fairlead.registry.conditions import FALSE, TRUE, UNKNOWN, condition, with_c
 
 CONNECTED, READY, RECONCILING, STALLED = "Connected", "Ready", "Reconciling", "Stalled"
 BOUND = "AdministratorsBound"
+ADMINISTRATORS_GROUP = "administratorsGroup"
+"""The field of the status that has the group that is bound."""
 OFFLINE, NOT_READY, IMPERSONATION = "Offline", "NotReady", "ImpersonationForbidden"
 INITIALIZE, HEALTH, TWIN = "InitializeCluster", "HealthCheckCluster", "ClusterUID"
 NO_CONFIG = "NoConfig"
@@ -75,19 +77,27 @@ class Standing:
     conditions: Sequence[Object]
 
 
-def told(cluster: Object, found: Found, twin: str, bound: Object | None, now: str) -> Object:
+@dataclass(frozen=True, slots=True)
+class AdministratorsBinding:
+    """What came of binding the administrators: the condition, and the group that is bound now, if any."""
+
+    condition: Object
+    group: str = ""
+
+
+def told(cluster: Object, found: Found, twin: str, bound: AdministratorsBinding | None, now: str) -> Object:
     """The status that the cluster should have. `twin` is an older Cluster object for the same cluster, if any.
 
-    `bound` is the condition about its administrators, if there is news of it.
+    `bound` says what came of binding its administrators, if there is news of it.
     """
     generation = metadata(cluster).get("generation")
     before = cluster.get("status") or {}
     standing = _standing(before, found, twin)
-    conditions = (*standing.conditions, *((bound,) if bound else ()))
+    conditions = (*standing.conditions, *((bound.condition,) if bound else ()))
     over = {RECONCILING, STALLED} - {each["type"] for each in conditions}
     status = with_conditions(without_conditions(before, *over), conditions, now, generation)
     return {
-        **_facts(status, found),
+        **_facts(_with_group(status, bound), found),
         "phase": standing.phase,
         "reason": standing.reason,
         "message": standing.message,
@@ -96,6 +106,13 @@ def told(cluster: Object, found: Found, twin: str, bound: Object | None, now: st
         "probes": [_shown(each, now) for each in (*found.probes, *found.details.probes)],
         "observedGeneration": generation,
     }
+
+
+def _with_group(status: Object, bound: AdministratorsBinding | None) -> Object:
+    if bound is None:
+        return status
+    others = {name: value for name, value in status.items() if name != ADMINISTRATORS_GROUP}
+    return {**others, ADMINISTRATORS_GROUP: bound.group} if bound.group else others
 
 
 def _facts(status: Object, found: Found) -> Object:

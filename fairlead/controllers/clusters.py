@@ -21,6 +21,7 @@ from fairlead.controllers.cluster_removal import ClusterRemoval
 from fairlead.controllers.cluster_state import (
     BOUND,
     INITIALIZED,
+    AdministratorsBinding,
     Found,
     Probe,
     let_go,
@@ -193,7 +194,9 @@ class Clusters:
         message = after["message"] or "the cluster is connected"
         await record(self._registry, cluster, reason, message, type="Normal" if well else "Warning")
 
-    async def _bind(self, cluster: Object, course: Course, upstream: Upstream, uid: str) -> Object | None:
+    async def _bind(
+        self, cluster: Object, course: Course, upstream: Upstream, uid: str
+    ) -> AdministratorsBinding | None:
         """Binds administrators at the first connection of this very cluster; what was refused is tried now and then."""
         status, now = cluster.get("status"), self._registry.clock.monotonic()
         same = not uid or dig(status, "clusterUID") == uid

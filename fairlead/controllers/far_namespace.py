@@ -131,6 +131,12 @@ async def bind_cluster_roles(
 ) -> None:
     """The ClusterRoleBindings of a whole virtual cluster, with the marks of its instance. `is_living` tells whether
     there is another instance of a uid: two that stand for the same cluster must not take turns in it."""
+    if any(name_of(each) == ADMINISTRATORS_BINDING for each in bindings):
+        why = (
+            f'the ClusterRoleBinding "{ADMINISTRATORS_BINDING}" is reserved for the administrators of connected '
+            "clusters; give the ClusterRole another name, and name that one in the access rules"
+        )
+        raise Trouble("BindingReserved", why, ERROR)
     there = await _bindings(api, CLUSTER_ROLE_BINDINGS)
     held = (dig(there.get(name_of(each)), "metadata.labels") or {} for each in bindings)
     uids = {labels.get(UID) for labels in held if isinstance(labels, dict)} - {None, marks[UID]}
@@ -140,6 +146,13 @@ async def bind_cluster_roles(
             "delete one of the two, and let its users use the other"
         )
         raise Trouble("AccessTaken", why, ERROR)
+    for name in map(name_of, bindings):
+        if name not in there and await found_at(api, f"{CLUSTER_ROLE_BINDINGS}/{step(name)}") is not None:
+            why = (
+                f'a ClusterRoleBinding "{name}" is there that is not labelled as one of this server, and is left '
+                "alone; delete it, or give it another name"
+            )
+            raise Trouble("BindingTaken", why, ERROR)
     await _bind(api, CLUSTER_ROLE_BINDINGS, [_marked(binding, marks) for binding in bindings], marks, there)
 
 

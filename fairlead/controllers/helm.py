@@ -158,14 +158,16 @@ class Helm:
 async def _end(process: asyncio.subprocess.Process) -> None:
     """Ends it with all that it has started. It is asked first: then helm notes in the cluster that the release has
     failed, where a killed one leaves it pending."""
-    if process.returncode is None:
-        with suppress(ProcessLookupError, TimeoutError):
-            os.killpg(process.pid, signal.SIGTERM)
-            async with asyncio.timeout(GRACE):
-                await process.wait()
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    await process.wait()
+    try:
+        if process.returncode is None:
+            with suppress(ProcessLookupError, TimeoutError):
+                os.killpg(process.pid, signal.SIGTERM)
+                async with asyncio.timeout(GRACE):
+                    await process.wait()
+    finally:  # also when the task is cancelled again during the grace period
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        await process.wait()
 
 
 def _limit(pid: int) -> None:

@@ -49,6 +49,9 @@ STATUS = obj(
     clusterUID=string(
         "Uid of the namespace `kube-system` in the cluster: the same cluster connected twice shows in it."
     ),
+    administratorsGroup=string(
+        "Group that the server has bound to `cluster-admin` there. Left out while AdministratorsBound is not True."
+    ),
     nodes=integer("How many nodes it has, where the credential may see them."),
     lastProbeTime=timestamp("When the server last looked. Written again only every half minute if nothing is new."),
     probes=array_map(

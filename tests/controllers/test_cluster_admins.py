@@ -14,9 +14,11 @@ from fairlead.controllers.cluster_admins import (
     is_settled,
     rename_administrators,
 )
+from fairlead.controllers.cluster_state import AdministratorsBinding
 from fairlead.controllers.clusters import Clusters
 from fairlead.core.cluster_identity import ClusterNames
 from fairlead.core.objects import Object
+from fairlead.registry.conditions import condition
 from fairlead.registry.kind import MANAGEMENT_GROUP
 from fairlead.upstream.connected import Connected
 from fairlead.upstream.errors import Unreachable
@@ -77,9 +79,9 @@ def binding(*subjects: str | tuple[str, str], role: str = "cluster-admin", label
     }
 
 
-def told(condition: Object | None) -> tuple[str, str] | None:
-    assert SECRET not in str(condition)
-    return None if condition is None else (condition["status"], condition["reason"])
+def told(outcome: AdministratorsBinding | None) -> tuple[str, str] | None:
+    assert SECRET not in str(outcome)
+    return None if outcome is None else (outcome.condition["status"], outcome.condition["reason"])
 
 
 @pytest.mark.parametrize(
@@ -155,19 +157,27 @@ async def test_a_cluster_that_does_not_answer_says_nothing() -> None:
     assert await rename_administrators(Silent(404).upstream, NAMES, FORMER) is None
 
 
-async def test_the_condition_says_which_group_was_bound() -> None:
-    condition = await bind_administrators(Far(404, 201).upstream, NAMES)
-    status: Object = {"conditions": [condition]}
+async def test_the_group_that_was_bound_is_noted_in_a_field_of_its_own() -> None:
+    outcome = await bind_administrators(Far(404, 201).upstream, NAMES)
+    assert outcome is not None and outcome.group == GROUP
+    reworded = {**outcome.condition, "message": "something else"}
+    status: Object = {"conditions": [reworded], "administratorsGroup": GROUP}
     assert bound_group(status) == GROUP
     assert is_settled(status, NAMES) and not is_settled(status, ClusterNames(""))
-    assert bound_group({}) == bound_group(None) == ""
     assert not is_settled({}, NAMES)
 
 
+async def test_what_was_bound_before_there_was_a_prefix_had_none() -> None:
+    assert bound_group({}) == bound_group(None) == FORMER
+    bound = condition("AdministratorsBound", "True", "Bound", "as it was said once")
+    assert is_settled({"conditions": [bound]}, ClusterNames("")) and not is_settled({"conditions": [bound]}, NAMES)
+
+
 async def test_what_was_left_alone_stays_so() -> None:
-    condition = await rename_administrators(Far(404).upstream, NAMES, FORMER)
-    assert is_settled({"conditions": [condition]}, NAMES)
-    assert is_settled({"conditions": [condition]}, ClusterNames("other:"))
+    outcome = await rename_administrators(Far(404).upstream, NAMES, FORMER)
+    assert outcome is not None and outcome.group == ""
+    assert is_settled({"conditions": [outcome.condition]}, NAMES)
+    assert is_settled({"conditions": [outcome.condition]}, ClusterNames("other:"))
 
 
 async def test_administrators_who_were_bound_by_another_name_are_renamed_once(world: World) -> None:
@@ -184,15 +194,10 @@ async def test_administrators_who_were_bound_by_another_name_are_renamed_once(wo
     far.answers[path] = (200, binding(FORMER))
     far.asked.clear()
     async with at_work(world, controller("fairlead:")):
-        await until(lambda: "fairlead:service:admins" in bound_by(world))
+        await until(lambda: cluster_world.status(world)["administratorsGroup"] == GROUP)
         await asyncio.sleep(1_000)
     assert [target for _, target in far.asked].count(path) == 2  # a GET and a PUT
     far.asked.clear()
     async with at_work(world, controller("fairlead:")):
         await asyncio.sleep(1_000)
     assert not any(BINDINGS in target for _, target in far.asked)
-
-
-def bound_by(world: World) -> str:
-    conditions = {each["type"]: each for each in cluster_world.status(world)["conditions"]}
-    return str(conditions["AdministratorsBound"]["message"])

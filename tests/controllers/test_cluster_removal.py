@@ -21,6 +21,9 @@ BINDING = f"{BINDINGS}/service.sh:admins"
 ABANDON = {"service.sh/abandon": "true"}
 
 
+GROUP = "fairlead:service:admins"
+
+
 def binding(role: str = "cluster-admin", **labels: str) -> Object:
     """As a real server shows it."""
     return {
@@ -30,7 +33,7 @@ def binding(role: str = "cluster-admin", **labels: str) -> Object:
             "labels": labels or {"service.sh/managed": "fairlead"},
         },
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
-        "subjects": [{"kind": "Group", "name": "service:admins"}],
+        "subjects": [{"kind": "Group", "name": GROUP}],
     }
 
 
@@ -90,6 +93,40 @@ async def test_the_binding_of_administrators_goes_with_the_cluster(working: Worl
     assert (method, target) == ("DELETE", BINDING)
     assert options["preconditions"] == {"uid": "b-1", "resourceVersion": "7"}
     assert [reason for _, reason in events(working)] == ["Connected"]
+
+
+async def test_subjects_that_others_have_added_stay_bound(working: World, reach: Reach) -> None:
+    far = await bound(working, reach)
+    others = [{"kind": "User", "name": GROUP}, {"kind": "Group", "name": "other:service:admins"}]
+    found = binding()
+    far.answers[BINDING] = (200, {**found, "subjects": [others[0], *found["subjects"], others[1]]})
+    await working.delete("Cluster", "berlin")
+    await until(lambda: is_gone(working))
+    method, target, body = far.sent[-1]
+    assert (method, target) == ("PUT", BINDING)
+    assert body["subjects"] == others and body["metadata"]["resourceVersion"] == "7"
+    assert "DELETE" not in [method for method, _, _ in far.sent]
+    assert "it has subjects beside the group fairlead:service:admins" in message(working, "LeftBehind")
+
+
+async def test_a_binding_of_others_alone_is_not_written(working: World, reach: Reach) -> None:
+    far = await bound(working, reach)
+    far.answers[BINDING] = (200, {**binding(), "subjects": [{"kind": "Group", "name": "ops"}]})
+    await working.delete("Cluster", "berlin")
+    await until(lambda: is_gone(working))
+    assert far.sent[-1][:2] == ("GET", BINDING)
+
+
+async def test_a_binding_that_changes_before_the_group_is_taken_out_is_read_again(working: World, reach: Reach) -> None:
+    far = await bound(working, reach)
+    found = binding()
+    far.answers[BINDING] = (200, {**found, "subjects": [*found["subjects"], {"kind": "User", "name": "bob"}]})
+    far.by_method["PUT", BINDING] = (409, {})
+    await working.delete("Cluster", "berlin")
+    await until(lambda: state(working, "Ready") == ("False", "Deleting"))
+    assert "status 409" in status(working)["message"]
+    del far.by_method["PUT", BINDING]
+    await until(lambda: is_gone(working), seconds=6)
 
 
 async def test_a_binding_that_is_gone_already_is_no_obstacle(working: World, reach: Reach) -> None:

@@ -4,7 +4,16 @@ from typing import Any
 
 import pytest
 
-from fairlead.controllers.cluster_state import Details, Found, Probe, Trouble, let_go, same_but_for_times, told
+from fairlead.controllers.cluster_state import (
+    AdministratorsBinding,
+    Details,
+    Found,
+    Probe,
+    Trouble,
+    let_go,
+    same_but_for_times,
+    told,
+)
 from fairlead.core.objects import Object
 from fairlead.registry.conditions import condition, find_condition
 
@@ -92,8 +101,11 @@ def test_what_another_server_does_not_have_is_left_out() -> None:
 
 
 def test_news_about_administrators_is_kept_until_there_is_other_news() -> None:
-    after = status(WELL, bound=condition("AdministratorsBound", "True", "Bound"))
-    assert state(status(WELL, after), "AdministratorsBound") == ("True", "Bound")
+    after = status(WELL, bound=AdministratorsBinding(condition("AdministratorsBound", "True", "Bound"), "g"))
+    kept = status(WELL, after)
+    assert (state(kept, "AdministratorsBound"), kept["administratorsGroup"]) == (("True", "Bound"), "g")
+    lost = status(WELL, kept, bound=AdministratorsBinding(condition("AdministratorsBound", "False", "Forbidden")))
+    assert state(lost, "AdministratorsBound") == ("False", "Forbidden") and "administratorsGroup" not in lost
 
 
 def test_times_alone_are_no_news() -> None:

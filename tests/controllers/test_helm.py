@@ -258,6 +258,38 @@ def test_a_run_that_does_not_end_when_it_is_asked_is_killed(stand_in: StandIn, m
         install(stand_in, release(), seconds=1)
 
 
+def _await_file(path: Path) -> None:
+    """As long as a process needs to write it."""
+    for _ in range(3_000):
+        if path.exists():
+            return
+        time.sleep(0.01)
+
+
+def test_a_run_that_is_cancelled_again_while_it_is_asked_to_end_is_killed(
+    stand_in: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fairlead.controllers.helm.GRACE", 60)
+    started, noted = tmp_path / "started", tmp_path / "noted"
+    stand_in.does(
+        f"import signal, time\nsignal.signal(signal.SIGTERM, lambda *_: open({str(noted)!r}, 'w').close())\n"
+        f"os.replace(open({str(started)!r} + '.new', 'w').write(str(os.getpid())) and {str(started)!r} + '.new', "
+        f"{str(started)!r})\nwhile True: time.sleep(60)"
+    )
+
+    async def cancel_twice() -> None:
+        run = asyncio.create_task(Helm(str(stand_in.path), 60).install(release(), ACCESS))
+        for sign in (started, noted):
+            async with asyncio.timeout(30):
+                await asyncio.to_thread(_await_file, sign)
+            run.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await run
+        assert _is_gone(int(started.read_text()))
+
+    asyncio.run(cancel_twice())
+
+
 def test_a_release_that_another_run_is_at_is_told_as_such(stand_in: StandIn) -> None:
     said = "Error: UPGRADE FAILED: another operation (install/upgrade/rollback) is in progress"
     stand_in.does(f"sys.stderr.write({said!r}); sys.exit(1)")

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.core.objects import Object, dig
+from fairlead.core.objects import Object, copied, dig
 from fairlead.registry.record import decode
 from fairlead.upstream.connected import NotConnected
 from fairlead.upstream.errors import Unreachable, UpstreamError
@@ -65,6 +65,37 @@ async def test_bindings_of_another_instance_for_the_same_cluster_are_left_alone(
     reach.virtual.put(f"{BINDINGS}/service.sh:edit", metadata={"labels": theirs})
     await asyncio.sleep(100)
     assert f"{BINDINGS}/service.sh:edit" in reach.virtual.objects
+
+
+@pytest.mark.parametrize("marks", [{}, {"service.sh/managed": "fairlead"}])
+async def test_the_binding_of_administrators_is_never_replaced(
+    working: World, reach: FakeReach, marks: dict[str, str]
+) -> None:
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"}
+    path = f"{BINDINGS}/service.sh:admins"
+    theirs = copied(reach.virtual.put(path, metadata={"labels": marks}, roleRef=role))
+    await furnish(working)
+    rules = [{"clusterRole": "admins", "users": ["eve"]}]
+    spec = {"owner": {"user": "eve"}, "config": {"secretName": "theirs"}, "extraAccessRules": rules}
+    await working.create(VC, "one", spec=spec)
+    await ready(working, reach)
+    await until(lambda: told(working, VC, "AccessSynced") == ("False", "BindingReserved"))
+    assert "give the ClusterRole another name" in message(working, VC, "AccessSynced")
+    assert reach.virtual.objects[path] == theirs
+
+
+@pytest.mark.parametrize("role", ["view", "cluster-admin"])
+async def test_a_binding_of_somebody_else_is_left_alone_and_told(working: World, reach: FakeReach, role: str) -> None:
+    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role}
+    theirs = copied(reach.virtual.put(ADMIN, metadata={}, roleRef=reference, subjects=[]))
+    await furnish(working)
+    await working.create(VC, "one", spec={"owner": {"user": "eve"}, "config": {"secretName": "theirs"}})
+    await ready(working, reach)
+    await until(lambda: told(working, VC, "AccessSynced") == ("False", "BindingTaken"))
+    assert 'ClusterRoleBinding "service.sh:cluster-admin"' in message(working, VC, "AccessSynced")
+    assert reach.virtual.objects[ADMIN] == theirs
+    del reach.virtual.objects[ADMIN]
+    await until(lambda: told(working, VC, "AccessSynced") == ("True", "Synced"))
 
 
 async def test_two_instances_for_the_same_cluster_do_not_take_turns_in_it(working: World, reach: FakeReach) -> None:
