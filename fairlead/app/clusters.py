@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import structlog
+
 from fairlead.app.rules import SYSTEM_NAMESPACE
 from fairlead.controllers.clusters import Clusters as ClusterController
 from fairlead.controllers.helm import Helm
@@ -18,6 +20,8 @@ from fairlead.settings import Settings
 from fairlead.upstream.addresses import AddressPolicy
 from fairlead.upstream.connected import Connected
 from fairlead.upstream.limits import Limits
+
+log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +42,12 @@ def clusters(settings: Settings, registry: Registry, port: int) -> Clusters:
     limits = Limits(settings.cluster_requests, settings.cluster_sockets, head_seconds=head_seconds)
     connected = Connected(registry, settings.api_group, SYSTEM_NAMESPACE, policy, limits)
     names = ClusterNames(settings.identity_prefix)
+    if not names.prefix:
+        log.warning(
+            "cluster_identity_prefix is off",
+            consequence="users and groups of this server are the clusters' own users and groups of the same names",
+            advice="set a prefix, unless every name that may be used here is meant to be that of the clusters",
+        )
     gateways = Gateways(registry, settings.api_group, settings.namespace_prefix, connected, names)
 
     def controllers(working: Registry) -> tuple[Controller, ...]:

@@ -19,6 +19,7 @@ from fairlead.authn.signing_keys import SigningKeyStore
 from fairlead.authn.throttle import Throttle
 from fairlead.authz.scope import covers
 from fairlead.core.call import MANAGEMENT
+from fairlead.core.cluster_identity import ClusterNames
 from fairlead.core.given import ON
 from fairlead.core.objects import metadata
 from fairlead.kinds.runner import RUNNER_COMPONENT
@@ -133,7 +134,7 @@ def _stages(
     impersonation = Impersonation(
         permissions.decide, identity.people.user_named, identity.is_administrator, permissions.generation
     )
-    identify = identification(identity.authenticators, impersonation)
+    identify = identification(identity.authenticators, impersonation, ClusterNames(settings.identity_prefix))
     return (
         custom_headers(identity.run_time.custom_headers),
         compressed,

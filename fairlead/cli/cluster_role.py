@@ -22,6 +22,11 @@ RBAC, AUTHENTICATION, AUTHORIZATION = "rbac.authorization.k8s.io", "authenticati
 KEEPING = ("get", "list", "watch", "create", "update", "patch", "delete")
 """What it takes to make something, to see what becomes of it, and to put that right."""
 
+STRENGTH = """\
+# Who holds the token of this service account can impersonate all users and groups of the cluster, system:masters
+# included: that is as strong as cluster-admin. Keep the token as you would keep an administrator's.
+"""
+
 
 class Part(StrEnum):
     GATEWAYS = "gateways"
@@ -51,9 +56,11 @@ def command(
     """Print a service account with the least rights that the server needs in a cluster, as YAML.
 
     [bold]fairlead cluster role spaces | kubectl apply -f -[/bold]. Templates that have objects, and charts, need rights
-    of their own beside these.
+    of their own beside these. The service account can impersonate all users and groups,
+    [bold]system:masters[/bold] included: its token is as strong as cluster-admin. Keep it like an administrator's.
     """
     objects = build_objects(parts or (), tuple(cluster_role or GRANTED), account, namespace)
+    print(STRENGTH, end="")
     print("---\n".join(yaml.encode(each).decode() for each in objects), end="")
 
 

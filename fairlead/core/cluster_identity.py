@@ -18,6 +18,8 @@ ADMINISTRATORS = "service:admins"
 """What administrators of this server are in a cluster, after the prefix."""
 RESERVED = "system:"
 """How the names begin that a cluster gives to parts of itself, and its rights with them."""
+OWN_GROUPS = "service:"
+"""How the groups begin that this server makes itself, for users, teams and administrators."""
 IMPERSONATOR = "service.sh/impersonator"
 """The extra key under which a cluster is told who really sends a request, when that user impersonates another."""
 
@@ -67,16 +69,46 @@ class ClusterNames:
         """A user or group as it is called at clusters."""
         return self.prefix + name
 
+    def refuse_untransferable(self, user: User, groups: Iterable[str]) -> None:
+        """Raises Forbidden for an impersonated identity that would not reach a cluster as it was asked for.
+
+        `groups` are those that the client named. To leave one out would answer another question than the one asked.
+        """
+        if user.name.startswith(RESERVED):
+            why = "the cluster's own; sign in at the cluster itself to act as one of them"
+            raise _not_impersonated(f'User "{user.name}"', f'names that begin with "{RESERVED}" are {why}')
+        asked = tuple(groups)
+        for group in asked:
+            if why := self._why_no_group(group):
+                raise _not_impersonated(f'Group "{group}"', why)
+        for value in (user.name, user.uid, *asked, *(value for _, values in user.extra for value in values)):
+            if value and not is_header_value(value):
+                raise _not_impersonated(f"{value!a}", "it must be printable ASCII")
+
+    def _why_no_group(self, group: str) -> str:
+        """Why a group cannot be impersonated at clusters; empty if it can."""
+        if group in ADMIN_GROUPS or group.startswith(OWN_GROUPS):
+            return ""
+        if group.startswith(RESERVED):
+            return f'groups that begin with "{RESERVED}" are the cluster\'s own; leave it out'
+        if not self.prefix:
+            why = "without cluster_identity_prefix it would be the cluster's own group of that name"
+            return f'{why}; name one that begins with "{OWN_GROUPS}", or set a prefix'
+        return ""
+
     def _extra(self, user: User) -> Extra:
-        """Extra values that were asked for, and who really asks: the first value, as a client could send others."""
+        """Extra values that were asked for, and who really asks: before all others, as a client could send others."""
         if user.impersonator is None:
             return user.extra
         name = user.impersonator.name
         if not is_header_value(name):
             why = "the cluster could not be told of that name"
             raise Forbidden(f"{name!a} cannot impersonate through a gateway: {why}")
-        asked = dict(user.extra)
-        return tuple({**asked, IMPERSONATOR: (self.name(name), *asked.get(IMPERSONATOR, ()))}.items())
+        return merge_extra(((IMPERSONATOR, (self.name(name),)), *user.extra))
+
+
+def _not_impersonated(what: str, why: str) -> Forbidden:
+    return Forbidden(f"{what} cannot be impersonated through a gateway: {why}")
 
 
 def refuse_reserved(name: str) -> None:
@@ -96,26 +128,13 @@ def cluster_groups(groups: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(each for each in known if is_header_value(each) and not each.startswith(RESERVED)))
 
 
-def refuse_untransferable(user: User, groups: Iterable[str]) -> None:
-    """Raises Forbidden for an impersonated identity that would not reach a cluster as it was asked for.
-
-    `groups` are those that the client named. To leave one out would answer another question than the one asked.
-    """
-    if user.name.startswith(RESERVED):
-        raise Forbidden(
-            f'User "{user.name}" cannot be impersonated through a gateway: names that begin with "{RESERVED}" are the '
-            "cluster's own; sign in at the cluster itself to act as one of them"
-        )
-    asked = tuple(groups)
-    for group in asked:
-        if group.startswith(RESERVED) and group not in ADMIN_GROUPS:
-            raise Forbidden(
-                f'Group "{group}" cannot be impersonated through a gateway: groups that begin with "{RESERVED}" are '
-                "the cluster's own; leave it out"
-            )
-    for value in (user.name, user.uid, *asked, *(value for _, values in user.extra for value in values)):
-        if value and not is_header_value(value):
-            raise Forbidden(f"{value!a} cannot be impersonated through a gateway: it must be printable ASCII")
+def merge_extra(extra: Iterable[tuple[str, tuple[str, ...]]]) -> Extra:
+    """One entry for each key, in lower case. Extra keys travel in names of headers, where upper and lower case are the
+    same: two keys that differ in nothing else here would be one at a cluster."""
+    found: dict[str, tuple[str, ...]] = {}
+    for key, values in extra:
+        found[key.lower()] = (*found.get(key.lower(), ()), *values)
+    return tuple(found.items())
 
 
 def is_header_value(text: str) -> bool:

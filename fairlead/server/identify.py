@@ -11,7 +11,7 @@ from fairlead.authn.chain import Authenticator, authenticate
 from fairlead.authz.permissions import CUT_VERBS, Permissions
 from fairlead.authz.refusal import forbidden
 from fairlead.core.call import Call, Reply, Target
-from fairlead.core.cluster_identity import refuse_untransferable
+from fairlead.core.cluster_identity import ClusterNames
 from fairlead.core.errors import Expired, Unauthorized
 from fairlead.core.user import User
 from fairlead.registry.selectors import selected_name
@@ -36,8 +36,10 @@ PUBLIC_ENDPOINTS = frozenset(
 Identify = Callable[[Call], User]
 
 
-def identification(authenticators: Sequence[Authenticator], impersonation: Impersonation) -> Identify:
-    """Who asks, or whom they act as."""
+def identification(
+    authenticators: Sequence[Authenticator], impersonation: Impersonation, names: ClusterNames
+) -> Identify:
+    """Who asks, or whom they act as. `names` say what may be handed on to clusters."""
 
     def identify(call: Call) -> User:
         asker = authenticate(authenticators, call)
@@ -47,7 +49,7 @@ def identification(authenticators: Sequence[Authenticator], impersonation: Imper
             call.user = asker
         user = impersonation(call, asker)
         if call.target.via is not None:
-            refuse_untransferable(user, requested_groups(call.headers))
+            names.refuse_untransferable(user, requested_groups(call.headers))
         return user
 
     return identify

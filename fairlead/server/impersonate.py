@@ -13,6 +13,7 @@ from urllib.parse import unquote
 from fairlead.authz.chain import Decide
 from fairlead.authz.refusal import forbidden
 from fairlead.core.call import MANAGEMENT, Call, Headers, Target
+from fairlead.core.cluster_identity import Extra, merge_extra
 from fairlead.core.errors import BadRequest, Forbidden
 from fairlead.core.user import ADMIN_GROUPS, AUTHENTICATED, SERVICE_ACCOUNT, USER_GROUP, User
 
@@ -111,7 +112,7 @@ class Impersonation:
         if known is None:
             known = User(name, (*groups, *_implied(name), AUTHENTICATED))
         uid = headers.get(UID)
-        return replace(known, uid=uid or known.uid, extra=tuple(_extra(headers)), key="", scope=None)
+        return replace(known, uid=uid or known.uid, extra=_extra(headers), key="", scope=None)
 
 
 def _asked(headers: Headers) -> Asked:
@@ -146,10 +147,9 @@ def _implied(name: str) -> Iterator[str]:
         yield f"system:serviceaccounts:{namespace}"
 
 
-def _extra(headers: Headers) -> Iterator[tuple[str, tuple[str, ...]]]:
-    for header in sorted(set(headers.keys())):
-        if header.startswith(EXTRA):
-            yield unquote(header.removeprefix(EXTRA)), tuple(headers.get_all(header))
+def _extra(headers: Headers) -> Extra:
+    sent = (header for header in sorted(set(headers.keys())) if header.startswith(EXTRA))
+    return merge_extra((unquote(each.removeprefix(EXTRA)), tuple(headers.get_all(each))) for each in sent)
 
 
 def _rights(wanted: User, headers: Headers) -> Iterator[Target]:

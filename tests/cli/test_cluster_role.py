@@ -68,6 +68,13 @@ def test_no_role_gives_everything_or_the_right_to_take_more() -> None:
     assert bound == [["admin", "edit", "view"]] * 2
 
 
+@pytest.mark.parametrize("arguments", [["gateways"], ["spaces"], ["--help"]])
+def test_it_says_that_the_right_to_impersonate_is_as_strong_as_that_of_an_administrator(arguments: list[str]) -> None:
+    said = " ".join(RUNNER.invoke(make_app(), ["cluster", "role", *arguments]).stdout.replace("# ", "").split())
+    assert "impersonate all users and groups" in said
+    assert "system:masters included" in said and "as strong as cluster-admin" in said
+
+
 def test_other_cluster_roles_and_another_account_can_be_named() -> None:
     objects = printed("spaces", "--cluster-role", "tenant", "--account", "hub", "--namespace", "ops")
     assert [rule["resourceNames"] for rule in rules(objects) if "bind" in rule["verbs"]] == [["tenant"]]

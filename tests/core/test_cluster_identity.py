@@ -37,7 +37,18 @@ def test_names_of_kubernetes_itself_are_refused_whatever_the_prefix(prefix: str)
 def test_who_impersonates_is_called_as_everybody_else() -> None:
     acting = replace(ADA, impersonator=ROOT, extra=(("a", ("b",)),))
     found = ClusterNames("fairlead:").identity(acting).extra
-    assert found == (("a", ("b",)), ("service.sh/impersonator", ("fairlead:root",)))
+    assert found == (("service.sh/impersonator", ("fairlead:root",)), ("a", ("b",)))
+
+
+def test_no_other_spelling_of_its_key_comes_before_who_impersonates() -> None:
+    forged = (
+        ("Service.sh/impersonator", ("eve",)),
+        ("service.sh/Impersonator", ("bob",)),
+        ("A", ("1",)),
+        ("a", ("2",)),
+    )
+    found = ClusterNames("fairlead:").identity(replace(ADA, impersonator=ROOT, extra=forged)).extra
+    assert found == (("service.sh/impersonator", ("fairlead:root", "eve", "bob")), ("a", ("1", "2")))
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from fairlead.authn.chain import Authenticator
 from fairlead.authz.chain import Authorizer, Decision, administrators
 from fairlead.authz.permissions import Permissions
 from fairlead.core.call import MANAGEMENT, Call, Reply, Target
+from fairlead.core.cluster_identity import ClusterNames
 from fairlead.core.errors import Forbidden, Unauthorized
 from fairlead.core.user import User
 from fairlead.server.failures import failures
@@ -28,6 +29,7 @@ from tests.authn.calls import ADMIN, answering, call
 SERVED = Reply(200, b"served")
 ALICE = User("alice", ("system:authenticated",))
 MOUNT = "/kubernetes/management"
+NAMES = ClusterNames("fairlead:")
 APPS = Target("list", "/apis/g/v1/apps", MANAGEMENT, "g", "v1", "apps")
 
 
@@ -56,7 +58,7 @@ def no_opinion(user: User, target: Target) -> Decision | None:
 
 
 async def ask(target: Target, authenticators: Sequence[Authenticator], authorizers: Sequence[Authorizer]) -> Reply:
-    identify, permissions = identification(authenticators, NO_IMPERSONATION), Permissions(authorizers)
+    identify, permissions = identification(authenticators, NO_IMPERSONATION, NAMES), Permissions(authorizers)
     stages = (failures, authenticated(identify, forget), Authorized(permissions, identify))
     return await pipeline(stages, answering(SERVED))(call(target=target))
 
@@ -74,7 +76,7 @@ NO_IMPERSONATION = Impersonation(Permissions([]).decide, unknown, lambda name: F
 
 def allowing(*authorizers: Authorizer) -> Stage:
     """The second stage alone."""
-    return Authorized(Permissions(authorizers), identification([], NO_IMPERSONATION))
+    return Authorized(Permissions(authorizers), identification([], NO_IMPERSONATION, NAMES))
 
 
 async def test_a_known_user_who_may_is_served() -> None:
@@ -83,7 +85,7 @@ async def test_a_known_user_who_may_is_served() -> None:
 
 async def test_the_user_travels_with_the_call() -> None:
     asked = call(target=APPS)
-    await authenticated(identification([alice], NO_IMPERSONATION), forget)(asked, answering(SERVED))
+    await authenticated(identification([alice], NO_IMPERSONATION, NAMES), forget)(asked, answering(SERVED))
     assert asked.user is ALICE
 
 
@@ -213,22 +215,22 @@ def _as(user: User, target: Target) -> Call:
 async def test_t19_a_refused_impersonation_is_still_somebodys() -> None:
     asked = call(target=APPS, headers={"impersonate-user": "bob"})
     with pytest.raises(Forbidden):
-        await authenticated(identification([alice], NO_IMPERSONATION), forget)(asked, answering(SERVED))
+        await authenticated(identification([alice], NO_IMPERSONATION, NAMES), forget)(asked, answering(SERVED))
     assert asked.user is ALICE
 
 
 async def test_t19_a_public_path_is_not_public_to_those_who_act_as_others() -> None:
     asked = call(target=Target("get", "/version"), headers={"impersonate-user": "bob"})
     with pytest.raises(Forbidden):
-        await authenticated(identification([alice], NO_IMPERSONATION), forget)(asked, answering(SERVED))
+        await authenticated(identification([alice], NO_IMPERSONATION, NAMES), forget)(asked, answering(SERVED))
 
 
 BEHIND = Target("list", "/api/v1/pods", "cluster", "", "v1", "pods", via=Target("use", "/", "cluster", name="oslo"))
 
 
-def identity_of(headers: dict[str, str], target: Target = BEHIND) -> User:
+def identity_of(headers: dict[str, str], target: Target = BEHIND, names: ClusterNames = NAMES) -> User:
     anybody = Impersonation(Permissions([allow]).decide, unknown, lambda name: False)
-    return identification([alice], anybody)(call(target=target, headers=headers))
+    return identification([alice], anybody, names)(call(target=target, headers=headers))
 
 
 def test_t19_behind_a_gateway_a_request_is_the_impersonated_users() -> None:
@@ -240,7 +242,7 @@ def test_t19_behind_a_gateway_a_request_is_the_impersonated_users() -> None:
 
 def test_t19_behind_a_gateway_impersonation_takes_the_right_to_it() -> None:
     with pytest.raises(Forbidden, match='cannot impersonate resource "users"'):
-        identification([alice], NO_IMPERSONATION)(call(target=BEHIND, headers={"impersonate-user": "bob"}))
+        identification([alice], NO_IMPERSONATION, NAMES)(call(target=BEHIND, headers={"impersonate-user": "bob"}))
 
 
 @pytest.mark.parametrize(
@@ -261,8 +263,24 @@ def test_t19_an_identity_that_would_not_arrive_whole_is_refused(headers: dict[st
     assert identity_of(headers, APPS).impersonator is ALICE  # here, where nothing has to be handed on, it may be
 
 
+@pytest.mark.parametrize("header", ["impersonate-group", "impersonate-joined-group"])
+def test_t19_without_a_prefix_nobody_becomes_a_member_of_a_group_of_the_clusters_own(header: str) -> None:
+    bare = ClusterNames("")
+    asked = {"impersonate-user": "bob", header: "kubeadm:cluster-admins"}
+    with pytest.raises(
+        Forbidden, match="without cluster_identity_prefix it would be the cluster's own group"
+    ) as caught:
+        identity_of(asked, names=bare)
+    assert 'begins with "service:", or set a prefix' in caught.value.message
+    assert "kubeadm:cluster-admins" in identity_of(asked).groups
+    assert "kubeadm:cluster-admins" in identity_of(asked, APPS, bare).groups
+    for group in ("service:team:web", "system:authenticated"):
+        assert group in identity_of({"impersonate-user": "bob", header: group}, names=bare).groups
+
+
 def test_t19_groups_of_administrators_and_of_everybody_are_known_to_gateways() -> None:
     anybody = Impersonation(Permissions([administrators]).decide, unknown, lambda name: False)
     for group in ("system:masters", "service:admins", "system:authenticated"):
         asked = call(target=BEHIND, headers={"impersonate-user": "bob", "impersonate-group": group})
-        assert group in identification([lambda call: ADMIN], anybody)(asked).groups
+        assert group in identification([lambda call: ADMIN], anybody, NAMES)(asked).groups
+        assert group in identification([lambda call: ADMIN], anybody, ClusterNames(""))(asked).groups

@@ -99,6 +99,18 @@ def test_t19_each_part_needs_a_right_of_its_own(headers: dict[str, str], resourc
         acting(ALICE, headers, ("users", "", "", "bob"))
 
 
+def test_extra_keys_that_differ_in_case_alone_are_one_key_with_one_right() -> None:
+    headers: dict[str, str | Sequence[str]] = {
+        "impersonate-user": "bob",
+        "impersonate-extra-%53cope%2fA": "forged",
+        "impersonate-extra-scope%2fa": "real",
+    }
+    assert acting(ADMIN, headers).extra == (("scope/a", ("forged", "real")),)
+    rights = (("users", "", "", "bob"), ("userextras", "Scope/A", "", "forged"), ("userextras", "scope/a", "", "real"))
+    with pytest.raises(Forbidden, match="userextras/scope/a"):
+        acting(ALICE, headers, *rights)
+
+
 def test_t19_a_scoped_key_never_impersonates() -> None:
     scoped = User("root", ("system:masters",), key="k", scope=Scope(projects=("*",)))
     with pytest.raises(Forbidden, match="scope cannot impersonate"):
