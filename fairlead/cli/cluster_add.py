@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 import typer
 
-from fairlead.cli.cluster_role import ACCOUNT, ACCOUNT_NAMESPACE, Part
+from fairlead.cli.cluster_role import ACCOUNT, ACCOUNT_NAMESPACE, GRANTED, Part, print_roles
 from fairlead.cli.cluster_words import advice, is_healthy, is_settled, probe_lines, standing, trouble
 from fairlead.cli.flags import ContextFlag, DescriptionFlag, DisplayNameFlag, NamedOutputFlag, takes
 from fairlead.cli.objects import body_of, print_made
@@ -34,6 +34,13 @@ SYSTEM_NAMESPACE = "service-system"
 KEY = "config"
 LABEL = "service.sh/cluster-kubeconfig"
 """On Secrets that this command has made: the cluster that they are for. Others are never touched."""
+
+
+def _print_role(is_asked: bool) -> None:
+    """Before anything else is looked at: it takes neither a name nor a server."""
+    if is_asked:
+        print_roles(tuple(Part), GRANTED, ACCOUNT, ACCOUNT_NAMESPACE)
+        raise typer.Exit
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +64,16 @@ class Asked:
     display_name: DisplayNameFlag = None
     description: DescriptionFlag = None
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until the server has reached it, or not.")] = True
+    print_role: Annotated[
+        bool,
+        typer.Option(
+            "--print-role",
+            help="Print a service account with the least rights that the server needs, for kubectl apply, and do "
+            "nothing else. `fairlead cluster role` prints parts of it.",
+            is_eager=True,
+            callback=_print_role,
+        ),
+    ] = False
     context: ContextFlag = None
     output: NamedOutputFlag = NamedOutput.TABLE
 

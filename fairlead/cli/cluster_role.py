@@ -59,7 +59,11 @@ def command(
     of their own beside these. The service account can impersonate all users and groups,
     [bold]system:masters[/bold] included: its token is as strong as cluster-admin. Keep it like an administrator's.
     """
-    objects = build_objects(parts or (), tuple(cluster_role or GRANTED), account, namespace)
+    print_roles(parts or (), tuple(cluster_role or GRANTED), account, namespace)
+
+
+def print_roles(parts: Sequence[Part], granted: Sequence[str], account: str, namespace: str) -> None:
+    objects = build_objects(parts, granted, account, namespace)
     print(STRENGTH, end="")
     print("---\n".join(yaml.encode(each).decode() for each in objects), end="")
 

@@ -86,3 +86,9 @@ def test_an_unknown_part_is_refused_with_those_that_there_are() -> None:
     ended = RUNNER.invoke(make_app(), ["cluster", "role", "everything"])
     assert ended.exit_code == 2
     assert "virtual-clusters" in ended.output
+
+
+def test_cluster_add_prints_all_roles_without_a_name_or_a_server() -> None:
+    ended = RUNNER.invoke(make_app(), ["cluster", "add", "--print-role"])
+    assert ended.exit_code == 0, ended.output
+    assert list(yaml.safe_load_all(ended.stdout)) == printed(*(part.value for part in Part))
