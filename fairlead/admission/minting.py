@@ -19,7 +19,7 @@ from fairlead.core.user import CONTROLLER
 from fairlead.kinds.accesskey import OWNED_ACCESS_KEY, OWNERS, owner_reference
 from fairlead.kinds.handing_on import Covers, Holder, holder_of, overreach, widens
 from fairlead.kinds.key_life import ttl_of
-from fairlead.kinds.serviceaccount import account_of
+from fairlead.kinds.serviceaccount import UID_LABEL, account_of, account_uid
 from fairlead.registry.kind import Change
 from fairlead.registry.record import decode
 from fairlead.registry.registry import Registry
@@ -71,13 +71,13 @@ def minting(mint: Mint, api_group: str) -> Rule:
 
 
 def _create(change: Change, registry: Registry, mint: Mint) -> None:
-    _refuse_account(change)
     holder = _holder(change, registry)
     if not any(change.spec.get(field) for field in OWNERS):
         field, name = holder.owner
         if not name:
             raise _forbidden(change, f'there is no user "{change.user.name}" in force that a key could stand for')
         change.spec[field] = name
+    _refuse_account(change)  # after the owner is filled in, which may be a service account
     if change.spec.get("type") is None:
         change.spec["type"] = "User"
     _refuse_overreach(change, holder, registry, mint)
@@ -92,10 +92,19 @@ def _refuse_account(change: Change) -> None:
     namespace, name = account_of(str(change.spec.get("subject") or ""))
     if namespace and change.user != CONTROLLER:
         raise _forbidden(change, f"ask for a token of a service account: kubectl create token {name} -n {namespace}")
+    _keep_account(change)
+
+
+def _keep_account(change: Change) -> None:
+    """The label that says whose token a key is comes from the server alone, and stays as it is."""
+    if change.user != CONTROLLER and account_uid(change.old or {}) != account_uid(change.obj):
+        why = f"the server sets the label {UID_LABEL} on tokens of service accounts; leave it as it is"
+        raise _forbidden(change, why)
 
 
 def _update(change: Change, registry: Registry, mint: Mint) -> None:
     old, new = change.old or {}, change.obj
+    _keep_account(change)
     _keep_value(change, mint)
     if change.spec.get("type") is None and dig(old, "spec.type") is not None:
         change.spec["type"] = dig(old, "spec.type")

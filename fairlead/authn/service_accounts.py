@@ -141,7 +141,7 @@ class AccountTokens:
     def _ends(self, uid: str) -> list[datetime]:
         wanted = (Wanted("labels", UID_LABEL, frozenset({uid})),)
         entries = self._keys.view.candidates(self._keys.kind.place, "", wanted)
-        # Anybody can put the label onto a key of their own.
+        # A key of another kind may have had the label before clients were kept from setting it.
         keys = (key for entry in entries if is_account_key(key := decode(entry)) and account_uid(key) == uid)
         return [end for key in keys if (end := end_of(key)) is not None]
 

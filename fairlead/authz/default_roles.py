@@ -9,12 +9,17 @@ system:basic-user  who one is and what one may do; everybody who has signed in h
 system:monitoring  metrics and every health check, for what watches this server
 
 What is missing is made again; what somebody has changed is left as it is. What nobody has changed follows the version
-of the server, so that an upgrade brings the rules about new kinds.
+of the server, so that an upgrade brings the rules about new kinds. An annotation has a digest of the rules that the
+server wrote: while it is that of the rules that are there, nobody has changed them. A role without it is left alone
+unless its rules are the default ones, and then gets it.
 """
 
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from functools import partial
+from hashlib import sha256
+
+import orjson
 
 from fairlead.core.errors import AlreadyExists, NotFound
 from fairlead.core.objects import Object, copied, metadata
@@ -26,8 +31,10 @@ from fairlead.kinds.serviceaccount import SERVICE_ACCOUNT, TOKEN
 from fairlead.registry.kind import Kind
 from fairlead.registry.record import decode
 from fairlead.registry.registry import Registry
-from fairlead.registry.writing import SERVER, by_the_server
+from fairlead.registry.writing import by_the_server
 
+DIGEST = "service.sh/default-rules"
+"""The annotation that has the digest of the rules that the server wrote."""
 LABELS = {"kubernetes.io/bootstrapping": "rbac-defaults"}
 READ = ("get", "list", "watch")
 WRITE = ("create", "delete", "deletecollection", "patch", "update")
@@ -43,9 +50,8 @@ _CREDENTIALS = ("AccessKey", "Token")
 
 async def ensure_default_roles(registry: Registry, api_group: str) -> None:
     """Creates those default roles and bindings that are not there, and brings those up to date that are ours alone."""
-    roles = [
-        _object("ClusterRole", name, {"rules": rules}) for name, rules in _roles(registry.catalog.kinds, api_group)
-    ]
+    defaults = _roles(registry.catalog.kinds, api_group)
+    roles = [_noted(_object("ClusterRole", name, {"rules": rules})) for name, rules in defaults]
     for body in (*roles, *_bindings()):
         plural, name = f"{body['kind'].lower()}s", body["metadata"]["name"]
         resource = registry.resource(GROUP, plural)
@@ -53,19 +59,34 @@ async def ensure_default_roles(registry: Registry, api_group: str) -> None:
         if entry is None:
             with suppress(AlreadyExists):  # another replica was faster
                 await resource.create(body, "", by_the_server())
-        elif _is_outdated(decode(entry), body):
+        elif "rules" in body and _is_outdated(decode(entry), body):
             with suppress(NotFound):
                 await resource.modify("", name, partial(_updated, body), by_the_server())
 
 
 def _is_outdated(current: Object, default: Object) -> bool:
-    """Whether a role is one that an earlier version has made, and nobody has written to since."""
-    managers = [entry.get("manager") for entry in metadata(current).get("managedFields") or ()]
-    return managers == [SERVER] and current.get("rules") != default.get("rules")
+    """Whether a role is as an earlier version has made it, or as this one would, and that is not noted."""
+    noted = _noted_digest(current)
+    if current.get("rules") == default["rules"]:
+        return noted != _noted_digest(default)
+    return noted == _digest(current)
 
 
 def _updated(default: Object, current: Object) -> Object:
-    return {**current, "rules": default["rules"]} if _is_outdated(current, default) else current
+    return _noted({**current, "rules": default["rules"]}) if _is_outdated(current, default) else current
+
+
+def _noted(role: Object) -> Object:
+    meta = metadata(role)
+    return {**role, "metadata": {**meta, "annotations": {**(meta.get("annotations") or {}), DIGEST: _digest(role)}}}
+
+
+def _noted_digest(role: Object) -> str:
+    return str((metadata(role).get("annotations") or {}).get(DIGEST) or "")
+
+
+def _digest(role: Object) -> str:
+    return sha256(orjson.dumps(role.get("rules") or [], option=orjson.OPT_SORT_KEYS)).hexdigest()
 
 
 def _roles(kinds: Iterable[Kind], api_group: str) -> Iterator[tuple[str, list[Object]]]:

@@ -7,7 +7,7 @@ from functools import partial
 import orjson
 import pytest
 
-from fairlead.core.errors import AlreadyExists, Forbidden, Invalid
+from fairlead.core.errors import AlreadyExists, BadRequest, Forbidden, Invalid
 from fairlead.core.objects import Object
 from fairlead.core.scope import Scope
 from fairlead.core.user import CONTROLLER, User
@@ -306,3 +306,13 @@ async def test_a_key_without_a_spec_is_ones_own(realm: Realm) -> None:
     body = realm.world.body("OwnedAccessKey", "k")
     made = await realm.world.submit("OwnedAccessKey", body, Writing(ADA, "tests"))
     assert made["spec"]["user"] == "ada"
+
+
+@pytest.mark.parametrize("odd", ["x", 5, [1], {"service.sh/service-account-uid": ["x"]}])
+async def test_labels_that_are_no_map_of_texts_are_refused_for_that(realm: Realm, odd: object) -> None:
+    body = realm.world.body("OwnedAccessKey", "k", metadata={"labels": odd}, spec={})
+    with pytest.raises(BadRequest, match=r"metadata\.labels"):
+        await realm.world.submit("OwnedAccessKey", body, Writing(ADA, "tests"))
+    await realm.key("k")
+    with pytest.raises(BadRequest, match=r"metadata\.labels"):
+        await realm.world.patch("OwnedAccessKey", "k", lambda obj: obj["metadata"].update(labels=odd), Writing(ADA))

@@ -1,5 +1,8 @@
 """The roles that are there from the beginning: what they give, to whom, and that they come back."""
 
+from hashlib import sha256
+
+import orjson
 import pytest
 
 from fairlead.authz.default_roles import ensure_default_roles
@@ -9,7 +12,7 @@ from fairlead.core.objects import Object
 from fairlead.core.user import EVERYBODY, User
 from fairlead.registry.kind import MANAGEMENT_GROUP
 from fairlead.registry.writing import Writing, by_the_server
-from tests.admission.world import NAMESPACE, World, as_ada
+from tests.admission.world import ADA, NAMESPACE, World
 
 GROUP = "rbac.authorization.k8s.io"
 PLURALS = ("roles", "clusterroles", "rolebindings", "clusterrolebindings")
@@ -50,28 +53,58 @@ async def test_what_is_missing_comes_back_and_what_was_changed_stays(world: Worl
     assert world.see("ClusterRole", "edit") and world.see("ClusterRoleBinding", "cluster-admin")
 
 
+async def make_earlier(world: World, name: str, writing: Writing, *, is_noted: bool = True) -> list[Object]:
+    """The role as an earlier version has made it. Returns its rules."""
+    current = world.see("ClusterRole", name)
+    assert current is not None
+    rules: list[Object] = current["rules"][:1]
+    digest = sha256(orjson.dumps(rules, option=orjson.OPT_SORT_KEYS)).hexdigest()
+    meta = {"name": name, "annotations": {"service.sh/default-rules": digest} if is_noted else {}}
+    await world.delete("ClusterRole", name)
+    body = {"apiVersion": f"{GROUP}/v1", "kind": "ClusterRole", "metadata": meta, "rules": rules}
+    await world.registry.resource(GROUP, "clusterroles").create(body, "", writing)
+    return rules
+
+
+def rules_of(world: World, name: str) -> list[Object]:
+    return list((world.see("ClusterRole", name) or {})["rules"])
+
+
 async def test_what_nobody_has_changed_follows_the_version_of_the_server(world: World, rbac: Rbac) -> None:
-    new = world.see("ClusterRole", "admin")
-    assert new is not None
-    rules = [rule for rule in new["rules"] if "serviceaccounts" not in rule["resources"]]
-
-    async def is_from_an_earlier_version(name: str, writing: Writing) -> None:
-        await world.delete("ClusterRole", name)
-        body = {"apiVersion": f"{GROUP}/v1", "kind": "ClusterRole", "metadata": {"name": name}, "rules": rules}
-        await world.registry.resource(GROUP, "clusterroles").create(body, "", writing)
-
-    await is_from_an_earlier_version("admin", by_the_server())
-    await is_from_an_earlier_version("edit", as_ada())
-    await is_from_an_earlier_version("view", by_the_server())
+    new = {name: world.see("ClusterRole", name) for name in ("admin", "view")}
+    await make_earlier(world, "admin", by_the_server())
+    await make_earlier(world, "view", by_the_server())
     await world.patch("ClusterRole", "view", lambda obj: obj["metadata"].update(labels={"seen": "yes"}))
     await ensure_default_roles(world.registry, MANAGEMENT_GROUP)
-    found = {name: world.see("ClusterRole", name) for name in ("admin", "edit", "view")}
-    assert {name: (role or {})["rules"] == rules for name, role in found.items()} == {
-        "admin": False,
-        "edit": True,
-        "view": True,
-    }
-    assert (found["admin"] or {})["rules"] == new["rules"]
+    for name, role in new.items():
+        found = world.see("ClusterRole", name)
+        assert role is not None and found is not None
+        assert found["rules"] == role["rules"]
+        assert found["metadata"]["annotations"] == role["metadata"]["annotations"]
+    assert (world.see("ClusterRole", "view") or {})["metadata"]["labels"] == {"seen": "yes"}
+
+
+@pytest.mark.parametrize("manager", ["tests", "fairlead"])
+async def test_rules_that_were_changed_stay_whatever_the_client_calls_itself(
+    world: World, rbac: Rbac, manager: str
+) -> None:
+    await make_earlier(world, "view", by_the_server())
+    changed: list[Object] = [{"apiGroups": [""], "resources": ["events"], "verbs": ["get"]}]
+    await world.patch("ClusterRole", "view", lambda obj: obj.update(rules=changed), Writing(ADA, manager))
+    await ensure_default_roles(world.registry, MANAGEMENT_GROUP)
+    assert rules_of(world, "view") == changed
+
+
+async def test_a_role_without_the_digest_is_left_alone_unless_its_rules_are_the_default(
+    world: World, rbac: Rbac
+) -> None:
+    earlier = await make_earlier(world, "admin", by_the_server(), is_noted=False)
+    new = world.see("ClusterRole", "view") or {}
+    await world.patch("ClusterRole", "view", lambda obj: obj["metadata"].pop("annotations"))
+    await ensure_default_roles(world.registry, MANAGEMENT_GROUP)
+    assert rules_of(world, "admin") == earlier
+    found = world.see("ClusterRole", "view") or {}
+    assert found["metadata"]["annotations"] == new["metadata"]["annotations"]
 
 
 async def test_a_start_with_everything_there_writes_nothing(world: World, rbac: Rbac) -> None:

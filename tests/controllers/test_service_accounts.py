@@ -193,13 +193,40 @@ async def test_tokens_in_force_are_counted_and_bounded() -> None:
         await accounts.issue()
 
 
-async def test_a_label_on_a_key_of_ones_own_counts_for_nothing() -> None:
+def labelled(accounts: Accounts, uid: str, **spec: Any) -> Object:
+    metadata = {"labels": {UID_LABEL: uid}}
+    return accounts.realm.world.body("OwnedAccessKey", "mine", metadata=metadata, spec={"ttl": 9, **spec})
+
+
+@pytest.mark.parametrize("by", [ROOT, ADA])
+async def test_nobody_marks_a_key_as_the_token_of_a_service_account(by: User) -> None:
+    async with with_accounts() as accounts:
+        token = await accounts.issue()
+        world, uid = accounts.realm.world, token.account["metadata"]["uid"]
+        with pytest.raises(Forbidden, match=f"the server sets the label {UID_LABEL}"):
+            await world.submit("OwnedAccessKey", labelled(accounts, uid, user="ada"), Writing(by, "tests"))
+        await accounts.realm.key("plain", ADA)
+        for key, labels in (("plain", {UID_LABEL: uid}), (token.key, {UID_LABEL: "another"}), (token.key, {})):
+            with pytest.raises(Forbidden, match="leave it as it is"):
+                await world.patch("OwnedAccessKey", key, lambda obj: obj["metadata"].update(labels=labels), Writing(by))  # noqa: B023
+        assert accounts.opens(token)
+
+
+async def test_a_token_makes_no_further_key_of_its_account() -> None:
+    async with with_accounts(count=1) as accounts:
+        token = await accounts.issue()
+        robot, uid = accounts.who(token), token.account["metadata"]["uid"]
+        for body in (labelled(accounts, uid), accounts.realm.world.body("OwnedAccessKey", "mine", spec={"ttl": 9})):
+            with pytest.raises(Forbidden, match="kubectl create token robot -n demo"):
+                await accounts.realm.world.submit("OwnedAccessKey", body, Writing(robot, "tests"))
+        assert accounts.realm.world.names("OwnedAccessKey") == [token.key]
+
+
+async def test_a_label_on_a_key_of_a_user_counts_for_nothing() -> None:
     async with with_accounts(count=1) as accounts:
         uid = (await accounts.issue(dry_run=True)).account["metadata"]["uid"]
-        body = accounts.realm.world.body(
-            "OwnedAccessKey", "mine", metadata={"labels": {UID_LABEL: uid}}, spec={"ttl": 9}
-        )
-        made = await accounts.realm.world.submit("OwnedAccessKey", body, Writing(ADA, "tests"))
+        body = labelled(accounts, uid, user="ada")
+        made = await accounts.realm.world.submit("OwnedAccessKey", body, by_the_server())
         assert accounts.realm.authenticate.of_token(made["spec"]["key"]).name == "ada"
         assert accounts.opens(await accounts.issue())
 
