@@ -11,6 +11,7 @@ UpstreamError
 ├── Busy            too much is under way to this cluster already
 ├── Crowding        one user has too much under way to it
 ├── Broken          not HTTP, or broke off in the middle
+│   └── TooLarge    more than was to be read of one answer
 ├── Refused         a WebSocket was wanted, and an ordinary answer came, which is carried along
 └── NotConnected    the object says of no cluster how to reach it (`connected.py`)
 """
@@ -52,6 +53,10 @@ class Crowding(UpstreamError):
 
 class Broken(UpstreamError):
     reason = "Broken"
+
+
+class TooLarge(Broken):
+    """The answer was broken off. The same may be had in smaller parts."""
 
 
 class Refused(UpstreamError):

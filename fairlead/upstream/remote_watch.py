@@ -7,7 +7,8 @@ the watch is resumed where it broke off. A new list is made where that cannot be
 The last happens with a version that the server does not have yet, as after a backup was restored: it answers 200, and
 sends nothing.
 
-Whatever the server sends is bounded: the size of a page and of an event, the number of objects, and the time.
+Whatever the server sends is bounded: the size of a page and of an event, the length of names, the number of pages and
+objects, the time, and how often a watch that does not last is begun again.
 """
 
 import asyncio
@@ -21,20 +22,26 @@ import structlog
 from fairlead.core.json import Malformed, decode
 from fairlead.core.objects import Object, dig
 from fairlead.upstream.cluster_api import FarError, Sender, failure
-from fairlead.upstream.errors import Broken, TimedOut, UpstreamError
+from fairlead.upstream.errors import Broken, TimedOut, TooLarge, UpstreamError
 from fairlead.upstream.request import Request
 from fairlead.upstream.response import Response
 
 LIST_ACCEPT = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
 WATCH_ACCEPT = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
 """Not the List: asked for that, a server answers a watch with 200 and never sends an event."""
-PAGE, MAX_OBJECTS = 250, 20_000
-MAX_PAGE, MAX_EVENT = 16 * 2**20, 4 * 2**20
-LIST_SECONDS = 30.0
+PAGE, MAX_OBJECTS = 100, 20_000
+MAX_PAGE, MAX_EVENT = 2 * 2**20, 2 * 2**20
+"""Bytes. They are parsed on the event loop, and the worst that fits in here takes about a quarter of a second. A page
+that is larger is asked for again with fewer objects."""
+MAX_CONTINUE, MAX_NAME = 4_096, 253
+LIST_SECONDS, WHOLE_LIST_SECONDS = 30.0, 120.0
+"""For one page, and for all of them."""
 WATCH_SECONDS = 300.0
 """How long a server is asked to keep a watch open, give or take a fifth."""
 SILENT_SECONDS = 150.0
 """Bookmarks come every minute. Whoever sends nothing for so long does not know the version that was asked for."""
+STEADY_SECONDS = 5.0
+"""A watch that ends earlier has failed, whatever was sent on it: the next one waits, longer each time."""
 FIRST_DELAY, LAST_DELAY = 0.25, 5.0
 """Seconds between attempts: a cluster that is back is followed again soon."""
 REFUSED_SECONDS = 60.0
@@ -76,6 +83,7 @@ class RemoteWatch:
         self._way: Sender | None = None
         self._version = ""
         self._failures = 0
+        self._limit = PAGE
 
     async def run(self) -> None:
         """Until it is cancelled."""
@@ -113,34 +121,47 @@ class RemoteWatch:
                 self._way, self._version = way, ""
             if not self._version:
                 self._version = await self._list(way)
-            if not await self._watch(way):
+            if await self._watch(way) < STEADY_SECONDS:
                 raise Broken("the server ended a watch right away")
 
     async def _list(self, way: Sender) -> str:
         """Tells of all that there is. Returns the version to watch from."""
+        try:
+            async with asyncio.timeout(WHOLE_LIST_SECONDS):
+                return await self._list_pages(way)
+        except TimeoutError:
+            raise TimedOut(f"the cluster did not list its objects within {WHOLE_LIST_SECONDS:.0f} seconds") from None
+
+    async def _list_pages(self, way: Sender) -> str:
         names: set[tuple[str, str]] = set()
-        query = {"labelSelector": self._selector, "limit": str(PAGE)}
-        while True:
+        query = {"labelSelector": self._selector, "limit": str(self._limit)}
+        for _ in range(2 * MAX_OBJECTS // self._limit + 1):
             page = await self._page(way, query)
-            for item in _items(page):
-                meta = _metadata(item)
+            for meta in filter(_is_name_bounded, map(_metadata, _items(page))):
                 names.add((meta.get("namespace") or "", meta["name"]))
+                if len(names) > MAX_OBJECTS:
+                    raise FarError(422, "TooMany", f"there are more than {MAX_OBJECTS} objects with our labels")
                 self._listener.saw(meta)
-            if len(names) > MAX_OBJECTS:
-                raise FarError(422, "TooMany", f"there are more than {MAX_OBJECTS} objects with our labels")
             going_on = dig(page, "metadata.continue")
             if not going_on:
                 self._listener.listed(names)
                 return _version(page)
-            query["continue"] = str(going_on)
+            if not isinstance(going_on, str) or len(going_on) > MAX_CONTINUE:
+                raise Broken(f"metadata.continue of the cluster's list is no text of at most {MAX_CONTINUE} characters")
+            query["continue"] = going_on
+        raise FarError(422, "TooMany", "the cluster's list has more pages than its objects can need")
 
     async def _page(self, way: Sender, query: dict[str, str]) -> Object:
         headers = [("accept", LIST_ACCEPT)]
         response = await way.send(Request("GET", f"{self._path}?{urlencode(query)}", headers), seconds=LIST_SECONDS)
-        return _object(await _content(response))
+        try:
+            return _object(await _content(response))
+        except TooLarge:
+            self._limit = max(1, self._limit // 4)
+            raise
 
-    async def _watch(self, way: Sender) -> bool:
-        """Tells of every change until the server ends the watch. Returns whether it went as it should."""
+    async def _watch(self, way: Sender) -> float:
+        """Tells of every change until the server ends the watch. Returns how many seconds it has lasted."""
         seconds = WATCH_SECONDS * random.uniform(0.8, 1.2)
         query = {
             "labelSelector": self._selector,
@@ -150,21 +171,24 @@ class RemoteWatch:
             "timeoutSeconds": f"{seconds:.0f}",
         }
         request = Request("GET", f"{self._path}?{urlencode(query)}", [("accept", WATCH_ACCEPT)])
-        began = asyncio.get_running_loop().time()
         response = await way.send(request, seconds=seconds + LIST_SECONDS)
         if response.status != 200:
             await _content(response)
+        clock = asyncio.get_running_loop().time
+        told, began = False, clock()
         try:
             self._listener.became(True)
-            told = False
             async for line in _lines(response):
                 self._hear(_object(line))
-                told, self._failures = True, 0
+                told = True
         finally:
+            if clock() - began >= STEADY_SECONDS:
+                self._failures = 0
             await response.close()
-        if not told and asyncio.get_running_loop().time() - began > SILENT_SECONDS / 2:
+        lasted = clock() - began
+        if not told and lasted > SILENT_SECONDS / 2:
             raise Expired
-        return told or asyncio.get_running_loop().time() - began > 1
+        return lasted
 
     def _hear(self, event: Object) -> None:
         kind, obj = event.get("type"), event.get("object")
@@ -174,12 +198,11 @@ class RemoteWatch:
             self._version = _version(obj)
             return
         meta = _metadata(obj)
-        if kind in ("ADDED", "MODIFIED"):
-            self._listener.saw(meta)
-        elif kind == "DELETED":
-            self._listener.lost(meta)
-        else:
+        if kind not in ("ADDED", "MODIFIED", "DELETED"):
             raise Broken("the cluster sent a watch event of an unknown type")
+        if _is_name_bounded(meta):
+            tell = self._listener.lost if kind == "DELETED" else self._listener.saw
+            tell(meta)
         self._version = _version({"metadata": meta})
 
 
@@ -197,16 +220,23 @@ async def _content(response: Response) -> bytes:
 
 
 async def _lines(response: Response) -> AsyncIterator[bytes]:
-    rest = bytearray()
+    """Each byte is looked at once, however small the pieces are that a line comes in."""
+    line = bytearray()
     while chunk := await _next(response):
-        rest += chunk
-        *lines, last = rest.split(b"\n")
-        rest = bytearray(last)
-        for line in lines:
+        first, *others = chunk.split(b"\n")
+        line += first
+        for other in others:
+            _check_size(line)
             if line:
                 yield bytes(line)
-        if len(rest) > MAX_EVENT:
-            raise Broken(f"a watch event of the cluster is larger than {MAX_EVENT} bytes")
+            line = bytearray(other)
+        _check_size(line)
+        await asyncio.sleep(0)  # a server that always has something to send leaves room for others
+
+
+def _check_size(line: bytearray) -> None:
+    if len(line) > MAX_EVENT:
+        raise Broken(f"a watch event of the cluster is larger than {MAX_EVENT} bytes")
 
 
 async def _next(response: Response) -> bytes:
@@ -241,6 +271,11 @@ def _metadata(obj: Any) -> Object:
     if not isinstance(meta.get("namespace", ""), str):
         raise Broken("the cluster sent an object whose namespace is no text")
     return meta
+
+
+def _is_name_bounded(meta: Object) -> bool:
+    """Nothing of ours has longer names. Others may: Kubernetes does not limit the names of RoleBindings."""
+    return len(meta["name"]) <= MAX_NAME and len(meta.get("namespace") or "") <= MAX_NAME
 
 
 def _version(obj: Object) -> str:

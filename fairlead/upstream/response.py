@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from typing import Protocol
 
-from fairlead.upstream.errors import Broken
+from fairlead.upstream.errors import Broken, TooLarge
 
 HIGH_WATER = 256 * 1024
 LARGE_PIECE = 64 * 1024
@@ -72,13 +72,13 @@ class Response:
             yield data
 
     async def read(self, limit: int) -> bytes:
-        """All of the body. One past `limit` bytes is broken off and raises Broken."""
+        """All of the body. One past `limit` bytes is broken off and raises TooLarge."""
         parts, size = [], 0
         while data := await self.next():
             size += len(data)
             if size > limit:
                 await self.close()
-                raise Broken(f"the cluster's answer is larger than {limit} bytes; ask for less at once")
+                raise TooLarge(f"the cluster's answer is larger than {limit} bytes; ask for less at once")
             parts.append(data)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 

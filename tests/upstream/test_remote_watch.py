@@ -10,7 +10,10 @@ import pytest
 
 from fairlead.core.objects import Object
 from fairlead.upstream import remote_watch
-from fairlead.upstream.remote_watch import RemoteWatch
+from fairlead.upstream.remote_watch import LAST_DELAY, MAX_NAME, RemoteWatch
+from fairlead.upstream.request import Request
+from fairlead.upstream.response import Response
+from tests.controllers.virtual_time import virtually
 from tests.far_side.asked import Answer, Asked, as_json, status_object
 from tests.far_side.far_side import FarSide
 from tests.far_side.kube_watch import EXPIRED, bookmark, partial
@@ -81,7 +84,7 @@ class Script:
         return False
 
 
-def page(*names: str, version: int, going_on: str = "") -> Object:
+def page(*names: str, version: int, going_on: Any = "") -> Object:
     meta = {"resourceVersion": str(version), **({"continue": going_on} if going_on else {})}
     items = [partial({"name": name, "namespace": "n", "resourceVersion": "1"}) for name in names]
     return {"kind": "PartialObjectMetadataList", "metadata": meta, "items": items}
@@ -252,3 +255,124 @@ async def test_more_objects_than_anybody_needs_are_not_followed(
     async with following(far_side, Script(pages=[page("a", "b", "c", version=1)])) as heard:
         await heard.until(lambda: heard.count("became") == 1)
     assert "more than 2 objects" in heard.told[-1][1][1]
+
+
+LONG = "x" * (MAX_NAME + 1)
+
+
+async def test_names_longer_than_any_of_ours_are_passed_over_and_end_no_watch(far_side: FarSide) -> None:
+    """Whoever may make RoleBindings can give them such names."""
+    stray = {"type": "ADDED", "object": partial({"name": "x", "namespace": LONG, "resourceVersion": "13"})}
+    events: list[Object | bytes] = [
+        event("ADDED", LONG, 11),
+        event("DELETED", LONG, 12),
+        stray,
+        event("ADDED", "two", 14),
+    ]
+    async with following(far_side, Script(events, pages=[page("one", LONG, version=10)])) as heard:
+        await heard.until(lambda: ("saw", "two") in heard.told)
+    told = [("saw", "one"), ("listed", {("n", "one")}), ("became", (True, "")), ("saw", "two")]
+    assert heard.told == told
+
+
+async def test_pages_without_end_are_not_read_without_end(far_side: FarSide, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote_watch, "MAX_OBJECTS", 300)
+    script = Script(pages=[page(version=1, going_on="more")])
+    async with following(far_side, script) as heard:
+        await heard.until(lambda: heard.count("became") == 1)
+    assert "more pages" in heard.told[-1][1][1]
+    assert len(script.asked) == 2 * 300 // remote_watch.PAGE + 1
+
+
+async def test_a_list_that_takes_too_long_is_given_up(far_side: FarSide, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Even if each page comes in time."""
+    monkeypatch.setattr(remote_watch, "WHOLE_LIST_SECONDS", 0.2)
+    script = Script(pages=[page(version=1, going_on="more")])
+
+    async def behaving(asked: Asked, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        await asyncio.sleep(0.05)
+        return await script(asked, reader, writer)
+
+    async with following(far_side, behaving) as heard:
+        await heard.until(lambda: heard.count("became") == 1)
+    assert heard.told == [("became", (False, ""))]
+
+
+@pytest.mark.parametrize("going_on", ["x" * 4097, 7, ["x"]])
+async def test_a_continue_token_that_no_kubernetes_sends_is_not_sent_back(far_side: FarSide, going_on: Any) -> None:
+    script = Script([], pages=[page(version=1, going_on=going_on), page("one", version=2)])
+    async with following(far_side, script) as heard:
+        await heard.until(lambda: heard.count("listed") == 1)
+    assert [each.query.get("continue", "") for each in script.asked[:2]] == ["", ""]
+
+
+async def test_a_page_that_is_too_large_is_asked_for_with_fewer_objects(
+    far_side: FarSide, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remote_watch, "MAX_PAGE", 4000)
+    large = page(*(f"name-{number}" for number in range(100)), version=1)
+    script = Script([], pages=[large, large, page("one", version=2)])
+    async with following(far_side, script) as heard:
+        await heard.until(lambda: heard.count("listed") == 1)
+    assert [each.query.get("limit") for each in script.asked[:3]] == ["100", "25", "6"]
+
+
+class Connection:
+    """Where an answer comes from that the test feeds itself."""
+
+    def pause(self) -> None:
+        """Nothing is read ahead."""
+
+    def resume(self) -> None:
+        """See `pause`."""
+
+    def abandon(self) -> None:
+        """See `pause`."""
+
+
+def fed(*chunks: bytes) -> Response:
+    response = Response(Connection(), asyncio.get_running_loop().create_future())
+    response.status = 200
+    response.arrival.set_result(None)
+    for chunk in chunks:
+        response.feed(chunk)
+    return response
+
+
+async def test_a_line_is_not_gone_through_again_for_each_of_its_pieces() -> None:
+    """Thirty thousand pieces of a byte after two million: it takes minutes to copy the line for each."""
+    response = fed(b" " * 2_000_000)
+    lines = aiter(remote_watch._lines(response))
+    line = asyncio.ensure_future(anext(lines))
+    async with asyncio.timeout(20):
+        for _ in range(30_000):
+            response.feed(b" ")
+            await asyncio.sleep(0)
+        response.feed(b"{}\n\n{")
+        assert len(await line) == 2_030_002
+        response.feed(b"}\n")
+        assert await anext(lines) == b"{}"
+
+
+class Hasty:
+    """A server whose every watch sends one bookmark and ends."""
+
+    def __init__(self) -> None:
+        self.watches = 0
+
+    async def send(self, request: Request, *, seconds: float | None = None) -> Response:
+        is_watch = "watch=true" in request.target
+        self.watches += is_watch
+        response = fed(json.dumps(bookmark(11) if is_watch else page(version=10)).encode() + b"\n")
+        response.finish()
+        return response
+
+
+@virtually
+async def test_watches_that_end_right_away_are_begun_less_and_less_often() -> None:
+    hasty = Hasty()
+    task = asyncio.create_task(RemoteWatch(lambda: hasty, PATH, "a=b", Heard()).run())
+    await asyncio.sleep(600)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert 600 / LAST_DELAY / 2 < hasty.watches < 3 * 600 / LAST_DELAY
