@@ -6,7 +6,7 @@ had been changed. An apply that changes nothing leaves that time as it was, what
 """
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -84,10 +84,12 @@ def _trace(body: Object, answer: Object) -> Trace:
 
 @dataclass(slots=True)
 class TrackedApi:
-    """An Api that writes down what is done with it in one pass. `namespace` is the path of the instance's namespace."""
+    """An Api that writes down what is done with it in one pass. `namespace` is the path of the instance's namespace.
+    Nobody applies that before it is known to be the instance's own: `claim` is called then."""
 
     api: Api
     namespace: str
+    claim: Callable[[], None]
     applied: dict[str, Trace] = field(default_factory=dict)
     removed: set[str] = field(default_factory=set)
     made_namespace: bool = False
@@ -104,6 +106,8 @@ class TrackedApi:
         answer = await self.api.apply(path, body)
         self.applied[path] = _trace(body, answer)
         self.removed.discard(path)
+        if path == self.namespace:
+            self.claim()
         return answer
 
     async def delete(self, path: str, body: Object | None = None, /) -> Object:

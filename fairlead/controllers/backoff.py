@@ -5,7 +5,7 @@ whoever comes too early is told how long to wait.
 """
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fairlead.controllers.far_trouble import INFO, Trouble
 from fairlead.core.clock import Clock
@@ -56,6 +56,14 @@ class Backoff:
         wait = jittered(delay)
         self._failures[where] = _Failure(attempt, delay, self._clock.monotonic() + wait)
         return wait
+
+    def shorten(self, where: Where, seconds: float) -> bool:
+        """Has the next try made after so many seconds, if it would be made later than that. Tells whether it would."""
+        known, due = self._failures.get(where), self._clock.monotonic() + seconds
+        if known is None or known.due <= due:
+            return False
+        self._failures[where] = replace(known, due=due)
+        return True
 
     def forget(self, where: Where) -> None:
         self._failures.pop(where, None)

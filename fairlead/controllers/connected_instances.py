@@ -31,6 +31,10 @@ ABANDON = "service.sh/abandon"
 """Annotation of an instance whose deletion should wait for its cluster no longer."""
 
 
+TRY_AGAIN_SECONDS = 10.0
+"""How often at most a change in a cluster ends the wait of an instance after a failure."""
+
+
 class ConnectedInstances:
     """The instances of one plural. `finalizer` is what holds them until the cluster is cleaned up."""
 
@@ -42,6 +46,8 @@ class ConnectedInstances:
         self._finalizer = finalizer
         self._resource = registry.resource(setting.api_group, plural)
         self._backoff = Backoff(registry.clock)
+        self._tried_again: dict[Where, float] = {}
+        """When the wait after a failure was last ended by a change in a cluster."""
         self._seen: dict[tuple[str, str], object] = {}
         """What was last known of each cluster and project, as far as it matters to instances."""
 
@@ -74,6 +80,7 @@ class ConnectedInstances:
         instance = decode(entry) if entry is not None else None
         if instance is None:
             self._backoff.forget((key[2], key[3]))
+            self._tried_again.pop((key[2], key[3]), None)
         return None if dig(instance, "status.ignoreReconciliation") else instance
 
     def project(self, instance: Object) -> Object | None:
@@ -103,10 +110,14 @@ class ConnectedInstances:
         self._backoff.forget(_where(instance))
 
     def trying_again(self, requeue: Requeue) -> Requeue:
-        """The same for what has changed in a cluster: that may be what a failed try has been waiting for."""
+        """Ends the wait after a failure when something has changed in the cluster, since that may be what it has been
+        waiting for; but for a cluster that changes all the time only now and then."""
 
         def try_again(key: Key, seconds: float) -> None:
-            self._backoff.forget((key[2], key[3]))
+            where, now = (key[2], key[3]), self.registry.clock.monotonic()
+            pause = max(0.0, self._tried_again.get(where, -TRY_AGAIN_SECONDS) + TRY_AGAIN_SECONDS - now)
+            if self._backoff.shorten(where, pause):
+                self._tried_again[where] = now + pause
             requeue(key, seconds)
 
         return try_again

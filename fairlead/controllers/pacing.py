@@ -14,6 +14,8 @@ GATHER_SECONDS = 0.05
 """Changes that come together, as when a namespace is emptied, are answered with one pass."""
 BURST, REFILL_SECONDS = 20, 3.0
 """So many passes in a row, and one more for each of so many seconds."""
+HURRIES, HURRY_SECONDS = 3, 60.0
+"""So many passes in a row can be urgent, and one more for each of so many seconds. Others go by the budget."""
 EVENTS, EVENT_SECONDS = 25, 60.0
 """So many Events in a row about one instance, and one more for each of so many seconds. Repairs go on without them."""
 PATIENCE, QUIET_SECONDS, LONGEST = 4, 600.0, 300.0
@@ -33,6 +35,8 @@ class _Row:
 class _Budget:
     tokens: float
     at: float
+    hurries: float = HURRIES
+    hurried_at: float = 0.0
     events: float = EVENTS
     told_at: float = 0.0
     rows: dict[str, _Row] = field(default_factory=dict)
@@ -44,7 +48,7 @@ class Pace:
         self._budgets: dict[Key, _Budget] = {}
 
     def delay(self, key: Key, path: str, *, urgent: bool = False) -> float:
-        """Seconds until the pass that a change of this object calls for. What is urgent costs nothing of the budget."""
+        """Seconds until the pass that a change of this object calls for. If urgent, it is not charged."""
         now = self._clock.monotonic()
         budget = self._budget(key, now)
         wait = _wait_after(budget.rows.get(path), now)
@@ -53,6 +57,17 @@ class Pace:
         budget.tokens = min(BURST, budget.tokens + (now - budget.at) / REFILL_SECONDS) - 1
         budget.at = now
         return max(wait, GATHER_SECONDS, -budget.tokens * REFILL_SECONDS)
+
+    def may_hurry(self, key: Key) -> bool:
+        """Whether a pass for it may be urgent once more, which is then counted."""
+        now = self._clock.monotonic()
+        budget = self._budget(key, now)
+        budget.hurries = min(HURRIES, budget.hurries + (now - budget.hurried_at) / HURRY_SECONDS)
+        budget.hurried_at = now
+        if budget.hurries < 1:
+            return False
+        budget.hurries -= 1
+        return True
 
     def repaired(self, key: Key, paths: Iterable[str]) -> int:
         """Counts a repair of these objects. Returns how many in a row one of them has had, at most."""

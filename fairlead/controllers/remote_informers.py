@@ -6,7 +6,8 @@ of the namespaces, and one of each resource that objects were applied of, all by
 watch ends when no instance needs it any more, and all of them end with the controller: on the replica that leads.
 
 A change counts if it leaves an object in another state than the last apply did. What comes while a pass is under way is
-judged after it, so that nobody wakes up from his own writes.
+judged after it, so that nobody wakes up from his own writes. A namespace has one owner, the instance that last proved
+that it is its own, and nobody else hears of changes in it: instances can name any namespace.
 """
 
 import asyncio
@@ -30,6 +31,8 @@ MOST_WATCHES = 32
 """Of one cluster, by one controller. What is beyond is only looked at again and again."""
 UNWATCHED_SECONDS = 60.0
 """When an instance is looked at whose watches have broken off, however long it wanted to rely on them."""
+MOST_HEARD = 250
+"""Objects that were not applied before, and that changed during a pass. If there are more, another pass follows."""
 GONE, UNKNOWN = "", "?"
 """States: of what is not there, and of a namespace of which nobody has seen any."""
 
@@ -48,8 +51,10 @@ class _Followed:
     """Whether it is to be reconciled already."""
     heard: dict[str, str] = field(default_factory=dict)
     """What came during the pass."""
+    has_missed: bool = False
+    """Whether more came than is kept."""
     changed_by: dict[str, str] = field(default_factory=dict)
-    """Who has changed objects since the last pass, as far as known."""
+    """Who has changed applied objects since the last pass, as far as known."""
 
 
 @dataclass(slots=True)
@@ -67,7 +72,8 @@ class RemoteInformers:
         self._selector = f"{MANAGED}={FAIRLEAD},{mark}"
         self._pace = pace
         self._followed: dict[Key, _Followed] = {}
-        self._by_namespace: dict[tuple[str, str], Key] = {}
+        self._owners: dict[tuple[str, str], Key] = {}
+        """By cluster and namespace."""
         self._needed: dict[str, Counter[str]] = {}
         """By cluster: how many instances need the watch of each resource."""
         self._watches: dict[tuple[str, str], _Watch] = {}
@@ -99,6 +105,10 @@ class RemoteInformers:
         changed_by, followed.changed_by = followed.changed_by, {}
         return changed_by
 
+    def claim(self, key: Key, place: Place) -> None:
+        """The namespace has turned out to be this instance's own: it hears from now on of what happens there."""
+        self._owners[place.cluster, place.namespace] = key
+
     def follow(self, key: Key, place: Place, states: Mapping[str, str]) -> None:
         """A pass is over, and has left the objects in these states, by path."""
         before = self._followed.get(key)
@@ -108,17 +118,20 @@ class RemoteInformers:
         states = {place.path: UNKNOWN, **states}
         collections = frozenset(map(collection_of, states))
         followed = self._followed[key] = _Followed(place.cluster, place.namespace, states, collections)
-        self._by_namespace[place.cluster, place.namespace] = key
         self._need(place.cluster, before.collections if before is not None else frozenset(), collections)
         for path, state in (before.heard if before is not None else {}).items():
             self._judge(key, followed, path, state)
+        if before is not None and before.has_missed:
+            self._wake(key, followed, "")
 
     def forget(self, key: Key) -> None:
         """There is nothing to be followed for it any more."""
         followed = self._followed.pop(key, None)
         self._pace.forget(key)
         if followed is not None:
-            self._by_namespace.pop((followed.cluster, followed.namespace), None)
+            where = followed.cluster, followed.namespace
+            if self._owners.get(where) == key:
+                del self._owners[where]
             self._need(followed.cluster, followed.collections, frozenset())
 
     def is_following(self, key: Key) -> bool:
@@ -190,12 +203,13 @@ class RemoteInformers:
         """An object is there as its metadata says, or is gone."""
         cluster, collection = watched
         namespace = meta["name"] if collection == NAMESPACES else meta.get("namespace") or ""
-        key = self._by_namespace.get((cluster, namespace))
-        if key is None:
+        key = self._owners.get((cluster, namespace))
+        followed = self._followed.get(key) if key is not None else None
+        if key is None or followed is None:
             return
-        followed, path = self._followed[key], path_of(collection, namespace, meta["name"])
-        state = GONE if is_gone else state_of(meta)
-        if state not in (GONE, followed.states.get(path)) and (manager := last_manager(meta)):
+        path, state = path_of(collection, namespace, meta["name"]), GONE if is_gone else state_of(meta)
+        known = followed.states.get(path)
+        if known is not None and state not in (GONE, known) and (manager := last_manager(meta)):
             followed.changed_by[path] = manager
         self._hear(key, followed, path, state)
 
@@ -210,10 +224,12 @@ class RemoteInformers:
                         self._hear(key, followed, path, GONE)
 
     def _hear(self, key: Key, followed: _Followed, path: str, state: str) -> None:
-        if followed.is_busy:
+        if not followed.is_busy:
+            self._judge(key, followed, path, state)
+        elif path in followed.states or path in followed.heard or len(followed.heard) < MOST_HEARD:
             followed.heard[path] = state
         else:
-            self._judge(key, followed, path, state)
+            followed.has_missed = True
 
     def _judge(self, key: Key, followed: _Followed, path: str, state: str) -> None:
         known = followed.states.get(path)
@@ -228,6 +244,7 @@ class RemoteInformers:
         self._wake(key, followed, path, urgent=state == GONE and collection_of(path) == NAMESPACES)
 
     def _wake(self, key: Key, followed: _Followed, path: str, *, urgent: bool = False) -> None:
+        urgent = urgent and self._pace.may_hurry(key)
         if self._requeue is None or (followed.is_due and not urgent):
             return
         delay = self._pace.delay(key, path, urgent=urgent)

@@ -60,8 +60,12 @@ class Spaces:
 
     async def reconcile(self, key: Key) -> float | None:
         space = self._instances.see(key)
-        again = await self._look(space) if space is not None else None
-        if again is None and (space is None or not self._is_kept(space)):
+        if space is None:
+            self._upkeep.forget(key)
+            return None
+        with self._upkeep.turn(space, self.workers) as wait:
+            again = wait or await self._look(space)
+        if again is None and not self._is_kept(space):
             self._upkeep.forget(key)
         return again
 

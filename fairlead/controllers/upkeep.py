@@ -4,16 +4,20 @@
 followed by watches, and what others had changed or deleted is told in Events of the instance.
 """
 
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
+from functools import partial
 
 from fairlead.controllers.applied import Drift, Trace, TrackedApi, compare, in_words, remember
+from fairlead.controllers.backoff import jittered
 from fairlead.controllers.far_namespace import Api, Place
-from fairlead.controllers.far_trouble import Trouble
+from fairlead.controllers.far_trouble import WARNING, Trouble
 from fairlead.controllers.pacing import PATIENCE, Pace
 from fairlead.controllers.remote_informers import RemoteInformers, states_of
-from fairlead.core.objects import Object, metadata, name_of
+from fairlead.core.objects import Object, dig, metadata, name_of
 from fairlead.registry.conditions import TRUE, find_condition
 from fairlead.registry.recording import record
 from fairlead.registry.registry import Registry
@@ -24,6 +28,10 @@ from fairlead.upstream.errors import UpstreamError
 SYNCED, TERMINATING = "SpaceSynced", "NamespaceTerminating"
 WATCHED_SECONDS = 300.0
 """Seconds until the next look at an instance whose objects are all watched."""
+PASS_SECONDS = 180.0
+"""For all that one pass asks of a cluster. A template has a few hundred objects at most."""
+TURN_SECONDS = 2.0
+"""Seconds until the next look at an instance whose cluster has as many workers as one may have."""
 MOST_REFUSED = 5
 NAMESPACE_DELETED, OBJECTS_RESTORED = "NamespaceDeleted", "ObjectsRestored"
 DRIFT_REPAIRED, REPAIRED_REPEATEDLY = "DriftRepaired", "RepairedRepeatedly"
@@ -39,6 +47,8 @@ class Upkeep:
         self._resource = resource
         self._pace = Pace(registry.clock)
         self.informers = RemoteInformers(ways, mark, self._pace)
+        self._workers: Counter[str] = Counter()
+        """How many are at work, by cluster."""
         self._traces: dict[Key, dict[str, Trace]] = {}
         self._way_of: dict[Key, Sender | None] = {}
         """Which way to its cluster an instance was last looked at by: another one may lead to another cluster."""
@@ -48,16 +58,50 @@ class Upkeep:
         """One pass over everything that an instance has in its cluster, through an Api that takes notes."""
         key = self._key(instance)
         changed_by = self.informers.begin(key, place)
-        tracked = TrackedApi(api, place.path)
+        tracked = TrackedApi(api, place.path, partial(self.informers.claim, key, place))
         try:
-            yield tracked
-        except (Trouble, FarError, UpstreamError):
+            async with self._bounding(place):
+                yield tracked
+        except (Trouble, FarError, UpstreamError) as error:
+            if isinstance(error, Trouble) and error.reason == TERMINATING:  # said only of a namespace of one's own
+                self.informers.claim(key, place)
             await self._report(instance, place, self._learn(instance, place, tracked), changed_by)
             raise
         except BaseException:
             self._learn(instance, place, tracked)
             raise
         await self._report(instance, place, self._learn(instance, place, tracked), changed_by)
+
+    @asynccontextmanager
+    async def _bounding(self, place: Place) -> AsyncIterator[None]:
+        """Ends a pass that takes too long."""
+        try:
+            async with asyncio.timeout(PASS_SECONDS) as limit:
+                yield
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            why = (
+                f'cluster "{place.cluster}" took more than {PASS_SECONDS:.0f} seconds to make what belongs into '
+                f'namespace "{place.namespace}"; it is tried again. See whether the cluster or its webhooks are slow'
+            )
+            raise Trouble("TimedOut", why, WARNING) from None
+
+    @contextmanager
+    def turn(self, instance: Object, workers: int) -> Iterator[float]:
+        """Takes one of the workers for the cluster of an instance: a slow cluster leaves a quarter of them to others.
+        Yields the seconds after which to try again where none is to be had, else 0."""
+        cluster = dig(instance, "spec.clusterRef.cluster") or ""
+        if cluster and self._workers[cluster] >= workers * 3 // 4:
+            yield jittered(TURN_SECONDS)
+            return
+        self._workers[cluster] += 1
+        try:
+            yield 0.0
+        finally:
+            self._workers[cluster] -= 1
+            if not self._workers[cluster]:
+                del self._workers[cluster]
 
     def follow_removal(self, instance: Object, place: Place) -> None:
         """Its namespace is being removed, and when that is done is to be heard of."""

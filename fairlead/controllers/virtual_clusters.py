@@ -96,15 +96,20 @@ class VirtualClusters:
             self._upkeep.forget(key)
         if project is None or dig(instance, "spec.external") or not self._is_ready_to_go(instance):
             return None
-        return self._instances.wait(instance) or await self._keep(instance, project)
+        with self._upkeep.turn(instance, self.workers) as wait:
+            return wait or self._instances.wait(instance) or await self._keep(instance, project)
 
     async def _remove(self, key: Key, instance: Object) -> float | None:
         if self._access.holds(instance) and (again := await self._access.take_away(instance)) is not None:
             return again
-        again = await self._removing.remove(instance, self._place) if self._instances.holds(instance) else None
+        with self._upkeep.turn(instance, self.workers) as wait:
+            again = wait or await self._remove_from_cluster(instance)
         if again is None:
             self._upkeep.forget(key)
         return again
+
+    async def _remove_from_cluster(self, instance: Object) -> float | None:
+        return await self._removing.remove(instance, self._place) if self._instances.holds(instance) else None
 
     def _is_ready_to_go(self, instance: Object) -> bool:
         if not dig(instance, "status.serviceUID") or not is_resolved(instance):

@@ -7,6 +7,8 @@ from fairlead.controllers.pacing import (
     EVENT_SECONDS,
     EVENTS,
     GATHER_SECONDS,
+    HURRIES,
+    HURRY_SECONDS,
     LONGEST,
     PATIENCE,
     QUIET_SECONDS,
@@ -69,3 +71,11 @@ async def test_events_about_one_instance_are_bounded() -> None:
     assert pace.may_tell(OTHER)
     await asyncio.sleep(EVENT_SECONDS + 1)
     assert [pace.may_tell(ONE), pace.may_tell(ONE)] == [True, False]
+
+
+async def test_few_passes_in_a_row_are_urgent() -> None:
+    pace = Pace(LoopClock())
+    assert [pace.may_hurry(ONE) for _ in range(HURRIES + 2)] == [*[True] * HURRIES, False, False]
+    assert pace.may_hurry(OTHER)
+    await asyncio.sleep(HURRY_SECONDS + 1)
+    assert [pace.may_hurry(ONE), pace.may_hurry(ONE)] == [True, False]
