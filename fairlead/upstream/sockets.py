@@ -3,6 +3,10 @@
 The handshake is an ordinary exchange on a connection of its own (`connection.py`), after which the connection changes
 hands, and only if the answer was 101 and right in every part. Frames are the `websockets` library's; the handshake is
 not, because it refuses names such as `SPDY/3.1+portforward.k8s.io`, which kubectl uses.
+
+Very small frames take long to parse for their bytes. So what arrives is parsed in slices, and after a few milliseconds
+everything else in the event loop has its turn; the cluster is not read from until all of it is parsed. Frames that say
+nothing are not held back by any reader, and have a limit of their own.
 """
 
 import asyncio
@@ -28,6 +32,12 @@ MAX_MESSAGE = 32 * 2**20
 """Far above what exec and port-forward send in one message, which is some kilobytes."""
 HIGH_WATER = 256 * 1024
 LEAST_WEIGHT = 64
+SLICE, TURN_SECONDS = 2 * 1024, 0.005
+"""What is parsed without a look at the clock, and for how long before others have their turn."""
+IDLE_FRAMES = 2_000
+"""So many pings, pongs and scraps of a message may come in a second. API servers send one every few seconds."""
+LEAST_PIECE = 16
+"""A piece of a message that is smaller, and not its last, is a scrap."""
 MAX_REFUSAL = 64 * 1024
 _REASON_BYTES = 123
 """Bytes of a reason that fit into a closing frame."""
@@ -44,7 +54,10 @@ class FarSocket:
         self._parts = bytearray()
         self._is_text = False
         self._size = 0
-        self._paused = False
+        self._unparsed = bytearray()
+        self._will_parse = self._is_full = self._is_lost = False
+        self._idle_frames, self._idle_since = 0, 0.0
+        self._fault: tuple[int, str] | None = None
         self._over = False
         self._waiter: asyncio.Future[None] | None = None
         self._drained: asyncio.Future[None] | None = None
@@ -65,9 +78,9 @@ class FarSocket:
                 self._waiter = None
         message = self._messages.popleft()
         self._size -= _weight(message)
-        if self._paused and not self._messages and self._transport is not None:
-            self._paused = False
-            self._transport.resume_reading()
+        if self._is_full and not self._messages:
+            self._is_full = False
+            self._go_on()
         return message
 
     async def send(self, message: bytes | str) -> None:
@@ -93,11 +106,14 @@ class FarSocket:
 
     @property
     def goodbye(self) -> tuple[int, str]:
-        """Code and reason with which the cluster closed; 1006 if it said nothing."""
+        """Code and reason with which the cluster closed, or was told to leave; 1006 if nothing was said."""
+        if self._fault is not None:
+            return self._fault
         received = self._frames.close_rcvd
         return (received.code, received.reason) if received is not None else (1006, "")
 
     def abort(self) -> None:
+        self._unparsed.clear()
         self._end()
         if self._transport is not None:
             self._transport.abort()
@@ -115,27 +131,76 @@ class FarSocket:
         self._transport = cast(TlsTransport, transport)
 
     def data_received(self, data: bytes | memoryview) -> None:
-        self._frames.receive_data(bytes(data))
+        self._unparsed += data
+        if not self._will_parse and not self._is_full:
+            self._parse()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport, self._is_lost = None, True
+        if not self._unparsed:
+            self._end()
+        told, self._when_gone = self._when_gone, []
+        for tell in told:
+            tell(self)
+
+    def _parse(self) -> None:
+        """Takes what has arrived, in order, until it is others' turn or enough waits for its reader."""
+        self._will_parse = False
+        loop = asyncio.get_running_loop()
+        until = loop.time() + TURN_SECONDS
         try:
-            for event in self._frames.events_received():
-                if isinstance(event, Frame):
-                    self._take(event)
-        except UnicodeDecodeError:
+            while self._unparsed and not self._is_full:
+                piece = bytes(self._unparsed[:SLICE])
+                del self._unparsed[:SLICE]
+                self._parse_piece(piece)
+                if loop.time() >= until:
+                    break
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is reported, and ends the connection
+            if not isinstance(error, UnicodeDecodeError):  # that is the cluster's fault, and any other ours
+                loop.call_exception_handler({"message": "a WebSocket failed on what it received", "exception": error})
+            self.abort()
+            return
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Sees to what comes next: the rest of what has arrived, more from the cluster, or the end."""
+        if self._unparsed and not self._is_full and not self._will_parse:
+            self._will_parse = True
+            asyncio.get_running_loop().call_soon(self._parse)
+        if self._is_lost and not self._unparsed:
+            self._end()
+        if self._transport is None:
+            return
+        if self._unparsed or self._is_full:
+            self._transport.pause_reading()
+        else:
+            self._transport.resume_reading()
+
+    def _parse_piece(self, piece: bytes) -> None:
+        self._frames.receive_data(piece)
+        idle = 0
+        for event in self._frames.events_received():
+            if isinstance(event, Frame):
+                self._take(event)
+                idle += _is_idle(event)
+        if idle and self._is_idle_talk(idle):
+            reason = f"the cluster sent more than {IDLE_FRAMES} empty frames a second"
+            self._fault = int(CloseCode.POLICY_VIOLATION), reason
             self.abort()
             return
         self._answer()
         if self._frames.state is not OPEN:
             self._part()
-        elif self._size > HIGH_WATER and not self._paused and self._transport is not None:
-            self._paused = True
-            self._transport.pause_reading()
+        else:
+            self._is_full = self._size > HIGH_WATER
 
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._transport = None
-        self._end()
-        told, self._when_gone = self._when_gone, []
-        for tell in told:
-            tell(self)
+    def _is_idle_talk(self, count: int) -> bool:
+        """Whether, with these, there were more frames without anything in them than there is a reason to send."""
+        now = asyncio.get_running_loop().time()
+        if now - self._idle_since > 1:
+            self._idle_frames, self._idle_since = 0, now
+        self._idle_frames += count
+        return self._idle_frames > IDLE_FRAMES
 
     def pause_writing(self) -> None:
         self._drained = asyncio.get_running_loop().create_future()
@@ -149,6 +214,8 @@ class FarSocket:
             drained.set_result(None)
 
     def _take(self, frame: Frame) -> None:
+        if self._over:
+            return  # after our own goodbye nobody listens
         if frame.opcode in (Opcode.TEXT, Opcode.BINARY):
             self._is_text = frame.opcode is Opcode.TEXT
         elif frame.opcode is not Opcode.CONT:
@@ -179,7 +246,10 @@ class FarSocket:
     def _part(self) -> None:
         """A goodbye has come, or nonsense. What was said before still goes out, if that is taken soon."""
         self._end()
-        if self._transport is not None and (self._frames.close_rcvd or self._frames.parser_exc):
+        if not (self._frames.close_rcvd or self._frames.parser_exc):
+            return  # only our own goodbye was said
+        self._unparsed.clear()
+        if self._transport is not None:
             self._transport.close()
             asyncio.get_running_loop().call_later(GOODBYE_SECONDS, self.abort)
 
@@ -197,6 +267,13 @@ class FarSocket:
 def _weight(message: bytes | str) -> int:
     """What a message that waits is counted as: an empty one takes memory, too."""
     return max(LEAST_WEIGHT, len(message))
+
+
+def _is_idle(frame: Frame) -> bool:
+    """Whether nobody but us ever hears of this frame: it is no message, nor the end of one, nor a real part of one."""
+    if frame.opcode in (Opcode.PING, Opcode.PONG):
+        return True
+    return not frame.fin and len(frame.data) < LEAST_PIECE
 
 
 def _can_be_sent(code: int) -> bool:

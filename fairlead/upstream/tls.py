@@ -58,6 +58,7 @@ def untrusted(error: ssl.SSLError) -> Untrusted:
 
 def refusal(error: Exception | None) -> Untrusted | None:
     """Whether the other side ended the connection with an alert. Since TLS 1.3 that may come after the handshake."""
-    if isinstance(error, ssl.SSLError) and "ALERT" in (error.reason or ""):
+    reason = getattr(error, "reason", None) or ""  # an error that OpenSSL has not made has none
+    if isinstance(error, ssl.SSLError) and "ALERT" in reason:
         return Untrusted("the cluster refused the TLS connection; check the client certificate in its kubeconfig")
     return None

@@ -20,8 +20,8 @@ from typing import Protocol, cast
 GOODBYE_SECONDS = 2.0
 """How long the other side may take to take in what was written before a connection was closed."""
 READ_BYTES = 256 * 1024
-READS_AT_ONCE = 4
-"""Before others have their turn."""
+READS_AT_ONCE, TURN_SECONDS = 4, 0.005
+"""Others have their turn after so many reads, or after the read during which so much time has passed."""
 _RECORD_ROOM = 32 * 1024
 """More than a TLS record takes: what is left of an earlier read is decrypted together with the next."""
 HIGH_WATER, LOW_WATER = 128 * 1024, 32 * 1024
@@ -65,7 +65,7 @@ class TlsTransport(asyncio.Transport):
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname=server_name)
         self._read_into = cast(Callable[[int, memoryview], int], self._tls.read)
         self._unsent = memoryview(b"")
-        self._reads = self._waits_for_room = self._writers_wait = False
+        self._reads = self._reads_on = self._waits_for_room = self._writers_wait = False
         self._is_deaf = False
         """Whether the other side takes in nothing any more."""
         self._is_closing = self._is_over = False
@@ -119,7 +119,7 @@ class TlsTransport(asyncio.Transport):
     def resume_reading(self) -> None:
         if not self._reads and not self._is_closing:
             self._reads = True
-            self._loop.add_reader(self._socket, self._read)
+            self._loop.add_reader(self._socket, self._readable)
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         if self._is_closing or self._is_deaf or not data:
@@ -158,13 +158,18 @@ class TlsTransport(asyncio.Transport):
 
     # --- for the event loop ------------------------------------------------------------------------------------------
 
+    def _readable(self) -> None:
+        """The event loop says so in every turn while there is more. Reading that goes on by itself is not doubled."""
+        if not self._reads_on:
+            self._read()
+
     def _read(self) -> None:
         """Takes in what has arrived, until there is no more or somebody has enough.
 
         It is not left to the event loop to say that there is more: of a connection that was reset, uvloop tells once,
-        and never again.
+        and never again. One callback at most waits for its turn to read on.
         """
-        encrypted = _memory.encrypted
+        encrypted, until = _memory.encrypted, self._loop.time() + TURN_SECONDS
         for _ in range(READS_AT_ONCE):
             try:
                 count = self._socket.recv_into(encrypted)
@@ -174,15 +179,20 @@ class TlsTransport(asyncio.Transport):
                 self._end(error)
                 return
             if not count:
-                self._end(None)
+                # Anybody on the way can close TCP. Only the other side itself can close TLS, which `_decrypt` sees.
+                self._end(ssl.SSLEOFError(ssl.SSL_ERROR_EOF, "the connection was closed without closing TLS first"))
                 return
             self._incoming.write(encrypted[:count])
             self._decrypt()
             if not self._reads:
                 return
+            if self._loop.time() >= until:
+                break
+        self._reads_on = True
         self._loop.call_soon(self._read_on)
 
     def _read_on(self) -> None:
+        self._reads_on = False
         if self._reads:
             self._read()
 
@@ -201,12 +211,24 @@ class TlsTransport(asyncio.Transport):
             pass  # the rest of a record is still to come
         except ssl.SSLError as error:
             trouble = error
-        if size and self._protocol is not None:
-            self._protocol.data_received(landing[:size])
+        if size and not self._deliver(landing[:size]):
+            return
         if is_end or trouble is not None:
             self._end(trouble)
         elif self._outgoing.pending:
             self._send()
+
+    def _deliver(self, data: memoryview) -> bool:
+        """Whether the protocol could do with it. One with a fault is in no known state: its connection ends."""
+        try:
+            if self._protocol is not None:
+                self._protocol.data_received(data)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is reported, and ends the connection
+            context = {"message": "a protocol failed on what it received", "exception": error, "transport": self}
+            self._loop.call_exception_handler(context)
+            self._end(error)
+            return False
+        return True
 
     def _send(self) -> None:
         """Sends as much as the socket takes, and the rest when it takes more."""

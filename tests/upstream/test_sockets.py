@@ -6,8 +6,9 @@ import pytest
 from websockets.frames import Frame, Opcode
 from websockets.protocol import SERVER, Protocol
 
+from fairlead.upstream import sockets
 from fairlead.upstream.errors import Broken, Busy, Refused, TimedOut
-from fairlead.upstream.sockets import HIGH_WATER, LEAST_WEIGHT, FarSocket
+from fairlead.upstream.sockets import HIGH_WATER, IDLE_FRAMES, LEAST_WEIGHT, SLICE, FarSocket
 from fairlead.upstream.upstream import Limits, Request, Upstream
 from tests.far_side.asked import Asked
 from tests.far_side.behaviours import sending
@@ -187,6 +188,10 @@ class Line(asyncio.Transport):
     def __init__(self) -> None:
         self.sent: list[bytes] = []
         self.reads = True
+        self.is_aborted = False
+
+    def abort(self) -> None:
+        self.is_aborted = True
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         self.sent.append(bytes(data))
@@ -214,9 +219,9 @@ def frame(opcode: Opcode, data: bytes = b"", *, fin: bool = True) -> bytes:
 async def test_empty_messages_that_nobody_takes_stop_the_reading_too() -> None:
     far, line = on_a_line()
     far.data_received(frame(Opcode.BINARY) * (HIGH_WATER // LEAST_WEIGHT))
-    before = line.reads
+    await until(lambda: line.reads)  # all of it is parsed
     far.data_received(frame(Opcode.BINARY))
-    assert (before, line.reads) == (True, False)
+    assert not line.reads
     for _ in range(HIGH_WATER // LEAST_WEIGHT + 1):
         assert await far.receive() == b""
     assert line.reads, "all of it was taken"
@@ -247,6 +252,60 @@ async def test_pings_of_a_cluster_that_does_not_listen_fill_no_memory() -> None:
     server.receive_data(last)
     (pong,) = server.events_received()
     assert isinstance(pong, Frame) and (pong.opcode, bytes(pong.data)) == (Opcode.PONG, b"999")
+
+
+async def test_very_small_frames_are_parsed_slice_by_slice_and_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sockets, "TURN_SECONDS", 0.0)
+    far, line = on_a_line()
+    messages = [b"%d" % number for number in range(1000)]
+    far.data_received(b"".join(frame(Opcode.BINARY, each) for each in messages))
+    assert 0 < len(far._messages) * 3 <= SLICE
+    assert not line.reads, "no more is taken in meanwhile"
+    far.data_received(frame(Opcode.BINARY, b"last"))
+    assert [await far.receive() for _ in range(1001)] == [*messages, b"last"]
+    assert line.reads
+
+
+async def test_what_is_not_parsed_yet_outlives_its_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sockets, "TURN_SECONDS", 0.0)
+    monkeypatch.setattr(sockets, "HIGH_WATER", 10 * LEAST_WEIGHT)
+    far, _ = on_a_line()
+    far.data_received(frame(Opcode.BINARY, b"x") * 5000 + frame(Opcode.CLOSE, b"\x03\xe8"))
+    far.connection_lost(None)
+    assert [await far.receive() for _ in range(5001)] == [b"x"] * 5000 + [None]
+    assert far.goodbye == (1000, "")
+
+
+SCRAPS = {
+    "pings": frame(Opcode.PING),
+    "pongs": frame(Opcode.PONG),
+    "empty": frame(Opcode.CONT, fin=False),
+    "small": frame(Opcode.CONT, b"a", fin=False),
+}
+
+
+@pytest.mark.parametrize("scrap", SCRAPS)
+async def test_a_cluster_that_sends_very_many_frames_with_nothing_in_them_is_left(scrap: str) -> None:
+    far, line = on_a_line()
+    far.data_received(frame(Opcode.BINARY, b"heard") + frame(Opcode.BINARY, b"begun", fin=False))
+    far.data_received(SCRAPS[scrap] * 20_000)
+    assert await far.receive() == b"heard"
+    assert await asyncio.wait_for(far.receive(), 10) is None
+    assert line.is_aborted and len(line.sent) < IDLE_FRAMES * 2
+    assert far.goodbye == (1008, "the cluster sent more than 2000 empty frames a second")
+
+
+async def test_a_fault_of_ours_ends_a_socket(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(far: FarSocket, piece: bytes) -> None:
+        raise RuntimeError("a fault")
+
+    told = list[object]()
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: told.append(context["exception"]))
+    far, line = on_a_line()
+    monkeypatch.setattr(FarSocket, "_parse_piece", fail)
+    far.data_received(frame(Opcode.BINARY, b"x"))
+    assert await far.receive() is None
+    assert line.is_aborted and [str(each) for each in told] == ["a fault"]
 
 
 async def test_everybody_who_wants_to_know_is_told_that_a_socket_is_gone() -> None:

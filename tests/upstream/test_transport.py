@@ -2,13 +2,19 @@
 
 import asyncio
 import hashlib
+import socket
+import ssl
+from typing import Any
 
 import pytest
 from websockets.frames import Frame, Opcode
 from websockets.protocol import OPEN
 from websockets.server import ServerProtocol
 
-from fairlead.upstream.errors import Broken
+from fairlead.upstream import transport as transports
+from fairlead.upstream.connection import Connection
+from fairlead.upstream.errors import Broken, Unreachable
+from fairlead.upstream.transport import READS_AT_ONCE, TlsTransport
 from fairlead.upstream.upstream import Request
 from tests.far_side.asked import Asked
 from tests.far_side.far_side import FarSide
@@ -58,8 +64,7 @@ async def test_a_cluster_that_is_gone_while_it_is_written_to_is_read_to_its_end(
         assert digest(b"".join(each[1:] for each in messages)) == digest(output(size))
 
 
-@pytest.mark.parametrize("ending", ["silent", "cut"])
-@pytest.mark.parametrize("is_sized", [True, False])
+@pytest.mark.parametrize(("ending", "is_sized"), [("silent", True), ("silent", False), ("cut", True)])
 async def test_a_slow_reader_of_a_body_gets_all_of_it(far_side: FarSide, is_sized: bool, ending: str) -> None:
     far_side.behave("/flood", flooding_body(5_000_000, ending, is_sized=is_sized))
     async with reaching(far_side) as upstream:
@@ -72,8 +77,12 @@ async def test_a_slow_reader_of_a_body_gets_all_of_it(far_side: FarSide, is_size
         await until(lambda: upstream.in_use == 0)
 
 
-async def test_a_body_that_is_reset_is_read_as_far_as_it_came_and_then_is_broken(far_side: FarSide) -> None:
-    far_side.behave("/flood", flooding_body(3_000_000, "reset", is_sized=False))
+@pytest.mark.parametrize("ending", ["reset", "cut"])
+async def test_a_body_that_breaks_off_is_read_as_far_as_it_came_and_then_is_broken(
+    far_side: FarSide, ending: str
+) -> None:
+    """Where only the end of the connection says that all has come, TLS has to say so: TCP can be closed by anybody."""
+    far_side.behave("/flood", flooding_body(3_000_000, ending, is_sized=False))
     async with reaching(far_side) as upstream:
         response = await upstream.send(Request("GET", "/flood"))
         pieces = list[bytes]()
@@ -82,6 +91,46 @@ async def test_a_body_that_is_reset_is_read_as_far_as_it_came_and_then_is_broken
                 pieces.append(piece)
                 await asyncio.sleep(0.002)
         assert digest(b"".join(pieces)) == digest(output(3_000_000))
+
+
+class Spout(socket.socket):
+    """Always has more to read."""
+
+    def recv_into(self, *arguments: Any) -> int:
+        return 1
+
+
+async def test_a_connection_that_never_pauses_is_read_once_in_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    reads = list[int]()
+    monkeypatch.setattr(TlsTransport, "_decrypt", lambda transport: reads.append(1))
+    monkeypatch.setattr(transports, "TURN_SECONDS", 60.0)
+    one, other = socket.socketpair()
+    with one, other:
+        other.send(b"x")
+        spout = Spout(fileno=one.detach())
+        spout.setblocking(False)
+        transport = TlsTransport(spout, ssl.create_default_context(), "far")
+        transport.start(Connection(lambda gone: None))
+        for _ in range(100):
+            before = len(reads)
+            await asyncio.sleep(0)
+            assert len(reads) <= before + READS_AT_ONCE
+        assert len(reads) > READS_AT_ONCE, "it goes on"
+        transport.abort()
+
+
+async def test_a_fault_of_a_protocol_ends_its_connection(far_side: FarSide, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(connection: Connection, data: memoryview) -> None:
+        raise RuntimeError("a fault")
+
+    told = list[object]()
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: told.append(context["exception"]))
+    monkeypatch.setattr(Connection, "data_received", fail)
+    async with reaching(far_side) as upstream:
+        with pytest.raises(Unreachable):
+            await asyncio.wait_for(upstream.send(Request("POST", "/version")), 10)
+        await until(lambda: upstream.in_use == 0 and not far_side.open)
+    assert [str(each) for each in told] == ["a fault"]
 
 
 async def test_an_answer_that_ends_its_connection_is_held_back_like_any_other(far_side: FarSide) -> None:
