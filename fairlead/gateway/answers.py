@@ -3,7 +3,7 @@
 Answers pass as they are: what the cluster refuses, it refuses with its own words. Three sorts do not pass. A redirect
 would lead the client, with its key, wherever the other side likes. A 401 is about the credential that is stored here,
 and would make clients throw their own away. And whatever would act on this server's own origin in a browser, such as
-cookies and scripts, is taken away.
+cookies and scripts, is taken away. And no answer becomes one that a cache in front of this server may give to others.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,6 @@ from fairlead.upstream.errors import Broken, Busy, Crowding, TimedOut, Untrusted
 PASSED = frozenset(
     {
         "accept-ranges",
-        "cache-control",
         "content-disposition",
         "content-encoding",
         "content-language",
@@ -34,6 +33,10 @@ PASSED = frozenset(
 )
 HARMLESS = (("content-security-policy", "sandbox"), ("x-content-type-options", "nosniff"))
 """A page from inside a cluster is shown by browsers as one from nowhere, and not as one of this server's."""
+SHARING = frozenset({"public", "s-maxage"})
+"""What lets a cache keep an answer for everybody. A kube-apiserver says so of discovery, a pod of whatever it likes."""
+UNSHARED = "no-cache, private"
+"""What a kube-apiserver says of everything else."""
 BUSY_SECONDS = 1
 """When to come again. Only here: clients that are told keep trying, and nobody learns that a cluster is away."""
 
@@ -62,17 +65,38 @@ def handed_back(status: int, headers: Pairs) -> tuple[Reply, int | None]:
     read what it has kept as what it is. The kept answer had our own headers from the beginning.
     """
     is_confirmation = status == HTTPStatus.NOT_MODIFIED
-    content_type, length, is_cacheable = "", None, is_confirmation
+    content_type, length, caching = "", None, list[str]()
     kept = [] if is_confirmation else list(HARMLESS)
     for name, value in headers:
-        if name in PASSED:
+        if name == "cache-control":
+            caching.append(value)
+        elif name in PASSED:
             kept.append((name, value))
-            is_cacheable = is_cacheable or name == "cache-control"
         elif name == "content-type":
             content_type = value
         elif name == "content-length" and value.isdecimal():
             length = int(value)
-    return Reply(status, b"", content_type, kept, cacheable=is_cacheable), length
+    if caching:
+        kept.append(("cache-control", unshare(", ".join(caching))))
+    return Reply(status, b"", content_type, kept, cacheable=is_confirmation or bool(caching)), length
+
+
+def unshare(caching: str) -> str:
+    """The Cache-Control of an answer that only its client may keep: whoever else asks is authorized by this server.
+
+    Client-go keeps answers for itself alone, and makes no difference between `public` and `private`. The same value
+    always becomes the same, so a 304 does not contradict the answer that it confirms.
+    """
+    if '"' in caching:  # such as `private="set-cookie"`, which is about that header only
+        return UNSHARED
+    directives = [each for each in map(str.strip, caching.split(",")) if each and _directive(each) not in SHARING]
+    if not any(_directive(each) in ("private", "no-store") for each in directives):
+        directives.append("private")
+    return ", ".join(directives)
+
+
+def _directive(text: str) -> str:
+    return text.partition("=")[0].strip().lower()
 
 
 def as_api_error(error: UpstreamError, what: str) -> ApiError:

@@ -41,6 +41,9 @@ TOKEN_CHARACTERS = "!#$&'*+^`|"
 TOKEN_PROTOCOL = "base64url.bearer.authorization.k8s.io."
 """How a WebSocket's subprotocol begins that is a credential, which browsers have no other place for."""
 
+LONGEST_KEPT = 2_048
+"""Identities with more text than this are not kept: clients name groups, uids and extra values of any size."""
+
 Pairs = Sequence[tuple[str, str]]
 
 
@@ -57,10 +60,18 @@ def handed_on(headers: Headers, user: User, names: ClusterNames, audit_id: str) 
 
 def _identity_headers(user: User, names: ClusterNames) -> tuple[tuple[str, str], ...]:
     impersonator = user.impersonator.name if user.impersonator is not None else None
-    return _impersonation(names, user.name, user.groups, user.uid, user.extra, impersonator)
+    build = _kept_impersonation if _length(user) <= LONGEST_KEPT else _impersonation
+    return build(names, user.name, user.groups, user.uid, user.extra, impersonator)
 
 
-@lru_cache(maxsize=4096)
+def _length(user: User) -> int:
+    """The text of an identity. Every value counts, an empty one too."""
+    length = len(user.name) + len(user.uid) + sum(map(len, user.groups)) + len(user.groups)
+    for key, values in user.extra:
+        length += len(key) + sum(map(len, values)) + len(values)
+    return length + len(user.impersonator.name) if user.impersonator is not None else length
+
+
 def _impersonation(
     names: ClusterNames, name: str, groups: tuple[str, ...], uid: str, extra: Extra, impersonator: str | None
 ) -> tuple[tuple[str, str], ...]:
@@ -74,6 +85,9 @@ def _impersonation(
     for key, values in known.extra:
         pairs += [(f"impersonate-extra-{quote(key, safe=TOKEN_CHARACTERS)}", value) for value in values]
     return tuple(pairs)
+
+
+_kept_impersonation = lru_cache(maxsize=4096)(_impersonation)
 
 
 def offered(protocols: Sequence[str]) -> list[str]:

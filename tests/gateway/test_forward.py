@@ -149,12 +149,45 @@ async def test_not_modified_is_no_redirect(upstream: Upstream) -> None:
 
 async def test_a_304_brings_no_header_that_the_cluster_did_not_send(far: FarSide, upstream: Upstream) -> None:
     """Clients write them into the answer that they have kept."""
-    sent = [("etag", '"a"'), ("vary", "Accept"), ("cache-control", "public"), ("date", "Sun, 15 Nov 2026 22:28:02 GMT")]
+    sent = [
+        ("etag", '"a"'),
+        ("vary", "Accept"),
+        ("date", "Sun, 15 Nov 2026 22:28:02 GMT"),
+        ("cache-control", "private"),
+    ]
     lines = "".join(f"{name}: {value}\r\n" for name, value in sent)
     far.behave("/apis", sending(f"HTTP/1.1 304 Not Modified\r\n{lines}\r\n".encode()))
     reply = await through(upstream, asking("/apis", headers={"if-none-match": '"a"'}))
     assert (reply.status, reply.content_type, reply.headers) == (304, "", sent)
     assert reply.cacheable, "no Cache-Control of our own is added to the cluster's"
+
+
+@pytest.mark.parametrize("status", ["200 OK", "304 Not Modified", "404 Not Found"])
+@pytest.mark.parametrize(
+    ("sent", "passed"),
+    [
+        (["no-cache, private"], "no-cache, private"),
+        (["public"], "private"),
+        (["public, immutable"], "immutable, private"),
+        (["Public , max-age=60", "S-MaxAge = 600"], "max-age=60, private"),
+        (["max-age=60, must-revalidate"], "max-age=60, must-revalidate, private"),
+        (["no-cache"], "no-cache, private"),
+        (["no-store"], "no-store"),
+        (["public, no-store"], "no-store"),
+        ([""], "private"),
+        (['private="set-cookie", max-age=60'], "no-cache, private"),
+        (['x="a, private, b", public'], "no-cache, private"),
+    ],
+)
+async def test_no_answer_is_for_caches_that_serve_others(
+    far: FarSide, upstream: Upstream, status: str, sent: list[str], passed: str
+) -> None:
+    """A 304 says the same as the answer that it confirms."""
+    lines = "".join(f"Cache-Control: {each}\r\n" for each in sent)
+    far.behave("/x", sending(f"HTTP/1.1 {status}\r\ncontent-length: 0\r\n{lines}\r\n".encode()))
+    reply = await through(upstream, asking("/x"))
+    assert [value for name, value in reply.headers if name == "cache-control"] == [passed]
+    assert reply.cacheable, "no Cache-Control of our own is added"
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD"])

@@ -2,13 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from fairlead.core.cluster_identity import ClusterNames
 from fairlead.core.errors import Forbidden
 from fairlead.core.user import User
-from fairlead.gateway.headers import handed_on, offered
+from fairlead.gateway.headers import LONGEST_KEPT, _kept_impersonation, handed_on, offered
 from tests.authn.calls import Sent
 
 NAMES = ClusterNames("fairlead:")
@@ -163,3 +164,23 @@ def test_t19_who_really_asks_cannot_be_replaced() -> None:
 def test_t19_a_name_that_cannot_be_told_does_not_impersonate() -> None:
     with pytest.raises(Forbidden, match="cannot impersonate through a gateway"):
         sent({}, replace(ANNA, impersonator=User("a\r\nb")))
+
+
+@pytest.mark.parametrize(
+    "large",
+    [
+        {"groups": ("g" * LONGEST_KEPT,)},
+        {"groups": ("",) * (LONGEST_KEPT + 1)},
+        {"uid": "u" * (LONGEST_KEPT + 1)},
+        {"extra": (("key", ("v" * LONGEST_KEPT,)),)},
+        {"impersonator": User("r" * LONGEST_KEPT)},
+    ],
+)
+def test_an_identity_of_much_text_is_not_kept(large: dict[str, Any]) -> None:
+    kept = _kept_impersonation.cache_info
+    before = kept().currsize
+    sent({}, replace(ANNA, uid="an identity that was not seen before"))
+    assert kept().currsize == before + 1
+    sent({}, replace(ANNA, **large))
+    assert kept().currsize == before + 1
+    _kept_impersonation.cache_clear()
