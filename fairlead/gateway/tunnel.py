@@ -13,6 +13,7 @@ from fairlead.gateway.answers import handed_back, refuse_unfit
 from fairlead.gateway.headers import offered
 from fairlead.upstream.errors import Refused
 from fairlead.upstream.request import Request
+from fairlead.upstream.shares import Share
 from fairlead.upstream.sockets import FarSocket
 from fairlead.upstream.upstream import Upstream
 
@@ -27,33 +28,33 @@ Farewell = tuple[int, str]
 
 async def tunnelled(call: Call, upstream: Upstream, request: Request, user: str, what: str) -> Reply:
     """The reply to a request to go on as a WebSocket. Raises UpstreamError, and BadGateway for an unfit answer."""
+    share = upstream.shares.socket(user)
     try:
-        far = await _opened(call, upstream, request, user)
+        far = await upstream.open_socket(request, offered(call.protocols))
     except Refused as refused:
+        share.give_back()
         refuse_unfit(refused.status, what)
         reply, _ = handed_back(refused.status, refused.headers)
         reply.body = refused.body
         return reply
-    return Reply(101, upgrade=Upgrade(far.protocol, Tunnel(far, call.recheck).run))
-
-
-async def _opened(call: Call, upstream: Upstream, request: Request, user: str) -> FarSocket:
-    """The cluster's side, which takes a part of its user's share until it is gone."""
-    share = upstream.shares.socket(user)
-    try:
-        far = await upstream.open_socket(request, offered(call.protocols))
     except BaseException:
         share.give_back()
         raise
-    far.when_gone(lambda _: share.give_back())
-    return far
+    return Reply(101, upgrade=Upgrade(far.protocol, Tunnel(far, call.recheck, share).run))
 
 
 class Tunnel:
-    """Two WebSockets, each with what the other says. Where one ends, both do."""
+    """Two WebSockets, each with what the other says. Where one ends, both do.
 
-    def __init__(self, far: FarSocket, recheck: Callable[[], None]) -> None:
+    Both count for the user's `share`: it is given back when the cluster's side is gone, and the client, who may take
+    long to read the end of it, is, too.
+    """
+
+    def __init__(self, far: FarSocket, recheck: Callable[[], None], share: Share) -> None:
         self._far = far
+        self._share = share
+        self._is_running = self._is_far_gone = False
+        far.when_gone(self._lose_far)
         self._recheck = recheck
         self._closing: asyncio.Task[None] | None = None
         self._unused = asyncio.get_running_loop().call_later(ACCEPT_SECONDS, self._give_up)
@@ -62,7 +63,23 @@ class Tunnel:
         closing = self._far.close(GOING_AWAY, "the client is gone")
         self._closing = asyncio.get_running_loop().create_task(closing)
 
+    def _lose_far(self, far: FarSocket) -> None:
+        self._is_far_gone = True
+        self._release_share()
+
+    def _release_share(self) -> None:
+        if self._is_far_gone and not self._is_running:
+            self._share.give_back()
+
     async def run(self, near: Socket) -> None:
+        self._is_running = True
+        try:
+            await self._relay(near)
+        finally:
+            self._is_running = False
+            self._release_share()
+
+    async def _relay(self, near: Socket) -> None:
         self._unused.cancel()
         there = asyncio.create_task(_pump(near, self._far))
         back = asyncio.create_task(_pump(self._far, near))

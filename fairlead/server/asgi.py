@@ -23,7 +23,7 @@ from granian.server.embed import Server
 
 from fairlead.core.call import Call, Reply
 from fairlead.server.connections import sever
-from fairlead.server.lingering import takes_something
+from fairlead.server.lingering import SlowClient
 from fairlead.server.pipeline import Proceed
 from fairlead.server.received import Body, Receive, ReceivedHeaders
 from fairlead.server.sockets import Send, go_on
@@ -139,21 +139,27 @@ def _call(scope: Scope, method: str, headers: ReceivedHeaders, body: Body) -> Ca
 
 async def _stream(receive: Receive, send: Send, call: Call, chunks: AsyncIterator[bytes]) -> None:
     """Sends until the stream ends or the client goes away, whichever is first."""
-    pump = _Pump(send, chunks)
+    pump, slow = _Pump(send, chunks), SlowClient(call.client)
     sending = asyncio.ensure_future(pump.run())
     gone = asyncio.ensure_future(_disconnected(receive))
     try:
         while True:
             before = pump.sent
             done, _ = await asyncio.wait((sending, gone), timeout=LOOK_SECONDS, return_when=asyncio.FIRST_COMPLETED)
-            if done or (pump.is_waiting and pump.sent == before and not await takes_something(call.client)):
+            if done:
+                break
+            if pump.sent != before or not pump.is_waiting:
+                slow.go_on()
+            elif not await slow.takes_enough():
                 break
             if not pump.is_waiting:
                 # Nothing is sent by this, but a stream of HTTP/2 that was reset is only noticed by whoever sends.
                 await send({"type": "http.response.body", "body": b"", "more_body": True})
-        if not gone.done() and (not sending.done() or sending.exception() is not None):
+        is_cut_short = not gone.done() and (not sending.done() or sending.exception() is not None)
+        if is_cut_short and not slow.cut():
             sever(call.client)
     finally:
+        slow.close()
         for task in (sending, gone):
             task.cancel()
         await asyncio.gather(sending, gone, return_exceptions=True)

@@ -5,13 +5,13 @@ takes half an object for a whole one. So the connection itself is cut, which no 
 is found among the descriptors of this process by the other side's address.
 
 All descriptors have to be looked at for that, and where a cluster dies, or a key is revoked, many connections end at
-once. So what is to be cut is gathered during one turn of the event loop, and looked for once.
+once. So what is to be cut is gathered during one turn of the event loop, and looked for once. Handles can wait:
+another thread looks for them, for all that want one by then.
 """
 
 import asyncio
 import os
 import socket
-import stat
 from collections.abc import Collection
 from contextlib import suppress
 from weakref import WeakKeyDictionary
@@ -19,9 +19,12 @@ from weakref import WeakKeyDictionary
 DESCRIPTORS = "/proc/self/fd"
 
 _gathered: WeakKeyDictionary[asyncio.AbstractEventLoop, set[str]] = WeakKeyDictionary()
-_wanted: WeakKeyDictionary[asyncio.AbstractEventLoop, "dict[str, Handle]"] = WeakKeyDictionary()
+_wanted: WeakKeyDictionary[asyncio.AbstractEventLoop, "Wanted"] = WeakKeyDictionary()
+_finding: WeakKeyDictionary[asyncio.AbstractEventLoop, "asyncio.Task[None]"] = WeakKeyDictionary()
 
 Handle = asyncio.Future[socket.socket | None]
+Wanted = dict[str, list[Handle]]
+"""By client: many streams may share the connection of one, and each gets a handle of its own."""
 
 
 def sever(client: str) -> None:
@@ -40,23 +43,33 @@ def _cut_gathered(loop: asyncio.AbstractEventLoop) -> None:
 async def hold(client: str) -> socket.socket | None:
     """A handle of our own on the connection to a client, which stays open until it is closed: None where it is gone."""
     loop = asyncio.get_running_loop()
-    wanted = _wanted.setdefault(loop, {})
-    if not wanted:
-        loop.call_soon(_find_wanted, loop)
-    if client not in wanted:
-        wanted[client] = loop.create_future()
-    return await wanted[client]
+    handle: Handle = loop.create_future()
+    _wanted.setdefault(loop, {}).setdefault(client, []).append(handle)
+    if loop not in _finding:
+        _finding[loop] = loop.create_task(_find_wanted(loop))
+    try:
+        return await handle
+    except asyncio.CancelledError:
+        if not handle.cancelled() and (late := handle.result()) is not None:
+            late.close()
+        raise
 
 
-def _find_wanted(loop: asyncio.AbstractEventLoop) -> None:
-    wanted = _wanted.pop(loop)
-    for connection in _connections_to(wanted):
-        handle = wanted.get(_peer(connection) or "")
-        if handle is None or handle.done():
-            connection.close()
-        else:
-            handle.set_result(connection)
-    for handle in wanted.values():
+async def _find_wanted(loop: asyncio.AbstractEventLoop) -> None:
+    try:
+        while wanted := _wanted.pop(loop, None):
+            _hand_out(wanted, await asyncio.to_thread(_connections_to, list(wanted)))
+    finally:
+        del _finding[loop]
+
+
+def _hand_out(wanted: Wanted, found: Collection[socket.socket]) -> None:
+    for connection in found:
+        with connection, suppress(OSError):  # no descriptor is left for a handle
+            for handle in wanted.get(_peer(connection) or "", ()):
+                if not handle.done():
+                    handle.set_result(connection.dup())
+    for handle in (each for handles in wanted.values() for each in handles):
         if not handle.done():
             handle.set_result(None)
 
@@ -71,32 +84,52 @@ def cut(clients: Collection[str]) -> int:
 
 
 def _connections_to(clients: Collection[str]) -> list[socket.socket]:
-    if not os.path.isdir(DESCRIPTORS):
-        return []
-    return [each for name in os.listdir(DESCRIPTORS) if (each := _connection_to(clients, int(name)))]
-
-
-def _connection_to(clients: Collection[str], descriptor: int) -> socket.socket | None:
-    """A handle of our own on a socket, if it leads to one of the clients."""
     try:
-        if not stat.S_ISSOCK(os.fstat(descriptor).st_mode):
-            return None
+        descriptors = os.listdir(DESCRIPTORS)
+    except OSError:  # there is no such folder here, or no descriptor is left to read it with
+        return []
+    sought, found = frozenset(clients), dict[int, socket.socket]()
+    for descriptor in map(int, descriptors):
+        # A number in the list is free again by now: that of the folder itself. A handle of ours may have got it.
+        if descriptor not in found and (connection := _connection_to(sought, descriptor)) is not None:
+            found[connection.fileno()] = connection
+    return list(found.values())
+
+
+def _connection_to(clients: frozenset[str], descriptor: int) -> socket.socket | None:
+    """A handle of our own on a socket, if it leads to one of the clients."""
+    if _peer_at(descriptor) not in clients:
+        return None
+    try:
         connection = socket.socket(fileno=os.dup(descriptor))
     except OSError:  # closed meanwhile
         return None
-    peer = _peer(connection)
-    if peer is not None and peer in clients:
+    if _peer(connection) in clients:
         return connection
-    connection.close()
+    connection.close()  # the number has become another's
     return None
+
+
+def _peer_at(descriptor: int) -> str | None:
+    """Asks without a handle of our own, which takes far longer to make than to use; most descriptors are others'."""
+    try:
+        # The family only says how much room there is for an address, and that of Unix has the longest.
+        looked_at = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, 0, fileno=descriptor)
+    except OSError:  # no socket
+        return None
+    try:
+        return _peer(looked_at)
+    finally:
+        looked_at.detach()
 
 
 def _peer(connection: socket.socket) -> str | None:
     """None where there is nobody to be named: that is never a client, whatever clients are called."""
-    if connection.family not in (socket.AF_INET, socket.AF_INET6):
-        return None
     try:
-        host, port, *_ = connection.getpeername()
+        address = connection.getpeername()
     except OSError:  # it listens, or is gone
         return None
+    if not isinstance(address, tuple) or not isinstance(address[0], str):
+        return None  # not of the internet
+    host, port, *_ = address
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -6,7 +6,7 @@ from typing import Any
 
 from fairlead.core.call import Upgrade
 from fairlead.server.connections import hold
-from fairlead.server.lingering import linger
+from fairlead.server.lingering import can_linger, linger
 from fairlead.server.received import Receive
 
 Send = Callable[[dict[str, Any]], Awaitable[None]]
@@ -51,7 +51,7 @@ class AcceptedSocket:
         if self._closed:
             return
         self._closed = True
-        connection = await hold(self._client) if self._sent > NEVER_QUEUED else None
+        connection = await hold(self._client) if self._sent > NEVER_QUEUED and can_linger() else None
         shortened = reason.encode()[:REASON_BYTES].decode(errors="ignore")
         with suppress(RuntimeError):
             await self._send({"type": "websocket.close", "code": code, "reason": shortened})

@@ -219,3 +219,30 @@ async def test_one_user_cannot_open_all_sockets_of_a_cluster(far: FarSide) -> No
         client = Client()
         client.said.put_nowait(None)
         await running(await through(upstream, socket()), client)
+
+
+class SlowClient(Client):
+    """Takes its time to read the end."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.has_read = asyncio.Event()
+
+    async def close(self, code: int, reason: str) -> None:
+        await super().close(code, reason)
+        await self.has_read.wait()
+
+
+async def test_a_socket_counts_until_its_client_has_read_the_end(far: FarSide) -> None:
+    async with connected(far, Limits(sockets=4)) as upstream:
+        client = SlowClient()
+        tunnel = running(await through(upstream, socket()), client)
+        client.said.put_nowait(b"\xff\x00")
+        await until(lambda: client.goodbye is not None and upstream.in_use == 0)
+        with pytest.raises(TooManyRequests, match="1 WebSockets"):
+            await through(upstream, socket())
+        client.has_read.set()
+        await tunnel
+        last = Client()
+        last.said.put_nowait(None)
+        await running(await through(upstream, socket()), last)

@@ -8,7 +8,7 @@ import pytest
 
 from fairlead.server import connections, lingering
 from fairlead.server.connections import hold
-from fairlead.server.lingering import linger, takes_something, unacknowledged
+from fairlead.server.lingering import LEAST_BYTES, SlowClient, acknowledged, linger, unacknowledged
 
 Pair = tuple[socket.socket, socket.socket]
 MUCH = 200_000
@@ -27,9 +27,13 @@ def pair() -> Iterator[Pair]:
             yield server, client
 
 
-async def handle_on(client: socket.socket) -> socket.socket:
+def address_of(client: socket.socket) -> str:
     host, port = client.getsockname()
-    handle = await hold(f"{host}:{port}")
+    return f"{host}:{port}"
+
+
+async def handle_on(client: socket.socket) -> socket.socket:
+    handle = await hold(address_of(client))
     assert handle is not None
     return handle
 
@@ -76,22 +80,120 @@ async def test_a_client_that_has_everything_and_stays_is_left(pair: Pair, monkey
     assert client.recv(1) == b""
 
 
-async def test_a_client_that_reads_is_told_from_one_that_does_not(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lingering, "LOOK_SECONDS", 0.001)
+async def test_nobody_is_waited_for_longer_than_a_minute(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lingering, "LINGER_SECONDS", 0.0)
+    monkeypatch.setattr(lingering, "STALLED_LOOKS", 1_000_000)
     server, client = pair
-    host, port = client.getsockname()
-    address = f"{host}:{port}"
-    assert not await takes_something(address), "nothing is on its way"
     server.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, MUCH)
     server.sendall(b"x" * MUCH)
-    while await takes_something(address):  # until there is no room for more at the client
+    handle = await handle_on(client)
+    await asyncio.wait_for(linger(handle), 10)
+    assert handle.fileno() == -1 and not lingering._lingering
+
+
+async def test_only_so_many_are_waited_for_at_once(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lingering, "MOST_LINGERING", 1)
+    _, client = pair
+    first, second = await handle_on(client), await handle_on(client)
+    waiting = asyncio.create_task(linger(first))
+    await asyncio.sleep(0)
+    assert not lingering.can_linger()
+    await linger(second)
+    assert (second.fileno(), waiting.done()) == (-1, False)
+    client.close()
+    await asyncio.wait_for(waiting, 10)
+    assert lingering.can_linger()
+
+
+@pytest.fixture
+def slow(pair: Pair) -> Iterator[SlowClient]:
+    made = SlowClient(address_of(pair[1]))
+    yield made
+    made.close()
+
+
+async def fill(server: socket.socket, slow: SlowClient) -> None:
+    """Sends until there is no room for more at the client."""
+    server.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, MUCH)
+    server.sendall(b"x" * MUCH)
+    while await slow.takes_enough():
         pass
-    monkeypatch.setattr(lingering, "TAKING_LOOKS", 10_000)
-    taking = asyncio.create_task(takes_something(address))
+
+
+async def reads_meanwhile(slow: SlowClient, client: socket.socket) -> bool:
+    taking = asyncio.create_task(slow.takes_enough())
     while not taking.done():
         await asyncio.to_thread(client.recv, 1000)
-    assert await taking
-    assert not await takes_something("192.0.2.1:4711")
+    return await taking
+
+
+async def test_a_client_that_reads_is_told_from_one_that_does_not(
+    pair: Pair, slow: SlowClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lingering, "LOOK_SECONDS", 0.001)
+    server, client = pair
+    assert not await slow.takes_enough(), "nothing is on its way"
+    await fill(server, slow)
+    monkeypatch.setattr(lingering, "TAKING_LOOKS", 10_000)
+    assert await reads_meanwhile(slow, client)
+    assert not await SlowClient("192.0.2.1:4711").takes_enough()
+
+
+async def test_a_client_that_reads_too_slowly_is_given_up(
+    pair: Pair, slow: SlowClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lingering, "LOOK_SECONDS", 0.001)
+    server, client = pair
+    await fill(server, slow)
+    slow.go_on()
+    monkeypatch.setattr(lingering, "TAKING_LOOKS", 10_000)
+    monkeypatch.setattr(lingering, "LEAST_SECONDS", 0.0)
+    assert await reads_meanwhile(slow, client), "it has only begun to be slow"
+    assert not await slow.takes_enough(), "it takes something, but not enough in this time"
+    handle = await handle_on(client)
+    with handle:
+        taken = acknowledged(handle)
+        while acknowledged(handle) < taken + LEAST_BYTES:
+            await asyncio.to_thread(client.recv, 1000)
+    assert await reads_meanwhile(slow, client), "it has taken enough meanwhile"
+    slow.go_on()
+    assert await reads_meanwhile(slow, client), "its stream did not stall meanwhile"
+
+
+async def test_a_slow_clients_connection_is_looked_for_once(
+    pair: Pair, slow: SlowClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks, look = list[int](), connections._connections_to
+
+    def counted(clients: Collection[str]) -> list[socket.socket]:
+        looks.append(len(clients))
+        return look(clients)
+
+    monkeypatch.setattr(connections, "_connections_to", counted)
+    assert not slow.cut(), "it is not known yet"
+    for _ in range(3):
+        await slow.takes_enough()
+    assert looks == [1]
+    assert slow.cut()
+    assert pair[1].recv(1) == b""
+
+
+async def test_each_stream_of_a_connection_has_a_handle_of_its_own(pair: Pair) -> None:
+    one, other = await asyncio.gather(handle_on(pair[1]), handle_on(pair[1]))
+    one.close()
+    assert other.getpeername() == pair[1].getsockname()
+    other.close()
+
+
+async def test_who_does_not_wait_for_a_handle_leaves_none_behind(pair: Pair) -> None:
+    waiting = asyncio.create_task(hold(address_of(pair[1])))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    other = await handle_on(pair[1])
+    other.close()
+    assert waiting.cancelled()
+    (own,) = connections._connections_to([address_of(pair[1])])
+    own.close()
 
 
 async def test_who_is_gone_is_not_held(pair: Pair) -> None:

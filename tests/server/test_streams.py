@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from fairlead.server import asgi
+from fairlead.server.lingering import SlowClient
 from tests.authn.calls import call
 
 
@@ -36,13 +37,13 @@ async def streamed(client: Client, monkeypatch: pytest.MonkeyPatch, answers: lis
     """Who was cut off. `answers` are what is found out about the client, look by look; then it makes room."""
     cut = list[str]()
 
-    async def takes_something(address: str) -> bool:
+    async def takes_enough(slow: SlowClient) -> bool:
         if len(answers) == 1:
             client.room.set()
         return answers.pop(0)
 
     monkeypatch.setattr(asgi, "LOOK_SECONDS", 0.001)
-    monkeypatch.setattr(asgi, "takes_something", takes_something)
+    monkeypatch.setattr(SlowClient, "takes_enough", takes_enough)
     monkeypatch.setattr(asgi, "sever", cut.append)
     asked = call()
     asked.client = "192.0.2.1:4711"
