@@ -284,7 +284,7 @@ class Connection:
         if self._head_only:
             self._parser = HttpResponseParser(self)  # the old one waits for the body that HEAD does not bring
         if self.upload is not None:
-            self._sound = False  # answered before it had heard all
+            self._sound = self._sound and _is_complete(self.upload)  # or answered before it had heard all
             self._stop_upload()
         self._forget()
         if response is not None:
@@ -300,6 +300,11 @@ class Connection:
         self._sound = False
         if self._transport is not None:
             self._transport.close()
+
+
+def _is_complete(upload: asyncio.Task[None]) -> bool:
+    """Whether all of it was sent. The answer may come before anybody was told so."""
+    return upload.done() and not upload.cancelled() and upload.exception() is None
 
 
 def _too_large() -> Broken:

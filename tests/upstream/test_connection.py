@@ -24,6 +24,9 @@ class Line(asyncio.Transport):
     def abort(self) -> None:
         pass
 
+    def close(self) -> None:
+        pass
+
 
 def connected() -> Connection:
     connection = Connection(lambda settled: None)
@@ -107,3 +110,30 @@ async def test_a_few_trailers_and_a_long_body_in_small_chunks_are_fine() -> None
     land(connection, b"\r\n")
     assert (response.whole() or b"").startswith(b"firstagainagain")
     assert connection.usable
+
+
+async def sent(failure: Exception | None) -> None:
+    if failure is not None:
+        raise failure
+
+
+@pytest.mark.parametrize(("failure", "is_usable"), [(None, True), (ValueError("too short"), False)])
+async def test_an_answer_in_the_moment_in_which_all_was_sent_leaves_the_connection_usable(
+    failure: Exception | None, is_usable: bool
+) -> None:
+    connection = connected()
+    asked(connection)
+    connection.upload = asyncio.create_task(sent(failure))
+    await asyncio.wait([connection.upload])
+    land(connection, b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
+    assert connection.usable is is_usable
+
+
+async def test_an_answer_before_all_was_sent_ends_the_connection() -> None:
+    connection = connected()
+    asked(connection)
+    upload = connection.upload = asyncio.create_task(asyncio.sleep(3600))
+    land(connection, b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
+    assert not connection.usable
+    with pytest.raises(asyncio.CancelledError):
+        await upload
