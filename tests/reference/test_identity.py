@@ -238,10 +238,13 @@ def test_an_agent_sends_the_same_names(named: Named, tmp_path: Path) -> None:
         assert "cannot check who may impersonate" in kubectl.refused("get", "--raw", "/api", "--as", "ada")
 
 
-def test_with_another_prefix_our_own_bindings_follow_and_those_of_others_stay(
-    plane: ControlPlane, tmp_path: Path
-) -> None:
-    """As with an upgrade: before, names had no prefix."""
+def test_with_another_prefix_our_own_bindings_follow_and_those_of_others_stay(binaries: Path, tmp_path: Path) -> None:
+    """As with an upgrade: before, names had no prefix. In the shared cluster others have bound administrators."""
+    with ControlPlane(binaries, tmp_path / "plane") as plane:
+        change_prefix(plane, tmp_path)
+
+
+def change_prefix(plane: ControlPlane, tmp_path: Path) -> None:
     direct = kubectl_at(plane.binaries / "kubectl", tmp_path / "direct", plane.kubeconfig())
     direct("create", "clusterrolebinding", "by-hand", "--clusterrole=view", "--user=ada")
     with running(tmp_path / "data", cluster_identity_prefix="off") as server, server.client() as admin:
