@@ -32,14 +32,46 @@ class _Row:
 
 
 @dataclass(slots=True)
-class _Budget:
-    tokens: float
+class _TokenBucket:
+    """So many tokens at most, and one more for each of `seconds`."""
+
+    size: float
+    seconds: float
     at: float
-    hurries: float = HURRIES
-    hurried_at: float = 0.0
-    events: float = EVENTS
-    told_at: float = 0.0
-    rows: dict[str, _Row] = field(default_factory=dict)
+    tokens: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.tokens = self.size
+
+    def take(self, now: float) -> bool:
+        """Takes a token if there is one."""
+        self._refill(now)
+        if self.tokens < 1:
+            return False
+        self.tokens -= 1
+        return True
+
+    def reserve(self, now: float) -> float:
+        """Takes a token in any case. Returns the seconds until it is there."""
+        self._refill(now)
+        self.tokens -= 1
+        return max(0.0, -self.tokens * self.seconds)
+
+    def _refill(self, now: float) -> None:
+        self.tokens = min(self.size, self.tokens + (now - self.at) / self.seconds)
+        self.at = now
+
+
+class _Budget:
+    """Of one instance."""
+
+    __slots__ = ("events", "passes", "rows", "urgent_passes")
+
+    def __init__(self, now: float) -> None:
+        self.passes = _TokenBucket(BURST, REFILL_SECONDS, now)
+        self.urgent_passes = _TokenBucket(HURRIES, HURRY_SECONDS, now)
+        self.events = _TokenBucket(EVENTS, EVENT_SECONDS, now)
+        self.rows: dict[str, _Row] = {}
 
 
 class Pace:
@@ -54,20 +86,12 @@ class Pace:
         wait = _wait_after(budget.rows.get(path), now)
         if urgent:
             return wait
-        budget.tokens = min(BURST, budget.tokens + (now - budget.at) / REFILL_SECONDS) - 1
-        budget.at = now
-        return max(wait, GATHER_SECONDS, -budget.tokens * REFILL_SECONDS)
+        return max(wait, GATHER_SECONDS, budget.passes.reserve(now))
 
     def may_hurry(self, key: Key) -> bool:
         """Whether a pass for it may be urgent once more, which is then counted."""
         now = self._clock.monotonic()
-        budget = self._budget(key, now)
-        budget.hurries = min(HURRIES, budget.hurries + (now - budget.hurried_at) / HURRY_SECONDS)
-        budget.hurried_at = now
-        if budget.hurries < 1:
-            return False
-        budget.hurries -= 1
-        return True
+        return self._budget(key, now).urgent_passes.take(now)
 
     def repaired(self, key: Key, paths: Iterable[str]) -> int:
         """Counts a repair of these objects. Returns how many in a row one of them has had, at most."""
@@ -85,20 +109,14 @@ class Pace:
     def may_tell(self, key: Key) -> bool:
         """Whether there may be another Event about it, which is then counted."""
         now = self._clock.monotonic()
-        budget = self._budget(key, now)
-        budget.events = min(EVENTS, budget.events + (now - budget.told_at) / EVENT_SECONDS)
-        budget.told_at = now
-        if budget.events < 1:
-            return False
-        budget.events -= 1
-        return True
+        return self._budget(key, now).events.take(now)
 
     def forget(self, key: Key) -> None:
         self._budgets.pop(key, None)
 
     def _budget(self, key: Key, now: float) -> _Budget:
         if key not in self._budgets:
-            self._budgets[key] = _Budget(BURST, now)
+            self._budgets[key] = _Budget(now)
         return self._budgets[key]
 
 

@@ -33,7 +33,8 @@ PASS_SECONDS = 180.0
 TURN_SECONDS = 2.0
 """Seconds until the next look at an instance whose cluster has as many workers as one may have."""
 MOST_REFUSED = 5
-NAMESPACE_DELETED, OBJECTS_RESTORED = "NamespaceDeleted", "ObjectsRestored"
+NAMESPACE_DELETED, NAMESPACE_MISSING = "NamespaceDeleted", "NamespaceMissing"
+OBJECTS_RESTORED = "ObjectsRestored"
 DRIFT_REPAIRED, REPAIRED_REPEATEDLY = "DriftRepaired", "RepairedRepeatedly"
 """Reasons of Events."""
 
@@ -178,7 +179,7 @@ def _words(drift: Drift, where: str, changed_by: Mapping[str, str]) -> list[tupl
             f"{where} was not there any more after the credential of the cluster had changed; it was made again. If "
             "that leads to another cluster now, the former one still has it"
         )
-        return [("NamespaceMissing", why)]
+        return [(NAMESPACE_MISSING, why)]
     if drift.namespace_lost:
         why = f"{where} was deleted outside of Fairlead; it was made again, and what was in it is lost"
         return [(NAMESPACE_DELETED, why)]

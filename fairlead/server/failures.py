@@ -53,11 +53,16 @@ def _as_api_error(call: Call, error: Exception) -> ApiError:
 def _reply(call: Call, error: ApiError) -> Reply:
     accept = call.headers.get("accept", "")
     headers = [("retry-after", str(error.details.retry_after))] if error.details.retry_after else []
-    if AGGREGATED_DISCOVERY in accept and call.method == "GET" and call.path.endswith(DISCOVERY_PATHS):
+    if AGGREGATED_DISCOVERY in accept and _asks_for_discovery(call):
         return Reply(_shown_code(error), f"{error.message}\n".encode(), TEXT, headers)
     media_type = error_media_type(accept)
     body = rendered(orjson.dumps(status_of(error)), media_type, wants_pretty(call))
     return Reply(error.code, body, media_type, headers)
+
+
+def _asks_for_discovery(call: Call) -> bool:
+    """By the path as it was sent, because some errors come before it is routed. An object may have such a name, too."""
+    return call.method == "GET" and call.path.endswith(DISCOVERY_PATHS) and not call.target.resource
 
 
 def _shown_code(error: ApiError) -> int:

@@ -27,23 +27,11 @@ from fairlead.upstream.upstream import Upstream
 from tests.admission.world import NAMESPACE, World
 from tests.controllers import cluster_world
 from tests.controllers.at_work import at_work, until
+from tests.controllers.cluster_world import NAMES, Answer
 
-NAMES = ClusterNames("fairlead:")
 GROUP, FORMER = "fairlead:service:admins", "service:admins"
 OURS = {"service.sh/managed": "fairlead"}
 SECRET = "canary-of-the-far-side"
-
-
-class Answer:
-    def __init__(self, status: int, body: Any) -> None:
-        self.status = status
-        self._body = orjson.dumps(body)
-
-    async def read(self, limit: int) -> bytes:
-        return self._body
-
-    async def close(self) -> None:
-        pass
 
 
 class Far:

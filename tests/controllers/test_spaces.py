@@ -31,16 +31,6 @@ data: {hello: world}
 
 
 @pytest.fixture
-def reach() -> FakeReach:
-    return FakeReach()
-
-
-@pytest.fixture
-def kube(reach: FakeReach) -> Kube:
-    return reach.kube
-
-
-@pytest.fixture
 async def working(world: World, reach: FakeReach) -> AsyncIterator[World]:
     controllers = Instances(world.registry, SETTING), Spaces(world.registry, SETTING, reach)
     async with at_work(world, *controllers):

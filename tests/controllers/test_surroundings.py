@@ -20,16 +20,6 @@ PLACE = "/api/v1/namespaces/demo-one"
 
 
 @pytest.fixture
-def reach() -> FakeReach:
-    return FakeReach()
-
-
-@pytest.fixture
-def kube(reach: FakeReach) -> Kube:
-    return reach.kube
-
-
-@pytest.fixture
 async def working(world: World, reach: FakeReach) -> AsyncIterator[World]:
     async with at_work(world, Instances(world.registry, SETTING), Spaces(world.registry, SETTING, reach)):
         await furnish(world)

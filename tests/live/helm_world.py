@@ -21,6 +21,7 @@ from tests.live.entrances import M, connect, create, entrance, is_online, make, 
 from tests.live.process import Server, running
 
 CLUSTER = "far"
+DEPLOYED = "VirtualClusterDeployed"
 NAMESPACE = "service-p-demo"
 SECONDS = 60.0
 """Until something is deployed. helm takes a second or two."""
@@ -139,3 +140,27 @@ def helm_world(folder: Path, kubeconfig: str) -> Iterator[tuple[HelmWorld, Serve
             make(admin, "projects", "Project", "demo", allowedClusters=[{"name": "*"}], allowedTemplates=templates)
             until(lambda: bool(admin.get(f"/kubernetes/management/api/v1/namespaces/{NAMESPACE}").is_success))
             yield HelmWorld(admin, repository, kubeconfig), server
+
+
+def deploy_upgrade_and_remove(world: HelmWorld) -> None:
+    """The life of a virtual cluster whose template names a chart."""
+    world.make_from_template("whole", world.release(version="1.2.3", size=1))
+    world.await_condition("whole", "VirtualClusterReady", "Ready")
+    assert world.settings("whole") == {"size": "1", "namespace": "demo-v-whole"}
+    world.change_template("whole", world.release(size=2))
+    until(lambda: world.settings("whole")["size"] == "2")
+    until(lambda: world.revisions("whole") == ["sh.helm.release.v1.whole.v1", "sh.helm.release.v1.whole.v2"])
+    world.delete("whole")
+    assert world.far("/api/v1/namespaces/demo-v-whole") == {}
+
+
+def keep_charts_in_their_namespaces(world: HelmWorld) -> None:
+    """Charts that are written out in place, of which one makes something outside of its namespace."""
+    world.make_virtual_cluster("inside", template=world.release())
+    world.await_condition("inside", DEPLOYED, "Deployed")
+    world.make_virtual_cluster("outside", template=world.release("reaching-out"))
+    message = world.await_condition("outside", DEPLOYED, "HelmFailed")
+    assert 'User "service:deployer:demo-v-outside" cannot get resource "clusterroles"' in message
+    assert world.far("/apis/rbac.authorization.k8s.io/v1/clusterroles/from-outside") == {}
+    world.delete("inside")
+    world.delete("outside")

@@ -1,8 +1,5 @@
 """A server, its agent and a cluster, each in a process or thread of its own: the direct endpoint as people use it."""
 
-import json
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,7 +11,7 @@ from websockets.sync.client import connect
 from websockets.typing import Subprotocol
 
 from tests.far_side.far_side import FarSide
-from tests.live.process import MANAGEMENT, PATIENCE, ROOT, Server, environment, running, trusting
+from tests.live.process import MANAGEMENT, PATIENCE, Server, running, running_agent, trusting
 
 M = f"{MANAGEMENT}/apis/management.service.sh/v1"
 PODS = "/kubernetes/cluster/api/v1/namespaces/demo/pods"
@@ -48,29 +45,11 @@ def furnish(admin: httpx.Client) -> str:
 @contextmanager
 def agent(folder: Path, server: Server) -> Iterator[httpx.Client]:
     """The agent of `berlin`, as a client of its endpoint. Everything that it needs is in the folder."""
-    arguments = ["--cluster", "berlin", "--server", server.url, "--key-file", str(folder / "key"), "--port", "0"]
-    arguments += ["--ca-file", server.ca_file, "--kubeconfig", str(folder / "kubeconfig"), "--json"]
-    with (folder / "agent.log").open("ab") as errors:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "fairlead", "agent", *arguments, "--state", str(folder / "state")],
-            cwd=ROOT,
-            env=environment(),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=errors,
-        )
-    try:
-        assert process.stdout is not None
-        line = process.stdout.readline()
-        assert line, (folder / "agent.log").read_text()
-        told = json.loads(line)
-        with httpx.Client(base_url=told["url"], verify=trusting(told["caFile"]), timeout=PATIENCE) as client:
-            yield client
-        process.terminate()
-        assert process.wait(PATIENCE) == 0, (folder / "agent.log").read_text()
-    finally:
-        process.kill()
-        process.communicate()
+    with (
+        running_agent(folder, server, "berlin") as told,
+        httpx.Client(base_url=told["url"], verify=trusting(told["caFile"]), timeout=PATIENCE) as client,
+    ):
+        yield client
 
 
 def equip(folder: Path, server: Server, far: FarSide) -> None:

@@ -6,11 +6,16 @@ from pathlib import Path
 import pytest
 
 from tests.far_side.charts import ChartRepository
-from tests.live.entrances import kubeconfig, until
-from tests.live.helm_world import CHARTS, HelmWorld, helm_world
+from tests.live.entrances import kubeconfig
+from tests.live.helm_world import (
+    CHARTS,
+    DEPLOYED,
+    HelmWorld,
+    deploy_upgrade_and_remove,
+    helm_world,
+    keep_charts_in_their_namespaces,
+)
 from tests.live.process import MANAGEMENT, running
-
-DEPLOYED = "VirtualClusterDeployed"
 
 
 @pytest.fixture(scope="module")
@@ -25,14 +30,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HelmWorld]:
 
 
 def test_a_chart_is_deployed_upgraded_and_removed(world: HelmWorld) -> None:
-    world.make_from_template("whole", world.release(version="1.2.3", size=1))
-    world.await_condition("whole", "VirtualClusterReady", "Ready")
-    assert world.settings("whole") == {"size": "1", "namespace": "demo-v-whole"}
-    world.change_template("whole", world.release(size=2))
-    until(lambda: world.settings("whole")["size"] == "2")
-    until(lambda: world.revisions("whole") == ["sh.helm.release.v1.whole.v1", "sh.helm.release.v1.whole.v2"])
-    world.delete("whole")
-    assert world.far("/api/v1/namespaces/demo-v-whole") == {}
+    deploy_upgrade_and_remove(world)
 
 
 def test_what_a_chart_demands_is_told_in_its_words(world: HelmWorld) -> None:
@@ -66,11 +64,4 @@ def test_a_repository_with_a_password_is_used_by_those_who_know_it(world: HelmWo
 
 
 def test_a_chart_written_out_in_place_stays_in_its_namespace(world: HelmWorld) -> None:
-    world.make_virtual_cluster("inside", template=world.release())
-    world.await_condition("inside", DEPLOYED, "Deployed")
-    world.make_virtual_cluster("outside", template=world.release("reaching-out"))
-    message = world.await_condition("outside", DEPLOYED, "HelmFailed")
-    assert 'User "service:deployer:demo-v-outside" cannot get resource "clusterroles"' in message
-    assert world.far("/apis/rbac.authorization.k8s.io/v1/clusterroles/from-outside") == {}
-    world.delete("inside")
-    world.delete("outside")
+    keep_charts_in_their_namespaces(world)

@@ -4,11 +4,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.live.entrances import until
-from tests.live.helm_world import HelmWorld, helm_world
+from tests.live.helm_world import (
+    DEPLOYED,
+    HelmWorld,
+    deploy_upgrade_and_remove,
+    helm_world,
+    keep_charts_in_their_namespaces,
+)
 from tests.reference.control_plane import ControlPlane
-
-DEPLOYED = "VirtualClusterDeployed"
 
 
 @pytest.fixture(scope="module")
@@ -19,14 +22,7 @@ def deploying(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 def test_a_chart_is_deployed_upgraded_and_removed(deploying: HelmWorld) -> None:
-    deploying.make_from_template("whole", deploying.release(version="1.2.3", size=1))
-    deploying.await_condition("whole", "VirtualClusterReady", "Ready")
-    assert deploying.settings("whole") == {"size": "1", "namespace": "demo-v-whole"}
-    deploying.change_template("whole", deploying.release(size=2))
-    until(lambda: deploying.settings("whole")["size"] == "2")
-    until(lambda: deploying.revisions("whole") == ["sh.helm.release.v1.whole.v1", "sh.helm.release.v1.whole.v2"])
-    deploying.delete("whole")
-    assert deploying.far("/api/v1/namespaces/demo-v-whole") == {}
+    deploy_upgrade_and_remove(deploying)
 
 
 def test_what_the_cluster_refuses_is_told_in_its_words(deploying: HelmWorld) -> None:
@@ -44,11 +40,4 @@ def test_a_kind_that_the_cluster_does_not_have_is_named(deploying: HelmWorld) ->
 
 
 def test_a_chart_written_out_in_place_stays_in_its_namespace(deploying: HelmWorld) -> None:
-    deploying.make_virtual_cluster("inside", template=deploying.release())
-    deploying.await_condition("inside", DEPLOYED, "Deployed")
-    deploying.make_virtual_cluster("outside", template=deploying.release("reaching-out"))
-    message = deploying.await_condition("outside", DEPLOYED, "HelmFailed")
-    assert 'User "service:deployer:demo-v-outside" cannot get resource "clusterroles"' in message
-    deploying.delete("inside")
-    deploying.delete("outside")
-    assert deploying.far("/apis/rbac.authorization.k8s.io/v1/clusterroles/from-outside") == {}
+    keep_charts_in_their_namespaces(deploying)

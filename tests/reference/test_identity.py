@@ -36,7 +36,7 @@ from tests.live.entrances import (
 )
 from tests.live.process import running
 from tests.reference.control_plane import ControlPlane
-from tests.reference.world import CLUSTER, World, condition, running_agent
+from tests.reference.world import CLUSTER, World, agent_beside, condition
 
 PROJECT, SPACE = "identity", "own"
 SPACES = f"namespaces/service-p-{PROJECT}/spaceinstances"
@@ -232,7 +232,7 @@ def test_a_key_with_rules_works_with_kubectl_and_is_held_to_them(named: Named) -
 
 
 def test_an_agent_sends_the_same_names(named: Named, tmp_path: Path) -> None:
-    with running_agent(named.world, tmp_path / "agent") as kubectl:
+    with agent_beside(named.world, tmp_path / "agent") as kubectl:
         assert who(kubectl) == who(named.through_gateway("admin"))
         assert kubectl("auth", "can-i", "*", "*").strip() == "yes"
         assert "cannot check who may impersonate" in kubectl.refused("get", "--raw", "/api", "--as", "ada")

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.clients.kubectl import Kubectl
-from tests.reference.world import World, run_pod, running_agent
+from tests.reference.world import World, agent_beside, run_pod
 
 MIB = 2**20
 SIZES = (1, 5, 50)
@@ -21,7 +21,7 @@ ROUNDS = {1: 5, 5: 5, 50: 2}
 
 @pytest.fixture(scope="module")
 def agents(node_world: World, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubectl]:
-    with running_agent(node_world, tmp_path_factory.mktemp("agents") / "agent") as kubectl:
+    with agent_beside(node_world, tmp_path_factory.mktemp("agents") / "agent") as kubectl:
         yield kubectl
 
 

@@ -1,6 +1,5 @@
 """A Fairlead server with the real cluster connected as `real`, and what tests do with both."""
 
-import json
 import os
 import subprocess
 import sys
@@ -13,7 +12,7 @@ from typing import Any
 
 from tests.clients.kubectl import Kubectl
 from tests.live.entrances import M, connect, create, entrance, is_online, kubeconfig, kubectl_at, until
-from tests.live.process import MANAGEMENT, ROOT, Server, environment, running
+from tests.live.process import MANAGEMENT, ROOT, Server, environment, running, running_agent
 from tests.reference.control_plane import ADMIN_TOKEN, ControlPlane
 
 CLUSTER = "real"
@@ -80,37 +79,17 @@ def connected_world(plane: ControlPlane, folder: Path, **settings: str | int) ->
 
 
 @contextmanager
-def running_agent(world: World, folder: Path) -> Iterator[Kubectl]:
+def agent_beside(world: World, folder: Path) -> Iterator[Kubectl]:
     """`fairlead agent` beside the cluster, and kubectl at its direct endpoint with an administrator's direct token."""
     folder.mkdir(parents=True)
     with world.server.client() as admin:
         (folder / "key").write_text(admin.get(f"{M}/clusters/{CLUSTER}/accesskey").json()["accessKey"])
         made = create(admin, f"{M}/directclusterendpointtokens", {"spec": {"ttl": 3600}})
     (folder / "kubeconfig").write_text(world.plane.kubeconfig())
-    with (folder / "log").open("ab") as log:
-        process = subprocess.Popen(
-            [
-                *(sys.executable, "-m", "fairlead", "agent", "--cluster", CLUSTER, "--server", world.server.url),
-                *("--key-file", str(folder / "key"), "--ca-file", world.server.ca_file, "--port", "0", "--json"),
-                *("--kubeconfig", str(folder / "kubeconfig"), "--state", str(folder / "state")),
-            ],
-            cwd=ROOT,
-            env=environment(),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=log,
-        )
-    try:
-        assert process.stdout is not None
-        line = process.stdout.readline()
-        assert line, (folder / "log").read_text()
-        said = json.loads(line)
+    with running_agent(folder, world.server, CLUSTER) as said:
         at_agent = replace(world.server, url=said["url"], ca_file=said["caFile"])
         content = kubeconfig(at_agent, "/kubernetes/cluster", made["status"]["token"])
         yield kubectl_at(world.program, folder / "home", content)
-    finally:
-        process.terminate()
-        process.communicate()
 
 
 def seconds_since(began: float) -> float:

@@ -13,7 +13,7 @@ import yaml
 
 import fairlead
 from fairlead.core import errors
-from fairlead.core.call import Reply
+from fairlead.core.call import Reply, Target
 from fairlead.core.errors import (
     ApiError,
     Details,
@@ -110,6 +110,13 @@ async def test_clients_that_ask_for_discovery_at_once_are_told_in_plain_text(kin
 @pytest.mark.parametrize(("method", "path"), [("PUT", "/apis"), ("GET", "/apis/apps/v1"), ("GET", "/")])
 async def test_everywhere_else_there_is_a_status_whatever_is_accepted(method: str, path: str) -> None:
     asked = call(path, method=method, headers={"accept": AGGREGATED})
+    reply = await failures(asked, raising(Unavailable("what is wrong")))
+    assert (reply.status, reply.content_type) == (503, "application/json")
+
+
+async def test_an_object_that_is_called_like_discovery_is_none() -> None:
+    asked = call("/kubernetes/management/api/v1/namespaces/default/configmaps/api", headers={"accept": AGGREGATED})
+    asked.target = Target("get", "/api/v1/namespaces/default/configmaps/api", resource="configmaps", name="api")
     reply = await failures(asked, raising(Unavailable("what is wrong")))
     assert (reply.status, reply.content_type) == (503, "application/json")
 

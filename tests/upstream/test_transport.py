@@ -14,6 +14,7 @@ from websockets.server import ServerProtocol
 from fairlead.upstream import transport as transports
 from fairlead.upstream.connection import Connection
 from fairlead.upstream.errors import Broken, Unreachable
+from fairlead.upstream.sockets import FarSocket
 from fairlead.upstream.transport import READS_AT_ONCE, TlsTransport
 from fairlead.upstream.upstream import Request
 from tests.far_side.asked import Asked
@@ -29,6 +30,19 @@ def digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
+async def assert_whole_output(far: FarSocket, size: int, said: bytes = b"") -> None:
+    """Reads slowly to the end, and says something after each message."""
+    messages = list[bytes]()
+    while (message := await far.receive()) is not None:
+        assert isinstance(message, bytes)
+        messages.append(message)
+        if said:
+            await far.send(said)
+        await asyncio.sleep(0.002)
+    assert messages.pop() == ERROR + SUCCESS
+    assert digest(b"".join(each[1:] for each in messages)) == digest(output(size))
+
+
 @pytest.mark.parametrize("ending", ENDINGS)
 @pytest.mark.parametrize("size", MEGABYTES)
 async def test_a_slow_reader_of_a_websocket_gets_all_of_it_and_then_the_end(
@@ -37,13 +51,7 @@ async def test_a_slow_reader_of_a_websocket_gets_all_of_it_and_then_the_end(
     far_side.behave_on_upgrade("/flood", flooding(size, ending))
     async with reaching(far_side) as upstream:
         far = await upstream.open_socket(Request("GET", "/flood"), ("v5.channel.k8s.io",))
-        messages = list[bytes]()
-        while (message := await far.receive()) is not None:
-            assert isinstance(message, bytes)
-            messages.append(message)
-            await asyncio.sleep(0.002)
-        assert messages.pop() == ERROR + SUCCESS
-        assert digest(b"".join(each[1:] for each in messages)) == digest(output(size))
+        await assert_whole_output(far, size)
         assert far.goodbye == ENDINGS[ending]
         await until(lambda: upstream.in_use == 0)
 
@@ -54,14 +62,7 @@ async def test_a_cluster_that_is_gone_while_it_is_written_to_is_read_to_its_end(
     far_side.behave_on_upgrade("/flood", flooding(size, "reset"))
     async with reaching(far_side) as upstream:
         far = await upstream.open_socket(Request("GET", "/flood"), ("v5.channel.k8s.io",))
-        messages = list[bytes]()
-        while (message := await far.receive()) is not None:
-            assert isinstance(message, bytes)
-            messages.append(message)
-            await far.send(b"\x00input that nobody reads")
-            await asyncio.sleep(0.002)
-        assert messages.pop() == ERROR + SUCCESS
-        assert digest(b"".join(each[1:] for each in messages)) == digest(output(size))
+        await assert_whole_output(far, size, b"\x00input that nobody reads")
 
 
 @pytest.mark.parametrize(("ending", "is_sized"), [("silent", True), ("silent", False), ("cut", True)])
