@@ -17,7 +17,7 @@ from fairlead.controllers.cluster_state import BOUND, READY, STALLED
 from fairlead.controllers.connected_instances import ABANDON, is_abandoned
 from fairlead.core.clock import timestamp
 from fairlead.core.errors import NotFound
-from fairlead.core.objects import Object, copied, dig, metadata, name_of
+from fairlead.core.objects import Object, add_finalizer, dig, has_finalizer, metadata, name_of, remove_finalizer
 from fairlead.registry.conditions import FALSE, condition, is_true, with_conditions, without_conditions
 from fairlead.registry.record import decode
 from fairlead.registry.recording import record
@@ -58,7 +58,7 @@ class ClusterRemoval:
 
     async def hold(self, cluster: Object) -> bool:
         """Sets the finalizer. False where the Cluster is gone or going: then nothing may be made any more."""
-        if FINALIZER in (metadata(cluster).get("finalizers") or ()):
+        if has_finalizer(cluster, FINALIZER):
             return True
         uid = metadata(cluster)["uid"]
         held = False
@@ -66,12 +66,7 @@ class ClusterRemoval:
         def edit(current: Object) -> Object:
             nonlocal held
             held = metadata(current)["uid"] == uid and "deletionTimestamp" not in metadata(current)
-            if not held:
-                return current
-            new = copied(current)
-            kept = metadata(new).get("finalizers") or ()
-            metadata(new)["finalizers"] = list(dict.fromkeys((*kept, FINALIZER)))
-            return new
+            return add_finalizer(current, FINALIZER) if held else current
 
         with suppress(NotFound):
             await self._clusters.modify("", name_of(cluster), edit, by_the_server())
@@ -79,7 +74,7 @@ class ClusterRemoval:
 
     async def remove(self, cluster: Object) -> float | None:
         """Gets on with a deletion. Returns the seconds after which to try again; None when the object is let go."""
-        if FINALIZER not in (metadata(cluster).get("finalizers") or ()):
+        if not has_finalizer(cluster, FINALIZER):
             return None
         try:
             left = await self._clean_up(cluster)
@@ -136,13 +131,10 @@ class ClusterRemoval:
             await record(self._registry, cluster, "DeletionBlocked", message, type="Warning")
 
     async def _release(self, cluster: Object) -> None:
-        def edit(current: Object) -> Object:
-            new = copied(current)
-            metadata(new)["finalizers"] = [each for each in metadata(new).get("finalizers") or () if each != FINALIZER]
-            return new
-
         with suppress(NotFound):
-            await self._clusters.modify("", name_of(cluster), edit, by_the_server())
+            await self._clusters.modify(
+                "", name_of(cluster), lambda current: remove_finalizer(current, FINALIZER), by_the_server()
+            )
 
     def _instances(self, cluster: str) -> list[str]:
         """Those that name the cluster, each with its namespace there."""

@@ -16,7 +16,7 @@ from fairlead.controllers.loop import Requeue
 from fairlead.controllers.surroundings import CLUSTERS, PROJECTS, Setting, Surroundings
 from fairlead.core.clock import timestamp
 from fairlead.core.errors import NotFound
-from fairlead.core.objects import Object, copied, dig, metadata, name_of
+from fairlead.core.objects import Object, add_finalizer, copied, dig, has_finalizer, metadata, name_of, remove_finalizer
 from fairlead.kinds.resolution import TEMPLATES
 from fairlead.registry.conditions import TRUE, find_condition, with_conditions
 from fairlead.registry.names import label_faults
@@ -131,7 +131,7 @@ class ConnectedInstances:
 
     def holds(self, instance: Object) -> bool:
         """Whether something in a cluster may have been made for it."""
-        return self._finalizer in (metadata(instance).get("finalizers") or ())
+        return has_finalizer(instance, self._finalizer)
 
     async def settle(self, instance: Object, place: Callable[[Object], Object]) -> Object:
         """Writes down where the instance is, `clusterRef` as `place` says, and that it holds something there: before
@@ -145,9 +145,7 @@ class ConnectedInstances:
         def settled(current: Object) -> Object:
             new = copied(current)
             new["spec"]["clusterRef"] = _usable(place(new))
-            if not self.holds(new) and "deletionTimestamp" not in metadata(new):
-                metadata(new)["finalizers"] = [*(metadata(new).get("finalizers") or ()), self._finalizer]
-            return new
+            return add_finalizer(new, self._finalizer)
 
         if settled(instance) == instance:
             return instance
@@ -159,11 +157,8 @@ class ConnectedInstances:
         """Sets the finalizer, where anything is to be made of which nobody writes down the place. Raises NotFound."""
 
         def held(current: Object) -> Object:
-            meta = metadata(current)
-            if self.holds(current) or "deletionTimestamp" in meta or meta["uid"] != metadata(instance)["uid"]:
-                return current
-            finalizers = [*(meta.get("finalizers") or ()), self._finalizer]
-            return {**current, "metadata": {**meta, "finalizers": finalizers}}
+            is_same = metadata(current)["uid"] == metadata(instance)["uid"]
+            return add_finalizer(current, self._finalizer) if is_same else current
 
         if not self.holds(instance):
             await self._resource.modify(metadata(instance)["namespace"], name_of(instance), held, by_the_server())
@@ -205,10 +200,7 @@ class ConnectedInstances:
             await record(self.registry, instance, "Abandoned", left_behind, type="Warning")
 
         def free(current: Object) -> Object:
-            new = copied(current)
-            kept = [each for each in metadata(new).get("finalizers") or () if each != self._finalizer]
-            metadata(new)["finalizers"] = kept
-            return new
+            return remove_finalizer(current, self._finalizer)
 
         with suppress(NotFound):
             await self._resource.modify(metadata(instance)["namespace"], name_of(instance), free, by_the_server())

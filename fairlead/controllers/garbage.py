@@ -18,7 +18,7 @@ from typing import Final
 from fairlead.controllers.misplaced import report_misplaced
 from fairlead.controllers.owners import Meta, Owners, Reference, References, lingers, meta_of
 from fairlead.core.errors import Conflict, NotFound
-from fairlead.core.objects import Object, metadata
+from fairlead.core.objects import Object, metadata, remove_finalizer
 from fairlead.registry.deletion import FOREGROUND, ORPHAN
 from fairlead.registry.registry import Registry
 from fairlead.registry.writing import Deleting, by_the_server
@@ -149,9 +149,7 @@ class Garbage:
             return settled - now
 
         def released(current: Object) -> Object:
-            meta = metadata(current)
-            finalizers = [each for each in meta.get("finalizers") or () if each != finalizer]
-            return {**current, "metadata": {**meta, "finalizers": finalizers}}
+            return remove_finalizer(current, finalizer)
 
         await self._modify(key, meta.uid, released)
         return None

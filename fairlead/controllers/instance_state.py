@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from fairlead.controllers.far_trouble import ERROR, INFO, Trouble
 from fairlead.controllers.surroundings import NO_PROJECT, OBSTACLES, runs_elsewhere
-from fairlead.core.objects import Object, dig, metadata
+from fairlead.core.objects import Object, dig, has_finalizer, metadata
 from fairlead.kinds.instances import PENDING, PROGRESSING, READY, RECONCILING
 from fairlead.kinds.resolution import Definition, Unresolved, asks_alike, follows, made
 from fairlead.registry.conditions import (
@@ -159,8 +159,7 @@ def _reachable(instance: Object, status: Object, obstacle: Trouble | None, now: 
 
 def is_held(instance: Object) -> bool:
     """Whether this server has made something in a cluster for it, or may have."""
-    finalizers = metadata(instance).get("finalizers") or ()
-    return SPACE_FINALIZER in finalizers or VIRTUAL_CLUSTER_FINALIZER in finalizers
+    return has_finalizer(instance, SPACE_FINALIZER) or has_finalizer(instance, VIRTUAL_CLUSTER_FINALIZER)
 
 
 def forget_cluster(status: Object, reason: str, message: str, now: str) -> Object:

@@ -11,7 +11,7 @@ from fairlead.admission.project_namespace import FINALIZER
 from fairlead.controllers.emptying import Emptying
 from fairlead.controllers.quota_status import quota_status
 from fairlead.core.clock import timestamp
-from fairlead.core.objects import Object, identical, metadata, name_of
+from fairlead.core.objects import Object, has_finalizer, identical, metadata, name_of, remove_finalizer
 from fairlead.registry.conditions import FALSE, TRUE, condition, find_condition, with_condition
 from fairlead.registry.record import decode
 from fairlead.registry.recording import record
@@ -58,7 +58,7 @@ class Projects:
     async def _end(self, project: Object) -> float | None:
         """Empties the project; when nothing is left, takes the finalizer off."""
         name = name_of(project)
-        if FINALIZER not in metadata(project).get("finalizers", ()):
+        if not has_finalizer(project, FINALIZER):
             return None
         namespace = f"{self._prefix}{name}"
         waiting = await self._emptying.go_on(namespace)
@@ -66,7 +66,7 @@ class Projects:
             message = f"being deleted: {waiting}"
             await self._write(project, condition("Ready", FALSE, "Deleting", message))
             return LOOK_AGAIN
-        await self._projects.modify("", name, _released, by_the_server())
+        await self._projects.modify("", name, lambda current: remove_finalizer(current, FINALIZER), by_the_server())
         message = f"namespace {namespace} is gone with everything that was in it"
         await record(self._registry, project, "NamespaceDeleted", message)
         return None
@@ -101,9 +101,3 @@ class Projects:
         for plural in self._plurals:
             for entry in self._registry.view.entries(self._group, plural, f"{self._prefix}{project}"):
                 yield plural, decode(entry)
-
-
-def _released(project: Object) -> Object:
-    meta = metadata(project)
-    finalizers = [each for each in meta.get("finalizers") or () if each != FINALIZER]
-    return {**project, "metadata": {**meta, "finalizers": finalizers}}

@@ -14,7 +14,7 @@ from contextlib import suppress
 from fairlead.controllers.placing import RUNNER, SCHEDULED, Placement, holds_work, place, told
 from fairlead.core.clock import timestamp
 from fairlead.core.errors import NotFound
-from fairlead.core.objects import Object, copied, dig, metadata, name_of
+from fairlead.core.objects import Object, add_finalizer, copied, dig, metadata, name_of, remove_finalizer
 from fairlead.kinds.runner import RUNNERS
 from fairlead.registry.conditions import TRUE, find_condition
 from fairlead.registry.record import decode
@@ -93,8 +93,8 @@ class Workspaces:
                 if placement.runner and not dig(new, RUNNER):
                     new["spec"] = {**(new.get("spec") or {}), "runnerRef": {"runner": placement.runner}}
                 _set_endpoint(metadata(new), placement.endpoint)
-            _set_finalizer(metadata(new), holds_work(new, self._runner(new)))
-            return new
+            is_at_work = holds_work(new, self._runner(new))
+            return add_finalizer(new, FINALIZER) if is_at_work else remove_finalizer(new, FINALIZER)
 
         if settled(workspace) != workspace:
             namespace = metadata(workspace)["namespace"]
@@ -138,11 +138,3 @@ def _set_endpoint(meta: Object, endpoint: str) -> None:
         meta["annotations"] = {**annotations, ENDPOINT: endpoint}
     elif ENDPOINT in annotations:
         meta["annotations"] = {name: value for name, value in annotations.items() if name != ENDPOINT}
-
-
-def _set_finalizer(meta: Object, wanted: bool) -> None:
-    finalizers = meta.get("finalizers") or []
-    if wanted and FINALIZER not in finalizers and "deletionTimestamp" not in meta:
-        meta["finalizers"] = [*finalizers, FINALIZER]
-    elif not wanted and FINALIZER in finalizers:
-        meta["finalizers"] = [each for each in finalizers if each != FINALIZER]

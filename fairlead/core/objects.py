@@ -23,6 +23,25 @@ def name_of(obj: Object) -> str:
     return str(metadata(obj).get("name") or "")
 
 
+def has_finalizer(obj: Object, name: str) -> bool:
+    return name in (metadata(obj).get("finalizers") or ())
+
+
+def add_finalizer(obj: Object, name: str) -> Object:
+    """The object with the finalizer. One that is being deleted takes no new ones."""
+    meta = metadata(obj)
+    if has_finalizer(obj, name) or "deletionTimestamp" in meta:
+        return obj
+    return {**obj, "metadata": {**meta, "finalizers": [*(meta.get("finalizers") or ()), name]}}
+
+
+def remove_finalizer(obj: Object, name: str) -> Object:
+    meta = metadata(obj)
+    if not has_finalizer(obj, name):
+        return obj
+    return {**obj, "metadata": {**meta, "finalizers": [each for each in meta["finalizers"] if each != name]}}
+
+
 def dig(value: Any, path: str) -> Any:
     """What stands at a dotted path such as `status.phase`; None where any step is missing."""
     for step in path.split("."):
