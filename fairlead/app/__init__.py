@@ -48,6 +48,7 @@ from fairlead.registry.resource import Admission
 from fairlead.registry.secret_fields import SecretFields
 from fairlead.registry.writing import by_the_server
 from fairlead.server.asgi import Front, Listening, free_port, listening
+from fairlead.server.event_loop import Watchdog, running
 from fairlead.server.metrics.platform import new_commits
 from fairlead.settings import Settings, StartError
 from fairlead.storage.contract import Unavailable
@@ -100,11 +101,12 @@ async def run(settings: Settings, stop: asyncio.Event, ready: Callable[[Started]
         port = _port(settings)
         base_url = settings.base_url(port)
         far = clusters(settings, registry, port)
-        around = Surroundings(audit, store, far.gateways, base_url, commits)
+        around = Surroundings(audit, store, far.gateways, base_url, commits, Watchdog())
         front = Front(handler(settings, registry, people, around), settings.body_limit)
         async with (
             background(settings, stores, registry, leading, people, far) as begin_work,
             _listening(front, settings, port, certificates),
+            running(around.watchdog),
         ):
             # Only a server that answers makes the first key: it is told once, so nothing may fail in between.
             new_key = await ensure_admin(store, view, people.pepper, settings.api_group, clock)

@@ -2,9 +2,11 @@
 
 from fairlead.registry.registry import Registry
 from fairlead.server.audit.trail import Trail
+from fairlead.server.event_loop import Watchdog
 from fairlead.server.health import HEALTH_PATHS
 from fairlead.server.login import LOGIN
 from fairlead.server.metrics.endpoint import PATH, Metrics
+from fairlead.server.metrics.event_loop import event_loop_families
 from fairlead.server.metrics.histogram import Histogram
 from fairlead.server.metrics.labels import Known
 from fairlead.server.metrics.platform import Platform
@@ -17,15 +19,16 @@ PATHS = (*HEALTH_PATHS, "/", "/version", PATH, "/api", "/apis", "/openapi/v2", "
 
 
 def measuring(
-    settings: Settings, registry: Registry, trail: Trail | None, commits: Histogram
+    settings: Settings, registry: Registry, trail: Trail | None, commits: Histogram, watchdog: Watchdog
 ) -> tuple[Requests, Metrics]:
     """The stage that counts, and what tells it."""
     view, clusters = registry.view, (settings.api_group, "clusters")
-    requests = Requests(Known(registry.catalog, PATHS))
+    requests = Requests(Known(registry.catalog, PATHS), note=watchdog.note)
     platform = Platform(
         phases=lambda: [entry.fields.get("status.phase", "") for entry in view.entries(*clusters)],
         revision=lambda: view.revision,
         audit_events=lambda: trail.total if trail is not None else 0,
         commits=commits,
     )
-    return requests, Metrics((lambda: request_families(requests), platform.families))
+    sources = (lambda: request_families(requests), platform.families, lambda: event_loop_families(watchdog))
+    return requests, Metrics(sources)

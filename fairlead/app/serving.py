@@ -33,6 +33,7 @@ from fairlead.server.compress import compressed
 from fairlead.server.custom_headers import custom_headers
 from fairlead.server.deadline import deadline
 from fairlead.server.documents import documents
+from fairlead.server.event_loop import Watchdog
 from fairlead.server.failures import failures
 from fairlead.server.health import Health, Probe
 from fairlead.server.identify import Authorized, authenticated, identification
@@ -88,7 +89,7 @@ class Direct:
 class Surroundings:
     """What requests need beside the registry: the audit log, the store for its health, gateways, and our address.
 
-    `commits` is how long the store took, which `/metrics` tells.
+    `commits` is how long the store took, and `watchdog` how long the event loop was held, which `/metrics` tells.
     """
 
     audit: tuple[Audit, Trail] | None
@@ -96,6 +97,7 @@ class Surroundings:
     gateways: Proceed
     base_url: str
     commits: Histogram
+    watchdog: Watchdog
 
 
 def handler(settings: Settings, registry: Registry, identity: Identity, around: Surroundings) -> Proceed:
@@ -118,7 +120,7 @@ def handler(settings: Settings, registry: Registry, identity: Identity, around: 
         "": platform_documents(__version__, MOUNT),
     }
     health = Health(_probes(around.store, audit))
-    requests, metrics = measuring(settings, registry, trail, around.commits)
+    requests, metrics = measuring(settings, registry, trail, around.commits, around.watchdog)
     measured = metrics.endpoints()
     endpoints = {"": {**signing.login.endpoints(), **direct.endpoints, **measured}, MANAGEMENT: measured}
     serve = Serve(verbs, health, roots, endpoints, around.gateways)

@@ -11,7 +11,9 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as read_text
 
 from fairlead.core.call import Reply
+from fairlead.server.event_loop import Watchdog
 from fairlead.server.metrics.endpoint import Metrics
+from fairlead.server.metrics.event_loop import event_loop_families
 from fairlead.server.metrics.exposition import COUNTER, GAUGE, HISTOGRAM, OPEN_METRICS, TEXT, Family, labelled, rendered
 from fairlead.server.metrics.histogram import Histogram, merged
 from fairlead.server.metrics.labels import Known
@@ -39,7 +41,9 @@ async def metrics() -> Metrics:
     """Of a server that has been asked for one thing."""
     requests = Requests(Known(CATALOG))
     await pipeline((requests.measured, routed(ROOTS)), answering(Reply(200, b"{}")))(call(CORE))
-    return Metrics((lambda: request_families(requests), platform(["Failed"]).families))
+    watchdog = Watchdog()
+    sources = (lambda: request_families(requests), platform(["Failed"]).families, lambda: event_loop_families(watchdog))
+    return Metrics(sources)
 
 
 @pytest.mark.parametrize(
@@ -72,6 +76,9 @@ NAMES = {
     "apiserver_requested_deprecated_apis",
     "apiserver_audit_event",
     "fairlead_clusters",
+    "fairlead_event_loop_hold_max_seconds",
+    "fairlead_event_loop_hold_seconds",
+    "fairlead_event_loop_lag_seconds",
     "fairlead_gateway_requests",
     "fairlead_gateway_request_duration_seconds",
     "fairlead_store_commit_seconds",

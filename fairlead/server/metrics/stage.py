@@ -15,6 +15,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 
 from fairlead.authz.scope.names import GATEWAYS
 from fairlead.core.call import Call, Reply, Socket, Target, Upgrade
+from fairlead.server.event_loop import NOTICEABLE, Note, timed_steps
 from fairlead.server.metrics.histogram import Histogram
 from fairlead.server.metrics.labels import (
     OTHER,
@@ -61,12 +62,20 @@ class Lasting:
         self.events = 0
 
 
-class Requests:
-    """All requests that this server was ever asked. `now` tells seconds that never go backwards."""
+def _ignore(call: Call, seconds: float) -> None:
+    return None
 
-    def __init__(self, known: Known, now: Callable[[], float] = time.perf_counter) -> None:
+
+class Requests:
+    """All requests that this server was ever asked. `now` tells seconds that never go backwards.
+
+    `note` is handed what each request took on the event loop between two awaits, where that is noticeable.
+    """
+
+    def __init__(self, known: Known, now: Callable[[], float] = time.perf_counter, note: Note = _ignore) -> None:
         self._known = known
         self._now = now
+        self._note = note
         self._kept: dict[tuple[str | int, ...], Tally] = {}
         self.under_way = [0, 0]
         """Reads, and writes, of those that are not answered at once."""
@@ -82,19 +91,21 @@ class Requests:
     def measured(self, call: Call, proceed: Proceed) -> Awaitable[Reply]:
         begun = self._now()
         answer = proceed(call)
-        return self._count(call, answer, begun) if isinstance(answer, Reply) else self._later(call, answer, begun)
+        seconds = self._now() - begun
+        if seconds > NOTICEABLE:
+            self._note(call, seconds)
+        return self._count(call, answer, seconds) if isinstance(answer, Reply) else self._later(call, answer, begun)
 
     async def _later(self, call: Call, answer: Awaitable[Reply], begun: float) -> Reply:
         under_way, writes = self.under_way, call.method not in _READS
         under_way[writes] += 1
         try:
-            reply = await answer
+            reply = await timed_steps(answer, call, self._note)
         finally:
             under_way[writes] -= 1
-        return self._count(call, reply, begun)
+        return self._count(call, reply, self._now() - begun)
 
-    def _count(self, call: Call, reply: Reply, begun: float) -> Reply:
-        seconds = self._now() - begun
+    def _count(self, call: Call, reply: Reply, seconds: float) -> Reply:
         target, status, query = call.target, reply.status, call.query
         if target.via is not None:
             return self._through(call, target.via, reply, seconds)
