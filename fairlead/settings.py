@@ -136,6 +136,12 @@ class Settings:
     access_key_retention: Annotated[
         int, About("Identity", "Seconds for which expired access keys are kept, so that people see why", minimum=0)
     ] = 24 * 3600
+    access_keys_per_owner: Annotated[
+        int, About("Identity", "Access keys that a user or team may make for itself, logins apart", maximum=100_000)
+    ] = 100
+    access_key_bytes_per_owner: Annotated[
+        int, About("Identity", "Bytes that all access keys of a user or team may take together", minimum=1024)
+    ] = 1024 * 1024
 
     service_account_token_max_ttl: Annotated[
         int, About("Identity", "Most seconds that a token of a service account lives", minimum=600)

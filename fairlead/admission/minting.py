@@ -19,7 +19,9 @@ from fairlead.core.user import CONTROLLER
 from fairlead.kinds.accesskey import OWNED_ACCESS_KEY, OWNERS, owner_reference
 from fairlead.kinds.handing_on import Covers, Holder, holder_of, overreach, widens
 from fairlead.kinds.key_life import ttl_of
+from fairlead.kinds.own_keys import key_digests
 from fairlead.kinds.serviceaccount import UID_LABEL, account_of, account_uid
+from fairlead.registry.holdings import Holdings
 from fairlead.registry.kind import Change
 from fairlead.registry.record import decode
 from fairlead.registry.registry import Registry
@@ -54,23 +56,27 @@ class Mint:
 def minting(mint: Mint, api_group: str) -> Rule:
     """The rule for access keys."""
     shape = Validator(OWNED_ACCESS_KEY.schema())
+    digests: Holdings | None = None
 
     @concerning(lambda kind, verb: verb != "delete" and is_one_of(kind, api_group, OWNED_ACCESS_KEY.plural))
     async def rule(change: Change, registry: Registry) -> None:
+        nonlocal digests
         if change.user != CONTROLLER and change.subresource == "status":
             raise _forbidden(change, "the server writes the status of access keys; leave it out")
         if change.subresource or shape.examine(change.obj).problems:
             return  # what has the wrong shape is refused for that
         change.obj.setdefault("spec", {})
         if change.verb == "create":
-            _create(change, registry, mint)
+            if digests is None:
+                digests = key_digests(registry.view, api_group)
+            _create(change, registry, mint, digests)
         elif change.user != CONTROLLER:
             _update(change, registry, mint)
 
     return rule
 
 
-def _create(change: Change, registry: Registry, mint: Mint) -> None:
+def _create(change: Change, registry: Registry, mint: Mint, digests: Holdings) -> None:
     holder = _holder(change, registry)
     if not any(change.spec.get(field) for field in OWNERS):
         field, name = holder.owner
@@ -82,7 +88,7 @@ def _create(change: Change, registry: Registry, mint: Mint) -> None:
         change.spec["type"] = "User"
     _refuse_overreach(change, holder, registry, mint)
     _check_ttl(change, mint)
-    _set_value(change, registry, mint)
+    _set_value(change, mint, digests)
     _belong(change, registry)
     _warn(change)
 
@@ -135,13 +141,13 @@ def _check_ttl(change: Change, mint: Mint) -> None:
         raise _invalid(change, Problem.invalid("spec.ttl", ttl, why))
 
 
-def _set_value(change: Change, registry: Registry, mint: Mint) -> None:
+def _set_value(change: Change, mint: Mint, digests: Holdings) -> None:
     """The digest instead of the value. An attempt that lost a race has left the value in `once` for the next one."""
     value = change.once.get(KEY_PATH)
     if value is None:
         value = change.spec.get("key") or ""
         if value:
-            _check_value(change, value, registry, mint)
+            _check_value(change, value, mint, digests)
         else:
             value = mint.new_key()
         if not change.dry_run:  # nobody could ever use what is shown then
@@ -149,17 +155,15 @@ def _set_value(change: Change, registry: Registry, mint: Mint) -> None:
     change.spec["key"] = mint.pepper.digest(value)
 
 
-def _check_value(change: Change, value: str, registry: Registry, mint: Mint) -> None:
+def _check_value(change: Change, value: str, mint: Mint, digests: Holdings) -> None:
     """Problems never quote the value."""
     if not MIN_LENGTH <= len(value) <= MAX_LENGTH or not _FIT_FOR_A_HEADER.fullmatch(value):
         why = f"must have {MIN_LENGTH} to {MAX_LENGTH} characters of ASCII and no spaces; leave it out for a new one"
         raise _invalid(change, Problem(KEY_PATH, "FieldValueInvalid", f"Invalid value: {why}"))
-    digest = mint.pepper.digest(value).encode()
-    for entry in registry.view.entries(change.kind.group, change.kind.plural):
-        # An object that has the name, too, is told about by that.
-        if digest in (entry.whole or entry.body) and entry.key[3] != name_of(change.obj):
-            why = "this value cannot be used; choose another one, or leave it out for a new one"
-            raise _invalid(change, Problem(KEY_PATH, "FieldValueDuplicate", f"Duplicate value: {why}"))
+    # An object that has the name, too, is told about by that.
+    if any(key[3] != name_of(change.obj) for key in digests.of(mint.pepper.digest(value))):
+        why = "this value cannot be used; choose another one, or leave it out for a new one"
+        raise _invalid(change, Problem(KEY_PATH, "FieldValueDuplicate", f"Duplicate value: {why}"))
 
 
 def _keep_value(change: Change, mint: Mint) -> None:

@@ -14,7 +14,7 @@ from fairlead.core.errors import Forbidden
 from fairlead.core.objects import Object, metadata, name_of
 from fairlead.kinds.quotas import ACTIVE, Holder, amount, holder_of, keys_of, limits
 from fairlead.registry import tickets
-from fairlead.registry.deletion import finished, held
+from fairlead.registry.deletion import is_ending
 from fairlead.registry.kind import Change
 from fairlead.registry.record import decode
 from fairlead.registry.registry import Registry
@@ -119,8 +119,7 @@ def _counting(change: Change, registry: Registry) -> Used:
 
 def _let_go(change: Change, registry: Registry) -> None:
     """Nothing takes the ticket of a project whose namespace is gone, so it goes in the commit that ends the project."""
-    obj, kind = change.obj, change.kind
-    if finished(obj, kind) if change.verb == "update" else change.verb == "delete" and not held(obj, kind):
-        write = tickets.removed(registry.view, tickets.key_of(kind.group, name_of(obj)))
+    if is_ending(change):
+        write = tickets.removed(registry.view, tickets.key_of(change.kind.group, name_of(change.obj)))
         if write is not None:
             change.also.append(write)

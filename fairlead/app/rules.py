@@ -15,6 +15,7 @@ from fairlead.admission.lasting_namespaces import lasting_namespaces
 from fairlead.admission.living_namespace import living_namespace
 from fairlead.admission.living_project import living_project
 from fairlead.admission.minting import Mint, minting
+from fairlead.admission.own_keys import KeyLimits, own_keys
 from fairlead.admission.ownership_marks import ownership_marks
 from fairlead.admission.parameters import parameters
 from fairlead.admission.password_secret import password_secret
@@ -51,6 +52,7 @@ def admission(settings: Settings, identity: Identity) -> Chain:
             ownership_marks(prefix),
             identities(identity.may, group),
             minting(Mint(identity.pepper, new_key, covers, identity.run_time.access_key_max_ttl), group),
+            own_keys(group, KeyLimits(settings.access_keys_per_owner, settings.access_key_bytes_per_owner)),
             password_secret(identity.may, identity.is_administrator, SYSTEM_NAMESPACE),
             component_keys(group, SYSTEM_NAMESPACE, (RUNNER_COMPONENT, AGENT)),
             escalation(identity.may, identity.rbac),

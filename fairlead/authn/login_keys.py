@@ -11,18 +11,17 @@ import orjson
 
 from fairlead.authn.accesskeys import ACCESS_KEYS
 from fairlead.core.errors import NotFound
-from fairlead.core.objects import Object, metadata, name_of
+from fairlead.core.objects import Object, name_of
 from fairlead.kinds.key_life import end_of
+from fairlead.kinds.own_keys import LOGIN, MOST_LOGINS, key_holdings
 from fairlead.registry.record import decode
 from fairlead.registry.registry import Registry
 from fairlead.registry.translate import storage_errors
 from fairlead.registry.writing import Deleting, by_the_server
 
-LOGIN = "Login"
-MOST = 50
-"""Logins that one user may have at a time. The oldest gives way: a script that signs in each minute must not fill the
-store, and nobody should be kept out by their own earlier logins."""
 AGENT_LENGTH = 64
+
+__all__ = ["LOGIN", "MOST_LOGINS", "LoginKeys", "NewKey"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +40,7 @@ class LoginKeys:
         self._keys = registry.resource(api_group, ACCESS_KEYS)
         self._clock = registry.clock
         self._view = registry.view
+        self._held = key_holdings(registry.view, api_group)
         self.ttl = ttl
 
     async def create(self, user: str, agent: str) -> NewKey:
@@ -83,10 +83,9 @@ class LoginKeys:
 
     def _logins_of(self, user: str) -> Iterator[tuple[str, str]]:
         """The names of a user's logins, and since when they are there."""
-        kind, wanted = self._keys.kind, (LOGIN, user)
-        for entry in self._view.entries(kind.group, kind.plural):
-            if (entry.fields.get("spec.type"), entry.fields.get("spec.user")) == wanted:
-                yield entry.key[3], metadata(decode(entry)).get("creationTimestamp") or ""
+        for key, held in self._held.of(("user", user)).items():
+            if held.sort == LOGIN:
+                yield key[3], held.created
 
     async def _delete(self, key: str) -> None:
         try:

@@ -10,10 +10,11 @@ from fairlead.kinds.times import parsed
 
 MAX_TTL = 100 * 365 * 24 * 3600
 """Longer than anybody waits, and short enough to be added to a date."""
-COOLDOWN = 60.0
-"""Seconds between two writes of status.lastActivity, unless the key says otherwise."""
+COOLDOWN = 60
+"""Seconds between two writes of status.lastActivity at least: however a key is declared, using it causes no more."""
 COOLDOWN_LABEL = "service.sh/cooldown-seconds"
-MIN_COOLDOWN = 1.0
+"""By which administrators have the last use of a key written less often."""
+MAX_COOLDOWN = 999_999_999
 
 _LONG_AGO = datetime(1, 1, 1, tzinfo=UTC)
 
@@ -43,10 +44,20 @@ def end_of(key: Object, used: datetime | None = None) -> datetime | None:
     return begin + timedelta(seconds=ttl)
 
 
+def is_cooldown(text: object) -> bool:
+    """Whether a value of the label is one that counts: whole seconds, no fewer than COOLDOWN."""
+    digits = isinstance(text, str) and text.isdecimal() and text.isascii() and len(text) < 10
+    return digits and COOLDOWN <= int(str(text)) <= MAX_COOLDOWN
+
+
 def cooldown_of(key: Object) -> float:
-    """How long to wait between two writes of status.lastActivity. Short lives need it more often."""
-    asked = str((metadata(key).get("labels") or {}).get(COOLDOWN_LABEL, ""))
-    pause = float(asked) if asked.isdecimal() and asked.isascii() and len(asked) < 10 else COOLDOWN
+    """How long to wait between two writes of status.lastActivity. Short lives need it more often than the label says.
+
+    A key whose life is shorter than ten times COOLDOWN goes by the uses that the process remembers; what is written is
+    for other processes, and for the next one.
+    """
+    asked = (metadata(key).get("labels") or {}).get(COOLDOWN_LABEL)
+    pause = float(str(asked)) if is_cooldown(asked) else float(COOLDOWN)
     if slides(key):
         pause = min(pause, ttl_of(key) / 10)
-    return max(MIN_COOLDOWN, pause)
+    return max(float(COOLDOWN), pause)

@@ -2,7 +2,7 @@
 
 from fairlead.core.errors import Conflict
 from fairlead.core.objects import Object, copied, dig, metadata
-from fairlead.registry.kind import Kind
+from fairlead.registry.kind import Change, Kind
 from fairlead.registry.writing import Deleting
 
 FOREGROUND = "foregroundDeletion"
@@ -18,6 +18,13 @@ def held(obj: Object, kind: Kind) -> bool:
 def finished(obj: Object, kind: Kind) -> bool:
     """Whether deletion was asked for and nothing stands in its way any more."""
     return "deletionTimestamp" in metadata(obj) and not held(obj, kind)
+
+
+def is_ending(change: Change) -> bool:
+    """Whether the object is gone when the change is done."""
+    if change.verb == "update":
+        return finished(change.obj, change.kind)
+    return change.verb == "delete" and not held(change.obj, change.kind)
 
 
 def marked(old: Object, kind: Kind, deleting: Deleting, now: str) -> Object | None:

@@ -13,7 +13,7 @@ import orjson
 import structlog
 
 from fairlead.authn.cookie import clear_cookie, refuse_foreign, set_cookie
-from fairlead.authn.login_keys import MOST, LoginKeys, NewKey
+from fairlead.authn.login_keys import MOST_LOGINS, LoginKeys, NewKey
 from fairlead.authn.password_store import PasswordStore
 from fairlead.authn.throttle import Throttle
 from fairlead.authz.oneself import LOGOUT
@@ -97,7 +97,7 @@ class Login:
         if not await self.passwords.still_fits(name, credentials.password, verified):
             await self.keys.end(key.name)
             raise Unauthorized(WRONG)
-        await self.keys.end_all(name, but=key.name, newest=MOST - 1)
+        await self.keys.end_all(name, but=key.name, newest=MOST_LOGINS - 1)
         await self.passwords.renew(user, credentials.password, verified)
         return user, key
 

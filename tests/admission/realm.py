@@ -1,10 +1,11 @@
 """A world with people in it: users, teams and keys, under the rules that keep them in their places."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from fairlead.admission.chain import Rule
 from fairlead.admission.identities import identities
 from fairlead.admission.minting import Mint, minting
 from fairlead.authn.accesskeys import ACCESS_KEYS, AccessKeys, Pepper, new_key
@@ -113,11 +114,11 @@ class Realm:
 
 
 @asynccontextmanager
-async def new_realm(max_ttl: int = 0) -> AsyncIterator[Realm]:
-    """Root, who is an administrator, and Ada and Bob, who are not."""
+async def new_realm(max_ttl: int = 0, rules: Sequence[Rule] = ()) -> AsyncIterator[Realm]:
+    """Root, who is an administrator, and Ada and Bob, who are not. `rules` come behind those for people and keys."""
     rights = Rights()
     mint = Mint(PEPPER, new_key, covers, lambda: max_ttl)
-    async with new_world(rules=(minting(mint, GROUP), identities(rights, GROUP))) as world:
+    async with new_world(rules=(minting(mint, GROUP), identities(rights, GROUP), *rules)) as world:
         realm = Realm(world, rights)
         await realm.user("root", groups=["system:masters"])
         await realm.user("ada")

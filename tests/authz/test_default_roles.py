@@ -6,10 +6,12 @@ import orjson
 import pytest
 
 from fairlead.authz.default_roles import ensure_default_roles
+from fairlead.authz.oneself import Oneself
 from fairlead.authz.rbac import Rbac
 from fairlead.core.call import MANAGEMENT, Target
 from fairlead.core.objects import Object
 from fairlead.core.user import EVERYBODY, User
+from fairlead.kinds import KINDS
 from fairlead.registry.kind import MANAGEMENT_GROUP
 from fairlead.registry.writing import Writing, by_the_server
 from tests.admission.world import ADA, NAMESPACE, World
@@ -259,3 +261,15 @@ async def test_the_admin_of_a_namespace_can_hand_the_role_on(world: World, rbac:
 @pytest.mark.parametrize("role", ["admin", "edit", "view"])
 async def test_no_role_but_that_of_administrators_reads_or_changes_the_config(rbac: Rbac, role: str) -> None:
     assert may(rbac, role, ("get", "list", "patch", "update"), "configs", MANAGEMENT_GROUP) == []
+
+
+async def test_without_a_role_people_store_nothing_but_access_keys_which_are_bounded(world: World, rbac: Rbac) -> None:
+    oneself, ada = Oneself(MANAGEMENT_GROUP, world.view), User("ada", (*EVERYBODY, "service:user:ada"))
+    allowed = set()
+    for kind in KINDS:
+        for namespace in ("", NAMESPACE):
+            for verb in ("create", "update", "patch"):
+                target = Target(verb, "", MANAGEMENT, kind.group, "v1", kind.plural, "", namespace, "ada")
+                if rbac(ada, target) or oneself(ada, target):
+                    allowed.add((kind.plural, kind.stored))
+    assert {plural for plural, is_stored in allowed if is_stored} == {"ownedaccesskeys"}

@@ -15,6 +15,7 @@ from fairlead.controllers.keys import Keys
 from fairlead.core.clock import timestamp
 from fairlead.core.errors import Unauthorized
 from fairlead.core.objects import Object, dig
+from fairlead.kinds.key_life import COOLDOWN
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
 from fairlead.registry.record import decode
 from fairlead.registry.writing import Deleting, Writing
@@ -124,7 +125,7 @@ async def test_a_key_that_lives_by_its_use_is_not_marked_while_it_is_used() -> N
             realm.activity.note(realm.authenticate.of_token(made["spec"]["key"]))
             await asyncio.sleep(30)
         assert expired(realm) is None
-        await asyncio.sleep(50)
+        await asyncio.sleep(SLIDING["ttl"] + 3 * COOLDOWN)
         assert expired(realm) is not None
 
 

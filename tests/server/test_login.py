@@ -11,13 +11,13 @@ import pytest
 from structlog.testing import capture_logs
 
 from fairlead.authn.accesskeys import ACCESS_KEYS, USERS
-from fairlead.authn.login_keys import MOST
 from fairlead.authn.passwords import Passwords
 from fairlead.authn.throttle import USER
 from fairlead.core.call import Target
 from fairlead.core.errors import Unauthorized
 from fairlead.core.objects import Object
 from fairlead.core.user import CONTROLLER
+from fairlead.kinds.own_keys import MOST_LOGINS
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
 from fairlead.registry.record import decode
 from fairlead.registry.writing import Deleting, Writing
@@ -194,10 +194,10 @@ class _Substitute:
 
 async def test_many_logins_of_one_user_end_the_oldest(door: Door) -> None:
     keys = []
-    for _ in range(MOST + 2):
+    for _ in range(MOST_LOGINS + 2):
         door.clock.seconds += 1
         keys.append(told(await door.sign_in())["accessKey"])
-    assert len(door.key_names()) == MOST
+    assert len(door.key_names()) == MOST_LOGINS
     for gone in keys[:2]:
         with pytest.raises(Unauthorized):
             door.keys.of_token(gone)
