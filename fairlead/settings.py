@@ -195,6 +195,18 @@ class Settings:
     )
     audit_backups: Annotated[int, About("Audit", "Old audit files that are kept; 0 for all of them", minimum=0)] = 10
     audit_days: Annotated[int, About("Audit", "Days for which old audit files are kept; 0 for ever", minimum=0)] = 0
+    audit_days_min: Annotated[
+        int, About("Audit", "Days for which old audit files are kept whatever their number; 0 for none", minimum=0)
+    ] = 7
+    audit_disk: Annotated[
+        int, About("Audit", "Mebibytes that all audit files may take together; 0 for no limit", minimum=0)
+    ] = 2000
+    audit_refused: Annotated[
+        int, About("Audit", "Refused requests of one user or address recorded whole in a minute; 0 for all", minimum=0)
+    ] = 120
+    audit_reads: Annotated[
+        int, About("Audit", "Reads of one user that are recorded whole in a minute; 0 for all of them", minimum=0)
+    ] = 6000
     audit_compress: Annotated[str, About("Audit", "Whether old audit files are packed with gzip", choices=SWITCH)] = (
         "on"
     )
@@ -329,6 +341,8 @@ def _contradictions(settings: Settings) -> Iterator[str]:
         yield "tls_ca is for a tls_cert of your own; leave it out, or give tls_cert and tls_key as well"
     elif settings.tls_names and settings.tls_cert:
         yield "tls_names are for the self-made certificate; leave them out, or leave out tls_cert and tls_key"
+    if 0 < settings.audit_days < settings.audit_days_min:
+        yield "audit_days is less than audit_days_min; raise it, or lower audit_days_min"
 
 
 OTHER_VARIABLES = frozenset(

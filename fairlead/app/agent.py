@@ -34,6 +34,7 @@ from fairlead.registry.catalog import Catalog
 from fairlead.server.asgi import Front, Listening, free_port, listening
 from fairlead.server.audit.backups import Backups
 from fairlead.server.audit.files import open_sink
+from fairlead.server.audit.intake import Logs
 from fairlead.server.audit.policy import DEFAULT
 from fairlead.server.audit.stage import Audit
 from fairlead.server.audit.trail import Trail
@@ -134,7 +135,7 @@ async def _audit(settings: AgentSettings, reports: Reports, clock: SystemClock) 
     backups = partial(Backups, count=AUDIT_BACKUPS, days=AUDIT_DAYS, compress=True)
     place = settings.audit or str(settings.state / "audit.log")
     trail = Trail(Copied(open_sink(place, backups, AUDIT_BYTES, clock), reports))
-    audit = Audit(DEFAULT, trail, Catalog(KINDS, settings.api_group), clock, MOUNT)
+    audit = Audit(DEFAULT, Logs.single(trail), Catalog(KINDS, settings.api_group), clock, MOUNT)
     try:
         yield audit
     finally:

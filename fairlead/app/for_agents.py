@@ -16,12 +16,12 @@ from fairlead.kinds.agent import AGENT
 from fairlead.registry.registry import Registry
 from fairlead.server.actions import Handler, Place
 from fairlead.server.agents import AgentConfigs, Installation, agent_handlers
-from fairlead.server.audit.trail import Trail
+from fairlead.server.audit.cluster_reports import ClusterReports
 from fairlead.settings import Settings
 
 
 def for_agents(
-    settings: Settings, registry: Registry, identity: Identity, trail: Trail | None, url: str, instance: str
+    settings: Settings, registry: Registry, identity: Identity, reports: ClusterReports, url: str, instance: str
 ) -> Mapping[Place, Handler]:
     """`url` is the base URL of this server, `instance` names the installation."""
     group, pepper = settings.api_group, identity.pepper
@@ -31,7 +31,7 @@ def for_agents(
     installation = Installation(url, instance, group, *prefixes, lambda: _authority(settings))
     signing = SigningKeyStore(registry, SYSTEM_NAMESPACE)
     configs = AgentConfigs(registry, identity.people, signing.published, installation, identity.permissions)
-    return agent_handlers(installation, keys, configs, trail)
+    return agent_handlers(installation, keys, configs, reports)
 
 
 def _authority(settings: Settings) -> str:

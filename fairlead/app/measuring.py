@@ -1,7 +1,9 @@
 """What is counted, and where the numbers are that nobody has to count."""
 
+from functools import partial
+
 from fairlead.registry.registry import Registry
-from fairlead.server.audit.trail import Trail
+from fairlead.server.audit.log import AuditLog
 from fairlead.server.event_loop import Watchdog
 from fairlead.server.health import HEALTH_PATHS
 from fairlead.server.login import LOGIN
@@ -19,7 +21,7 @@ PATHS = (*HEALTH_PATHS, "/", "/version", PATH, "/api", "/apis", "/openapi/v2", "
 
 
 def measuring(
-    settings: Settings, registry: Registry, trail: Trail | None, commits: Histogram, watchdog: Watchdog
+    settings: Settings, registry: Registry, audit: AuditLog | None, commits: Histogram, watchdog: Watchdog
 ) -> tuple[Requests, Metrics]:
     """The stage that counts, and what tells it."""
     view, clusters = registry.view, (settings.api_group, "clusters")
@@ -27,8 +29,10 @@ def measuring(
     platform = Platform(
         phases=lambda: [entry.fields.get("status.phase", "") for entry in view.entries(*clusters)],
         revision=lambda: view.revision,
-        audit_events=lambda: trail.total if trail is not None else 0,
+        audit_events=lambda: audit.events if audit is not None else 0,
         commits=commits,
     )
-    sources = (lambda: request_families(requests), platform.families, lambda: event_loop_families(watchdog))
+    of_audit = (audit.families,) if audit is not None else ()
+    of_loop = partial(event_loop_families, watchdog)
+    sources = (lambda: request_families(requests), platform.families, of_loop, *of_audit)
     return requests, Metrics(sources)

@@ -27,8 +27,8 @@ from fairlead.registry.record import decode
 from fairlead.registry.registry import Registry
 from fairlead.registry.translate import storage_errors
 from fairlead.server.actions import Actions, Handler, Place
-from fairlead.server.audit.stage import Audit
-from fairlead.server.audit.trail import Trail
+from fairlead.server.audit.cluster_reports import ClusterReports
+from fairlead.server.audit.log import AuditLog
 from fairlead.server.compress import compressed
 from fairlead.server.custom_headers import custom_headers
 from fairlead.server.deadline import deadline
@@ -92,7 +92,7 @@ class Surroundings:
     `commits` is how long the store took, and `watchdog` how long the event loop was held, which `/metrics` tells.
     """
 
-    audit: tuple[Audit, Trail] | None
+    audit: AuditLog | None
     store: Store
     gateways: Proceed
     base_url: str
@@ -104,13 +104,13 @@ def handler(settings: Settings, registry: Registry, identity: Identity, around: 
     """Everything that a request passes, as one function."""
     audit, base_url = around.audit, around.base_url
     if audit is not None:
-        audit[0].record_at_least(identity.run_time.audit_level)
+        audit.audit.record_at_least(identity.run_time.audit_level)
     signing, direct = Signing(settings, registry, identity), Direct(settings, registry, identity, base_url)
     limits = WatchLimits(
         settings.watch_timeout_min, settings.watch_queue, settings.watches_max, settings.watches_per_key
     )
-    trail = audit[1] if audit is not None else None
-    agents = for_agents(settings, registry, identity, trail, base_url, _installation_id(registry))
+    reports = audit.reports if audit is not None else ClusterReports(None, registry.clock)
+    agents = for_agents(settings, registry, identity, reports, base_url, _installation_id(registry))
     accounts = service_account_handlers(_account_tokens(settings, registry, identity, base_url))
     answers = {**_handlers(settings, registry, identity, signing), **direct.handlers, **agents, **accounts}
     actions = Actions(registry.catalog, answers)
@@ -120,7 +120,7 @@ def handler(settings: Settings, registry: Registry, identity: Identity, around: 
         "": platform_documents(__version__, MOUNT),
     }
     health = Health(_probes(around.store, audit))
-    requests, metrics = measuring(settings, registry, trail, around.commits, around.watchdog)
+    requests, metrics = measuring(settings, registry, audit, around.commits, around.watchdog)
     measured = metrics.endpoints()
     endpoints = {"": {**signing.login.endpoints(), **direct.endpoints, **measured}, MANAGEMENT: measured}
     serve = Serve(verbs, health, roots, endpoints, around.gateways)
@@ -129,7 +129,7 @@ def handler(settings: Settings, registry: Registry, identity: Identity, around: 
 
 
 def _stages(
-    settings: Settings, identity: Identity, audit: tuple[Audit, Trail] | None, in_public: Sequence[Stage]
+    settings: Settings, identity: Identity, audit: AuditLog | None, in_public: Sequence[Stage]
 ) -> tuple[Stage, ...]:
     """`in_public` lets through what anybody may see."""
     permissions = identity.permissions
@@ -140,14 +140,14 @@ def _stages(
     return (
         custom_headers(identity.run_time.custom_headers),
         compressed,
-        *((audit[0].recorded,) if audit else ()),
+        *((audit.audit.recorded,) if audit else ()),
         failures,
         deadline(settings.request_timeout),
         routed(Roots(MOUNT, settings.api_group, settings.namespace_prefix)),
         *in_public,
         authenticated(identify, identity.activity.note),
         Authorized(permissions, identify),
-        *((audit[0].accountable,) if audit else ()),
+        *((audit.audit.accountable,) if audit else ()),
     )
 
 
@@ -205,9 +205,9 @@ def _installation_id(registry: Registry) -> str:
     return str(metadata(decode(entry))["uid"]) if entry is not None else ""
 
 
-def _probes(store: Store, audit: tuple[Audit, Trail] | None) -> Mapping[str, Probe]:
+def _probes(store: Store, audit: AuditLog | None) -> Mapping[str, Probe]:
     async def store_ready() -> None:
         with storage_errors():
             await store.check()
 
-    return {"store": store_ready, **({"audit": audit[1].check} if audit else {})}
+    return {"store": store_ready, **({"audit": audit.logs.people.check} if audit else {})}

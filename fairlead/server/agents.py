@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import orjson
-import structlog
 
 from fairlead.authn.component_keys import ComponentKeys
 from fairlead.authn.people import People, own_groups
@@ -22,13 +21,10 @@ from fairlead.registry.record import decode
 from fairlead.registry.registry import Registry
 from fairlead.server.actions import Asked, Handler, Place
 from fairlead.server.agent_uses import Permissions, Uses
-from fairlead.server.audit.reported import reported
-from fairlead.server.audit.trail import Trail
+from fairlead.server.audit.cluster_reports import ClusterReports
 
 CLUSTERS, SPACES = "clusters", "spaceinstances"
 IN_CLUSTER = "spec.clusterRef.cluster"
-
-log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,9 +142,9 @@ def _identities(people: People) -> Object:
 
 
 def agent_handlers(
-    installation: Installation, keys: ComponentKeys, configs: AgentConfigs, trail: Trail | None
+    installation: Installation, keys: ComponentKeys, configs: AgentConfigs, reports: ClusterReports
 ) -> dict[Place, Handler]:
-    """`trail` is the audit log, if there is one."""
+    """`reports` takes what agents have seen."""
 
     async def access_key(asked: Asked) -> Object:
         key = await keys.of(asked.name)
@@ -157,7 +153,7 @@ def agent_handlers(
 
     async def report(asked: Asked) -> Object:
         spec: Any = asked.body.get("spec") or {}
-        recorded = 0 if asked.dry_run else _recorded(trail, asked.name, spec)
+        recorded = 0 if asked.dry_run else reports.record(asked.name, spec)
         return {**_envelope(asked), "status": {"recorded": recorded}}
 
     group = installation.api_group
@@ -166,22 +162,6 @@ def agent_handlers(
         (group, CLUSTERS, "agentconfig"): configs,
         (group, CLUSTERS, "agentreport"): report,
     }
-
-
-def _recorded(trail: Trail | None, cluster: str, spec: Object) -> int:
-    """Writes the events into the audit log; all of them or, where that is full, none."""
-    events, dropped = spec.get("events") or (), spec.get("dropped") or 0
-    if trail is not None and (trail.is_full or trail.failure):
-        raise trail.unavailable()
-    lines = [found for event in events if (found := reported(event, cluster)) is not None]
-    if trail is not None:
-        for each in lines:
-            trail.add(each)
-    if dropped or len(lines) < len(events):
-        log.warning("audit events are lost", cluster=cluster, dropped=dropped, unreadable=len(events) - len(lines))
-    for use in spec.get("activity") or ():
-        log.info("used a direct endpoint", cluster=cluster, user=use.get("user"), last_use=use.get("lastUse"))
-    return len(lines) if trail is not None else 0
 
 
 def _envelope(asked: Asked) -> Object:

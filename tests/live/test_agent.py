@@ -111,7 +111,7 @@ def test_people_reach_a_cluster_directly_also_while_the_server_is_down(tmp_path:
                 for bad in (key, server.key, f"{good}x", "x"):
                     assert client.get(PODS, headers=bearer(bad)).status_code == 401
                 assert echoed(client, good, folder / "state" / "tls" / "ca.crt") == b"\x01hello"
-                until(lambda: '"service.sh/agent":"berlin"' in (data / "audit.log").read_text())
+                until(lambda: '"service.sh/agent":"berlin"' in (data / "audit.agents.log").read_text())
                 assert_only_its_own(server, (folder / "key").read_text())
                 assert server.stop() == 0
                 assert client.get(PODS, headers=bearer(good)).status_code == 200

@@ -73,7 +73,7 @@ def after(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Aftermath]:
             use_everything(server, Client(client, after), after)
         assert server.stop() == 0
         after.log = server.log.read_bytes()
-    after.audit = (folder / "data" / "audit.log").read_bytes()
+    after.audit = b"".join(path.read_bytes() for path in sorted((folder / "data").glob("audit*.log")))
     after.database = b"".join(path.read_bytes() for path in sorted((folder / "data").glob("fairlead.db*")))
     yield after
 

@@ -25,6 +25,7 @@ from fairlead.registry.registry import Registry
 from fairlead.registry.resource import Resource
 from fairlead.registry.writing import Writing
 from fairlead.server.actions import Actions
+from fairlead.server.audit.intake import Logs
 from fairlead.server.audit.stage import Audit
 from fairlead.server.audit.trail import Trail
 from fairlead.server.failures import failures
@@ -128,7 +129,7 @@ async def new_town(folder: Path) -> AsyncIterator[Town]:
     chain.look_around_in(registry)
     actions = Actions(catalog, migration_handlers(GROUP, registry, PREFIX))
     trail = Trail(notebook, 1_000)
-    audit = Audit(BASICS, trail, catalog, clock, MOUNT)
+    audit = Audit(BASICS, Logs.single(trail), catalog, clock, MOUNT)
 
     async def serve(call: Call) -> Reply:
         kind = catalog.find(call.target.group, call.target.version, call.target.resource)

@@ -13,6 +13,7 @@ from fairlead.authn.people import People
 from fairlead.authn.rotation import Rotation
 from fairlead.authz.chain import Decision
 from fairlead.core.call import Reply, Target
+from fairlead.core.clock import SystemClock
 from fairlead.core.errors import NotFound, Unavailable
 from fairlead.core.objects import Object
 from fairlead.core.user import User
@@ -23,6 +24,7 @@ from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
 from fairlead.registry.writing import by_the_server
 from fairlead.server.actions import Asked, Handler
 from fairlead.server.agents import AgentConfigs, Installation, agent_handlers
+from fairlead.server.audit.cluster_reports import ClusterReports
 from fairlead.server.audit.trail import Trail
 from tests.admission.world import World, new_world
 from tests.authn.calls import ADMIN, call
@@ -90,7 +92,8 @@ def handler(world: World, action: str, trail: Any = None, permissions: Granting 
     people = People(Following(world.view, GROUP, "users"), Following(world.view, GROUP, "teams"))
     configs = AgentConfigs(world.registry, people, token_keys, installation, permissions or Granting())
     given: Trail | None = trail
-    return agent_handlers(installation, keys, configs, given)[GROUP, "clusters", action]
+    reports = ClusterReports(given, SystemClock())
+    return agent_handlers(installation, keys, configs, reports)[GROUP, "clusters", action]
 
 
 def asked(action: str, body: Object | None = None, *, dry_run: bool = False, etag: str = "") -> Asked:
@@ -229,7 +232,8 @@ async def test_reported_events_are_written_with_the_cluster_that_they_are_from()
         body = {"spec": {"events": [EVENT, {"no": "event"}], "dropped": 2, "activity": [{"user": "ada"}]}}
         told = await handler(world, "agentreport", trail)(asked("agentreport", body))
         assert isinstance(told, dict) and told["status"] == {"recorded": 1}
-        (line,) = trail.lines
+        line, lost = trail.lines
+        assert orjson.loads(lost)["annotations"]["service.sh/summary-count"] == "3"
         event = orjson.loads(line)
         assert event["annotations"] == {"service.sh/agent": "c"} and "requestObject" not in event
         assert (event["user"]["username"], event["level"], event["responseStatus"]["code"]) == ("ada", "Metadata", 200)

@@ -1,7 +1,7 @@
 """Log files that were rotated away: compressed, and removed when they are too many or too old.
 
-Called by `files.py` after each rotation, in a thread of its own. It may be interrupted at any point; the next time goes
-on where it stopped.
+Called by `files.py` after each rotation, in a thread of its own, or by `shelf.py` for several logs. It may be
+interrupted at any point; the next time goes on where it stopped.
 """
 
 import gzip
@@ -25,13 +25,15 @@ log = structlog.get_logger(__name__)
 class Backups:
     """The old files beside `path`: `audit.log` becomes `audit-20260102T030405.000006Z.log`, then with `.gz`.
 
-    `count` files at most and none older than `days`, both without limit if 0.
+    `count` files at most and none older than `days`, both without limit if 0. However many there are, none goes that
+    is younger than `days_min`: then only `shelf.py` removes them, to make room.
     """
 
     path: Path
     count: int
     days: int
     compress: bool
+    days_min: int = 0
     _one_at_a_time: threading.Lock = field(default_factory=threading.Lock)
 
     def next(self, moment: datetime) -> Path:
@@ -53,14 +55,22 @@ class Backups:
         for path in self._named():
             if path.name.endswith(_DRAFT):
                 path.unlink(missing_ok=True)
-        files = sorted(self._files(), reverse=True)
+        files = self.files()
         for index, (moment, path) in enumerate(files):
-            too_many = self.count and index >= self.count
+            too_many = self.count and index >= self.count and self.is_expendable(moment, now)
             too_old = self.days and now - moment > timedelta(days=self.days)
             if too_many or too_old:
                 path.unlink(missing_ok=True)
             elif self.compress and path.suffix != _PACKED:
                 _pack(path)
+
+    def is_expendable(self, rotated: datetime, now: datetime) -> bool:
+        """Whether a file that was rotated then is older than the least age."""
+        return not self.days_min or now - rotated >= timedelta(days=self.days_min)
+
+    def files(self) -> list[tuple[datetime, Path]]:
+        """The old files and when they were rotated, the newest first."""
+        return sorted(self._files(), reverse=True)
 
     def _files(self) -> Iterator[tuple[datetime, Path]]:
         """Only what bears a name of ours: what else lies in the folder is none of our business."""

@@ -15,7 +15,7 @@ from fairlead.core.objects import Object
 from fairlead.core.user import User
 from fairlead.registry.kind import Kind
 from fairlead.server.audit.policy import LEVELS, UNRECORDED, Rule
-from fairlead.server.audit.shown import address, request_uri, shown
+from fairlead.server.audit.shown import LONGEST_TEXT, address, request_uri, shown
 
 ACCESS_KEY = "service.sh/access-key"
 """Under `user.extra`: the name of the access key that the request came with."""
@@ -24,6 +24,8 @@ DECISION, REASON = "authorization.k8s.io/decision", "authorization.k8s.io/reason
 LATENCY = "service.sh/latency"
 CUT_OFF = "service.sh/cut-off"
 CUT_LIST = "sees what it may get of the list"
+MOST_GROUPS, MOST_EXTRA = 100, 16
+"""How many groups, and values of an extra field, a record names."""
 
 _VERBS = frozenset(
     {
@@ -90,17 +92,23 @@ def _name_users(made: Object, user: User) -> None:
 
 
 def described(user: User) -> Object:
-    described: Object = {"username": user.name}
+    described: Object = {"username": user.name[:LONGEST_TEXT]}
     if user.uid:
-        described["uid"] = user.uid
+        described["uid"] = user.uid[:LONGEST_TEXT]
     if user.groups:
-        described["groups"] = user.groups
+        described["groups"] = bounded(user.groups)
     if user.extra or user.key:
-        extra: dict[str, list[str]] = {name: [shown(value) for value in values] for name, values in user.extra}
+        extra = {name[:LONGEST_TEXT]: bounded(values, MOST_EXTRA) for name, values in user.extra[:MOST_EXTRA]}
         if user.key:
             extra[ACCESS_KEY] = [user.key]
         described["extra"] = extra
     return described
+
+
+def bounded(texts: Sequence[str], most: int = MOST_GROUPS) -> list[str]:
+    """No more of a user's texts than a record has room for. Whoever impersonates can name thousands of groups."""
+    listed = [shown(text) for text in texts[:most]]
+    return listed if len(texts) <= most else [*listed, f"... and {len(texts) - most} more"]
 
 
 def _reference(target: Target) -> Object:

@@ -10,6 +10,7 @@ import stat
 import sys
 import threading
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 
 from fairlead.core.clock import Clock
@@ -21,12 +22,19 @@ STANDARD_OUTPUT = "-"
 MODE = 0o600
 POLL_SECONDS = 0.2
 
+Tidy = Callable[[datetime], None]
+"""Looks after old files, at the moment given."""
+
 
 class RotatedFile:
-    """`size` is in bytes. Opens the file at once, so that a wrong path is told at the start."""
+    """`size` is in bytes. Opens the file at once, so that a wrong path is told at the start.
 
-    def __init__(self, backups: Backups, size: int, clock: Clock) -> None:
+    `tidy` looks after old files instead of the backups alone.
+    """
+
+    def __init__(self, backups: Backups, size: int, clock: Clock, tidy: Tidy | None = None) -> None:
         self._backups = backups
+        self._tidy_files = tidy or backups.tidy
         self._path = backups.path
         self._limit = size
         self._clock = clock
@@ -79,9 +87,7 @@ class RotatedFile:
 
     def _tidy(self) -> None:
         """In a thread of its own: compressing a large file takes longer than events may wait."""
-        threading.Thread(
-            target=self._backups.tidy, args=(self._clock.now(),), name="fairlead-tidy", daemon=True
-        ).start()
+        threading.Thread(target=self._tidy_files, args=(self._clock.now(),), name="fairlead-tidy", daemon=True).start()
 
     def _close(self) -> None:
         descriptor, self._descriptor = self._descriptor, -1

@@ -12,6 +12,7 @@ from fairlead.registry.kind import Kind
 from fairlead.server.audit.credentials import Credentials
 from fairlead.server.audit.draft import Body, Draft
 from fairlead.server.audit.event import CUT_OFF, Exchange, event, line
+from fairlead.server.audit.intake import GIVEN_UP, Intake, Logs
 from fairlead.server.audit.plain import Plain
 from fairlead.server.audit.policy import (
     COMPLETE,
@@ -53,12 +54,13 @@ def _nothing() -> int:
 class Recorder:
     """`at_least` is a level below which nothing stays that is recorded at all. It takes nothing away."""
 
-    def __init__(self, policy: Policy, trail: Trail, catalog: Catalog, clock: Clock) -> None:
+    def __init__(self, policy: Policy, logs: Logs, catalog: Catalog, clock: Clock) -> None:
         self._policy = policy
-        self._trail = trail
+        self._people = logs.people
         self._catalog = catalog
         self._clock = clock
         self.credentials = Credentials(catalog)
+        self.intake = Intake(logs, catalog, clock, self.credentials)
         self.at_least: Callable[[], int] = _nothing
 
     def is_recorded(self, exchange: Exchange) -> bool:
@@ -68,43 +70,46 @@ class Recorder:
         return rule.level != NONE
 
     def received(self, exchange: Exchange) -> None:
-        if RECEIVED not in exchange.rule.omit:
-            self._trail.add(line(self._event(exchange, RECEIVED)))
+        if RECEIVED not in exchange.rule.omit and self.intake.announces(exchange.call):
+            self._people.add(line(self._event(exchange, RECEIVED)))
 
-    def started(self, exchange: Exchange, code: int) -> None:
+    def started(self, exchange: Exchange, code: int, trail: Trail) -> None:
         if STARTED not in exchange.rule.omit:
-            self._add_plain(exchange, STARTED, code)
+            self._add_plain(trail, exchange, STARTED, code)
 
-    def ended(self, exchange: Exchange, code: int) -> None:
+    def ended(self, exchange: Exchange, code: int, trail: Trail) -> None:
         """A stream is over."""
         if COMPLETE not in exchange.rule.omit:
-            self._add_plain(exchange, COMPLETE, code)
+            self._add_plain(trail, exchange, COMPLETE, code)
 
     def cut_off(self, exchange: Exchange) -> None:
         """The request was given up before there was an answer."""
-        if COMPLETE not in exchange.rule.omit:
+        if COMPLETE not in exchange.rule.omit and (trail := self.intake.admit(exchange, GIVEN_UP)) is not None:
             made = self._event(exchange, COMPLETE)
             made["annotations"][CUT_OFF] = "the server gave the request up before its answer"
-            self._trail.add(line(made))
+            trail.add(line(made))
 
     def answered(self, exchange: Exchange, reply: Reply, body: Kept | None) -> None:
         omit = exchange.rule.omit
+        trail = self.intake.admit(exchange, reply.status)
+        if trail is None:
+            return
         if reply.status == BROKEN and PANIC not in omit:
-            self._add_answer(exchange, PANIC, reply, body)
+            self._add_answer(trail, exchange, PANIC, reply, body)
         if COMPLETE not in omit:
-            self._add_answer(exchange, COMPLETE, reply, body)
+            self._add_answer(trail, exchange, COMPLETE, reply, body)
 
-    def _add_answer(self, exchange: Exchange, stage: str, reply: Reply, body: Kept | None) -> None:
+    def _add_answer(self, trail: Trail, exchange: Exchange, stage: str, reply: Reply, body: Kept | None) -> None:
         """Most answers need no look at any body, or only a quick one at a new object."""
         status, level, is_resource = reply.status, exchange.rule.level, bool(exchange.call.target.resource)
         if status < 400 and (not is_resource or (level < REQUEST and status != CREATED)):
-            self._add_plain(exchange, stage, status)
+            self._add_plain(trail, exchange, stage, status)
         elif status == CREATED and level < REQUEST and reply.content_type == JSON and len(reply.body) <= QUICKLY_READ:
-            self._add_plain(exchange, stage, status, reply.body)
+            self._add_plain(trail, exchange, stage, status, reply.body)
         else:
             made = self._event(exchange, stage)
             made["responseStatus"] = {"metadata": {}, "code": status}
-            self._trail.add(self._draft(made, exchange, reply, body))
+            trail.add(self._draft(made, exchange, reply, body))
 
     def _draft(self, made: Object, exchange: Exchange, reply: Reply, body: Kept | None) -> Draft:
         call = exchange.call
@@ -121,10 +126,10 @@ class Recorder:
             discreet=any(kind.secret for kind in kinds) or self.credentials.concern(call.target),
         )
 
-    def _add_plain(self, exchange: Exchange, stage: str, code: int, created: bytes = b"") -> None:
+    def _add_plain(self, trail: Trail, exchange: Exchange, stage: str, code: int, created: bytes = b"") -> None:
         clock, kinds = self._clock, self._shown_kinds(exchange.call)
         seconds = clock.monotonic() - exchange.began
-        self._trail.gather(Plain(exchange, stage, code, kinds, clock.now(), seconds, created))
+        trail.gather(Plain(exchange, stage, code, kinds, clock.now(), seconds, created))
 
     def _event(self, exchange: Exchange, stage: str) -> Object:
         clock = self._clock

@@ -18,6 +18,9 @@ FROM_AGENT = "service.sh/agent"
 """The annotation that says which cluster's agent has seen the request. No event of this server's own has it."""
 
 MAX_VALUES = 100
+MAX_LINE = 16 * 1024
+"""A longer event is recorded without what makes it long."""
+CUT = "service.sh/cut"
 
 
 class _User(msgspec.Struct):
@@ -84,7 +87,15 @@ def reported(event: Any, cluster: str) -> bytes | None:
     made["requestReceivedTimestamp"] = micro_timestamp(told.requestReceivedTimestamp)
     made["stageTimestamp"] = micro_timestamp(told.stageTimestamp)
     made["annotations"] = {**_clean(told.annotations), FROM_AGENT: cluster}
-    return line(made)
+    found = line(made)
+    return found if len(found) <= MAX_LINE else line(_shortened(made, cluster))
+
+
+def _shortened(made: Object, cluster: str) -> Object:
+    """The event without the fields of which an agent can send as many values as it likes."""
+    user = {name: value for name, value in made["user"].items() if name in ("username", "uid")}
+    annotations = {FROM_AGENT: cluster, CUT: "groups, extra fields and annotations were too long"}
+    return {**made, "user": user, "sourceIPs": made["sourceIPs"][:1], "annotations": annotations}
 
 
 def _clean(value: Any) -> Any:

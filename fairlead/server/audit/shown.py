@@ -13,7 +13,7 @@ from fairlead.registry.kind import Kind
 MARK = "REDACTED"
 """Stands for what was taken out. No brackets, as it must fit into a URI."""
 
-LONGEST_URI, LONGEST_TEXT = 8_192, 1_024
+LONGEST_URI, LONGEST_TEXT = 4_096, 1_024
 _CUT = "..."
 
 PARAMETERS = frozenset(

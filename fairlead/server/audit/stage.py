@@ -6,12 +6,13 @@ has been done yet: there a request is refused that could not be recorded, and an
 """
 
 import weakref
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 
 from fairlead.core.call import Call, Reply, Socket, Upgrade
 from fairlead.core.clock import Clock
 from fairlead.registry.catalog import Catalog
 from fairlead.server.audit.event import Exchange
+from fairlead.server.audit.intake import READS, Logs
 from fairlead.server.audit.policy import REQUEST, Policy
 from fairlead.server.audit.recorder import Kept, Recorder
 from fairlead.server.audit.trail import Trail
@@ -23,24 +24,28 @@ ROOM_SECONDS = 10.0
 """How long a request waits for room in a full queue before it is sent away."""
 
 _BODILESS = ("GET", "HEAD")
-_READS = frozenset({"get", "list", "watch", "head", "options"})
 
 
 class Audit:
     """The audit log of one server. `mount` is where the management API hangs."""
 
-    def __init__(self, policy: Policy, trail: Trail, catalog: Catalog, clock: Clock, mount: str) -> None:
+    def __init__(self, policy: Policy, logs: Logs, catalog: Catalog, clock: Clock, mount: str) -> None:
         self._policy = policy
-        self._trail = trail
+        self._trail = logs.people
         self._clock = clock
-        self._recorder = Recorder(policy, trail, catalog, clock)
+        self._recorder = Recorder(policy, logs, catalog, clock)
         self._health = frozenset(root + path for root in ("", mount) for path in HEALTH_PATHS)
         self._under_way: dict[int, Exchange] = {}
-        self._streams: dict[Exchange, int] = {}
+        self._streams: dict[Exchange, tuple[int, Trail]] = {}
 
     def record_at_least(self, level: Callable[[], int]) -> None:
         """From now on, whatever is recorded is recorded at this level or the policy's, whichever has more."""
         self._recorder.at_least = level
+
+    @property
+    def suppressed(self) -> Mapping[str, int]:
+        """By sort, how many requests were counted and not recorded whole."""
+        return self._recorder.intake.suppressed
 
     def recorded(self, call: Call, proceed: Proceed) -> Awaitable[Reply]:
         if self._trail.is_full:
@@ -93,7 +98,7 @@ class Audit:
             self._recorder.cut_off(exchange)
 
     def accountable(self, call: Call, proceed: Proceed) -> Awaitable[Reply]:
-        if self._trail.failure and (call.target.verb not in _READS or self._recorder.credentials.concern(call.target)):
+        if self._trail.failure and (call.target.verb not in READS or self._recorder.credentials.concern(call.target)):
             raise self._trail.unavailable()
         if self._under_way:
             exchange = self._under_way.get(id(call))
@@ -102,17 +107,22 @@ class Audit:
         return proceed(call)
 
     def finish(self) -> None:
-        """For the end of the server: streams that nobody has ended are over now."""
+        """For the end of the server: streams that nobody has ended are over now, and summaries are due."""
         for exchange in list(self._streams):
             self._end(exchange)
+        self._recorder.intake.flush()
 
     def _begin(self, exchange: Exchange, reply: Reply, kept: Kept | None) -> None:
         """Notes an answer that goes on, and follows it to its end. To a HEAD, nothing is sent of it."""
         if reply.upgrade is None and exchange.call.method == "HEAD":
             self._recorder.answered(exchange, reply, kept)
             return
-        self._recorder.started(exchange, reply.status)
-        self._streams[exchange] = reply.status
+        # What goes on as a WebSocket is a command or a tunnel, and recorded whatever the rate.
+        trail = self._trail if reply.upgrade is not None else self._recorder.intake.admit(exchange, reply.status)
+        if trail is None:
+            return
+        self._recorder.started(exchange, reply.status, trail)
+        self._streams[exchange] = reply.status, trail
         if reply.upgrade is not None:
             reply.upgrade = self._accompanied(exchange, reply.upgrade)
         elif reply.stream is not None:
@@ -140,9 +150,9 @@ class Audit:
 
     def _end(self, exchange: Exchange) -> None:
         """However many ways a stream ends in, it is written once."""
-        status = self._streams.pop(exchange, None)
-        if status is not None:
-            self._recorder.ended(exchange, status)
+        begun = self._streams.pop(exchange, None)
+        if begun is not None:
+            self._recorder.ended(exchange, *begun)
 
     async def _refuse(self, call: Call) -> Reply:
         raise self._trail.unavailable()

@@ -15,6 +15,7 @@ from fairlead.core.user import User
 from fairlead.kinds import KINDS
 from fairlead.registry.catalog import Catalog
 from fairlead.registry.kind import Kind
+from fairlead.server.audit.intake import Logs
 from fairlead.server.audit.policy import METADATA, RECEIVED, REQUEST_RESPONSE, Policy, Rule
 from fairlead.server.audit.stage import Audit
 from fairlead.server.audit.trail import Trail
@@ -113,7 +114,7 @@ async def office(
 ) -> AsyncIterator[Office]:
     notebook = sink or Notebook()
     trail = Trail(notebook, events)
-    audit = Audit(policy, trail, catalog, SystemClock(), MOUNT)
+    audit = Audit(policy, Logs.single(trail), catalog, SystemClock(), MOUNT)
     stages = (audit.recorded, failures, routed(Roots(MOUNT)), signed_in(user), audit.accountable)
     try:
         yield Office(pipeline(stages, serve), audit, trail, notebook)

@@ -100,6 +100,18 @@ async def test_who_acts_as_somebody_else_is_named_first() -> None:
     }
 
 
+async def test_a_record_has_no_more_of_a_user_than_there_is_room_for() -> None:
+    extra = tuple((f"field-{number}", ("v" * 5_000,) * 100) for number in range(100))
+    many = User("n" * 5_000, tuple(f"group-{number}" for number in range(5_000)), extra=extra, impersonator=ALICE)
+    async with office(OK, user=many) as desk:
+        await desk("GET", CONFIGMAPS, headers={"user-agent": "a" * 60_000}, query=f"labelSelector={'s' * 60_000}")
+    (event,) = desk.events
+    groups = event["impersonatedUser"]["groups"]
+    assert len(groups) == 101 and groups[-1] == "... and 4900 more"
+    assert len(event["impersonatedUser"]["extra"]) == 16 and len(event["impersonatedUser"]["username"]) == 1_024
+    assert len(event["requestURI"]) <= 4_096 and len(event["userAgent"]) < 1_100
+
+
 async def test_the_policy_looks_at_who_really_asks() -> None:
     policy = Policy((Rule(NONE, users=frozenset({"bob"})), Rule(METADATA)))
     async with office(OK, policy, user=User("bob", impersonator=ALICE)) as desk:

@@ -1,0 +1,53 @@
+"""The audit log as the rest of the server sees it, and the numbers that `/metrics` tells of it."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from fairlead.core.clock import Clock
+from fairlead.server.audit.cluster_reports import ClusterReports
+from fairlead.server.audit.intake import Logs
+from fairlead.server.audit.shelf import Shelf
+from fairlead.server.audit.stage import Audit
+from fairlead.server.metrics.exposition import COUNTER, GAUGE, Family, labelled
+
+
+@dataclass(frozen=True, slots=True)
+class AuditLog:
+    """`shelf` is None where somebody else looks after the files."""
+
+    audit: Audit
+    logs: Logs
+    reports: ClusterReports
+    shelf: Shelf | None
+    clock: Clock
+
+    @property
+    def events(self) -> int:
+        """How many events there were since the start."""
+        return sum(trail.total for trail in self.logs.trails)
+
+    def families(self) -> Iterator[Family]:
+        counted = {**self.audit.suppressed, "reports": self.reports.refused}
+        yield Family(
+            "fairlead_audit_suppressed_total",
+            COUNTER,
+            "Events over a quota: summed up instead of recorded whole, or sent back to the agent that reports them.",
+            [(labelled({"sort": sort}), count) for sort, count in counted.items()],
+        )
+        lost = [("", self.reports.dropped)]
+        yield Family("fairlead_audit_reports_lost_total", COUNTER, "Events that agents have given up.", lost)
+        if self.shelf is None:
+            return
+        early = [(labelled({"log": log}), count) for log, count in self.shelf.removed_early.items()]
+        yield Family(
+            "fairlead_audit_files_removed_early_total",
+            COUNTER,
+            "Audit files removed to make room although they were younger than audit_days_min.",
+            early,
+        )
+        yield Family(
+            "fairlead_audit_retention_met",
+            GAUGE,
+            "0 while audit records of the last audit_days_min days are missing.",
+            [("", int(self.shelf.is_complete(self.clock.now())))],
+        )

@@ -1,0 +1,332 @@
+"""Floods: what is beyond a quota is counted and summed up, and nobody can push out what others have done."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from fairlead.core.call import Call, Reply
+from fairlead.core.errors import Forbidden, NotFound, TooManyRequests, Unauthorized, Unavailable
+from fairlead.core.user import User
+from fairlead.kinds.configmap import CONFIGMAP
+from fairlead.kinds.reviews import SELF_SUBJECT_ACCESS_REVIEW
+from fairlead.kinds.secret import SECRET
+from fairlead.server.audit import quotas
+from fairlead.server.audit.intake import Allowances, Logs, source_of
+from fairlead.server.audit.policy import METADATA, Policy, Rule
+from fairlead.server.audit.stage import Audit
+from fairlead.server.audit.trail import Trail
+from fairlead.server.failures import failures
+from fairlead.server.pipeline import Proceed, pipeline
+from fairlead.server.route import Roots
+from fairlead.server.serve import routed
+from tests.authn.calls import call, raising
+from tests.server.audit.kit import ALICE, BASICS, CATALOG, MOUNT, OK, Event, Notebook, place, signed_in
+
+CONFIGMAPS, SECRETS, REVIEWS = place(CONFIGMAP), place(SECRET), place(SELF_SUBJECT_ACCESS_REVIEW)
+LOGIN = "/auth/password/login"
+
+
+@dataclass
+class Turned:
+    """A clock that the test turns."""
+
+    seconds: float = 1_000.0
+
+    def now(self) -> datetime:
+        return datetime(2026, 1, 2, 3, 4, 5, 1, tzinfo=UTC) + timedelta(seconds=self.seconds - 1_000.0)
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+
+@dataclass
+class Flood:
+    """A server with a log for people and one for everybody else, and small quotas."""
+
+    logs: Logs
+    clock: Turned
+    people: Notebook
+    unauthenticated: Notebook
+    policy: Policy = BASICS
+    user: User | None = ALICE
+    audit: Audit = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.audit = Audit(self.policy, self.logs, CATALOG, self.clock, MOUNT)
+
+    async def ask(
+        self,
+        serve: Proceed,
+        path: str = CONFIGMAPS,
+        query: str = "",
+        *,
+        method: str = "GET",
+        client: str = "192.0.2.7:1",
+    ) -> Reply:
+        stages = (self.audit.recorded, failures, routed(Roots(MOUNT)), signed_in(self.user), self.audit.accountable)
+        asked = call(path, query, method=method, headers={"user-agent": "flood"})
+        asked.client = client
+        return await pipeline(stages, serve)(asked)
+
+
+@asynccontextmanager
+async def flooded(policy: Policy = BASICS, *, events: int = 10_000) -> AsyncIterator[Flood]:
+    people, unauthenticated = Notebook(), Notebook()
+    trails = Trail(people), Trail(unauthenticated, events)
+    flood = Flood(Logs(*trails, trails[1], Allowances(refused=3, reads=5)), Turned(), people, unauthenticated, policy)
+    try:
+        yield flood
+    finally:
+        flood.audit.finish()
+        for trail in trails:
+            await trail.close()
+
+
+def parted(notebook: Notebook) -> tuple[list[Event], list[Event]]:
+    """The whole records, and the summaries."""
+    events = notebook.events
+    summaries = [event for event in events if "service.sh/summary-count" in event["annotations"]]
+    return [event for event in events if event not in summaries], summaries
+
+
+def counted(event: Event) -> int:
+    return int(event["annotations"]["service.sh/summary-count"])
+
+
+async def test_strangers_do_not_write_into_the_log_of_people() -> None:
+    async with flooded() as flood:
+        flood.user = None
+        for number in range(50):
+            assert (await flood.ask(OK, f"/made-up-{number}")).status == 401
+    assert flood.people.events == []
+    whole, (summary,) = parted(flood.unauthenticated)
+    assert len(whole) == 3 and counted(summary) == 47
+    assert summary["sourceIPs"] == ["192.0.2.7"] and summary["responseStatus"]["code"] == 401
+    assert summary["annotations"]["service.sh/summary-of"] == "unauthenticated"
+    assert "1 x get /made-up-3 401" in summary["annotations"]["service.sh/summary-requests"]
+    assert flood.audit.suppressed["unauthenticated"] == 47
+
+
+async def test_each_address_has_a_quota_of_its_own_and_the_next_minute_another() -> None:
+    async with flooded() as flood:
+        flood.user = None
+        for client in ("192.0.2.7:1", "192.0.2.8:1"):
+            for _ in range(10):
+                await flood.ask(OK, client=client)
+        flood.clock.seconds += quotas.WINDOW_SECONDS
+        await flood.ask(OK)
+    whole, summaries = parted(flood.unauthenticated)
+    assert [event["sourceIPs"] for event in whole] == [["192.0.2.7"]] * 3 + [["192.0.2.8"]] * 3 + [["192.0.2.7"]]
+    assert {(summary["sourceIPs"][0], counted(summary)) for summary in summaries} == {
+        ("192.0.2.7", 7),
+        ("192.0.2.8", 7),
+    }
+
+
+async def test_a_summary_says_when_it_began_and_ended() -> None:
+    async with flooded() as flood:
+        flood.user = None
+        for _ in range(10):
+            await flood.ask(OK)
+            flood.clock.seconds += 1
+    _, (summary,) = parted(flood.unauthenticated)
+    moments = summary["requestReceivedTimestamp"], summary["stageTimestamp"]
+    assert moments == ("2026-01-02T03:04:08.000001Z", "2026-01-02T03:04:14.000001Z")
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("2001:db8::1", "2001:db8::ffff:1", True),
+        ("2001:db8::1", "2001:db8:0:1::1", False),
+        ("::ffff:192.0.2.7", "192.0.2.7", True),
+        ("fe80::1%eth0", "fe80::2%eth1", True),
+        ("192.0.2.7", "192.0.2.8", False),
+        ("not:an:address", "not:an:address", True),
+    ],
+)
+def test_addresses_of_one_site_are_one_source(one: str, other: str, same: bool) -> None:
+    assert (source_of(one) == source_of(other)) is same
+
+
+async def test_more_sources_than_are_tracked_share_a_bucket(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(quotas, "MOST_SOURCES", 10)
+    async with flooded() as flood:
+        flood.user = None
+        for number in range(100):
+            await flood.ask(OK, client=f"192.0.2.{number}:1")
+    whole, summaries = parted(flood.unauthenticated)
+    # One of each tracked source, and three of the bucket that the others share.
+    assert len(whole) == 13 and sum(map(counted, summaries)) == 87
+    assert [summary["sourceIPs"] for summary in summaries] == [[]]
+
+
+async def test_all_sources_together_have_a_quota_and_few_summaries(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(quotas, "MOST_SUMMARIES", 4)
+    async with flooded() as flood:
+        flood.user = None
+        for number in range(100):
+            for _ in range(1 + (number < 4)):
+                await flood.ask(OK, client=f"192.0.2.{number}:1")
+    whole, summaries = parted(flood.unauthenticated)
+    assert len(whole) == 60 and sum(map(counted, summaries)) == 44
+    *_, others = summaries
+    assert len(summaries) == 5 and others["annotations"]["service.sh/summary-sources"] == "40"
+
+
+async def test_who_tries_passwords_is_not_hidden_by_other_requests() -> None:
+    async with flooded() as flood:
+        flood.user = None
+        for _ in range(20):
+            await flood.ask(OK, "/nowhere")
+        await flood.ask(raising(Unauthorized("wrong")), LOGIN, method="POST")
+    whole, _ = parted(flood.unauthenticated)
+    assert whole[-1]["requestURI"] == LOGIN
+
+
+async def test_who_signs_in_is_recorded_with_people() -> None:
+    async def sign_in(call: Call) -> Reply:
+        call.user = ALICE
+        return Reply(200, b"{}")
+
+    async with flooded() as flood:
+        for _ in range(20):
+            await flood.ask(sign_in, LOGIN, method="POST")
+    assert len(flood.people.events) == 20 and flood.unauthenticated.events == []
+
+
+@pytest.mark.parametrize("error", [Forbidden("no"), NotFound("no"), TooManyRequests("slow down")])
+@pytest.mark.parametrize("method", ["GET", "POST"])
+async def test_refusals_of_one_user_have_a_quota(error: Exception, method: str) -> None:
+    async with flooded() as flood:
+        for _ in range(50):
+            await flood.ask(raising(error), method=method)
+        flood.user = User("bob")
+        await flood.ask(raising(error), method=method)
+    whole, (summary,) = parted(flood.people)
+    assert [event["user"]["username"] for event in whole] == ["alice"] * 3 + ["bob"]
+    assert summary["user"] == {"username": "alice"} and counted(summary) == 47
+
+
+async def test_refusals_count_for_who_really_asks() -> None:
+    async with flooded() as flood:
+        for number in range(50):
+            flood.user = User(f"user-{number}", impersonator=ALICE)
+            await flood.ask(raising(Forbidden("no")))
+    whole, (summary,) = parted(flood.people)
+    assert len(whole) == 3 and summary["user"] == {"username": "alice"}
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE"])
+async def test_writes_that_may_have_been_done_are_always_recorded_whole(method: str) -> None:
+    path = CONFIGMAPS if method == "POST" else f"{CONFIGMAPS}/a"
+    async with flooded() as flood:
+        for _ in range(50):
+            await flood.ask(OK, path, method=method)
+            await flood.ask(raising(Unavailable("nobody knows")), path, method=method)
+    whole, summaries = parted(flood.people)
+    assert len(whole) == 100 and summaries == []
+
+
+async def test_reads_have_a_quota_and_so_has_what_changes_nothing() -> None:
+    async with flooded() as flood:
+        for _ in range(4):
+            await flood.ask(OK)
+        for _ in range(4):
+            await flood.ask(OK, query="dryRun=All", method="POST")
+        for _ in range(4):
+            await flood.ask(OK, REVIEWS, method="POST")
+    whole, (summary,) = parted(flood.people)
+    assert len(whole) == 5 and counted(summary) == 7
+
+
+@pytest.mark.parametrize("query", ["dryRun=", "dryRun=None", "dryRun=All&dryRun=x"])
+async def test_a_write_that_only_claims_to_be_a_dry_run_is_recorded_whole(query: str) -> None:
+    async with flooded() as flood:
+        for _ in range(20):
+            await flood.ask(OK, query=query, method="POST")
+    assert len(flood.people.events) == 20
+
+
+async def test_a_flood_of_reads_does_not_hide_who_reads_a_secret() -> None:
+    async with flooded() as flood:
+        for _ in range(100):
+            await flood.ask(OK)
+        for number in range(30):
+            await flood.ask(OK, f"{SECRETS}/s{number}")
+        for _ in range(30):
+            await flood.ask(OK, f"{SECRETS}/s0")
+    whole, summaries = parted(flood.people)
+    names = [event["objectRef"].get("name", "") for event in whole]
+    assert {f"s{number}" for number in range(30)} <= set(names) and names.count("s0") == 10
+    assert sum(map(counted, summaries)) == 95 + 21
+
+
+async def test_more_secrets_than_are_tracked_are_all_recorded_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(quotas, "MOST_SOURCES", 10)
+    async with flooded() as flood:
+        for number in range(100):
+            await flood.ask(OK, f"{SECRETS}/s{number}")
+    assert {event["objectRef"]["name"] for event in parted(flood.people)[0]} == {f"s{n}" for n in range(100)}
+
+
+async def test_a_full_queue_of_strangers_keeps_nobody_else_waiting() -> None:
+    async with flooded(events=1) as flood:
+        flood.logs.unauthenticated.add(b"{}\n")
+        assert flood.logs.unauthenticated.is_full
+        flood.user = None
+        await flood.ask(OK)
+        flood.user = ALICE
+        assert (await flood.ask(OK)).status == 200
+        assert flood.audit.suppressed["unauthenticated"] == 1
+
+
+async def test_a_request_over_the_quota_is_not_announced_either() -> None:
+    async with flooded(Policy((Rule(METADATA),))) as flood:
+        for _ in range(20):
+            await flood.ask(OK)
+    whole, _ = parted(flood.people)
+    stages = [event["stage"] for event in whole]
+    assert stages.count("RequestReceived") == stages.count("ResponseComplete") == 5
+
+
+async def test_a_stream_over_the_quota_is_counted_once() -> None:
+    async def watch(call: Call) -> Reply:
+        async def chunks() -> AsyncIterator[bytes]:
+            yield b"{}"
+
+        return Reply(200, stream=chunks())
+
+    async with flooded() as flood:
+        for _ in range(20):
+            reply = await flood.ask(watch, query="watch=1")
+            assert reply.stream is not None
+            assert [chunk async for chunk in reply.stream] == [b"{}"]
+    whole, (summary,) = parted(flood.people)
+    stages = [event["stage"] for event in whole]
+    assert stages.count("ResponseStarted") == stages.count("ResponseComplete") == 5 and counted(summary) == 15
+
+
+async def test_without_a_limit_everything_is_recorded_whole() -> None:
+    async with flooded() as flood:
+        trail = flood.logs.people
+        flood.logs = Logs(trail, trail, trail, Allowances(0, 0))
+        flood.__post_init__()
+        for _ in range(50):
+            await flood.ask(OK)
+            await flood.ask(raising(Forbidden("no")))
+    assert len(flood.people.events) == 100
+
+
+async def test_a_summary_shows_no_credential_and_no_long_path() -> None:
+    key = "aB3" * 20
+    async with flooded() as flood:
+        flood.user = None
+        for _ in range(5):
+            await flood.ask(OK, f"/{key}")
+            await flood.ask(OK, "/x" * 5_000)
+    _, (summary,) = parted(flood.unauthenticated)
+    assert key not in str(summary) and len(str(summary)) < 3_000
