@@ -88,16 +88,23 @@ class Watchdog:
         """Measures what has gone by since the last tick, and says in how many seconds to call it again."""
         now, used = self._now(), self._used()
         lag, worked = max(0.0, now - self._due), used - self._used_before
-        hold = max(self._step, min(lag, worked))
-        self.holds.observe(hold)
         self.lags.observe(lag)
+        self._observe(now, max(self._step, min(lag, worked)))
+        pause = INTERVAL if worked > IDLE else IDLE_INTERVAL
+        self.ticked, self._due, self._used_before = now, now + pause, used
+        return pause
+
+    def settle(self) -> None:
+        """Counts what requests took since the last tick, so that whoever reads the figures now has all of them."""
+        if self._step:
+            self._observe(self._now(), self._step)
+
+    def _observe(self, now: float, hold: float) -> None:
+        self.holds.observe(hold)
         self.longest = max(self.longest, hold)
         if hold > HOLD_LIMIT:
             self._log_hold(now, hold)
         self._step, self._call = 0.0, None
-        pause = INTERVAL if worked > IDLE else IDLE_INTERVAL
-        self.ticked, self._due, self._used_before = now, now + pause, used
-        return pause
 
     def note(self, call: Call, seconds: float) -> None:
         """One step of a request took so long by the wall clock. The longest since the last tick counts."""
@@ -186,11 +193,11 @@ class _Sentry:
                 log.error("the event loop is stuck", seconds=round(held, 1), stack=stack_of(self._loop_thread))
 
 
-def stack_of(thread: int) -> list[str]:
-    """Where a thread is, the innermost function last. Files and functions, no values."""
+def stack_of(thread: int) -> str:
+    """Where a thread is, the innermost function last, one a line. Files and functions, no values."""
     frame = sys._current_frames().get(thread)
     found = traceback.extract_stack(frame) if frame is not None else []
-    return [f"{each.filename}:{each.lineno} {each.name}" for each in found[-40:]]
+    return "\n".join([f"{each.filename}:{each.lineno} {each.name}" for each in found[-40:]])
 
 
 @asynccontextmanager

@@ -1,15 +1,19 @@
 """The event loop's watchdog: what counts as a hold, whose it was, and that nothing is made up by a busy machine."""
 
 import asyncio
+import io
+import logging
 import threading
 import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import structlog
 from structlog.testing import capture_logs
 
 from fairlead.core.call import Call, Reply, Target
+from fairlead.core.log import set_up_logging
 from fairlead.core.user import User
 from fairlead.server import event_loop
 from fairlead.server.event_loop import (
@@ -22,6 +26,7 @@ from fairlead.server.event_loop import (
     stack_of,
     timed_steps,
 )
+from fairlead.server.metrics.event_loop import event_loop_families
 from fairlead.server.metrics.labels import Known
 from fairlead.server.metrics.stage import Requests
 from tests.authn.calls import answering, call
@@ -112,6 +117,16 @@ def test_a_step_that_waited_for_the_processor_is_no_hold(clocks: Clocks, watchdo
     watchdog.note(asked(), 2.01)
     watchdog.tick()
     assert watchdog.longest == pytest.approx(0.01)
+
+
+def test_whoever_reads_the_figures_has_the_last_request_in_them(clocks: Clocks, watchdog: Watchdog) -> None:
+    clocks.work(0.03)
+    watchdog.note(asked(), 0.03)
+    list(event_loop_families(watchdog))
+    assert watchdog.longest == pytest.approx(0.03)
+    assert watchdog.holds.sum == pytest.approx(0.03)
+    watchdog.tick()
+    assert watchdog.holds.sum == pytest.approx(0.03 + 0.03 - INTERVAL)
 
 
 def test_the_log_says_whose_request_it_was(clocks: Clocks, watchdog: Watchdog) -> None:
@@ -255,31 +270,48 @@ def test_an_idle_loop_is_seldom_woken(clocks: Clocks, watchdog: Watchdog) -> Non
     assert watchdog.longest == pytest.approx(0, abs=1e-9)
 
 
-async def test_a_loop_that_is_stuck_has_its_stack_logged(monkeypatch: pytest.MonkeyPatch) -> None:
-    logged = threading.Event()
-    lines: list[dict[str, Any]] = []
+class Lines(io.StringIO):
+    """A log that tells when something was written into it."""
 
-    class Log:
-        def error(self, event: str, **about: Any) -> None:
-            lines.append({"event": event, **about})
-            logged.set()
+    def __init__(self) -> None:
+        super().__init__()
+        self.written = threading.Event()
 
-        def warning(self, event: str, **about: Any) -> None:
-            return None
+    def write(self, text: str) -> int:
+        length = super().write(text)
+        if "stuck" in text:
+            self.written.set()
+        return length
 
-    monkeypatch.setattr(event_loop, "log", Log())
+
+@pytest.fixture
+def restored_logging() -> Iterator[None]:
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    structlog.reset_defaults()
+
+
+@pytest.mark.parametrize("form", ["json", "console"])
+@pytest.mark.usefixtures("restored_logging")
+async def test_a_loop_that_is_stuck_has_its_stack_logged(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = Lines()
+    set_up_logging("error", form, lines)
+    monkeypatch.setattr(event_loop, "log", structlog.get_logger())
     monkeypatch.setattr(event_loop, "LOOK_SECONDS", 0.01)
     monkeypatch.setattr(event_loop, "STUCK_SECONDS", 0.05)
     async with running(Watchdog()):
         await asyncio.sleep(0)
-        while not logged.is_set():  # holds the loop until somebody complains
+        while not lines.written.is_set():  # holds the loop until somebody complains
             pass
-    assert lines[0]["event"] == "the event loop is stuck"
-    assert any("test_a_loop_that_is_stuck" in each for each in lines[0]["stack"])
+    assert "the event loop is stuck" in lines.getvalue()
+    assert "test_a_loop_that_is_stuck" in lines.getvalue()
 
 
 def test_a_thread_that_is_gone_has_no_stack() -> None:
     thread = threading.Thread(target=lambda: None)
     thread.start()
     thread.join()
-    assert stack_of(thread.ident or 0) == []
+    assert stack_of(thread.ident or 0) == ""

@@ -104,6 +104,13 @@ async def test_both_formats_tell_the_same_to_those_who_read_them() -> None:
     assert _numbers(one) == _numbers(other)
 
 
+async def test_only_the_metrics_that_are_named_are_given() -> None:
+    asked = call("/metrics")
+    asked.query = {"name[]": ["fairlead_view_revision", "process_open_fds", "nothing"]}
+    page = (await (await metrics())(asked)).body.decode()
+    assert {family.name for family in read_text(page)} == {"fairlead_view_revision", "process_open_fds"}
+
+
 def _numbers(families: Iterable[Metric]) -> set[tuple[object, ...]]:
     """Series by name, labels as numbers where they are bounds; the process, which goes on meanwhile, left out."""
     return {

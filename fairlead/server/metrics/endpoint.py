@@ -7,7 +7,7 @@ who somebody is.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence, Set
 
 from fairlead.core.call import MANAGEMENT, Call, Reply
 from fairlead.server.accept import accepted
@@ -32,9 +32,10 @@ class Metrics:
     async def __call__(self, call: Call) -> Reply:
         # What asks for neither gets text, too: that is what scrapers make of what they cannot ask for.
         media_type = accepted(call.headers.get("accept", ""), (TEXT, OPEN_METRICS)) or TEXT
+        names = call.query.get("name[]", ())
         families = [family for source in self._sources for family in source()]
         # Thousands of lines: other requests go on meanwhile.
-        body = await asyncio.to_thread(_page, families, media_type)
+        body = await asyncio.to_thread(_page, families, media_type, frozenset(names))
         return Reply(200, body, CONTENT_TYPES[media_type], [("vary", "Accept")])
 
     def in_public(self, call: Call, proceed: Proceed) -> Awaitable[Reply]:
@@ -46,5 +47,7 @@ class Metrics:
         return proceed(call)
 
 
-def _page(families: Sequence[Family], media_type: str) -> bytes:
-    return rendered([*families, *process_families()], media_type)
+def _page(families: Sequence[Family], media_type: str, names: Set[str]) -> bytes:
+    """All of them, or those that are named: as other Prometheus clients do, who ask for few get few."""
+    found = [each for each in (*families, *process_families()) if not names or each.name in names]
+    return rendered(found, media_type)

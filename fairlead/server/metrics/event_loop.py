@@ -7,6 +7,7 @@ from fairlead.server.metrics.exposition import GAUGE, HISTOGRAM, Family
 
 
 def event_loop_families(watchdog: Watchdog) -> Iterator[Family]:
+    watchdog.settle()
     yield Family(
         "fairlead_event_loop_hold_seconds",
         HISTOGRAM,
