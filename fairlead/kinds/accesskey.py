@@ -201,6 +201,10 @@ OWNED_ACCESS_KEY = Kind(
     secret=_SECRET,
     strict=("spec.scope",),
     hidden=_SECRET,
+    unbound={
+        "spec.key": tuple(SPEC["properties"]),  # a digest, which opens nothing
+        "status.previous": tuple(STATUS["properties"]),
+    },
     actions=(Action("rotate", ("create",), ROTATION),),
     prepare=warn,
     check=check,

@@ -15,6 +15,7 @@ from fairlead.kinds.shared import (
     TEXT_MAP,
     owner_problems,
     passwords,
+    unbound_from_passwords,
 )
 from fairlead.registry.kind import Change, Column, Kind, Problem
 from fairlead.registry.schema import array, boolean, described, free, obj, string
@@ -135,6 +136,7 @@ APP = Kind(
     selectable=("spec.config.chart.name", "spec.owner.user"),
     secret=passwords(FIELDS),
     hidden=passwords(FIELDS),
+    unbound=unbound_from_passwords(FIELDS),
     shared=True,
     prepare=warn,
     check=check,

@@ -7,7 +7,7 @@ contains. Other braces, such as those of charts, stay as they are.
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from fairlead.core.objects import Object
@@ -18,6 +18,9 @@ RENDERED_LIMIT = 1024 * 1024
 _placeholder = re.compile(
     r"\{\{[ \t]{0,20}parameters\.([A-Za-z0-9_.-]{1,253})[ \t]{0,20}(\|[ \t]{0,20}quote[ \t]{0,20})?\}\}", re.ASCII
 )
+
+
+PASSWORD = "password"
 
 
 class RenderingError(Exception):
@@ -64,3 +67,24 @@ def _filled(text: str, values: Mapping[str, str], budget: _Budget) -> str:
         end = found.end()
     pieces.append(budget.spend(text[end:]))
     return "".join(pieces)
+
+
+def steered_credential(template: Any, made: Any, free: Collection[str], at: str = "") -> str:
+    """The field by which parameters would say where a password of the template's own is sent to; empty if none does.
+
+    Whoever fills in the parameters has never seen that password. One that is a parameter itself is theirs, and may go
+    anywhere. `free` are the fields beside a password that do not matter.
+    """
+    if isinstance(template, list):
+        pairs = enumerate(zip(template, made, strict=True))
+        found = (steered_credential(*each, free, f"{at}[{index}]") for index, each in pairs)
+        return next(filter(None, found), "")
+    if not isinstance(template, dict):
+        return ""
+    own = template.get(PASSWORD)
+    if isinstance(own, str) and own and not _placeholder.fullmatch(own):
+        for name, value in template.items():
+            if name not in free and value != made[name]:
+                return f"{at}.{name}".lstrip(".")
+    found = (steered_credential(value, made[name], free, f"{at}.{name}") for name, value in template.items())
+    return next(filter(None, found), "")

@@ -13,7 +13,8 @@ import orjson
 from fairlead.core.errors import Problem
 from fairlead.core.objects import Object, dig, name_of
 from fairlead.kinds.parameters import checked_values, given_values
-from fairlead.kinds.rendering import RenderingError, rendered
+from fairlead.kinds.rendering import RenderingError, rendered, steered_credential
+from fairlead.kinds.shared import CHART_CONTENT
 from fairlead.kinds.versions import NEWEST, best_match, newest, parse_pattern
 
 TEMPLATES: Mapping[str, tuple[str, str]] = {
@@ -106,9 +107,16 @@ def made(instance: Object, definition: Definition) -> Object:
     if problems:
         raise Unresolved("ErrorSyncingParameters", "; ".join(str(each) for each in problems[:10]))
     try:
-        return rendered(definition.template, values)
+        result = rendered(definition.template, values)
     except RenderingError as error:
         raise Unresolved("ErrorRenderingTemplate", f"the template cannot be rendered: {error}") from None
+    if steered := steered_credential(definition.template, result, CHART_CONTENT):
+        why = (
+            f"{steered} comes from parameters, and a password stands beside it that whoever sets them cannot read: "
+            "have the address and user written out in the template, or the password made a parameter, too"
+        )
+        raise Unresolved("ErrorRenderingTemplate", f"the template cannot be rendered: {why}")
+    return result
 
 
 def fingerprint(instance: Object, visible: Definition) -> str:

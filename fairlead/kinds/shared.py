@@ -116,6 +116,9 @@ CHART: Mapping[str, Any] = {
 }
 """The fields of a chart, wherever one can be named."""
 
+CHART_CONTENT = ("name", "version", "values", "wait", "timeout", "releaseName", "releaseNamespace")
+"""What stands beside the password of a chart and has nothing to do with where it is sent to."""
+
 _PARAMETER = obj(
     variable=string("Name of the parameter. Dots make nested values, as in `image.tag`."),
     label=string("Name of the parameter in forms."),
@@ -209,3 +212,8 @@ def passwords(fields: Mapping[str, Schema], above: str = "") -> tuple[str, ...]:
         inner = schema.get("items", schema)
         found.extend(passwords(inner.get("properties", {}), f"{path}."))
     return tuple(found)
+
+
+def unbound_from_passwords(fields: Mapping[str, Schema]) -> Mapping[str, tuple[str, ...]]:
+    """What may change beside the passwords of charts: which chart it is and how it is deployed."""
+    return dict.fromkeys(passwords(fields), CHART_CONTENT)

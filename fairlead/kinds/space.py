@@ -8,7 +8,7 @@ from fairlead.kinds.instances import (
     instance_problems,
     prepare_instance,
 )
-from fairlead.kinds.shared import CATEGORY, passwords
+from fairlead.kinds.shared import CATEGORY, passwords, unbound_from_passwords
 from fairlead.kinds.templates import SPACE_TEMPLATE
 from fairlead.registry.kind import Kind
 from fairlead.registry.schema import described, obj
@@ -39,6 +39,7 @@ SPACE = Kind(
     selectable=SELECTABLE,
     secret=passwords(FIELDS),
     hidden=passwords(FIELDS),
+    unbound=unbound_from_passwords(FIELDS),
     shared=True,
     prepare=prepare_instance,
     check=instance_problems,

@@ -13,6 +13,7 @@ from fairlead.kinds.shared import (
     PARAMETERS,
     owner_problems,
     passwords,
+    unbound_from_passwords,
 )
 from fairlead.kinds.versions import newest, parse_version
 from fairlead.registry.kind import Change, Column, Kind, Problem
@@ -57,6 +58,7 @@ def template_kind(name: str, what: str, template: Schema) -> Kind:
         selectable=("spec.owner.user",),
         secret=passwords(fields),
         hidden=passwords(fields),
+        unbound=unbound_from_passwords(fields),
         shared=True,
         check=check,
     )

@@ -12,7 +12,7 @@ from fairlead.kinds.instances import (
     instance_problems,
     prepare_instance,
 )
-from fairlead.kinds.shared import CATEGORY, passwords
+from fairlead.kinds.shared import CATEGORY, passwords, unbound_from_passwords
 from fairlead.kinds.templates import VIRTUAL_CLUSTER_TEMPLATE
 from fairlead.registry.kind import Change, Kind, Problem
 from fairlead.registry.schema import boolean, described, obj, string
@@ -82,6 +82,7 @@ VIRTUAL_CLUSTER = Kind(
     selectable=SELECTABLE,
     secret=passwords(FIELDS),
     hidden=passwords(FIELDS),
+    unbound=unbound_from_passwords(FIELDS),
     shared=True,
     prepare=prepare,
     check=check,

@@ -19,6 +19,7 @@ from fairlead.kinds.shared import (
     owner_name,
     owner_problems,
     passwords,
+    unbound_from_passwords,
 )
 from fairlead.kinds.templates import WORKSPACE_TEMPLATE
 from fairlead.registry.kind import Change, Column, Kind, Problem
@@ -114,6 +115,7 @@ WORKSPACE = Kind(
     selectable=("spec.owner.user", "spec.runnerRef.runner", "spec.templateRef.name", "status.phase"),
     secret=passwords(FIELDS),
     hidden=passwords(FIELDS),
+    unbound=unbound_from_passwords(FIELDS),
     shared=True,
     prepare=keep_runner,
     check=check,

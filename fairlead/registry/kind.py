@@ -144,6 +144,9 @@ class Kind:
     hidden: tuple[str, ...] = ()
     """Those secret paths that can be written and never read again: no answer has them, and an update without them keeps
     them."""
+    unbound: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """By hidden path: the fields of the same structure that may change without it. All others say what the credential
+    is for, and who changes one of them has to send it again."""
     is_the_servers: Callable[[Object], bool] = _is_nobodys
     """Whether an object is the server's own: its secret paths are hidden then, whoever asks, and nobody else writes
     them."""

@@ -18,12 +18,12 @@ from fairlead.core.objects import Object, copied, dig, identical, metadata, name
 from fairlead.core.user import CONTROLLER
 from fairlead.registry import deletion, intake, meta
 from fairlead.registry.forms import as_stored, show_body, show_entry
+from fairlead.registry.kept_secrets import keep_hidden
 from fairlead.registry.kind import Change, Kind
 from fairlead.registry.managed import APPLY, UPDATE, Writer, record_apply, record_problems, record_update
 from fairlead.registry.patching.apply import Applying
 from fairlead.registry.patching.shape import shapes_of
 from fairlead.registry.record import decode, encode, served, shown_once, stamped
-from fairlead.registry.secret_fields import keep_hidden
 from fairlead.registry.tickets import Turns, is_ticket
 from fairlead.registry.translate import storage_errors
 from fairlead.registry.validate import Validator
@@ -177,10 +177,10 @@ class Resource:
                 problems = intake.shape(new, self.kind, self._validator, writing, duplicates)
             except BadRequest as error:
                 raise intake.blamed(error, writing) from None
-            problems = self._of_what_is_taken(problems, writing.subresource)
             intake.settle_place(new, self.kind, namespace, name)
-            if entry.whole:
-                keep_hidden(old, new, self.kind)
+            if entry.whole and writing.user != CONTROLLER:  # which has seen all of it
+                problems += keep_hidden(old, new, self.kind)
+            problems = self._of_what_is_taken(problems, writing.subresource)
             change = Change("update", self.kind, writing.user, old, new, writing.subresource, writing.dry_run)
             await self._reconcile(change, problems, writing)
             writing.tell(change.warnings)

@@ -70,44 +70,6 @@ def _take_out(value: Any, paths: Sequence[str]) -> bool:
     return bool(found)
 
 
-def keep_hidden(old: Object, new: Object, kind: Kind) -> None:
-    """What an update does not mention stays, because whoever updates has never seen it. An empty value takes it away.
-
-    An entry of a list keeps its own only if nothing else in it has changed: a password must not wander to another host.
-    """
-    for path in kind.hidden_in(old):
-        _carry(old, new, path.split("."))
-
-
-def _carry(old: Any, new: Any, steps: Sequence[str]) -> None:
-    if isinstance(old, list) and isinstance(new, list):
-        bare = [_bare(entry, steps) for entry in old]
-        for entry in new:
-            if isinstance(entry, dict) and (twin := _index(bare, _bare(entry, steps))) is not None:
-                _carry(old[twin], entry, steps)
-        return
-    if not isinstance(old, dict) or not isinstance(new, dict) or steps[0] not in old:
-        return
-    if len(steps) == 1:
-        new.setdefault(steps[0], old[steps[0]])
-    elif steps[0] in new:
-        _carry(old[steps[0]], new[steps[0]], steps[1:])
-
-
-def _index(values: Sequence[Any], wanted: Any) -> int | None:
-    return next((index for index, value in enumerate(values) if value == wanted), None)
-
-
-def _bare(value: Any, steps: Sequence[str]) -> Any:
-    """The value without what stands at the steps below it, for comparison."""
-    if isinstance(value, list):
-        return [_bare(each, steps) for each in value]
-    if not isinstance(value, dict) or steps[0] not in value:
-        return value
-    rest = {name: each for name, each in value.items() if name != steps[0]}
-    return rest if len(steps) == 1 else {**rest, steps[0]: _bare(value[steps[0]], steps[1:])}
-
-
 def _places(obj: Any, paths: Sequence[str]) -> Iterator[tuple[Object, str]]:
     """The maps that hold something at a path, with the name it has there."""
     for path in paths:

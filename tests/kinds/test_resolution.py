@@ -106,3 +106,43 @@ def test_versions_and_what_is_written_in_place_follow_by_themselves() -> None:
     assert follows({"spec": {"template": {"objects": "a"}}})
     assert follows(instance(version="1.0.0"))
     assert not follows(instance())
+
+
+# --- passwords and parameters
+
+
+CHART = {"name": "c", "repo": "https://charts.example.com", "username": "ci", "password": "canary"}
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"repo": "https://{{ parameters.host }}"},
+        {"repo": "https://charts.example.com{{ parameters.host }}"},
+        {"username": "{{ parameters.host }}"},
+        {"repo": "{{ parameters.host }}", "password": "can{{ parameters.host }}ary"},
+        {"repo": "{{ parameters.host }}", "password": "{{ parameters.host }}{{ parameters.host }}"},
+    ],
+)
+def test_parameters_do_not_say_where_a_password_of_the_template_goes(changed: Object) -> None:
+    template = {"helmRelease": {"chart": {**CHART, **changed}}}
+    instance: Object = {"spec": {"templateRef": {"name": "t"}, "parameters": "host: evil.example.com"}}
+    with pytest.raises(Unresolved) as caught:
+        made(instance, Definition(template, [{"variable": "host"}]))
+    assert caught.value.reason == "ErrorRenderingTemplate"
+    assert "helmRelease.chart." in caught.value.message and "canary" not in caught.value.message
+    with pytest.raises(Unresolved):
+        made(instance, Definition({"spaceTemplate": {"charts": [{**CHART, **changed}]}}, None))
+
+
+def test_a_password_that_is_a_parameter_itself_goes_where_parameters_say() -> None:
+    chart = {**CHART, "repo": "https://{{ parameters.host }}", "password": "{{ parameters.pass }}"}
+    instance: Object = {"spec": {"templateRef": {"name": "t"}, "parameters": "host: a.example.com\npass: mine"}}
+    result = made(instance, Definition({"charts": [chart]}, [{"variable": "host"}, {"variable": "pass"}]))
+    assert result["charts"][0]["repo"] == "https://a.example.com"
+
+
+def test_what_has_nothing_to_do_with_the_address_may_be_a_parameter() -> None:
+    chart = {**CHART, "version": "{{ parameters.host }}"}
+    instance: Object = {"spec": {"templateRef": {"name": "t"}, "parameters": "host: 1.2.3"}}
+    assert made(instance, Definition({"charts": [chart]}, [{"variable": "host"}]))["charts"][0]["version"] == "1.2.3"

@@ -2,12 +2,12 @@
 
 import orjson
 
-from fairlead.core.objects import LAST_APPLIED, Object, dig
+from fairlead.core.objects import LAST_APPLIED, Object
 from fairlead.registry.catalog import Catalog
 from fairlead.registry.kind import Kind
 from fairlead.registry.record import served
 from fairlead.registry.schema import array, obj, string
-from fairlead.registry.secret_fields import REDACTED, SecretFields, keep_hidden, redact, without_hidden
+from fairlead.registry.secret_fields import REDACTED, SecretFields, redact, without_hidden
 
 SPEC = obj(
     password=string(format="password"),
@@ -57,28 +57,3 @@ def test_an_annotation_that_is_no_json_stays_as_it_is() -> None:
     written = vault()
     written["metadata"]["annotations"] = {LAST_APPLIED: "{"}
     assert without_hidden(written, VAULT)["metadata"]["annotations"] == {LAST_APPLIED: "{"}
-
-
-def test_an_update_that_does_not_mention_a_hidden_field_keeps_it() -> None:
-    new = vault(host="other")
-    keep_hidden(vault(password="x"), new, VAULT)
-    assert new["spec"] == {"host": "other", "password": "x"}
-
-
-def test_an_update_with_another_value_takes_that_one() -> None:
-    new = vault(password="")
-    keep_hidden(vault(password="x"), new, VAULT)
-    assert new["spec"] == {"password": ""}
-
-
-def test_a_password_does_not_wander_to_another_host() -> None:
-    old = vault(repos=[{"host": "a", "password": "x"}, {"host": "b", "password": "y"}])
-    new = vault(repos=[{"host": "b"}, {"host": "evil"}, {"host": "a"}])
-    keep_hidden(old, new, VAULT)
-    assert [each.get("password") for each in new["spec"]["repos"]] == ["y", None, "x"]
-
-
-def test_a_spec_that_went_away_takes_its_secrets_along() -> None:
-    new: Object = {"metadata": {"name": "a"}}
-    keep_hidden(vault(password="x"), new, VAULT)
-    assert dig(new, "spec.password") is None
