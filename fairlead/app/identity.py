@@ -21,7 +21,7 @@ from fairlead.authz.oneself import Oneself
 from fairlead.authz.permissions import Permissions
 from fairlead.authz.rbac import Rbac
 from fairlead.authz.runners import Runners
-from fairlead.authz.scope import ScopeNames, allowing_entry, touches, within_scope
+from fairlead.authz.scope import ScopeNames, allowing_entry, scoping
 from fairlead.authz.sharing import Sharing
 from fairlead.core.call import MANAGEMENT, Target
 from fairlead.core.clock import Clock
@@ -58,7 +58,7 @@ class Identity:
 
     def inside(self, user: User, target: Target) -> bool:
         """Of this, what the scope of the user's key says: whether it leaves such a request to the user's rights."""
-        return user.scope is None or bool(self.allowing_entry(user, replace(target, root=MANAGEMENT)))
+        return self.permissions.is_inside(user, replace(target, root=MANAGEMENT))
 
 
 def identity(settings: Settings, catalog: Catalog, view: View, clock: Clock) -> Identity:
@@ -80,9 +80,9 @@ def identity(settings: Settings, catalog: Catalog, view: View, clock: Clock) -> 
         return permissions.decide(user, target)
 
     permissions = Permissions(
-        general=(within_scope(names), entrances(decide), administrators, rbac),
+        general=(entrances(decide), administrators, rbac),
         personal=(members, Oneself(group, view), Runners(group, view), Agents(group, view), Sharing(catalog, view)),
-        touches=touches(names),
+        scoping=scoping(names),
         generations=(rbac.generation, people.generation, projects.refresh),
     )
     authenticators = (keys, CookieKeys(keys, settings.public_url))

@@ -2,7 +2,8 @@
 
 `app` puts the authorizers in order. Most answer from the request alone; personal ones also from a single object,
 because it belongs to the user or is shared with it. Who may not list a whole resource, and stands in such a relation to
-it, gets the list and the watch cut down to what it may get. Everybody else is refused.
+it, gets the list and the watch cut down to what it may get. Everybody else is refused. A scope is asked about the list
+or watch itself, object by object: what a key may only get is in none of its lists.
 """
 
 from collections.abc import Callable, Sequence
@@ -30,21 +31,32 @@ class Personal(Protocol):
         """Whether a list or watch of this resource may hold something for the user, so that it is cut, not refused."""
 
 
+@dataclass(frozen=True, slots=True)
+class Scoping:
+    """What the scopes of access keys say. `within` refuses what is outside of a user's scope and is asked first;
+    `is_inside` says the same without a reason, and `touches` whether a scope reaches a resource at all."""
+
+    within: Authorizer
+    is_inside: Callable[[User, Target], bool]
+    touches: Callable[[User, Target], bool]
+
+
 class Permissions:
-    """Who may do what. `touches` says whether a user's scope reaches a resource at all; `generations` are what
-    permissions are made of: each says by another value that it has changed."""
+    """Who may do what. `generations` are what permissions are made of: each says by another value that it has
+    changed."""
 
     def __init__(
         self,
         general: Sequence[Authorizer],
         personal: Sequence[Personal] = (),
-        touches: Callable[[User, Target], bool] = lambda user, target: False,
+        scoping: Scoping | None = None,
         generations: Sequence[Callable[[], object]] = (),
     ) -> None:
+        first = () if scoping is None else (scoping.within,)
         self.general = general
         self.personal = personal
-        self.authorizers: tuple[Authorizer, ...] = (*general, *personal)
-        self._touches = touches
+        self.authorizers: tuple[Authorizer, ...] = (*first, *general, *personal)
+        self._scoping = scoping
         self._generations = generations
 
     def decide(self, user: User, target: Target) -> Decision:
@@ -58,13 +70,18 @@ class Permissions:
         if target.verb not in CUT_VERBS or target.subresource or target.via is not None:
             return None
         if target.name:
-            return Cut(self, user, target) if self._is_personal(user, replace(target, verb="get")) else None
-        if user.scope is not None and not self._touches(user, target):
+            personal = self.is_inside(user, target) and self._is_personal(user, replace(target, verb="get"))
+            return Cut(self, user, target) if personal else None
+        if user.scope is not None and (self._scoping is None or not self._scoping.touches(user, target)):
             return None
         stands = any(each.stands(user, target) for each in self.personal)
         if not stands and (user.scope is None or not self.decide(replace(user, scope=None), target).allowed):
             return None
         return Cut(self, user, target)
+
+    def is_inside(self, user: User, target: Target) -> bool:
+        """Whether the scope of the user's key leaves a request to the user's rights."""
+        return user.scope is None or self._scoping is None or self._scoping.is_inside(user, target)
 
     def _is_personal(self, user: User, target: Target) -> bool:
         """Whether an object is the user's own, or shared with it, and nothing stands against that."""
@@ -77,7 +94,7 @@ class Permissions:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """What one user sees of one resource: those objects that it may get."""
+    """What one user sees of one resource: those objects that it may get, and that its scope lets it list or watch."""
 
     permissions: Permissions
     user: User
@@ -87,6 +104,10 @@ class Cut:
         group, plural, namespace, name = entry.key
         if (group, plural) == NAMESPACES:
             namespace = name  # as in the path of a request for a namespace
+        if self.user.scope is not None:
+            listed = replace(self.target, namespace=namespace, name=name, path="")
+            if not self.permissions.is_inside(self.user, listed):
+                return False
         target = replace(self.target, verb="get", namespace=namespace, name=name, path="")
         for authorizer in self.permissions.general:
             decision = authorizer(self.user, target)

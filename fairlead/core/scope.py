@@ -21,6 +21,10 @@ CLI_ROLE = "service-cli"
 """The role that says the same."""
 
 
+class ScopeTooLarge(Exception):
+    """Two scopes have so many rules with so much in common that they are not compared to the end."""
+
+
 @dataclass(frozen=True, slots=True)
 class Resources:
     """An API group and names of resources in it: `r`, `r/sub`, `*`, `r/*`, `*/sub`. None named means all of them."""

@@ -10,7 +10,7 @@ from datetime import datetime
 
 from fairlead.core.errors import Forbidden
 from fairlead.core.objects import Object, dig
-from fairlead.core.scope import Scope
+from fairlead.core.scope import Scope, ScopeTooLarge
 from fairlead.core.user import CONTROLLER, USER_GROUP, User
 from fairlead.kinds.accesskey import OWNERS
 from fairlead.kinds.key_life import end_of, slides, ttl_of
@@ -20,7 +20,7 @@ from fairlead.registry.resource import Resource
 _OWNER_PATHS = ", ".join(f"spec.{field}" for field in OWNERS)
 
 Covers = Callable[[Scope | None, Scope | None], bool]
-"""Whether the first scope allows all that the second allows."""
+"""Whether the first scope allows all that the second allows. Raises ScopeTooLarge."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,16 +71,22 @@ def _foreign(holder: Holder, key: Object) -> str | None:
     field, name = holder.owner
     if any(dig(key, f"spec.{each}") for each in OWNERS if each != field) or dig(key, f"spec.{field}") != name:
         return f'only administrators make keys for others; leave out all of {_OWNER_PATHS} for one of "{name}"'
-    held = dig(holder.key or {}, "spec.groups") or ()
-    added = [group for group in dig(key, "spec.groups") or () if group not in held]
-    if added:
-        return f'only administrators give a key further groups; leave out "{added[0]}" of spec.groups'
+    held = frozenset(dig(holder.key or {}, "spec.groups") or ())
+    added = next((group for group in dig(key, "spec.groups") or () if group not in held), None)
+    if added is not None:
+        return f'only administrators give a key further groups; leave out "{added}" of spec.groups'
     return None
 
 
 def _wide(holder: Holder, key: Object, covers: Covers) -> str | None:
-    if covers(holder.user.scope, Scope.of(dig(key, "spec.scope"))):
-        return None
+    try:
+        if covers(holder.user.scope, Scope.of(dig(key, "spec.scope"))):
+            return None
+    except ScopeTooLarge:
+        return (
+            f'spec.scope has too many rules to be compared with those of "{holder.user.key}", the key in use; ask for '
+            "fewer, or for rules exactly as that key has them"
+        )
     return f'spec.scope reaches further than the scope of "{holder.user.key}", the key in use; ask for a part of that'
 
 
@@ -102,7 +108,17 @@ def widens(old: Object, new: Object, covers: Covers) -> bool:
         return True
     if set(dig(new, "spec.groups") or ()) - set(dig(old, "spec.groups") or ()):
         return True
-    if not covers(Scope.of(dig(old, "spec.scope")), Scope.of(dig(new, "spec.scope"))):
+    if _scope_widens(dig(old, "spec.scope"), dig(new, "spec.scope"), covers):
         return True
     before, after = ttl_of(old), ttl_of(new)
     return bool(before) and (not after or after > before or (slides(new) and not slides(old)))
+
+
+def _scope_widens(old: Object | None, new: Object | None, covers: Covers) -> bool:
+    """A scope that cannot be compared with the earlier one is held to what whoever changes it may hand on."""
+    if old == new:
+        return False
+    try:
+        return not covers(Scope.of(old), Scope.of(new))
+    except ScopeTooLarge:
+        return True

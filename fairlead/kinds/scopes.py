@@ -174,7 +174,7 @@ def _free_when_empty(path: str, text: str, faults: Faults) -> Iterator[Problem]:
 def _resources_problems(rule: Object, path: str) -> Iterator[Problem]:
     if rule.get("resourceNames") and not rule.get("resources"):
         yield Problem.forbidden(f"{path}.resourceNames", f"say which resources they are names of, in {path}.resources")
-    seen: dict[str, list[str]] = {}
+    seen: dict[str, _NamesSeen] = {}
     for index, entry in _listed(rule, "resources"):
         here = f"{path}.resources[{index}]"
         group = entry.get("group") or ""
@@ -184,33 +184,68 @@ def _resources_problems(rule: Object, path: str) -> Iterator[Problem]:
             yield Problem.forbidden(
                 f"{here}.resourceNames", f"say which resources they are names of, in {here}.resources"
             )
-        others = seen.setdefault(group, [])
+        others = seen.setdefault(group, _NamesSeen())
         for number, name in _listed(entry, "resources"):
             yield from _resource_problems(f"{here}.resources[{number}]", name, others)
-            others.append(name)
 
 
-def _resource_problems(path: str, name: str, others: Iterable[str]) -> Iterator[Problem]:
+def _resource_problems(path: str, name: str, others: "_NamesSeen") -> Iterator[Problem]:
     resource, slash, subresource = name.partition("/")
     steps = (resource, subresource) if slash else (resource,)
     if not all(step == ANY or (step and not set(step) & set("*/")) for step in steps) or name == "*/*":
         why = "must be a resource, resource/subresource, resource/*, */subresource or *"
         yield Problem.invalid(path, name, why)
         return
-    if name in others:
+    other = others.overlapping(name)
+    if other == name:
         yield Problem.duplicate(path, name)
-        return
-    for other in others:
-        if _overlap(name, other):
-            yield Problem.invalid(path, name, f'overlaps with "{other}"; what a wildcard includes must not be repeated')
+    elif other is not None:
+        yield Problem.invalid(path, name, f'overlaps with "{other}"; what a wildcard includes must not be repeated')
+    others.add(name)
 
 
-def _overlap(one: str, other: str) -> bool:
-    """Whether two names stand for some resource in common, one of them by a wildcard."""
-    if ANY in (one, other):
-        return True
-    (a, _, b), (c, _, d) = one.partition("/"), other.partition("/")
-    return bool(b and d) and (a == c or ANY in (a, c)) and (b == d or ANY in (b, d))
+class _NamesSeen:
+    """The resources that entries of one group have named so far, by what another name could have in common with them.
+
+    Two names overlap if they stand for some resource in common: the same name, or one of them by a wildcard. Only the
+    first name of each sort is kept, so that a name is compared with a few others however many there are.
+    """
+
+    __slots__ = ("_first", "_names")
+
+    def __init__(self) -> None:
+        self._names: set[str] = set()
+        self._first: dict[tuple[str, str], str] = {}
+
+    def overlapping(self, name: str) -> str | None:
+        """A name seen before that overlaps with this one: the same one, if it is there."""
+        if name in self._names:
+            return name
+        if name == ANY:
+            return self._first.get(("", ""))
+        resource, slash, subresource = name.partition("/")
+        sorts = [(ANY, "")]
+        if slash:
+            sorts += _meeting(resource, subresource)
+        return next((self._first[sort] for sort in sorts if sort in self._first), None)
+
+    def add(self, name: str) -> None:
+        self._names.add(name)
+        resource, slash, subresource = name.partition("/")
+        sorts = [("", ""), (resource, subresource)]
+        if slash:  # and every subresource of this resource, and this subresource of every resource
+            sorts += [(resource, "/"), ("/", subresource)]
+        for sort in sorts:
+            self._first.setdefault(sort, name)
+
+
+def _meeting(resource: str, subresource: str) -> list[tuple[str, str]]:
+    """The sorts of names that `resource/subresource`, of which one may be `*`, has something in common with."""
+    if resource == ANY:
+        return [("/", subresource), ("/", ANY)]
+    if subresource == ANY:
+        return [(resource, "/"), (ANY, "/")]
+    return [(resource, ANY), (ANY, subresource)]
 
 
 def _path_problems(rule: Object, path: str) -> Iterator[Problem]:

@@ -8,7 +8,7 @@ from fairlead.authz.chain import Decision, administrators
 from fairlead.authz.gateways import entrances
 from fairlead.authz.permissions import Permissions
 from fairlead.authz.refusal import forbidden
-from fairlead.authz.scope import ScopeNames, touches, within_scope
+from fairlead.authz.scope import ScopeNames, scoping
 from fairlead.core.call import MANAGEMENT, Target
 from fairlead.core.scope import Scope, ScopeRule
 from fairlead.core.user import User
@@ -35,8 +35,7 @@ def permissions(*rights: tuple[str, str, str, str]) -> Permissions:
     def decide(user: User, target: Target) -> Decision:
         return made.decide(user, target)
 
-    general = (within_scope(NAMES), entrances(decide), administrators, rbac)
-    made = Permissions(general, touches=touches(NAMES))
+    made = Permissions((entrances(decide), administrators, rbac), scoping=scoping(NAMES))
     return made
 
 

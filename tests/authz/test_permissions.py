@@ -2,15 +2,18 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import product
 
 import orjson
 import pytest
 
-from fairlead.authz.chain import Decision
-from fairlead.authz.permissions import Cut, Permissions
+from fairlead.authz.chain import Decision, administrators
+from fairlead.authz.permissions import Cut, Permissions, Scoping
+from fairlead.authz.scope import ScopeNames, scoping
 from fairlead.authz.sharing import Sharing
 from fairlead.core.call import Target
 from fairlead.core.errors import Expired
+from fairlead.core.objects import Object
 from fairlead.core.scope import Scope
 from fairlead.core.user import User
 from fairlead.registry.kind import MANAGEMENT_GROUP
@@ -22,6 +25,11 @@ from tests.authz.people import ALICE, BOB, CAROL
 
 LIST = Target("list", "", "management", MANAGEMENT_GROUP, "v1", "apps")
 MINE = {"owner": {"user": "alice"}}
+
+
+def named(*names: str) -> Object:
+    """The part of a rule that is about apps of these names."""
+    return {"resources": [{"group": MANAGEMENT_GROUP, "resources": ["apps"]}], "resourceNames": list(names)}
 
 
 class Switch:
@@ -42,7 +50,8 @@ class Switch:
 def permissions(
     world: World, switch: Switch, touches: Callable[[User, Target], bool] = lambda user, target: True
 ) -> Permissions:
-    return Permissions((switch,), (Sharing(world.registry.catalog, world.view),), touches, (lambda: switch.turned,))
+    scoping = Scoping(lambda user, target: None, lambda user, target: True, touches)
+    return Permissions((switch,), (Sharing(world.registry.catalog, world.view),), scoping, (lambda: switch.turned,))
 
 
 def seen(cut: Cut | None, world: World) -> list[str]:
@@ -79,6 +88,48 @@ async def test_a_scope_cuts_what_its_owner_may_list(world: World) -> None:
     assert seen(permissions(world, everything).cut(scoped, LIST), world) == ["a"]
     assert permissions(world, everything, lambda user, target: False).cut(scoped, LIST) is None
     assert permissions(world, Switch(("root", "a"))).cut(scoped, LIST) is None, "its owner may not list either"
+
+
+@pytest.mark.parametrize(
+    ("rules", "verb", "expected"),
+    [
+        ([{"verbs": ["get"]}], "list", None),
+        ([{"verbs": ["get"]}], "watch", None),
+        ([{"verbs": ["get", "watch"]}], "list", None),
+        ([{"verbs": ["get"]}, {"verbs": ["list"], **named("a")}], "list", ["a"]),
+        ([{"verbs": ["get"]}, {"verbs": ["list"], **named("a")}], "watch", None),
+        ([{"verbs": ["list"], **named("a")}], "list", ["a"]),
+        ([{"verbs": ["watch"], **named("b", "c")}], "watch", ["b", "c"]),
+        ([{"verbs": ["get"], **named("a")}], "list", None),
+        ([{**named("a", "c")}], "list", ["a", "c"]),
+    ],
+)
+async def test_a_rule_of_a_scope_shows_in_a_list_what_it_lets_be_listed(
+    world: World, rules: list[Object], verb: str, expected: list[str] | None
+) -> None:
+    """The owner may do everything; what `get` alone allows is in no list."""
+    for name in ("a", "b", "c"):
+        await world.create("App", name, spec={})
+    names = ScopeNames.of(world.registry.catalog, MANAGEMENT_GROUP, "p-")
+    may = Permissions((administrators,), (Sharing(world.registry.catalog, world.view),), scoping(names))
+    scoped = User("root", ("system:masters",), scope=Scope.of({"rules": rules}))
+    target = replace(LIST, verb=verb)
+    cut = may.cut(scoped, target)
+    assert not may.decide(scoped, target).allowed
+    assert (cut and seen(cut, world)) == expected
+    for name in ("a", "b", "c"):
+        alone = may.decide(scoped, replace(target, name=name)).allowed
+        assert alone == (name in (expected or ())), "a list of one name takes the same"
+
+
+async def test_what_is_shared_with_the_owner_is_in_no_list_of_a_key_that_may_only_get(world: World) -> None:
+    await world.create("App", "a", spec=MINE)
+    names = ScopeNames.of(world.registry.catalog, MANAGEMENT_GROUP, "p-")
+    may = Permissions((), (Sharing(world.registry.catalog, world.view),), scoping(names))
+    key = replace(ALICE, scope=Scope.of({"rules": [{"verbs": ["get"]}]}))
+    for verb, name in product(("list", "watch"), ("", "a")):
+        assert may.cut(key, replace(LIST, verb=verb, name=name)) is None
+    assert may.decide(key, replace(LIST, verb="get", name="a")).allowed
 
 
 async def test_one_object_by_its_name_is_listed_for_whom_it_is(world: World) -> None:

@@ -123,20 +123,29 @@ def test_t5_the_source_of_a_migration_is_asked_about_as_any_deletion() -> None:
     ("scope", "target", "expected"),
     [
         (
-            rule(verbs=("get",), resources=resources("configmaps"), object_names=("x",)),
+            rule(verbs=("list", "watch"), resources=resources("configmaps"), object_names=("x",)),
             core("list", "configmaps"),
             True,
         ),
-        (rule(verbs=("get",), resources=resources("configmaps/status")), core("list", "configmaps"), False),
+        (rule(verbs=("list", "watch"), resources=resources("configmaps/status")), core("list", "configmaps"), False),
         (rule(verbs=("create",)), core("list", "configmaps"), False),
-        (rule(verbs=("get",), namespaces=("default",)), core("list", "configmaps"), True),
-        (rule(verbs=("get",), namespaces=("",)), core("list", "configmaps"), False),
-        (rule(verbs=("get",), namespaces=("",)), ours("watch", "projects"), True),
-        (rule(verbs=("get",), namespaces=("x",)), ours("watch", "projects"), False),
-        (rule(verbs=("get",), namespaces=("x",)), core("list", "namespaces"), True),
-        (rule(verbs=("get",), namespaces=("",)), core("list", "namespaces"), True),
-        (rule(verbs=("get",), namespaces=("x",)), core("list", "configmaps", "y"), False),
-        (rule(verbs=("get",), paths=("*",)), core("list", "configmaps"), False),
+        (rule(verbs=("list", "watch"), namespaces=("default",)), core("list", "configmaps"), True),
+        (rule(verbs=("list", "watch"), namespaces=("",)), core("list", "configmaps"), False),
+        (rule(verbs=("list", "watch"), namespaces=("",)), ours("watch", "projects"), True),
+        (rule(verbs=("list", "watch"), namespaces=("x",)), ours("watch", "projects"), False),
+        (rule(verbs=("list", "watch"), namespaces=("x",)), core("list", "namespaces"), True),
+        (rule(verbs=("list", "watch"), namespaces=("",)), core("list", "namespaces"), True),
+        (rule(verbs=("list", "watch"), namespaces=("x",)), core("list", "configmaps", "y"), False),
+        (rule(verbs=("list", "watch"), paths=("*",)), core("list", "configmaps"), False),
+        (rule(verbs=("get",)), core("list", "configmaps"), False),
+        (rule(verbs=("get",), namespaces=("x",)), core("list", "namespaces"), False),
+        (
+            rule(verbs=("get",), resources=resources("configmaps"), object_names=("x",)),
+            core("list", "configmaps"),
+            False,
+        ),
+        (rule(verbs=("list",), namespaces=("default",)), core("watch", "configmaps"), False),
+        (rule(verbs=("watch",), namespaces=("default",)), core("list", "configmaps"), False),
         (WEB, core("list", "configmaps"), True),
         (WEB, core("deletecollection", "configmaps"), False),
         (WEB, replace(core("list", "configmaps"), name="x"), False),
@@ -145,7 +154,7 @@ def test_t5_the_source_of_a_migration_is_asked_about_as_any_deletion() -> None:
         (WEB, Target("list", "/x", "elsewhere", "", "v1", "configmaps"), False),
     ],
 )
-def test_a_list_is_cut_where_something_of_it_could_be_read(scope: Scope, target: Target, expected: bool) -> None:
+def test_a_list_is_cut_where_something_of_it_could_be_listed(scope: Scope, target: Target, expected: bool) -> None:
     assert touched(scope, target) is expected
 
 

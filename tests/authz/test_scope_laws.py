@@ -92,12 +92,26 @@ def test_who_may_enter_a_gateway_for_everything_may_for_each_thing(scope: Scope)
 
 @given(scopes)
 @laws
-def test_what_can_be_read_shows_in_a_list(scope: Scope) -> None:
-    """Nothing that a key may get is missing from its lists because these are refused."""
+def test_what_can_be_listed_by_name_shows_in_a_list(scope: Scope) -> None:
+    """Nothing that a key may list is missing from its lists because these are refused."""
     for target in filter(None, (existing(each) for each in RESOURCE_TARGETS)):
-        if inside(scope, target):
-            everywhere = replace(target, verb="list", name="", namespace="")
-            assert inside(scope, everywhere) or touched(scope, everywhere)
+        for verb in ("list", "watch"):
+            everywhere = replace(target, verb=verb, name="", namespace="")
+            if inside(scope, replace(target, verb=verb)):
+                assert inside(scope, everywhere) or touched(scope, everywhere)
+
+
+@given(scopes)
+@laws
+def test_rules_without_the_verb_of_a_list_open_none(scope: Scope) -> None:
+    """Whatever rules say about names, namespaces and resources: `get` is not `list`, and `list` is not `watch`."""
+    for verb in ("list", "watch"):
+        kept = tuple(rule for rule in scope.rules if rule.verbs and not {verb, "*"} & set(rule.verbs))
+        ruled, discovery = Scope(rules=kept), ("apiextensions.k8s.io", "customresourcedefinitions")
+        for target in RESOURCE_TARGETS:
+            asked = replace(target, verb=verb)
+            if (asked.group, asked.resource) != discovery:
+                assert not inside(ruled, asked) and not touched(ruled, asked)
 
 
 def existing(target: Target) -> Target | None:

@@ -70,7 +70,11 @@ STATUS = core("get", "configmaps", "default", "one", "status")
         (rule(cluster="berlin"), CONFIGMAP, False),
         (rule(virtual_clusters=(("", ""),)), CONFIGMAP, False),
         (rule(paths=("*",)), CONFIGMAP, False),
-        (rule(verbs=("get",)), replace(CONFIGMAP, verb="watch"), True),
+        (rule(verbs=("get",)), replace(CONFIGMAP, verb="list"), False),
+        (rule(verbs=("get",)), replace(CONFIGMAP, verb="watch"), False),
+        (rule(verbs=("list",)), replace(CONFIGMAP, verb="list"), True),
+        (rule(verbs=("list",)), replace(CONFIGMAP, verb="watch"), False),
+        (rule(verbs=("watch",)), replace(CONFIGMAP, verb="watch"), True),
         (rule(verbs=("get",)), core("watch", "configmaps", "default"), False),
     ],
 )

@@ -153,3 +153,18 @@ def test_the_server_itself_makes_what_it_needs() -> None:
 )
 def test_which_changes_let_a_key_do_more(old: Object, new: Object, wider: bool) -> None:
     assert widens(key(**old), key(**new), covers) == wider
+
+
+def test_t4_scopes_that_are_too_much_alike_to_be_compared_are_not_handed_on() -> None:
+    verbs = [f"v{chr(97 + one)}{chr(97 + two)}" for one in range(20) for two in range(20)]
+    wide = [{"verbs": [*verbs[:index], *verbs[index + 1 :]], "cluster": "berlin"} for index in range(200)]
+    held = {"rules": [*wide, {"verbs": verbs, "cluster": "berlin"}]}
+    wanted = {"rules": [{"verbs": verbs[:200], "cluster": "berlin", "namespaces": [each]} for each in verbs]}
+    why = refused(holder(scope=held), key(user="ada", scope=wanted))
+    assert why == (
+        'spec.scope has too many rules to be compared with those of "k", the key in use; ask for fewer, or for rules '
+        "exactly as that key has them"
+    )
+    assert fine(holder(scope=held), key(user="ada", scope=held))
+    assert widens(key(scope=held), key(scope=wanted), covers), "what cannot be compared is held to the holder's scope"
+    assert not widens(key(scope=held), key(scope=held), covers)

@@ -1,12 +1,13 @@
 """The questions about scopes that are asked on a request, as functions for this server's names.
 
-`app` puts `within_scope` first among the authorizers and hands `touches` to the permissions. What is behind a gateway
-is a request of its own: `inside_gateway` looks at it and at the entrance.
+`app` hands all of `scoping` to the permissions. What is behind a gateway is a request of its own: `inside_gateway`
+looks at it and at the entrance.
 """
 
 from collections.abc import Callable
 
 from fairlead.authz.chain import Authorizer, Decision
+from fairlead.authz.permissions import Scoping
 from fairlead.authz.scope.boundary import Boundary
 from fairlead.authz.scope.names import ScopeNames
 from fairlead.authz.scope.reasons import why_not_inside, why_outside
@@ -19,6 +20,11 @@ KEPT = 8192
 
 _kept: dict[tuple[int, int], tuple[Scope, ScopeNames, Boundary]] = {}
 """By identity, and with the values themselves: while they are in here, nothing else can have their identity."""
+
+
+def scoping(names: ScopeNames) -> Scoping:
+    """All that permissions ask about scopes."""
+    return Scoping(within_scope(names), is_inside(names), touches(names))
 
 
 def within_scope(names: ScopeNames) -> Authorizer:
@@ -35,6 +41,18 @@ def within_scope(names: ScopeNames) -> Authorizer:
 
     behind = inside_gateway(names)
     return authorizer
+
+
+def is_inside(names: ScopeNames) -> Callable[[User, Target], bool]:
+    """As `within_scope`, for those who ask about many objects and need no reason."""
+
+    def inside(user: User, target: Target) -> bool:
+        if user.scope is None:
+            return True
+        boundary = _boundary(user.scope, names)
+        return boundary.allows(user, target) if target.via is None else boundary.lets_through(target.via, target)
+
+    return inside
 
 
 def touches(names: ScopeNames) -> Callable[[User, Target], bool]:

@@ -6,7 +6,7 @@ scope that reaches the cluster, space or virtual cluster (`boundary.py`), and in
 
 from collections.abc import Sequence
 
-from fairlead.authz.scope.rules import is_plain
+from fairlead.authz.scope.paths import is_plain
 from fairlead.core.call import Target
 
 HEALTH = frozenset({"version", "healthz", "livez", "readyz"})

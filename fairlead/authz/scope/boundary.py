@@ -11,9 +11,11 @@ from fairlead.authz.people import owns
 from fairlead.authz.permissions import CUT_VERBS
 from fairlead.authz.scope.basics import is_basic
 from fairlead.authz.scope.names import CLUSTER, GATEWAYS, SPACE, VIRTUAL_CLUSTER, ScopeNames
-from fairlead.authz.scope.rules import anything_goes, could_get, for_entrance, for_root, is_plain, matches
+from fairlead.authz.scope.paths import is_plain
+from fairlead.authz.scope.rule_index import RuleIndex
+from fairlead.authz.scope.rules import compile_rule, for_entrance, for_root
 from fairlead.core.call import MANAGEMENT, NAMESPACES, Target
-from fairlead.core.scope import ANY, Scope, ScopeRule
+from fairlead.core.scope import ANY, Scope
 from fairlead.core.user import User
 from fairlead.kinds.migration import MIGRATE
 from fairlead.kinds.reviews import AUTHORIZATION_GROUP
@@ -43,6 +45,9 @@ Entries = Mapping[str, frozenset[str]]
 
 Special = Callable[[User, Target], bool]
 
+KEPT_ENTRANCES = 64
+"""Gateways whose rules are kept together. More than this many in use at a time only cost time."""
+
 
 class Boundary:
     """What one scope allows. `allows` is asked on every request with such a key, so it looks up and does not search."""
@@ -61,8 +66,11 @@ class Boundary:
             (names.api_group, "virtualclusterinstances"): _by_namespace(scope.virtual_clusters, prefix),
         }
         self._neighbours = frozenset(names.project(each) for entries in self._instances.values() for each in entries)
-        self._rules = scope.rules
-        self._rules_by_root = {root: _rules_for(scope.rules, root) for root in (MANAGEMENT, "")}
+        self._rules = tuple(map(compile_rule, scope.rules))
+        self._rules_by_root = {
+            root: RuleIndex(rule for rule in self._rules if for_root(rule, root)) for root in (MANAGEMENT, "")
+        }
+        self._rules_behind: dict[tuple[str, str, str], RuleIndex] = {}
         self._specials = self._laid_out(names.api_group)
 
     def _laid_out(self, group: str) -> dict[tuple[str, str], Special]:
@@ -97,12 +105,9 @@ class Boundary:
         return _is_entry(self._instances.get(kind), target) or self._is_ruled(target)
 
     def _is_ruled(self, target: Target) -> bool:
-        rules = self._rules_by_root.get(target.root, ())
-        if not rules:
-            return False
-        verbs = (target.verb, "get") if target.name and target.verb in CUT_VERBS else (target.verb,)
-        places = self._names.places(target)
-        return any(matches(rule, verbs, target, places) for rule in rules)
+        """A list takes the verb `list` and a watch `watch`, also where it selects one object by its name."""
+        rules = self._rules_by_root.get(target.root)
+        return rules is not None and bool(rules) and rules.allow(target, self._names.places(target))
 
     def _is_document(self, target: Target) -> bool:
         """Discovery and OpenAPI: without them no client can use anything, and they are the same for everybody."""
@@ -134,7 +139,7 @@ class Boundary:
         return self._cli and own and target.verb in READ and not target.subresource
 
     def touches(self, target: Target) -> bool:
-        """Whether some object of the resource could be read, so that a list or watch of it is cut and not refused.
+        """Whether some object of the resource could be listed, so that a list or watch of it is cut and not refused.
 
         One that selects a single object by name is about that one: there is nothing to cut.
         """
@@ -162,26 +167,32 @@ class Boundary:
     def _has_rule_for(self, kind: tuple[str, str], target: Target) -> bool:
         rules = self._rules_by_root[MANAGEMENT]
         if kind == NAMESPACES:  # whatever a rule calls their places by, there may be one
-            return any(could_get(rule, target, rule.namespaces) for rule in rules)
+            return rules.touch_any(target)
         everywhere = self._names.namespaced[kind] and not target.namespace
-        places = None if everywhere else self._names.places(target)
-        return any(could_get(rule, target, places) for rule in rules)
+        return rules.touch(target, None if everywhere else self._names.places(target))
 
     def lets_through(self, entrance: Target, inner: Target | None) -> bool:
         """Whether a gateway may be entered, for `inner` alone if it is given and for everything if not."""
         if self._has_entrance(entrance):
             return True
-        rules = [rule for rule in self._rules if for_entrance(rule, entrance)]
-        if inner is None:
-            return any(anything_goes(rule) and matches(rule, (entrance.verb,), entrance, ()) for rule in rules)
-        if rules and is_basic(inner):
-            return True
-        places = self._names.places(replace(inner, root=entrance.root))
-        return any(matches(rule, (inner.verb,), inner, places) for rule in rules)
+        rules = self._rules_for(entrance)
+        if inner is None or not rules:
+            return bool(rules) and rules.allow_anything(entrance.verb)
+        return is_basic(inner) or rules.allow(inner, self._names.places(replace(inner, root=entrance.root)))
 
     def reaches_gateway(self, entrance: Target) -> bool:
         """Whether some entry is about what this gateway leads to."""
-        return self._has_entrance(entrance) or any(for_entrance(rule, entrance) for rule in self._rules)
+        return self._has_entrance(entrance) or bool(self._rules_for(entrance))
+
+    def _rules_for(self, entrance: Target) -> RuleIndex:
+        key = entrance.root, entrance.namespace, entrance.name
+        rules = self._rules_behind.get(key)
+        if rules is None:
+            if len(self._rules_behind) >= KEPT_ENTRANCES:
+                self._rules_behind.clear()
+            rules = RuleIndex(rule for rule in self._rules if for_entrance(rule, entrance))
+            self._rules_behind[key] = rules
+        return rules
 
     def _has_entrance(self, entrance: Target) -> bool:
         if entrance.root == CLUSTER:
@@ -207,10 +218,6 @@ def _by_namespace(pairs: Iterable[tuple[str, str]], prefix: str) -> Entries:
         if project not in ("", ANY) and name:
             found.setdefault(prefix + project, set()).add(name)
     return {namespace: frozenset(names) for namespace, names in found.items()}
-
-
-def _rules_for(rules: Iterable[ScopeRule], root: str) -> tuple[ScopeRule, ...]:
-    return tuple(rule for rule in rules if for_root(rule, root))
 
 
 def _listed_by_cli(group: str) -> frozenset[tuple[str, str]]:

@@ -2,114 +2,292 @@
 
 The answer is no where it is not plain to see. Each entry must be inside one entry of the other scope; what several
 of them would allow together is not added up.
+
+A rule is looked for, and not compared with all others: the same rule first, then those that share its rarest word.
+What is left to compare one by one is bounded, because rules can be written that share all of their words.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence, Sized
+from typing import TypeVar
 
-from fairlead.authz.scope.rules import anything_goes, path_matches
-from fairlead.core.scope import ANY, Resources, Scope, ScopeRule
+from fairlead.authz.scope.paths import PathPatterns, is_open_ended, whole_path
+from fairlead.authz.scope.rules import has_pair
+from fairlead.core.scope import ANY, Resources, Scope, ScopeRule, ScopeTooLarge
 
-Pairs = Collection[tuple[str, str]]
+BUDGET = 10_000
+"""How many comparisons may be made in vain: some tens of milliseconds."""
+WORDS = 64
+"""As many words as can be looked up while two rules are compared."""
+
+Pair = tuple[str, str]
+T = TypeVar("T")
 
 
 def covers(outer: Scope | None, inner: Scope | None) -> bool:
-    """None is no scope at all: everything, also what no scope ever allows."""
+    """None is no scope at all: everything, also what no scope ever allows. Raises ScopeTooLarge."""
     if outer is None:
         return True
     if inner is None or not set(inner.roles) <= set(outer.roles):
         return False
     if any(_is_total(rule) for rule in outer.rules):
         return True
+    projects = frozenset(outer.projects)
     return (
         (outer.allow_cli or not inner.allow_cli)
-        and all(_has(outer.projects, project) for project in inner.projects)
-        and all(_has(outer.clusters, cluster) for cluster in inner.clusters)
-        and all(_has_instance(outer, outer.spaces, each) for each in inner.spaces)
-        and all(_has_instance(outer, outer.virtual_clusters, each) for each in inner.virtual_clusters)
-        and all(any(_rule_covers(wide, narrow) for wide in outer.rules) for narrow in inner.rules)
+        and _have_all(projects, inner.projects)
+        and _have_all(frozenset(outer.clusters), inner.clusters)
+        and _have_instances(projects, frozenset(outer.spaces), inner.spaces)
+        and _have_instances(projects, frozenset(outer.virtual_clusters), inner.virtual_clusters)
+        and _rules_cover(outer.rules, inner.rules)
     )
 
 
-def _has(names: Collection[str], name: str) -> bool:
+def _have_all(names: frozenset[str], wanted: Iterable[str]) -> bool:
+    return all(_has(names, name) for name in wanted)
+
+
+def _has(names: frozenset[str], name: str) -> bool:
     return name in names or (ANY in names and bool(name))
 
 
-def _has_instance(outer: Scope, entries: Pairs, pair: tuple[str, str]) -> bool:
+def _have_instances(projects: frozenset[str], entries: frozenset[Pair], wanted: Iterable[Pair]) -> bool:
+    return all(_has_instance(projects, entries, each) for each in wanted)
+
+
+def _has_instance(projects: frozenset[str], entries: frozenset[Pair], pair: Pair) -> bool:
     project, name = pair
     named = bool(project) and project != ANY
-    return pair in entries or (named and (_has(outer.projects, project) or (bool(name) and (project, ANY) in entries)))
+    return pair in entries or (named and (_has(projects, project) or (bool(name) and (project, ANY) in entries)))
 
 
 def _is_total(rule: ScopeRule) -> bool:
     """Whether the rule allows all that any scope could."""
     free = not (rule.targets or rule.cluster or rule.virtual_clusters)
-    return free and anything_goes(rule) and (not rule.verbs or ANY in rule.verbs)
+    return free and _anything_goes(rule) and (not rule.verbs or ANY in rule.verbs)
 
 
-def _rule_covers(wide: ScopeRule, narrow: ScopeRule) -> bool:
-    return wide == narrow or (
-        _verbs_cover(wide.verbs, narrow.verbs)
-        and _within(wide.targets, narrow.targets)
-        and wide.cluster in ("", narrow.cluster)
-        and _virtual_clusters_cover(wide.virtual_clusters, narrow.virtual_clusters)
-        and (anything_goes(wide) or _paths_cover(wide, narrow) or _resources_cover(wide, narrow))
-    )
-
-
-def _within(wide: Collection[str], narrow: Collection[str]) -> bool:
-    """In a dimension where an empty list is free."""
-    return not wide or (bool(narrow) and set(narrow) <= set(wide))
-
-
-def _verbs_cover(wide: Collection[str], narrow: Collection[str]) -> bool:
-    return ANY in wide or _within(wide, narrow)
-
-
-def _virtual_clusters_cover(wide: Pairs, narrow: Pairs) -> bool:
-    if not wide:
-        return True
-    return bool(narrow) and all(
-        any(a in ("", name) and b in ("", namespace) for a, b in wide) for name, namespace in narrow
-    )
-
-
-def _paths_cover(wide: ScopeRule, narrow: ScopeRule) -> bool:
-    if not wide.paths or not narrow.paths or _is_about_resources(wide) or _is_about_resources(narrow):
-        return False
-    return all(any(_path_covers(each, path) for each in wide.paths) for path in narrow.paths)
-
-
-def _path_covers(wide: str, narrow: str) -> bool:
-    """A pattern is read as a path whose last step happens to be `*`: whatever is below the one is below the other."""
-    return wide == narrow or path_matches(wide, narrow if narrow.endswith(ANY) else narrow.removesuffix("/") or "/")
+def _anything_goes(rule: ScopeRule) -> bool:
+    return not _is_about_resources(rule) and not rule.paths
 
 
 def _is_about_resources(rule: ScopeRule) -> bool:
     return bool(rule.resources or rule.object_names or rule.namespaces)
 
 
-def _resources_cover(wide: ScopeRule, narrow: ScopeRule) -> bool:
-    if wide.paths or narrow.paths or not _is_about_resources(narrow):
-        return False
-    if not _within(wide.namespaces, narrow.namespaces) or not _within(wide.object_names, narrow.object_names):
-        return False
-    if not wide.resources:
+def _rules_cover(wide: Sequence[ScopeRule], narrow: Sequence[ScopeRule]) -> bool:
+    same = frozenset(wide)
+    others = [rule for rule in dict.fromkeys(narrow) if rule not in same]
+    if not others:
         return True
-    return bool(narrow.resources) and all(
-        any(_entry_covers(each, entry, narrow.object_names) for each in wide.resources) for entry in narrow.resources
-    )
+    index = _Index(dict.fromkeys(wide))
+    return all(index.covers(_Narrow(rule)) for rule in others)
 
 
-def _entry_covers(wide: Resources, narrow: Resources, object_names: Collection[str]) -> bool:
-    if wide.group != narrow.group:
-        return False
-    if not (_within(wide.object_names, narrow.object_names) or _within(wide.object_names, object_names)):
-        return False
-    if not wide.names or ANY in wide.names:
-        return True
-    return bool(narrow.names) and all(_name_covered(wide.names, name) for name in narrow.names)
+class _Budget:
+    """What may be compared in vain."""
+
+    def __init__(self) -> None:
+        self._left = BUDGET
+
+    def spread(self, candidates: Iterable[T], size: int) -> Iterator[T]:
+        """The candidates for something of that size; each but the first costs something."""
+        for index, each in enumerate(candidates):
+            if index:
+                self._left -= 1 + size // WORDS
+                if self._left < 0:
+                    raise ScopeTooLarge
+            yield each
 
 
-def _name_covered(wide: Collection[str], name: str) -> bool:
+class _Narrow:
+    """A rule that is to be covered. Its words are those that a covering rule must have, dimension by dimension, each
+    with the ways in which that may write it."""
+
+    def __init__(self, rule: ScopeRule) -> None:
+        self.rule = rule
+        self.anything_goes = _anything_goes(rule)
+        self.verbs, self.targets = frozenset(rule.verbs), frozenset(rule.targets)
+        self.namespaces, self.object_names = frozenset(rule.namespaces), frozenset(rule.object_names)
+        self.entries = [_NarrowEntry(each) for each in dict.fromkeys(rule.resources)]
+        self.words: tuple[Sequence[Sequence[Hashable]], ...] = (
+            [(verb,) for verb in self.verbs],
+            [(target,) for target in self.targets],
+            [(rule.cluster,)] if rule.cluster else [],
+            [(namespace,) for namespace in self.namespaces],
+            [(name,) for name in self.object_names],
+            [spelled for entry in self.entries for spelled in entry.spelled],
+            [(path if path.endswith(ANY) else whole_path(path),) for path in rule.paths],
+        )
+        self.size = sum(map(len, self.words)) + WORDS * len(self.entries) + len(rule.virtual_clusters)
+
+
+class _NarrowEntry:
+    """Resources that are to be covered."""
+
+    __slots__ = ("group", "names", "object_names", "spelled")
+
+    def __init__(self, entry: Resources) -> None:
+        self.group, self.names, self.object_names = entry.group, entry.names, frozenset(entry.object_names)
+        self.spelled = [tuple((self.group, name) for name in _spellings(each)) for each in entry.names or (ANY,)]
+
+
+def _spellings(name: str) -> Iterator[str]:
+    """The names that stand for all that a name stands for."""
+    yield name
+    if name != ANY:
+        yield ANY
     resource, slash, subresource = name.partition("/")
-    return name in wide or (bool(slash) and (f"{resource}/*" in wide or f"*/{subresource}" in wide))
+    if slash and subresource != ANY:
+        yield f"{resource}/*"
+    if slash and resource != ANY:
+        yield f"*/{subresource}"
+
+
+class _Index:
+    """The rules of the outer scope, by the words that they have in each dimension."""
+
+    def __init__(self, rules: Iterable[ScopeRule]) -> None:
+        self._budget = _Budget()
+        self._dimensions = tuple(_Dimension() for _ in range(7))
+        for rule in rules:
+            wide = _Wide(rule, self._budget)
+            for dimension, words in zip(self._dimensions, wide.words, strict=True):
+                dimension.add(wide, words)
+
+    def covers(self, narrow: _Narrow) -> bool:
+        found = zip(self._dimensions, narrow.words, strict=True)
+        candidates = min((dimension.candidates(words) for dimension, words in found), key=_count)
+        every = (wide for some in candidates for wide in some)
+        return any(wide.covers(narrow) for wide in self._budget.spread(every, narrow.size))
+
+
+def _count(candidates: Iterable[Sized]) -> int:
+    return sum(map(len, candidates))
+
+
+class _Dimension:
+    """Rules by their words in one dimension, and those that are free there."""
+
+    __slots__ = ("_by_word", "_free")
+
+    def __init__(self) -> None:
+        self._free: list[_Wide] = []
+        self._by_word: dict[Hashable, list[_Wide]] = {}
+
+    def add(self, rule: "_Wide", words: Collection[Hashable]) -> None:
+        if not words:
+            self._free.append(rule)
+        for word in words:
+            self._by_word.setdefault(word, []).append(rule)
+
+    def candidates(self, words: Sequence[Sequence[Hashable]]) -> list[list["_Wide"]]:
+        """The rules that may cover one with these words: those with the rarest of them, and those that are free."""
+        rarest = min(([self._by_word.get(way, []) for way in ways] for ways in words), key=_count, default=[])
+        return [*rarest, self._free]
+
+
+class _Wide:
+    """A rule of the outer scope. A dimension without words is free, or is not looked up by words."""
+
+    def __init__(self, rule: ScopeRule, budget: _Budget) -> None:
+        self._rule = rule
+        self._anything_goes = _anything_goes(rule)
+        self._verbs: frozenset[str] = frozenset() if ANY in rule.verbs else frozenset(rule.verbs)
+        self._targets, self._virtual_clusters = frozenset(rule.targets), frozenset(rule.virtual_clusters)
+        self._namespaces, self._object_names = frozenset(rule.namespaces), frozenset(rule.object_names)
+        self._paths = PathPatterns(rule.paths)
+        self._entries = _Entries(rule.resources, budget)
+        whole = not any(map(is_open_ended, rule.paths))
+        self.words: tuple[Collection[Hashable], ...] = (
+            self._verbs,
+            self._targets,
+            [rule.cluster] if rule.cluster else [],
+            self._namespaces,
+            self._object_names,
+            self._entries.words,
+            {whole_path(path) for path in rule.paths} if whole else (),
+        )
+
+    def covers(self, narrow: _Narrow) -> bool:
+        return (
+            _within(self._verbs, narrow.verbs)
+            and _within(self._targets, narrow.targets)
+            and self._rule.cluster in ("", narrow.rule.cluster)
+            and self._has_virtual_clusters(narrow.rule.virtual_clusters)
+            and (self._anything_goes or self._covers_paths(narrow.rule) or self._covers_resources(narrow))
+        )
+
+    def _has_virtual_clusters(self, pairs: Collection[Pair]) -> bool:
+        if not self._virtual_clusters:
+            return True
+        return bool(pairs) and all(has_pair(self._virtual_clusters, *pair) for pair in pairs)
+
+    def _covers_paths(self, narrow: ScopeRule) -> bool:
+        wide = self._rule
+        if not wide.paths or not narrow.paths or _is_about_resources(wide) or _is_about_resources(narrow):
+            return False
+        return all(self._paths.cover(path) for path in narrow.paths)
+
+    def _covers_resources(self, narrow: _Narrow) -> bool:
+        if self._rule.paths or narrow.rule.paths or narrow.anything_goes:
+            return False
+        if not _within(self._namespaces, narrow.namespaces) or not _within(self._object_names, narrow.object_names):
+            return False
+        if not self._rule.resources:
+            return True
+        return bool(narrow.entries) and self._entries.cover(narrow.entries, narrow.object_names)
+
+
+def _within(wide: frozenset[str], narrow: frozenset[str]) -> bool:
+    """In a dimension where an empty set is free."""
+    return not wide or (bool(narrow) and narrow <= wide)
+
+
+class _Entries:
+    """The resources of a rule, by group and name; `*` stands for all of a group."""
+
+    def __init__(self, resources: Iterable[Resources], budget: _Budget) -> None:
+        self._budget = budget
+        self._by_word: dict[Pair, list[_WideEntry]] = {}
+        for each in dict.fromkeys(resources):
+            entry = _WideEntry(each)
+            for name in entry.names or (ANY,):
+                self._by_word.setdefault((each.group, name), []).append(entry)
+
+    @property
+    def words(self) -> Collection[Hashable]:
+        return self._by_word.keys()
+
+    def cover(self, narrow: Iterable[_NarrowEntry], object_names: frozenset[str]) -> bool:
+        """Whether each of the entries is inside one of these; `object_names` are those of their rule."""
+        fitting: dict[int, bool] = {}
+
+        def fits(wide: _WideEntry) -> bool:
+            if id(wide) not in fitting:
+                fitting[id(wide)] = _within(wide.object_names, object_names)
+            return fitting[id(wide)]
+
+        return all(any(wide.covers(entry, fits(wide)) for wide in self._candidates(entry)) for entry in narrow)
+
+    def _candidates(self, entry: _NarrowEntry) -> Iterator["_WideEntry"]:
+        rarest = min(([self._by_word.get(way, []) for way in ways] for ways in entry.spelled), key=_count)
+        every = (wide for some in rarest for wide in some)
+        return self._budget.spread(every, len(entry.names) + len(entry.object_names))
+
+
+class _WideEntry:
+    """Resources of one group in the outer scope. Without names it is about all of them."""
+
+    __slots__ = ("names", "object_names")
+
+    def __init__(self, entry: Resources) -> None:
+        self.names: frozenset[str] = frozenset() if ANY in entry.names else frozenset(entry.names)
+        self.object_names = frozenset(entry.object_names)
+
+    def covers(self, narrow: _NarrowEntry, fits: bool) -> bool:
+        """`fits` says whether the names of objects that the whole rule has are enough."""
+        if not fits and not _within(self.object_names, narrow.object_names):
+            return False
+        if not self.names:
+            return True
+        return bool(narrow.names) and all(any(way in self.names for way in _spellings(each)) for each in narrow.names)

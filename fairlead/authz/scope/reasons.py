@@ -4,7 +4,7 @@ Both are made from the scope and the request alone. Nothing is looked up, so nob
 they asked for exists. Long lists are cut object by object, so a refusal is put together quickly.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from fairlead.authz.people import owns
 from fairlead.authz.scope.boundary import (
@@ -22,6 +22,12 @@ from fairlead.core.errors import qualified
 from fairlead.core.scope import ANY, CLI_FLAG, Scope
 from fairlead.core.user import User
 from fairlead.kinds.migration import MIGRATE
+
+Part = tuple[str, Scope]
+"""The path of an entry, and a scope that has just this one."""
+
+MAX_NAMED = 10
+"""How many entries are named where it takes several of them."""
 
 _ENTRANCES = {SPACE: "space", VIRTUAL_CLUSTER: "virtual cluster"}
 
@@ -130,14 +136,51 @@ def allowing_entry(names: ScopeNames) -> Callable[[User, Target], str]:
         if Boundary(Scope(), names).allows(user, target):
             return "any scope"
         parts = list(_parts(scope))
-        found = (label for label, part in parts if Boundary(part, names).allows(user, target))
-        return next(found, "") or " and ".join(label for label, _ in parts)
+        return _first_alone(parts, lambda part: Boundary(part, names).allows(user, target)) or _listed(parts)
 
     return entry
 
 
-def _parts(scope: Scope) -> Iterator[tuple[str, Scope]]:
-    """Each entry as a scope of its own."""
+def _first_alone(parts: Sequence[Part], allows: Callable[[Scope], bool]) -> str:
+    """The first entry that allows something by itself; empty if it takes several of them.
+
+    Another entry never takes anything away: entries that do not allow it together do not allow it one by one.
+    """
+    if not parts or not allows(_joined(parts)):
+        return ""
+    if len(parts) == 1:
+        return parts[0][0]
+    half = len(parts) // 2
+    return _first_alone(parts[:half], allows) or _first_alone(parts[half:], allows)
+
+
+def _listed(parts: Sequence[Part]) -> str:
+    more = [f"{len(parts) - MAX_NAMED} more"] if len(parts) > MAX_NAMED else []
+    return " and ".join([*(label for label, _ in parts[:MAX_NAMED]), *more])
+
+
+def _joined(parts: Sequence[Part]) -> Scope:
+    scopes = [scope for _, scope in parts]
+    return Scope(
+        allow_cli=any(scope.allow_cli for scope in scopes),
+        projects=tuple(each for scope in scopes for each in scope.projects),
+        spaces=tuple(each for scope in scopes for each in scope.spaces),
+        virtual_clusters=tuple(each for scope in scopes for each in scope.virtual_clusters),
+        clusters=tuple(each for scope in scopes for each in scope.clusters),
+        rules=tuple(each for scope in scopes for each in scope.rules),
+    )
+
+
+def _parts(scope: Scope) -> Iterator[Part]:
+    """Each entry as a scope of its own; one that is there twice counts once."""
+    seen: set[Scope] = set()
+    for label, part in _every_part(scope):
+        if part not in seen:
+            seen.add(part)
+            yield label, part
+
+
+def _every_part(scope: Scope) -> Iterator[Part]:
     for index, project in enumerate(scope.projects):
         yield f"projects[{index}]", Scope(projects=(project,))
     for index, space in enumerate(scope.spaces):

@@ -1,21 +1,96 @@
-"""Whether a request matches one of a scope's rules: in every dimension, where an empty one is free.
+"""The deprecated rules of a scope, with sets in place of lists: whether a request matches must not depend on how long
+the lists are.
 
-A rule that names resources, objects or namespaces is about resources only, one that names paths is about paths only.
+A request matches a rule in every dimension, where an empty one is free. A rule that names resources, objects or
+namespaces is about resources only, one that names paths is about paths only. `rule_index.py` asks many rules at once.
 """
 
-from collections.abc import Collection
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 from fairlead.authz.scope.names import CLUSTER, REQUEST_TARGETS, VIRTUAL_CLUSTER
 from fairlead.core.call import Target
 from fairlead.core.scope import ANY, Resources, ScopeRule
 
+Names = frozenset[str] | None
+"""What a dimension is cut down to; None where it is free."""
+Resource = tuple[str, str]
+"""An API group, and the name of a resource in it as a rule may write it."""
 
-def for_root(rule: ScopeRule, root: str) -> bool:
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CompiledRule:
+    """One rule. `entries` has the names of objects that each resource is cut down to; None for all resources."""
+
+    verbs: Names
+    entries: dict[Resource, list[Names]] | None
+    object_names: Names
+    namespaces: Names
+    paths: tuple[str, ...]
+    targets: Names
+    cluster: str
+    virtual_clusters: frozenset[tuple[str, str]]
+
+    @property
+    def anything_goes(self) -> bool:
+        """Whether the rule looks neither at resources nor at paths, so that its verbs are all there is to it."""
+        return not self.is_about_resources and not self.paths
+
+    @property
+    def is_about_resources(self) -> bool:
+        return not (self.entries is None and self.object_names is None and self.namespaces is None)
+
+    def has_verb(self, verb: str) -> bool:
+        return self.verbs is None or verb in self.verbs
+
+
+def compile_rule(rule: ScopeRule) -> CompiledRule:
+    return CompiledRule(
+        verbs=None if ANY in rule.verbs else _names(rule.verbs),
+        entries=_entries(rule.resources),
+        object_names=_names(rule.object_names),
+        namespaces=_names(rule.namespaces),
+        paths=rule.paths,
+        targets=_names(rule.targets),
+        cluster=rule.cluster,
+        virtual_clusters=frozenset(rule.virtual_clusters),
+    )
+
+
+def _names(names: Iterable[str]) -> Names:
+    return frozenset(names) or None
+
+
+def _entries(resources: Iterable[Resources]) -> dict[Resource, list[Names]] | None:
+    found: dict[Resource, list[Names]] = {}
+    for each in resources:
+        names = (ANY,) if not each.names or ANY in each.names else each.names
+        objects = _names(each.object_names)
+        for name in names:
+            found.setdefault((each.group, name), []).append(objects)
+    return found or None
+
+
+def spellings(target: Target) -> Iterator[Resource]:
+    """How rules may name the resource of a request: `*` stands for everything in the group."""
+    group, resource, subresource = target.group, target.resource, target.subresource
+    yield group, ANY
+    if not subresource:
+        yield group, resource
+        return
+    yield group, f"{resource}/{subresource}"
+    if subresource != ANY:
+        yield group, f"{resource}/*"
+    if resource != ANY:
+        yield group, f"*/{subresource}"
+
+
+def for_root(rule: CompiledRule, root: str) -> bool:
     """Whether the rule is about requests of the management API or the platform, and not about gateways alone."""
     return _is_target(rule, root) and not rule.cluster and not rule.virtual_clusters
 
 
-def for_entrance(rule: ScopeRule, entrance: Target) -> bool:
+def for_entrance(rule: CompiledRule, entrance: Target) -> bool:
     """Whether the rule is about this gateway. One that names a cluster is about no virtual cluster, and vice versa."""
     if not _is_target(rule, entrance.root):
         return False
@@ -23,91 +98,13 @@ def for_entrance(rule: ScopeRule, entrance: Target) -> bool:
         return False
     if not rule.virtual_clusters:
         return True
-    return entrance.root == VIRTUAL_CLUSTER and any(
-        name in ("", entrance.name) and namespace in ("", entrance.namespace)
-        for name, namespace in rule.virtual_clusters
-    )
+    return entrance.root == VIRTUAL_CLUSTER and has_pair(rule.virtual_clusters, entrance.name, entrance.namespace)
 
 
-def _is_target(rule: ScopeRule, root: str) -> bool:
-    return not rule.targets or not REQUEST_TARGETS.get(root, frozenset()).isdisjoint(rule.targets)
+def has_pair(pairs: frozenset[tuple[str, str]], name: str, namespace: str) -> bool:
+    """Whether one of the pairs matches a virtual cluster; an empty part of a pair is free."""
+    return not pairs.isdisjoint(((name, namespace), (name, ""), ("", namespace), ("", "")))
 
 
-def matches(rule: ScopeRule, verbs: Collection[str], target: Target, places: Collection[str]) -> bool:
-    """Whether the rule allows one of `verbs`. `places` are the namespaces that the request may count as being in."""
-    if not _has_verb(rule, verbs):
-        return False
-    if not target.resource:
-        return _has_path(rule, target.path)
-    return (
-        not rule.paths
-        and (not rule.object_names or target.name in rule.object_names)
-        and (not rule.namespaces or _meet(places, rule.namespaces))
-        and (not rule.resources or _has_object(rule.resources, target))
-    )
-
-
-def could_get(rule: ScopeRule, target: Target, places: Collection[str] | None) -> bool:
-    """Whether the rule lets some object of the resource be read. Without `places` it may be in any namespace."""
-    if rule.paths or not _has_verb(rule, ("get",)):
-        return False
-    somewhere = any(rule.namespaces) if places is None else _meet(places, rule.namespaces)
-    if rule.namespaces and not somewhere:
-        return False
-    return not rule.resources or any(_has_resource(each, target) for each in rule.resources)
-
-
-def anything_goes(rule: ScopeRule) -> bool:
-    """Whether the rule looks neither at resources nor at paths, so that its verbs are all there is to it."""
-    return not (rule.resources or rule.object_names or rule.namespaces or rule.paths)
-
-
-def _has_verb(rule: ScopeRule, verbs: Collection[str]) -> bool:
-    return not rule.verbs or _meet(verbs, rule.verbs) or ANY in rule.verbs
-
-
-def _meet(few: Collection[str], many: Collection[str]) -> bool:
-    """Loops instead of `any(...)` here and below: with many rules it is this that a request waits for."""
-    for each in few:  # noqa: SIM110
-        if each in many:
-            return True
-    return False
-
-
-def _has_object(entries: Collection[Resources], target: Target) -> bool:
-    for entry in entries:
-        if _has_resource(entry, target) and (not entry.object_names or target.name in entry.object_names):
-            return True
-    return False
-
-
-def _has_resource(entry: Resources, target: Target) -> bool:
-    if entry.group != target.group:
-        return False
-    names, resource, subresource = entry.names, target.resource, target.subresource
-    if not names or ANY in names:
-        return True
-    if not subresource:
-        return resource in names
-    return any(each in names for each in (f"{resource}/{subresource}", f"{resource}/*", f"*/{subresource}"))
-
-
-def _has_path(rule: ScopeRule, path: str) -> bool:
-    if anything_goes(rule):
-        return True
-    if not rule.paths or rule.resources or rule.object_names or rule.namespaces:
-        return False
-    path = path.removesuffix("/") or "/"
-    return any(path_matches(pattern, path) for pattern in rule.paths)
-
-
-def path_matches(pattern: str, path: str) -> bool:
-    """A `*` is the last step of a pattern and stands for whatever is below, at any depth."""
-    if pattern != ANY and not pattern.endswith("/*"):
-        return (pattern.removesuffix("/") or "/") == path
-    return path.startswith(pattern.removesuffix(ANY)) and is_plain(path)
-
-
-def is_plain(path: str) -> bool:
-    """Whether a path says where it leads: somebody behind a gateway might follow `..`, or decode what is encoded."""
-    return "//" not in path and "%" not in path and "\\" not in path and {".", ".."}.isdisjoint(path.split("/"))
+def _is_target(rule: CompiledRule, root: str) -> bool:
+    return rule.targets is None or not REQUEST_TARGETS.get(root, frozenset()).isdisjoint(rule.targets)

@@ -1,0 +1,197 @@
+"""Many rules at once: whether one of them allows a request, without asking each.
+
+What a request has in common with all others of its verb and resource is worked out once and kept (`_Extent`): the
+namespaces and the names that rules leave. A list that is cut asks that for each of its objects, so the answer must
+not depend on how many rules and names there are.
+"""
+
+from collections.abc import Collection, Iterable, Sequence
+
+from fairlead.authz.scope.paths import PathPatterns, whole_path
+from fairlead.authz.scope.rules import CompiledRule, Names, Resource, spellings
+from fairlead.core.call import Target
+
+KEPT_EXTENTS, KEPT_NAMES = 256, 100_000
+"""How many extents an index keeps, and how many names and namespaces all of them may have."""
+
+WORD = 64
+"""Rules that a bit mask compares at once."""
+
+Place = frozenset[str]
+Rectangle = tuple[Place, frozenset[str]]
+"""Namespaces and names of objects: a rule allows each name in each of its namespaces."""
+
+
+class RuleIndex:
+    """Rules that are about the same place: the management API, the platform's own paths, or one gateway."""
+
+    def __init__(self, rules: Iterable[CompiledRule]) -> None:
+        self._rules = tuple(rules)
+        self._by_resource: dict[Resource, list[CompiledRule]] = {}
+        self._everywhere: list[CompiledRule] = []
+        self._extents: dict[tuple[str, ...], _Extent] = {}
+        self._patterns: dict[str, PathPatterns | None] = {}
+        self._weight = 0
+        for rule in self._rules:
+            if rule.paths:
+                continue
+            if rule.entries is None:
+                self._everywhere.append(rule)
+            else:
+                for resource in rule.entries:
+                    self._by_resource.setdefault(resource, []).append(rule)
+
+    def __bool__(self) -> bool:
+        return bool(self._rules)
+
+    def allow(self, target: Target, places: Collection[str]) -> bool:
+        """Whether a rule matches the request. `places` are the namespaces that it may count as being in."""
+        if not target.resource:
+            return self._allow_path(target)
+        return self._extent(target).holds(places, target.name)
+
+    def allow_anything(self, verb: str) -> bool:
+        """Whether a rule looks at nothing but the verb, and has this one."""
+        return any(rule.anything_goes and rule.has_verb(verb) for rule in self._everywhere)
+
+    def touch(self, target: Target, places: Collection[str] | None) -> bool:
+        """Whether a rule lets some object be listed or watched, whichever the target's verb is. Without `places`
+        it may be in any namespace."""
+        return self._extent(target).touches(places)
+
+    def touch_any(self, target: Target) -> bool:
+        """As `touch`, whatever the rules say about namespaces."""
+        return not self._extent(target).is_empty
+
+    def _allow_path(self, target: Target) -> bool:
+        patterns = self._patterns.get(target.verb)
+        if patterns is None and target.verb not in self._patterns:
+            if len(self._patterns) >= KEPT_EXTENTS:
+                self._patterns.clear()
+            patterns = self._patterns[target.verb] = self._make_patterns(target.verb)
+        return patterns is None or patterns.match(whole_path(target.path))
+
+    def _make_patterns(self, verb: str) -> PathPatterns | None:
+        """The paths that rules with this verb are about; None for all of them."""
+        if self.allow_anything(verb):
+            return None
+        rules = (rule for rule in self._rules if rule.has_verb(verb) and not rule.is_about_resources)
+        return PathPatterns(path for rule in rules for path in rule.paths)
+
+    def _extent(self, target: Target) -> "_Extent":
+        key = target.verb, target.group, target.resource, target.subresource
+        extent = self._extents.get(key)
+        if extent is None:
+            extent = _Extent(self._rectangles(target))
+            self._weight += extent.weight
+            if self._weight > KEPT_NAMES or len(self._extents) >= KEPT_EXTENTS:
+                self._extents.clear()
+                self._weight = extent.weight
+            self._extents[key] = extent
+        return extent
+
+    def _rectangles(self, target: Target) -> Iterable[tuple[Names, Names]]:
+        for rule in self._everywhere:
+            if rule.has_verb(target.verb):
+                yield rule.namespaces, rule.object_names
+        for resource in spellings(target):
+            for rule in self._by_resource.get(resource, ()):
+                if rule.has_verb(target.verb) and rule.entries is not None:
+                    for names in rule.entries[resource]:
+                        yield rule.namespaces, _both(rule.object_names, names)
+
+
+def _both(one: Names, other: Names) -> Names:
+    if one is None or other is None:
+        return other if one is None else one
+    return one & other
+
+
+class _Extent:
+    """The objects of one resource that rules allow one verb on: all, all of some namespaces, some names anywhere, and
+    some names in some namespaces."""
+
+    __slots__ = ("_anywhere", "_everything", "_in_namespaces", "_namespaces", "_rectangles", "is_empty", "weight")
+
+    def __init__(self, rectangles: Iterable[tuple[Names, Names]]) -> None:
+        anywhere: list[frozenset[str]] = []
+        whole: list[frozenset[str]] = []
+        by_namespaces: dict[Place, list[frozenset[str]]] = {}
+        self._everything, self.is_empty, self.weight = False, True, 1
+        self._anywhere: frozenset[str] | None = None
+        for namespaces, names in rectangles:
+            self.is_empty = False
+            if namespaces is None and names is None:
+                self._everything = True
+                return
+            if namespaces is None:
+                anywhere.append(names or frozenset())
+            elif names is None:
+                whole.append(namespaces)
+            else:
+                by_namespaces.setdefault(namespaces, []).append(names)
+        self._anywhere = _union(anywhere) if anywhere else None
+        self._in_namespaces = _union(whole)
+        self._rectangles = _Rectangles([(place, _union(names)) for place, names in by_namespaces.items()])
+        self._namespaces = _union([self._in_namespaces, *by_namespaces])
+        self.weight += len(self._anywhere or ()) + 2 * len(self._namespaces) + self._rectangles.weight
+
+    def holds(self, places: Collection[str], name: str) -> bool:
+        if self._everything or (self._anywhere is not None and name in self._anywhere):
+            return True
+        return any(place in self._in_namespaces or self._rectangles.hold(place, name) for place in places)
+
+    def touches(self, places: Collection[str] | None) -> bool:
+        if self._everything or self._anywhere is not None:
+            return True
+        if places is None:
+            return any(self._namespaces)
+        return not self._namespaces.isdisjoint(places)
+
+
+def _union(sets: Sequence[frozenset[str]]) -> frozenset[str]:
+    """Without a copy where there is only one."""
+    distinct = list({id(each): each for each in sets if each}.values())
+    return distinct[0] if len(distinct) == 1 else frozenset().union(*distinct)
+
+
+class _Rectangles:
+    """Whether one of many rectangles has a point in it.
+
+    For each namespace and each name, there are the rectangles that have it: as numbers where they are few, as a bit
+    mask where they are many. So at most one in `WORD` is looked at, and memory stays in proportion.
+    """
+
+    __slots__ = ("_by_name", "_by_place", "_rectangles", "weight")
+
+    def __init__(self, rectangles: Sequence[Rectangle]) -> None:
+        self._rectangles = rectangles
+        self.weight = sum(len(places) + len(names) for places, names in rectangles)
+        few = max(4, len(rectangles) // WORD)
+        self._by_place = _postings((places for places, _ in rectangles), few)
+        self._by_name = _postings((names for _, names in rectangles), few)
+
+    def hold(self, place: str, name: str) -> bool:
+        some, others = self._by_place.get(place), self._by_name.get(name)
+        if some is None or others is None:
+            return False
+        if isinstance(some, int) and isinstance(others, int):
+            return bool(some & others)
+        if isinstance(some, int) or (not isinstance(others, int) and len(others) < len(some)):
+            return any(place in self._rectangles[index][0] for index in others)  # type: ignore[union-attr]
+        return any(name in self._rectangles[index][1] for index in some)
+
+
+def _postings(sets: Iterable[frozenset[str]], few: int) -> dict[str, tuple[int, ...] | int]:
+    found: dict[str, list[int]] = {}
+    for index, each in enumerate(sets):
+        for text in each:
+            found.setdefault(text, []).append(index)
+    return {text: tuple(indexes) if len(indexes) <= few else _mask(indexes) for text, indexes in found.items()}
+
+
+def _mask(indexes: Sequence[int]) -> int:
+    octets = bytearray(indexes[-1] // 8 + 1)
+    for index in indexes:
+        octets[index // 8] |= 1 << index % 8
+    return int.from_bytes(octets, "little")

@@ -1,0 +1,66 @@
+"""How work grows with its input, by counting it: four times as much input must take about four times as much work.
+
+Counted are calls of functions, of Python and of C, lines of Python, and comparisons and hashes of `Word`s. Time is not
+looked at.
+"""
+
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+FACTOR = 4
+LIMIT = 6
+"""For four times as much: leaves room for sorting, and none for comparing everything with everything."""
+
+
+class Word(str):
+    """A text that counts how often it is compared or hashed."""
+
+    __slots__ = ()
+    uses = 0
+
+    def __eq__(self, other: object) -> bool:
+        Word.uses += 1
+        return str.__eq__(self, other)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        Word.uses += 1
+        return str.__hash__(self)
+
+
+def words(begin: str, count: int) -> list[str]:
+    return [Word(f"{begin}{index}") for index in range(count)]
+
+
+def work(function: Callable[[], object]) -> int:
+    """How much work a function does."""
+    count = 0
+
+    def lines(frame: FrameType, event: str, argument: Any) -> Any:
+        nonlocal count
+        count += event == "line"
+        return lines
+
+    def calls(frame: FrameType, event: str, argument: Any) -> None:
+        nonlocal count
+        count += event in ("call", "c_call")
+
+    before, tracer, profiler = Word.uses, sys.gettrace(), sys.getprofile()
+    sys.settrace(lines)
+    sys.setprofile(calls)
+    try:
+        function()
+    finally:
+        sys.setprofile(profiler)
+        sys.settrace(tracer)
+    return count + Word.uses - before
+
+
+def assert_linear(make: Callable[[int], Callable[[], object]], size: int = 200) -> None:
+    """`make` prepares what is to be measured for an input of that size."""
+    small, large = work(make(size)), work(make(FACTOR * size))
+    assert large <= LIMIT * small, f"{FACTOR} times the input took {large / small:.1f} times the work: {small}, {large}"
