@@ -151,6 +151,9 @@ CONFIG = Kind(
         Column("Login TTL", "status.auth.loginAccessKeyTTLSeconds", "integer", "Seconds that a login lasts."),
         Column("Password Login", _password_login, description="Whether the settings leave it on."),
     ),
+    secret=(
+        "spec.raw",
+    ),  # whoever writes a setting that there is not, or one of another product, may write a credential
     prepare=show,
     check=check,
 )

@@ -1,6 +1,7 @@
 """Secrets that nobody may ever see again: a unique one in every secret field of every kind."""
 
 import base64
+import json
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -10,7 +11,8 @@ from fairlead.kinds import KINDS
 from fairlead.registry.kind import Kind
 from tests.kinds.examples import example
 
-SECRET_KINDS = tuple(kind for kind in KINDS if kind.stored and kind.secret)
+ALL_SECRET_KINDS = tuple(kind for kind in KINDS if kind.secret)
+SECRET_KINDS = tuple(kind for kind in ALL_SECRET_KINDS if kind.stored and "create" in kind.verbs)
 READABLE = tuple(kind for kind in SECRET_KINDS if set(kind.secret) - set(kind.hidden))
 """Kinds whose secrets come back to those who may read them."""
 
@@ -100,3 +102,71 @@ def _schema(kind: Kind, path: str, step: str) -> Mapping[str, Any]:
         if each == step:
             return schema
     raise AssertionError(f"{kind.name} has no {path}")
+
+
+def misspelt(value: Any) -> Any:
+    """The same with every field called a little differently."""
+    if isinstance(value, list):
+        return [misspelt(each) for each in value]
+    return {name.swapcase(): misspelt(each) for name, each in value.items()} if isinstance(value, dict) else value
+
+
+def wrongly_sent(obj: dict[str, Any]) -> Iterator[tuple[str, bytes]]:
+    """Bodies that no server should take, with their media types: the object is in all of them."""
+    text = json.dumps(obj)
+    metadata = obj["metadata"]
+    inside = {**metadata, "annotations": {"a": text, "b": json.dumps(text), "c": text.replace('"', "'")}}
+    objects: tuple[Any, ...] = (
+        {**obj, "kind": "ConfigMap"},
+        {**obj, "apiVersion": "example.com/v7"},
+        {name: each for name, each in obj.items() if name not in ("kind", "apiVersion")},
+        {"kind": obj["kind"], "apiVersion": obj["apiVersion"], "metadata": metadata, "unknown": obj},
+        {"kind": "List", "apiVersion": "v1", "items": [obj]},
+        {"kind": obj["kind"], "apiVersion": obj["apiVersion"], "metadata": inside},
+        {**misspelt(obj), "kind": obj["kind"]},
+        {**obj, "spec": json.dumps(obj.get("spec", obj))},
+        {**obj, "spec": [obj.get("spec", obj)], "metadata": {"name": "Not A Name"}},
+        [obj],
+        text,
+    )
+    for each in objects:
+        yield "application/json", json.dumps(each).encode()
+        yield "application/yaml", json.dumps(each).encode()
+    for broken in (text[:-3], text + "}", f"---\n{text}\n---\n{text}", f"a: &a {text}\nb: *c", f"\t{text}: :"):
+        for media_type in (
+            "application/json",
+            "application/yaml",
+            "application/x-www-form-urlencoded",
+            "text/plain",
+            "",
+        ):
+            yield media_type, broken.encode()
+    yield "application/vnd.kubernetes.protobuf", text.encode()
+    yield "application/vnd.kubernetes.protobuf", b"k8s\x00" + text.encode()
+
+
+PATCH_TYPES = (
+    "merge-patch+json",
+    "strategic-merge-patch+json",
+    "apply-patch+yaml",
+    "json-patch+json",
+    "odd-patch+json",
+)
+
+
+def wrong_patches(obj: dict[str, Any]) -> Iterator[tuple[str, bytes]]:
+    text = json.dumps(obj)
+    pointers = [{"op": op, "path": "/spec", "value": obj.get("spec", obj)} for op in ("add", "test", "odd")]
+    for each in (
+        obj,
+        {**obj, "kind": "ConfigMap"},
+        misspelt(obj),
+        [obj],
+        pointers,
+        [{"Op": "add", "Value": obj}],
+        text,
+    ):
+        for media_type in PATCH_TYPES:
+            yield f"application/{media_type}", json.dumps(each).encode()
+    for media_type in PATCH_TYPES:
+        yield f"application/{media_type}", text[:-3].encode()

@@ -13,8 +13,17 @@ from typing import Any
 import httpx
 import pytest
 
+from fairlead.kinds.config import CONFIG, CONFIG_NAME
 from fairlead.registry.kind import Kind
-from tests.live.canaries import READABLE, SECRET_KINDS, Canaries, planted
+from tests.live.canaries import (
+    ALL_SECRET_KINDS,
+    READABLE,
+    SECRET_KINDS,
+    Canaries,
+    planted,
+    wrong_patches,
+    wrongly_sent,
+)
 from tests.live.process import MANAGEMENT, Server, running
 
 M = f"{MANAGEMENT}/apis/management.service.sh/v1"
@@ -86,6 +95,9 @@ def use_everything(server: Server, ask: Client, after: Aftermath) -> None:
     scoped = make_keys(ask, after)
     for kind in READABLE:
         use_readable(kind, server, scoped, ask, after)
+    for kind in ALL_SECRET_KINDS:
+        misuse(kind, ask, after)
+    refuse_settings(ask, after)
     use_tokens(ask, after)
     use_password(server, ask, after)
 
@@ -182,6 +194,40 @@ def use_readable(kind: Kind, server: Server, scoped: str, ask: Client, after: Af
     ask("POST", f"{M}/selves", json={})
     review = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": server.key}}
     ask("POST", f"{MANAGEMENT}/apis/authentication.k8s.io/v1/tokenreviews", json=review)
+
+
+def misuse(kind: Kind, ask: Client, after: Aftermath) -> None:
+    """Every wrong way to send an object. What is answered goes to whoever sent it; what stays on the disk counts."""
+    place, before = collection(kind), len(after.answers)
+    name = CONFIG_NAME if kind is CONFIG else "one"
+    for media_type, body in wrongly_sent(planted(kind, name, after.canaries)):
+        headers = {"Content-Type": media_type} if media_type else {}
+        ask("POST", place, content=body, headers=headers)
+        ask("PUT", f"{place}/{name}?fieldValidation=Strict", content=body, headers=headers)
+    for media_type, body in wrong_patches(planted(kind, name, after.canaries)):
+        ask("PATCH", f"{place}/{name}?fieldManager=m&force=true", content=body, headers={"Content-Type": media_type})
+    ask("POST", f"{MANAGEMENT}/api/v1/namespaces/default/configmaps", json=planted(kind, name, after.canaries))
+    ask("POST", f"{M}/projects", json={**planted(kind, name, after.canaries), **_typed("Project")})
+    del after.answers[before:]
+
+
+CLIENT_SECRET = "auth: {oidc: {issuerUrl: https://login.example.com, clientId: a, clientSecret: %s}}"
+
+
+def refuse_settings(ask: Client, after: Aftermath) -> None:
+    """Settings that there are not, with a credential in them."""
+    path, before = f"{M}/configs/{CONFIG_NAME}", len(after.answers)
+    for raw in (CLIENT_SECRET, "auth: {password: %s}", "%s", "%s: 1", "a: *%s", "audit: {level: %s}"):
+        spec = {"raw": raw % after.canaries.plant("a client secret")}
+        body = {"apiVersion": "management.service.sh/v1", "kind": "Config", "metadata": {"name": CONFIG_NAME}}
+        answer = ask("PATCH", path, json={"spec": spec}, headers={"Content-Type": MERGE})
+        assert answer.status_code == 422, answer.text
+        ask("PUT", path, json={**body, "spec": spec})
+        operation = {"op": "add", "path": "/spec/raw", "value": spec["raw"]}
+        ask("PATCH", path, json=[operation], headers={"Content-Type": "application/json-patch+json"})
+        ask("PATCH", path, json={"spec": {"RAW": spec["raw"], "auth": spec}}, headers={"Content-Type": MERGE})
+        ask("PATCH", path, json={"status": spec, "Spec": spec}, headers={"Content-Type": MERGE})
+    del after.answers[before:]
 
 
 def use_tokens(ask: Client, after: Aftermath) -> None:

@@ -5,6 +5,7 @@ know: a field that is new, misspelt or in the wrong place may hold one as well. 
 like a credential. managedFields never help a reader and are dropped.
 """
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,14 +16,17 @@ from fairlead.registry.secret_fields import REDACTED, redact
 
 LONGEST_ANNOTATION = 256
 
-SUSPICIOUS = frozenset(
-    {
-        *("accesskey", "accesstoken", "apikey", "authorization", "bearertoken", "clientkeydata", "clientsecret"),
-        *("connectordata", "credentials", "currentpassword", "idtoken", "kubeconfig", "passphrase", "passwd"),
-        *("password", "privatekey", "refreshtoken", "secretkey", "token"),
-    }
+SUSPICIOUS = (
+    *("accesskey", "apikey", "authorization", "clientkeydata", "connectordata", "credential", "credentials"),
+    *("kubeconfig", "passphrase", "passwd", "password", "privatekey", "secret", "secretkey", "token"),
 )
-"""Names of fields whose texts are not shown in any kind, written without regard to case, `-` and `_`."""
+"""How the names of fields end whose texts are not shown in any kind, without regard to case, `-` and `_`."""
+
+DOCUMENTS = frozenset({"lastappliedobjects", "manifests", "objects", "parameters", "raw", "script", "values"})
+"""Fields with a whole text of YAML or a script in it: nobody knows what is in it, and people put credentials there."""
+
+_PLAIN = re.compile(r"[A-Za-z0-9 ._/-]{0,64}", re.ASCII)
+"""An annotation that is a word or two, and no text with fields in it."""
 
 _TYPES: Mapping[str, Any] = {"apiVersion": string(), "kind": string()}
 _OWNER = obj(apiVersion=string(), kind=string(), name=string(), uid=string(), controller=boolean())
@@ -66,11 +70,9 @@ def cleansed(value: Any, kind: Kind) -> Any:
         return REDACTED if kind.secret else masked(value)
     if isinstance(value.get("metadata"), dict):
         value["metadata"].pop("managedFields", None)
-    if not kind.secret:
-        return masked(value)
     schema = {"type": "object", "properties": {**_TYPES, "metadata": _METADATA, **kind.fields}}
-    shown: Object = known(redact(value, kind.secret), schema)
-    _cleanse_annotations(shown)
+    shown: Object = known(redact(value, kind.secret), schema) if kind.secret else declared(masked(value), schema)
+    _cleanse_annotations(shown, bool(kind.secret))
     return shown
 
 
@@ -102,7 +104,7 @@ def _known_structure(value: Object, schema: Schema) -> Any:
         return REDACTED  # the caller's own structure: nobody knows what is in it
     unknown = others if isinstance(others, dict) else anything()
     return {
-        name: REDACTED if is_suspicious(name) and isinstance(each, str) else known(each, fields.get(name, unknown))
+        name: REDACTED if is_opaque(name) and isinstance(each, str) else known(each, fields.get(name, unknown))
         for name, each in value.items()
     }
 
@@ -114,13 +116,38 @@ def masked(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
     return {
-        name: REDACTED if is_suspicious(name) and isinstance(each, str | int | float) else masked(each)
+        name: REDACTED if is_opaque(name) and isinstance(each, str | int | float) else masked(each)
         for name, each in value.items()
     }
 
 
-def is_suspicious(name: str) -> bool:
-    return name.replace("-", "").replace("_", "").lower() in SUSPICIOUS
+def declared(value: Any, schema: Schema) -> Any:
+    """The value with a mark for each field that its schema does not know, for a kind without credentials.
+
+    It has been refused, or the field was dropped: it is not a part of the object, and may belong to another kind.
+    """
+    if isinstance(value, list):
+        return [declared(each, schema["items"]) for each in value] if "items" in schema else value
+    if not isinstance(value, dict):
+        return value
+    fields, others = schema.get("properties", {}), schema.get("additionalProperties")
+    if not fields:
+        return {name: declared(each, others) for name, each in value.items()} if isinstance(others, dict) else value
+    return {
+        name: declared(each, fields[name]) if name in fields else each if _is_directive(name) else REDACTED
+        for name, each in value.items()
+    }
+
+
+def _is_directive(name: str) -> bool:
+    """What strategic merge patches say beside fields."""
+    return name == "$patch" or name.startswith(("$setElementOrder/", "$deleteFromPrimitiveList/", "$retainKeys"))
+
+
+def is_opaque(name: str) -> bool:
+    """Whether what stands under the name is not to be shown, whatever the kind."""
+    plain = name.replace("-", "").replace("_", "").lower()
+    return plain.endswith(SUSPICIOUS) or plain in DOCUMENTS
 
 
 def cleansed_json_patch(operations: Any, kind: Kind) -> Any:
@@ -139,18 +166,20 @@ def _cleansed_operation(operation: Any, kind: Kind) -> Any:
             shown[name] = operation[name] if isinstance(operation[name], str) else REDACTED
     if "value" in operation:
         path = str(operation.get("path", ""))
-        opaque = bool(kind.secret) or "managedFields" in path or is_suspicious(path.rpartition("/")[2])
+        opaque = bool(kind.secret) or "managedFields" in path or is_opaque(path.rpartition("/")[2])
         shown["value"] = REDACTED if opaque else masked(operation["value"])
     return shown
 
 
-def _cleanse_annotations(shown: Object) -> None:
-    """Tools keep whole objects in annotations, credentials included; people do not."""
+def _cleanse_annotations(shown: Object, strictly: bool) -> None:
+    """Tools keep whole objects in annotations, credentials included; people do not. Where an object has credentials,
+    only what is plainly a word stays."""
     metadata = shown.get("metadata")
     annotations = metadata.get("annotations") if isinstance(metadata, dict) else None
     if not isinstance(annotations, dict):
         return
-    for name, text in annotations.items():
-        whole = name == LAST_APPLIED or len(str(text)) > LONGEST_ANNOTATION or str(text).lstrip().startswith(("{", "["))
-        if whole and text is not None:
+    for name, value in annotations.items():
+        text = str(value)
+        whole = name == LAST_APPLIED or len(text) > LONGEST_ANNOTATION or text.lstrip().startswith(("{", "[", '"', "'"))
+        if value is not None and (whole or (strictly and not _PLAIN.fullmatch(text))):
             annotations[name] = REDACTED

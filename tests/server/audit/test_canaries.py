@@ -107,7 +107,8 @@ def infected(kind: Kind) -> Iterator[Object]:
     whole = orjson.dumps({**head, **planted(kind.secret[0], CANARY)}).decode()
     managed = [{"manager": CANARY, "fieldsV1": {f"f:{CANARY}": {}}}]
     yield {**head, "metadata": {"name": "a", "managedFields": managed}}
-    for text in (whole, f"  {whole}", "x" * 300 + CANARY):
+    nested = orjson.dumps(whole).decode()
+    for text in (whole, f"  {whole}", nested, f"password: {CANARY}", f"a\n{CANARY}", "x" * 300 + CANARY):
         yield {**head, "metadata": {"name": "a", "annotations": {LAST_APPLIED: text, "other": text}}}
 
 
@@ -345,3 +346,35 @@ async def test_what_a_deletion_was_asked_with_is_recorded_as_far_as_it_is_known(
 
 async def test_every_kind_with_credentials_is_asked_here() -> None:
     assert {"Secret", "OwnedAccessKey", "App", "Vault"} <= {kind.name for kind in SECRET_KINDS}
+
+
+PLAIN_KINDS = [kind for kind in CATALOG.kinds if not kind.secret and kind.stored]
+
+
+@pytest.mark.parametrize("kind", PLAIN_KINDS, ids=lambda kind: kind.name)
+async def test_t_28_unknown_fields_of_kinds_without_credentials_are_not_shown_either(kind: Kind) -> None:
+    head = {"apiVersion": kind.api_version, "kind": kind.name}
+    unknown = {"issuer": CANARY, "inner": {"a": [CANARY]}}
+    bodies: list[Object] = [
+        {**head, "metadata": {"name": "a", "unknown": unknown}, "unknown": unknown, "Spec": unknown},
+        {**head, "metadata": {"annotations": {"a": orjson.dumps(unknown).decode()}}},
+        {**head, "metadata": {"annotations": {LAST_APPLIED: CANARY}}},
+    ]
+    if kind.fields.get("spec", {}).get("properties"):
+        bodies.append({**head, "spec": {"unknown": unknown, "oidcClientSecret": CANARY, "vault_token": CANARY}})
+    async with office(echo, Policy((Rule(REQUEST_RESPONSE),)), catalog=CATALOG) as desk:
+        for body in bodies:
+            await desk("PUT", place(kind, "a"), body)
+            await desk("PATCH", place(kind, "a"), body, headers={"content-type": "application/merge-patch+json"})
+    assert_no_canary(desk.notebook.data)
+    assert all(event["requestObject"]["kind"] == kind.name for event in desk.completed())
+
+
+@pytest.mark.parametrize("name", ["values", "objects", "manifests", "script", "parameters", "raw"])
+async def test_t_28_texts_that_are_whole_documents_are_not_shown(name: str) -> None:
+    body = {"kind": "Vault", "spec": {"own": {"a": 1}, "title": "mine", name: f"a: {CANARY}"}}
+    async with office(echo, Policy((Rule(REQUEST_RESPONSE),)), catalog=CATALOG) as desk:
+        await desk("PUT", place(VAULT, "a"), body)
+        await desk("PUT", place(CONFIGMAP, "a"), {"kind": "ConfigMap", "data": {name: CANARY, "other": "seen"}})
+    assert_no_canary(desk.notebook.data)
+    assert desk.completed()[1]["requestObject"]["data"]["other"] == "seen"
