@@ -10,6 +10,10 @@ from urllib.parse import urlsplit
 LABEL = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
 DNS_NAME = re.compile(rf"{LABEL}(\.{LABEL})*")
 
+_unseen = re.compile("[\x00-\x20\x7f-\xa0\u200b-\u200f\u2028-\u202f\u2060\ufeff]")
+"""What browsers and people pass over in an address: a tab within `javascript:` takes nothing away from it."""
+_picture = re.compile(r"data:image/(?![a-z0-9.+-]*(?:svg|xml))[a-z0-9][a-z0-9.+-]*[;,]")
+
 
 def check_ip_address(value: str) -> str | None:
     try:
@@ -35,6 +39,34 @@ def check_repository(value: str) -> str | None:
     except ValueError:
         good = False
     return None if good else "must be the https:// or oci:// address of a repository, without a user in it"
+
+
+def check_no_credentials(value: str) -> str | None:
+    """An address of whatever sort, as long as nobody is named in it. Parameters of templates are left alone."""
+    plain = _unseen.sub("", value)
+    # Some take a backslash for a slash, and some do not: neither shall find anybody.
+    if any("@" in _authority(each) for each in (plain, plain.replace("\\", "/"))):
+        return "must have no user and no password in it: they have fields of their own, which not everybody can read"
+    return None
+
+
+def _authority(address: str) -> str:
+    """What stands between the scheme and the path, however many slashes there are before it."""
+    return re.split(r"[/?#]", re.sub(r"^([A-Za-z][A-Za-z0-9+.-]*:)?/*", "", address), maxsplit=1)[0]
+
+
+def check_icon(value: str) -> str | None:
+    """A picture that a browser may load: an https address, the picture itself, or a text without any scheme.
+
+    No SVG as a data URL: it can hold scripts, and nothing short of a browser tells whether it does.
+    """
+    plain = _unseen.sub("", value).lower()
+    scheme = re.match(r"([a-z][a-z0-9+.-]*):", plain)
+    if scheme is None or scheme[1] == "https":
+        return check_no_credentials(value)
+    if _picture.match(plain):
+        return None
+    return "must be an https:// address or a data:image/ URL of a picture (SVG only as an https:// address)"
 
 
 def check_host_name(value: str) -> str | None:

@@ -40,7 +40,7 @@ SPEC = obj(
     "What the app is and who may use it.",
     displayName=DISPLAY_NAME,
     description=DESCRIPTION,
-    icon=string("URL of an icon. The console shows https URLs only."),
+    icon=string("URL of an icon: https, or data:image of a picture. The console shows https URLs only."),
     owner=OWNER,
     access=ACCESS,
     recommendedApp=array(string(), "Where the app is recommended: `cluster`, `space`, `virtualcluster`."),

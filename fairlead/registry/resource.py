@@ -20,6 +20,7 @@ from fairlead.registry import deletion, intake, meta
 from fairlead.registry.forms import as_stored, show_body, show_entry
 from fairlead.registry.kept_secrets import keep_hidden
 from fairlead.registry.kind import Change, Kind
+from fairlead.registry.links import link_problems, links_of
 from fairlead.registry.managed import APPLY, UPDATE, Writer, record_apply, record_problems, record_update
 from fairlead.registry.patching.apply import Applying
 from fairlead.registry.patching.shape import shapes_of
@@ -58,6 +59,7 @@ class Resource:
         self._validator = Validator(kind.schema())
         self.shapes = shapes_of(kind)
         self._applying = Applying.of(kind, self.shapes)
+        self._links = links_of(kind)
         self._turns = Turns()
 
     def peek(self, namespace: str, name: str) -> Entry | None:
@@ -287,7 +289,8 @@ class Resource:
 
     def _refuse(self, change: Change, problems: Sequence[Problem]) -> None:
         """Raises with every problem at once. A kind's own checks may rely on the schema, so they come after it."""
-        every = chain(problems, meta.problems(change.obj, self.kind), record_problems(change.obj))
+        links = link_problems(self._links, change)
+        every = chain(problems, meta.problems(change.obj, self.kind), record_problems(change.obj), links)
         found = list(islice(every, 10 * MAX_PROBLEMS))
         if not problems:
             found.extend(self.kind.check(change))
