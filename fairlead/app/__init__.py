@@ -50,6 +50,7 @@ from fairlead.registry.writing import by_the_server
 from fairlead.server.asgi import Front, Listening, free_port, listening
 from fairlead.server.event_loop import Watchdog, running
 from fairlead.server.metrics.platform import new_commits
+from fairlead.server.unsent import Unsent
 from fairlead.settings import Settings, StartError
 from fairlead.storage.contract import Unavailable
 from fairlead.storage.fenced import Fenced
@@ -101,8 +102,9 @@ async def run(settings: Settings, stop: asyncio.Event, ready: Callable[[Started]
         port = _port(settings)
         base_url = settings.base_url(port)
         far = clusters(settings, registry, port)
-        around = Surroundings(audit, store, far.gateways, base_url, commits, Watchdog())
-        front = Front(handler(settings, registry, people, around), settings.body_limit)
+        unsent = Unsent(settings.body_limit)
+        around = Surroundings(audit, store, far.gateways, base_url, commits, Watchdog(), unsent)
+        front = Front(handler(settings, registry, people, around), settings.body_limit, unsent)
         async with (
             background(settings, stores, registry, leading, people, far) as begin_work,
             _listening(front, settings, port, certificates),

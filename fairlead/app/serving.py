@@ -55,6 +55,7 @@ from fairlead.server.selves import Installation, Selves, Tokens, self_handlers
 from fairlead.server.serve import Serve, routed
 from fairlead.server.service_accounts import service_account_handlers
 from fairlead.server.tokens import DirectTokens
+from fairlead.server.unsent import Unsent
 from fairlead.server.verbs import Verbs
 from fairlead.server.watch import Watches, WatchLimits
 from fairlead.settings import Settings
@@ -90,6 +91,7 @@ class Surroundings:
     """What requests need beside the registry: the audit log, the store for its health, gateways, and our address.
 
     `commits` is how long the store took, and `watchdog` how long the event loop was held, which `/metrics` tells.
+    `unsent` bounds what clients leave unread.
     """
 
     audit: AuditLog | None
@@ -98,6 +100,7 @@ class Surroundings:
     base_url: str
     commits: Histogram
     watchdog: Watchdog
+    unsent: Unsent
 
 
 def handler(settings: Settings, registry: Registry, identity: Identity, around: Surroundings) -> Proceed:
@@ -125,14 +128,14 @@ def handler(settings: Settings, registry: Registry, identity: Identity, around: 
     endpoints = {"": {**signing.login.endpoints(), **direct.endpoints, **measured}, MANAGEMENT: measured}
     serve = Serve(verbs, health, roots, endpoints, around.gateways)
     in_public = (metrics.in_public,) if settings.metrics_public == ON else ()
-    return pipeline((requests.measured, *_stages(settings, identity, audit, in_public)), serve)
+    return pipeline((requests.measured, *_stages(settings, identity, around, in_public)), serve)
 
 
 def _stages(
-    settings: Settings, identity: Identity, audit: AuditLog | None, in_public: Sequence[Stage]
+    settings: Settings, identity: Identity, around: Surroundings, in_public: Sequence[Stage]
 ) -> tuple[Stage, ...]:
     """`in_public` lets through what anybody may see."""
-    permissions = identity.permissions
+    permissions, audit = identity.permissions, around.audit
     impersonation = Impersonation(
         permissions.decide, identity.people.user_named, identity.is_administrator, permissions.generation
     )
@@ -146,6 +149,7 @@ def _stages(
         routed(Roots(MOUNT, settings.api_group, settings.namespace_prefix)),
         *in_public,
         authenticated(identify, identity.activity.note),
+        around.unsent.bounded,
         Authorized(permissions, identify),
         *((audit.audit.accountable,) if audit else ()),
     )

@@ -195,6 +195,8 @@ class Reply(Struct, eq=False):
     cacheable: bool = False
     """The headers say how long it may be kept; everything else is for the asker alone, and only now."""
     upgrade: Upgrade | None = None
+    holding: object = None
+    """What `server/unsent.py` holds for an answer until its client has read it. It goes with the reply."""
 
     def __await__(self) -> "Generator[None, None, Reply]":
         yield from ()

@@ -10,9 +10,10 @@ import asyncio
 import os
 import resource
 import socket
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
@@ -22,20 +23,31 @@ from granian.http import HTTP1Settings, HTTP2Settings
 from granian.server.embed import Server
 
 from fairlead.core.call import Call, Reply
+from fairlead.server.budgets import Holding
 from fairlead.server.connections import sever
 from fairlead.server.lingering import SlowClient
 from fairlead.server.pipeline import Proceed
 from fairlead.server.received import Body, Receive, ReceivedHeaders
 from fairlead.server.sockets import Send, go_on
+from fairlead.server.unsent import LONGEST_STALL, SINGLE_BYTES, SMALL_BYTES, YIELD_PIECES, Unsent, send_in_pieces
 
 HEADER_BYTES = 64 * 1024
 HEADER_MILLISECONDS = 10_000
 WARNINGS_BYTES = 4 * 1024
 MAX_CONNECTIONS = 65_536
 """Far more than there are file descriptors, so that silent connections do not keep the others from being served."""
+MAX_STREAMS = 100
+"""Requests at once on one connection of HTTP/2, as many as kube-apiserver allows. Clients open another one for more."""
+WINDOW_BYTES = 256 * 1024
+"""What may come in over one connection of HTTP/2 before anybody asks for it."""
+SEND_BUFFER_BYTES = 64 * 1024
+"""What waits in the HTTP server of one answer over HTTP/2."""
 AUDIT_IDS = 256
 LOOK_SECONDS = 5.0
 """How often a stream is looked at: a client that has taken in nothing meanwhile is let go; it will come again."""
+
+PIECE_BYTES = 32 * 1024
+"""What is handed over of a stream at once: the HTTP server takes several of these before the client has read any."""
 
 NO_CONTENT = frozenset({204, 304})
 """Answers without a body, and so without its type: clients write that of a 304 into the answer that they have kept."""
@@ -58,8 +70,9 @@ class Listening:
 class Front:
     """The application that granian calls."""
 
-    def __init__(self, handle: Proceed, body_limit: int) -> None:
+    def __init__(self, handle: Proceed, body_limit: int, unsent: Unsent | None = None) -> None:
         self._handle = handle
+        self._unsent = unsent or Unsent()
         self._body_limit = body_limit
         self._streaming = 0
         self._stream_ended = asyncio.Event()
@@ -77,7 +90,9 @@ class Front:
             await body.discard()
             if body.is_unfinished and is_framed:
                 reply.headers = [*reply.headers, ("connection", "close")]
-        if reply.stream is None or call.method == "HEAD":
+        if len(reply.body) > (SINGLE_BYTES if is_framed else SMALL_BYTES) and call.method != "HEAD":
+            await self._send_large(send, call, reply)
+        elif reply.stream is None or call.method == "HEAD":
             content = b"" if call.method == "HEAD" else reply.body
             await send({"type": "http.response.start", "status": reply.status, "headers": _headers(call, reply)})
             await send({"type": "http.response.body", "body": content, "more_body": False})
@@ -87,10 +102,17 @@ class Front:
             await send({"type": "http.response.body", "body": b"", "more_body": True})
             self._streaming += 1
             try:
-                await _stream(receive, send, call, reply.stream)
+                await _stream(receive, send, call, reply.stream, self._unsent)
             finally:
                 self._streaming -= 1
                 self._stream_ended.set()
+
+    async def _send_large(self, send: Send, call: Call, reply: Reply) -> None:
+        """An answer that is too large to be left to the HTTP server as a whole."""
+        holding = self._unsent.hold_reply(call, reply)
+        headers = [*_headers(call, reply), (b"content-length", b"%d" % len(reply.body))]
+        await send({"type": "http.response.start", "status": reply.status, "headers": headers})
+        await send_in_pieces(send, reply.body, holding)
 
     async def finish_streams(self, seconds: float) -> None:
         """Waits for all streams to come to their ends, which somebody has told them to; not longer than this."""
@@ -137,9 +159,9 @@ def _call(scope: Scope, method: str, headers: ReceivedHeaders, body: Body) -> Ca
     )
 
 
-async def _stream(receive: Receive, send: Send, call: Call, chunks: AsyncIterator[bytes]) -> None:
+async def _stream(receive: Receive, send: Send, call: Call, chunks: AsyncIterator[bytes], unsent: Unsent) -> None:
     """Sends until the stream ends or the client goes away, whichever is first."""
-    pump, slow = _Pump(send, chunks), SlowClient(call.client)
+    pump, slow, stalled = _Pump(send, chunks, partial(unsent.hold_chunk, call)), SlowClient(call.client), 0.0
     sending = asyncio.ensure_future(pump.run())
     gone = asyncio.ensure_future(_disconnected(receive))
     try:
@@ -150,8 +172,12 @@ async def _stream(receive: Receive, send: Send, call: Call, chunks: AsyncIterato
                 break
             if pump.sent != before or not pump.is_waiting:
                 slow.go_on()
-            elif not await slow.takes_enough():
-                break
+                stalled = 0.0
+            else:
+                stalled += LOOK_SECONDS
+                # What arrives on the connection may be other streams of HTTP/2, so this is not asked for ever.
+                if stalled > LONGEST_STALL or not await slow.takes_enough():
+                    break
             if not pump.is_waiting:
                 # Nothing is sent by this, but a stream of HTTP/2 that was reset is only noticed by whoever sends.
                 await send({"type": "http.response.body", "body": b"", "more_body": True})
@@ -169,21 +195,39 @@ async def _stream(receive: Receive, send: Send, call: Call, chunks: AsyncIterato
 class _Pump:
     """Hands chunks over as the client reads them."""
 
-    __slots__ = ("_chunks", "_send", "is_waiting", "sent")
+    __slots__ = ("_chunks", "_hold", "_send", "is_waiting", "sent")
 
-    def __init__(self, send: Send, chunks: AsyncIterator[bytes]) -> None:
+    def __init__(self, send: Send, chunks: AsyncIterator[bytes], hold: Callable[[bytes], Holding]) -> None:
         self._send = send
         self._chunks = chunks
+        self._hold = hold
         self.sent = 0
         self.is_waiting = False
 
     async def run(self) -> None:
         async for chunk in self._chunks:
             self.is_waiting = True
-            await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
+            if len(chunk) <= PIECE_BYTES:
+                await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
+            else:
+                await self._hand_over_in_pieces(chunk)
             self.is_waiting = False
             self.sent += 1
         await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _hand_over_in_pieces(self, chunk: bytes) -> None:
+        """The HTTP server copies some of what it is given before the client reads; of large chunks not more, either."""
+        holding = self._hold(chunk)
+        try:
+            for at in range(0, len(chunk), PIECE_BYTES):
+                piece = chunk[at : at + PIECE_BYTES]
+                await self._send({"type": "http.response.body", "body": piece, "more_body": True})
+                self.sent += 1
+                holding.held.sent = self.sent
+                if self.sent % YIELD_PIECES == 0:
+                    await asyncio.sleep(0)
+        finally:
+            holding.release()
 
     async def close(self) -> None:
         """Lets go of the source, which may be waiting in the middle of a chunk that nobody took."""
@@ -267,7 +311,13 @@ async def listening(front: Front, where: Listening, interface: Interfaces = Inte
         ssl_cert=where.cert_file,
         ssl_key=where.key_file,
         http1_settings=HTTP1Settings(max_buffer_size=HEADER_BYTES, header_read_timeout=HEADER_MILLISECONDS),
-        http2_settings=HTTP2Settings(max_headers_size=HEADER_BYTES),
+        http2_settings=HTTP2Settings(
+            initial_connection_window_size=WINDOW_BYTES,
+            initial_stream_window_size=WINDOW_BYTES,
+            max_concurrent_streams=MAX_STREAMS,
+            max_headers_size=HEADER_BYTES,
+            max_send_buffer_size=SEND_BUFFER_BYTES,
+        ),
     )
     serving = asyncio.create_task(server.serve(), name="http")
     try:

@@ -9,11 +9,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequen
 from contextlib import suppress
 from typing import Any
 
-from fairlead.core.errors import BadRequest, TooLarge
+from fairlead.core.errors import BadRequest, Timeout, TooLarge
 
 MAX_PAUSES = 16
 """Empty chunks in a body: a few are a client's habit, more are somebody's idea of an attack."""
 DISCARD_SECONDS = 5.0
+BODY_SECONDS, BODY_RATE = 10.0, 64 * 1024
+"""How long a body may take that is kept in memory until it is whole, and a second more for each so many bytes."""
 DRAIN_FACTOR = 4
 """How many times the limit of a body is read and thrown away, so that its sender comes to read the answer."""
 
@@ -93,11 +95,24 @@ class Body:
         body = await self._next()
         if not self._whole:  # which nearly every body is by now
             kept = bytearray(body)
-            if await self._take_in(kept) <= self._limit:
+            if await self._take_in_time(kept) <= self._limit:
                 return bytes(kept)
         elif len(body) <= self._limit:
             return body
         raise TooLarge(f"Request entity too large: limit is {self._limit}")
+
+    async def _take_in_time(self, kept: bytearray) -> int:
+        """Not for ever: what has come so far is in memory until the rest is there."""
+        length = self._headers.body_length
+        seconds = BODY_SECONDS + min(length if length >= 0 else self._limit, self._limit) / BODY_RATE
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._take_in(kept)
+        except TimeoutError:
+            why = (
+                f"the body was not complete after {seconds:.0f} seconds; send it faster than {BODY_RATE} bytes a second"
+            )
+            raise Timeout(why) from None
 
     async def _take_in(self, kept: bytearray | None) -> int:
         """Reads as far as it makes sense and keeps what fits; tells the size."""

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.core.errors import BadRequest, TooLarge
+from fairlead.core.errors import BadRequest, Timeout, TooLarge
 from fairlead.server import received
 from fairlead.server.received import DRAIN_FACTOR, MAX_PAUSES, Body, ReceivedHeaders
 
@@ -130,3 +130,14 @@ async def test_who_never_sends_what_was_announced_is_not_waited_for_long(monkeyp
     monkeypatch.setattr(received, "DISCARD_SECONDS", 0.01)
     body, _ = body_of(headers=((b"content-length", b"4"),))
     await asyncio.wait_for(body.discard(), 5)
+
+
+@pytest.mark.parametrize("headers", [((b"content-length", b"4"),), ((b"transfer-encoding", b"chunked"),)])
+async def test_a_body_that_comes_too_slowly_is_given_up(
+    monkeypatch: pytest.MonkeyPatch, headers: tuple[tuple[bytes, bytes], ...]
+) -> None:
+    monkeypatch.setattr(received, "BODY_SECONDS", 0.01)
+    body, _ = body_of(chunk(b"ab"), headers=headers)
+    with pytest.raises(Timeout, match="the body was not complete after"):
+        await asyncio.wait_for(body.read(), 5)
+    assert body.is_unfinished

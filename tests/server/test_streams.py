@@ -8,6 +8,7 @@ import pytest
 
 from fairlead.server import asgi
 from fairlead.server.lingering import SlowClient
+from fairlead.server.unsent import Unsent
 from tests.authn.calls import call
 
 
@@ -47,7 +48,7 @@ async def streamed(client: Client, monkeypatch: pytest.MonkeyPatch, answers: lis
     monkeypatch.setattr(asgi, "sever", cut.append)
     asked = call()
     asked.client = "192.0.2.1:4711"
-    await asyncio.wait_for(asgi._stream(client.receive, client.send, asked, chunks()), 10)
+    await asyncio.wait_for(asgi._stream(client.receive, client.send, asked, chunks(), Unsent()), 10)
     return cut
 
 
