@@ -8,10 +8,8 @@ A flag wins over the environment, that over the file, and the file over the defa
 silence: a misspelt limit that is quietly not in force would be found out at the worst moment.
 """
 
-import difflib
 import ipaddress
 import os
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
@@ -24,13 +22,17 @@ from fairlead.core.addresses import (
     check_base_url,
     check_host_name,
     check_ip_address,
+    check_metadata_key,
     check_namespace_prefix,
     check_network,
     check_repository,
+    check_role_name,
 )
 from fairlead.core.cluster_identity import DEFAULT_PREFIX, check_prefix
-from fairlead.core.files import read_file
 from fairlead.core.given import OFF, READERS, SWITCH, About, absolute
+from fairlead.core.setting_sources import Given, Sources, StartError
+
+__all__ = ["CONFIG", "SETTINGS", "Setting", "Settings", "StartError", "flag", "load", "variable"]
 
 ENVIRONMENT_PREFIX = "FAIRLEAD_"
 CONFIG = "config"
@@ -38,14 +40,6 @@ CONFIG = "config"
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
 LOG_FORMATS = ("json", "console")
-
-# Kubernetes tells every container about the services beside it. One named `fairlead` must not look like settings.
-SERVICE_LINK = re.compile(r"FAIRLEAD_(\w+_)?(SERVICE_(HOST|PORT)|PORT_\d+_(TCP|UDP|SCTP))(_\w+)?")
-SERVICE_ADDRESS = re.compile(r"(tcp|udp|sctp)://\S+")
-
-
-class StartError(Exception):
-    """The server cannot start until the user mends something. The message says what, one line for each thing."""
 
 
 def _data_folder() -> Path:
@@ -168,6 +162,41 @@ class Settings:
             computed="none",
         ),
     ] = ()
+    space_roles: Annotated[
+        tuple[str, ...],
+        About(
+            "Clusters",
+            "Cluster roles that instances may give in their namespace, beside those of administrators' templates",
+            check=check_role_name,
+            computed="view, edit, admin",
+        ),
+    ] = ("view", "edit", "admin")
+    space_metadata: Annotated[
+        tuple[str, ...],
+        About(
+            "Clusters",
+            "Labels and annotations that namespaces get from templates that are no administrator's: keys, or domains "
+            "that end in /",
+            check=check_metadata_key,
+            computed="tenant.service.sh/",
+        ),
+    ] = ("tenant.service.sh/",)
+    space_pod_security: Annotated[
+        str,
+        About(
+            "Clusters",
+            "Pod security level of namespaces that no administrator's template has made",
+            choices=("baseline", "restricted", "privileged", "none"),
+        ),
+    ] = "baseline"
+    chart_role: Annotated[
+        str,
+        About(
+            "Clusters",
+            "Cluster role in its namespace that a chart has which no administrator has chosen",
+            check=check_role_name,
+        ),
+    ] = "admin"
     cluster_identity_prefix: Annotated[
         str,
         About(
@@ -306,10 +335,6 @@ def variable(name: str) -> str:
     return ENVIRONMENT_PREFIX + name.upper()
 
 
-Given = dict[str, tuple[str, Any]]
-"""By the setting's name: what the user calls it, and the value as it stands there."""
-
-
 def load(
     flags: Mapping[str, str | None], environment: Mapping[str, str], defaults: Mapping[str, Any] | None = None
 ) -> Settings:
@@ -317,8 +342,8 @@ def load(
     problems: list[str] = []
     config = flags.get(CONFIG) or environment.get(variable(CONFIG))
     given: Given = {
-        **(_from_file(absolute(config), problems) if config else {}),
-        **_from_environment(environment, problems),
+        **(SOURCES.read_config(absolute(config), problems) if config else {}),
+        **SOURCES.read_environment(environment, problems),
         **{name: (flag(name), value) for name, value in flags.items() if name in SETTINGS and value is not None},
     }
     values = dict(defaults or {})
@@ -350,45 +375,4 @@ OTHER_VARIABLES = frozenset(
 )
 """What the environment tells beside settings: where they are, a secret that no file should hold, and whom to ask."""
 
-
-def _from_environment(environment: Mapping[str, str], problems: list[str]) -> Given:
-    known = {variable(name): name for name in SETTINGS}
-    found: Given = {}
-    for key, value in environment.items():
-        if not key.startswith(ENVIRONMENT_PREFIX) or _is_service_link(key, value):
-            continue
-        if key in known:
-            # `FAIRLEAD_PORT=` is how compose files and shells say "not set".
-            found.update({known[key]: (key, value)} if value else {})
-        elif key not in OTHER_VARIABLES:
-            problems.append(_unknown(key, [*known, variable(CONFIG)], "unset it"))
-    return found
-
-
-def _is_service_link(key: str, value: str) -> bool:
-    return bool(SERVICE_LINK.fullmatch(key) or (key.endswith("_PORT") and SERVICE_ADDRESS.fullmatch(value)))
-
-
-def _from_file(path: Path, problems: list[str]) -> Given:
-    import yaml
-
-    content = read_file(path)
-    if content is None:
-        raise StartError(f"{path}: no such file; create it, or leave out {flag(CONFIG)} and {variable(CONFIG)}")
-    try:
-        values = yaml.safe_load(content) or {}
-    except yaml.MarkedYAMLError as error:
-        # Not the error's own text: it quotes the file, which may hold a password.
-        line = error.problem_mark.line + 1 if error.problem_mark else "?"
-        raise StartError(f"{path}: not YAML in line {line}; texts that end in a colon need quotes") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise StartError(f"{path}: not a text in UTF-8; save it as one") from error
-    if not isinstance(values, dict):
-        raise StartError(f"{path}: must hold settings, one `name: value` a line")
-    problems.extend(f"{path}: {_unknown(str(key), SETTINGS, 'remove it')}" for key in values if key not in SETTINGS)
-    return {key: (f"{path}: {key}", value) for key, value in values.items() if key in SETTINGS and value is not None}
-
-
-def _unknown(key: str, known: Mapping[str, Any] | list[str], advice: str) -> str:
-    (nearest,) = difflib.get_close_matches(key, list(known), n=1, cutoff=0.0)
-    return f"there is no setting {key}; did you mean {nearest}? Otherwise {advice}"
+SOURCES = Sources(tuple(SETTINGS), ENVIRONMENT_PREFIX, CONFIG, OTHER_VARIABLES)

@@ -62,6 +62,10 @@ def test_every_setting_can_be_given_everywhere(tmp_path: Path) -> None:
         "audit_compress": "off",
         "metrics_public": "on",
         "chart_repositories": "https://charts.example.com/stable",
+        "space_roles": "view",
+        "space_metadata": "team,example.com/",
+        "space_pod_security": "restricted",
+        "chart_role": "edit",
         "log_level": "error",
         "log_format": "console",
     }

@@ -7,6 +7,7 @@ import structlog
 
 from fairlead.app.rules import SYSTEM_NAMESPACE
 from fairlead.controllers.clusters import Clusters as ClusterController
+from fairlead.controllers.confinement import Confinement
 from fairlead.controllers.helm import Helm
 from fairlead.controllers.loop import Controller
 from fairlead.controllers.reach import ConnectedReach
@@ -63,7 +64,13 @@ def _controllers(
     group = settings.api_group
     reach = ConnectedReach(registry, group, SYSTEM_NAMESPACE, connected, policy.resolve)
     names = ClusterNames(settings.identity_prefix)
-    setting = Setting(group, settings.namespace_prefix, names)
+    confinement = Confinement(
+        settings.space_roles,
+        settings.space_metadata,
+        "" if settings.space_pod_security == "none" else settings.space_pod_security,
+        settings.chart_role,
+    )
+    setting = Setting(group, settings.namespace_prefix, names, confinement)
     return (
         ClusterController(registry, group, SYSTEM_NAMESPACE, connected, names),
         Spaces(registry, setting, reach),

@@ -23,6 +23,7 @@ from fairlead.admission.project_namespace import project_namespace
 from fairlead.admission.quotas import quotas
 from fairlead.admission.reported_status import reported_status
 from fairlead.admission.servers_own import servers_own
+from fairlead.admission.template_trust import template_trust
 from fairlead.admission.templates_in_use import templates_in_use
 from fairlead.admission.virtual_cluster_secret import virtual_cluster_secret
 from fairlead.app.identity import Identity
@@ -60,11 +61,12 @@ def admission(settings: Settings, identity: Identity) -> Chain:
             granting(Standing(identity.may, identity.inside, owns, identity.members.is_member), Names(group, prefix)),
             cluster_secret(identity.may, group, SYSTEM_NAMESPACE, kubeconfig.problems),
             virtual_cluster_secret(identity.may, group),
-            instance_reach(identity.may, group),
+            instance_reach(identity.may, group, frozenset(settings.space_roles)),
             block_owner_deletion(identity.may),
             attaching(group),
             allowed(group, prefix),
             parameters(group),
+            template_trust(group),
             templates_in_use(identity.may, group),
             quotas(group, prefix),  # last: it counts for the owner that other rules have set
         )

@@ -94,6 +94,10 @@ class TrackedApi:
     removed: set[str] = field(default_factory=set)
     made_namespace: bool = False
 
+    def through(self, api: Api) -> "TrackedApi":
+        """The same notes about what is done through another way."""
+        return TrackedApi(api, self.namespace, self.claim, self.applied, self.removed, self.made_namespace)
+
     async def get(self, path: str, /) -> Object:
         return await self.api.get(path)
 

@@ -233,10 +233,10 @@ def _gist(plural: str, obj: Object) -> object:
 
 
 def is_resolved(instance: Object) -> bool:
-    """Whether its template was resolved for what it asks for now."""
+    """Whether its template was resolved for what it asks for now, and it is known whose that is."""
     resolved = find_condition(instance.get("status"), RESOLVED) or {}
     is_current = resolved.get("observedGeneration") == metadata(instance).get("generation", 1)
-    return is_current and resolved.get("status") == TRUE
+    return is_current and resolved.get("status") == TRUE and bool(dig(instance, "status.templateTrust"))
 
 
 def is_abandoned(instance: Object) -> bool:

@@ -9,6 +9,7 @@ from binascii import Error as NotBase64
 from collections.abc import Sequence
 from typing import Protocol
 
+from fairlead.controllers.confinement import check_marked, check_owner
 from fairlead.controllers.far_names import FAIRLEAD, MANAGED
 from fairlead.controllers.far_namespace import NAMESPACES, found_at, step
 from fairlead.controllers.far_trouble import ERROR, INFO, Trouble, troubles
@@ -46,6 +47,7 @@ class Deploying:
     """`repositories`: addresses at or below which charts may be that no template has settled."""
 
     def __init__(self, registry: Registry, reach: Reach, helm: Deployer, repositories: Sequence[str]) -> None:
+        self._registry = registry
         self._clock = registry.clock
         self._secrets = registry.resource("", "secrets")
         self._reach = reach
@@ -69,7 +71,7 @@ class Deploying:
         known = self._failed.get(uid)
         if known is not None and known[0] == release.hash and self._clock.monotonic() < known[1]:
             raise Trouble(known[2].reason, known[2].message, known[2].severity)
-        self._check_listed(release)
+        self._check_chosen(instance, release)
         with self._turns.one(metadata(instance)["namespace"]):
             try:
                 await self._install(dig(instance, "spec.clusterRef.cluster"), release)
@@ -79,13 +81,18 @@ class Deploying:
         self._failed.pop(uid, None)
         return release.hash
 
-    def _check_listed(self, release: Release) -> None:
-        """Helm fetches what it is told to, and goes where a repository sends it: to this server's neighbours, too."""
-        if release.confined_to and not is_listed(release.chart.repo, self._repositories):
+    def _check_chosen(self, instance: Object, release: Release) -> None:
+        """Whether somebody stands for the chart. Helm fetches what it is told to, and goes where a repository sends it:
+        to this server's neighbours, too."""
+        if not release.confined_to:
+            check_marked(instance)
+            return
+        check_owner(self._registry, str(instance["apiVersion"]).partition("/")[0], instance)
+        if not is_listed(release.chart.repo, self._repositories):
             why = (
-                "the repository of a chart that is written out in place has to be one that this server is set to use; "
-                "name a template in spec.templateRef of a new instance, or have the repository added to the setting "
-                "chart_repositories"
+                "the repository of a chart that no administrator has chosen has to be one that this server is set to "
+                "use; name a template of an administrator in spec.templateRef of a new instance, or have the "
+                "repository added to the setting chart_repositories"
             )
             raise Trouble("RepositoryNotAllowed", why, ERROR)
 

@@ -21,7 +21,7 @@ from fairlead.controllers.far_trouble import (
 )
 from fairlead.controllers.space_rights import BINDING_PREFIX, RBAC
 from fairlead.core.objects import Object, dig, metadata, name_of
-from fairlead.upstream.cluster_api import FarError
+from fairlead.upstream.cluster_api import FIELD_MANAGER, FarError
 
 NAMESPACES = "/api/v1/namespaces"
 CLUSTER_ROLE_BINDINGS = f"/apis/{RBAC}/v1/clusterrolebindings"
@@ -36,6 +36,7 @@ ADMINISTRATORS_BINDING = "service.sh:admins"
 """Of connected clusters; `cluster_admins.py` makes it."""
 _NOT_FOUND, _INVALID = 404, 422
 _OUR_DOMAIN = "service.sh/"
+POD_SECURITY = "pod-security.kubernetes.io/enforce"
 _KINDS = frozenset({SPACE, VIRTUAL_CLUSTER})
 
 
@@ -78,12 +79,16 @@ async def found_at(api: Api, path: str) -> Object | None:
         return None
 
 
-async def make_namespace(api: Api, place: Place, template: Object) -> bool:
-    """Makes the namespace or mends it, with the labels and annotations of a template. Tells whether it can be used."""
+async def make_namespace(
+    api: Api, place: Place, template: Object, *, pod_security: str = "", leave_as_is: bool = False
+) -> bool:
+    """Makes the namespace or mends it, with the labels and annotations of a template. Tells whether it can be used.
+    `pod_security` is the level that pods in it are held to, unless the cluster's own people have set another. With
+    `leave_as_is`, one that is there keeps what it has."""
     existing = await found_at(api, place.path)
     if existing is None:
         # Only with what makes it ours: what is applied afterwards can be taken back when the template drops it.
-        await api.create(NAMESPACES, _namespace(place, {}))
+        await api.create(NAMESPACES, _namespace(place, {}, {}))
     elif not is_ours(existing, place):
         why = (
             f'namespace "{place.namespace}" in cluster "{place.cluster}" exists and is not of this instance; delete '
@@ -94,7 +99,10 @@ async def make_namespace(api: Api, place: Place, template: Object) -> bool:
         where, held = f'namespace "{place.namespace}" in cluster "{place.cluster}"', find_holdup(existing).message
         why = f"{where} is being deleted{f' ({held})' if held else ''}; it is made again after that"
         raise Trouble(NAMESPACE_TERMINATING, why, INFO)
-    applied = await api.apply(place.path, _namespace(place, template))
+    if leave_as_is and existing is not None:
+        return dig(existing, "status.phase") in (None, "", "Active")
+    level = {POD_SECURITY: pod_security} if pod_security and not _is_set_by_others(existing) else {}
+    applied = await api.apply(place.path, _namespace(place, template, level))
     return dig(applied, "status.phase") in (None, "", "Active")
 
 
@@ -107,9 +115,26 @@ def is_ours(namespace: Object, place: Place) -> bool:
     return is_same and _KINDS & labels.keys() == _KINDS & place.marks.keys()
 
 
-def _namespace(place: Place, template: Object) -> Object:
+def _is_set_by_others(existing: Object | None) -> bool:
+    """Whether somebody else than this server has set the pod security level of a namespace."""
+    if POD_SECURITY not in (dig(existing, "metadata.labels") or {}):
+        return False
+    managers = dig(existing, "metadata.managedFields")
+    ours = (
+        each.get("fieldsV1")
+        for each in (managers if isinstance(managers, list) else ())
+        if isinstance(each, dict) and (each.get("manager"), each.get("operation")) == (FIELD_MANAGER, "Apply")
+    )
+    labels = (dig(fields, "f:metadata.f:labels") for fields in ours)
+    return not any(isinstance(each, dict) and f"f:{POD_SECURITY}" in each for each in labels)
+
+
+def _namespace(place: Place, template: Object, labels: Mapping[str, str]) -> Object:
     """A template cannot set labels and annotations of our domain: they say whose a namespace is."""
-    meta: Object = {"name": place.namespace, "labels": place.marked(dig(template, "metadata.labels"))}
+    meta: Object = {
+        "name": place.namespace,
+        "labels": {**place.marked(dig(template, "metadata.labels")), **labels},
+    }
     if annotations := _foreign(dig(template, "metadata.annotations")):
         meta["annotations"] = annotations
     return {"apiVersion": "v1", "kind": "Namespace", "metadata": meta}

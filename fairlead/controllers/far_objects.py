@@ -1,14 +1,16 @@
 """The objects that a template puts into a space: applied, and removed again when the template drops them.
 
-They are made with the credential that is stored for the cluster, which may do anything there, while whoever has written
-the template may not. So they have to be objects in the namespace of the space; everything else is refused.
+They have to be objects in the namespace of the space; everything else is refused. Those of an administrator's template
+are made with the credential that is stored for the cluster, all others as the deployer of the namespace, who has the
+rights of the owner there (`confinement.py`).
 """
 
+import asyncio
 import re
 from collections.abc import Iterator, Sequence
 
 from fairlead.controllers.far_namespace import Api, Place, found_at, listed, remove, step
-from fairlead.controllers.far_trouble import ERROR, Trouble, troubles
+from fairlead.controllers.far_trouble import ERROR, OWNER_FORBIDDEN, Trouble, troubles
 from fairlead.controllers.space_rights import BINDING_PREFIX
 from fairlead.core import yaml
 from fairlead.core.objects import Object, copied, dig, metadata, name_of
@@ -17,6 +19,9 @@ MOST = 200
 """How many objects a template may have: each is looked at in every pass."""
 MOST_KEPT = 3 * MOST
 """How many are remembered for removal: those of a template that was applied in part, beside those before it."""
+
+PATIENCE = (0.1, 0.4, 1.5)
+"""Seconds to wait, once in a pass, for rights to take effect that were bound a moment ago."""
 
 _SET_BY_SERVER = (
     *("uid", "resourceVersion", "generation", "creationTimestamp", "deletionTimestamp"),
@@ -61,36 +66,65 @@ def _bad(why: str) -> Trouble:
 
 
 class FarObjects:
-    """The objects of one space, in one pass: what the cluster serves is asked for once."""
+    """The objects of one space, in one pass: what the cluster serves is asked for once. `writer` is the way to the
+    cluster as the user `acting_as`; without it everything is done with the stored credential."""
 
-    def __init__(self, api: Api, place: Place) -> None:
+    def __init__(self, api: Api, place: Place, writer: Api | None = None, acting_as: str = "") -> None:
         self._api = api
         self._place = place
+        self._writer = writer or api
+        self._acting_as = acting_as
+        self._patience = list(PATIENCE) if acting_as else []
         self._served: dict[str, Object] = {}
 
-    async def apply(self, objects: Sequence[Object], before: Sequence[Object]) -> None:
+    async def apply(self, objects: Sequence[Object], before: Sequence[Object]) -> list[Object]:
         """Applies all, and removes those of `before` that are not among them. What the cluster refuses, such as a
-        change of something immutable, keeps no other object from being made; the first refusal is raised in the end."""
+        change of something immutable, keeps no other object from being made; the first refusal is raised in the end.
+        Returns those of `before` that stay, since the owner may not delete them."""
         paths = [await self._path(each) for each in objects]
         placed = [self._placed(each) for each in objects]
         refusals: list[Trouble] = []
         for path, each in zip(paths, placed, strict=True):
             try:
-                with troubles(self._place.cluster, f'apply {each["kind"]} "{name_of(each)}"'):
-                    await self._api.apply(path, each)
+                await self._apply(path, each)
             except Trouble as trouble:
                 if trouble.severity != ERROR:
                     raise
                 refusals.append(trouble)
-        for each in before:
-            path = await self._path(each, missing_ok=True)
-            if path and path not in paths:
-                with troubles(self._place.cluster, f'delete {each["kind"]} "{name_of(each)}"'):
-                    await remove(self._api, path)
+        left = await self._remove(before, paths)
         if refusals:
             first, more = refusals[0], len(refusals) - 1
             why = f"{first.message} (and {more} more objects)" if more else first.message
             raise Trouble(first.reason, why, first.severity)
+        return left
+
+    async def _apply(self, path: str, obj: Object) -> None:
+        while True:
+            try:
+                with troubles(self._place.cluster, f'apply {obj["kind"]} "{name_of(obj)}"', self._acting_as):
+                    await self._writer.apply(path, obj)
+            except Trouble as trouble:
+                if trouble.reason != OWNER_FORBIDDEN or not self._patience:
+                    raise
+                await asyncio.sleep(self._patience.pop(0))
+            else:
+                self._patience.clear()
+                return
+
+    async def _remove(self, before: Sequence[Object], paths: Sequence[str]) -> list[Object]:
+        left: list[Object] = []
+        for each in before:
+            path = await self._path(each, missing_ok=True)
+            if not path or path in paths:
+                continue
+            try:
+                with troubles(self._place.cluster, f'delete {each["kind"]} "{name_of(each)}"', self._acting_as):
+                    await remove(self._writer, path)
+            except Trouble as trouble:
+                if trouble.reason != OWNER_FORBIDDEN:
+                    raise
+                left.append(each)
+        return left
 
     def _placed(self, obj: Object) -> Object:
         placed = copied(obj)

@@ -21,6 +21,7 @@ ERROR, WARNING, INFO = "Error", "Warning", "Info"
 NAMESPACE_TERMINATING = "NamespaceTerminating"
 ADMISSION_DENIED, INVALID = "AdmissionDenied", "Invalid"
 QUOTA_EXCEEDED, QUOTA_UNKNOWN = "QuotaExceeded", "QuotaUnknown"
+OWNER_FORBIDDEN, IMPERSONATION_FORBIDDEN = "OwnerForbidden", "ImpersonationForbidden"
 UNAUTHORIZED, FORBIDDEN, REFUSED, BAD_REQUEST = "Unauthorized", "Forbidden", "Refused", "BadRequest"
 CLUSTER_FAILING, WEBHOOK_FAILING, ODD_ANSWER = "ClusterFailing", "WebhookFailing", "OddAnswer"
 
@@ -37,6 +38,7 @@ _quota_unknown = re.compile(r"is forbidden: status unknown for quota")
 _webhook = re.compile(r'failed calling webhook "([A-Za-z0-9.-]{1,253})"')
 # Authorizers, and those who keep people from granting what they do not have themselves.
 _about_user = re.compile(r'\b[Uu]ser "')
+_impersonating = re.compile(r'cannot impersonate resource "')
 _got = re.compile(r", got .*")
 
 
@@ -52,12 +54,15 @@ class Trouble(Exception):
 
 
 @contextmanager
-def troubles(cluster: str, doing: str) -> Iterator[None]:
-    """Whatever a cluster answers or fails to answer inside is raised as Trouble. `doing` is such as "make a Role"."""
+def troubles(cluster: str, doing: str, acting_as: str = "") -> Iterator[None]:
+    """Whatever a cluster answers or fails to answer inside is raised as Trouble. `doing` is such as "make a Role".
+    `acting_as` is the user of the cluster that it was asked as, if not the stored credential's."""
     try:
         yield
     except FarError as error:
-        raise _answered(error, cluster, doing) from error
+        raise (_answered_to_deployer(error, cluster, doing) if acting_as else None) or _answered(
+            error, cluster, doing
+        ) from error
     except UpstreamError as error:
         raise Trouble(error.reason, f'cluster "{cluster}": {error.message}', WARNING) from error
     except BadRequest as error:  # ours: what was asked for cannot be put into a request
@@ -74,6 +79,19 @@ def quoted(text: object) -> str:
     """What a cluster says, as far as people may be shown it: printable, on one line, and not too long."""
     said = "".join(each for each in " ".join(str(text).split()) if each.isprintable())
     return said if len(said) <= _QUOTED else f"{said[:_QUOTED]}..."
+
+
+def _answered_to_deployer(error: FarError, cluster: str, doing: str) -> Trouble | None:
+    """What is about the rights of whoever something is made for; None where the answer is about something else."""
+    if error.status != _FORBIDDEN or NAMESPACE_TERMINATING in error.causes or not _about_user.search(error.message):
+        return None
+    if _impersonating.search(error.message):
+        why = f'the credential that is stored for cluster "{cluster}" may not impersonate users, so it cannot {doing}'
+        advice = "give it that right: `fairlead cluster role` prints a role that has it"
+        return Trouble(IMPERSONATION_FORBIDDEN, f"{why} with the rights of the owner; {advice}", ERROR)
+    why = f'cluster "{cluster}" does not let the owner of this {doing}: {quoted(error.message)}'
+    advice = "leave it out, or have it put into a template of an administrator"
+    return Trouble(OWNER_FORBIDDEN, f"{why}; {advice}", ERROR)
 
 
 def _answered(error: FarError, cluster: str, doing: str) -> Trouble:

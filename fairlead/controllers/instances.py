@@ -20,6 +20,7 @@ from fairlead.core.objects import Object, dig, metadata
 from fairlead.kinds.instances import PROGRESSING
 from fairlead.kinds.resolution import TEMPLATES, Definition, Unresolved, definition_for, fingerprint
 from fairlead.kinds.runner import RUNNERS
+from fairlead.kinds.template_trust import UNMARKED, find_trust
 from fairlead.registry.conditions import find_condition, with_conditions
 from fairlead.registry.record import decode
 from fairlead.registry.registry import Registry
@@ -131,6 +132,9 @@ class Instances:
         status = with_conditions(status, found.conditions, now, generation)
         if key[1] == WORKSPACES:
             return status
+        # Of what was taken over before there was that difference, and has changed since, nobody knows whose it was.
+        known = status.get("templateTrust") or UNMARKED
+        status = {**status, "templateTrust": self._find_trust(key[1], instance) if found.taken_over else known}
         if key[1] == "virtualclusterinstances":
             status.setdefault("serviceUID", metadata(instance)["uid"])
         return standing(instance, status, obstacle, now)
@@ -149,6 +153,11 @@ class Instances:
             return definition, fingerprint(instance, shown)
         except Unresolved as error:
             return error, ""
+
+    def _find_trust(self, plural: str, instance: Object) -> str:
+        name = dig(instance, "spec.templateRef.name") or ""
+        entry = self._registry.resource(self._group, TEMPLATES[plural][0]).peek("", name)
+        return find_trust(instance, decode(entry) if entry is not None else None)
 
     async def _finish_sync(self, key: Key) -> None:
         """Sets `syncOnce` back, unless the template has moved on and there is something left to take over."""

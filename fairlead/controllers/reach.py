@@ -22,7 +22,8 @@ VERSION_LIMIT = 8 * 1024
 class Reach(Protocol):
     """All of it raises UpstreamError, and what it returns does."""
 
-    def cluster(self, name: str) -> Api: ...
+    def cluster(self, name: str, acting_as: str = "") -> Api:
+        """With `acting_as`, as that user of the cluster and not as the stored credential."""
 
     def watching(self, name: str) -> Sender:
         """The way to a cluster for watches, which last."""
@@ -55,8 +56,8 @@ class ConnectedReach:
     judge: Callable[[str, int], Awaitable[str]]
     """`resolve` of the address policy."""
 
-    def cluster(self, name: str) -> Api:
-        return ClusterApi(self.connected.probing(name))
+    def cluster(self, name: str, acting_as: str = "") -> Api:
+        return ClusterApi(self.connected.probing(name), acting_as=acting_as)
 
     def watching(self, name: str) -> Sender:
         return self.connected.watching(name)

@@ -31,10 +31,10 @@ class Person:
 
 
 def role_bindings(
-    names: ClusterNames, instance: Object, rendered: Object, project: Object, namespace: str = ""
+    names: ClusterNames, instance: Object, rendered: Object, project: Object, namespace: str = "", deployer: str = ""
 ) -> list[Object]:
     """One for each role, in order: in a namespace, or for all of a virtual cluster. `names` say what their subjects are
-    called there."""
+    called there. `deployer` is a user of the cluster that gets what the owner gets."""
     default = dig(rendered, "access.defaultClusterRole") or (DEFAULT_ROLE if namespace else DEFAULT_CLUSTER_ROLE)
     rules = [*(dig(rendered, "access.rules") or ()), *(dig(instance, "spec.extraAccessRules") or ())]
     holders: dict[str, set[Person]] = {}
@@ -45,7 +45,11 @@ def role_bindings(
     others = set(_entitled(instance, project)) - ruled
     if others and Person("user", EVERYBODY) not in ruled:
         holders.setdefault(default, set()).update(others)
-    found = [(role, list(_subjects(names, sorted(people)))) for role, people in sorted(holders.items())]
+    owners = {Person("user", EVERYBODY), *_owners(instance)}
+    found = []
+    for role, people in sorted(holders.items()):
+        deploying = [_subject("User", deployer)] if deployer and owners & people else []
+        found.append((role, [*_subjects(names, sorted(people)), *deploying]))
     return [_binding(role, subjects, namespace) for role, subjects in found if subjects]
 
 
@@ -54,12 +58,16 @@ def _people(entry: Object) -> Iterator[Person]:
     yield from (Person("team", name) for name in entry.get("teams") or ())
 
 
-def _entitled(instance: Object, project: Object) -> Iterator[Person]:
-    owners = ((kind, dig(whose, f"spec.owner.{kind}")) for whose in (instance, project) for kind in ("user", "team"))
+def _owners(*owned: Object) -> Iterator[Person]:
+    owners = ((kind, dig(whose, f"spec.owner.{kind}")) for whose in owned for kind in ("user", "team"))
     # An owner is somebody: `*` is nobody here. A service account of ours is nobody in a cluster, and an account of the
     # cluster's own may have its name.
     named = ((kind, name) for kind, name in owners if name and name != EVERYBODY)
     yield from (Person(kind, name) for kind, name in named if not name.startswith(SERVICE_ACCOUNT))
+
+
+def _entitled(instance: Object, project: Object) -> Iterator[Person]:
+    yield from _owners(instance, project)
     for entry in dig(instance, "spec.access") or ():
         if _USING.intersection(entry.get("verbs") or ()):
             yield from _people(entry)

@@ -9,17 +9,13 @@ until the namespace is gone; a cluster that is out of reach is said in its condi
 from collections.abc import Callable, Iterable, Sequence
 
 from fairlead.controllers.backoff import jittered
+from fairlead.controllers.confinement import applied_as, describe_left_out, plan_template
 from fairlead.controllers.connected_instances import ConnectedInstances, is_resolved
+from fairlead.controllers.contents import Contents, Wanted
 from fairlead.controllers.far_names import SPACE, default_namespace, marks, patterned_namespace
-from fairlead.controllers.far_namespace import (
-    NAMESPACE_TAKEN,
-    Place,
-    bind_roles,
-    make_namespace,
-    remove_namespace,
-)
-from fairlead.controllers.far_objects import MOST_KEPT, FarObjects, merged, parsed, references
-from fairlead.controllers.far_trouble import INFO, NAMESPACE_TERMINATING, Trouble, troubles
+from fairlead.controllers.far_namespace import NAMESPACE_TAKEN, Place, remove_namespace
+from fairlead.controllers.far_objects import MOST_KEPT, merged, parsed, references
+from fairlead.controllers.far_trouble import INFO, NAMESPACE_TERMINATING, Trouble
 from fairlead.controllers.instance_state import SPACE_FINALIZER, SPACE_READY, SPACE_SYNCED
 from fairlead.controllers.loop import Requeue
 from fairlead.controllers.reach import Reach
@@ -49,7 +45,8 @@ class Spaces:
         self._removing = Removing(self._instances, self._take_down, SYNCED, READY)
         self._reach = reach
         self._upkeep = Upkeep(registry, reach.watching, SPACE, (setting.api_group, SPACES))
-        self._names = setting.names
+        self._setting = setting
+        self._contents = Contents(registry, setting, reach, self._upkeep)
 
     def subscribe(self, requeue: Requeue) -> Callable[[], None]:
         """What happens in clusters is heard of, too."""
@@ -116,20 +113,22 @@ class Spaces:
 
     async def _make(self, space: Object, project: Object) -> None:
         place, rendered = self._place(space), dig(space, "status.space") or {}
-        objects = parsed(rendered.get("objects") or "")
+        plan = plan_template(self._setting.confinement, space, rendered, place.namespace)
         before = parsed(dig(space, "status.spaceObjects.lastAppliedObjects") or "", MOST_KEPT)
-        bindings = role_bindings(self._names, space, rendered, project, place.namespace)
+        objects = before if plan.leaves_contents else parsed(rendered.get("objects") or "")
+        rules, roles = self._setting.confinement.confine_rules(dig(space, "spec.extraAccessRules") or ())
+        limited = {**space, "spec": {**space["spec"], "extraAccessRules": rules}}
+        deployer = plan.acting_as if objects or before else ""
+        bindings = role_bindings(self._setting.names, limited, plan.template, project, place.namespace, deployer)
         try:
-            with troubles(place.cluster, f'make namespace "{place.namespace}" and what belongs into it'):
-                async with self._upkeep.passing(space, place, self._reach.cluster(place.cluster)) as api:
-                    usable = await make_namespace(api, place, rendered)
-                    await bind_roles(api, place, bindings)
-                    await FarObjects(api, place).apply(objects, before)
+            made = await self._contents.make(space, place, plan, Wanted(bindings, objects, before))
         except Trouble:  # some of it may have been made
-            await self._instances.tell(space, (), **_kept(space, merged(before, objects)))
+            await self._instances.tell(space, (), **applied_as(space, plan), **_kept(space, merged(before, objects)))
             raise
-        made = _made(place, rendered, usable, self._upkeep.caveat(space))
-        await self._instances.tell(space, made, online=usable, **_kept(space, objects))
+        caveat = f"{self._upkeep.caveat(space)}{made.caveat}{plan.left_out}{describe_left_out((), roles)}"
+        conditions = _made(place, rendered, made.usable, caveat)
+        kept = _kept(space, merged(objects, made.left))
+        await self._instances.tell(space, conditions, online=made.usable, **applied_as(space, plan), **kept)
 
     async def _take_down(self, space: Object, place: Place) -> Trouble | None:
         self._upkeep.follow_removal(space, place)

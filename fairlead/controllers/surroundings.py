@@ -4,9 +4,10 @@ For the controllers of instances: `instances.py` and `connected_instances.py` bo
 must come to the same result. An instance is never Ready while this finds an obstacle.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from fairlead.controllers.far_trouble import ERROR, WARNING, Trouble
+from fairlead.controllers.confinement import Confinement
+from fairlead.controllers.far_trouble import ERROR, IMPERSONATION_FORBIDDEN, WARNING, Trouble
 from fairlead.core.cluster_identity import ClusterNames
 from fairlead.core.objects import Object, dig, metadata
 from fairlead.registry.conditions import TRUE, find_condition
@@ -26,18 +27,17 @@ OBSTACLES = frozenset(
     }
 )
 """The reasons of what is in the way of an instance before anything of its own is looked at."""
-IMPERSONATION_FORBIDDEN = "ImpersonationForbidden"
-"""Why a cluster, and so each space in it, can be kept as it should be but not be used by anybody."""
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """Where instances are kept: the API group, and how the namespaces of projects begin; and what identities are called
-    in clusters."""
+    """Where instances are kept: the API group, and how the namespaces of projects begin; what identities are called in
+    clusters; and what instances may ask for there without an administrator's template."""
 
     api_group: str
     prefix: str
     names: ClusterNames
+    confinement: Confinement = field(default_factory=Confinement)
 
 
 @dataclass(frozen=True, slots=True)

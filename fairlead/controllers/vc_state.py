@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 
+from fairlead.controllers.confinement import deployer_of, is_confined
 from fairlead.controllers.far_names import FAIRLEAD, MANAGED
 from fairlead.controllers.far_trouble import ERROR, WARNING, Trouble
 from fairlead.controllers.instance_state import ONLINE, VC_READY, VC_SYNCED
@@ -18,9 +19,6 @@ ACCESS = "AccessSynced"
 """Whether those who may use it have their roles inside. It can be ready without: its own rules may say who they are."""
 
 _version = re.compile(r"[0-9A-Za-z.+_-]{1,64}", re.ASCII)
-
-DEPLOYER = "service:deployer:"
-"""How the identities begin that charts are deployed as which nobody but their user has chosen."""
 
 
 def chart_for(instance: Object) -> Chart:
@@ -50,13 +48,15 @@ def _named(instance: Object) -> tuple[str, str]:
 
 
 def _deployer(instance: Object) -> str:
-    if dig(instance, "spec.templateRef.name"):
+    """A release that was once deployed with an owner's rights stays so: what is noted about it in its namespace could
+    have been written by the owner, and helm goes by that."""
+    if not is_confined(instance) and not dig(instance, "status.deployedConfined"):
         return ""
-    return f"{DEPLOYER}{dig(instance, 'spec.clusterRef.namespace')}"
+    return deployer_of(dig(instance, "spec.clusterRef.namespace") or "")
 
 
-def confining(release: Release) -> Sequence[Object]:
-    """The RoleBinding that lets a confined release do everything in its namespace, and nothing outside."""
+def confining(release: Release, role: str) -> Sequence[Object]:
+    """The RoleBinding that gives the deployer of a confined release that role in its namespace."""
     if not release.confined_to:
         return ()
     meta = {"name": f"{BINDING_PREFIX}deployer", "namespace": release.namespace, "labels": {MANAGED: FAIRLEAD}}
@@ -64,7 +64,7 @@ def confining(release: Release) -> Sequence[Object]:
         "apiVersion": f"{RBAC}/v1",
         "kind": "RoleBinding",
         "metadata": meta,
-        "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": "cluster-admin"},
+        "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": role},
         "subjects": [{"apiGroup": RBAC, "kind": "User", "name": release.confined_to}],
     }
     return (binding,)

@@ -2,27 +2,22 @@
 
 One with `spec.config` runs already: it is looked at, and nothing else. Of the others, those in a cluster that is
 connected for real get a namespace there and the chart of their template, through `helm`. The kubeconfig that the chart
-leaves in the Secret `vc-<release>` is copied beside the instance; the gateway finds it there. A chart out of a template
-is deployed with all rights of the cluster's stored credential. One that is written out in place was chosen by whoever
-may make instances, not by an administrator, so it is deployed as an identity with rights in its namespace only.
+leaves in the Secret `vc-<release>` is copied beside the instance; the gateway finds it there. A chart out of an
+administrator's template is deployed with all rights of the cluster's stored credential. Any other was chosen by
+somebody who may not do all of that, so it is deployed as an identity with rights in its namespace only.
 """
 
 from collections.abc import Callable, Iterable, Sequence
 
 from fairlead.controllers.backoff import jittered
+from fairlead.controllers.confinement import applied_as, plan_template
 from fairlead.controllers.connected_instances import ConnectedInstances, is_resolved
+from fairlead.controllers.contents import Contents, Wanted
 from fairlead.controllers.deploying import Deployer, Deploying
 from fairlead.controllers.far_names import VIRTUAL_CLUSTER, default_namespace, marks, patterned_namespace
-from fairlead.controllers.far_namespace import (
-    Place,
-    bind_roles,
-    found_at,
-    is_ours,
-    make_namespace,
-    remove_namespace,
-)
-from fairlead.controllers.far_objects import FarObjects, parsed
-from fairlead.controllers.far_trouble import Trouble, troubles
+from fairlead.controllers.far_namespace import Place, found_at, is_ours, remove_namespace
+from fairlead.controllers.far_objects import parsed
+from fairlead.controllers.far_trouble import Trouble
 from fairlead.controllers.helm_turns import WAITING
 from fairlead.controllers.instance_state import DEPLOYED, SPACE_READY, SPACE_SYNCED, VIRTUAL_CLUSTER_FINALIZER
 from fairlead.controllers.loop import Requeue
@@ -66,6 +61,8 @@ class VirtualClusters:
         self._access = VirtualClusterAccess(registry, setting, reach)
         self._deploying = Deploying(registry, reach, helm, repositories)
         self._upkeep = Upkeep(registry, reach.watching, VIRTUAL_CLUSTER, (setting.api_group, VIRTUAL_CLUSTERS))
+        self._setting = setting
+        self._contents = Contents(registry, setting, reach, self._upkeep)
         self._unanswered: dict[tuple[str, str], int] = {}
         """By namespace and name of an instance: how often in a row it was not reached."""
 
@@ -136,6 +133,8 @@ class VirtualClusters:
             if is_new:  # whatever was deployed before went with the namespace
                 fields["deployHash"] = ""
             fields["deployHash"] = await self._deploying.deploy(instance, release, anew=is_new)
+            if release.confined_to:
+                fields["deployedConfined"] = True
             told.append(condition(DEPLOYED, TRUE, "Deployed", f'release "{release.name}" is deployed'))
             stage = SYNCED
             await self._deploying.take_kubeconfig(instance, release)
@@ -193,16 +192,18 @@ class VirtualClusters:
     async def _make_space(self, instance: Object, release: Release) -> tuple[Sequence[Object], bool]:
         """Its conditions, and whether the namespace was made just now."""
         place, template = self._place(instance), dig(instance, "status.virtualCluster.spaceTemplate") or {}
-        objects = parsed(template.get("objects") or "")
-        with troubles(place.cluster, f'make namespace "{place.namespace}" and what belongs into it'):
-            async with self._upkeep.passing(instance, place, self._reach.cluster(place.cluster)) as api:
-                usable = await make_namespace(api, place, template)
-                await bind_roles(api, place, confining(release))
-                await FarObjects(api, place).apply(objects, ())
+        plan = plan_template(self._setting.confinement, instance, template, place.namespace)
+        objects = () if plan.leaves_contents else parsed(template.get("objects") or "")
+        bindings = confining(release, self._setting.confinement.chart_role)
+        try:
+            made = await self._contents.make(instance, place, plan, Wanted(bindings, objects))
+        finally:
+            await self._instances.tell(instance, (), **applied_as(instance, plan))
         message = f'namespace "{place.namespace}" in cluster "{place.cluster}" is as it should be'
-        message += self._upkeep.caveat(instance)
-        ready = condition(SPACE_READY, TRUE if usable else FALSE, "Active" if usable else "Terminating", message)
-        return (condition(SPACE_SYNCED, TRUE, "Synced", message), ready), api.made_namespace
+        message += f"{self._upkeep.caveat(instance)}{plan.left_out}"
+        status, reason = (TRUE, "Active") if made.usable else (FALSE, "Terminating")
+        ready = condition(SPACE_READY, status, reason, message)
+        return (condition(SPACE_SYNCED, TRUE, "Synced", message), ready), made.is_new
 
     async def _take_down(self, instance: Object, place: Place) -> Trouble | None:
         """Takes the release down, then the namespace. Returns what that waits for; None when both are gone."""

@@ -69,6 +69,21 @@ def check_icon(value: str) -> str | None:
     return "must be an https:// address or a data:image/ URL of a picture (SVG only as an https:// address)"
 
 
+_KEY_NAME = r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
+_METADATA_KEY = re.compile(rf"{_KEY_NAME}|{LABEL}(\.{LABEL})*/({_KEY_NAME})?", re.ASCII)
+_ROLE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9.:_-]{0,252}", re.ASCII)
+
+
+def check_metadata_key(value: str) -> str | None:
+    """A key of labels and annotations, or a whole domain of them."""
+    good = _METADATA_KEY.fullmatch(value) and not value.startswith("service.sh/")
+    return None if good else "must be the key of a label such as team or example.com/team, or a domain with / behind it"
+
+
+def check_role_name(value: str) -> str | None:
+    return None if _ROLE_NAME.fullmatch(value) else "must be the name of a ClusterRole, such as edit"
+
+
 def check_host_name(value: str) -> str | None:
     """What a certificate may be made out to."""
     if DNS_NAME.fullmatch(value.removeprefix("*.")) or check_ip_address(value) is None:

@@ -22,6 +22,7 @@ from fairlead.kinds.shared import (
     owner_name,
     owner_problems,
 )
+from fairlead.kinds.template_trust import LEVELS
 from fairlead.registry.conditions import TRUE, UNKNOWN, condition, with_conditions
 from fairlead.registry.kind import Change, Column, Problem
 from fairlead.registry.names import label_faults, subdomain_faults
@@ -68,6 +69,12 @@ STATUS_FIELDS: Mapping[str, Any] = {
     "conditions": CONDITIONS,
     "observedGeneration": OBSERVED_GENERATION,
     "templateHash": TEMPLATE_HASH,
+    "templateTrust": enum(
+        "Whose rights the rendered template has in a cluster: the stored credential's (Trusted), or those of the owner "
+        "in the namespace (Confined). Unmarked: the template is from before there was that difference.",
+        *LEVELS,
+    ),
+    "templateApplied": enum("With which of them the namespace was made.", *LEVELS),
     "spaceObjects": deployed_objects("space"),
     "sleepModeConfig": SLEEP_MODE,
     "online": boolean("Whether it can be reached right now."),

@@ -49,11 +49,13 @@ class Sender(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ClusterApi:
-    """`seconds` are for each call, from the connection to the end of the answer, which has `limit` bytes at most."""
+    """`seconds` are for each call, from the connection to the end of the answer, which has `limit` bytes at most.
+    `acting_as` is the user of the cluster that calls are made as, by impersonation, if not the stored credential's."""
 
     upstream: Sender
     seconds: float = SECONDS
     limit: int = MAX_BODY
+    acting_as: str = ""
 
     async def get(self, path: str, **query: str) -> Object:
         return await self._call("GET", path, query)
@@ -85,6 +87,8 @@ class ClusterApi:
     ) -> Object:
         target = f"{path}?{urlencode(query)}" if query else path
         headers = [("accept", JSON)]
+        if self.acting_as:
+            headers.append(("impersonate-user", self.acting_as))
         data = b""
         if body is not None:
             headers.append(("content-type", content_type))

@@ -53,7 +53,7 @@ async def test_a_space_does_not_give_other_roles_of_the_cluster(world: World, ro
 
 
 async def test_roles_that_a_space_gave_before_may_stay(world: World) -> None:
-    await make(world, by=ROOT, extraAccessRules=rules("cluster-admin"))
+    await make(world, by=CONTROLLER, extraAccessRules=rules("cluster-admin"))
     await world.patch(SPACE, "one", lambda each: each["spec"].update(displayName="x"), Writing(ADA))
 
 
@@ -75,9 +75,29 @@ async def test_what_the_server_has_settled_may_be_sent_back(world: World, kind: 
 
 
 @both
-async def test_who_may_make_restricted_ones_may_do_both(world: World, kind: str) -> None:
-    ref = {"cluster": "c", "namespace": "n"}
-    await make(world, kind, ROOT, clusterRef=ref, extraAccessRules=rules("cluster-admin"))
+async def test_who_may_make_restricted_ones_may_choose_the_namespace(world: World, kind: str) -> None:
+    await make(world, kind, ROOT, clusterRef={"cluster": "c", "namespace": "n"})
+
+
+@pytest.mark.parametrize("by", [ADA, ROOT])
+@pytest.mark.parametrize(
+    "access", [{"defaultClusterRole": "cluster-admin"}, {"rules": [{"users": ["x"], "clusterRole": "cluster-admin"}]}]
+)
+async def test_a_template_in_place_gives_no_other_roles_either(world: World, by: User, access: Object) -> None:
+    """The controller could not tell later who has written that."""
+    with pytest.raises(Forbidden, match="space_roles"):
+        await make(world, by=by, template={"access": access})
+
+
+async def test_a_virtual_cluster_has_roles_of_its_own(world: World) -> None:
+    await make(world, VC, extraAccessRules=rules("cluster-admin"))
+
+
+async def test_the_setting_says_which_roles_are_given() -> None:
+    async with new_world(rules=(instance_reach(may, GROUP, {"view", "space-user"}),)) as world:
+        with pytest.raises(Forbidden, match="use space-user, view"):
+            await make(world, extraAccessRules=rules("admin"))
+        await make(world, extraAccessRules=rules("space-user"))
 
 
 @both

@@ -20,6 +20,8 @@ from tests.far_side.kube_watch import MemoryWay
 SETTING = Setting(GROUP, "", ClusterNames("fairlead:"))
 """Without a prefix: the project `demo` has the namespace `demo`, where worlds put things."""
 PROJECT = NAMESPACE
+VOUCHED = {"annotations": {"service.sh/trusted": "true"}}
+"""Metadata of a template that an administrator stands for."""
 
 
 class FakeReach:
@@ -45,9 +47,9 @@ class FakeReach:
         if error is not None:
             self.way.break_off()
 
-    def cluster(self, name: str) -> KubeApi:
+    def cluster(self, name: str, acting_as: str = "") -> KubeApi:
         assert name == "c"
-        return KubeApi(self.kube, self.down)
+        return KubeApi(self.kube, self.down, acting_as)
 
     def watching(self, name: str) -> MemoryWay:
         assert name == "c"
@@ -79,7 +81,8 @@ class FakeReach:
 
 
 async def furnish(world: World, **project: Any) -> None:
-    """The project and the cluster."""
+    """The project and the cluster, and the user who owns what is made."""
+    await world.create("User", "ada", spec={})
     await world.create("Project", PROJECT, spec={"owner": {"user": "ada"}, **project})
     await world.create("Cluster", "c", spec={"config": {"secretName": "kubeconfig", "secretNamespace": "vault"}})
     await set_online(world, True)

@@ -14,7 +14,7 @@ from fairlead.core.objects import Object
 from fairlead.upstream.access import Access
 from tests.admission.world import World
 from tests.controllers.at_work import at_work, until
-from tests.controllers.connected_world import SETTING, FakeReach, encoded, told
+from tests.controllers.connected_world import SETTING, VOUCHED, FakeReach, encoded, told
 from tests.far_side.kube import Kube
 
 VC = "VirtualClusterInstance"
@@ -92,7 +92,7 @@ async def virtual_cluster(world: World, **spec: Any) -> Object:
 
 
 async def from_template(world: World) -> Object:
-    await world.create("VirtualClusterTemplate", "t", spec={"template": RELEASE})
+    await world.create("VirtualClusterTemplate", "t", metadata=VOUCHED, spec={"template": RELEASE})
     return await virtual_cluster(world, templateRef={"name": "t"})
 
 

@@ -53,13 +53,13 @@ def record_revisions(world: World, plural: str, judge: Judge) -> Revisions:
 class SlowReach(FakeReach):
     """Ways on which each answer takes a moment, so that other things happen in between."""
 
-    def cluster(self, name: str) -> KubeApi:
-        return SlowApi(self)
+    def cluster(self, name: str, acting_as: str = "") -> KubeApi:
+        return SlowApi(self, acting_as)
 
 
 class SlowApi(KubeApi):
-    def __init__(self, reach: FakeReach) -> None:
-        super().__init__(reach.kube)
+    def __init__(self, reach: FakeReach, acting_as: str) -> None:
+        super().__init__(reach.kube, acting_as=acting_as)
         self._reach = reach
 
     async def get(self, path: str) -> Object:

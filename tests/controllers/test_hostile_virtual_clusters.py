@@ -17,7 +17,7 @@ from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
 from fairlead.upstream.access import Access
 from tests.admission.world import World
 from tests.controllers.at_work import at_work, until
-from tests.controllers.connected_world import SETTING, FakeReach, furnish, told
+from tests.controllers.connected_world import SETTING, VOUCHED, FakeReach, furnish, told
 from tests.controllers.deploying_world import (
     CHART,
     RELEASE,
@@ -47,7 +47,7 @@ async def test_a_chart_is_not_deployed_from_what_was_resolved_before_a_change(
     world: World, reach: FakeReach, helm: FakeHelm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await furnish(world)
-    await world.create("VirtualClusterTemplate", "t", spec={"template": {}})
+    await world.create("VirtualClusterTemplate", "t", metadata=VOUCHED, spec={"template": {}})
     await virtual_cluster(world, template=RELEASE)
     async with at_work(world, Instances(world.registry, SETTING)):
         await until(lambda: dig(world.see(VC, "one"), "status.virtualCluster"))
@@ -112,7 +112,7 @@ async def test_a_project_with_slow_charts_leaves_turns_for_others(
     working: World, reach: FakeReach, helm: FakeHelm
 ) -> None:
     await furnish(working)
-    await working.create("VirtualClusterTemplate", "t", spec={"template": RELEASE})
+    await working.create("VirtualClusterTemplate", "t", metadata=VOUCHED, spec={"template": RELEASE})
     going = asyncio.Event()
     begun: list[str] = []
 

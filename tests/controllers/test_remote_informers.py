@@ -161,8 +161,8 @@ class StuckApi(KubeApi):
 
 
 class StuckReach(FakeReach):
-    def cluster(self, name: str) -> KubeApi:
-        return StuckApi(self.kube, self.down)
+    def cluster(self, name: str, acting_as: str = "") -> KubeApi:
+        return StuckApi(self.kube, self.down, acting_as)
 
 
 async def test_a_pass_that_takes_too_long_is_ended_and_told(world: World) -> None:

@@ -22,6 +22,7 @@ from tests.far_side.kube import Kube
 SPACE = "SpaceInstance"
 PLACE = "/api/v1/namespaces/demo-one"
 BINDINGS = "/apis/rbac.authorization.k8s.io/v1/namespaces/demo-one/rolebindings"
+TIER, NOTE = "tenant.service.sh/tier", "tenant.service.sh/note"
 CONFIG_MAP = """
 apiVersion: v1
 kind: ConfigMap
@@ -52,6 +53,7 @@ async def test_a_space_gets_its_namespace(working: World, kube: Kube) -> None:
     made = await space(working)
     await ready(working)
     assert labels(kube.objects[PLACE]) == {
+        "pod-security.kubernetes.io/enforce": "baseline",
         "service.sh/managed": "fairlead",
         "service.sh/project": "demo",
         "service.sh/space": "one",
@@ -134,14 +136,14 @@ async def test_drift_that_no_watch_tells_of_is_repaired_at_the_next_look(
 ) -> None:
     reach.way.broken = Unreachable("no watches here")
     await furnish(working)
-    await space(working, template={"metadata": {"labels": {"tier": "gold"}}, "objects": CONFIG_MAP})
+    await space(working, template={"metadata": {"labels": {TIER: "gold"}}, "objects": CONFIG_MAP})
     await ready(working)
-    kube.objects[PLACE]["metadata"]["labels"].update(tier="lead", mine="stays")
+    kube.objects[PLACE]["metadata"]["labels"].update({TIER: "lead", "mine": "stays"})
     kube.objects[f"{BINDINGS}/service.sh:admin"]["subjects"] = []
     kube.put(f"{BINDINGS}/service.sh:gone", metadata={"labels": {"service.sh/managed": "fairlead"}})
     kube.put(f"{BINDINGS}/own", metadata={"labels": {}})
     del kube.objects[f"{PLACE}/configmaps/greeting"]
-    await until(lambda: kube.objects[PLACE]["metadata"]["labels"]["tier"] == "gold", 2 * LOOK_AGAIN)
+    await until(lambda: kube.objects[PLACE]["metadata"]["labels"][TIER] == "gold", 2 * LOOK_AGAIN)
     await until(lambda: f"{PLACE}/configmaps/greeting" in kube.objects)
     assert kube.objects[PLACE]["metadata"]["labels"]["mine"] == "stays"
     assert kube.objects[f"{BINDINGS}/service.sh:admin"]["subjects"] != []
@@ -164,11 +166,11 @@ async def test_a_namespace_that_somebody_deleted_comes_back(working: World, kube
 async def test_a_template_sets_labels_but_none_of_ours(working: World, kube: Kube) -> None:
     await furnish(working)
     marks = {"service.sh/uid": "another", "service.sh/project": "other"}
-    template = {"metadata": {"labels": {"tier": "gold", **marks}, "annotations": {"note": "n", **marks}}}
+    template = {"metadata": {"labels": {TIER: "gold", **marks}, "annotations": {NOTE: "n", **marks}}}
     made = await space(working, template=template)
     await ready(working)
     found = kube.objects[PLACE]["metadata"]
-    assert (found["labels"]["tier"], found["annotations"]) == ("gold", {"note": "n"})
+    assert (found["labels"][TIER], found["annotations"]) == ("gold", {NOTE: "n"})
     assert found["labels"]["service.sh/uid"] == made["metadata"]["uid"]
     assert found["labels"]["service.sh/project"] == "demo"
 

@@ -17,7 +17,7 @@ from fairlead.registry.conditions import find_condition
 from fairlead.upstream.errors import Unreachable
 from tests.admission.world import World, new_world
 from tests.controllers.at_work import at_work, until
-from tests.controllers.connected_world import SETTING, FakeReach, furnish, set_online, told
+from tests.controllers.connected_world import SETTING, VOUCHED, FakeReach, furnish, set_online, told
 from tests.controllers.deploying_world import CHART, FakeHelm
 from tests.controllers.generic_tools import is_over, kstatus
 from tests.controllers.revisions import Revisions, SlowReach, record_revisions
@@ -116,7 +116,7 @@ class Life:
 
     async def begin(self) -> None:
         template = {"template": rendered_with(self._kind, 0)}
-        await self._world.create(self._kind.replace("Instance", "Template"), "t", spec=template)
+        await self._world.create(self._kind.replace("Instance", "Template"), "t", metadata=VOUCHED, spec=template)
         spec = {
             "owner": {"user": "ada"},
             "clusterRef": {"cluster": "c"},

@@ -217,6 +217,7 @@ async def test_a_chart_that_is_written_out_in_place_is_confined_to_its_namespace
     assert helm.installed[0].confined_to == "service:deployer:demo-v-one"
     binding = reach.kube.objects[f"{BINDINGS}/service.sh:deployer"]
     assert [each["name"] for each in binding["subjects"]] == ["service:deployer:demo-v-one"]
+    assert binding["roleRef"]["name"] == "admin"
 
 
 async def test_t22_a_repository_inside_is_not_asked(working: World, reach: FakeReach, helm: FakeHelm) -> None:

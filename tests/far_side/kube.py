@@ -16,6 +16,7 @@ from fairlead.core.objects import Object, copied
 from fairlead.upstream.cluster_api import FarError
 from fairlead.upstream.errors import UpstreamError
 from tests.far_side.asked import Answer, Answering, Asked, as_json
+from tests.far_side.kube_rights import find_insecurity, find_refusal, refuse_impersonation
 from tests.far_side.kube_watch import History, is_within, matches
 
 SERVED = {
@@ -24,6 +25,11 @@ SERVED = {
         {"name": "secrets", "kind": "Secret", "namespaced": True},
         {"name": "configmaps", "kind": "ConfigMap", "namespaced": True},
         {"name": "configmaps/status", "kind": "ConfigMap", "namespaced": True},
+        {"name": "pods", "kind": "Pod", "namespaced": True},
+        {"name": "resourcequotas", "kind": "ResourceQuota", "namespaced": True},
+    ],
+    "/apis/apiextensions.k8s.io/v1": [
+        {"name": "customresourcedefinitions", "kind": "CustomResourceDefinition", "namespaced": False},
     ],
     "/apis/rbac.authorization.k8s.io/v1": [
         {"name": "rolebindings", "kind": "RoleBinding", "namespaced": True},
@@ -48,6 +54,12 @@ class Kube:
     holdup: list[Object] = field(default_factory=list)
     """Conditions that namespaces have while they are being deleted."""
     slow_to_go: bool = False
+    deaf_for: int = 0
+    """How many more requests the authorizer answers without having heard of the newest bindings."""
+    may_impersonate: bool = True
+    """Whether the stored credential may."""
+    acted: list[tuple[str, str, str]] = field(default_factory=list)
+    """Who else than the stored credential asked, with method and path."""
     history: History = field(default_factory=History)
 
     def put(self, path: str, **fields: Any) -> Object:
@@ -80,11 +92,13 @@ class Kube:
         for path in gone:
             self._drop(path)
 
-    def asked(self, method: str, target: str, body: Object | None = None) -> tuple[int, Object]:
+    def asked(self, method: str, target: str, body: Object | None = None, acting_as: str = "") -> tuple[int, Object]:
         parts = urlsplit(target)
         path = unquote(parts.path)
         self.log.append((method, target))
-        status, refusal = self.refusal(path)
+        status, refusal = self.refusal(path) if not acting_as else self._refuse_user(acting_as, method, path, body)
+        if not status and method == "PATCH" and (why := find_insecurity(self.objects, path, body or {})):
+            status, refusal = _failure(403, "Forbidden", why)
         if status:
             return status, refusal
         if method == "GET" and path == "/version":
@@ -92,6 +106,15 @@ class Kube:
         if method == "GET" and path in SERVED:
             return OK, {"kind": "APIResourceList", "resources": SERVED[path]}
         return self._of_objects(method, path, parse_qs(parts.query), body)
+
+    def _refuse_user(self, user: str, method: str, path: str, body: Object | None) -> tuple[int, Object]:
+        self.acted.append((user, method, path))
+        if not self.may_impersonate:
+            return _failure(403, "Forbidden", refuse_impersonation(user))
+        known = self.objects if not self.deaf_for else {}
+        self.deaf_for = max(0, self.deaf_for - 1)
+        why = find_refusal(known, user, method, path, body or {})
+        return _failure(403, "Forbidden", why) if why else self.refusal(path)
 
     def refusal(self, path: str) -> tuple[int, Object]:
         for part, status in self.refused.items():
@@ -147,7 +170,7 @@ class Kube:
         the time of the field manager stays as it was."""
         existing = self.objects.get(path)
         if existing is None:
-            meta = {**body["metadata"], "managedFields": [_applied_by(self.history.version + 1)]}
+            meta = {**body["metadata"], "managedFields": [_applied_by(self.history.version + 1, body)]}
             return self._create(path, {**body, "metadata": meta, "applied": copied(body)})
         if existing.get("roleRef", body.get("roleRef")) != body.get("roleRef"):
             return _failure(422, "Invalid", f'{body["kind"]} "{body["metadata"]["name"]}" is invalid: {ROLE_REF}')
@@ -167,7 +190,7 @@ class Kube:
         existing.update({key: value for key, value in body.items() if key != "metadata"}, applied=copied(body))
         if existing != was:
             others = [each for each in was["metadata"].get("managedFields", []) if each["operation"] != "Apply"]
-            existing["metadata"]["managedFields"] = [_applied_by(self.history.version + 1), *others]
+            existing["metadata"]["managedFields"] = [_applied_by(self.history.version + 1, body), *others]
             self._note(path, was["metadata"])
         return OK, copied(existing)
 
@@ -199,8 +222,10 @@ def _time(version: int) -> str:
     return (datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=version)).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _applied_by(version: int) -> Object:
-    return {"manager": "fairlead", "operation": "Apply", "time": _time(version)}
+def _applied_by(version: int, body: Object) -> Object:
+    labels: Object = {f"f:{key}": {} for key in body["metadata"].get("labels") or {}}
+    entry = {"manager": "fairlead", "operation": "Apply", "time": _time(version)}
+    return {**entry, "fieldsType": "FieldsV1", "fieldsV1": {"f:metadata": {"f:labels": labels}}}
 
 
 def _failure(status: int, reason: str, message: str) -> tuple[int, Object]:
@@ -210,9 +235,10 @@ def _failure(status: int, reason: str, message: str) -> tuple[int, Object]:
 class KubeApi:
     """`ClusterApi` without a network. With `broken` set, nothing gets through."""
 
-    def __init__(self, kube: Kube, broken: UpstreamError | None = None) -> None:
+    def __init__(self, kube: Kube, broken: UpstreamError | None = None, acting_as: str = "") -> None:
         self._kube = kube
         self._broken = broken
+        self._acting_as = acting_as
 
     async def get(self, path: str) -> Object:
         return self._ask("GET", path)
@@ -229,7 +255,7 @@ class KubeApi:
     def _ask(self, method: str, path: str, body: Object | None = None) -> Object:
         if self._broken is not None:
             raise self._broken
-        status, answer = self._kube.asked(method, path, body)
+        status, answer = self._kube.asked(method, path, body, self._acting_as)
         if status >= 400:
             raise FarError(status, answer["reason"], answer["message"])
         return answer
@@ -240,7 +266,8 @@ def kube_answering(kube: Kube) -> Answering:
 
     def answering(asked: Asked) -> Answer:
         body = json.loads(asked.body) if asked.body else None
-        status, answer = kube.asked(asked.method, asked.target, body)
+        acting_as = dict(asked.headers).get("impersonate-user", "")
+        status, answer = kube.asked(asked.method, asked.target, body, acting_as)
         return as_json(answer, status)
 
     return answering

@@ -17,6 +17,7 @@ from tests.live.process import running
 from tests.reference.control_plane import ControlPlane
 from tests.reference.world import World, condition
 
+TIER = "tenant.service.sh/tier"
 SECONDS = 20.0
 DRIFT_SECONDS = 90.0
 """How long it may take until what was changed in the cluster is put right, where that is only looked at in turn."""
@@ -128,7 +129,10 @@ def test_the_role_for_spaces_suffices_to_make_share_repair_and_delete_one(lone: 
         make(admin, "projects", "Project", "demo", owner={"user": "admin"}, allowedClusters=[{"name": name}])
         spaces = f"{M}/namespaces/service-p-demo/spaceinstances"
         until(lambda: admin.get(spaces).status_code == 200, SECONDS)
-        spec = {"clusterRef": {"cluster": name}, "template": {"metadata": {"labels": {"tier": "small"}}}}
+        spec = {
+            "clusterRef": {"cluster": name},
+            "template": {"metadata": {"labels": {"tenant.service.sh/tier": "small"}}},
+        }
         kind = {"apiVersion": "management.service.sh/v1", "kind": "SpaceInstance"}
         create(admin, spaces, {**kind, "metadata": {"name": "one"}, "spec": spec})
 
@@ -138,15 +142,24 @@ def test_the_role_for_spaces_suffices_to_make_share_repair_and_delete_one(lone: 
 
         until(lambda: condition(space(), "SpaceSynced").get("status") == "True", SECONDS)
         namespace = space()["spec"]["clusterRef"]["namespace"]
-        assert direct.read("namespace", namespace)["metadata"]["labels"]["tier"] == "small"
+        assert direct.read("namespace", namespace)["metadata"]["labels"][TIER] == "small"
         merge(admin, f"{spaces}/one", {"spec": {"extraAccessRules": [{"users": ["ada"], "clusterRole": "view"}]}})
         until(lambda: "service.sh:view" in direct.names("-n", namespace, "rolebindings"), SECONDS)
         direct("-n", namespace, "delete", "rolebinding", "service.sh:view")
-        direct("label", "namespace", namespace, "tier=large", "--overwrite")
+        direct("label", "namespace", namespace, f"{TIER}=large", "--overwrite")
         until(lambda: "service.sh:view" in direct.names("-n", namespace, "rolebindings"), DRIFT_SECONDS)
-        until(lambda: direct.read("namespace", namespace)["metadata"]["labels"]["tier"] == "small", DRIFT_SECONDS)
-        beyond = [{"users": ["ada"], "clusterRole": "cluster-admin"}]
-        merge(admin, f"{spaces}/one", {"spec": {"extraAccessRules": beyond}})
+        until(
+            lambda: direct.read("namespace", namespace)["metadata"]["labels"][TIER] == "small",
+            DRIFT_SECONDS,
+        )
+        make(
+            admin,
+            "spacetemplates",
+            "SpaceTemplate",
+            "wide",
+            template={"access": {"defaultClusterRole": "cluster-admin"}},
+        )
+        merge(admin, f"{spaces}/one", {"spec": {"template": None, "templateRef": {"name": "wide"}}})
         until(lambda: condition(space(), "SpaceSynced").get("reason") == "Forbidden", SECONDS)
         assert admin.delete(f"{spaces}/one").status_code == 200
         until(lambda: admin.get(f"{spaces}/one").status_code == 404, SECONDS * 2)

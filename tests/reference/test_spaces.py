@@ -77,7 +77,7 @@ POD = """
 apiVersion: v1
 kind: Pod
 metadata: {name: p}
-spec: {containers: [{name: c, image: i}]}
+spec: {hostNetwork: true, containers: [{name: c, image: i}]}
 """
 QUOTA = '{apiVersion: v1, kind: ResourceQuota, metadata: {name: q}, spec: {hard: {count/secrets: "0"}}}'
 SECRET = "{apiVersion: v1, kind: Secret, metadata: {name: s}}"
@@ -110,7 +110,7 @@ def synced(world: World, name: str) -> tuple[Any, Any]:
         ("invalid", {"objects": f"{CONFIG_MAP}, data: {{'a b': c}}}}"}, "Invalid", "a valid config key"),
         (
             "insecure",
-            {"objects": POD, "metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}},
+            {"objects": POD},
             *("AdmissionDenied", "violates PodSecurity"),
         ),
     ],
@@ -128,11 +128,16 @@ def test_what_the_api_server_says_about_a_template_is_shown(
 
 
 def test_a_quota_that_is_used_up_is_told(settled: World) -> None:
-    make_space(settled, "full", objects=QUOTA)
+    with settled.server.client() as admin:
+        make(admin, "spacetemplates", "SpaceTemplate", "full", template={"objects": QUOTA})
+    made_from = {"clusterRef": {"cluster": CLUSTER}, "templateRef": {"name": "full", "version": "x.x.x"}}
+    with settled.server.client() as admin:
+        make(admin, f"namespaces/{NAMESPACE}/spaceinstances", "SpaceInstance", "full", **made_from)
     until(lambda: verdict(settled, "full")[0] == "True", 60)
     namespace, direct = see(settled, "full")["spec"]["clusterRef"]["namespace"], settled.direct()
     until(lambda: "exceeded quota" in direct.outcome("create", "secret", "generic", "y", "-n", namespace).stderr)
-    change(settled, "full", template={"objects": f"{QUOTA}\n---\n{SECRET}"})
+    with settled.server.client() as admin:
+        merge(admin, f"{M}/spacetemplates/full", {"spec": {"template": {"objects": f"{QUOTA}\n---\n{SECRET}"}}})
     until(lambda: synced(settled, "full") == ("False", "QuotaExceeded"), 60)
     assert "exceeded quota: q" in see(settled, "full")["status"]["message"]
 

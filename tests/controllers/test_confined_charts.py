@@ -1,0 +1,93 @@
+"""Whose rights the chart of a virtual cluster has: those of whoever stands for its template."""
+
+import pytest
+
+from fairlead.core.objects import Object
+from fairlead.registry.writing import by_the_server
+from tests.admission.world import World
+from tests.controllers.at_work import until
+from tests.controllers.connected_world import VOUCHED, FakeReach, furnish, message, told
+from tests.controllers.deploying_world import (
+    CHART,
+    RELEASE,
+    VC,
+    FakeHelm,
+    from_template,
+    helm,
+    reach,
+    ready,
+    virtual_cluster,
+    working,
+)
+
+__all__ = ["helm", "reach", "working"]
+
+
+@pytest.mark.parametrize(("mark", "confined"), [("true", ""), ("false", "service:deployer:demo-v-one")])
+async def test_the_chart_of_a_template_has_its_writers_rights(
+    working: World, reach: FakeReach, helm: FakeHelm, mark: str, confined: str
+) -> None:
+    await furnish(working)
+    described = {"annotations": {"service.sh/trusted": mark}}
+    await working.create("VirtualClusterTemplate", "t", metadata=described, spec={"template": RELEASE})
+    await virtual_cluster(working, templateRef={"name": "t"})
+    await ready(working, reach)
+    assert helm.installed[0].confined_to == confined
+
+
+async def test_a_release_that_was_confined_once_stays_confined(
+    working: World, reach: FakeReach, helm: FakeHelm
+) -> None:
+    """Its owner may have written what helm has noted about it, and helm deletes what that names."""
+    await furnish(working)
+    described = {"annotations": {"service.sh/trusted": "false"}}
+    await working.create("VirtualClusterTemplate", "t", metadata=described, spec={"template": RELEASE})
+    await virtual_cluster(working, templateRef={"name": "t", "version": "x.x.x"})
+    await ready(working, reach)
+    changed = {"helmRelease": {"chart": CHART, "values": "c: d"}}
+
+    def vouch(each: Object) -> None:
+        each["metadata"].update(VOUCHED)
+        each["spec"]["template"] = changed
+
+    await working.patch("VirtualClusterTemplate", "t", vouch)
+    await until(lambda: len(helm.installed) == 2)
+    assert helm.installed[1].confined_to == "service:deployer:demo-v-one"
+
+
+async def test_a_chart_of_nobody_in_force_is_not_deployed(working: World, helm: FakeHelm) -> None:
+    await furnish(working)
+    await virtual_cluster(working, owner={"user": "gone"}, template=RELEASE)
+    await until(lambda: told(working, VC, "VirtualClusterDeployed") == ("False", "OwnerNotFound"))
+    assert helm.installed == []
+
+
+async def test_a_template_without_a_mark_deploys_nothing_new(working: World, helm: FakeHelm) -> None:
+    await furnish(working)
+    await working.create("VirtualClusterTemplate", "t", spec={"template": RELEASE})
+    await virtual_cluster(working, templateRef={"name": "t"})
+    await until(lambda: told(working, VC, "SpaceSynced") == ("False", "TemplateNotTrusted"))
+    assert helm.installed == []
+
+
+async def test_what_was_deployed_before_there_were_marks_goes_on(
+    working: World, reach: FakeReach, helm: FakeHelm
+) -> None:
+    await furnish(working)
+    await from_template(working)
+    await ready(working, reach)
+
+    def forget(each: Object) -> None:
+        for field in ("templateTrust", "templateApplied"):
+            each["status"].pop(field)
+
+    await working.patch(VC, "one", forget, by_the_server("status"))
+    await working.patch("VirtualClusterTemplate", "t", lambda each: each["metadata"].pop("annotations"))
+    await until(lambda: "kubectl annotate virtualclustertemplate t" in message(working, VC, "SpaceSynced"))
+    await ready(working, reach)
+    assert len(helm.installed) == 1
+    changed = {"helmRelease": {"chart": CHART, "values": "c: d"}}
+    await working.patch("VirtualClusterTemplate", "t", lambda each: each["spec"].update(template=changed))
+    await working.patch(VC, "one", lambda each: each["spec"]["templateRef"].update(syncOnce=True))
+    await until(lambda: told(working, VC, "VirtualClusterDeployed") == ("False", "TemplateNotTrusted"))
+    assert len(helm.installed) == 1
