@@ -37,6 +37,7 @@ from fairlead.core.clock import SystemClock
 from fairlead.core.errors import AlreadyExists
 from fairlead.core.files import private_folder
 from fairlead.core.lasting import lasting
+from fairlead.core.ownership import is_readable_by_others, require_private, require_unchangeable
 from fairlead.core.seal_keys import VARIABLE, SealKeys
 from fairlead.kinds import KINDS
 from fairlead.kinds.lease import LEASE
@@ -76,7 +77,7 @@ class Started:
 async def run(settings: Settings, stop: asyncio.Event, ready: Callable[[Started], None]) -> None:
     """Serves until `stop` is set, then ends watches, finishes what is under way and closes the store."""
     clock = SystemClock()
-    private_folder(settings.data)
+    _own_places(settings)
     catalog = _catalog(settings)
     async with _stores(settings, catalog) as stores, auditing(settings, catalog, clock) as audit:
         certificates = _certificates(settings)
@@ -119,6 +120,18 @@ async def run(settings: Settings, stop: asyncio.Event, ready: Callable[[Started]
             # Whoever watches is told that it is over, before connections are closed.
             await front.finish_streams(min(STREAMS_SECONDS, settings.shutdown_grace))
         await view.stop()
+
+
+def _own_places(settings: Settings) -> None:
+    """Nothing is trusted, or written, that somebody else could change."""
+    require_private(private_folder(settings.data))
+    place = settings.store_url.removeprefix("sqlite:")
+    if place != settings.store_url and Path(place).parent != settings.data:
+        require_unchangeable(Path(place).absolute())
+    if settings.tls_key is not None:
+        require_unchangeable(settings.tls_key)
+        if settings.tls_key.exists() and is_readable_by_others(settings.tls_key):
+            log.warning("other users may read the server's key; close it to them", tls_key=str(settings.tls_key))
 
 
 def _catalog(settings: Settings) -> Catalog:

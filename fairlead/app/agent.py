@@ -23,6 +23,7 @@ from fairlead.core.addresses import bracketed
 from fairlead.core.certificates import Certificates, ensure_certificates, given_certificates
 from fairlead.core.clock import SystemClock
 from fairlead.core.files import FileProblem, private_folder, read_file
+from fairlead.core.ownership import require_private
 from fairlead.gateway.direct.endpoint import Direct, Surroundings
 from fairlead.gateway.direct.holders import Holders
 from fairlead.gateway.direct.home import SECONDS, HomeServer
@@ -79,7 +80,7 @@ class Started:
 async def run(settings: AgentSettings, stop: asyncio.Event, ready: Callable[[Started], None]) -> None:
     """Serves until `stop` is set."""
     clock = SystemClock()
-    private_folder(settings.state)
+    require_private(private_folder(settings.state))
     certificates = _certificates(settings)
     nearby, reports = Nearby(_reading(settings)), Reports(clock)
     async with _home(settings) as home, _audit(settings, reports, clock) as audit:

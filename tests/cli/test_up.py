@@ -55,6 +55,16 @@ def test_the_first_start_hands_out_everything_that_a_client_needs(fairlead: Fair
     assert ended(process)[:2] == (0, "")
 
 
+def test_a_data_folder_that_others_may_write_to_is_refused(fairlead: Fairlead, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    data.chmod(0o707)
+    assert f"{data}: other users may write to it; run: chmod o-w {data}" in refused(
+        fairlead("up", "--data", str(data), "--port", "0", "--json")
+    )
+    assert list(data.iterdir()) == []
+
+
 def test_a_second_start_finds_the_same_key_and_tells_the_kubeconfig_the_new_address(
     fairlead: Fairlead, tmp_path: Path
 ) -> None:
