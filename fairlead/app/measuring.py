@@ -2,6 +2,7 @@
 
 from functools import partial
 
+from fairlead.app.flow import Flow
 from fairlead.registry.registry import Registry
 from fairlead.server.audit.log import AuditLog
 from fairlead.server.event_loop import Watchdog
@@ -9,6 +10,7 @@ from fairlead.server.health import HEALTH_PATHS
 from fairlead.server.login import LOGIN
 from fairlead.server.metrics.endpoint import PATH, Metrics
 from fairlead.server.metrics.event_loop import event_loop_families
+from fairlead.server.metrics.flow import flow_families
 from fairlead.server.metrics.histogram import Histogram
 from fairlead.server.metrics.labels import Known
 from fairlead.server.metrics.platform import Platform
@@ -21,7 +23,12 @@ PATHS = (*HEALTH_PATHS, "/", "/version", PATH, "/api", "/apis", "/openapi/v2", "
 
 
 def measuring(
-    settings: Settings, registry: Registry, audit: AuditLog | None, commits: Histogram, watchdog: Watchdog
+    settings: Settings,
+    registry: Registry,
+    audit: AuditLog | None,
+    commits: Histogram,
+    watchdog: Watchdog,
+    flow: Flow,
 ) -> tuple[Requests, Metrics]:
     """The stage that counts, and what tells it."""
     view, clusters = registry.view, (settings.api_group, "clusters")
@@ -34,5 +41,6 @@ def measuring(
     )
     of_audit = (audit.families,) if audit is not None else ()
     of_loop = partial(event_loop_families, watchdog)
-    sources = (lambda: request_families(requests), platform.families, of_loop, *of_audit)
+    of_flow = partial(flow_families, flow.control, flow.clients.tallies)
+    sources = (lambda: request_families(requests), platform.families, of_loop, of_flow, *of_audit)
     return requests, Metrics(sources)

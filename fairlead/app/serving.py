@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fairlead import __version__
+from fairlead.app.flow import flow_control
 from fairlead.app.for_agents import for_agents
 from fairlead.app.identity import Identity
 from fairlead.app.measuring import measuring
@@ -36,7 +37,7 @@ from fairlead.server.documents import documents
 from fairlead.server.event_loop import Watchdog
 from fairlead.server.failures import failures
 from fairlead.server.health import Health, Probe
-from fairlead.server.identify import Authorized, authenticated, identification
+from fairlead.server.identify import Authorized, Identify, authenticated, identification
 from fairlead.server.impersonate import Impersonation
 from fairlead.server.issuer import Issuer
 from fairlead.server.key_lists import key_list_handlers
@@ -123,23 +124,36 @@ def handler(settings: Settings, registry: Registry, identity: Identity, around: 
         "": platform_documents(__version__, MOUNT),
     }
     health = Health(_probes(around.store, audit))
-    requests, metrics = measuring(settings, registry, audit, around.commits, around.watchdog)
+    identify = _identification(settings, identity)
+    flow = flow_control(settings, registry, identify)
+    requests, metrics = measuring(settings, registry, audit, around.commits, around.watchdog, flow)
     measured = metrics.endpoints()
     endpoints = {"": {**signing.login.endpoints(), **direct.endpoints, **measured}, MANAGEMENT: measured}
     serve = Serve(verbs, health, roots, endpoints, around.gateways)
     in_public = (metrics.in_public,) if settings.metrics_public == ON else ()
-    return pipeline((requests.measured, *_stages(settings, identity, around, in_public)), serve)
+    authorized = Authorized(identity.permissions, identify)
+    asking = (
+        authenticated(identify, identity.activity.note),
+        flow.stage,
+        *in_public,
+        around.unsent.bounded,
+        authorized,
+    )
+    return pipeline((requests.measured, *_stages(settings, identity, audit, asking)), serve)
 
 
-def _stages(
-    settings: Settings, identity: Identity, around: Surroundings, in_public: Sequence[Stage]
-) -> tuple[Stage, ...]:
-    """`in_public` lets through what anybody may see."""
-    permissions, audit = identity.permissions, around.audit
+def _identification(settings: Settings, identity: Identity) -> Identify:
+    permissions = identity.permissions
     impersonation = Impersonation(
         permissions.decide, identity.people.user_named, identity.is_administrator, permissions.generation
     )
-    identify = identification(identity.authenticators, impersonation, ClusterNames(settings.identity_prefix))
+    return identification(identity.authenticators, impersonation, ClusterNames(settings.identity_prefix))
+
+
+def _stages(
+    settings: Settings, identity: Identity, audit: AuditLog | None, asking: Sequence[Stage]
+) -> tuple[Stage, ...]:
+    """`asking` lets through who may go on, at their turn."""
     return (
         custom_headers(identity.run_time.custom_headers),
         compressed,
@@ -147,10 +161,7 @@ def _stages(
         failures,
         deadline(settings.request_timeout),
         routed(Roots(MOUNT, settings.api_group, settings.namespace_prefix)),
-        *in_public,
-        authenticated(identify, identity.activity.note),
-        around.unsent.bounded,
-        Authorized(permissions, identify),
+        *asking,
         *((audit.audit.accountable,) if audit else ()),
     )
 

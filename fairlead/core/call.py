@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
+from fairlead.core.errors import ApiError
 from fairlead.core.user import User
 
 MANAGEMENT = "management"
@@ -157,6 +158,8 @@ class Call(Struct, eq=False):  # a Struct is made several times as quickly as a 
     """The subprotocols of a WebSocket that the client offers, the best first."""
     target: Target = _NOTHING_YET
     user: User | None = None
+    failure: ApiError | None = None
+    """What is wrong with the request as far as it was looked at. It is answered once it is the request's turn."""
     warnings: list[str] = []
     annotations: dict[str, str] = {}
     """What the audit log is to say of this request beside what it says of every one."""

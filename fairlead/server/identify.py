@@ -12,7 +12,7 @@ from fairlead.authz.permissions import CUT_VERBS, Permissions
 from fairlead.authz.refusal import forbidden
 from fairlead.core.call import Call, Reply, Target
 from fairlead.core.cluster_identity import ClusterNames
-from fairlead.core.errors import Expired, Unauthorized
+from fairlead.core.errors import ApiError, Expired, Unauthorized
 from fairlead.core.user import User
 from fairlead.registry.selectors import selected_name
 from fairlead.server.health import HEALTH_PATHS
@@ -56,12 +56,19 @@ def identification(
 
 
 def authenticated(identify: Identify, note: Callable[[User], None]) -> Stage:
-    """`note` hears of everybody who has signed in, so that it is known when a key was last used."""
+    """`note` hears of everybody who has signed in, so that it is known when a key was last used.
+
+    Who could not be identified goes on, too, up to flow control: strangers wait for the answer to that like all others.
+    """
 
     def stage(call: Call, proceed: Proceed) -> Awaitable[Reply]:
         if not is_public(call):
-            call.user = identify(call)
-            note(call.user.impersonator or call.user)
+            try:
+                call.user = user = identify(call)
+            except ApiError as error:
+                call.failure = call.failure or error
+            else:
+                note(user.impersonator or user)
         return proceed(call)
 
     return stage
@@ -76,6 +83,8 @@ class Authorized:
 
     def __call__(self, call: Call, proceed: Proceed) -> Awaitable[Reply]:
         user = call.user
+        if call.failure is not None:
+            raise call.failure
         if user is not None:
             self._let_in(call, user)
             call.keeper = self

@@ -6,7 +6,8 @@ from memory at once, and for these no stage makes a coroutine: who looks at repl
 otherwise hands on a coroutine that looks at it later.
 
 `fairlead/app/serving.py` names the stages: measured (the metrics), custom headers, compressed, recorded (the audit
-log), failures, deadline, routed, authenticated, authorized, accountable (the audit log again), and Serve at the end.
+log), failures, deadline, routed, authenticated, flow control, authorized, accountable (the audit log again), and Serve
+at the end.
 """
 
 from collections.abc import Awaitable, Callable, Sequence

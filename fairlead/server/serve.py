@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 
 from fairlead.core.call import Call, Reply
-from fairlead.core.errors import BadRequest, MethodNotAllowed
+from fairlead.core.errors import ApiError, BadRequest, MethodNotAllowed
 from fairlead.server.document import Document, answer, find
 from fairlead.server.health import HEALTH_PATHS, TEXT
 from fairlead.server.pipeline import Proceed, Stage
@@ -13,12 +13,15 @@ Handler = Callable[[Call], Awaitable[Reply]]
 
 
 def routed(roots: Roots) -> Stage:
-    """The stage that finds out what is being asked."""
+    """The stage that finds out what is being asked. What cannot be understood goes on, too, up to flow control."""
 
     route = Router(roots)
 
     def stage(call: Call, proceed: Proceed) -> Awaitable[Reply]:
-        call.target = route(call.method, call.path, call.query)
+        try:
+            call.target = route(call.method, call.path, call.query)
+        except ApiError as error:
+            call.failure = error
         return proceed(call)
 
     return stage
@@ -56,6 +59,8 @@ class Serve:
 
     def __call__(self, call: Call) -> Awaitable[Reply]:
         target = call.target
+        if call.failure is not None:
+            raise call.failure
         if target.via is not None:
             return self._gateways(call)
         if call.wants_socket and target.verb == "watch":

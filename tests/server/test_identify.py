@@ -1,6 +1,6 @@
 """Who is asking and whether they may: nothing passes without a yes to both, but for the few public paths."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 
 import orjson
 import pytest
@@ -22,7 +22,7 @@ from fairlead.server.identify import (
     is_public,
 )
 from fairlead.server.impersonate import Impersonation
-from fairlead.server.pipeline import Stage, pipeline
+from fairlead.server.pipeline import Proceed, Stage, pipeline
 from fairlead.server.route import Roots, route
 from tests.authn.calls import ADMIN, answering, call
 
@@ -212,17 +212,36 @@ def _as(user: User, target: Target) -> Call:
     return asked
 
 
+async def let_in_as(asked: Call, authenticator: Authenticator) -> Reply:
+    """Both stages: who could not be identified is told so by the second one, after flow control."""
+    identify = identification([authenticator], NO_IMPERSONATION, NAMES)
+    return await pipeline((authenticated(identify, forget), allowing(allow)), answering(SERVED))(asked)
+
+
+async def test_who_could_not_be_identified_goes_on_as_nobody_and_no_further_than_flow_control() -> None:
+    asked, reached = call(target=APPS), []
+
+    def flow_control(call: Call, proceed: Proceed) -> Awaitable[Reply]:
+        reached.append((call.user, str(call.failure)))
+        return proceed(call)
+
+    stages = (authenticated(identification([invalid], NO_IMPERSONATION, NAMES), forget), flow_control, allowing(allow))
+    with pytest.raises(Unauthorized, match="invalid bearer token"):
+        await pipeline(stages, answering(SERVED))(asked)
+    assert reached == [(None, "invalid bearer token")]
+
+
 async def test_t19_a_refused_impersonation_is_still_somebodys() -> None:
     asked = call(target=APPS, headers={"impersonate-user": "bob"})
     with pytest.raises(Forbidden):
-        await authenticated(identification([alice], NO_IMPERSONATION, NAMES), forget)(asked, answering(SERVED))
+        await let_in_as(asked, alice)
     assert asked.user is ALICE
 
 
 async def test_t19_a_public_path_is_not_public_to_those_who_act_as_others() -> None:
     asked = call(target=Target("get", "/version"), headers={"impersonate-user": "bob"})
     with pytest.raises(Forbidden):
-        await authenticated(identification([alice], NO_IMPERSONATION, NAMES), forget)(asked, answering(SERVED))
+        await let_in_as(asked, alice)
 
 
 BEHIND = Target("list", "/api/v1/pods", "cluster", "", "v1", "pods", via=Target("use", "/", "cluster", name="oslo"))

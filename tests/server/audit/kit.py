@@ -93,6 +93,8 @@ class Office:
 
 def signed_in(user: User | None) -> Callable[[Call, Proceed], Awaitable[Reply]]:
     async def stage(call: Call, proceed: Proceed) -> Reply:
+        if call.failure is not None:
+            raise call.failure
         if user is None:
             raise Unauthorized
         call.user = user

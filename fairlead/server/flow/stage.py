@@ -1,0 +1,231 @@
+"""The stage of the pipeline: it stands where it is known who asks for what, and before anything is decided about it.
+
+Most requests pay for `__call__` alone. A request that changes something is let in twice: as itself, and once its body
+is there, with seats. So whoever sends slowly holds none (`unsent.py` bounds what is on its way in). What waits for a
+cluster holds no seats, and neither do watches and other streams once they have begun.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+
+from fairlead.core.call import Call, Reply, Target
+from fairlead.server.flow.classify import (
+    BULK_COST,
+    CANCELLED,
+    PROBES,
+    Client,
+    Clients,
+    Costs,
+    Lane,
+    Tally,
+    write_cost,
+)
+from fairlead.server.flow.control import OVERHEAD_SECONDS, UNIT_SECONDS, FlowControl, Refused
+from fairlead.server.flow.fair_queue import Ticket
+from fairlead.server.flow.levels import EXEMPT, held_at_most
+from fairlead.server.flow.metering import Metered
+from fairlead.server.health import HEALTH_PATHS
+from fairlead.server.pipeline import Proceed
+
+READS = frozenset({"get", "list", "watch"})
+SLOW_SECONDS = 0.0005
+"""A step that takes longer is charged even while nothing waits: the next one to wait should not be somebody else."""
+BYTES_PER_UNIT = 100_000
+PROBES_PER_TURN = 16
+"""Health checks that are answered at once in one turn. More than that are no health checks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What the stage has to be told about requests. `changes_store` says whether a write ends in the store, `renew`
+    asks again who is asking, once a request had to wait."""
+
+    costs: Costs
+    changes_store: Callable[[Target], bool]
+    renew: Callable[[Call], None]
+
+
+class FlowStage:
+    def __init__(self, control: FlowControl, clients: Clients, judgement: Judgement) -> None:
+        self._control = control
+        self._clients = clients
+        self._judgement = judgement
+        self._of_read = judgement.costs.of_read
+        self._probes = clients.tallies.setdefault((EXEMPT, PROBES), Tally(EXEMPT, PROBES))
+        self._probed = 0
+
+    def __call__(self, call: Call, proceed: Proceed) -> Awaitable[Reply]:
+        control, target = self._control, call.target
+        client = self._clients.of(call)
+        if client is not control.latest:
+            control.note(client)
+        lane, cost, change = client.small, 1.0, None
+        if target.resource and target.via is None and call.user is not None:
+            if target.verb in READS:
+                cost = self._of_read(call)
+                if cost > BULK_COST:
+                    return self._wait(call, proceed, client.bulk, Ticket(client.bulk.flow, cost, 1))
+            elif self._judgement.changes_store(target):
+                change = _Change(self, client, call)
+        elif call.user is None and target.path.startswith(HEALTH_PATHS) and self._is_probe():
+            return proceed(call)
+        level, tally = lane.level, lane.tally
+        if level.queue.length or control.spent >= control.budget:
+            return self._wait(call, proceed, lane, Ticket(lane.flow, cost), change)
+        tally.dispatched += 1
+        began = control.now()
+        try:
+            answer = proceed(call)
+        finally:
+            took = control.now() - began
+            control.spend(took + OVERHEAD_SECONDS)
+            if took > SLOW_SECONDS:
+                control.charge(level, lane.flow, took / UNIT_SECONDS)
+        if isinstance(answer, Reply):
+            tally.took.observe(took)
+            return answer
+        return self._finish(call, lane, answer, change)
+
+    def _is_probe(self) -> bool:
+        """Whether a request for the server's health is answered at once, however busy the server is."""
+        if not self._control.spent:
+            self._probed = 0
+        self._probed += 1
+        self._control.spend(OVERHEAD_SECONDS)
+        if self._probed > PROBES_PER_TURN:
+            return False
+        self._probes.dispatched += 1
+        return True
+
+    async def _wait(
+        self, call: Call, proceed: Proceed, lane: Lane, ticket: Ticket, change: "_Change | None" = None
+    ) -> Reply:
+        """Lets a request go on when it is its turn. Its seats are held until it is answered."""
+        control = self._control
+        turn = control.ask(lane.level, ticket)
+        if turn is not None:
+            await self._turn(lane, ticket, turn)
+        lane.tally.dispatched += 1
+        began, paid = control.now(), ticket.cost
+        try:
+            if turn is not None:
+                self._judgement.renew(call)
+            try:
+                answer = proceed(call)
+            finally:
+                took = control.now() - began
+                control.spend(took + OVERHEAD_SECONDS if turn is None else took)
+                if (cost := (took + OVERHEAD_SECONDS) / UNIT_SECONDS) > paid:
+                    control.charge(lane.level, lane.flow, cost - paid)
+                    paid = cost
+            if isinstance(answer, Reply):
+                lane.tally.took.observe(took)
+                return answer
+            return await self._finish(call, lane, answer, change, paid)
+        finally:
+            if ticket.seats:
+                # Work in threads is not on the event loop, and costs others no less.
+                control.charge(lane.level, lane.flow, max(0.0, (control.now() - began) / UNIT_SECONDS - paid))
+                control.leave(lane.level, ticket)
+
+    async def _turn(self, lane: Lane, ticket: Ticket, turn: "asyncio.Future[None]") -> None:
+        """Waits for the turn of a request, and counts how long that took."""
+        tally = lane.tally
+        tally.waiting += 1
+        try:
+            await turn
+        except Refused as refused:
+            tally.rejected[refused.why] += 1
+            tally.waited_in_vain.observe(self._control.now() - ticket.since)
+            raise
+        except BaseException:
+            tally.rejected[CANCELLED] += 1
+            self._control.give_up(lane.level, ticket, turn)
+            raise
+        finally:
+            tally.waiting -= 1
+        tally.waited.observe(self._control.now() - ticket.since)
+
+    async def _finish(
+        self, call: Call, lane: Lane, answer: Awaitable[Reply], change: "_Change | None", paid: float = 0.0
+    ) -> Reply:
+        """Has a request answered that takes more than one step, and charges what its steps took."""
+        control, tally = self._control, lane.tally
+        metered = Metered(answer, control.now, control.spend)
+        tally.executing += 1
+        began = control.now()
+        try:
+            reply = await metered
+        finally:
+            tally.executing -= 1
+            tally.took.observe(control.now() - began)
+            if change is not None:
+                paid += change.leave()
+            cost = metered.seconds / UNIT_SECONDS
+            if cost > paid + 1:
+                control.charge(lane.level, lane.flow, cost - paid)
+        if len(reply.body) > BYTES_PER_UNIT:
+            control.charge(lane.level, lane.flow, len(reply.body) / BYTES_PER_UNIT)
+        elif reply.stream is not None and call.target.via is not None:
+            reply.stream = _charged(reply.stream, lane, control)
+        return reply
+
+    async def take_seats(self, lane: Lane, ticket: Ticket) -> bool:
+        """Waits until there are seats for a request. True if it had to."""
+        turn = self._control.ask(lane.level, ticket)
+        if turn is not None:
+            await self._turn(lane, ticket, turn)
+        return turn is not None
+
+    def leave(self, lane: Lane, ticket: Ticket) -> None:
+        self._control.leave(lane.level, ticket)
+
+    def renew(self, call: Call) -> None:
+        self._judgement.renew(call)
+
+
+class _Change:
+    """A request that changes something: it gets seats when its body is there, and gives them back in the end."""
+
+    __slots__ = ("_call", "_client", "_read", "_stage", "_ticket")
+
+    def __init__(self, stage: FlowStage, client: Client, call: Call) -> None:
+        self._stage = stage
+        self._client = client
+        self._call = call
+        self._read = call.read_body
+        self._ticket: Ticket | None = None
+        call.read_body = self.read
+
+    async def read(self) -> bytes:
+        if self._ticket is not None:
+            return await self._read()
+        stage, call, lane = self._stage, self._call, self._client.small
+        body = await self._read()
+        cost = write_cost(call.target.verb, len(body))
+        ticket = Ticket(lane.flow, cost, held_at_most(lane.level.priority, int(cost)), len(body))
+        has_waited = await stage.take_seats(lane, ticket)
+        self._ticket = ticket
+        if has_waited:
+            stage.renew(call)
+        return body
+
+    def leave(self) -> float:
+        """Gives back the seats. What was paid for them is what the request was expected to cost."""
+        ticket, self._ticket = self._ticket, None
+        if ticket is None:
+            return 0.0
+        self._stage.leave(self._client.small, ticket)
+        return ticket.cost
+
+
+async def _charged(chunks: AsyncIterator[bytes], lane: Lane, control: FlowControl) -> AsyncIterator[bytes]:
+    """What goes through a gateway is paid for by whoever asked for it, as it comes."""
+    try:
+        async for chunk in chunks:
+            control.charge(lane.level, lane.flow, len(chunk) / BYTES_PER_UNIT)
+            yield chunk
+    finally:
+        if isinstance(chunks, AsyncGenerator):
+            await chunks.aclose()

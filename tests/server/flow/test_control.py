@@ -1,0 +1,293 @@
+"""Whose turn it is: what runs at once, what waits and for how long, and what is refused. The clock is simulated."""
+
+import asyncio
+
+import pytest
+
+from fairlead.server.flow import control as flow_control
+from fairlead.server.flow.classify import QUEUE_FULL, TIMED_OUT, TOO_LARGE
+from fairlead.server.flow.control import (
+    ALONE_SECONDS,
+    ALONE_TURN_SECONDS,
+    OVERHEAD_SECONDS,
+    REFUSALS_PER_TURN,
+    TURN_SECONDS,
+    UNIT_SECONDS,
+    FlowControl,
+    Refused,
+)
+from fairlead.server.flow.fair_queue import Flow, QueueLimits, Ticket
+from fairlead.server.flow.levels import BULK, INTERACTIVE, STRANGERS, SYSTEM, Priority, held_at_most
+
+SMALL = QueueLimits(total=4, per_flow=2)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.time = 100.0
+
+    def __call__(self) -> float:
+        return self.time
+
+
+def busy(control: FlowControl) -> None:
+    """Uses up this turn. Others are there, too."""
+    control.note("another client")
+    control.spend(TURN_SECONDS)
+
+
+async def turn_of_the_loop() -> None:
+    await asyncio.sleep(0)
+
+
+def asked(
+    control: FlowControl, level: str, flow: Flow, *, cost: float = 1.0, seats: int = 0, size: int = 0
+) -> "asyncio.Future[None] | None":
+    return control.ask(control.levels[level], Ticket(flow, cost, seats, size))
+
+
+def waiting(turns: "list[asyncio.Future[None]]") -> int:
+    return sum(not turn.done() for turn in turns)
+
+
+def queued(control: FlowControl, level: str, flow: Flow, count: int, cost: float = 1.0) -> list[asyncio.Future[None]]:
+    turns = [asked(control, level, flow, cost=cost) for _ in range(count)]
+    return [turn for turn in turns if turn is not None]
+
+
+async def drained(control: FlowControl) -> None:
+    """Goes on until nothing waits."""
+    while any(level.queue.length for level in control.levels.values()):
+        await turn_of_the_loop()
+
+
+async def test_nothing_waits_while_a_turn_has_time() -> None:
+    control = FlowControl()
+    assert asked(control, INTERACTIVE, Flow("ada")) is None
+
+
+async def test_a_turn_that_is_used_up_makes_others_wait_for_the_next() -> None:
+    control = FlowControl()
+    busy(control)
+    turn = asked(control, INTERACTIVE, Flow("ada"))
+    assert turn is not None
+    assert not turn.done()
+    await turn
+    assert control.levels[INTERACTIVE].queue.length == 0
+
+
+async def test_a_quiet_user_is_served_before_the_queue_of_a_loud_one_is_drained() -> None:
+    control, loud, quiet = FlowControl(), Flow("loud"), Flow("quiet")
+    busy(control)
+    many = queued(control, INTERACTIVE, loud, 400)
+    (one,) = queued(control, INTERACTIVE, quiet, 1)
+    await one
+    assert waiting(many) > 300
+    await drained(control)
+    assert waiting(many) == 0
+
+
+async def test_one_turn_lets_no_more_go_on_than_fits_into_it() -> None:
+    control = FlowControl()
+    busy(control)
+    many = queued(control, INTERACTIVE, Flow("loud"), 400, cost=2.0)
+    await turn_of_the_loop()
+    fits = TURN_SECONDS / (OVERHEAD_SECONDS + 2 * UNIT_SECONDS)
+    assert abs(len(many) - waiting(many) - fits) <= 1
+    await drained(control)
+
+
+async def test_turns_are_longer_for_who_is_alone() -> None:
+    clock = Clock()
+    control = FlowControl(now=clock)
+    assert control.budget == ALONE_TURN_SECONDS
+    control.note("another client")
+    assert control.budget == TURN_SECONDS
+    clock.time += ALONE_SECONDS
+    control.spend(0.001)
+    await asyncio.sleep(0)
+    assert control.budget == ALONE_TURN_SECONDS
+
+
+async def test_levels_share_the_time_while_all_of_them_wait() -> None:
+    control = FlowControl()
+    busy(control)
+    turns = {level: queued(control, level, Flow(level), 90) for level in (SYSTEM, INTERACTIVE, STRANGERS)}
+    served = 0
+    while served < 80:
+        await turn_of_the_loop()
+        served = sum(len(each) - waiting(each) for each in turns.values())
+    counts = {level: len(each) - waiting(each) for level, each in turns.items()}
+    assert counts[INTERACTIVE] == pytest.approx(served * 50 / 80, abs=8)
+    assert counts[SYSTEM] == pytest.approx(served * 20 / 80, abs=8)
+    assert counts[STRANGERS] == pytest.approx(served * 10 / 80, abs=8)
+    await drained(control)
+
+
+async def test_an_idle_levels_share_is_lent_and_returned_at_once() -> None:
+    control = FlowControl()
+    busy(control)
+    loud = queued(control, STRANGERS, Flow("stranger"), 90)
+    while waiting(loud) > 50:
+        await turn_of_the_loop()
+    (turn,) = queued(control, INTERACTIVE, Flow("ada"), 1)
+    await turn
+    assert waiting(loud) > 20
+    await drained(control)
+
+
+async def test_who_waits_too_long_is_refused_and_told_when_to_come_again() -> None:
+    clock = Clock()
+    control = FlowControl(0.01, now=clock)
+    level = control.levels[BULK]
+    holder = Ticket(Flow("holder"), 1.0, seats=level.priority.seats)
+    assert control.ask(level, holder) is None
+    turn = asked(control, BULK, Flow("ada"), seats=1)
+    assert turn is not None
+    clock.time += 1.0
+    with pytest.raises(Refused, match="no time for this request") as refused:
+        await turn
+    assert refused.value.why == TIMED_OUT
+    assert refused.value.code == 429
+    assert refused.value.details.retry_after in (1, 2, 3)
+    assert level.queue.length == 0
+
+
+async def test_too_many_waiting_requests_are_refused() -> None:
+    control = FlowControl(priorities=(Priority(INTERACTIVE, 50, 8, SMALL),))
+    busy(control)
+    flow = Flow("loud")
+    turns = queued(control, INTERACTIVE, flow, 3)
+    with pytest.raises(Refused, match="too many requests of yours") as refused:
+        await turns[2]
+    assert refused.value.why == QUEUE_FULL
+    await turns[0]
+    await turns[1]
+
+
+async def test_the_youngest_of_the_longest_queue_makes_room() -> None:
+    control = FlowControl(priorities=(Priority(INTERACTIVE, 50, 8, QueueLimits(total=4, per_flow=3)),))
+    busy(control)
+    loud = queued(control, INTERACTIVE, Flow("loud"), 3)
+    others = [queued(control, INTERACTIVE, Flow(name), 1) for name in ("ada", "ben")]
+    with pytest.raises(Refused):
+        await loud[2]
+    for (turn,) in others:
+        await turn
+    await asyncio.gather(*loud[:2])
+
+
+async def test_refusals_are_told_at_a_bounded_pace() -> None:
+    control = FlowControl(priorities=(Priority(INTERACTIVE, 50, 8, SMALL),))
+    busy(control)
+    turns = queued(control, INTERACTIVE, Flow("loud"), 50)[2:]
+    await asyncio.sleep(0)
+    assert len(turns) - waiting(turns) == REFUSALS_PER_TURN
+    await asyncio.gather(*turns, return_exceptions=True)
+
+
+async def test_refusals_that_nobody_waits_for_any_more_are_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flow_control, "REFUSALS", 1)
+    control = FlowControl(priorities=(Priority(INTERACTIVE, 50, 8, SMALL),))
+    busy(control)
+    turns = queued(control, INTERACTIVE, Flow("loud"), 4)[2:]
+    assert turns[1].done(), "with no room left to wait, the refusal comes at once"
+    turns[0].cancel()
+    await asyncio.gather(*turns, return_exceptions=True)
+    await drained(control)
+
+
+async def test_bodies_of_waiting_requests_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flow_control, "QUEUED_BYTES", 1000)
+    control = FlowControl()
+    busy(control)
+    first = asked(control, INTERACTIVE, Flow("ada"), size=800)
+    second = asked(control, INTERACTIVE, Flow("ben"), size=800)
+    assert first is not None
+    assert second is not None
+    with pytest.raises(Refused, match="bodies") as refused:
+        await second
+    assert refused.value.why == TOO_LARGE
+    await first
+    busy(control)
+    third = asked(control, INTERACTIVE, Flow("ben"), size=800)
+    assert third is not None
+    await third
+
+
+async def test_a_request_that_is_over_gives_up_its_place() -> None:
+    control = FlowControl()
+    busy(control)
+    level, ticket = control.levels[INTERACTIVE], Ticket(Flow("ada"), 1.0)
+    turn = control.ask(level, ticket)
+    assert turn is not None
+    turn.cancel()
+    control.give_up(level, ticket, turn)
+    assert level.queue.length == 0
+
+
+async def test_a_request_that_ends_right_after_its_turn_came_gives_back_its_seats() -> None:
+    control = FlowControl()
+    busy(control)
+    level, ticket = control.levels[INTERACTIVE], Ticket(Flow("ada"), 1.0, seats=4)
+    turn = control.ask(level, ticket)
+    assert turn is not None
+    await turn
+    assert level.held == 4
+    control.give_up(level, ticket, turn)
+    assert (level.held, control.seats.held, ticket.flow.held) == (0, 0, 0)
+
+
+async def test_one_flow_leaves_as_many_seats_as_it_holds() -> None:
+    control, loud, quiet = FlowControl(), Flow("loud"), Flow("quiet")
+    level = control.levels[INTERACTIVE]
+    while asked(control, INTERACTIVE, loud, seats=4) is None:
+        pass
+    assert loud.held == control.seats.total / 2
+    assert level.queue.length == 1
+    (turn,) = [asked(control, INTERACTIVE, quiet, seats=4)]
+    assert turn is not None
+    await turn
+    assert quiet.held == 4
+    assert level.queue.length == 1, "the loud one still waits"
+
+
+async def test_what_needs_no_seat_passes_what_waits_for_one() -> None:
+    control, writer = FlowControl(), Flow("writer")
+    while asked(control, INTERACTIVE, writer, seats=4) is None:
+        pass
+    turn = asked(control, INTERACTIVE, Flow("reader"))
+    assert turn is not None
+    await turn
+    assert control.levels[INTERACTIVE].queue.length == 1
+
+
+async def test_a_level_gets_its_own_seats_back_however_many_it_has_lent() -> None:
+    control = FlowControl()
+    for number in range(400):
+        asked(control, INTERACTIVE, Flow(str(number)), seats=16)
+    assert control.seats.held >= control.seats.total
+    assert asked(control, SYSTEM, Flow("agent"), seats=4) is None
+
+
+async def test_a_seat_that_is_given_back_goes_to_who_waits() -> None:
+    control = FlowControl()
+    level, ticket = control.levels[BULK], Ticket(Flow("ada"), 1.0, seats=1)
+    assert control.ask(level, ticket) is None
+    second = asked(control, BULK, ticket.flow, seats=1)
+    assert second is not None, "one user has one large request at a time"
+    another = asked(control, BULK, Flow("ben"), seats=1)
+    assert another is not None
+    await another
+    assert not second.done()
+    third = asked(control, BULK, Flow("cyd"), seats=1)
+    assert third is not None
+    control.leave(level, ticket)
+    done, _ = await asyncio.wait((second, third), return_when=asyncio.FIRST_COMPLETED)
+    assert done
+
+
+@pytest.mark.parametrize("cost", [1, 16, 100_000])
+def test_no_request_holds_more_than_a_small_part_of_its_level(cost: int) -> None:
+    priority = Priority(INTERACTIVE, 50, 128)
+    assert held_at_most(priority, cost) == min(cost, 16)

@@ -1,0 +1,343 @@
+"""The stage with real calls: what runs at once, who pays, what holds seats, and what is answered in the end."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import pytest
+
+from fairlead.core.call import MANAGEMENT, Call, Reply, Target
+from fairlead.core.errors import Forbidden, Unauthorized
+from fairlead.core.user import User
+from fairlead.server.flow.classify import AGENTS, BULK_COST, Clients, Costs
+from fairlead.server.flow.control import TURN_SECONDS, UNIT_SECONDS, FlowControl
+from fairlead.server.flow.levels import BULK, EXEMPT, INTERACTIVE, STRANGERS, SYSTEM
+from fairlead.server.flow.stage import PROBES_PER_TURN, FlowStage, Judgement
+from fairlead.server.received import ReceivedHeaders
+from tests.authn.calls import call as made
+
+ADA, BEN = User("ada", ("system:authenticated",)), User("ben", ("system:authenticated",))
+AGENT = User("service:agent:east", ("service:agent:east",))
+GET = Target("get", "/api/v1/namespaces/n/configmaps/c", MANAGEMENT, "", "v1", "configmaps", "", "n", "c")
+LIST = Target("list", "/api/v1/configmaps", MANAGEMENT, "", "v1", "configmaps")
+CREATE = Target("create", "/api/v1/namespaces/n/configmaps", MANAGEMENT, "", "v1", "configmaps", "", "n")
+THROUGH = Target("get", "/api/v1/pods", "cluster", "", "v1", "pods", via=Target("use", "/", "cluster", name="east"))
+HEALTH = Target("get", "/readyz")
+DONE = Reply(200, b"done")
+
+
+class Wire:
+    """A stage with everything around it made up. There are `rows` objects of every resource."""
+
+    def __init__(self, rows: int = 10, size: int = 100) -> None:
+        self.control = FlowControl()
+        self.clients = Clients(self.control.levels, (("service:agent:", AGENTS),))
+        self.renewed: list[Call] = []
+        costs = Costs(lambda *of: rows, lambda *of: size, lambda accept: ("yaml" in accept, "Table" in accept))
+        judgement = Judgement(costs, lambda target: True, self.renewed.append)
+        self.stage = FlowStage(self.control, self.clients, judgement)
+
+    def ask(self, call: Call, proceed: Callable[[Call], Awaitable[Reply]] | None = None) -> Awaitable[Reply]:
+        return self.stage(call, proceed or (lambda call: DONE))
+
+    def use_up_turn(self) -> None:
+        """Others are there, too."""
+        self.control.note("another client")
+        self.control.spend(TURN_SECONDS)
+
+    def held(self, level: str = INTERACTIVE) -> int:
+        return self.control.levels[level].held
+
+    def counted(self, level: str, schema: str) -> int:
+        return self.clients.tallies[level, schema].dispatched
+
+
+def request(target: Target, user: User | None = ADA, *, client: str = "192.0.2.7:4000", **headers: str) -> Call:
+    pairs = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
+    asked = made(target=target)
+    asked.headers, asked.user, asked.client = ReceivedHeaders(pairs), user, client
+    return asked
+
+
+def started(answer: Awaitable[Reply]) -> "asyncio.Task[Reply]":
+    async def run() -> Reply:
+        return await answer
+
+    return asyncio.create_task(run())
+
+
+async def test_an_answer_that_is_there_at_once_stays_that_while_nothing_waits() -> None:
+    wire = Wire()
+    assert wire.ask(request(GET)) is DONE
+    assert wire.counted(INTERACTIVE, "users") == 1
+
+
+async def test_what_is_refused_later_is_raised_as_it_is() -> None:
+    wire = Wire()
+
+    def refuse(call: Call) -> Awaitable[Reply]:
+        raise Forbidden("no")
+
+    with pytest.raises(Forbidden):
+        wire.ask(request(GET), refuse)
+    wire.use_up_turn()
+    with pytest.raises(Forbidden):
+        await wire.ask(request(GET), refuse)
+
+
+async def test_a_quiet_user_is_answered_before_a_loud_one_who_came_first() -> None:
+    wire, order = Wire(), []
+
+    def answer(call: Call) -> Awaitable[Reply]:
+        assert call.user is not None
+        order.append(call.user.name)
+        return DONE
+
+    wire.use_up_turn()
+    loud = [started(wire.ask(request(GET, ADA), answer)) for _ in range(300)]
+    quiet = started(wire.ask(request(GET, BEN), answer))
+    await asyncio.gather(*loud, quiet)
+    assert order.index("ben") < 60, "he waits for what fits into a turn, not for all that came before"
+    assert len(order) == 301
+
+
+async def test_who_had_to_wait_is_asked_again_who_he_is() -> None:
+    wire, first, second = Wire(), request(GET), request(GET)
+    wire.ask(first)
+    wire.use_up_turn()
+    await wire.ask(second)
+    assert wire.renewed == [second]
+
+
+async def test_impersonated_users_are_paid_for_by_who_really_asks() -> None:
+    wire = Wire()
+    flows = {
+        wire.clients.of(request(GET, User(f"puppet-{number}", impersonator=ADA))).small.flow for number in range(50)
+    }
+    assert flows == {wire.clients.of(request(GET, ADA)).small.flow}
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        (User("ada", key="laptop"), User("ada", key="phone"), True),
+        (User("ada"), User("ben"), False),
+        (User("service:team:red", key="a"), User("service:team:red", key="b"), True),
+        (User("system:serviceaccount:n:a"), User("system:serviceaccount:n:b"), True),
+        (User("system:serviceaccount:n:a"), User("system:serviceaccount:m:a"), False),
+        (AGENT, User("service:agent:west", ("service:agent:west",)), False),
+    ],
+)
+async def test_flows_are_told_apart_by_owner(one: User, other: User, same: bool) -> None:
+    clients = Wire().clients
+    assert (clients.of(request(GET, one)) is clients.of(request(GET, other))) == same
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("192.0.2.7:1", "192.0.2.7:2", True),
+        ("192.0.2.7:1", "192.0.2.8:1", False),
+        ("[2001:db8::1]:1", "[2001:db8::2]:1", True),
+        ("[2001:db8::1]:1", "[2001:db8:0:1::1]:1", False),
+    ],
+)
+async def test_strangers_are_told_apart_by_address(one: str, other: str, same: bool) -> None:
+    clients = Wire().clients
+    clients.of(request(GET, None, client=one))
+    assert (clients.of(request(GET, None, client=one)) is clients.of(request(GET, None, client=other))) == same
+
+
+async def test_everybody_has_a_level() -> None:
+    clients = Wire().clients
+    levels = {
+        INTERACTIVE: request(GET, ADA),
+        SYSTEM: request(GET, AGENT),
+        STRANGERS: request(GET, None),
+    }
+    assert {level: clients.of(each).small.level.priority.name for level, each in levels.items()} == {
+        level: level for level in levels
+    }
+    boastful = User("service:agent:east")  # in no such group, so nobody has made it one
+    assert clients.of(request(GET, boastful)).small.level.priority.name == SYSTEM  # already known as the agent
+    assert clients.of(request(GET, User("service:agent:x"))).small.level.priority.name == INTERACTIVE
+
+
+async def test_the_number_of_clients_that_are_remembered_is_bounded() -> None:
+    control = FlowControl()
+    clients = Clients(control.levels, most=100)
+    kept = clients.of(request(GET, ADA))
+    kept.small.flow.held = 1
+    for number in range(1000):
+        clients.of(request(GET, None, client=f"[2001:db8::{number:x}]:1"))
+        clients.of(request(GET, User(f"user-{number}")))
+        clients.of(request(GET, User(f"system:serviceaccount:n:{number}")))
+    assert len(clients._named) + len(clients._strangers) <= 210
+    assert clients.of(request(GET, ADA)) is kept, "nobody is forgotten who has something under way"
+
+
+@pytest.mark.parametrize(
+    ("rows", "size", "target", "accept", "is_bulk"),
+    [
+        (10, 100, GET, "application/json", False),
+        (10, 5_000_000, GET, "application/json", False),
+        (10, 1_000_000, GET, "application/yaml", True),
+        (10, 1_000_000, GET, "Table", True),
+        (10, 100, LIST, "application/json", False),
+        (50_000, 100, LIST, "application/json", True),
+        (1_000, 100, LIST, "Table", True),
+        (100, 100, LIST, "application/yaml", True),
+    ],
+)
+async def test_large_answers_are_bulk(rows: int, size: int, target: Target, accept: str, is_bulk: bool) -> None:
+    wire = Wire(rows, size)
+    asked = request(target, accept=accept)
+    assert (wire.stage._judgement.costs.of_read(asked) > BULK_COST) == is_bulk
+    assert (await wire.ask(asked)) is DONE
+    assert wire.counted(BULK if is_bulk else INTERACTIVE, "users") == 1
+
+
+async def test_a_limit_makes_a_list_small() -> None:
+    wire, asked = Wire(50_000), request(LIST)
+    asked.query = {"limit": ["500"]}
+    await wire.ask(asked)
+    assert wire.counted(INTERACTIVE, "users") == 1
+
+
+async def test_one_user_has_one_large_request_at_a_time_and_others_small_ones_go_on() -> None:
+    wire, running, go = Wire(rows=100_000), [], asyncio.Event()
+
+    async def work(call: Call) -> Reply:
+        running.append(call.user.name if call.user else "")
+        await go.wait()
+        return DONE
+
+    large = [started(wire.ask(request(LIST, user), work)) for user in (ADA, ADA, ADA, BEN, User("cyd"))]
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert running == ["ada", "ben"]
+    assert wire.ask(request(GET, User("dan"))) is DONE
+    assert wire.ask(request(GET, ADA)) is DONE, "the same user's small requests go on, too"
+    go.set()
+    await asyncio.gather(*large)
+    assert len(running) == 5
+    assert wire.held(BULK) == 0
+
+
+async def test_a_write_holds_seats_from_its_body_to_its_answer() -> None:
+    wire, body, go, asked = Wire(), asyncio.Event(), asyncio.Event(), request(CREATE, content_length="5")
+
+    async def read() -> bytes:
+        await body.wait()
+        return b"12345"
+
+    async def create(call: Call) -> Reply:
+        await call.read_body()
+        await go.wait()
+        return DONE
+
+    asked.read_body = read
+    task = started(wire.ask(asked, create))
+    await asyncio.sleep(0)
+    assert wire.held() == 0, "who sends slowly holds nothing"
+    body.set()
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert wire.held() == 4
+    go.set()
+    await task
+    assert wire.held() == 0
+
+
+async def test_a_write_that_is_cancelled_or_fails_gives_back_its_seats() -> None:
+    wire = Wire()
+
+    async def fail(call: Call) -> Reply:
+        await call.read_body()
+        raise Forbidden("no")
+
+    async def hang(call: Call) -> Reply:
+        await call.read_body()
+        await asyncio.Event().wait()
+        return DONE
+
+    with pytest.raises(Forbidden):
+        await wire.ask(request(CREATE), fail)
+    task = started(wire.ask(request(CREATE), hang))
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert wire.held() > 0
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert (wire.held(), wire.control.seats.held) == (0, 0)
+
+
+async def test_waiting_for_a_cluster_holds_no_seats_and_what_it_sends_is_paid_for() -> None:
+    wire, go = Wire(), asyncio.Event()
+
+    async def chunks() -> AsyncIterator[bytes]:
+        for _ in range(10):
+            yield b"x" * 100_000
+
+    async def forward(call: Call) -> Reply:
+        await go.wait()
+        return Reply(200, stream=chunks())
+
+    tasks = [started(wire.ask(request(THROUGH), forward)) for _ in range(200)]
+    await asyncio.sleep(0)
+    assert wire.control.seats.held == 0
+    assert await wire.ask(request(GET, BEN)) is DONE
+    go.set()
+    reply, *_ = await asyncio.gather(*tasks)
+    flow = wire.clients.of(request(GET, ADA)).small.flow
+    before = flow.tag
+    assert reply.stream is not None
+    assert len([chunk async for chunk in reply.stream]) == 10
+    assert flow.tag - before == pytest.approx(10)
+
+
+async def test_strangers_wait_for_their_401_like_everybody_else() -> None:
+    wire, order = Wire(), []
+
+    def refuse(call: Call) -> Awaitable[Reply]:
+        order.append("stranger" if call.user is None else call.user.name)
+        if call.user is None:
+            raise Unauthorized
+        return DONE
+
+    wire.use_up_turn()
+    strangers = [started(wire.ask(request(LIST, None), refuse)) for _ in range(50)]
+    ada = [started(wire.ask(request(GET, ADA), refuse)) for _ in range(10)]
+    await asyncio.gather(*ada)
+    assert order.count("stranger") < 40
+    answers = await asyncio.gather(*strangers, return_exceptions=True)
+    assert {type(answer) for answer in answers} == {Unauthorized}
+
+
+async def test_health_is_told_however_busy_the_server_is_but_not_for_ever_in_one_turn() -> None:
+    wire = Wire()
+    wire.use_up_turn()
+    answers = [wire.ask(request(HEALTH, None)) for _ in range(PROBES_PER_TURN)]
+    assert answers == [DONE] * PROBES_PER_TURN
+    assert wire.counted(EXEMPT, "probes") == PROBES_PER_TURN
+    more = wire.ask(request(HEALTH, None))
+    assert more is not DONE
+    assert await more is DONE
+
+
+async def test_what_a_request_takes_on_the_event_loop_is_charged_to_its_flow(monkeypatch: pytest.MonkeyPatch) -> None:
+    wire, time = Wire(), [0.0]
+    monkeypatch.setattr(wire.control, "now", lambda: time[0])
+
+    def let_pass(seconds: float) -> None:
+        time[0] += seconds
+
+    async def work(call: Call) -> Reply:
+        for _ in range(4):
+            let_pass(0.010)
+            asyncio.get_running_loop().call_soon(let_pass, 5.0)  # somebody else's time, while this one waits
+            await asyncio.sleep(0)
+        return DONE
+
+    await started(wire.ask(request(GET), work))
+    assert wire.clients.of(request(GET)).small.flow.tag == pytest.approx(4 * 0.010 / UNIT_SECONDS, rel=0.01)
