@@ -39,6 +39,7 @@ from fairlead.core.files import private_folder
 from fairlead.core.lasting import lasting
 from fairlead.core.ownership import is_readable_by_others, require_private, require_unchangeable
 from fairlead.core.seal_keys import VARIABLE, SealKeys
+from fairlead.core.workers import let_the_loop_in
 from fairlead.kinds import KINDS
 from fairlead.kinds.lease import LEASE
 from fairlead.kinds.project import PROJECT, project
@@ -76,6 +77,7 @@ class Started:
 
 async def run(settings: Settings, stop: asyncio.Event, ready: Callable[[Started], None]) -> None:
     """Serves until `stop` is set, then ends watches, finishes what is under way and closes the store."""
+    let_the_loop_in()
     clock = SystemClock()
     _own_places(settings)
     catalog = _catalog(settings)

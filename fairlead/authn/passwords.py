@@ -21,6 +21,7 @@ from cryptography.exceptions import InvalidKey
 from cryptography.hazmat.primitives.kdf.argon2 import Argon2id
 
 from fairlead.core.errors import Details, Problem, TooManyRequests
+from fairlead.core.workers import HASHING
 
 MIN_LENGTH = 12
 """Characters. Length is what makes a password hard to guess; rules about digits and signs only make it hard to keep."""
@@ -102,7 +103,7 @@ class Passwords:
             self._taken -= 1
             raise
         # A thread cannot be called off. Its place is free when it is done, whether or not somebody still waits for it.
-        reckoning = asyncio.ensure_future(asyncio.to_thread(work))
+        reckoning = asyncio.ensure_future(HASHING.run(0, work))
         reckoning.add_done_callback(self._leave)
         return await asyncio.shield(reckoning)
 

@@ -16,6 +16,7 @@ from fairlead.core.clock import Clock
 from fairlead.core.errors import AlreadyExists, NotFound, Unavailable
 from fairlead.core.objects import Object, copied, dig
 from fairlead.core.signing import BadKeys, SigningKey, SigningKeys
+from fairlead.core.workers import HASHING
 from fairlead.registry.record import decode
 from fairlead.registry.registry import Registry
 from fairlead.registry.writing import Writing, by_the_server
@@ -71,7 +72,7 @@ class SigningKeyStore:
         raise Unavailable(f"the Secret {self._where} is deleted again and again; let it be, and ask again")
 
     async def _new_key(self, longest: int) -> SigningKey:
-        return await asyncio.to_thread(signing.new_signing_key, self._clock.now(), longest)
+        return await HASHING.run(0, signing.new_signing_key, self._clock.now(), longest)
 
     async def _create(self, key: SigningKey) -> None:
         body = {

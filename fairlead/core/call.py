@@ -166,6 +166,8 @@ class Call(Struct, eq=False):  # a Struct is made several times as quickly as a 
     decision: Verdict | None = None
     sieve: Sieve | None = None
     keeper: Keeper = _UNGUARDED
+    body_size: int = 0
+    """Bytes of the body, once it has been read whole."""
 
     def parameter(self, name: str) -> str:
         """The first value of a query parameter, or an empty string."""

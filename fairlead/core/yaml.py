@@ -27,10 +27,10 @@ from yaml.events import (
 )
 
 from fairlead.core.malformed import Malformed
-from fairlead.core.yaml_compose import Composer
+from fairlead.core.yaml_compose import BUDGET, Composer
 from fairlead.core.yaml_scalars import json_number, reads_as_text
 
-__all__ = ["Malformed", "decode", "encode"]
+__all__ = ["Malformed", "decode", "encode", "unfolded_size"]
 
 # The pure Python parser and emitter do the same, thirty times slower, where PyYAML was built without libyaml.
 _Parser: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -68,6 +68,11 @@ def decode(data: bytes) -> tuple[Any, list[str]]:
     except yaml.YAMLError as error:
         raise Malformed(f"yaml: {' '.join(str(error).split())}") from None
     return composer.value, composer.duplicates.paths
+
+
+def unfolded_size(data: bytes) -> int:
+    """As how many bytes a text has to be reckoned with: with anchors and aliases, few can stand for many."""
+    return BUDGET if b"&" in data and b"*" in data else len(data)
 
 
 def encode(value: Any) -> bytes:

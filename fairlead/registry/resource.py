@@ -14,9 +14,10 @@ import orjson
 from fairlead.core.clock import Clock, timestamp
 from fairlead.core.errors import MAX_PROBLEMS, AlreadyExists, BadRequest, Conflict, Invalid, NotFound, Problem, TooLarge
 from fairlead.core.json import is_too_deep
-from fairlead.core.objects import Object, copied, dig, identical, metadata, name_of
+from fairlead.core.objects import Object, identical, metadata, name_of
 from fairlead.core.user import CONTROLLER
-from fairlead.registry import deletion, intake, meta
+from fairlead.core.workers import COMPUTE, LARGE
+from fairlead.registry import deletion, intake, meta, updating
 from fairlead.registry.forms import as_stored, show_body, show_entry
 from fairlead.registry.kept_secrets import keep_hidden
 from fairlead.registry.kind import Change, Kind
@@ -43,8 +44,6 @@ DRAWS = 8
 Admission = Callable[[Change], Awaitable[None]]
 Edit = Callable[[Object], Object]
 """From the current object (to be left alone) to the proposed one (the registry's to change)."""
-
-_MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
 
 
 class Resource:
@@ -86,7 +85,10 @@ class Resource:
         """Stores a new object and returns it as it is served."""
         kind = self.kind
         obj = intake.as_object(body, kind)
-        problems = self._of_what_is_taken(intake.shape(obj, kind, self._validator, writing, duplicates))
+        shaping = obj, kind, self._validator, writing, duplicates
+        small = writing.size <= LARGE
+        found = intake.shape(*shaping) if small else await COMPUTE.run(writing.size, intake.shape, *shaping)
+        problems = updating.problems_of_part(kind, found)
         intake.settle_place(obj, kind, namespace)
         about = obj["metadata"]
         if about.pop("resourceVersion", None):
@@ -101,7 +103,7 @@ class Resource:
                 async with turn:
                     await self._settle(change, problems, writing)
                     writing.tell(change.warnings)
-                    return shown_once(await self._commit(change, writing, 0), once)
+                    return shown_once(await self._commit(change, writing, 0, writing.size), once)
             except contract.Conflict as conflict:
                 turn = self._turns.after(conflict.key)
                 taken = conflict.expected == 0 and not is_ticket(conflict.key)
@@ -109,13 +111,7 @@ class Resource:
                 if taken and (not prefix or draws == DRAWS):
                     raise self._taken(conflict.key) from None
                 await self._catch_up()
-        raise Conflict.of(kind.plural, kind.group, name_of(obj), _MODIFIED)
-
-    def _of_what_is_taken(self, problems: list[Problem], subresource: str = "") -> list[Problem]:
-        """/status takes the status alone, and where there is one, everything else takes all but that."""
-        if not problems or (subresource != "status" and not self.kind.status_subresource):
-            return problems
-        return [each for each in problems if (each.field.partition(".")[0] == "status") == (subresource == "status")]
+        raise Conflict.of(kind.plural, kind.group, name_of(obj), updating.MODIFIED)
 
     def _taken(self, key: Key) -> AlreadyExists:
         """Which object has the name; one that is on its way out will free it soon."""
@@ -156,13 +152,25 @@ class Resource:
 
     async def _settle(self, change: Change, problems: Sequence[Problem], writing: Writing) -> None:
         """Everything that a new object goes through before it may be stored. Running it twice is harmless."""
-        obj, writer = change.obj, self._writer(writing)
+        writer, size = self._writer(writing), writing.size
+        if size <= LARGE:
+            self._begin(change, problems, writer)
+            await self._admit(change)
+            self._conclude(change, problems, writing, writer)
+        else:
+            await COMPUTE.run(size, self._begin, change, problems, writer)
+            await self._admit(change)
+            await COMPUTE.run(size, self._conclude, change, problems, writing, writer)
+
+    def _begin(self, change: Change, problems: Sequence[Problem], writer: Writer) -> None:
+        obj = change.obj
         meta.begin(obj, writer.now, self.kind)
         if self.kind.status_subresource and "status" in obj:
             obj["status"] = {}
         if not problems:
             self.kind.prepare(change)
-        await self._admit(change)
+
+    def _conclude(self, change: Change, problems: Sequence[Problem], writing: Writing, writer: Writer) -> None:
         self._refuse(change, problems)
         self._record(change, writing, writer)
 
@@ -172,27 +180,38 @@ class Resource:
         """Replaces an object by what `edit` makes of it, again and again until nobody came in between."""
         for _ in range(ATTEMPTS):
             entry = self.at_once(namespace, name) or await self.get(namespace, name)
-            old = decode(entry)
-            proposed = edit(self._visible(entry, old, writing))
-            try:
-                new = intake.as_object(proposed, self.kind)
-                problems = intake.shape(new, self.kind, self._validator, writing, duplicates)
-            except BadRequest as error:
-                raise intake.blamed(error, writing) from None
-            intake.settle_place(new, self.kind, namespace, name)
-            if entry.whole and writing.user != CONTROLLER:  # which has seen all of it
-                problems += keep_hidden(old, new, self.kind)
-            problems = self._of_what_is_taken(problems, writing.subresource)
-            change = Change("update", self.kind, writing.user, old, new, writing.subresource, writing.dry_run)
-            await self._reconcile(change, problems, writing)
+            size, proposing = max(writing.size, len(entry.body)), (entry, edit, (namespace, name), writing, duplicates)
+            if size <= LARGE:
+                change, problems = self._propose(*proposing)
+                is_same = await self._reconcile(change, problems, writing)
+            else:
+                change, problems = await COMPUTE.run(size, self._propose, *proposing)
+                is_same = await self._reconcile_large(size, change, problems, writing)
             writing.tell(change.warnings)
-            if identical(old, new):
+            if is_same:
                 return entry.body
             try:
-                return await self._commit(change, writing, entry.revision)
+                return await self._commit(change, writing, entry.revision, size)
             except contract.Conflict:
                 await self._catch_up()
-        raise Conflict.of(self.kind.plural, self.kind.group, name, _MODIFIED)
+        raise Conflict.of(self.kind.plural, self.kind.group, name, updating.MODIFIED)
+
+    def _propose(
+        self, entry: Entry, edit: Edit, place: tuple[str, str], writing: Writing, duplicates: Sequence[str]
+    ) -> tuple[Change, list[Problem]]:
+        """The change that an edit makes of the object, and what is wrong with its shape."""
+        old = decode(entry)
+        proposed = edit(self._visible(entry, old, writing))
+        try:
+            new = intake.as_object(proposed, self.kind)
+            problems = intake.shape(new, self.kind, self._validator, writing, duplicates)
+        except BadRequest as error:
+            raise intake.blamed(error, writing) from None
+        intake.settle_place(new, self.kind, *place)
+        if entry.whole and writing.user != CONTROLLER:  # which has seen all of it
+            problems += keep_hidden(old, new, self.kind)
+        problems = updating.problems_of_part(self.kind, problems, writing.subresource)
+        return Change("update", self.kind, writing.user, old, new, writing.subresource, writing.dry_run), problems
 
     def _visible(self, entry: Entry, old: Object, writing: Writing) -> Object:
         """What an edit may see of the object: a patch must not copy a hidden field to where it can be read.
@@ -208,7 +227,10 @@ class Resource:
         self, config: Any, namespace: str, name: str, writing: Writing, duplicates: Sequence[str] = ()
     ) -> tuple[bytes, bool]:
         """Gives an object the fields that a configuration names, or creates it. Tells whether it was created."""
-        wanted = self._applying.checked(config)
+        small = writing.size <= LARGE
+        wanted = (
+            self._applying.checked(config) if small else await COMPUTE.run(writing.size, self._applying.checked, config)
+        )
         if duplicates and writing.field_validation == "Strict":
             named = ", ".join(f'duplicate field "{path}"' for path in duplicates)
             raise BadRequest(meta.undecodable(self.kind, f"strict decoding error: {named}"))
@@ -223,7 +245,12 @@ class Resource:
                 if writing.subresource or self.peek(namespace, name) is not None:
                     raise
             writing.before_creating()
-            new = self._applying.created(wanted, self._writer(writing))
+            making = wanted, self._writer(writing)
+            new = (
+                self._applying.created(*making)
+                if small
+                else await COMPUTE.run(writing.size, self._applying.created, *making)
+            )
             intake.settle_place(new, self.kind, namespace, name)
             try:
                 return await self.create(new, namespace, writing, duplicates), True
@@ -231,61 +258,35 @@ class Resource:
                 await self._catch_up()
                 if self.peek(namespace, name) is None:
                     raise
-        raise Conflict.of(self.kind.plural, self.kind.group, name, _MODIFIED)
+        raise Conflict.of(self.kind.plural, self.kind.group, name, updating.MODIFIED)
 
-    async def _reconcile(self, change: Change, problems: Sequence[Problem], writing: Writing) -> None:
-        """Everything that a changed object goes through before it may be stored."""
+    async def _reconcile(self, change: Change, problems: Sequence[Problem], writing: Writing) -> bool:
+        """Everything that a changed object goes through before it may be stored. Tells whether nothing is changed."""
+        self._before_admission(change, problems, writing)
+        await self._admit(change)
+        return self._after_admission(change, problems, writing)
+
+    async def _reconcile_large(self, size: int, change: Change, problems: Sequence[Problem], writing: Writing) -> bool:
+        """The same in a thread, but for the rules that look at other objects."""
+        await COMPUTE.run(size, self._before_admission, change, problems, writing)
+        await self._admit(change)
+        return await COMPUTE.run(size, self._after_admission, change, problems, writing)
+
+    def _before_admission(self, change: Change, problems: Sequence[Problem], writing: Writing) -> None:
         kind, old, new = self.kind, change.old or {}, change.obj
-        self._check_versions(old, new, writing)
+        updating.check_versions(kind, old, new, writing)
         meta.carry_over(old, new)
-        self._keep_apart(old, new, writing.subresource)
+        updating.keep_apart(kind, old, new, writing.subresource)
         if not problems:
             kind.prepare(change)
-        await self._admit(change)
-        self._refuse(change, [*problems, *meta.update_problems(old, new), *self._immutable_problems(old, new)])
-        if kind.tracks_generation and not _same_desire(old, new):
+
+    def _after_admission(self, change: Change, problems: Sequence[Problem], writing: Writing) -> bool:
+        kind, old, new = self.kind, change.old or {}, change.obj
+        self._refuse(change, [*problems, *meta.update_problems(old, new), *updating.immutable_problems(kind, old, new)])
+        if kind.tracks_generation and not updating.same_desire(old, new):
             metadata(new)["generation"] = metadata(old).get("generation", 0) + 1
         self._record(change, writing, self._writer(writing))
-
-    def _check_versions(self, old: Object, new: Object, writing: Writing) -> None:
-        kind, before, after = self.kind, metadata(old), metadata(new)
-        if after.get("uid") and after["uid"] != before["uid"]:
-            if writing.patching:
-                problem = Problem.invalid("metadata.uid", after["uid"], "field is immutable")
-                raise Invalid.of(kind.name, kind.group, before["name"], [problem])
-            why = f"Precondition failed: UID in precondition: {after['uid']}, UID in object meta: {before['uid']}"
-            raise Conflict.of(kind.plural, kind.group, before["name"], why)
-        version = after.get("resourceVersion")
-        if not version and not kind.writes_without_version:
-            problem = Problem.invalid("metadata.resourceVersion", 0, "must be specified for an update")
-            raise Invalid.of(kind.plural, kind.group, before["name"], [problem])
-        if version and version != before["resourceVersion"]:
-            raise Conflict.of(kind.plural, kind.group, before["name"], _MODIFIED)
-
-    def _keep_apart(self, old: Object, new: Object, subresource: str) -> None:
-        """Where a controller owns the status, /status writes nothing else and everything else leaves it alone."""
-        if subresource == "status":
-            status = new.get("status")
-            managed = metadata(new).get("managedFields")
-            new.clear()
-            new.update(copied(old))
-            new.pop("status", None)
-            if status is not None:
-                new["status"] = status
-            if managed is not None:
-                metadata(new)["managedFields"] = managed
-        elif self.kind.status_subresource:
-            if old.get("status"):
-                new["status"] = old["status"]
-            elif "status" in new:
-                new["status"] = {}
-
-    def _immutable_problems(self, old: Object, new: Object) -> list[Problem]:
-        return [
-            Problem.invalid(path, after, "field is immutable")
-            for path, before, after in _values(self.kind.immutable, old, new)
-            if before is not None and before != after
-        ]
+        return identical(old, new)
 
     def _refuse(self, change: Change, problems: Sequence[Problem]) -> None:
         """Raises with every problem at once. A kind's own checks may rely on the schema, so they come after it."""
@@ -308,28 +309,39 @@ class Resource:
         now, operation = timestamp(self._clock.now()), APPLY if writing.applying else UPDATE
         return Writer(writing.manager, self.kind.api_version, now, writing.subresource, operation)
 
-    async def _commit(self, change: Change, writing: Writing, expected: int) -> bytes:
+    async def _commit(self, change: Change, writing: Writing, expected: int, size: int) -> bytes:
         """Stores a create or update; an object whose deletion has nothing left to wait for goes instead."""
         obj = change.obj
+        value = self._encode(obj) if size <= LARGE else await COMPUTE.run(size, self._encode, obj)
+        key = self._key(obj)
+        gone = deletion.finished(obj, self.kind)
+        if writing.dry_run:
+            self._check_free([key] if expected == 0 else [], change)
+            return await self._serve(value, expected)
+        write = contract.Change(key, None if gone else value, expected)
+        revision = await self.write_all([write, *change.also], change.checks)
+        entry = self.view.get(key)
+        if entry is not None and entry.revision == revision and self.kind.form is None:
+            return entry.body  # made by the view already, unless another write has come after us
+        return await self._serve(value, expected if gone else revision)
+
+    def _encode(self, obj: Object) -> bytes:
         value = encode(as_stored(self.kind, obj))
         if len(value) > OBJECT_LIMIT:
             raise TooLarge(f"the object would have {len(value)} bytes; {OBJECT_LIMIT} is the limit")
         if is_too_deep(value):  # with its managedFields; what is stored must also be readable when it is sent back
             raise BadRequest("the object is nested too deeply; make it flatter")
-        key = self._key(obj)
-        gone = deletion.finished(obj, self.kind)
-        if writing.dry_run:
-            self._check_free([key] if expected == 0 else [], change)
-            return self._served(stamped(value, expected) if expected else value)
-        write = contract.Change(key, None if gone else value, expected)
-        revision = await self.write_all([write, *change.also], change.checks)
-        entry = self.view.get(key)
-        if entry is not None and entry.revision == revision:
-            return show_body(self.kind, entry.body)  # made by the view already, unless another write has come after us
-        return self._served(stamped(value, expected if gone else revision))
+        return value
 
-    def _served(self, body: bytes) -> bytes:
-        return show_body(self.kind, served(self.kind, body))
+    async def _serve(self, value: bytes, revision: int) -> bytes:
+        """A stored value as its writer is answered; without a revision (0) where there is none yet."""
+        size = len(value)
+        return (
+            self._served(value, revision) if size <= LARGE else await COMPUTE.run(size, self._served, value, revision)
+        )
+
+    def _served(self, value: bytes, revision: int) -> bytes:
+        return show_body(self.kind, served(self.kind, stamped(value, revision) if revision else value))
 
     def _check_free(self, created: Sequence[Key], change: Change) -> None:
         """What the store would check: that nothing is there yet where something is to be created."""
@@ -341,7 +353,8 @@ class Resource:
         """Removes an object, or marks it where finalizers hold it."""
         for _ in range(ATTEMPTS):
             entry = await self.get(namespace, name)
-            old = decode(entry)
+            size = len(entry.body)
+            old = decode(entry) if size <= LARGE else await COMPUTE.run(size, decode, entry)
             deletion.check_preconditions(old, self.kind, deleting)
             change = Change("delete", self.kind, writing.user, old, None, dry_run=writing.dry_run)
             await self._admit(change)
@@ -350,7 +363,7 @@ class Resource:
                 return await self._take_away(entry, old, new, change)
             except contract.Conflict:
                 await self._catch_up()
-        raise Conflict.of(self.kind.plural, self.kind.group, name, _MODIFIED)
+        raise Conflict.of(self.kind.plural, self.kind.group, name, updating.MODIFIED)
 
     async def _take_away(self, entry: Entry, old: Object, new: Object | None, change: Change) -> Deleted:
         uid, name = metadata(old)["uid"], metadata(old)["name"]
@@ -363,7 +376,7 @@ class Resource:
             revision = await self.write_all([write, *change.also], change.checks)
         if value is None:
             return Deleted(True, entry.body, uid, name)
-        return Deleted(False, self._served(stamped(value, revision)), uid, name)
+        return Deleted(False, await self._serve(value, revision), uid, name)
 
     async def write_all(self, changes: Sequence[contract.Change], checks: Sequence[contract.Check]) -> int:
         """Commits writes that have been through everything else, and returns when they can be seen."""
@@ -380,16 +393,3 @@ class Resource:
 
     def _key(self, obj: Object) -> Key:
         return self.kind.key(obj["metadata"].get("namespace", ""), obj["metadata"]["name"])
-
-
-def _same_desire(old: Object, new: Object) -> bool:
-    """Whether two states of an object want the same: everything but metadata and status counts."""
-    if old.get("spec") != new.get("spec"):
-        return False
-    apart = ("metadata", "status")
-    before, after = ({name: value for name, value in each.items() if name not in apart} for each in (old, new))
-    return identical(before, after)
-
-
-def _values(paths: Sequence[str], old: Object, new: Object) -> list[tuple[str, Any, Any]]:
-    return [(path, dig(old, path), dig(new, path)) for path in paths]

@@ -35,12 +35,16 @@ def columns_of(kind: Kind) -> tuple[Column, ...]:
 def table(kind: Kind, objects: Iterable[Object], list_metadata: Object, include: str, now: datetime) -> Object:
     """A Table of the objects; `include` is None, Metadata or Object and says what each row carries along."""
     columns = columns_of(kind)
+    return {**columns_table(kind, list_metadata), "rows": [row(columns, obj, include, now) for obj in objects]}
+
+
+def columns_table(kind: Kind, list_metadata: Object) -> Object:
+    """A Table without its rows."""
     return {
         "kind": "Table",
         "apiVersion": "meta.k8s.io/v1",
         "metadata": list_metadata,
-        "columnDefinitions": [_definition(column, kind) for column in columns],
-        "rows": [_row(columns, obj, include, now) for obj in objects],
+        "columnDefinitions": [_definition(column, kind) for column in columns_of(kind)],
     }
 
 
@@ -59,13 +63,14 @@ def _definition(column: Column, kind: Kind) -> Object:
     }
 
 
-def _row(columns: Sequence[Column], obj: Object, include: str, now: datetime) -> Object:
-    row: Object = {"cells": [_cell(column, obj, now) for column in columns]}
+def row(columns: Sequence[Column], obj: Object, include: str, now: datetime) -> Object:
+    """The row of one object."""
+    made: Object = {"cells": [_cell(column, obj, now) for column in columns]}
     if include == "Object":
-        row["object"] = obj
+        made["object"] = obj
     elif include != "None":
-        row["object"] = partial(obj)
-    return row
+        made["object"] = partial(obj)
+    return made
 
 
 def _cell(column: Column, obj: Object, now: datetime) -> Any:

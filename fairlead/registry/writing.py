@@ -38,6 +38,8 @@ class Writing:
     warnings: list[str] = field(default_factory=list)
     before_creating: Callable[[], None] = _anybody_may
     """Asked when an apply finds nothing to change: it takes the right to create to go on."""
+    size: int = 0
+    """Bytes of what was sent, and of what it can grow to: work on something large is done in a thread."""
 
     def tell(self, warnings: Iterable[str]) -> None:
         """Each once, however often the write has to be tried, and no more than anybody would read."""

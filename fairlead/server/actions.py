@@ -5,8 +5,9 @@
 asked for; what the answer says is the matter of a handler, which `app` names for each place.
 """
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import orjson
 
@@ -14,6 +15,7 @@ from fairlead.core.call import Call, Reply, Target
 from fairlead.core.errors import Invalid, MethodNotAllowed, NotFound, Unauthorized
 from fairlead.core.objects import Object
 from fairlead.core.user import User
+from fairlead.core.workers import COMPUTE, LARGE, LARGE_YAML
 from fairlead.registry import intake, meta
 from fairlead.registry.catalog import Catalog
 from fairlead.registry.kind import Change, Kind
@@ -79,7 +81,7 @@ class Actions:
             raise NotFound("the server could not find the requested resource")
         if target.verb not in served.verbs:
             raise MethodNotAllowed("the server does not allow this method on the requested resource")
-        return _reply(call, await served.handler(await _asked(call, served)))
+        return await _reply(call, await served.handler(await _asked(call, served)))
 
 
 def is_action(kind: Kind, target: Target) -> bool:
@@ -117,6 +119,13 @@ async def _body(call: Call, kind: Kind, validator: Validator, writing: Writing) 
     sent, duplicates = await read_object(call, kind.name, optional=bool(target.subresource))
     if sent is None and target.subresource:
         sent = {"apiVersion": kind.api_version, "kind": kind.name}
+    size, taking = call.body_size, (sent, call.target, kind, validator, writing, duplicates)
+    return _taken(*taking) if size <= LARGE else await COMPUTE.run(size, _taken, *taking)
+
+
+def _taken(
+    sent: Any, target: Target, kind: Kind, validator: Validator, writing: Writing, duplicates: Sequence[str]
+) -> Object:
     obj = intake.as_object(sent, kind)
     problems = intake.shape(obj, kind, validator, writing, duplicates)
     obj.pop("status", None)
@@ -133,11 +142,13 @@ async def _body(call: Call, kind: Kind, validator: Validator, writing: Writing) 
     return obj
 
 
-def _reply(call: Call, answer: Object | bytes | Reply) -> Reply:
+async def _reply(call: Call, answer: Object | bytes | Reply) -> Reply:
     """An answer has no rows and no columns, so it is the whole of it that comes, also where a Table would be liked."""
     if isinstance(answer, Reply):
         return answer
     media_type = chosen_form(call.headers.get("accept", "")).media_type
     body = answer if isinstance(answer, bytes) else orjson.dumps(answer)
     status = 201 if call.target.verb == "create" else 200
-    return Reply(status, rendered(body, media_type, wants_pretty(call)), media_type)
+    size, rendering = len(body), (body, media_type, wants_pretty(call))
+    body = rendered(*rendering) if size <= LARGE_YAML else await COMPUTE.run(size, rendered, *rendering)
+    return Reply(status, body, media_type)

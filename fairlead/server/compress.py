@@ -1,10 +1,10 @@
 """Large answers are sent compressed to those who ask for it."""
 
-import asyncio
 import gzip
 from collections.abc import Awaitable
 
 from fairlead.core.call import Call, Reply
+from fairlead.core.workers import COMPUTE
 from fairlead.server.pipeline import Proceed
 
 THRESHOLD = 128 * 1024
@@ -23,7 +23,7 @@ def compressed(call: Call, proceed: Proceed) -> Awaitable[Reply]:
 async def _packed(call: Call, answer: Awaitable[Reply]) -> Reply:
     reply = await answer
     if len(reply.body) > THRESHOLD and accepts_gzip(call.headers.get("accept-encoding", "")):
-        reply.body = await asyncio.to_thread(gzip.compress, reply.body, LEVEL)
+        reply.body = await COMPUTE.run(len(reply.body), gzip.compress, reply.body, LEVEL)
         reply.headers += [("content-encoding", "gzip"), ("vary", "Accept-Encoding")]
     return reply
 

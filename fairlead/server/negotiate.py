@@ -14,6 +14,7 @@ from fairlead.core import json, yaml
 from fairlead.core.call import Call
 from fairlead.core.errors import BadRequest, NotAcceptable, UnsupportedMediaType
 from fairlead.core.malformed import Malformed
+from fairlead.core.workers import COMPUTE, LARGE, LARGE_YAML
 from fairlead.server import protobuf
 from fairlead.server.accept import REMEMBERED_LENGTH, accepted, wishes
 
@@ -84,7 +85,9 @@ async def read_raw(call: Call) -> bytes:
     encoding = call.headers.get("content-encoding", "identity").strip().lower()
     if encoding not in ("", "identity"):
         raise UnsupportedMediaType(f'a body with Content-Encoding "{encoding}" is not read; send it unpacked')
-    return await call.read_body()
+    body = await call.read_body()
+    call.body_size = len(body)
+    return body
 
 
 async def read_object(call: Call, expected: str, *, optional: bool = False) -> tuple[Any, Sequence[str]]:
@@ -98,8 +101,13 @@ async def read_object(call: Call, expected: str, *, optional: bool = False) -> t
         raise UnsupportedMediaType(
             f"the body of the request was in an unknown format - accepted media types include: {known}"
         )
+    decode, is_yaml = _DECODERS[media_type], media_type == YAML
+    if is_yaml:
+        call.body_size = yaml.unfolded_size(body)
     try:
-        return _DECODERS[media_type](body)
+        if call.body_size <= (LARGE_YAML if is_yaml else LARGE):
+            return decode(body)
+        return await COMPUTE.run(call.body_size, decode, body)
     except BadRequest as error:
         raise BadRequest(f"the object provided is unrecognized (must be of type {expected}): {error}") from None
 

@@ -12,6 +12,7 @@ from fairlead.core.call import Call
 from fairlead.core.errors import BadRequest, UnsupportedMediaType
 from fairlead.core.malformed import Malformed
 from fairlead.core.objects import Object
+from fairlead.core.workers import COMPUTE, LARGE, LARGE_YAML
 from fairlead.registry.patching import jsonpatch, mergepatch, strategic
 from fairlead.registry.patching.shape import Shape
 from fairlead.registry.resource import Edit
@@ -19,8 +20,9 @@ from fairlead.server.negotiate import media_type_of, parsed_json, read_raw
 
 _APPLY = "application/apply-patch+yaml"
 _STRATEGIC = "application/strategic-merge-patch+json"
+_JSON_PATCH = "application/json-patch+json"
 _PATCHES: dict[str, Callable[[Object, Any], Any]] = {
-    "application/json-patch+json": jsonpatch.apply,
+    _JSON_PATCH: jsonpatch.apply,
     "application/merge-patch+json": mergepatch.apply,
 }
 _ACCEPTED = (*_PATCHES, _STRATEGIC, _APPLY)
@@ -39,7 +41,11 @@ def applies(call: Call) -> bool:
 async def read_patch(call: Call, shape: Shape) -> tuple[Edit, Sequence[str]]:
     """The edit that a patch asks for, and the keys that its body holds twice. `shape` says how lists merge."""
     media_type = media_type_of(call)
-    body, duplicates = parsed_json(await read_raw(call))
+    raw = await read_raw(call)
+    size = len(raw)
+    body, duplicates = parsed_json(raw) if size <= LARGE else await COMPUTE.run(size, parsed_json, raw)
+    if media_type == _JSON_PATCH and jsonpatch.copies(body):
+        call.body_size += jsonpatch.MAX_COPIED_BYTES
     patch = _PATCHES.get(media_type) or partial(strategic.apply, shape=shape)
     return lambda old: patch(old, body), duplicates
 
@@ -47,6 +53,13 @@ async def read_patch(call: Call, shape: Shape) -> tuple[Edit, Sequence[str]]:
 async def read_configuration(call: Call) -> tuple[Any, Sequence[str]]:
     """What shall be applied, and the keys that the body holds twice. Nearly all clients send JSON, which is quicker."""
     body = await read_raw(call)
+    call.body_size = size = yaml.unfolded_size(body)
+    if size <= (LARGE if body.startswith(b"{") else LARGE_YAML):
+        return _parsed_configuration(body)
+    return await COMPUTE.run(size, _parsed_configuration, body)
+
+
+def _parsed_configuration(body: bytes) -> tuple[Any, Sequence[str]]:
     if body.lstrip().startswith(b"{"):
         try:
             value = json.decode(body)

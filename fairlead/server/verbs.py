@@ -14,17 +14,18 @@ from fairlead.core.call import Call, Reply, Target
 from fairlead.core.errors import BadRequest, MethodNotAllowed, NotAcceptable, NotFound, Unauthorized
 from fairlead.core.objects import Object, copied
 from fairlead.core.user import User
+from fairlead.core.workers import COMPUTE
 from fairlead.registry.kind import Kind
 from fairlead.registry.listing import ListQuery, list_body, list_entries, list_metadata, wait_for_version
 from fairlead.registry.registry import Registry
 from fairlead.registry.resource import Resource
-from fairlead.registry.table import partial, table
-from fairlead.registry.writing import Deleted
+from fairlead.registry.writing import Deleted, Listed
 from fairlead.server import options
 from fairlead.server.actions import Actions, is_action
 from fairlead.server.extended import Decide, extended, is_extended, nobody_asks
 from fairlead.server.negotiate import JSON, Form, chosen_form, read_object, rendered, wants_pretty
 from fairlead.server.patch import applies, read_configuration, read_patch
+from fairlead.server.presenting import Presentation, present_list, present_object
 from fairlead.server.watch import Opening, Watches
 
 Verb = Callable[[Call, Resource, str], Awaitable[Reply]]
@@ -95,20 +96,16 @@ class Verbs:
         body = entry.body
         if call.query and is_extended(call, resource.kind):
             body = extended(body, call, _user(call), self._decide)
-        return self._object(call, resource.kind, body)
+        return await self._object(call, resource.kind, body)
 
     async def _list(self, call: Call, resource: Resource, namespace: str) -> Reply:
         kind = resource.kind
-        form = chosen_form(call.headers.get("accept", ""))
         listed = await list_entries(resource.view, kind, namespace, self._cut(call, options.list_query(call, kind)))
         if is_extended(call, kind):
             user = _user(call)
             entries = [replace(each, body=extended(each.body, call, user, self._decide)) for each in listed.entries]
             listed = replace(listed, entries=entries)
-        if not form.view:
-            return _reply(call, 200, list_body(kind, listed), form.media_type)
-        objects = [orjson.loads(entry.body) for entry in listed.entries]
-        return self._viewed(call, kind, objects, list_metadata(listed))
+        return await self._list_reply(call, kind, listed)
 
     async def _watch(self, call: Call, resource: Resource, namespace: str) -> Reply:
         form = chosen_form(call.headers.get("accept", ""))
@@ -124,14 +121,16 @@ class Verbs:
     async def _create(self, call: Call, resource: Resource, namespace: str) -> Reply:
         writing = options.writing(call, _user(call))
         body, duplicates = await read_object(call, resource.kind.name)
+        writing.size = call.body_size
         created = await resource.create(body, namespace, writing, duplicates)
-        return self._object(call, resource.kind, created, 201)
+        return await self._object(call, resource.kind, created, 201)
 
     async def _update(self, call: Call, resource: Resource, namespace: str) -> Reply:
         writing = options.writing(call, _user(call))
         body, duplicates = await read_object(call, resource.kind.name)
+        writing.size = call.body_size
         updated = await resource.modify(namespace, call.target.name, lambda old: _again(body), writing, duplicates)
-        return self._object(call, resource.kind, updated)
+        return await self._object(call, resource.kind, updated)
 
     async def _patch(self, call: Call, resource: Resource, namespace: str) -> Reply:
         applying = applies(call)
@@ -140,11 +139,13 @@ class Verbs:
             right = replace(call.target, verb="create")
             writing = replace(writing, before_creating=lambda: call.require(right))
             config, duplicates = await read_configuration(call)
+            writing.size = call.body_size
             applied, created = await resource.apply(config, namespace, call.target.name, writing, duplicates)
-            return self._object(call, resource.kind, applied, 201 if created else 200)
+            return await self._object(call, resource.kind, applied, 201 if created else 200)
         edit, duplicates = await read_patch(call, resource.shapes.whole)
+        writing.size = call.body_size
         patched = await resource.modify(namespace, call.target.name, edit, writing, duplicates)
-        return self._object(call, resource.kind, patched)
+        return await self._object(call, resource.kind, patched)
 
     async def _delete(self, call: Call, resource: Resource, namespace: str) -> Reply:
         deleting, writing = options.deleting(call, await _delete_body(call), _user(call))
@@ -152,7 +153,7 @@ class Verbs:
         if deleted.gone:
             form = chosen_form(call.headers.get("accept", ""))
             return _reply(call, 200, orjson.dumps(_success(resource.kind, deleted)), form.media_type)
-        return self._object(call, resource.kind, deleted.body)
+        return await self._object(call, resource.kind, deleted.body)
 
     async def _delete_collection(self, call: Call, resource: Resource, namespace: str) -> Reply:
         deleting, writing = options.deleting(call, await _delete_body(call), _user(call))
@@ -163,28 +164,36 @@ class Verbs:
                 await resource.delete(entry.key[2], entry.key[3], deleting, writing)
             except NotFound:
                 continue
-        form = chosen_form(call.headers.get("accept", ""))
-        return _reply(call, 200, list_body(kind, listed), form.media_type)
+        return await self._list_reply(call, kind, listed)
 
-    def _object(self, call: Call, kind: Kind, body: bytes, status: int = 200) -> Reply:
+    def _object(self, call: Call, kind: Kind, body: bytes, status: int = 200) -> Awaitable[Reply]:
         form = chosen_form(call.headers.get("accept", ""))
-        if not form.view:
-            return _reply(call, status, body, form.media_type)
-        obj = orjson.loads(body)
-        metadata = {"resourceVersion": obj["metadata"].get("resourceVersion", "")}
-        return self._viewed(call, kind, [obj], metadata, status)
+        if not form.view and form.media_type == JSON and not wants_pretty(call):
+            return Reply(status, body, JSON)
+        how, size = self._presentation(call, kind), len(body)
+        if how.is_large(size):
+            return self._large_object(body, how, status)
+        return Reply(status, present_object(body, how), form.media_type)
 
-    def _viewed(self, call: Call, kind: Kind, objects: list[Object], metadata: Object, status: int = 200) -> Reply:
-        """Objects as a Table or as their metadata alone."""
-        form = chosen_form(call.headers.get("accept", ""))
-        if form.view == "Table":
-            view = table(kind, objects, metadata, options.include_object(call), self._registry.clock.now())
-        elif form.view == "PartialObjectMetadata":
-            view = partial(objects[0])
+    async def _large_object(self, body: bytes, how: Presentation, status: int) -> Reply:
+        return Reply(status, await COMPUTE.run(len(body), present_object, body, how), how.form.media_type)
+
+    async def _list_reply(self, call: Call, kind: Kind, listed: Listed) -> Reply:
+        how = self._presentation(call, kind)
+        if how.is_plain:
+            return Reply(200, list_body(kind, listed), JSON)
+        bodies = [entry.body for entry in listed.entries]
+        size, metadata = sum(map(len, bodies)), list_metadata(listed)
+        if how.is_large(size):
+            body = await COMPUTE.run(size, present_list, bodies, metadata, how)
         else:
-            items = [partial(obj) for obj in objects]
-            view = {"kind": form.view, "apiVersion": "meta.k8s.io/v1", "metadata": metadata, "items": items}
-        return _reply(call, status, orjson.dumps(view), form.media_type)
+            body = present_list(bodies, metadata, how)
+        return Reply(200, body, how.form.media_type)
+
+    def _presentation(self, call: Call, kind: Kind) -> Presentation:
+        form = chosen_form(call.headers.get("accept", ""))
+        include = options.include_object(call) if form.view == "Table" else ""
+        return Presentation(kind, form, wants_pretty(call), include, self._registry.clock.now())
 
 
 def _manner(target: Target) -> Manner:

@@ -50,6 +50,13 @@ def apply(document: Object, operations: Any) -> Object:
     return patched.result()
 
 
+def copies(operations: Any) -> bool:
+    """Whether a patch may make an object grow by more than its own size."""
+    return isinstance(operations, list) and any(
+        isinstance(each, dict) and each.get("op") == "copy" for each in operations[:MAX_OPERATIONS]
+    )
+
+
 def _check(operations: Any) -> None:
     """Refuses what is no JSON patch at all."""
     if not isinstance(operations, list):

@@ -6,10 +6,10 @@ It is served at the base URL and below the API root, where `kubectl get --raw /m
 who somebody is.
 """
 
-import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence, Set
 
 from fairlead.core.call import MANAGEMENT, Call, Reply
+from fairlead.core.workers import COMPUTE
 from fairlead.server.accept import accepted
 from fairlead.server.impersonate import asks_to_impersonate
 from fairlead.server.metrics.exposition import CONTENT_TYPES, OPEN_METRICS, TEXT, Family, rendered
@@ -35,7 +35,7 @@ class Metrics:
         names = call.query.get("name[]", ())
         families = [family for source in self._sources for family in source()]
         # Thousands of lines: other requests go on meanwhile.
-        body = await asyncio.to_thread(_page, families, media_type, frozenset(names))
+        body = await COMPUTE.run(0, _page, families, media_type, frozenset(names))
         return Reply(200, body, CONTENT_TYPES[media_type], [("vary", "Accept")])
 
     def in_public(self, call: Call, proceed: Proceed) -> Awaitable[Reply]:

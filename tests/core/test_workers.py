@@ -1,0 +1,110 @@
+"""Threads for large work: order, errors, contexts, and what becomes of work that nobody waits for any more."""
+
+import asyncio
+import contextvars
+import sys
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from fairlead.core.workers import COMPUTE, HASHING, SWITCH_SECONDS, Workers, let_the_loop_in
+
+asked_by: contextvars.ContextVar[str] = contextvars.ContextVar("asked_by", default="nobody")
+
+
+class Gate:
+    """Work that begins and then waits until it is let on."""
+
+    def __init__(self) -> None:
+        self.begun = threading.Event()
+        self.go_on = threading.Event()
+
+    def __call__(self) -> str:
+        self.begun.set()
+        assert self.go_on.wait(20)
+        return "through"
+
+
+async def begun(gate: Gate) -> None:
+    assert await asyncio.to_thread(gate.begun.wait, 20)
+
+
+async def test_work_is_done_in_a_thread_of_its_own() -> None:
+    assert await COMPUTE.run(1, threading.get_ident) != threading.get_ident()
+    assert await HASHING.run(1, lambda: threading.current_thread().name.partition("-")[0]) == "hashing"
+
+
+async def test_what_goes_wrong_is_raised_where_it_is_awaited() -> None:
+    with pytest.raises(ZeroDivisionError):
+        await COMPUTE.run(1, lambda: 1 / 0)
+    assert await COMPUTE.run(1, pow, 2, 5) == 32
+
+
+async def test_work_has_the_context_of_whoever_asked_for_it() -> None:
+    asked_by.set("alice")
+    assert await COMPUTE.run(1, asked_by.get) == "alice"
+
+
+async def test_what_is_smallest_is_done_first() -> None:
+    workers, gate, order = Workers("test", 1), Gate(), list[int]()
+    first = asyncio.create_task(workers.run(10**9, gate))
+    await begun(gate)
+    rest = [asyncio.create_task(workers.run(size, order.append, size)) for size in (300, 100, 200)]
+    await asyncio.sleep(0)
+    gate.go_on.set()
+    await asyncio.gather(first, *rest)
+    assert order == [100, 200, 300]
+
+
+async def test_no_more_is_done_at_once_than_there_are_threads() -> None:
+    workers, gates = Workers("test", 2), [Gate() for _ in range(3)]
+    tasks = [asyncio.create_task(workers.run(0, gate)) for gate in gates]
+    await begun(gates[0])
+    await begun(gates[1])
+    assert not gates[2].begun.is_set()
+    for gate in gates:
+        gate.go_on.set()
+    assert await asyncio.gather(*tasks) == ["through"] * 3
+
+
+async def test_who_is_cancelled_goes_on_and_work_not_begun_is_left_undone() -> None:
+    workers, gate, done = Workers("test", 1), Gate(), list[str]()
+    running = asyncio.create_task(workers.run(0, gate))
+    await begun(gate)
+    waiting = asyncio.create_task(workers.run(0, done.append, "never"))
+    await asyncio.sleep(0)
+    for task in (running, waiting):
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    gate.go_on.set()
+    await workers.run(1, done.append, "afterwards")
+    assert done == ["afterwards"]
+
+
+def test_work_that_ends_after_its_event_loop_harms_nobody() -> None:
+    workers, gate = Workers("test", 1), Gate()
+
+    async def give_up() -> None:
+        task = asyncio.create_task(workers.run(0, gate))
+        await begun(gate)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    asyncio.run(give_up())
+    gate.go_on.set()
+    assert asyncio.run(workers.run(0, pow, 2, 3)) == 8
+
+
+@pytest.fixture
+def usual_interval() -> Iterator[None]:
+    before = sys.getswitchinterval()
+    yield
+    sys.setswitchinterval(before)
+
+
+@pytest.mark.usefixtures("usual_interval")
+def test_threads_give_way_to_the_event_loop_soon() -> None:
+    let_the_loop_in()
+    assert sys.getswitchinterval() == pytest.approx(SWITCH_SECONDS)
