@@ -4,18 +4,23 @@ Behind `POST directclusterendpointtokens`. Whether the caller may ask at all was
 more than the key that it was asked with has (`kinds/handing_on.py`): it reaches no further and ends no later. Tokens
 that have a scope are for another audience than those that have none, because a kube-apiserver that knows the issuer
 alone would honour the groups in them and know nothing of scopes. The groups are those that count at clusters; the
-prefix is put in front by whoever verifies a token, as for the name. A scope names clusters; the token also has their
-uids, so that it does not fit another cluster that gets the name later.
+prefix is put in front by whoever verifies a token, as for the name.
+
+Every token is bound to clusters: its audience lists them, by the uids of their Clusters, so that one which is shown at
+one cluster is of no use at another that its owner did not mean. A scope names clusters; the token also has their uids
+by name, so that it does not fit another cluster that gets the name later.
 """
 
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 
 from fairlead.authn.accesskeys import ACCESS_KEYS
-from fairlead.authn.direct_tokens import AUDIENCE, PRIVATE, SCOPED_AUDIENCE
+from fairlead.authn.direct_tokens import AUDIENCE, NOWHERE, PRIVATE, SCOPED_AUDIENCE, cluster_audience
 from fairlead.authn.people import TEAMS, USERS
+from fairlead.authn.reachable_clusters import reachable_clusters
 from fairlead.authn.signing_keys import SigningKeyStore
 from fairlead.core import signing
 from fairlead.core.call import MANAGEMENT, Target, Verdict
@@ -23,7 +28,7 @@ from fairlead.core.clock import timestamp
 from fairlead.core.cluster_identity import cluster_groups, refuse_reserved
 from fairlead.core.errors import Details, Forbidden, Invalid, Problem, qualified
 from fairlead.core.objects import Object, dig, metadata
-from fairlead.core.scope import Scope
+from fairlead.core.scope import ANY, Scope
 from fairlead.core.user import TEAM_GROUP, USER_GROUP, User
 from fairlead.kinds.directtoken import DIRECT_CLUSTER_ENDPOINT_TOKEN as KIND
 from fairlead.kinds.handing_on import Covers, Holder, holder_of, overreach
@@ -33,6 +38,8 @@ from fairlead.registry.registry import Registry
 
 CLUSTERS = "clusters"
 ID_BYTES = 16
+MOST_CLUSTERS = 100
+"""Clusters that one token can be for: it names each of them, and is sent with every request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,11 +102,13 @@ class DirectMinting:
         ttl = self._ttl(holder, spec.get("ttl") or 0, lifetimes, now)
         scope = self._scope(holder, spec)
         self._refuse_overreach(holder, ttl, scope, now)
+        named = dict(self._clusters(user, scope)) if scope is not None else {}
+        clusters = await self._meant(user, scope, named)
         if rehearsing:
             return None
         if scope is not None:
-            subject |= {"scope": scope, "clusters": dict(self._clusters(user, scope))}
-        claims = self._claims(user, subject, ttl, now)
+            subject |= {"scope": scope, "clusters": named}
+        claims = self._claims(user, subject, ttl, now) | {"aud": _audiences(clusters, is_scoped=scope is not None)}
         key = (await self._keys.for_signing(lifetimes.maximum)).active
         return Minted(claims["jti"], now, ttl, signing.sign(key, claims))
 
@@ -109,7 +118,6 @@ class DirectMinting:
             subject["originalRequester"] = user.impersonator.name
         return {
             "iss": self._issuing.issuer,
-            "aud": [SCOPED_AUDIENCE if "scope" in subject else AUDIENCE],
             "sub": user.name,
             "iat": begin,
             "nbf": begin,
@@ -147,6 +155,20 @@ class DirectMinting:
             if found is not None and self._rights.may(user, target).allowed:
                 yield name, metadata(found)["uid"]
 
+    async def _meant(self, user: User, scope: Object | None, named: Mapping[str, str]) -> list[str]:
+        """The uids of the clusters that a token is for: those that its scope names, else those where its owner may use
+        something now. Another one that comes later takes another token."""
+        if scope is not None and _names_all(Scope.of(scope) or Scope()):
+            return list(named.values())
+        found = [uid async for uid in reachable_clusters(self._registry, self._group, partial(self._rights.may, user))]
+        if len(found) > MOST_CLUSTERS:
+            why = (
+                f"you may use {len(found)} clusters, and a token is for {MOST_CLUSTERS} at most: name those that it is "
+                "for, in spec.scope.clusters"
+            )
+            raise Invalid.of(KIND.name, self._group, "", [Problem.required("spec.scope.clusters", why)])
+        return found
+
     def _ttl(self, holder: Holder, asked: int, lifetimes: Lifetimes, now: datetime) -> int:
         """What was asked for, or as much of the default as the key in use has left."""
         if asked > lifetimes.maximum:
@@ -180,3 +202,15 @@ class DirectMinting:
 
 def _subject(kind: str, name: str, uid: str | None = "", generation: int | None = 0) -> Object:
     return {"uid": uid or "", "name": name, "kind": kind, "gen": generation or 0}
+
+
+def _names_all(scope: Scope) -> bool:
+    """Whether a scope names each cluster that it could be about. Spaces are somewhere, and rules may be anywhere."""
+    elsewhere = scope.projects or scope.spaces or scope.virtual_clusters or ANY in scope.clusters
+    return not elsewhere and all(rule.cluster for rule in scope.rules)
+
+
+def _audiences(clusters: Iterable[str], *, is_scoped: bool) -> list[str]:
+    meant = [cluster_audience(uid, is_scoped=is_scoped) for uid in clusters]
+    nowhere = cluster_audience(NOWHERE, is_scoped=is_scoped)
+    return [SCOPED_AUDIENCE if is_scoped else AUDIENCE, *(meant or [nowhere])]

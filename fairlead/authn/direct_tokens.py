@@ -25,6 +25,8 @@ AUDIENCE = "service.sh/direct"
 """Of tokens with all the rights of their owner."""
 SCOPED_AUDIENCE = "service.sh/direct-scoped"
 """Of tokens that are cut down to a scope. Only who enforces scopes may accept this audience."""
+NOWHERE = "nowhere"
+"""In place of a uid: a token that is for no cluster at all says so."""
 PRIVATE = "service.sh"
 """The claim with everything that is not in the standards."""
 KINDS = ("User", "Team", "ServiceAdmin")
@@ -42,12 +44,21 @@ _SIGNATURE_ALONE = {
 }
 
 
+def cluster_audience(uid: str, *, is_scoped: bool) -> str:
+    """The audience that a cluster is, by the uid of its Cluster: other ones for tokens with a scope, as above."""
+    return f"{SCOPED_AUDIENCE if is_scoped else AUDIENCE}/{uid}"
+
+
 class InvalidToken(Exception):
     """The token is not to be trusted. The message says why, for a log; it has nothing of the token in it."""
 
 
 class UnknownKey(InvalidToken):
     """The key that the token names is not among those that are known. There may be a new one."""
+
+
+class OtherCluster(InvalidToken):
+    """The token is for clusters, and the caller is none of them."""
 
 
 class _Private(msgspec.Struct):
@@ -97,7 +108,9 @@ class Claims:
 def verify(
     token: str, jwks: Object, *, issuer: str, audience: str | Sequence[str], now: datetime, skew: int = MAX_SKEW
 ) -> Claims:
-    """What the token says, or InvalidToken. `audience` is the one that the caller is, or all of them."""
+    """What the token says, or InvalidToken. `audience` is the one that the caller is, or all of them: who stands before
+    a cluster is `cluster_audience` of it. AUDIENCE itself is in every token without a scope, whichever cluster it is
+    for."""
     payload = _signed(token, jwks)
     try:
         standard = msgspec.convert(payload, _Standard)
@@ -182,9 +195,11 @@ def _key(jwks: Object, key_id: str) -> RSAPublicKey:
 def _check_parties(standard: _Standard, private: _Private, issuer: str, audiences: set[str]) -> None:
     if not issuer or standard.iss != issuer:
         raise InvalidToken("it is from another issuer")
-    meant = {SCOPED_AUDIENCE if private.scope is not None else AUDIENCE}
-    if set(standard.aud) != meant or not meant <= audiences:
+    meant = SCOPED_AUDIENCE if private.scope is not None else AUDIENCE
+    if not all(each == meant or each.startswith(f"{meant}/") for each in standard.aud):
         raise InvalidToken("it is for another audience")
+    if audiences.isdisjoint(standard.aud):
+        raise OtherCluster("it is for another audience, or for other clusters")
     if not standard.sub or not standard.jti or not private.name:
         raise InvalidToken("it does not say whose it is")
     if private.kind not in KINDS or private.gen < 0 or (not private.uid and private.kind != "ServiceAdmin"):

@@ -15,10 +15,11 @@ from fairlead.authn.direct_tokens import AUDIENCE
 from fairlead.core import signing
 from fairlead.core.cluster_identity import DEFAULT_PREFIX, ClusterNames
 from fairlead.core.errors import Forbidden
-from fairlead.core.objects import Object
+from fairlead.core.objects import Object, metadata
 from fairlead.core.user import User
 from fairlead.gateway.direct.holders import Holders
 from fairlead.gateway.direct.state import State
+from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
 from tests.admission.realm import ROOT
 from tests.authn.signing import keys_in_turn
 from tests.authn.test_direct_minting import ISSUER, Office, an_office
@@ -70,9 +71,11 @@ def quick_keys(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def at_the_agent(office: Office, token: str, user: User) -> tuple[str, tuple[str, ...], str]:
     """The same as an agent sends it that knows the user as it is."""
+    uid = metadata(office.realm.world.see("Cluster", CLUSTER) or {})["uid"]
     known = {"uid": user.uid, "generation": 0, "groups": list(user.groups)}
     config = configuration(
         issuer=ISSUER,
+        clusterUID=uid,
         jwks={"keys": list(await office.keys.published())},
         identities={"users": [known], "teams": [{"uid": user.uid}]},
     )
@@ -91,7 +94,9 @@ async def people(office: Office) -> list[User]:
 
 async def test_a_token_is_the_same_identity_at_a_kube_apiserver_a_gateway_and_an_agent() -> None:
     async with an_office() as office:
+        await office.realm.make("Cluster", CLUSTER, ROOT)
         for user in await people(office):
+            office.realm.rights.grant(user, "use", f"clusters.{GROUP}", CLUSTER)
             minted = await office.mint(user)
             claims = payload_of(minted.value)
             assert mapped(claims) == sent(user)
@@ -114,6 +119,7 @@ async def test_names_of_kubernetes_itself_get_no_token() -> None:
 
 def test_the_page_trusts_tokens_without_a_scope_only_and_refuses_names_of_kubernetes_itself() -> None:
     issuer = documented()
-    assert issuer["issuer"]["audiences"] == [AUDIENCE]
+    (audience,) = issuer["issuer"]["audiences"]
+    assert re.fullmatch(f"{AUDIENCE}/[0-9a-f-]{{36}}", audience), "of one cluster, and never of tokens with a scope"
     rules = [each["expression"] for each in issuer["userValidationRules"]]
     assert rules == ["!user.username.startsWith('system:')", "user.groups.all(group, !group.startsWith('system:'))"]

@@ -1,14 +1,16 @@
 """Direct tokens hand on what the key in use has, and not more (T-4)."""
 
+from base64 import urlsafe_b64decode
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
 
+import orjson
 import pytest
 
-from fairlead.authn.direct_minting import DirectMinting, Issuing, Lifetimes, Minted, Rights
+from fairlead.authn.direct_minting import MOST_CLUSTERS, DirectMinting, Issuing, Lifetimes, Minted, Rights
 from fairlead.authn.direct_tokens import AUDIENCE, SCOPED_AUDIENCE, Claims, verify
 from fairlead.authn.signing_keys import SigningKeyStore
 from fairlead.authz.scope import covers
@@ -167,6 +169,67 @@ async def test_t13_a_token_has_the_uids_of_the_clusters_that_its_scope_names() -
         office.realm.rights.grant(ADA, "get", f"clusters.{GROUP}", "berlin")
         assert (await office.claims(ADA, scope=scope)).clusters == {"berlin": cluster["metadata"]["uid"]}
         assert (await office.claims(BOB, scope=scope)).clusters == {}, "he may not know whether there is one"
+
+
+def audiences(minted: Minted) -> list[str]:
+    payload = minted.value.split(".")[1]
+    found: list[str] = orjson.loads(urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))["aud"]
+    return found
+
+
+def may_use(office: Office, cluster: str) -> None:
+    office.realm.rights.grant(ADA, "use", f"clusters.{GROUP}", cluster)
+
+
+async def test_t13_a_token_is_for_the_clusters_that_its_owner_may_use_when_it_is_made() -> None:
+    async with an_office() as office:
+        uids = {
+            each: (await office.realm.make("Cluster", each, ROOT))["metadata"]["uid"] for each in ("berlin", "oslo")
+        }
+        assert audiences(await office.mint(ADA)) == [AUDIENCE, f"{AUDIENCE}/nowhere"]
+        may_use(office, "berlin")
+        assert audiences(await office.mint(ADA)) == [AUDIENCE, f"{AUDIENCE}/{uids['berlin']}"]
+        may_use(office, "oslo")
+        assert set(audiences(await office.mint(ADA))) == {AUDIENCE, *(f"{AUDIENCE}/{uid}" for uid in uids.values())}
+        assert audiences(await office.mint(BOB)) == [AUDIENCE, f"{AUDIENCE}/nowhere"]
+        assert len(audiences(await office.mint(ROOT))) == 3
+
+
+async def test_t13_a_cluster_counts_in_which_its_owner_may_use_a_space() -> None:
+    async with an_office() as office:
+        uid = (await office.realm.make("Cluster", "berlin", ROOT))["metadata"]["uid"]
+        spec = {"clusterRef": {"cluster": "berlin"}}
+        for name in ("own", "other"):
+            await office.realm.world.create("SpaceInstance", name, SYSTEM, spec=spec)
+        office.realm.rights.grant(ADA, "use", f"spaceinstances.{GROUP}", "own")
+        assert audiences(await office.mint(ADA)) == [AUDIENCE, f"{AUDIENCE}/{uid}"]
+        assert audiences(await office.mint(BOB)) == [AUDIENCE, f"{AUDIENCE}/nowhere"]
+
+
+async def test_t13_a_token_with_a_scope_is_for_the_clusters_that_the_scope_names_or_could_be_about() -> None:
+    async with an_office() as office:
+        uids = {
+            each: (await office.realm.make("Cluster", each, ROOT))["metadata"]["uid"] for each in ("berlin", "oslo")
+        }
+        for name in uids:
+            may_use(office, name)
+            office.realm.rights.grant(ADA, "get", f"clusters.{GROUP}", name)
+        one, every = {"clusters": [{"cluster": "berlin"}]}, {"clusters": [{"cluster": "*"}]}
+        named = [SCOPED_AUDIENCE, f"{SCOPED_AUDIENCE}/{uids['berlin']}"]
+        assert audiences(await office.mint(ADA, scope=one)) == named
+        assert audiences(await office.mint(ADA, scope={"rules": [{"cluster": "berlin"}]})) == named
+        for wide in (every, projects("web"), {"rules": [{"verbs": ["get"]}]}, {**one, **projects("web")}):
+            assert len(audiences(await office.mint(ADA, scope=wide))) == 3
+        assert audiences(await office.mint(ADA, scope={})) == [SCOPED_AUDIENCE, f"{SCOPED_AUDIENCE}/nowhere"]
+
+
+async def test_who_may_use_very_many_clusters_names_those_that_a_token_is_for() -> None:
+    async with an_office() as office:
+        for number in range(MOST_CLUSTERS + 1):
+            await office.realm.make("Cluster", f"c{number}", ROOT)
+        with pytest.raises(Invalid, match=f"you may use {MOST_CLUSTERS + 1} clusters, .* in spec.scope.clusters"):
+            await office.mint(ROOT)
+        assert len(audiences(await office.mint(ROOT, scope={"clusters": [{"cluster": "c7"}]}))) == 2
 
 
 async def test_raising_the_generation_of_a_user_shows_in_the_next_token() -> None:

@@ -32,7 +32,7 @@ HEADER = {"alg": "RS256", "kid": KEY.id, "typ": "JWT"}
 PRIVATE: Object = {"uid": "uid-of-ada", "name": "ada", "kind": "User", "gen": 3}
 CLAIMS: Object = {
     "iss": ISSUER,
-    "aud": [AUDIENCE],
+    "aud": [AUDIENCE, f"{AUDIENCE}/uid-of-berlin"],
     "sub": "ada",
     "iat": BEGIN,
     "nbf": BEGIN,
@@ -173,6 +173,8 @@ BAD: dict[str, str] = {
     "an audience that is a text": claiming(aud=AUDIENCE),
     "an audience that begins like ours": claiming(aud=[f"{AUDIENCE}-x"]),
     "another audience beside ours": claiming(aud=[AUDIENCE, "kubernetes"]),
+    "an audience of those who know scopes beside ours": claiming(aud=[AUDIENCE, SCOPED_AUDIENCE]),
+    "a cluster for those who know scopes": claiming(aud=[AUDIENCE, f"{SCOPED_AUDIENCE}/uid-of-berlin"]),
     "an audience that is a number": claiming(aud=[1]),
     "a scope for those who know none": standing_for(scope={"projects": []}),
     "a scope for another audience than it says": claiming(

@@ -15,6 +15,7 @@ import jwt
 import pytest
 import yaml
 
+from fairlead.authn.direct_tokens import AUDIENCE
 from fairlead.core.objects import Object
 from fairlead.core.signing import sign
 from tests.authn.signing import jwks, signing_key
@@ -72,7 +73,8 @@ def configuration(prefix: str, *issuers: tuple[str, str]) -> str:
     trusted = []
     for url, authority in issuers:
         issuer = documented()
-        issuer["issuer"] |= {"url": url, "certificateAuthority": authority}
+        # The uid of the Cluster is known only when the control plane has started with this.
+        issuer["issuer"] |= {"url": url, "certificateAuthority": authority, "audiences": [AUDIENCE]}
         for part in ("username", "groups"):
             issuer["claimMappings"][part]["prefix"] = prefix
         trusted.append(issuer)

@@ -11,7 +11,7 @@ import orjson
 
 from fairlead import __version__
 from fairlead.authn.bearer import INVALID, bearer_token
-from fairlead.authn.direct_tokens import LONGEST, InvalidToken, UnknownKey
+from fairlead.authn.direct_tokens import LONGEST, InvalidToken, OtherCluster, UnknownKey
 from fairlead.authz.chain import Decision
 from fairlead.authz.refusal import forbidden
 from fairlead.authz.scope import inside_gateway
@@ -34,6 +34,11 @@ REFUSED = "service.sh/token-refused"
 NO_IMPERSONATION = (
     "forbidden: a direct endpoint cannot check who may impersonate whom, which only the Fairlead server knows; send "
     "the request through the server's gateway, or come with a direct token that was made while impersonating"
+)
+NOT_FOR_THIS = (
+    'forbidden: this token is not for cluster "{cluster}", but for those that its scope names or that its owner could '
+    "use when it was made; make another one (`fairlead token create --cluster {cluster}`), which takes the verb "
+    '"use" on the cluster or on a space in it'
 )
 LET_IN = Decision(True, "a direct token; the cluster's own permissions decide")
 
@@ -96,6 +101,9 @@ class Direct:
             return self._with.holders.of(token, state), state
         except (UnknownKey, NotKnownYet) as error:
             reason = str(error)
+        except OtherCluster as error:
+            call.annotations[REFUSED] = str(error)
+            raise Forbidden(NOT_FOR_THIS.format(cluster=state.cluster)) from None
         except InvalidToken as error:
             raise _refused(call, str(error)) from None
         await knowledge.catch_up()

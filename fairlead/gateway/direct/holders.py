@@ -9,7 +9,7 @@ import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from fairlead.authn.direct_tokens import AUDIENCE, MAX_SKEW, SCOPED_AUDIENCE, Claims, InvalidToken, verify
+from fairlead.authn.direct_tokens import MAX_SKEW, Claims, InvalidToken, cluster_audience, verify
 from fairlead.authn.people import own_groups
 from fairlead.core.clock import Clock
 from fairlead.core.cluster_identity import cluster_groups
@@ -50,9 +50,9 @@ class Holders:
         holder = self._kept.get(digest)
         now = self._clock.now()
         if holder is None:
-            holder = self._kept[digest] = _holder(
-                verify(token, state.jwks, issuer=state.issuer, audience=(AUDIENCE, SCOPED_AUDIENCE), now=now), state
-            )
+            ours = tuple(cluster_audience(state.cluster_uid, is_scoped=each) for each in (False, True))
+            claims = verify(token, state.jwks, issuer=state.issuer, audience=ours, now=now)
+            holder = self._kept[digest] = _holder(claims, state)
         elif holder.expires <= now.timestamp() - MAX_SKEW:
             raise InvalidToken("it has expired")
         return holder

@@ -55,7 +55,8 @@ def without_ada() -> Object:
 def scoped(scope: Object, clusters: dict[str, str] | None = None) -> str:
     """A token of ada's that is cut down."""
     bound = {CLUSTER: CLUSTER_UID} if clusters is None else clusters
-    return claiming(aud=[SCOPED_AUDIENCE], **{"service.sh": {**PRIVATE, "scope": scope, "clusters": bound}})
+    aud = [SCOPED_AUDIENCE, f"{SCOPED_AUDIENCE}/{CLUSTER_UID}"]
+    return claiming(aud=aud, **{"service.sh": {**PRIVATE, "scope": scope, "clusters": bound}})
 
 
 class FakeHome:

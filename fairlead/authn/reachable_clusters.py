@@ -1,0 +1,44 @@
+"""Which clusters somebody may use something of: all of it, or a space in it. Direct tokens are bound to these.
+
+Asked when a token is made, and never on a request. There may be many spaces, so others get their turn in between.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+
+from fairlead.core.call import MANAGEMENT, Target, Verdict
+from fairlead.core.objects import metadata
+from fairlead.registry.kind import Kind
+from fairlead.registry.record import decode
+from fairlead.registry.registry import Registry
+
+CLUSTERS, SPACES = "clusters", "spaceinstances"
+IN_CLUSTER = "spec.clusterRef.cluster"
+AT_ONCE = 100
+"""Questions before others get their turn."""
+
+May = Callable[[Target], Verdict]
+
+
+async def reachable_clusters(registry: Registry, api_group: str, may: May) -> AsyncIterator[str]:
+    """The uids of the clusters, each once."""
+    clusters, spaces = registry.resource(api_group, CLUSTERS), registry.resource(api_group, SPACES)
+    others: dict[str, str] = {}
+    for asked, entry in enumerate(registry.view.entries(api_group, CLUSTERS), 1):
+        uid, name = str(metadata(decode(entry))["uid"]), entry.key[3]
+        if may(_use(clusters.kind, "", name)).allowed:
+            yield uid
+        else:
+            others[name] = uid
+        if asked % AT_ONCE == 0:
+            await asyncio.sleep(0)
+    for asked, entry in enumerate(registry.view.entries(api_group, SPACES) if others else (), 1):
+        cluster = entry.selectable.get(IN_CLUSTER, "")
+        if cluster in others and may(_use(spaces.kind, *entry.key[2:])).allowed:
+            yield others.pop(cluster)
+        if asked % AT_ONCE == 0:
+            await asyncio.sleep(0)
+
+
+def _use(kind: Kind, namespace: str, name: str) -> Target:
+    return Target("use", "", MANAGEMENT, kind.group, kind.version, kind.plural, namespace=namespace, name=name)
