@@ -2,14 +2,14 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help up test test-faults test-reference check fmt bench tools clean
+.PHONY: help up test audit lock test-faults test-reference check fmt bench tools clean
 # Two targets must not build the same .venv at once, even under -j.
 .NOTPARALLEL:
 
 BIN := .venv/bin
 RUN := .venv/.installed
 TEST := .venv/.installed-test
-SETUP := pyproject.toml scripts/setup-venv.sh
+SETUP := pyproject.toml scripts/setup-venv.sh $(wildcard requirements/*.lock)
 # A file's tests stay together and in order, for they may share a server. Files come in order, too: by the number of their
 # tests, the few that take longest would come last and leave a core idle. ARGS="-n 0" is everything in one process.
 TWO_CORES := -n 2 --dist loadfile --no-loadscope-reorder
@@ -43,6 +43,12 @@ check: $(TEST) ## style, format, types, and who may import whom
 	@$(BIN)/mypy --no-error-summary
 	@out="$$($(BIN)/lint-imports --no-logo --no-cache 2>&1)" || { echo "$$out" >&2; exit 1; }
 	@echo 'checks passed: style, format, types, imports'
+
+audit: $(RUN) ## look up what the locks name among known vulnerabilities; 1: some were found, 3: they could not be looked up
+	@$(BIN)/python scripts/audit_dependencies.py $(ARGS)
+
+lock: ## write requirements/*.lock anew after a change of the dependencies; ARGS=--upgrade takes newer versions
+	@scripts/lock.sh $(ARGS)
 
 fmt: $(TEST) ## format the code and put its imports in order
 	@$(BIN)/ruff check --quiet --fix --exit-zero

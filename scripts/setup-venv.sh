@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
 # Makes .venv with a Python of at least 3.11 and installs the package into it, editable.
-# Called by the Makefile only when pyproject.toml or this file changed. `setup-venv.sh test` adds the test group.
+# Called by the Makefile only when pyproject.toml, a lock or this file changed. `setup-venv.sh test` adds the test group.
+# What is installed is what requirements/*.lock names, file by file with its digest. Pythons that the locks were not tried
+# with get the newest versions that pyproject.toml allows.
 # On Debian, Python comes without its venv module: as root the missing package is installed, otherwise named.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -20,7 +22,7 @@ find_python() {
     # The system's own first, if it is complete: distributions build Python with all optimisations. With one that somebody
     # compiled without them, every request takes half as long again.
     if new_enough /usr/bin/python3 && has_venv_module /usr/bin/python3; then echo /usr/bin/python3; return; fi
-    for candidate in python3 python3.13 python3.12 python3.11; do
+    for candidate in python3 python3.14 python3.13 python3.12 python3.11; do
         if new_enough "$candidate"; then echo "$candidate"; return; fi
     done
     if command -v python3 >/dev/null; then
@@ -51,11 +53,27 @@ make_venv() {
     "$python" -m venv --clear .venv
 }
 
+pip_install() {
+    .venv/bin/python -m pip install --quiet --disable-pip-version-check --root-user-action=ignore "$@" ||
+        die "installing failed; the lines above say why (no network? then point PIP_INDEX_URL at a mirror)"
+}
+
+is_locked_for() { [[ " $LOCKED " == *" $("$1" -c 'import sys; print("%d.%d" % sys.version_info[:2])') "* ]]; }
+
+LOCKED="3.11 3.12 3.13 3.14"
 make_venv
-target=.
-if [[ "${1:-}" == test ]]; then target='.[test]'; fi
 say "installing fairlead${1:+ and what its ${1}s need} into .venv"
-.venv/bin/python -m pip install --quiet --disable-pip-version-check --root-user-action=ignore --editable "$target" ||
-    die "installing failed; the lines above say why (no network? then point PIP_INDEX_URL at a mirror)"
+if is_locked_for .venv/bin/python; then
+    lock=runtime
+    if [[ "${1:-}" == test ]]; then lock=test; fi
+    pip_install --no-deps --require-hashes --requirement "requirements/$lock.lock"
+    # What builds the package is in the lock, too: nothing is fetched that is not.
+    pip_install --no-deps --no-build-isolation --editable .
+else
+    say "$(.venv/bin/python --version) is not one of those that the locks are for ($LOCKED): taking the newest versions instead"
+    target=.
+    if [[ "${1:-}" == test ]]; then target='.[test]'; fi
+    pip_install --editable "$target"
+fi
 touch .venv/.installed
 if [[ "${1:-}" == test ]]; then touch .venv/.installed-test; fi

@@ -1,0 +1,43 @@
+#!/usr/bin/env bash
+# Writes requirements/*.lock: every package that is installed, with its version and the digests of its files, for all
+# supported versions of Python and all platforms. Run it after a change of the dependencies in pyproject.toml, and now and
+# then to take newer versions: `scripts/lock.sh --upgrade`. Needs a network; uv comes from the package index into a folder
+# of its own and is not installed anywhere.
+#
+#   runtime.lock  what the server needs, and what builds its package
+#   test.lock     that, and what `make test` needs
+#   audit.lock    what `make audit` needs
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+UV=uv==0.13.7
+OLDEST=3.11
+
+folder="$(mktemp -d)"
+trap 'rm -rf "$folder"' EXIT
+python="${PYTHON:-python3}"
+"$python" -m venv "$folder/venv"
+"$folder/venv/bin/pip" install --quiet --disable-pip-version-check "$UV"
+"$folder/venv/bin/python" - >"$folder/build.in" <<'END'
+import tomllib
+print("\n".join(tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"]))
+END
+echo 'editables' >>"$folder/build.in" # what the build backend asks for when it installs a checkout
+echo 'pip-audit>=2.10' >"$folder/audit.in"
+
+# lock NAME ARGUMENTS...: no header, no annotations and no index, because those would name this machine and its mirror.
+lock() {
+    local name=$1
+    shift
+    "$folder/venv/bin/uv" pip compile --quiet --universal --generate-hashes --python-version "$OLDEST" --no-header \
+        --no-annotate --no-emit-index-url --no-emit-find-links "${upgrade[@]}" --output-file "requirements/$name.lock" "$@"
+    sed -i "1i # Written by scripts/lock.sh for Python $OLDEST and newer; do not edit." "requirements/$name.lock"
+    echo "requirements/$name.lock: $(grep -c == "requirements/$name.lock") packages" >&2
+}
+
+upgrade=()
+if [[ "${1:-}" == --upgrade ]]; then upgrade=(--upgrade); fi
+mkdir -p requirements
+lock runtime pyproject.toml "$folder/build.in"
+lock test --extra test --constraint requirements/runtime.lock pyproject.toml "$folder/build.in"
+lock audit "$folder/audit.in"
