@@ -13,15 +13,17 @@ import os
 import re
 import unicodedata
 from base64 import b64encode
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 from cryptography.exceptions import InvalidKey
 from cryptography.hazmat.primitives.kdf.argon2 import Argon2id
 
 from fairlead.core.errors import Details, Problem, TooManyRequests
-from fairlead.core.workers import HASHING
+from fairlead.core.workers import ACCOUNT, HASHING, Account
 
 MIN_LENGTH = 12
 """Characters. Length is what makes a password hard to guess; rules about digits and signs only make it hard to keep."""
@@ -72,6 +74,7 @@ class Passwords:
         self._free = asyncio.Semaphore(at_once)
         self._places = at_once + waiting
         self._taken = 0
+        self._taken_by: Counter[Account | None] = Counter()
         self._nobodys = _nobodys_hash(cost)
 
     async def hash(self, password: str) -> str:
@@ -94,21 +97,37 @@ class Passwords:
         return _cost_of(stored) != self._cost
 
     async def _reckon(self, work: Callable[[], T]) -> T:
-        if self._taken >= self._places:
-            raise TooManyRequests("too many people are signing in at this moment; try again", Details(retry_after=1))
-        self._taken += 1
+        account = ACCOUNT.get()
+        self._take_place(account)
         try:
             await self._free.acquire()
         except asyncio.CancelledError:
-            self._taken -= 1
+            self._leave_place(account)
             raise
         # A thread cannot be called off. Its place is free when it is done, whether or not somebody still waits for it.
         reckoning = asyncio.ensure_future(HASHING.run(0, work))
-        reckoning.add_done_callback(self._leave)
+        reckoning.add_done_callback(partial(self._leave, account))
         return await asyncio.shield(reckoning)
 
-    def _leave(self, _: object) -> None:
+    def _take_place(self, account: Account | None) -> None:
+        """Nobody takes more places than he leaves free: one address does not keep all others from signing in."""
+        free, own = self._places - self._taken, self._taken_by[account] if account is not None else 0
+        if free <= 0:
+            raise TooManyRequests("too many people are signing in at this moment; try again", Details(retry_after=1))
+        if own >= free:
+            message = "too many passwords from you are being checked at this moment; try again, one at a time"
+            raise TooManyRequests(message, Details(retry_after=1))
+        self._taken += 1
+        self._taken_by[account] += 1
+
+    def _leave_place(self, account: Account | None) -> None:
         self._taken -= 1
+        self._taken_by[account] -= 1
+        if not self._taken_by[account]:
+            del self._taken_by[account]
+
+    def _leave(self, account: Account | None, _: object) -> None:
+        self._leave_place(account)
         self._free.release()
 
 

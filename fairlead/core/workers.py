@@ -11,12 +11,16 @@ nobody else changes until they are done. Python code runs in one thread at a tim
 waiting until it returns, so it must not be given too much at once.
 
 Passwords have threads of their own: nobody's sign-in waits for somebody else's YAML.
+
+Who waits longest for a thread is not who asks last but who has had most: each job is put down to the `ACCOUNT` of the
+context that it comes from, and of several accounts the one goes first that has been given least. Flow control sets it.
 """
 
 import asyncio
 import contextvars
 import sys
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from itertools import count
@@ -34,17 +38,39 @@ LARGE_YAML = 2 * 1024
 SWITCH_SECONDS = 0.0005
 """How long another thread keeps the loop from going on. Python's own 5 ms would come with every wait of the loop."""
 
-_Job = tuple[int, int, "Future[Any]", Callable[[], Any]]
+
+class Account:
+    """Whoever pays for work in threads. `seconds` is the processor time since somebody has last taken note of it."""
+
+    __slots__ = ("seconds", "tags")
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self.tags: dict[str, float] = {}
+        """By the name of the threads, what it has been given there: bytes, counted from where everybody began."""
+
+    def take_seconds(self) -> float:
+        """What there is to pay. It is paid once."""
+        seconds, self.seconds = self.seconds, 0.0
+        return seconds
+
+
+ACCOUNT: contextvars.ContextVar[Account | None] = contextvars.ContextVar("ACCOUNT", default=None)
+"""Who pays for what is computed in this context. Nobody does for the server's own work."""
+
+_Job = tuple[float, int, int, "Future[Any]", Callable[[], Any], Account | None]
 
 
 class Workers:
-    """Some threads. What is smallest is done first, so that a short wait does not become a long one behind others."""
+    """Some threads. Accounts take turns; of those that have had the same, what is smallest is done first, so that a
+    short wait does not become a long one behind others."""
 
     def __init__(self, name: str, threads: int) -> None:
         self._name = name
         self._threads = threads
         self._jobs: PriorityQueue[_Job] = PriorityQueue()
         self._numbers = count()
+        self._clock = 0.0
         self._started = False
 
     async def run(self, size: int, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -57,7 +83,13 @@ class Workers:
             self._start()
         context = contextvars.copy_context()
         done: Future[T] = Future()
-        self._jobs.put((size, next(self._numbers), done, lambda: context.run(work, *args, **kwargs)))
+        account = ACCOUNT.get()
+        begins = self._clock
+        if account is not None:
+            begins = max(begins, account.tags.get(self._name, 0.0))
+            account.tags[self._name] = begins + size
+        job = begins, size, next(self._numbers), done, lambda: context.run(work, *args, **kwargs), account
+        self._jobs.put(job)
         return await asyncio.wrap_future(done)
 
     def _start(self) -> None:
@@ -67,19 +99,28 @@ class Workers:
 
     def _serve(self) -> None:
         while True:
-            _, _, done, work = self._jobs.get()
+            begins, _, _, done, work, account = self._jobs.get()
+            self._clock = max(self._clock, begins)
             if done.set_running_or_notify_cancel():
-                _carry_out(work, done)
-            del done, work  # or they would live on for as long as nothing else comes
+                _carry_out(work, done, account)
+            del done, work, account  # or they would live on for as long as nothing else comes
 
 
-def _carry_out(work: Callable[[], T], done: "Future[T]") -> None:
+def _carry_out(work: Callable[[], T], done: "Future[T]", account: Account | None) -> None:
+    began = time.thread_time()
     try:
         result = work()
     except BaseException as error:  # noqa: BLE001 - whoever waits is told, whatever it is
+        _bill(account, began)
         done.set_exception(error)
     else:
+        _bill(account, began)
         done.set_result(result)
+
+
+def _bill(account: Account | None, began: float) -> None:
+    if account is not None:
+        account.seconds += time.thread_time() - began
 
 
 def let_the_loop_in() -> None:

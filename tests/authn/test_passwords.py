@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from fairlead.authn import passwords
 from fairlead.authn.passwords import COST, MAX_BYTES, Cost, Passwords, problem
 from fairlead.core.errors import TooManyRequests
+from fairlead.core.workers import ACCOUNT, Account
 
 CHEAP = Cost(memory=8, passes=1)
 SECRET = "correct horse battery staple"
@@ -229,3 +230,21 @@ async def test_nobodys_hash_fits_no_password_and_is_another_one_in_each_process(
     one, other = Passwords(CHEAP), Passwords(CHEAP)
     assert one._nobodys != other._nobodys
     assert not await one.verify("", other._nobodys)
+
+
+async def test_one_address_leaves_room_for_others_to_sign_in() -> None:
+    """Whoever asks is known by the account that flow control has put the request down to."""
+    crowded, crowd, quiet = Passwords(CHEAP, at_once=1, waiting=7), Account(), Account()
+
+    async def verify(account: Account) -> bool:
+        ACCOUNT.set(account)
+        return await crowded.verify("a long password", None)
+
+    tasks = [asyncio.create_task(verify(crowd)) for _ in range(20)]
+    tasks.append(asyncio.create_task(verify(quiet)))
+    answers = await asyncio.gather(*tasks, return_exceptions=True)
+    refused = [answer for answer in answers if isinstance(answer, TooManyRequests)]
+    assert len(refused) == 16, "half of the eight places are for one"
+    assert "from you" in str(refused[0])
+    assert answers[-1] is False
+    assert await verify(crowd) is False, "its places are free again"

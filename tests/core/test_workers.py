@@ -4,11 +4,12 @@ import asyncio
 import contextvars
 import sys
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Awaitable, Iterator
 
 import pytest
 
-from fairlead.core.workers import COMPUTE, HASHING, SWITCH_SECONDS, Workers, let_the_loop_in
+from fairlead.core.workers import ACCOUNT, COMPUTE, HASHING, SWITCH_SECONDS, Account, Workers, let_the_loop_in
 
 asked_by: contextvars.ContextVar[str] = contextvars.ContextVar("asked_by", default="nobody")
 
@@ -55,6 +56,39 @@ async def test_what_is_smallest_is_done_first() -> None:
     gate.go_on.set()
     await asyncio.gather(first, *rest)
     assert order == [100, 200, 300]
+
+
+async def put_down_to(account: Account, work: Awaitable[None]) -> None:
+    ACCOUNT.set(account)
+    await work
+
+
+async def test_accounts_take_turns_however_much_one_has_waiting() -> None:
+    workers, gate, order = Workers("test", 1), Gate(), list[str]()
+    loud, quiet = Account(), Account()
+    first = asyncio.create_task(workers.run(10**9, gate))
+    await begun(gate)
+    jobs = [put_down_to(loud, workers.run(100, order.append, "loud")) for _ in range(20)]
+    jobs += [put_down_to(quiet, workers.run(500, order.append, "quiet")) for _ in range(2)]
+    rest = [asyncio.create_task(job) for job in jobs]
+    await asyncio.sleep(0)
+    gate.go_on.set()
+    await asyncio.gather(first, *rest)
+    assert order.index("quiet") == 1, "the smaller one first, and then whoever has had nothing yet"
+    assert [at for at, name in enumerate(order) if name == "quiet"][1] <= 7
+
+
+async def test_processor_time_in_threads_is_put_down_to_the_account() -> None:
+    account = Account()
+
+    def work() -> None:
+        until = time.thread_time() + 0.02
+        while time.thread_time() < until:
+            pass
+
+    await asyncio.create_task(put_down_to(account, COMPUTE.run(1, work)))
+    assert account.take_seconds() >= 0.02
+    assert account.take_seconds() == 0.0
 
 
 async def test_no_more_is_done_at_once_than_there_are_threads() -> None:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from fairlead.authn.throttle import place_of
 from fairlead.core.call import Call
 from fairlead.core.user import SERVICE_ACCOUNT, TEAM_GROUP, User
+from fairlead.core.workers import Account
 from fairlead.server.flow.fair_queue import Flow
 from fairlead.server.flow.levels import BULK, INTERACTIVE, STRANGERS, SYSTEM, Level
 from fairlead.server.metrics.histogram import Histogram
@@ -25,6 +26,8 @@ PROBES, AGENTS, RUNNERS, USERS, TEAMS, ACCOUNTS, UNKNOWN = (
 
 BULK_COST = 100.0
 """Whatever is expected to cost more is bulk."""
+SEATLESS_COST = 8.0
+"""Whatever is expected to cost no more is done in a step or two, and needs no seats."""
 WRITE_COST = 4
 COLLECTION_COST = 16
 WATCH_COST = 2.0
@@ -75,12 +78,14 @@ class Tally:
 class Lane:
     """Where requests of somebody belong: a level, the flow in it, and what they are counted under."""
 
-    __slots__ = ("flow", "level", "tally")
+    __slots__ = ("account", "flow", "level", "tally")
 
-    def __init__(self, level: Level, name: str, tally: Tally) -> None:
+    def __init__(self, level: Level, name: str, tally: Tally, account: Account) -> None:
         self.level = level
         self.flow = Flow(name)
         self.tally = tally
+        self.account = account
+        """For work in threads: one for all lanes of a client."""
 
 
 class Client:
@@ -140,8 +145,9 @@ class Clients:
         if client is None:
             # Strangers have no lane for large requests: there is nothing large for them.
             large = level if level == STRANGERS else BULK
-            small = Lane(self._levels[level], names[0], self._tally(level, schema))
-            client = Client(small, Lane(self._levels[large], names[0], self._tally(large, schema)))
+            account = Account()
+            small = Lane(self._levels[level], names[0], self._tally(level, schema), account)
+            client = Client(small, Lane(self._levels[large], names[0], self._tally(large, schema), account))
         clients[names[0]] = clients[names[1]] = client
         return client
 

@@ -10,10 +10,12 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 
 from fairlead.core.call import Call, Reply, Target
+from fairlead.core.workers import ACCOUNT
 from fairlead.server.flow.classify import (
     BULK_COST,
     CANCELLED,
     PROBES,
+    SEATLESS_COST,
     Client,
     Clients,
     Costs,
@@ -64,8 +66,8 @@ class FlowStage:
         if target.resource and target.via is None and call.user is not None:
             if target.verb in READS:
                 cost = self._of_read(call)
-                if cost > BULK_COST:
-                    return self._wait(call, proceed, client.bulk, Ticket(client.bulk.flow, cost, 1))
+                if cost > SEATLESS_COST:
+                    return self._wait(call, proceed, *_with_seats(client, cost))
             elif self._judgement.changes_store(target):
                 change = _Change(self, client, call)
         elif call.user is None and target.path.startswith(HEALTH_PATHS) and self._is_probe():
@@ -125,8 +127,6 @@ class FlowStage:
             return await self._finish(call, lane, answer, change, paid)
         finally:
             if ticket.seats:
-                # Work in threads is not on the event loop, and costs others no less.
-                control.charge(lane.level, lane.flow, max(0.0, (control.now() - began) / UNIT_SECONDS - paid))
                 control.leave(lane.level, ticket)
 
     async def _turn(self, lane: Lane, ticket: Ticket, turn: "asyncio.Future[None]") -> None:
@@ -152,6 +152,7 @@ class FlowStage:
     ) -> Reply:
         """Has a request answered that takes more than one step, and charges what its steps took."""
         control, tally = self._control, lane.tally
+        ACCOUNT.set(lane.account)
         metered = Metered(answer, control.now, control.spend)
         tally.executing += 1
         began = control.now()
@@ -162,7 +163,7 @@ class FlowStage:
             tally.took.observe(control.now() - began)
             if change is not None:
                 paid += change.leave()
-            cost = metered.seconds / UNIT_SECONDS
+            cost = (metered.seconds + lane.account.take_seconds()) / UNIT_SECONDS
             if cost > paid + 1:
                 control.charge(lane.level, lane.flow, cost - paid)
         if len(reply.body) > BYTES_PER_UNIT:
@@ -183,6 +184,14 @@ class FlowStage:
 
     def renew(self, call: Call) -> None:
         self._judgement.renew(call)
+
+
+def _with_seats(client: Client, cost: float) -> tuple[Lane, Ticket]:
+    """Where a read belongs that has much to send, with seats for as long as it is worked on."""
+    if cost > BULK_COST:
+        return client.bulk, Ticket(client.bulk.flow, cost, 1)
+    lane = client.small
+    return lane, Ticket(lane.flow, cost, held_at_most(lane.level.priority, int(cost)))
 
 
 class _Change:
