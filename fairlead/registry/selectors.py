@@ -96,7 +96,8 @@ def parse_labels(text: str) -> tuple[Requirement, ...]:
 
 
 def _tokens(text: str) -> list[str]:
-    return [match.group(1) for match in _TOKEN.finditer(text)]
+    # Without spaces at the end: where no token follows, each of them would be looked at once for each before it.
+    return [match.group(1) for match in _TOKEN.finditer(text.rstrip())]
 
 
 class _LabelParser:
