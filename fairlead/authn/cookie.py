@@ -3,6 +3,8 @@
 A browser sends cookies along whoever made it send the request, so a cookie alone does not say that the user wanted it.
 Whatever could change something, or opens a socket, must also come from our own pages, which browsers say in headers
 that no script can forge. Clients that send an Authorization header are not concerned.
+
+Whoever has signed in with an earlier version signs in again: the cookie had another name then, which is only removed.
 """
 
 import re
@@ -13,7 +15,11 @@ from fairlead.core.call import Call
 from fairlead.core.errors import Forbidden, Unauthorized
 from fairlead.core.user import User
 
-COOKIE = "service_access_key"
+COOKIE = "__Host-service_access_key"
+"""With this prefix browsers take it over TLS only, for all paths, and from this very host: neither a server on a
+neighbouring subdomain nor one without TLS can give our users a cookie of its own."""
+FORMER_COOKIE = "service_access_key"
+"""What it was called before. It is not accepted any more, or a neighbour could still give our users one."""
 MAX_BYTES = 16 * 1024
 MAX_COOKIES = 100
 _INVALID = "invalid access key in the cookie; sign in again"
@@ -94,6 +100,6 @@ def set_cookie(key: str, ttl: int) -> str:
     return f"{COOKIE}={key}; Path=/{lasting}; HttpOnly; Secure; SameSite=Strict"
 
 
-def clear_cookie() -> str:
+def clear_cookie(name: str = COOKIE) -> str:
     """The header value that takes it away."""
-    return f"{COOKIE}=; Path=/; Max-Age=0; HttpOnly; Secure; SameSite=Strict"
+    return f"{name}=; Path=/; Max-Age=0; HttpOnly; Secure; SameSite=Strict"

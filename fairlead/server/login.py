@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import orjson
 import structlog
 
-from fairlead.authn.cookie import clear_cookie, refuse_foreign, set_cookie
+from fairlead.authn.cookie import FORMER_COOKIE, clear_cookie, refuse_foreign, set_cookie
 from fairlead.authn.login_keys import MOST_LOGINS, LoginKeys, NewKey
 from fairlead.authn.password_store import PasswordStore
 from fairlead.authn.throttle import Throttle
@@ -32,6 +32,7 @@ LOGIN, METHODS = ("post", "/auth/password/login"), ("get", "/auth/methods")
 BODY_LIMIT = 64 * 1024
 WRONG = "user name or password is wrong"
 _SHAPE = 'the body must be a JSON object {"username": "...", "password": "..."} with two texts that are not empty'
+_NO_FORMER_COOKIE = ("set-cookie", clear_cookie(FORMER_COOKIE))
 
 log = structlog.get_logger(__name__)
 
@@ -78,7 +79,7 @@ class Login:
         answer = {"user": name_of(user), "username": dig(user, "spec.username") or name_of(user)}
         call.user = User(answer["user"], uid=metadata(user)["uid"], key=key.name)
         if as_cookie:
-            return _answer(answer, ("set-cookie", set_cookie(key.value, self.keys.ttl())))
+            return _answer(answer, ("set-cookie", set_cookie(key.value, self.keys.ttl())), _NO_FORMER_COOKIE)
         return _answer({**answer, "accessKey": key.value})
 
     async def _new_login(self, call: Call, credentials: Credentials) -> tuple[Object, NewKey]:
@@ -106,7 +107,7 @@ class Login:
         ended = await self.keys.end(call.user.key) if call.user is not None else False
         told = "signed out" if ended else "this access key was not made by signing in and goes on working"
         status = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "message": told}
-        return _answer(status, ("set-cookie", clear_cookie()))
+        return _answer(status, ("set-cookie", clear_cookie()), _NO_FORMER_COOKIE)
 
 
 async def _credentials(call: Call) -> Credentials:

@@ -20,7 +20,7 @@ from tests.live.process import CONFIGMAPS, MANAGEMENT, Server
 COUNT, CONNECTIONS, SEED = 10_000, 16, 20_260_101
 REFUSED = (400, 401, 431)
 KEYS = f"{MANAGEMENT}/apis/management.service.sh/v1/ownedaccesskeys"
-COOKIE = "service_access_key"
+COOKIE = "__Host-service_access_key"
 
 _SIGNS = ascii_letters + digits + "_-.~+/="
 _STRANGE = (

@@ -257,7 +257,7 @@ def use_password(server: Server, ask: Client, after: Aftermath) -> None:
     after.shown += after.answers.pop()[1]
     after.canaries.add(login.json()["accessKey"], "the key of a login")
     ask("GET", f"{M}/apps?token={password}&access_token={server.key}")
-    ask("GET", f"/{server.key}", headers={"Cookie": f"service_access_key={server.key}"})
+    ask("GET", f"/{server.key}", headers={"Cookie": f"__Host-service_access_key={server.key}"})
 
 
 def test_every_kind_of_secret_was_planted(after: Aftermath) -> None:

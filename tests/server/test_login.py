@@ -347,7 +347,7 @@ async def test_signing_out_in_a_browser_takes_the_cookie_away(door: Door) -> Non
     cookie = header(await door.sign_in(query="cookie=true", **OWN_PAGE), "set-cookie").partition(";")[0]
     assert (await door.post("/auth/logout", headers={"cookie": cookie})).status == 403
     reply = await door.post("/auth/logout", headers={"cookie": cookie, **OWN_PAGE})
-    assert reply.status == 200 and header(reply, "set-cookie").startswith("service_access_key=; ")
+    assert reply.status == 200 and header(reply, "set-cookie").startswith("__Host-service_access_key=; ")
     assert not door.key_names()
 
 
