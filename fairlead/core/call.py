@@ -168,6 +168,8 @@ class Call(Struct, eq=False):  # a Struct is made several times as quickly as a 
     keeper: Keeper = _UNGUARDED
     body_size: int = 0
     """Bytes of the body, once it has been read whole."""
+    fault: str = ""
+    """What is wrong with the request itself, whoever asks: it is refused before anything else is looked at."""
 
     def parameter(self, name: str) -> str:
         """The first value of a query parameter, or an empty string."""

@@ -49,8 +49,12 @@ LOOK_SECONDS = 5.0
 PIECE_BYTES = 32 * 1024
 """What is handed over of a stream at once: the HTTP server takes several of these before the client has read any."""
 
-NO_CONTENT = frozenset({204, 304})
+NOT_MODIFIED = 304
+NO_CONTENT = frozenset({204, NOT_MODIFIED})
 """Answers without a body, and so without its type: clients write that of a 304 into the answer that they have kept."""
+
+NOSNIFF = (b"x-content-type-options", b"nosniff")
+"""On every answer, so that no browser takes it for something else than it says; an installation may set its own."""
 
 Scope = dict[str, Any]
 """What granian tells of a request, as ASGI has it."""
@@ -84,12 +88,13 @@ class Front:
         headers, is_framed = ReceivedHeaders(scope["headers"]), scope["http_version"].startswith("1")
         body = Body(headers, receive, self._body_limit, is_framed)
         call = _call(scope, scope["method"], headers, body)
+        call.fault = headers.find_ambiguity(call.method, call.path, scope["http_version"])
         answer = self._handle(call)
         reply = answer if isinstance(answer, Reply) else await answer
         if headers.announce_a_body:
             await body.discard()
-            if body.is_unfinished and is_framed:
-                reply.headers = [*reply.headers, ("connection", "close")]
+        if is_framed and (call.fault or (headers.announce_a_body and body.is_unfinished)):
+            reply.headers = [*reply.headers, ("connection", "close")]
         if len(reply.body) > (SINGLE_BYTES if is_framed else SMALL_BYTES) and call.method != "HEAD":
             await self._send_large(send, call, reply)
         elif reply.stream is None or call.method == "HEAD":
@@ -127,6 +132,7 @@ class Front:
         await receive()
         headers = ReceivedHeaders(scope["headers"])
         call = _call(scope, "GET", headers, Body(headers, _nothing, self._body_limit))
+        call.fault = headers.find_ambiguity("GET", call.path, scope["http_version"])
         call.wants_socket = True
         offered = (each.strip() for each in ",".join(headers.get_all("sec-websocket-protocol")).split(","))
         call.protocols = tuple(each for each in offered if each)
@@ -257,12 +263,17 @@ _next_audit_id = _audit_ids().__next__
 
 def _headers(call: Call, reply: Reply) -> list[tuple[bytes, bytes]]:
     headers = [(b"audit-id", call.audit_id.encode())]
+    if reply.status != NOT_MODIFIED:
+        headers.append(NOSNIFF)
     if reply.content_type and reply.status not in NO_CONTENT:
         headers.append((b"content-type", reply.content_type.encode("latin-1")))
     if not reply.cacheable:
         headers.append((b"cache-control", b"no-cache, private"))
     if reply.headers:
-        headers += [(name.encode(), value.encode("latin-1")) for name, value in reply.headers]
+        given = [(name.encode(), value.encode("latin-1")) for name, value in reply.headers]
+        if reply.status != NOT_MODIFIED and any(name == NOSNIFF[0] for name, _ in given):
+            headers.remove(NOSNIFF)
+        headers += given
     if call.warnings:
         headers += [(b"warning", f"299 - {warning}".encode()) for warning in _told(call.warnings)]
     return headers

@@ -7,7 +7,7 @@ import orjson
 import structlog
 
 from fairlead.core.call import Call, Reply
-from fairlead.core.errors import ApiError, BadGateway, Details, Internal, Timeout, Unavailable
+from fairlead.core.errors import ApiError, BadGateway, BadRequest, Details, Internal, Timeout, Unavailable
 from fairlead.core.objects import Object
 from fairlead.registry.listing import TooOld
 from fairlead.server.negotiate import error_media_type, rendered, wants_pretty
@@ -25,6 +25,8 @@ log = structlog.get_logger(__name__)
 
 def failures(call: Call, proceed: Proceed) -> Awaitable[Reply]:
     """The stage that turns whatever a later one raises into an answer. A stream's errors are the stream's own."""
+    if call.fault:
+        return _reply(call, BadRequest(call.fault))
     try:
         answer = proceed(call)
     except Exception as error:  # noqa: BLE001 - the last line of defence: a fault of ours must still be an answer

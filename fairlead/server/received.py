@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import Any
 
 from fairlead.core.errors import BadRequest, Timeout, TooLarge
+from fairlead.server.framing import find_ambiguity
 
 MAX_PAUSES = 16
 """Empty chunks in a body: a few are a client's habit, more are somebody's idea of an attack."""
@@ -62,6 +63,10 @@ class ReceivedHeaders:
         return prefix.encode() in b"".join(self._first) and any(
             name.startswith(prefix.encode()) for name in self._first
         )
+
+    def find_ambiguity(self, method: str, path: str, version: str) -> str:
+        """What of the request could be read in two ways; empty where nothing could."""
+        return find_ambiguity(method, path, version, self._pairs, self._first)
 
     @property
     def body_length(self) -> int:

@@ -69,6 +69,21 @@ REFUSED = {
     "two spaces in the request line": f"GET  /version HTTP/1.1\r\nHost: x\r\n\r\n{HIDDEN}",
     "tabs in the request line": f"GET\t/version\tHTTP/1.1\r\nHost: x\r\n\r\n{HIDDEN}",
     "a NUL in the method": f"G\x00T /version HTTP/1.1\r\nHost: x\r\n\r\n{HIDDEN}",
+    "two hosts": _head("Host: x\r\nHost: y"),
+    "one host, twice": _head("Host: x\r\nHost: x"),
+    "no host": _head("X-Host: x"),
+    "an empty host": _head("Host:"),
+    "a host with a path": _head("Host: x/y"),
+    "a host with a user": _head("Host: x@y"),
+    "chunked twice": _encodings("Transfer-Encoding: chunked", "Transfer-Encoding: chunked"),
+    "chunked twice in one": _encodings("Transfer-Encoding: chunked, chunked"),
+    "chunked over gzip": _encodings("Transfer-Encoding: gzip, chunked"),
+    "a method in small letters": f"get /version HTTP/1.1\r\nHost: x\r\n\r\n{HIDDEN}",
+    "a method with a mark": f"GE!T /version HTTP/1.1\r\nHost: x\r\n\r\n{HIDDEN}",
+    "a method without end": f"{'G' * 99} /version HTTP/1.1\r\nHost: x\r\n\r\n{HIDDEN}",
+    "a tunnel": f"CONNECT x:443 HTTP/1.1\r\nHost: x\r\n\r\n{HIDDEN}",
+    "a target that is a host": f"GET x:443 HTTP/1.1\r\nHost: x\r\n\r\n{HIDDEN}",
+    "a target that is an asterisk": f"GET * HTTP/1.1\r\nHost: x\r\n\r\n{HIDDEN}",
     "no HTTP at all": f"\x16\x03\x01\x02\x00\x01\x00\r\n\r\n{HIDDEN}",
 }
 """Answered with 400 at most, and never anything else: then the connection is closed."""
@@ -81,6 +96,14 @@ SWALLOWED = {
     "HTTP/1.0": f"GET /version HTTP/1.0\r\n\r\n{HIDDEN}",
 }
 """Answered, as one reading is the agreed one, but then the connection is closed, as somebody may disagree."""
+
+LENIENT = {
+    "lines that end in line feeds": "GET /version HTTP/1.1\nHost: x\n\n",
+    "a line that ends in a line feed": "GET /version HTTP/1.1\r\nHost: x\nX-Fed: y\r\n\r\n",
+    "another host in the target": "GET http://y/version HTTP/1.1\r\nHost: x\r\n\r\n",
+    "empty lines before": "\r\n\r\nGET /version HTTP/1.1\r\nHost: x\r\n\r\n",
+}
+"""What the HTTP server reads as RFC 9112 allows, and of which nothing can be seen afterwards: one request each."""
 
 CARRIED = {
     "a GET with a body": f"GET /version HTTP/1.1\r\nHost: x\r\n{_AS_BODY}",

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from tests.hostile.smuggling import CARRIED, REFUSED, SWALLOWED
+from tests.hostile.smuggling import CARRIED, LENIENT, REFUSED, SWALLOWED
 from tests.live.process import Server
 
 SECONDS = 0.3
@@ -47,6 +47,12 @@ def test_t25_a_body_is_never_taken_for_a_request(server: Server, text: str) -> N
     statuses, _ = exchanged(server, text)
     assert len(statuses) == 1
     assert statuses[0] < 500
+
+
+@pytest.mark.parametrize("text", LENIENT.values(), ids=LENIENT)
+def test_t25_what_is_read_leniently_is_one_request(server: Server, text: str) -> None:
+    statuses, _ = exchanged(server, text)
+    assert statuses == [200]
 
 
 def test_t25_requests_sent_in_one_go_are_answered_in_their_order(server: Server) -> None:

@@ -161,7 +161,7 @@ SCOPE = {
     "raw_path": CONFIGMAPS.encode(),
     "query_string": b"watch=1",
     "client": ("192.0.2.7", "4711"),
-    "headers": [],
+    "headers": [(b"host", b"x")],
 }
 
 
