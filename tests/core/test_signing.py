@@ -1,12 +1,16 @@
 """Signing keys as values: what a rotation keeps, and what is published."""
 
+import time
 from dataclasses import replace
 from datetime import timedelta
 
 import jwt
 import orjson
 import pytest
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateNumbers
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
+from fairlead.core import signing
 from fairlead.core.signing import (
     KEY_BITS,
     MARGIN,
@@ -102,3 +106,27 @@ def test_anything_else_is_refused_without_being_quoted(content: bytes) -> None:
     with pytest.raises(BadKeys, match="these are no signing keys") as refused:
         decode(content)
     assert "BEGIN" not in str(refused.value)
+
+
+def test_reading_a_key_does_not_hold_up_everything_else() -> None:
+    """The library's check of the primes takes most of a second, in which no other thread runs."""
+    content = encode(KEYS)
+    signing._private_key.cache_clear()
+    began = time.thread_time()
+    decode(content)
+    assert time.thread_time() - began < 0.2
+
+
+@pytest.mark.parametrize("part", ["d", "dmp1", "dmq1", "iqmp"])
+def test_a_key_whose_parts_do_not_belong_together_is_refused(part: str) -> None:
+    numbers = private_key(FIRST).private_numbers()
+    parts = {name: getattr(numbers, name) for name in ("p", "q", "d", "dmp1", "dmq1", "iqmp")}
+    parts[part] += 2
+    broken = RSAPrivateNumbers(**parts, public_numbers=numbers.public_numbers)
+    try:
+        key = broken.private_key(unsafe_skip_rsa_key_validation=True)
+    except ValueError:
+        return  # the library sees to it by itself
+    pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
+    with pytest.raises(BadKeys):
+        decode(encode(SigningKeys(replace(FIRST, private=pem))))
