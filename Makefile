@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help up test audit lock test-faults test-reference check fmt bench tools clean
+.PHONY: help up test audit lock test-faults test-generated test-reference check fmt bench tools clean
 # Two targets must not build the same .venv at once, even under -j.
 .NOTPARALLEL:
 
@@ -32,6 +32,9 @@ test: $(TEST) tools check ## everything that CI runs: the checks, then the tests
 test-faults: $(TEST) tools ## kill, stop, cut off and fill up real servers and stores, and check what clients saw
 	@TEST_STORES=all $(BIN)/pytest tests/live/test_replicas*.py tests/faults/conformance_on_stores.py
 	@$(BIN)/python -m tests.faults --full $(ARGS)
+
+test-generated: $(TEST) ## a million generated requests by ten identities; ARGS="--count 100000 --state FILE" for fewer, or to go on later
+	@$(BIN)/python -m tests.generated $(ARGS)
 
 test-reference: $(TEST) tools ## the tests that need a real Kubernetes: REFERENCE=DIR, with DIR/bin/kube-apiserver and its parts
 	@test -n "$(REFERENCE)" || { echo 'error: say where the binaries are: REFERENCE=DIR make test-reference' >&2; exit 2; }

@@ -10,7 +10,7 @@ from tests.hostile import bodies, headers, patches, paths, protobuf, queries
 from tests.hostile.wire import Ask
 from tests.hostile.world import NAMESPACES, Resource, World
 
-_METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS", "TRACE", "CONNECT", "get", "FOO", "X" * 60)
+METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS", "TRACE", "CONNECT", "get", "FOO", "X" * 60)
 _POLICIES: tuple[Any, ...] = (
     {"propagationPolicy": "Orphan"},
     {"kind": "Status"},
@@ -19,6 +19,8 @@ _POLICIES: tuple[Any, ...] = (
     [],
     1,
 )
+FRESH = 10_000
+"""How many new names there are for each that attackers write to."""
 # What may really be deleted: the attackers' own. Everything else only as a rehearsal.
 _OWN = re.compile(r".*/(namespaces/storm-2/[a-z]+(/[^/]+){0,2}|[a-z]+/(b|storm-1))")
 
@@ -109,7 +111,7 @@ def _chosen(random: Random, world: World) -> tuple[Resource, str, str]:
 
 
 def _fresh(random: Random, name: str) -> str:
-    return random.choice((name, f"{name}-{random.randrange(10_000)}"))
+    return random.choice((name, f"{name}-{random.randrange(FRESH)}"))
 
 
 def _changed(random: Random, resource: Resource, obj: Any) -> Any:
@@ -125,7 +127,7 @@ def _written(random: Random, value: Any) -> tuple[bytes, str]:
 
 
 def _twist_method(random: Random, ask: Ask, world: World) -> Ask:
-    return replace(ask, method=random.choice(_METHODS))
+    return replace(ask, method=random.choice(METHODS))
 
 
 def _twist_path(random: Random, ask: Ask, world: World) -> Ask:
