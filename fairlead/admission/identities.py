@@ -16,6 +16,7 @@ from fairlead.core.user import ADMIN_GROUPS, TEAM_GROUP, User
 from fairlead.kinds.identity import is_disabled
 from fairlead.kinds.team import TEAM
 from fairlead.kinds.user import USER
+from fairlead.registry.intake import counting
 from fairlead.registry.kind import Change
 from fairlead.registry.record import decode
 from fairlead.registry.registry import Registry
@@ -42,8 +43,10 @@ def identities(may: May, api_group: str) -> Rule:
     async def rule(change: Change, registry: Registry) -> None:
         if change.subresource:
             return
-        if change.new is not None and shapes[change.kind.plural].examine(change.new).problems:
-            return  # refused for that
+        if change.new is not None:
+            problems = shapes[change.kind.plural].examine(change.new, change.old).problems
+            if counting(problems, change.user):
+                return  # refused for that
         if change.kind.plural == USER.plural:
             _check_user(change, may)
             _keep_an_administrator(change, registry)

@@ -22,6 +22,7 @@ from fairlead.kinds.key_life import ttl_of
 from fairlead.kinds.own_keys import key_digests
 from fairlead.kinds.serviceaccount import UID_LABEL, account_of, account_uid
 from fairlead.registry.holdings import Holdings
+from fairlead.registry.intake import counting
 from fairlead.registry.kind import Change
 from fairlead.registry.record import decode
 from fairlead.registry.registry import Registry
@@ -63,7 +64,7 @@ def minting(mint: Mint, api_group: str) -> Rule:
         nonlocal digests
         if change.user != CONTROLLER and change.subresource == "status":
             raise _forbidden(change, "the server writes the status of access keys; leave it out")
-        if change.subresource or shape.examine(change.obj).problems:
+        if change.subresource or counting(shape.examine(change.obj, change.old).problems, change.user):
             return  # what has the wrong shape is refused for that
         change.obj.setdefault("spec", {})
         if change.verb == "create":

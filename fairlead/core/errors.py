@@ -29,12 +29,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import islice, takewhile
 from typing import Any
 
 MAX_PROBLEMS = 100
 MAX_SHOWN = 1_024
-"""All problems are told, and what is wrong is quoted, within what a person could read and a client should hold."""
+"""All problems are told, and what is wrong is quoted, within what a person could read and a client should hold. Whoever
+looks for problems stops there, too: one more is enough to know that there are more."""
+_MORE = "and more problems; fix these first"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,17 +75,51 @@ class Problem:
         return Problem(path, "FieldValueForbidden", f"Forbidden: {why}")
 
     @staticmethod
-    def too_long(path: str, limit: int) -> Problem:
-        return Problem(path, "FieldValueTooLong", f"Too long: may not be more than {limit} bytes")
+    def too_long(path: str, limit: int, unit: str = "bytes") -> Problem:
+        return Problem(path, "FieldValueTooLong", f"Too long: may not be more than {limit} {unit}")
+
+    @staticmethod
+    def too_many(path: str, found: int, limit: int, unit: str = "items") -> Problem:
+        return Problem(path, "FieldValueTooMany", f"Too many: {found}: must have at most {limit} {unit}")
 
     def __str__(self) -> str:
         return f"{self.field}: {self.message}"
 
 
+def _readable(problem: Problem) -> Problem:
+    """The same problem, without the rest of what no answer should repeat: a key may be as long as a body."""
+    if len(problem.field) <= MAX_SHOWN and len(problem.message) <= 4 * MAX_SHOWN:
+        return problem
+    return Problem(_cut(problem.field, MAX_SHOWN), problem.reason, _cut(problem.message, 4 * MAX_SHOWN))
+
+
+def _cut(text: str, length: int) -> str:
+    return text if len(text) <= length else f"{text[:length]}..."
+
+
 def shown(value: Any) -> str:
     """A value as an error message quotes it; of a long one the beginning."""
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}..."
+    text = json.dumps(_clipped(value, [MAX_SHOWN + 1]), ensure_ascii=False, separators=(",", ":"))
+    return _cut(text, MAX_SHOWN)
+
+
+def _clipped(value: Any, room: list[int]) -> Any:
+    """As much of a value as has its place in a message. `room` is how many characters are left, and goes down.
+
+    Each value takes at least one character, so that a text of those that are kept is too long whenever others are not.
+    """
+    room[0] -= 1
+    if isinstance(value, str):
+        kept = value[: max(room[0], 1)]
+        room[0] -= len(kept)
+        return kept
+    if isinstance(value, dict):
+        return {
+            _clipped(key, room): _clipped(each, room) for key, each in takewhile(lambda _: room[0] > 0, value.items())
+        }
+    if isinstance(value, list | tuple):
+        return [_clipped(each, room) for each in takewhile(lambda _: room[0] > 0, value)]
+    return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,8 +216,11 @@ class Invalid(ApiError):
 
     @staticmethod
     def of(kind: str, group: str, name: str, problems: Iterable[Problem]) -> Invalid:
-        listed = tuple(islice(dict.fromkeys(problems), MAX_PROBLEMS))
+        found = tuple(dict.fromkeys(islice(problems, 10 * MAX_PROBLEMS)))
+        listed = tuple(_readable(problem) for problem in found[:MAX_PROBLEMS])
         texts = [str(problem) for problem in listed]
+        if len(found) > MAX_PROBLEMS:
+            texts.append(_MORE)
         text = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
         message = f'{qualified(kind, group)} "{name}" is invalid: {text}'
         return Invalid(message, Details(name, group, kind, problems=listed))

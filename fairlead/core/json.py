@@ -16,9 +16,18 @@ from typing import Any
 import orjson
 
 from fairlead.core.duplicates import Duplicates, field_path
-from fairlead.core.malformed import MAX_DEPTH, Malformed, too_deep
+from fairlead.core.malformed import MAX_DEPTH, MAX_VALUES, Malformed, too_deep
 
-__all__ = ["Malformed", "decode", "duplicate_keys", "encode", "encode_pretty"]
+__all__ = [
+    "Malformed",
+    "count_values",
+    "decode",
+    "depth_of",
+    "duplicate_keys",
+    "encode",
+    "encode_pretty",
+    "has_too_many_values",
+]
 
 # The closing quote is optional: a string that never ends is then one match and not a search from every quote in it.
 _STRING = rb'"(?:[^"\\]+|\\.)*+"?'
@@ -28,6 +37,7 @@ _LONG_INTEGERS = re.compile(_STRING + rb"|(?<![0-9.eE+-])(-?[0-9]{19,})(?![0-9.e
 _DIGITS_TO_ZERO = bytes(ord("0") if chr(byte).isdecimal() and byte < 128 else ord(" ") for byte in range(256))
 _LONG_RUN = b"0" * 19
 _STEPS = bytes({ord("["): 1, ord("{"): 1, ord("]"): 255, ord("}"): 255}.get(byte, 0) for byte in range(256))
+_MARKS = (b",", b"[", b"{")
 _NOT_BRACKETS = bytes(byte for byte in range(256) if chr(byte) not in "[]{}")
 
 
@@ -106,7 +116,31 @@ def _walk(value: Any, path: str, found: Duplicates) -> None:
 
 def is_too_deep(data: bytes) -> bool:
     """Whether JSON is nested deeper than will be read. The brackets are only counted properly where they are many."""
-    return data.count(b"[") + data.count(b"{") > MAX_DEPTH and _depth(data) > MAX_DEPTH
+    return depth_of(data, MAX_DEPTH) > MAX_DEPTH
+
+
+def depth_of(data: bytes, enough: int) -> int:
+    """How deep JSON is nested. Where no more than `enough` levels are possible, the number of brackets will do."""
+    brackets = data.count(b"[") + data.count(b"{")
+    return brackets if brackets <= enough else _depth(data)
+
+
+def has_too_many_values(data: bytes) -> bool:
+    """Whether a body has more values than will be read."""
+    # Two bytes are the least that a value takes, so that small bodies need not be looked at.
+    return len(data) > 2 * MAX_VALUES and count_values(data, MAX_VALUES) > MAX_VALUES
+
+
+def count_values(data: bytes, enough: int = 0) -> int:
+    """How many values a JSON text holds: all that stand in lists and maps, and these themselves.
+
+    Brackets and commas tell, outside of strings. Where even with those in strings they are no more than `enough`, that
+    is the answer, and the strings need not be found.
+    """
+    marks = sum(map(data.count, _MARKS))
+    if marks <= enough:
+        return marks
+    return sum(map(_STRINGS.sub(b"", data).count, _MARKS))
 
 
 def _depth(data: bytes) -> int:

@@ -9,6 +9,10 @@ from __future__ import annotations
 # three frames a level, must stay within Python's limit of 1,000 frames. No object that people write comes near.
 MAX_DEPTH = 200
 
+# What a body of 3 MiB could hold is 1.5 million values, and everything that walks an object pays for each of them. A
+# large object of a real cluster has some thousands; a YAML body has had a budget of about this many from the start.
+MAX_VALUES = 100_000
+
 
 class Malformed(ValueError):
     """A body that is not what its content type says, or too large a thing to build. The text says what and where."""

@@ -12,6 +12,7 @@ from fairlead.kinds.identity import is_disabled
 from fairlead.kinds.key_life import MAX_TTL
 from fairlead.kinds.scopes import SCOPE, scope_problems
 from fairlead.kinds.shared import CATEGORY, DESCRIPTION, DISPLAY_NAME
+from fairlead.registry import limits
 from fairlead.registry.kind import Action, Change, Column, Kind, Problem
 from fairlead.registry.schema import Schema, array, boolean, described, enum, integer, mapping, obj, string, timestamp
 
@@ -22,7 +23,7 @@ MAX_OVERLAP = 7 * 24 * 3600
 
 
 def _token(description: str) -> Schema:
-    return string(description, format="password")
+    return string(description, format="password", longest=limits.CREDENTIAL)
 
 
 _REFRESHED = timestamp("When the identity was last refreshed.")
@@ -34,7 +35,11 @@ SPEC = obj(
     user=string("User that the key stands for. Defaults to whoever creates it. Stays as it is."),
     team=string("Team that the key stands for, instead of a user. Only administrators set it."),
     subject=string("Name that the key stands for, instead of a user or team. Only administrators set it."),
-    groups=array(string(), "Further groups that the holder of the key is in. Only administrators set them."),
+    groups=array(
+        string(),
+        "Further groups that the holder of the key is in. Only administrators set them.",
+        most=limits.GROUPS,
+    ),
     key=_token(
         "The key, used as a bearer token. Made by the server if left out; one's own has at least 16 characters. "
         "Shown in the answer to the create and never again."
@@ -55,19 +60,19 @@ SPEC = obj(
         preferredUsername=string("Name that the user wants to be called there."),
         email=string("Address of the user."),
         emailVerified=boolean("Whether the provider has checked that address. Defaults to false."),
-        groups=array(string(), "Groups that the provider has the user in."),
+        groups=array(string(), "Groups that the provider has the user in.", most=limits.GROUPS),
         connector=string("Name of the connector that the key was made through."),
         connectorData=_token("What the connector needs to refresh the identity. Never shown."),
         identityRefresh=_REFRESHED,
-        extraClaims=mapping(string(), "What else the provider says about the user."),
+        extraClaims=mapping(string(longest=limits.DESCRIPTION), "What else the provider says about the user."),
     ),
     identityRefresh=_REFRESHED,
     oidcProvider=obj(
         "The client that the key is a refresh token for, if it is one.",
         clientId=string("Id of the client."),
         nonce=string("What the client sent along, to recognise the answer by."),
-        redirectUri=string("Where the client was sent back to."),
-        scopes=string("What the client asked for."),
+        redirectUri=string("Where the client was sent back to.", longest=limits.URL),
+        scopes=string("What the client asked for.", longest=limits.EXPRESSION),
     ),
     parent=string("DEPRECATED, kept as sent. The key that this one shares its single sign-on with."),
     oidcLogin=obj(

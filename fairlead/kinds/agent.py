@@ -8,6 +8,7 @@ An agent signs in as `service:agent:<cluster>`, with a key that belongs to the C
 from collections.abc import Iterable
 
 from fairlead.kinds.components import Component
+from fairlead.registry import limits
 from fairlead.registry.kind import Change, Kind, Problem
 from fairlead.registry.schema import array, boolean, free, integer, obj, string
 
@@ -25,7 +26,10 @@ CLUSTER_ACCESS_KEY = Kind(
         "accessKey": string("The key that the cluster's agent signs in with, as a bearer token.", format="password"),
         "serviceHost": string("Address of this server as its users know it."),
         "insecure": boolean("Whether the agent may skip the check of this server's certificate. Always false."),
-        "caCert": string("PEM of the authority that signed this server's certificate; empty for a public one."),
+        "caCert": string(
+            "PEM of the authority that signed this server's certificate; empty for a public one.",
+            longest=limits.CERTIFICATES,
+        ),
     },
     description="The access key of a cluster's agent. It stays the same until it is deleted. Every read is audited.",
     verbs=("get",),
@@ -37,7 +41,7 @@ CLUSTER_ACCESS_KEY = Kind(
 _USER = obj(
     uid=string("Uid of the user. Names are not told: whoever comes with a token brings its own."),
     generation=integer("Direct tokens of an earlier generation are no longer accepted."),
-    groups=array(string(), "Groups that the user is in now, beside those that every user is in."),
+    groups=array(string(), "Groups that the user is in now, beside those that every user is in.", most=limits.ANSWERED),
 )
 
 CLUSTER_AGENT_CONFIG = Kind(
@@ -60,15 +64,16 @@ CLUSTER_AGENT_CONFIG = Kind(
                 name=string("Name of the space."),
                 uid=string("Uid of the space."),
                 namespace=string("The space's namespace in the cluster."),
-                allowed=array(string(), "Uids of the users and teams who may use the space."),
+                allowed=array(string(), "Uids of the users and teams who may use the space.", most=limits.ANSWERED),
             ),
             "The spaces in this cluster.",
+            most=limits.ANSWERED,
         ),
-        "allowed": array(string(), "Uids of the users and teams who may use this cluster."),
+        "allowed": array(string(), "Uids of the users and teams who may use this cluster.", most=limits.ANSWERED),
         "identities": obj(
             "Everybody whose tokens may be accepted. Who is disabled or deleted is not here.",
-            users=array(_USER, "Users."),
-            teams=array(obj(uid=string("Uid of the team.")), "Teams."),
+            users=array(_USER, "Users.", most=limits.ANSWERED),
+            teams=array(obj(uid=string("Uid of the team.")), "Teams.", most=limits.ANSWERED),
         ),
     },
     description="What a cluster's agent needs to know to verify direct tokens without asking. It has an ETag.",
@@ -100,6 +105,7 @@ CLUSTER_AGENT_REPORT = Kind(
                     lastUse=string("When the token was last used."),
                 ),
                 "Who has used the direct endpoint.",
+                most=limits.REPORTED_TOKENS,
             ),
         ),
         "status": obj("In the answer only.", recorded=integer("Events that are in the audit log now.")),

@@ -17,22 +17,30 @@ from fairlead.kinds.shared import (
     passwords,
     unbound_from_passwords,
 )
+from fairlead.registry import limits
 from fairlead.registry.kind import Change, Column, Kind, Problem
 from fairlead.registry.schema import array, boolean, described, free, obj, string
 
 _CONFIG: Mapping[str, Any] = {
     "chart": obj("A chart to deploy. One of chart, manifests and bash.", **CHART),
-    "manifests": string("Kubernetes objects to create, as YAML text. One of chart, manifests and bash."),
+    "manifests": string(
+        "Kubernetes objects to create, as YAML text. One of chart, manifests and bash.", longest=limits.DOCUMENT
+    ),
     "bash": obj(
         "A script to run in a pod in the target cluster. One of chart, manifests and bash.",
-        script=string("The script itself."),
+        script=string("The script itself.", longest=limits.DOCUMENT),
         image=string("Image of the container that the script runs in."),
         clusterRole=string("Cluster role that the pod gets in the target cluster."),
         podSecurityContext=free("Security context of the pod, as Kubernetes has it."),
         securityContext=free("Security context of the container, as Kubernetes has it."),
     ),
-    "values": string("Values for the chart, as YAML text. Parameters can be used in it as template variables."),
-    "parameters": string("Values for the parameters when nobody chooses others, as YAML text."),
+    "values": string(
+        "Values for the chart, as YAML text. Parameters can be used in it as template variables.",
+        longest=limits.DOCUMENT,
+    ),
+    "parameters": string(
+        "Values for the parameters when nobody chooses others, as YAML text.", longest=limits.DOCUMENT
+    ),
     "annotations": described(TEXT_MAP, "Annotations for what is deployed."),
 }
 
@@ -40,13 +48,17 @@ SPEC = obj(
     "What the app is and who may use it.",
     displayName=DISPLAY_NAME,
     description=DESCRIPTION,
-    icon=string("URL of an icon: https, or data:image of a picture. The console shows https URLs only."),
+    icon=string(
+        "URL of an icon: https, or data:image of a picture. The console shows https URLs only.", longest=limits.PICTURE
+    ),
     owner=OWNER,
     access=ACCESS,
     recommendedApp=array(string(), "Where the app is recommended: `cluster`, `space`, `virtualcluster`."),
-    clusters=array(string(), "Connected clusters that the app is meant for. Empty means all of them."),
+    clusters=array(
+        string(), "Connected clusters that the app is meant for. Empty means all of them.", most=limits.ALLOWED
+    ),
     defaultNamespace=string("Namespace that the app goes to when nobody names another."),
-    readme=string("Longer text about the app, in Markdown. Shown without any HTML in it."),
+    readme=string("Longer text about the app, in Markdown. Shown without any HTML in it.", longest=limits.README),
     wait=boolean("Wait until everything that was deployed is ready. Defaults to false."),
     timeout=string("How long a deployment may take, such as `90s`. Defaults to `5m0s`."),
     config=obj("What is deployed, for an app without versions.", **_CONFIG),
@@ -57,9 +69,12 @@ SPEC = obj(
             version=string("Version in three parts, such as `1.4.0`."),
         ),
         "What is deployed, for an app with versions: one entry for each.",
+        most=limits.VERSIONS,
     ),
     streamContainer=free("DEPRECATED, kept as sent. The container whose output was shown during a deployment."),
-    manifests=string("DEPRECATED: use config.manifests. Kubernetes objects to create, as YAML text."),
+    manifests=string(
+        "DEPRECATED: use config.manifests. Kubernetes objects to create, as YAML text.", longest=limits.DOCUMENT
+    ),
     helm=obj(
         "DEPRECATED: use config.chart. A chart to deploy.",
         name=CHART["name"],
@@ -68,7 +83,7 @@ SPEC = obj(
         username=CHART["username"],
         password=CHART["password"],
         insecure=CHART["insecureSkipTlsVerify"],
-        values=string("Values for the chart, as YAML text."),
+        values=string("Values for the chart, as YAML text.", longest=limits.DOCUMENT),
     ),
 )
 

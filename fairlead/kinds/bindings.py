@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from fairlead.core.objects import Object, dig
 from fairlead.kinds.rules import GROUP
+from fairlead.registry import limits
 from fairlead.registry.kind import Change, Column, Problem
 from fairlead.registry.names import path_segment_faults, subdomain_faults
 from fairlead.registry.schema import array, atomic, obj, string
@@ -18,6 +19,7 @@ SUBJECTS = array(
         )
     ),
     "Who gets the rights of the role.",
+    most=limits.SUBJECTS,
 )
 
 ROLE_REF = atomic(

@@ -13,6 +13,7 @@ from fairlead.kinds.shared import (
     OWNER,
     owner_problems,
 )
+from fairlead.registry import limits
 from fairlead.registry.kind import Action, Change, Column, Kind, Problem
 from fairlead.registry.schema import array_map, boolean, enum, free, integer, obj, string, timestamp
 
@@ -41,7 +42,7 @@ STATUS = obj(
     "What the last look at the cluster found. Written by the server.",
     phase=enum("Empty while the cluster is being set up or is offline.", "", "Initialized", "Failed"),
     reason=string("Why the phase is what it is, as one word, such as `Offline` or `HealthCheckCluster`."),
-    message=string("The same for people."),
+    message=string("The same for people.", longest=limits.MESSAGE),
     conditions=CONDITIONS,
     observedGeneration=OBSERVED_GENERATION,
     online=boolean("Whether the last look reached the cluster."),
@@ -60,11 +61,12 @@ STATUS = obj(
             required=("name", "ok"),
             name=string("What was looked at, such as `connection` or `readyz`."),
             ok=boolean("Whether it was as it should be."),
-            message=string("What was found, and what to do about it."),
+            message=string("What was found, and what to do about it.", longest=limits.MESSAGE),
             severity=string("`Warning` where a part that is not as it should be leaves the cluster ready."),
             time=timestamp("When this was found."),
         ),
         "What each part of the last look found, in order. `fairlead cluster check` shows it.",
+        most=limits.CONDITIONS,
     ),
 )
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from fairlead.core.objects import Object
 from fairlead.kinds.rules import COLUMNS, GROUP, RULES, rule_problems, tidy
+from fairlead.registry import limits
 from fairlead.registry.kind import Change, Kind, Problem
 from fairlead.registry.meta import label_problems
 from fairlead.registry.names import qualified_faults, value_faults
@@ -23,9 +24,14 @@ SELECTOR = atomic(
                 required=("key", "operator"),
                 key=string("Key of the label."),
                 operator=string("`In`, `NotIn`, `Exists` or `DoesNotExist`."),
-                values=array(string(), "What `In` and `NotIn` compare with; the other two take none."),
+                values=array(
+                    string(),
+                    "What `In` and `NotIn` compare with; the other two take none.",
+                    most=limits.SELECTOR_VALUES,
+                ),
             ),
             "Further conditions on labels.",
+            most=limits.SELECTOR_TERMS,
         ),
     )
 )

@@ -12,6 +12,7 @@ from fairlead.core import yaml
 from fairlead.core.malformed import Malformed
 from fairlead.core.objects import Object, dig, name_of
 from fairlead.kinds.shared import CATEGORY
+from fairlead.registry import limits
 from fairlead.registry.kind import Change, Column, Kind, Problem
 from fairlead.registry.schema import Schema, boolean, enum, integer, mapping, obj, string
 from fairlead.registry.validate import Validator
@@ -46,7 +47,10 @@ VALUES = {
         directTokenTTLSeconds=_seconds("Seconds that a direct token lives when nobody says how long.", 1),
         directTokenMaxTTLSeconds=_seconds("Most seconds that a direct token may live.", 1),
         password=obj("Signing in with a password.", disabled=boolean("Nobody can. Defaults to false.")),
-        customHttpHeaders=mapping(string(), "Headers that every answer carries, such as Strict-Transport-Security."),
+        customHttpHeaders=mapping(
+            string(longest=2 * MAX_HEADER_LENGTH),
+            "Headers that every answer carries, such as Strict-Transport-Security.",
+        ),
     ),
     "audit": obj(
         "The audit log.",
@@ -137,7 +141,10 @@ CONFIG = Kind(
     fields={
         "spec": obj(
             "The settings.",
-            raw=string("The settings as YAML text. What is left out is as the server was started with."),
+            raw=string(
+                "The settings as YAML text. What is left out is as the server was started with.",
+                longest=limits.SETTINGS,
+            ),
         ),
         "status": obj(
             "What the server goes by. Follows from the spec; what is sent for it is passed over.", required=(), **VALUES

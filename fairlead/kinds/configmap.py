@@ -14,6 +14,7 @@ from fairlead.kinds.keyed_data import (
     pieces,
     put,
 )
+from fairlead.registry import limits
 from fairlead.registry.kind import Change, Column, Kind, Problem
 from fairlead.registry.schema import mapping
 
@@ -44,8 +45,12 @@ CONFIGMAP = Kind(
     namespaced=True,
     group="",
     fields={
-        "data": mapping(TEXT, "Settings as text by key. Keys are letters, digits, `-`, `_` and `.`."),
-        "binaryData": mapping(BYTES, "Settings as bytes by key, base64-encoded. Keys as in `data`."),
+        "data": mapping(
+            TEXT, "Settings as text by key. Keys are letters, digits, `-`, `_` and `.`.", most=limits.DATA_KEYS
+        ),
+        "binaryData": mapping(
+            BYTES, "Settings as bytes by key, base64-encoded. Keys as in `data`.", most=limits.DATA_KEYS
+        ),
         "immutable": IMMUTABLE,
     },
     description="Settings by key. Not for credentials: those belong into a Secret.",

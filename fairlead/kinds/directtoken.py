@@ -7,6 +7,7 @@ what a token holds and who can verify it.
 from collections.abc import Iterable
 
 from fairlead.kinds.scopes import SCOPE, scope_problems
+from fairlead.registry import limits
 from fairlead.registry.kind import Change, Kind, Problem
 from fairlead.registry.schema import described, integer, obj, string, timestamp
 
@@ -34,7 +35,11 @@ DIRECT_CLUSTER_ENDPOINT_TOKEN = Kind(
         ),
         "status": obj(
             "The answer.",
-            token=string("The token, a signed JWT. Shown this once, and kept nowhere.", format="password"),
+            token=string(
+                "The token, a signed JWT. Shown this once, and kept nowhere.",
+                format="password",
+                longest=limits.CREDENTIAL,
+            ),
         ),
     },
     description="A token that lets a client connect directly to a connected cluster. Nothing is stored.",

@@ -10,6 +10,7 @@ from typing import Any
 from fairlead.core.clock import micro_timestamp, timestamp
 from fairlead.core.objects import Object, copied, dig, metadata
 from fairlead.kinds.times import rewrite
+from fairlead.registry import limits
 from fairlead.registry import schema as words
 from fairlead.registry.kind import Change, Column, Kind, Problem
 from fairlead.registry.names import qualified_faults
@@ -40,7 +41,7 @@ FIELDS = {
     "involvedObject": described(REFERENCE, "The object that something happened to. Its namespace is the Event's."),
     "related": described(REFERENCE, "A second object that had a part in it."),
     "reason": string("Why it happened, as one word for programs."),
-    "message": string("What happened, for people."),
+    "message": string("What happened, for people.", longest=limits.MESSAGE),
     "type": string("`Normal` for information, `Warning` for what may need a look."),
     "action": string("What was done, or failed, as one word."),
     "count": integer("How often it has happened.", bits=32),

@@ -23,6 +23,7 @@ from fairlead.kinds.shared import (
     owner_problems,
 )
 from fairlead.kinds.template_trust import LEVELS
+from fairlead.registry import limits
 from fairlead.registry.conditions import TRUE, UNKNOWN, condition, with_conditions
 from fairlead.registry.kind import Change, Column, Problem
 from fairlead.registry.names import label_faults, subdomain_faults
@@ -39,15 +40,18 @@ SPEC_FIELDS: Mapping[str, Any] = {
     "owner": described(OWNER, "Whom this belongs to: one user or one team. Whoever creates it, if nobody is named."),
     "access": ACCESS,
     "templateRef": described(TEMPLATE_REF, "Template that this is made from. One of templateRef and template."),
-    "parameters": string("Values for the template's parameters, as YAML text: one `name: value` a line."),
+    "parameters": string(
+        "Values for the template's parameters, as YAML text: one `name: value` a line.", longest=limits.DOCUMENT
+    ),
     "clusterRef": CLUSTER_REF,
     "extraAccessRules": array(
         obj(
-            users=array(string(), "Users that the rule is about. `*` means every user."),
-            teams=array(string(), "Teams that the rule is about."),
+            users=array(string(), "Users that the rule is about. `*` means every user.", most=limits.MEMBERS),
+            teams=array(string(), "Teams that the rule is about.", most=limits.MEMBERS),
             clusterRole=string("Cluster role that they get inside."),
         ),
         "Rights inside, beyond what the template's access rules give. Rules add up.",
+        most=limits.ACCESS_ENTRIES,
     ),
 }
 
@@ -56,7 +60,7 @@ def deployed_objects(what: str) -> Schema:
     """What was deployed from the template, as the cluster's agent reports it."""
     return obj(
         f"What was deployed into the {what}.",
-        lastAppliedObjects=string("The objects that were applied last, as YAML text."),
+        lastAppliedObjects=string("The objects that were applied last, as YAML text.", longest=limits.DOCUMENT),
         charts=array(free(), "The charts that were deployed, each with its state."),
         apps=array(free(), "The apps that were deployed, each with its state."),
     )
@@ -65,7 +69,7 @@ def deployed_objects(what: str) -> Schema:
 STATUS_FIELDS: Mapping[str, Any] = {
     "phase": enum("Where it stands. Empty means Pending.", *PHASES),
     "reason": string("Why the phase is what it is, as one word."),
-    "message": string("The same for people."),
+    "message": string("The same for people.", longest=limits.MESSAGE),
     "conditions": CONDITIONS,
     "observedGeneration": OBSERVED_GENERATION,
     "templateHash": TEMPLATE_HASH,

@@ -4,15 +4,16 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 
 from fairlead.core.objects import Object
+from fairlead.registry import limits
 from fairlead.registry.kind import Change, Problem
 from fairlead.registry.schema import Schema, boolean, string
 
-SIZE_LIMIT = 1024 * 1024
+SIZE_LIMIT = limits.DATA_BYTES
 """Bytes of all values together, decoded."""
 
 # Null stands for an empty piece, so that a client may leave a value open.
-TEXT: Schema = {**string(), "nullable": True}
-BYTES: Schema = {**string(format="byte"), "nullable": True}
+TEXT: Schema = {**string(longest=limits.DATA), "nullable": True}
+BYTES: Schema = {**string(format="byte", longest=limits.DATA), "nullable": True}
 
 IMMUTABLE = boolean(
     "Freeze the data: only metadata can change from then on, and there is no way back but to delete the object. "

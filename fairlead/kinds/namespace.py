@@ -7,6 +7,7 @@ and only once they are gone does a deleted namespace go. Its phase follows the d
 from collections.abc import Iterable
 
 from fairlead.core.objects import Object, metadata, name_of
+from fairlead.registry import limits
 from fairlead.registry.kind import ALL_VERBS, Change, Column, Kind, Problem
 from fairlead.registry.names import qualified_faults
 from fairlead.registry.schema import array, array_map, enum, obj, string, timestamp
@@ -21,7 +22,11 @@ _STANDARD_FINALIZERS = {FINALIZER, "orphan", "foregroundDeletion"}
 
 SPEC = obj(
     "What holds the namespace.",
-    finalizers=array(string(), "Who must let go before the namespace can end. `kubernetes` removes the content."),
+    finalizers=array(
+        string(longest=limits.METADATA_TEXT),
+        "Who must let go before the namespace can end. `kubernetes` removes the content.",
+        most=limits.FINALIZERS,
+    ),
 )
 
 STATUS = obj(
@@ -35,9 +40,10 @@ STATUS = obj(
             status=enum("Whether it holds.", "True", "False", "Unknown"),
             lastTransitionTime=timestamp("When the status last changed to another value."),
             reason=string("Why, as one word for programs."),
-            message=string("Why, for people."),
+            message=string("Why, for people.", longest=limits.MESSAGE),
         ),
         "What keeps an ending namespace from ending, one entry for each aspect.",
+        most=limits.CONDITIONS,
     ),
 )
 

@@ -22,6 +22,7 @@ from fairlead.kinds.shared import (
     condition_status,
     owner_problems,
 )
+from fairlead.registry import limits
 from fairlead.registry.kind import Action, Change, Column, Kind, Problem
 from fairlead.registry.names import LABEL_LENGTH
 from fairlead.registry.schema import array, boolean, described, enum, free, mapping, obj, string
@@ -48,9 +49,10 @@ SPEC = obj(
             ),
         ),
         "The users and teams of the project, with their roles.",
+        most=limits.MEMBERS,
     ),
-    allowedClusters=array(_NAMED, "Connected clusters that the project's instances may run in."),
-    allowedRunners=array(_NAMED, "Runners that the project's workspaces may run on."),
+    allowedClusters=array(_NAMED, "Connected clusters that the project's instances may run in.", most=limits.ALLOWED),
+    allowedRunners=array(_NAMED, "Runners that the project's workspaces may run on.", most=limits.ALLOWED),
     allowedTemplates=array(
         obj(
             required=("name",),
@@ -60,6 +62,7 @@ SPEC = obj(
             isDefault=boolean("Chosen when nobody chooses. One template of each kind can be. Defaults to false."),
         ),
         "Templates and presets that the project's instances may be made from.",
+        most=limits.ALLOWED,
     ),
     requireTemplate=obj(
         "Whether instances must be made from a template.",
@@ -84,7 +87,7 @@ SPEC = obj(
     workspace=free("Settings for the workspaces of the project."),
 )
 
-_USAGE = mapping(described(TEXT_MAP, "Amounts by what is counted."))
+_USAGE = mapping(described(TEXT_MAP, "Amounts by what is counted."), most=limits.ANSWERED)
 
 STATUS = obj(
     "How the project is doing. Written by the server.",

@@ -2,6 +2,7 @@
 its instances may use. `server/project_parts.py` answers them; nothing of it is stored.
 """
 
+from fairlead.registry import limits
 from fairlead.registry.kind import Kind
 from fairlead.registry.schema import Schema, array, described, free, obj, string
 
@@ -10,7 +11,7 @@ INFO = obj(
     required=(),
     name=string("Name of the object."),
     displayName=string("Name shown to people."),
-    icon=string("Address of a picture, or the picture itself."),
+    icon=string("Address of a picture, or the picture itself.", longest=limits.PICTURE),
     username=string("Name that they sign in with."),
     email=string("Their address."),
     subject=string("The name that permissions go by."),
@@ -29,20 +30,22 @@ def _part(name: str, description: str, **fields: Schema) -> Kind:
     )
 
 
-_RUNNERS = array(free(), "Runners that the project's workspaces may run on, as Runner objects.")
-_TEMPLATES = array(free())
+_RUNNERS = array(free(), "Runners that the project's workspaces may run on, as Runner objects.", most=limits.ANSWERED)
+_TEMPLATES = array(free(), most=limits.ANSWERED)
 
 PROJECT_MEMBERS = _part(
     "ProjectMembers",
     "Who is in a project: its members and owner, with the members of its teams.",
-    users=array(obj(info=INFO), "The users, by themselves or by a team."),
-    teams=array(obj(info=INFO), "The teams."),
+    users=array(obj(info=INFO), "The users, by themselves or by a team.", most=limits.ANSWERED),
+    teams=array(obj(info=INFO), "The teams.", most=limits.ANSWERED),
 )
 
 PROJECT_CLUSTERS = _part(
     "ProjectClusters",
     "The connected clusters and runners that a project may use.",
-    clusters=array(free(), "Connected clusters that the project's instances may run in, as Cluster objects."),
+    clusters=array(
+        free(), "Connected clusters that the project's instances may run in, as Cluster objects.", most=limits.ANSWERED
+    ),
     runners=_RUNNERS,
 )
 

@@ -8,6 +8,7 @@ have the same shape and two fields more: they can be asked about an access key, 
 from collections.abc import Callable, Iterable
 
 from fairlead.core.objects import Object, metadata
+from fairlead.registry import limits
 from fairlead.registry.kind import MANAGEMENT_GROUP, Change, Kind, Problem
 from fairlead.registry.schema import Schema, array, boolean, mapping, obj, string
 
@@ -20,12 +21,12 @@ def _selector(description: str) -> Schema:
     requirement = obj(
         key=string("What is selected by."),
         operator=string("How the values are compared: `In`, `NotIn`, `Exists` or `DoesNotExist`."),
-        values=array(string(), "What is compared with."),
+        values=array(string(), "What is compared with.", most=limits.SELECTOR_VALUES),
     )
     return obj(
         description,
-        rawSelector=string("The selector as it stands in a URL."),
-        requirements=array(requirement, "The same, taken apart."),
+        rawSelector=string("The selector as it stands in a URL.", longest=limits.SELECTOR_LENGTH),
+        requirements=array(requirement, "The same, taken apart.", most=limits.SELECTOR_TERMS),
     )
 
 
@@ -44,7 +45,7 @@ _RESOURCE = obj(
 
 _PATH = obj(
     "Something to be done to a path that is no resource. Either this or resourceAttributes.",
-    path=string("The path, such as `/version`."),
+    path=string("The path, such as `/version`.", longest=limits.URL),
     verb=string("The HTTP method in lower case, such as `get`."),
 )
 
@@ -52,9 +53,11 @@ _ATTRIBUTES = {"resourceAttributes": _RESOURCE, "nonResourceAttributes": _PATH}
 
 _SUBJECT = {
     "user": string("Whom the question is about. With a user and no groups, the user is taken to be in none."),
-    "groups": array(string(), "The groups of whom the question is about."),
+    "groups": array(string(), "The groups of whom the question is about.", most=limits.GROUPS),
     "uid": string("The uid of whom the question is about. Permissions do not depend on it."),
-    "extra": mapping(array(string()), "What else is known about them. Permissions do not depend on it."),
+    "extra": mapping(
+        array(string(longest=limits.DESCRIPTION)), "What else is known about them. Permissions do not depend on it."
+    ),
 }
 
 _ACCESS_KEY = {
@@ -66,15 +69,15 @@ _ACCESS_KEY = {
 _VERDICT = {
     "allowed": boolean("Whether it is allowed."),
     "denied": boolean("Not used: what is not allowed is denied."),
-    "reason": string("What allows it, or what was missing."),
-    "evaluationError": string("What went wrong while the question was being answered."),
+    "reason": string("What allows it, or what was missing.", longest=limits.MESSAGE),
+    "evaluationError": string("What went wrong while the question was being answered.", longest=limits.MESSAGE),
 }
 
 _PATH_OF_DECISION = array(
     obj(
         step=string("Who was asked."),
         verdict=string("The answer: `allow`, `deny`, `no opinion`, or `not asked` once another one has decided."),
-        reason=string("Why."),
+        reason=string("Why.", longest=limits.MESSAGE),
     ),
     "How the answer came about: everyone who has a say, in the order in which they are asked.",
 )
@@ -91,16 +94,18 @@ _RULES = obj(
             **_RULE,
             apiGroups=array(string(), "API groups of the resources. `*` means all of them."),
             resources=array(string(), "Resources that it may be done to. `*` means all of them."),
-            resourceNames=array(string(), "Names of the objects; empty for all of them."),
+            resourceNames=array(string(), "Names of the objects; empty for all of them.", most=limits.ANSWERED),
         ),
         "What may be done to resources. In no particular order.",
+        most=limits.ANSWERED,
     ),
     nonResourceRules=array(
         obj(required=(), **_RULE, nonResourceURLs=array(string(), "Paths; a `*` at the end stands for all below.")),
         "What may be done to paths that are no resources.",
+        most=limits.ANSWERED,
     ),
     incomplete=boolean("Something is missing, or not all of this holds: ask about it one by one."),
-    evaluationError=string("Why the answer is incomplete."),
+    evaluationError=string("Why the answer is incomplete.", longest=limits.MESSAGE),
 )
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from fairlead.core.objects import Object
+from fairlead.registry import limits
 from fairlead.registry.kind import Column, Problem
 from fairlead.registry.schema import Schema, array, nullable, obj, string
 
@@ -17,7 +18,9 @@ RULE = obj(
         "Resources by their plural, such as `configmaps`, and subresources, such as `namespaces/status`. `*` means all "
         "of both, `*/status` that subresource of every resource.",
     ),
-    resourceNames=array(string(), "Names of the objects that the rule is about. Empty means all of them."),
+    resourceNames=array(
+        string(), "Names of the objects that the rule is about. Empty means all of them.", most=limits.ROLE_NAMES
+    ),
     nonResourceURLs=array(
         string(),
         "Paths that are no resources, such as `/version`. A `*` at the end stands for everything that goes on from "
@@ -25,7 +28,9 @@ RULE = obj(
     ),
 )
 
-RULES: Schema = nullable(array(RULE, "What the role allows. Rules add up and never take rights away."))
+RULES: Schema = nullable(
+    array(RULE, "What the role allows. Rules add up and never take rights away.", most=limits.ROLE_RULES)
+)
 
 EVERYTHING: tuple[Object, ...] = (
     {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]},

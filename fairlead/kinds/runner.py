@@ -23,6 +23,7 @@ from fairlead.kinds.shared import (
     TEXT_MAP,
     owner_problems,
 )
+from fairlead.registry import limits
 from fairlead.registry.kind import Action, Change, Column, Kind, Problem
 from fairlead.registry.schema import Schema, array, boolean, described, enum, free, integer, obj, string
 
@@ -100,7 +101,7 @@ STATUS = obj(
     "How the runner is doing. Written by the server and by the runner itself.",
     phase=enum("Empty until the runner has reported for the first time.", "", "Initialized", "Failed"),
     reason=string("Why the phase is what it is, as one word."),
-    message=string("The same for people."),
+    message=string("The same for people.", longest=limits.MESSAGE),
     conditions=CONDITIONS,
     observedGeneration=OBSERVED_GENERATION,
 )
@@ -146,7 +147,8 @@ RUNNER_CONFIG = Kind(
     fields={
         "tokenCaCert": string(
             "PEM with what this server's tokens are verified with, so that a runner can do so by itself. "
-            "Empty where the server signs none."
+            "Empty where the server signs none.",
+            longest=limits.CERTIFICATES,
         ),
         "serviceHost": string("Address of this server as its users know it."),
         "projectNamespacePrefix": string("What the names of projects' namespaces begin with."),

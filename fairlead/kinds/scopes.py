@@ -9,6 +9,7 @@ from typing import Any
 
 from fairlead.core.objects import Object
 from fairlead.core.scope import ANY, CLI_FLAG
+from fairlead.registry import limits
 from fairlead.registry.kind import Problem
 from fairlead.registry.names import label_faults, subdomain_faults
 from fairlead.registry.schema import array, boolean, obj, string
@@ -41,18 +42,28 @@ _RULE = obj(
                 "subresources, `clusters/*` all subresources of one, `*/status` one subresource of all. They must not "
                 "overlap. Empty means everything in the group.",
             ),
-            resourceNames=array(string(), "Names of the objects that match. Empty means every object."),
+            resourceNames=array(
+                string(), "Names of the objects that match. Empty means every object.", most=limits.NAMES_IN_A_RULE
+            ),
         ),
         "Resources that match, group by group. Empty means all resources of all groups.",
+        most=limits.SCOPE_ENTRIES,
     ),
-    resourceNames=array(string(), "Names of the objects that match; needs `resources`. Empty means every object."),
+    resourceNames=array(
+        string(),
+        "Names of the objects that match; needs `resources`. Empty means every object.",
+        most=limits.NAMES_IN_A_RULE,
+    ),
     namespaces=array(
-        string(), "Namespaces that match. An empty text means what is in no namespace. Empty means all namespaces."
+        string(),
+        "Namespaces that match. An empty text means what is in no namespace. Empty means all namespaces.",
+        most=limits.NAMES_IN_A_RULE,
     ),
     nonResourceURLs=array(
         string(),
         "Paths that match, for requests that are not about resources. A `*` as the last step means everything below. "
         "Either this or resources.",
+        most=limits.SCOPE_ENTRIES,
     ),
     requestTargets=array(
         string(), f"What the request must be sent to: {', '.join(REQUEST_TARGETS[:-1])}. Empty means all of them."
@@ -80,6 +91,7 @@ SCOPE = obj(
     projects=array(
         obj(project=string("Name of the project. `*` means all of them.")),
         "Projects that can be read, with everything in them.",
+        most=limits.SCOPE_ENTRIES,
     ),
     spaces=array(
         obj(
@@ -87,11 +99,13 @@ SCOPE = obj(
             space=string("Name of the space. `*` means all of the project."),
         ),
         "Single spaces.",
+        most=limits.SCOPE_ENTRIES,
     ),
-    virtualClusters=array(_VIRTUAL_CLUSTERS, "Single virtual clusters."),
+    virtualClusters=array(_VIRTUAL_CLUSTERS, "Single virtual clusters.", most=limits.SCOPE_ENTRIES),
     clusters=array(
         obj(cluster=string("Name of the connected cluster. `*` means all of them.")),
         "Connected clusters that can be read and reached.",
+        most=limits.SCOPE_ENTRIES,
     ),
     roles=array(
         obj(
@@ -107,6 +121,7 @@ SCOPE = obj(
         _RULE,
         "DEPRECATED: use projects, spaces and virtualClusters. A request is allowed that matches one rule in all of "
         "its fields.",
+        most=limits.SCOPE_ENTRIES,
     ),
 )
 

@@ -17,6 +17,7 @@ from fairlead.kinds.keyed_data import (
     pieces,
     put,
 )
+from fairlead.registry import limits
 from fairlead.registry.kind import Change, Column, Kind, Problem
 from fairlead.registry.schema import mapping, string
 
@@ -85,8 +86,12 @@ SECRET = Kind(
     namespaced=True,
     group="",
     fields={
-        "data": mapping(BYTES, "Credentials by key, base64-encoded. Keys are letters, digits, `-_.`."),
-        "stringData": mapping(TEXT, "Credentials by key as text. Goes over `data` on writing and is never shown."),
+        "data": mapping(
+            BYTES, "Credentials by key, base64-encoded. Keys are letters, digits, `-_.`.", most=limits.DATA_KEYS
+        ),
+        "stringData": mapping(
+            TEXT, "Credentials by key as text. Goes over `data` on writing and is never shown.", most=limits.DATA_KEYS
+        ),
         "type": string("What the secret is for. Well-known types need certain keys. Stays as it is.", default=OPAQUE),
         "immutable": IMMUTABLE,
     },

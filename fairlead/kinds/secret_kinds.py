@@ -18,6 +18,7 @@ from fairlead.kinds.shared import (
     owner_name,
     owner_problems,
 )
+from fairlead.registry import limits
 from fairlead.registry.kind import Change, Column, Kind, Problem
 from fairlead.registry.schema import mapping, obj
 
@@ -34,7 +35,9 @@ def secret_kind(name: str, plural: str, description: str) -> Kind:
                 description=DESCRIPTION,
                 owner=OWNER,
                 access=ACCESS,
-                data=mapping(BYTES, "Credentials by key, base64-encoded. Keys are letters, digits, `-_.`."),
+                data=mapping(
+                    BYTES, "Credentials by key, base64-encoded. Keys are letters, digits, `-_.`.", most=limits.DATA_KEYS
+                ),
             ),
             "status": obj(
                 "What became of the secret. Written by the server.",

@@ -5,6 +5,7 @@ finds out whose a token is. `server/selves.py` answers them.
 """
 
 from fairlead.kinds.scopes import SCOPE
+from fairlead.registry import limits
 from fairlead.registry.kind import Kind
 from fairlead.registry.schema import Schema, array, boolean, described, mapping, obj, string
 
@@ -16,15 +17,15 @@ def _user_info(description: str) -> Schema:
         description,
         username=string("The name that permissions go by."),
         uid=string("Tells users of the same name apart, over time."),
-        groups=array(string(), "The groups that they are in."),
-        extra=mapping(array(string()), "What else the authenticator had to say."),
+        groups=array(string(), "The groups that they are in.", most=limits.ANSWERED),
+        extra=mapping(array(string(longest=limits.MESSAGE)), "What else the authenticator had to say."),
     )
 
 
 _ENTITY = {
     "name": string("Name of the object."),
     "displayName": string("Name shown to people."),
-    "icon": string("Address of a picture, or the picture itself."),
+    "icon": string("Address of a picture, or the picture itself.", longest=limits.PICTURE),
     "username": string("Name that they sign in with."),
     "email": string("Their address."),
     "subject": string("The name that permissions go by."),
@@ -45,7 +46,7 @@ SELF = Kind(
                 "The user, unless it is a team.",
                 required=(),
                 **_ENTITY,
-                teams=array(obj(required=(), **_ENTITY), "The teams that the user is in."),
+                teams=array(obj(required=(), **_ENTITY), "The teams that the user is in.", most=limits.ANSWERED),
             ),
             team=obj("The team, where a team's key is used.", required=(), **_ENTITY),
             accessKey=string("Name of the access key in use. Never the key itself."),
@@ -53,7 +54,7 @@ SELF = Kind(
             accessKeyScope=described(SCOPE, "Scope of that key; absent if it has all the rights of its owner."),
             subject=string("The name that permissions go by."),
             uid=string("The uid of the user."),
-            groups=array(string(), "The groups that permissions go by."),
+            groups=array(string(), "The groups that permissions go by.", most=limits.ANSWERED),
             instanceID=string("Names this installation."),
             projectNamespacePrefix=string("What the names of projects' namespaces begin with."),
         ),
@@ -84,15 +85,23 @@ TOKEN_REVIEW = Kind(
     fields={
         "spec": obj(
             "The token in question.",
-            token=string("The token. The answer leaves it out."),
-            audiences=array(string(), "Whom the token should be meant for. Access keys are meant for this server."),
+            token=string("The token. The answer leaves it out.", longest=limits.CREDENTIAL),
+            audiences=array(
+                string(),
+                "Whom the token should be meant for. Access keys are meant for this server.",
+                most=limits.AUDIENCES,
+            ),
         ),
         "status": obj(
             "The answer.",
             authenticated=boolean("Whether the token is good."),
             user=_user_info("Whose it is."),
-            audiences=array(string(), "Those audiences that the token is meant for. Empty for this server alone."),
-            error=string("Why the token is not good."),
+            audiences=array(
+                string(),
+                "Those audiences that the token is meant for. Empty for this server alone.",
+                most=limits.AUDIENCES,
+            ),
+            error=string("Why the token is not good.", longest=limits.MESSAGE),
         ),
     },
     description="Asks whose a token is. Nothing is stored.",

@@ -12,6 +12,7 @@ from fairlead.core.objects import Object, metadata
 from fairlead.core.user import SERVICE_ACCOUNT as SUBJECT_PREFIX
 from fairlead.kinds.event import REFERENCE
 from fairlead.kinds.selves import AUTHENTICATION_GROUP
+from fairlead.registry import limits
 from fairlead.registry.kind import Action, Change, Kind, Problem
 from fairlead.registry.schema import array, array_map, atomic, boolean, integer, obj, string, timestamp
 
@@ -68,7 +69,11 @@ TOKEN_REQUEST = Kind(
     fields={
         "spec": obj(
             "What token is wanted. May be empty.",
-            audiences=array(string(), "Whom the token is meant for. Tokens of this server are meant for it alone."),
+            audiences=array(
+                string(),
+                "Whom the token is meant for. Tokens of this server are meant for it alone.",
+                most=limits.AUDIENCES,
+            ),
             expirationSeconds=integer(
                 f"Seconds that the token lives, at least {SHORTEST_SECONDS}. Defaults to {DEFAULT_SECONDS}. The server "
                 "may make it less: the answer says how long it is."
@@ -83,7 +88,11 @@ TOKEN_REQUEST = Kind(
         ),
         "status": obj(
             "The answer.",
-            token=string("The token, used as a bearer token. Shown this once.", format="password"),
+            token=string(
+                "The token, used as a bearer token. Shown this once.",
+                format="password",
+                longest=limits.CREDENTIAL,
+            ),
             expirationTimestamp=timestamp("When the token expires."),
         ),
     },

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from fairlead.core.objects import Object, dig
+from fairlead.registry import limits
 from fairlead.registry.kind import Problem
 from fairlead.registry.schema import (
     Schema,
@@ -28,7 +29,7 @@ CATEGORY = "fairlead"
 """`kubectl get fairlead` lists every management kind."""
 
 DISPLAY_NAME = string("Name shown to people. Plain text; markup in it is never rendered.")
-DESCRIPTION = string("What this is for, in plain text.")
+DESCRIPTION = string("What this is for, in plain text.", longest=limits.DESCRIPTION)
 
 OWNER = obj(
     "Whom this belongs to: one user or one team. Owners see and manage what is theirs.",
@@ -39,14 +40,15 @@ OWNER = obj(
 ACCESS = array(
     obj(
         name=string("Label for this entry, to tell entries apart. Means nothing to the server."),
-        users=array(string(), "Users that the entry is about. `*` means every user."),
-        teams=array(string(), "Teams that the entry is about."),
+        users=array(string(), "Users that the entry is about. `*` means every user.", most=limits.MEMBERS),
+        teams=array(string(), "Teams that the entry is about.", most=limits.MEMBERS),
         verbs=array(
             string(), "What they may do with the object, such as `get`, `update` or `use`. `*` means everything."
         ),
         subresources=array(string(), "Subresources on which they may do it too. `*` means all of them."),
     ),
     "Who else may do what with this object. Entries add up and never take rights away.",
+    most=limits.ACCESS_ENTRIES,
 )
 
 CONDITIONS = array_map(
@@ -59,9 +61,10 @@ CONDITIONS = array_map(
         lastTransitionTime=timestamp("When the status last changed to another value."),
         observedGeneration=integer("The metadata.generation that this was found out for."),
         reason=string("Why, as one word for programs."),
-        message=string("Why, for people: what happened and what to do about it."),
+        message=string("Why, for people: what happened and what to do about it.", longest=limits.MESSAGE),
     ),
     "What is known about the object, one entry for each aspect. `kubectl wait --for=condition=...` looks here.",
+    most=limits.CONDITIONS,
 )
 
 OBSERVED_GENERATION = integer("The metadata.generation that the status speaks of. Older means: not looked at yet.")
@@ -109,7 +112,9 @@ CHART: Mapping[str, Any] = {
     "username": string("User name for the repository.", longest=256),
     "usernameRef": described(_FROM_PROJECT_SECRET, "Where to read the user name from instead of `username`."),
     "password": string(
-        "Password for the repository. A reference in `passwordRef` is the safer way.", format="password"
+        "Password for the repository. A reference in `passwordRef` is the safer way.",
+        format="password",
+        longest=limits.CREDENTIAL,
     ),
     "passwordRef": described(_FROM_PROJECT_SECRET, "Where to read the password from instead of `password`."),
     "insecureSkipTlsVerify": boolean("Do not verify the repository's certificate. Defaults to false."),
@@ -122,24 +127,29 @@ CHART_CONTENT = ("name", "version", "values", "wait", "timeout", "releaseName", 
 _PARAMETER = obj(
     variable=string("Name of the parameter. Dots make nested values, as in `image.tag`."),
     label=string("Name of the parameter in forms."),
-    description=string("Help for those who fill in the form."),
+    description=string("Help for those who fill in the form.", longest=limits.DESCRIPTION),
     type=enum(
         "What sort of value it takes. Empty means `string`.",
         *("", "string", "multiline", "boolean", "number", "password"),
     ),
-    options=array(string(), "Values to choose from."),
+    options=array(string(longest=limits.DESCRIPTION), "Values to choose from.", most=limits.OPTIONS),
     min=integer("Smallest number allowed, for the type `number`."),
     max=integer("Largest number allowed, for the type `number`."),
-    defaultValue=string("Value that is used when none is given."),
-    placeholder=string("Example shown in an empty form field."),
-    validation=string("Regular expression that a value must match. Values out of `options` always pass."),
-    invalidation=string("Regular expression that a value must not match. Values out of `options` always pass."),
+    defaultValue=string("Value that is used when none is given.", longest=limits.DOCUMENT),
+    placeholder=string("Example shown in an empty form field.", longest=limits.DESCRIPTION),
+    validation=string(
+        "Regular expression that a value must match. Values out of `options` always pass.", longest=limits.EXPRESSION
+    ),
+    invalidation=string(
+        "Regular expression that a value must not match. Values out of `options` always pass.",
+        longest=limits.EXPRESSION,
+    ),
     section=string("Heading under which forms show the parameter."),
 )
 # `obj` keeps the word `required` for itself, so that a field of this name cannot be passed to it.
 _PARAMETER["properties"]["required"] = boolean("Refuse an empty value. Defaults to false.")
 
-PARAMETERS = array(_PARAMETER, "The parameters that can be set when this is used.")
+PARAMETERS = array(_PARAMETER, "The parameters that can be set when this is used.", most=limits.PARAMETERS)
 
 _SLEEP_SPEC = obj(
     "What was asked for, as the `sleepmode.service.sh/` annotations say it.",
@@ -147,19 +157,21 @@ _SLEEP_SPEC = obj(
     forceSleepDuration=integer("Seconds that the wish holds for. 0 means until somebody wakes it."),
     sleepAfter=integer("Seconds without activity until it falls asleep. 0 means never."),
     deleteAfter=integer("Seconds without activity until it is deleted. 0 means never."),
-    sleepSchedule=string("When it falls asleep, as cron text."),
-    wakeupSchedule=string("When it wakes up, as cron text."),
+    sleepSchedule=string("When it falls asleep, as cron text.", longest=limits.EXPRESSION),
+    wakeupSchedule=string("When it wakes up, as cron text.", longest=limits.EXPRESSION),
     timezone=string("Time zone of both schedules, such as `Europe/Berlin`."),
     ignoreAll=boolean("No request counts as activity."),
     ignoreActiveConnections=boolean("Open connections do not count as activity."),
     ignoreIngresses=boolean("Requests through an ingress do not count as activity."),
     ignoreVirtualClusters=boolean("Requests to virtual clusters do not count as activity."),
-    ignoreGroups=string("Groups whose requests do not count, separated by commas."),
-    ignoreVerbs=string("Verbs that do not count, separated by commas."),
-    ignoreResources=string("Resources that do not count, separated by commas."),
-    ignoreResourceVerbs=string("Pairs of resource and verb that do not count, separated by commas."),
-    ignoreResourceNames=string("Names of objects that do not count, separated by commas."),
-    ignoreUserAgents=string("User agents that do not count, separated by commas."),
+    ignoreGroups=string("Groups whose requests do not count, separated by commas.", longest=limits.EXPRESSION),
+    ignoreVerbs=string("Verbs that do not count, separated by commas.", longest=limits.EXPRESSION),
+    ignoreResources=string("Resources that do not count, separated by commas.", longest=limits.EXPRESSION),
+    ignoreResourceVerbs=string(
+        "Pairs of resource and verb that do not count, separated by commas.", longest=limits.EXPRESSION
+    ),
+    ignoreResourceNames=string("Names of objects that do not count, separated by commas.", longest=limits.EXPRESSION),
+    ignoreUserAgents=string("User agents that do not count, separated by commas.", longest=limits.EXPRESSION),
     disableIngressWakeup=boolean("A request through an ingress does not wake it up."),
 )
 
@@ -182,7 +194,8 @@ SLEEP_MODE = obj(
     ),
 )
 
-TEXT_MAP = mapping(string())
+TEXT_MAP = mapping(string(longest=limits.ANNOTATIONS_BYTES))
+"""Labels, annotations and the like."""
 
 
 def owner_problems(spec: Object) -> Iterable[Problem]:

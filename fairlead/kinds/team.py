@@ -6,6 +6,7 @@ from fairlead.core.objects import Object, dig
 from fairlead.kinds.accesskey import OWNED_ACCESS_KEY
 from fairlead.kinds.identity import IMAGE_PULL_SECRETS, ROLE_NAMES, is_disabled, name_it, username_problems
 from fairlead.kinds.shared import ACCESS, CATEGORY, DESCRIPTION, DISPLAY_NAME, OWNER, owner_problems
+from fairlead.registry import limits
 from fairlead.registry.kind import Action, Change, Column, Kind, Problem
 from fairlead.registry.schema import array, boolean, obj, string
 
@@ -16,14 +17,16 @@ SPEC = obj(
     owner=OWNER,
     access=ACCESS,
     username=string("Short name of the team. Defaults to the object's name and stays as it is."),
-    users=array(string(), "Names of the users who are members."),
-    groups=array(string(), "Groups of an identity provider whose users are members, too."),
+    users=array(string(), "Names of the users who are members.", most=limits.MEMBERS),
+    groups=array(string(), "Groups of an identity provider whose users are members, too.", most=limits.GROUPS),
     clusterRoles=ROLE_NAMES,
     imagePullSecrets=IMAGE_PULL_SECRETS,
     disabled=boolean("Nobody is a member, and none of the team's keys work. They survive. Defaults to false."),
 )
 
-STATUS = obj("What the server knows about the team.", members=array(string(), "The users who are members."))
+STATUS = obj(
+    "What the server knows about the team.", members=array(string(), "The users who are members.", most=limits.ANSWERED)
+)
 
 
 def check(change: Change) -> Iterable[Problem]:

@@ -16,6 +16,7 @@ from fairlead.kinds.shared import (
     unbound_from_passwords,
 )
 from fairlead.kinds.versions import newest, parse_version
+from fairlead.registry import limits
 from fairlead.registry.kind import Change, Column, Kind, Problem
 from fairlead.registry.schema import Schema, array, described, free, obj, string
 
@@ -38,6 +39,7 @@ def template_kind(name: str, what: str, template: Schema) -> Kind:
                     version=string("Version in three parts, such as `1.4.0`."),
                 ),
                 "Versions of the template: one entry for each.",
+                most=limits.VERSIONS,
             ),
         ),
         "status": free("Nothing so far. A part of the object like any other."),

@@ -5,6 +5,7 @@ and not in one of them.
 """
 
 from fairlead.kinds.shared import CHART, PROJECT_SECRET_REF, TEMPLATE_REF, TEXT_MAP
+from fairlead.registry import limits
 from fairlead.registry.schema import Schema, array, boolean, described, enum, mapping, obj, string
 
 _METADATA = obj(
@@ -20,11 +21,12 @@ _INSTANCE_ACCESS = obj(
     defaultClusterRole=string("Cluster role of those that no rule is about."),
     rules=array(
         obj(
-            users=array(string(), "Users that the rule is about. `*` means every user."),
-            teams=array(string(), "Teams that the rule is about."),
+            users=array(string(), "Users that the rule is about. `*` means every user.", most=limits.MEMBERS),
+            teams=array(string(), "Teams that the rule is about.", most=limits.MEMBERS),
             clusterRole=string("Cluster role that they get."),
         ),
         "Rules by user and team. All that match add up; the default holds when none does.",
+        most=limits.ACCESS_ENTRIES,
     ),
 )
 
@@ -34,9 +36,10 @@ _APPS = array(
         namespace=string("Namespace to deploy it to. Empty means the App's default namespace."),
         releaseName=string("Name of the release. Empty means the name of the App."),
         version=string("Version of the App. Empty means the App as it stands."),
-        parameters=string("Values for the App's parameters, as YAML text."),
+        parameters=string("Values for the App's parameters, as YAML text.", longest=limits.DOCUMENT),
     ),
     "Apps to deploy into it.",
+    most=limits.DEPLOYMENTS,
 )
 
 _CHARTS = array(
@@ -44,14 +47,15 @@ _CHARTS = array(
         **CHART,
         releaseName=string("Name of the release. Empty means the name of the chart."),
         releaseNamespace=string("Namespace to deploy to."),
-        values=string("Values for the chart, as YAML text."),
+        values=string("Values for the chart, as YAML text.", longest=limits.DOCUMENT),
         wait=boolean("Wait until everything that was deployed is ready. Defaults to false."),
         timeout=string("How long to wait at most, such as `5m0s`."),
     ),
     "Charts to deploy into it.",
+    most=limits.DEPLOYMENTS,
 )
 
-_OBJECTS = string("Kubernetes objects to create in it, as YAML text with `---` between them.")
+_OBJECTS = string("Kubernetes objects to create in it, as YAML text with `---` between them.", longest=limits.DOCUMENT)
 
 SPACE_TEMPLATE = obj(
     "A space: a namespace in a connected cluster.",
@@ -79,9 +83,9 @@ VIRTUAL_CLUSTER_TEMPLATE = obj(
             repo=CHART["repoURL"],
             version=CHART["version"],
             username=CHART["username"],
-            password=string("Password for the repository.", format="password"),
+            password=string("Password for the repository.", format="password", longest=limits.CREDENTIAL),
         ),
-        values=string("Values for the chart, as YAML text."),
+        values=string("Values for the chart, as YAML text.", longest=limits.DOCUMENT),
     ),
     accessPoint=obj(
         "How the virtual cluster is reached from outside.",
@@ -99,7 +103,7 @@ VIRTUAL_CLUSTER_TEMPLATE = obj(
 
 _VALUES = mapping(
     obj(
-        value=string("The value itself."),
+        value=string("The value itself.", longest=limits.ENVIRONMENT),
         valueFrom=obj(
             "Where to read the value from instead.",
             projectSecretRef=PROJECT_SECRET_REF,

@@ -17,10 +17,14 @@ from fairlead.kinds.identity import (
     username_problems,
 )
 from fairlead.kinds.shared import ACCESS, CATEGORY, DESCRIPTION, DISPLAY_NAME, OWNER, owner_problems
+from fairlead.registry import limits
 from fairlead.registry.kind import Action, Change, Column, Kind, Problem
 from fairlead.registry.schema import array, boolean, free, integer, obj, string
 
-_ICON = string("Address of a picture, or the picture itself as a data URL. The console shows https URLs only.")
+_ICON = string(
+    "Address of a picture, or the picture itself as a data URL. The console shows https URLs only.",
+    longest=limits.PICTURE,
+)
 
 SPEC = obj(
     "Who the user is and which groups it is in.",
@@ -32,9 +36,15 @@ SPEC = obj(
     email=string("Address of the user."),
     subject=string("What an identity provider calls the user."),
     icon=_ICON,
-    groups=array(string(), "Groups that the user is in beside those of its teams. Only administrators set them."),
+    groups=array(
+        string(),
+        "Groups that the user is in beside those of its teams. Only administrators set them.",
+        most=limits.GROUPS,
+    ),
     ssoGroups=array(
-        string(), "Groups that an identity provider has the user in. Teams can take their members by them."
+        string(),
+        "Groups that an identity provider has the user in. Teams can take their members by them.",
+        most=limits.GROUPS,
     ),
     clusterRoles=ROLE_NAMES,
     passwordRef=secret_ref("Where the hash of the password is kept. Set through the profile."),
@@ -46,7 +56,9 @@ SPEC = obj(
 
 STATUS = obj(
     "What the server knows about the user.",
-    teams=array(string(), "The teams that the user is in, by name or through an identity provider."),
+    teams=array(
+        string(), "The teams that the user is in, by name or through an identity provider.", most=limits.ANSWERED
+    ),
 )
 
 PROFILE = Kind(

@@ -22,6 +22,7 @@ from fairlead.kinds.shared import (
     unbound_from_passwords,
 )
 from fairlead.kinds.templates import WORKSPACE_TEMPLATE
+from fairlead.registry import limits
 from fairlead.registry.kind import Change, Column, Kind, Problem
 from fairlead.registry.names import subdomain_faults
 from fairlead.registry.schema import boolean, described, enum, free, obj, string, timestamp
@@ -34,7 +35,9 @@ SPEC = obj(
     access=ACCESS,
     templateRef=described(TEMPLATE_REF, "Template that the workspace is made from. One of templateRef and template."),
     template=described(WORKSPACE_TEMPLATE, "The same written out in place. One of templateRef and template."),
-    parameters=string("Values for the template's parameters, as YAML text: one `name: value` a line."),
+    parameters=string(
+        "Values for the template's parameters, as YAML text: one `name: value` a line.", longest=limits.DOCUMENT
+    ),
     runnerRef=obj(
         "The runner that the workspace runs on.",
         runner=string("Name of the runner. Empty means that the server picks one. Stays as it is once set."),
@@ -53,7 +56,7 @@ STATUS = obj(
     "How the workspace is doing. Written by the server and the runner.",
     phase=enum("Where the workspace stands. Empty means Pending.", "", "Pending", "Ready", "Sleeping", "Failed"),
     reason=string("Why the phase is what it is, as one word."),
-    message=string("The same for people."),
+    message=string("The same for people.", longest=limits.MESSAGE),
     conditions=CONDITIONS,
     observedGeneration=OBSERVED_GENERATION,
     lastWorkspaceStatus=enum("What the runner last said about it.", "", "NotFound", "Stopped", "Busy", "Running"),

@@ -6,13 +6,16 @@ says.
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from fairlead.core.errors import MAX_PROBLEMS, ApiError, BadRequest, Invalid, Problem
 from fairlead.core.objects import Object, metadata
+from fairlead.core.user import CONTROLLER, User
 from fairlead.registry.kind import Kind
 from fairlead.registry.meta import check_shape, undecodable
-from fairlead.registry.validate import Validator
+from fairlead.registry.validate import Findings, Validator
+from fairlead.registry.walk import TOO_LARGE
 from fairlead.registry.writing import Writing
 
 
@@ -69,10 +72,18 @@ def settle_place(obj: Object, kind: Kind, namespace: str, name: str = "") -> Non
         raise BadRequest("the namespace of the provided object does not match the namespace sent on the request")
 
 
-def shape(obj: Object, kind: Kind, validator: Validator, writing: Writing, duplicates: Sequence[str]) -> list[Problem]:
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """What is sent beside the object itself: keys that its body holds twice, and what is stored before it."""
+
+    duplicates: Sequence[str] = ()
+    before: Object | None = None
+
+
+def shape(obj: Object, kind: Kind, validator: Validator, writing: Writing, sent: Sent) -> list[Problem]:
     """Prunes the object, deals with unknown and duplicate fields, and returns what the schema has against it."""
-    unknown = check_shape(obj, kind)
-    findings = validator.examine(obj)
+    unknown, duplicates = check_shape(obj, kind, sent.before), sent.duplicates
+    findings = validator.examine(obj, sent.before)
     if not (unknown or findings.unknown or findings.problems or duplicates):
         return []
     strange = [f'duplicate field "{path}"' for path in duplicates]
@@ -82,14 +93,25 @@ def shape(obj: Object, kind: Kind, validator: Validator, writing: Writing, dupli
         raise BadRequest(undecodable(kind, f"strict decoding error: {told}"))
     if writing.field_validation == "Warn":
         writing.tell(strange)
-    if kind.builtin and findings.problems:
-        raise BadRequest(undecodable(kind, str(findings.problems[0])))
-    return [*findings.problems, *_too_dangerous_to_drop(kind, findings.unknown)]
+    problems = counting(findings.problems, writing.user)
+    wrong = next((each for each in problems if each.reason not in TOO_LARGE), None)
+    if kind.builtin and wrong is not None:
+        raise BadRequest(undecodable(kind, str(wrong)))
+    return [*problems, *_too_dangerous_to_drop(kind, findings)]
 
 
-def _too_dangerous_to_drop(kind: Kind, unknown: Sequence[str]) -> Iterator[Problem]:
+def counting(problems: list[Problem], user: User) -> list[Problem]:
+    """Those problems for which an object is refused. The server itself may break bounds: what it writes follows from
+    what it has seen elsewhere, and a status that cannot be written helps nobody."""
+    return [each for each in problems if each.reason not in TOO_LARGE] if user == CONTROLLER else problems
+
+
+def _too_dangerous_to_drop(kind: Kind, findings: Findings) -> Iterator[Problem]:
     """Unknown fields where a kind takes no chances: a misspelt limit that is dropped is no limit."""
-    for path in unknown:
+    if findings.has_more_unknown:
+        for path in kind.strict:
+            yield Problem.forbidden(path, f"more than {MAX_PROBLEMS} unknown fields are in the object; remove them")
+    for path in findings.unknown:
         if any(path.startswith(f"{strict}.") for strict in kind.strict):
             yield Problem.forbidden(path, "there is no such field, and what it was meant to limit would be unlimited")
 

@@ -5,14 +5,16 @@ The same for every kind. `registry/resource.py` calls these around each write; n
 
 import random
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from functools import lru_cache
 from os import urandom
 from typing import Any
 
 import orjson
 
-from fairlead.core.errors import MAX_PROBLEMS, BadRequest, Problem, shown
+from fairlead.core.errors import MAX_PROBLEMS, ApiError, BadRequest, Invalid, Problem, shown
 from fairlead.core.objects import Object, metadata
+from fairlead.registry import limits
 from fairlead.registry import schema as words
 from fairlead.registry.kind import Kind
 from fairlead.registry.names import (
@@ -25,76 +27,89 @@ from fairlead.registry.names import (
     value_faults,
 )
 from fairlead.registry.validate import Validator
+from fairlead.registry.walk import TOO_LARGE
 
-ANNOTATIONS_LIMIT = 256 * 1024
+ANNOTATIONS_LIMIT = limits.ANNOTATIONS_BYTES
 GENERATED_LENGTH = 63
 SEGMENT_LENGTH = 1_024
 SUFFIX_LENGTH = 5
 _SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 """Neither vowels nor look-alikes, so that suffixes spell nothing and can be read out."""
 
+
+def _text(description: str) -> words.Schema:
+    return words.string(description, longest=limits.METADATA_TEXT)
+
+
 METADATA = words.obj(
     "Standard object metadata.",
-    name=words.string("Name, unique within its namespace and kind. Cannot be updated."),
-    generateName=words.string("Prefix of a name that the server completes when no name is given."),
-    namespace=words.string("Namespace within which the name is unique. Cannot be updated."),
-    selfLink=words.string("Deprecated: no longer populated."),
-    uid=words.string("Identity in time and space, set by the server."),
-    resourceVersion=words.string("Opaque version of this object, for optimistic concurrency and watches."),
+    name=_text("Name, unique within its namespace and kind. Cannot be updated."),
+    generateName=_text("Prefix of a name that the server completes when no name is given."),
+    namespace=_text("Namespace within which the name is unique. Cannot be updated."),
+    selfLink=_text("Deprecated: no longer populated."),
+    uid=_text("Identity in time and space, set by the server."),
+    resourceVersion=_text("Opaque version of this object, for optimistic concurrency and watches."),
     generation=words.integer("Sequence number of the desired state, set by the server."),
     creationTimestamp=words.timestamp("When the object was created, set by the server."),
     deletionTimestamp=words.timestamp("When deletion was requested, set by the server."),
     deletionGracePeriodSeconds=words.integer("Seconds allowed for graceful termination, set by the server."),
     labels=words.mapping(
-        words.nullable(words.string("Value of a label.")), "Labels to organize and select objects by."
+        words.nullable(_text("Value of a label.")), "Labels to organize and select objects by.", most=limits.LABELS
     ),
     annotations=words.mapping(
-        words.nullable(words.string("Value of an annotation.")), "Unstructured notes, not selectable."
+        words.nullable(words.string("Value of an annotation.", longest=limits.ANNOTATION)),
+        "Unstructured notes, not selectable.",
+        most=limits.ANNOTATIONS,
     ),
-    finalizers=words.array_set(words.string("Who still has to clean up."), "Must be empty before the object goes."),
+    finalizers=words.array_set(
+        _text("Who still has to clean up."), "Must be empty before the object goes.", most=limits.FINALIZERS
+    ),
     ownerReferences=words.array_map(
         ("uid",),
         words.obj(
             "An object that this one depends on.",
-            apiVersion=words.string("API version of the owner."),
-            kind=words.string("Kind of the owner."),
-            name=words.string("Name of the owner."),
-            uid=words.string("UID of the owner."),
+            apiVersion=_text("API version of the owner."),
+            kind=_text("Kind of the owner."),
+            name=_text("Name of the owner."),
+            uid=_text("UID of the owner."),
             controller=words.boolean("Whether this owner is the managing controller."),
             blockOwnerDeletion=words.boolean("Whether foreground deletion of the owner waits for this object."),
         ),
         "Objects that this one depends on; it is garbage collected when all of them are gone.",
+        most=limits.OWNERS,
     ),
     managedFields=words.array(
         words.obj(
             "A workflow and the fields it manages.",
-            manager=words.string("Who manages the fields."),
-            operation=words.string("Apply or Update."),
-            apiVersion=words.string("Version of the resource that the field set applies to."),
+            manager=_text("Who manages the fields."),
+            operation=_text("Apply or Update."),
+            apiVersion=_text("Version of the resource that the field set applies to."),
             time=words.timestamp("When the entry last changed."),
-            fieldsType=words.string("FieldsV1, the only form."),
+            fieldsType=_text("FieldsV1, the only form."),
             fieldsV1=words.free("The set of fields."),
-            subresource=words.string("Subresource used, empty for the main resource."),
+            subresource=_text("Subresource used, empty for the main resource."),
         ),
         "Which workflow manages which fields.",
+        most=limits.MANAGERS,
     ),
 )
 
-_shape = Validator(METADATA)
+_shape = Validator(METADATA, guarded=False)
 _SERVER_SET = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation", "selfLink")
 _IS_SERVER_SET = frozenset(_SERVER_SET)
 
 
-def check_shape(obj: Object, kind: Kind) -> list[str]:
-    """Refuses metadata of the wrong types outright; returns the paths of unknown fields, which are dropped."""
+def check_shape(obj: Object, kind: Kind, before: Object | None = None) -> list[str]:
+    """Refuses metadata of the wrong types, or beyond all bounds, outright; returns the paths of unknown fields, which
+    are dropped. `before` is the object as it is stored."""
     if obj.get("metadata") is None:
         obj["metadata"] = {}
     found = obj["metadata"]
     if not isinstance(found, dict):
         raise BadRequest(undecodable(kind, "metadata must be an object"))
-    findings = _shape.examine(found)
-    for problem in findings.problems:
-        raise BadRequest(undecodable(kind, f"metadata.{problem.field}: {problem.message}"))
+    findings = _shape.examine(found, None if before is None else metadata(before))
+    if findings.problems:
+        raise _misshapen(found, kind, [replace(each, field=f"metadata.{each.field}") for each in findings.problems])
     for name in ("labels", "annotations"):
         values = found.get(name)
         if values and None in values.values():
@@ -102,6 +117,13 @@ def check_shape(obj: Object, kind: Kind) -> list[str]:
                 if value is None:
                     values[key] = ""
     return [f"metadata.{path}" for path in findings.unknown] if findings.unknown else []
+
+
+def _misshapen(found: Object, kind: Kind, problems: list[Problem]) -> ApiError:
+    for problem in problems:
+        if problem.reason not in TOO_LARGE:
+            return BadRequest(undecodable(kind, str(problem)))
+    return Invalid.of(kind.name, kind.place[0], str(found.get("name") or "")[:SUBDOMAIN_LENGTH], problems)
 
 
 def undecodable(kind: Kind, why: str) -> str:

@@ -19,6 +19,7 @@ from fairlead.core.user import CONTROLLER
 from fairlead.core.workers import COMPUTE, LARGE
 from fairlead.registry import deletion, intake, meta, updating
 from fairlead.registry.forms import as_stored, show_body, show_entry
+from fairlead.registry.intake import Sent
 from fairlead.registry.kept_secrets import keep_hidden
 from fairlead.registry.kind import Change, Kind
 from fairlead.registry.links import link_problems, links_of
@@ -85,7 +86,7 @@ class Resource:
         """Stores a new object and returns it as it is served."""
         kind = self.kind
         obj = intake.as_object(body, kind)
-        shaping = obj, kind, self._validator, writing, duplicates
+        shaping = obj, kind, self._validator, writing, Sent(duplicates)
         small = writing.size <= LARGE
         found = intake.shape(*shaping) if small else await COMPUTE.run(writing.size, intake.shape, *shaping)
         problems = updating.problems_of_part(kind, found)
@@ -204,7 +205,7 @@ class Resource:
         proposed = edit(self._visible(entry, old, writing))
         try:
             new = intake.as_object(proposed, self.kind)
-            problems = intake.shape(new, self.kind, self._validator, writing, duplicates)
+            problems = intake.shape(new, self.kind, self._validator, writing, Sent(duplicates, old))
         except BadRequest as error:
             raise intake.blamed(error, writing) from None
         intake.settle_place(new, self.kind, *place)
@@ -294,7 +295,7 @@ class Resource:
         every = chain(problems, meta.problems(change.obj, self.kind), record_problems(change.obj), links)
         found = list(islice(every, 10 * MAX_PROBLEMS))
         if not problems:
-            found.extend(self.kind.check(change))
+            found.extend(islice(self.kind.check(change), 10 * MAX_PROBLEMS))
         if found:
             raise Invalid.of(self.kind.name, self.kind.place[0], name_of(change.obj), found)
 

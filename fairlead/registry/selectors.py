@@ -1,18 +1,21 @@
 """labelSelector and fieldSelector: text in, a test on entries out.
 
 The grammar and the words of its errors are Kubernetes'. A selector is parsed once per request, and asked once per
-object.
+object: each of its terms costs every object of a list something, so their number is bounded, as are their values and
+the length of the whole.
 """
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from fairlead.core.errors import BadRequest
+from fairlead.core.errors import MAX_SHOWN, BadRequest, shown
+from fairlead.registry import limits
 from fairlead.registry.names import qualified_faults, value_faults
 from fairlead.storage.view import Entry, Wanted
 
-_TOKEN = re.compile(r"\s*(==|!=|[=!(),<>]|[^\s=!(),<>]+)")
+# Without the blanks between tokens: a pattern that began with them would look for a token after each of them anew.
+_TOKEN = re.compile(r"==|!=|[=!(),<>]|[^\s=!(),<>]+")
 _MARKS = frozenset({"=", "==", "!=", "!", "(", ")", ",", "<", ">"})
 _OPERATORS = "in, notin, =, ==, !=, gt, lt"
 
@@ -92,12 +95,26 @@ def narrowing(selection: Selection) -> list[Wanted]:
 
 def parse_labels(text: str) -> tuple[Requirement, ...]:
     """`a=b,c!=d,e in (f,g),h notin (i),j,!k,l>1`."""
-    return tuple(_LabelParser(_tokens(text)).requirements()) if text.strip() else ()
+    _check_length("labelSelector", text)
+    if not text.strip():
+        return ()
+    return _few("labelSelector", _LabelParser(_TOKEN.findall(text)).requirements())
 
 
-def _tokens(text: str) -> list[str]:
-    # Without spaces at the end: where no token follows, each of them would be looked at once for each before it.
-    return [match.group(1) for match in _TOKEN.finditer(text.rstrip())]
+def _check_length(name: str, text: str) -> None:
+    if len(text) > limits.SELECTOR_LENGTH:
+        raise BadRequest(f"{name} is too long: {len(text)} characters; {limits.SELECTOR_LENGTH} is the limit")
+
+
+def _few(name: str, requirements: Iterable[Requirement]) -> tuple[Requirement, ...]:
+    """The conditions, each once. Refuses more of them than every object should have to be tested with."""
+    found = dict[Requirement, None]()
+    for each in requirements:
+        found[each] = None
+        if len(found) > limits.SELECTOR_TERMS:
+            why = f"{name} has too many terms: {limits.SELECTOR_TERMS} is the limit; use `key in (a,b)`, or select less"
+            raise BadRequest(why)
+    return tuple(found)
 
 
 class _LabelParser:
@@ -141,7 +158,7 @@ class _LabelParser:
         if key == "" or key in _MARKS:
             raise BadRequest(f"unable to parse requirement: found '{key}', expected: identifier")
         for fault in qualified_faults(key):
-            raise BadRequest(f'unable to parse requirement: <nil>: Invalid value: "{key}": {fault}')
+            raise BadRequest(f"unable to parse requirement: <nil>: Invalid value: {shown(key)}: {fault}")
         return key
 
     def _single(self) -> str:
@@ -154,6 +171,9 @@ class _LabelParser:
         values: list[str] = []
         while True:
             values.append(self._single())
+            if len(values) > limits.SELECTOR_VALUES:
+                why = f"too many values in one term; {limits.SELECTOR_VALUES} is the limit"
+                raise BadRequest(f"unable to parse requirement: {why}")
             end = self._next()
             if end == ")":
                 return values
@@ -165,14 +185,14 @@ class _LabelParser:
         for index, value in enumerate(checked):
             for fault in value_faults(value):
                 raise BadRequest(
-                    f'unable to parse requirement: values[{index}][{key}]: Invalid value: "{value}": {fault}'
+                    f"unable to parse requirement: values[{index}][{key}]: Invalid value: {shown(value)}: {fault}"
                 )
         return frozenset(checked)
 
     def _number(self, value: str) -> frozenset[str]:
         if not _WHOLE_NUMBER.fullmatch(value):
             raise BadRequest(
-                f'unable to parse requirement: values[0]: Invalid value: "{value}": '
+                f"unable to parse requirement: values[0]: Invalid value: {shown(value)}: "
                 "for 'Gt', 'Lt' operators, the value must be an integer"
             )
         return frozenset({value})
@@ -188,19 +208,23 @@ class _LabelParser:
 
 def parse_fields(text: str, allowed: Iterable[str]) -> tuple[Requirement, ...]:
     """`metadata.name=a,status.phase!=Ready`. `allowed` are the fields that the kind lets people select by."""
-    supported = frozenset(allowed)
-    found = []
+    _check_length("fieldSelector", text)
+    return _few("fieldSelector", _field_requirements(text, frozenset(allowed)))
+
+
+def _field_requirements(text: str, supported: frozenset[str]) -> Iterator[Requirement]:
     for part in _split_unescaped(text):
-        if not part:
-            continue
         match = re.match(r"((?:\\.|[^\\=!])*)(==|!=|=)(.*)", part, re.DOTALL)
         if match is None:
-            raise BadRequest(f"invalid selector: '{text}'; can't understand '{part}'")
+            raise BadRequest(_unclear(text, part))
         key, operator, value = match.groups()
         if key not in supported:
-            raise BadRequest(f"field label not supported: {key}")
-        found.append(Requirement(key, "notin" if operator == "!=" else "in", frozenset({_unescaped(value, text)})))
-    return tuple(found)
+            raise BadRequest(f"field label not supported: {key:.{MAX_SHOWN}}")
+        yield Requirement(key, "notin" if operator == "!=" else "in", frozenset({_unescaped(value, text)}))
+
+
+def _unclear(text: str, part: str) -> str:
+    return f"invalid selector: '{text:.{MAX_SHOWN}}'; can't understand '{part:.{MAX_SHOWN}}'"
 
 
 def selected_name(text: str) -> str:
@@ -218,5 +242,5 @@ def _split_unescaped(text: str) -> list[str]:
 
 def _unescaped(value: str, selector: str) -> str:
     if not re.fullmatch(r"(?:\\[\\,=]|[^\\,=])*", value, re.DOTALL):
-        raise BadRequest(f"invalid selector: '{selector}'; can't understand '{value}'")
+        raise BadRequest(_unclear(selector, value))
     return re.sub(r"\\(.)", r"\1", value, flags=re.DOTALL)

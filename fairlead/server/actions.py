@@ -7,12 +7,13 @@ asked for; what the answer says is the matter of a handler, which `app` names fo
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import orjson
 
 from fairlead.core.call import Call, Reply, Target
-from fairlead.core.errors import Invalid, MethodNotAllowed, NotFound, Unauthorized
+from fairlead.core.errors import MAX_PROBLEMS, Invalid, MethodNotAllowed, NotFound, Unauthorized
 from fairlead.core.objects import Object
 from fairlead.core.user import User
 from fairlead.core.workers import COMPUTE, LARGE, LARGE_YAML
@@ -127,14 +128,14 @@ def _taken(
     sent: Any, target: Target, kind: Kind, validator: Validator, writing: Writing, duplicates: Sequence[str]
 ) -> Object:
     obj = intake.as_object(sent, kind)
-    problems = intake.shape(obj, kind, validator, writing, duplicates)
+    problems = intake.shape(obj, kind, validator, writing, intake.Sent(duplicates))
     obj.pop("status", None)
     intake.settle_place(obj, kind, target.namespace)
     meta.tidy(obj["metadata"])
     change = Change("create", kind, writing.user, None, obj, target.subresource, writing.dry_run)
     if not problems:
         kind.prepare(change)
-        problems = list(kind.check(change))
+        problems = list(islice(kind.check(change), 10 * MAX_PROBLEMS))
     writing.tell(change.warnings)
     if problems:
         # A kube-apiserver leaves its own kinds unnamed here, and clients see exactly that.

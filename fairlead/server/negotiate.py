@@ -12,8 +12,8 @@ import orjson
 
 from fairlead.core import json, yaml
 from fairlead.core.call import Call
-from fairlead.core.errors import BadRequest, NotAcceptable, UnsupportedMediaType
-from fairlead.core.malformed import Malformed
+from fairlead.core.errors import BadRequest, NotAcceptable, TooLarge, UnsupportedMediaType
+from fairlead.core.malformed import MAX_VALUES, Malformed
 from fairlead.core.workers import COMPUTE, LARGE, LARGE_YAML
 from fairlead.server import protobuf
 from fairlead.server.accept import REMEMBERED_LENGTH, accepted, wishes
@@ -112,7 +112,14 @@ async def read_object(call: Call, expected: str, *, optional: bool = False) -> t
         raise BadRequest(f"the object provided is unrecognized (must be of type {expected}): {error}") from None
 
 
+def check_values(body: bytes) -> None:
+    """Refuses JSON with more values than anybody should have to walk over."""
+    if json.has_too_many_values(body):
+        raise TooLarge(f"Request entity too large: more than {MAX_VALUES} values; split it into several objects")
+
+
 def parsed_json(body: bytes) -> tuple[Any, Sequence[str]]:
+    check_values(body)
     try:
         value = json.decode(body)
         return value, json.duplicate_keys(body, value)

@@ -4,6 +4,7 @@ They carry the names that Kubernetes gives them, because clients look some up by
 `kubectl explain app.metadata` shows.
 """
 
+from fairlead.registry import limits
 from fairlead.registry import schema as words
 from fairlead.registry.schema import Schema
 
@@ -63,15 +64,36 @@ def _merged(schema: Schema, key: str = "") -> Schema:
     return {**merged, "x-kubernetes-patch-merge-key": key} if key else merged
 
 
+def _text(description: str = "") -> Schema:
+    """A text of metadata, as long as the validator of metadata lets it be."""
+    return words.string(description, longest=limits.METADATA_TEXT)
+
+
+def _answer(description: str) -> Schema:
+    """A text that nobody sends: as long as the server needs it."""
+    return words.string(description, longest=0)
+
+
 def _object_meta() -> Schema:
-    text, when = words.string, words.timestamp
-    owners = words.array_map(("uid",), ref(OWNER_REFERENCE), "Objects that this one depends on; it goes with the last.")
+    text, when = _text, words.timestamp
+    owners = words.array_map(
+        ("uid",),
+        ref(OWNER_REFERENCE),
+        "Objects that this one depends on; it goes with the last.",
+        most=limits.OWNERS,
+    )
     finalizers = words.array_set(
-        text(), "Must be empty before the object goes; each entry's owner removes it when done."
+        text(),
+        "Must be empty before the object goes; each entry's owner removes it when done.",
+        most=limits.FINALIZERS,
     )
     return words.obj(
         "What every stored object has: its name, where it is, and its history.",
-        annotations=words.mapping(text(), "Notes of tools and people. Not used for selection."),
+        annotations=words.mapping(
+            words.string(longest=limits.ANNOTATION),
+            "Notes of tools and people. Not used for selection.",
+            most=limits.ANNOTATIONS,
+        ),
         creationTimestamp=when("When the object was created. Set by the server."),
         deletionGracePeriodSeconds=words.integer(
             "Seconds left to the object when its deletion was asked for. Read-only."
@@ -82,8 +104,10 @@ def _object_meta() -> Schema:
         finalizers=_merged(finalizers),
         generateName=text("Start of a name that the server completes, used when name is empty."),
         generation=words.integer("Counts the changes of the desired state. Set by the server."),
-        labels=words.mapping(text(), "Short texts to select objects by."),
-        managedFields=words.array(ref(MANAGED_FIELDS_ENTRY), "Who set which field. Kept by the server."),
+        labels=words.mapping(text(), "Short texts to select objects by.", most=limits.LABELS),
+        managedFields=words.array(
+            ref(MANAGED_FIELDS_ENTRY), "Who set which field. Kept by the server.", most=limits.MANAGERS
+        ),
         name=text("Unique among the objects of this kind in the same namespace. Cannot change."),
         namespace=text("The namespace that the object lives in, empty if its kind has none. Cannot change."),
         ownerReferences=_merged(owners, "uid"),
@@ -99,10 +123,10 @@ def _list_meta() -> Schema:
     return words.obj(
         "What every list has.",
         required=(),
-        **{"continue": words.string("Asks for the next part of the list. Empty if this is the last.")},
+        **{"continue": _answer("Asks for the next part of the list. Empty if this is the last.")},
         remainingItemCount=words.integer("How many objects come after this part, if known."),
-        resourceVersion=words.string("The version of this state of the list; a watch can start here."),
-        selfLink=words.string("No longer filled in."),
+        resourceVersion=_answer("The version of this state of the list; a watch can start here."),
+        selfLink=_answer("No longer filled in."),
     )
 
 
@@ -110,12 +134,12 @@ def _owner_reference() -> Schema:
     schema = words.obj(
         "An object that another one depends on, in the same namespace or in none.",
         required=("apiVersion", "kind", "name", "uid"),
-        apiVersion=words.string("Group and version of the owner."),
+        apiVersion=_text("Group and version of the owner."),
         blockOwnerDeletion=words.boolean("A foreground deletion of the owner waits for this object."),
         controller=words.boolean("The owner is the one that controls this object."),
-        kind=words.string("Kind of the owner."),
-        name=words.string("Name of the owner."),
-        uid=words.string("Uid of the owner."),
+        kind=_text("Kind of the owner."),
+        name=_text("Name of the owner."),
+        uid=_text("Uid of the owner."),
     )
     return words.atomic(schema)
 
@@ -123,14 +147,14 @@ def _owner_reference() -> Schema:
 def _managed_fields_entry() -> Schema:
     return words.obj(
         "The fields that one manager set in one way.",
-        apiVersion=words.string("Version of the object that the fields are named by."),
-        fieldsType=words.string("Format of the fields: always FieldsV1."),
+        apiVersion=_text("Version of the object that the fields are named by."),
+        fieldsType=_text("Format of the fields: always FieldsV1."),
         fieldsV1=words.free(
             "The fields as a tree: f: starts a field's name, k: the keys of a list entry, v: its value."
         ),
-        manager=words.string("Who set the fields."),
-        operation=words.string("How they were set: Apply or Update."),
-        subresource=words.string("The subresource through which they were set, empty for the object itself."),
+        manager=_text("Who set the fields."),
+        operation=_text("How they were set: Apply or Update."),
+        subresource=_text("The subresource through which they were set, empty for the object itself."),
         time=words.timestamp("When the manager last set or gave up a field."),
     )
 
@@ -142,10 +166,10 @@ def _status() -> Schema:
         **type_fields(),
         code=words.integer("The HTTP status code.", bits=32),
         details=ref(STATUS_DETAILS, "What the outcome is about, for programs."),
-        message=words.string("The outcome for people."),
+        message=_answer("The outcome for people."),
         metadata=ref(LIST_META, "Standard list metadata."),
-        reason=words.string("Why the request failed, in one word."),
-        status=words.string("Success or Failure."),
+        reason=_answer("Why the request failed, in one word."),
+        status=_answer("Success or Failure."),
     )
     return _known_as(schema, "Status")
 
@@ -153,21 +177,21 @@ def _status() -> Schema:
 def _status_details() -> Schema:
     return words.obj(
         "What an outcome is about.",
-        causes=words.array(ref(STATUS_CAUSE), "Everything that is wrong, one entry each."),
-        group=words.string("Group of the resource."),
-        kind=words.string("The resource or kind."),
-        name=words.string("Name of the object."),
+        causes=words.array(ref(STATUS_CAUSE), "Everything that is wrong, one entry each.", most=0),
+        group=_answer("Group of the resource."),
+        kind=_answer("The resource or kind."),
+        name=_answer("Name of the object."),
         retryAfterSeconds=words.integer("Seconds to wait before asking again.", bits=32),
-        uid=words.string("Uid of the object."),
+        uid=_answer("Uid of the object."),
     )
 
 
 def _status_cause() -> Schema:
     return words.obj(
         "One thing that is wrong.",
-        field=words.string("The field in question, such as spec.ttl or spec.access[0].verbs."),
-        message=words.string("What is wrong with it, for people."),
-        reason=words.string("The same in one word."),
+        field=_answer("The field in question, such as spec.ttl or spec.access[0].verbs."),
+        message=_answer("What is wrong with it, for people."),
+        reason=_answer("The same in one word."),
     )
 
 

@@ -16,7 +16,7 @@ from fairlead.core.workers import COMPUTE, LARGE, LARGE_YAML
 from fairlead.registry.patching import jsonpatch, mergepatch, strategic
 from fairlead.registry.patching.shape import Shape
 from fairlead.registry.resource import Edit
-from fairlead.server.negotiate import media_type_of, parsed_json, read_raw
+from fairlead.server.negotiate import check_values, media_type_of, parsed_json, read_raw
 
 _APPLY = "application/apply-patch+yaml"
 _STRATEGIC = "application/strategic-merge-patch+json"
@@ -61,6 +61,7 @@ async def read_configuration(call: Call) -> tuple[Any, Sequence[str]]:
 
 def _parsed_configuration(body: bytes) -> tuple[Any, Sequence[str]]:
     if body.lstrip().startswith(b"{"):
+        check_values(body)
         try:
             value = json.decode(body)
             return value, json.duplicate_keys(body, value)

@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 
 from fairlead.core.call import Call, Reply
 from fairlead.core.errors import ApiError, BadRequest, MethodNotAllowed
+from fairlead.registry import limits
 from fairlead.server.document import Document, answer, find
 from fairlead.server.health import HEALTH_PATHS, TEXT
 from fairlead.server.pipeline import Proceed, Stage
@@ -20,11 +21,19 @@ def routed(roots: Roots) -> Stage:
     def stage(call: Call, proceed: Proceed) -> Awaitable[Reply]:
         try:
             call.target = route(call.method, call.path, call.query)
+            if call.query and call.target.via is None:
+                _check_query(call.query)
         except ApiError as error:
             call.failure = error
         return proceed(call)
 
     return stage
+
+
+def _check_query(query: Mapping[str, list[str]]) -> None:
+    """Refuses more parameters than anybody means. Behind a gateway each word of a command is one."""
+    if sum(map(len, query.values())) > limits.QUERY_PARAMETERS:
+        raise BadRequest(f"the query has too many parameters; {limits.QUERY_PARAMETERS} is the limit")
 
 
 def _like_resources(roots: Mapping[str, Mapping[str, Document]]) -> Iterator[str]:

@@ -121,4 +121,4 @@ def test_a_deployed_chart_stays_with_the_rights_that_it_was_chosen_with(
 def test_texts_that_become_arguments_and_paths_have_a_length(spec: Object, field: str) -> None:
     kind = BY_NAME["VirtualClusterInstance"]
     [problem] = Validator(kind.schema()).examine(instance(kind.name, **spec)).problems
-    assert (problem.field, "may not be longer than" in problem.message) == (field, True)
+    assert (problem.field, "may not be more than" in problem.message) == (field, True)

@@ -16,7 +16,7 @@ from fairlead.registry.schema import array_map, obj, string
 ALL = crds(KINDS, MANAGEMENT_GROUP)
 KNOWN = {
     "type", "description", "properties", "required", "items",
-    "maxLength", "additionalProperties", "format", "enum", "minimum",
+    "maxLength", "maxItems", "maxProperties", "additionalProperties", "format", "enum", "minimum",
     "maximum", "nullable", "default", "x-kubernetes-list-type", "x-kubernetes-list-map-keys", "x-kubernetes-map-type",
     "x-kubernetes-preserve-unknown-fields",
 }  # fmt: skip

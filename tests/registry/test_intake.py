@@ -7,7 +7,7 @@ import pytest
 from fairlead.core.errors import BadRequest, Invalid
 from fairlead.core.objects import Object
 from fairlead.kinds import KINDS
-from fairlead.registry.intake import as_object, blamed, settle_place, shape
+from fairlead.registry.intake import Sent, as_object, blamed, settle_place, shape
 from fairlead.registry.kind import Kind
 from fairlead.registry.schema import integer, obj, string
 from fairlead.registry.validate import Validator
@@ -114,7 +114,7 @@ def strange() -> Object:
 
 def shaped(obj: Object, kind: Kind = GADGET, duplicates: tuple[str, ...] = (), **options: Any) -> tuple[Any, list[str]]:
     writing = as_ada(**options)
-    return shape(obj, kind, Validator(kind.schema()), writing, duplicates), writing.warnings
+    return shape(obj, kind, Validator(kind.schema()), writing, Sent(duplicates)), writing.warnings
 
 
 WORDS = [
@@ -190,5 +190,5 @@ def test_where_a_kind_takes_no_chances_an_unknown_field_is_refused(validation: s
         "metadata": {"name": "a"},
         "spec": {"limits": {"mots": 5}, "nmae": "x"},
     }
-    found = shape(body, kind, Validator(kind.schema()), as_ada(field_validation=validation), ())
+    found = shape(body, kind, Validator(kind.schema()), as_ada(field_validation=validation), Sent())
     assert [problem.field for problem in found] == ["spec.limits.mots"]

@@ -5,6 +5,7 @@ import pytest
 
 from fairlead.core.call import MANAGEMENT, Reply
 from fairlead.core.errors import BadRequest, MethodNotAllowed, NotAcceptable
+from fairlead.registry import limits
 from fairlead.server.document import Document, variant
 from fairlead.server.pipeline import Proceed, pipeline
 from fairlead.server.platform import platform_documents
@@ -123,3 +124,14 @@ async def test_who_has_a_document_already_is_not_sent_it_again() -> None:
 async def test_a_trick_in_a_name_is_refused_before_anything_is_asked() -> None:
     with pytest.raises(BadRequest):
         await ask(f"{MOUNT}/apis/g/v1/apps/..")
+
+
+async def test_a_query_has_a_number_of_parameters_except_behind_a_gateway() -> None:
+    most = "&".join(["a="] * limits.QUERY_PARAMETERS)
+    path = f"{MOUNT}/api/v1/configmaps"
+    assert await SERVE(call(path, most)) == VERBS
+    for place in (path, "/version"):
+        with pytest.raises(BadRequest, match="the query has too many parameters; 100 is the limit"):
+            await SERVE(call(place, f"{most}&b="))
+    words = "&".join(["command=x"] * 1_000)
+    assert await SERVE(call("/kubernetes/cluster/c/api/v1/namespaces/n/pods/p/exec", words, method="POST")) == THROUGH

@@ -1,0 +1,18 @@
+"""docs/limits.md says what `registry/limits.py` says: every number, and no other."""
+
+import re
+from pathlib import Path
+
+from fairlead.registry import limits
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "limits.md"
+_ROW = re.compile(r"^\| ([A-Z_]+) \| ([0-9,]+) \| ", re.MULTILINE)
+_UNITS = {"KIB", "MIB", "MAX_VALUES"}
+
+
+def test_the_page_shows_every_limit_with_its_number() -> None:
+    rows = _ROW.findall(PAGE.read_text())
+    shown = {name: int(number.replace(",", "")) for name, number in rows}
+    table = {name: number for name, number in vars(limits).items() if name.isupper() and name not in _UNITS}
+    assert shown == table
+    assert len(rows) == len(table), "a limit has two rows"
