@@ -6,6 +6,7 @@ Beside the real kinds there is the Gadget, which has one of everything that the 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
+from unittest.mock import patch
 
 import orjson
 
@@ -17,6 +18,7 @@ from fairlead.core.objects import Object
 from fairlead.core.user import User
 from fairlead.kinds import KINDS
 from fairlead.kinds.project import NAMESPACE_PREFIX
+from fairlead.registry import resource
 from fairlead.registry.catalog import Catalog
 from fairlead.registry.kind import MANAGEMENT_GROUP, Change, Kind
 from fairlead.registry.record import decode, finisher
@@ -198,7 +200,8 @@ async def new_world(store: Store | None = None, rules: Sequence[Rule] = ()) -> A
         await world.create("Namespace", "default")
         await world.create("Namespace", NAMESPACE)
     try:
-        yield world
+        with patch.object(resource, "LARGE", 2**62):  # its clock is that of the loop, which threads do not have
+            yield world
     finally:
         await view.stop()
         await meddled.close()
