@@ -7,7 +7,10 @@ What was granted before may stay.
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
+
+import orjson
 
 from fairlead.admission.chain import May, Rule, concerning
 from fairlead.core.call import Target
@@ -21,6 +24,10 @@ from fairlead.registry.registry import Registry
 ANY = "*"
 GRANTING = ("owner", "access", "members")
 """The fields of a spec that give rights to somebody."""
+MAX_RIGHTS = 1_000
+"""How many different rights one change may grant: each of them is a question about the writer's own."""
+MAX_COMBINATIONS = 50 * MAX_RIGHTS
+"""Of verbs and subresources, in entries that differ."""
 INSTANCE = "devpodworkspaceinstances"
 """One of the kinds that a project's users may make; who may make one holds what that role gives."""
 
@@ -55,8 +62,11 @@ def granting(standing: Standing, names: Names) -> Rule:
             _own(change, standing)
         if not any(map(change.spec.get, GRANTING)):
             return
-        for right in _granted(change, names):
-            held = _is_the_owner(change, standing) and standing.inside(change.user, right)
+        if change.user.holds_everything:
+            return
+        is_owner = _is_the_owner(change, standing)
+        for right in _distinct(change, _granted(change, names)):
+            held = is_owner and standing.inside(change.user, right)
             if not held and not standing.may(change.user, right).allowed:
                 raise _refused(change, right)
 
@@ -95,14 +105,48 @@ def _granted(change: Change, names: Names) -> Iterator[Target]:
     owner = change.spec.get("owner")
     if owner and owner != dig(change.old or {}, "spec.owner") and not _is_own_account(owner, change.user):
         yield target("makeowner")
-    for access in _new(change, "access"):
-        for verb in _texts(access.get("verbs")):
-            yield target(verb)
-            yield from (target(verb, each) for each in _texts(access.get("subresources")))
+    for verb, subresource in _access_rights(change):
+        yield target(verb, subresource)
     if (kind.group, kind.plural) == (names.api_group, "projects"):
         namespace = f"{names.namespace_prefix}{name}"
         for member in _new(change, "members"):
             yield _role(str(member.get("clusterRole") or "viewer"), namespace, names.api_group)
+
+
+def _distinct(change: Change, rights: Iterable[Target]) -> Iterator[Target]:
+    """Each right once, however many entries give it."""
+    seen: set[Target] = set()
+    for right in rights:
+        if right in seen:
+            continue
+        if len(seen) == MAX_RIGHTS:
+            raise _too_many(change)
+        seen.add(right)
+        yield right
+
+
+def _access_rights(change: Change) -> Iterator[tuple[str, str]]:
+    """Verbs and subresources that new access entries give, each combination of the two once."""
+    combined: set[tuple[frozenset[str], frozenset[str]]] = set()
+    seen: set[tuple[str, str]] = set()
+    count = 0
+    for access in _new(change, "access"):
+        verbs, subresources = frozenset(_texts(access.get("verbs"))), frozenset(_texts(access.get("subresources")))
+        if (verbs, subresources) in combined:
+            continue
+        combined.add((verbs, subresources))
+        count += len(verbs) * (1 + len(subresources))
+        if count > MAX_COMBINATIONS:
+            raise _too_many(change)
+        for right in product(sorted(verbs), ("", *sorted(subresources))):
+            if right not in seen:
+                seen.add(right)
+                yield right
+
+
+def _too_many(change: Change) -> Forbidden:
+    why = f"it grants more than {MAX_RIGHTS} different rights at once; use `*` in verbs, or add them step by step"
+    return Forbidden.of(change.kind.plural, change.kind.group, name_of(change.obj), why)
 
 
 def _is_own_account(owner: Any, user: User) -> bool:
@@ -115,8 +159,14 @@ def _new(change: Change, field: str) -> Iterable[Object]:
     after = change.spec.get(field)
     if not after or not isinstance(after, list):
         return ()
-    before = dig(change.old or {}, f"spec.{field}") or ()
-    return [entry for entry in after if isinstance(entry, dict) and entry not in before]
+    before = dig(change.old or {}, f"spec.{field}")
+    known = {_fingerprint(entry) for entry in before} if isinstance(before, list) else set()
+    return [entry for entry in after if isinstance(entry, dict) and _fingerprint(entry) not in known]
+
+
+def _fingerprint(entry: Any) -> bytes:
+    """The same for equal entries: there may be thousands, so they are looked up and not compared."""
+    return orjson.dumps(entry, option=orjson.OPT_SORT_KEYS)
 
 
 def _texts(value: Any) -> list[str]:

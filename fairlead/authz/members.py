@@ -6,10 +6,10 @@ viewer   sees what is shared with them
 Any other role is the ClusterRole of that name, bound in the namespace. All of them may read the project itself.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from fairlead.authz.chain import Decision
-from fairlead.authz.people import in_team, is_user, owns
+from fairlead.authz.people import own_names, owns
 from fairlead.core.call import NAMESPACES, Target
 from fairlead.core.objects import Object, dig
 from fairlead.core.user import User
@@ -35,12 +35,13 @@ class Members:
         self._group = api_group
         self._prefix = prefix
         self._role_allows = role_allows
+        self._members: dict[str, tuple[Object, _Members]] = {}
 
     def __call__(self, user: User, target: Target) -> Decision | None:
         project = self._project(target)
         if project is None:
             return None
-        for role in _roles(project, user):
+        for role in self._roles(project, user):
             if self._allows(role, target):
                 return Decision(True, f'role "{role}" in project "{project["metadata"]["name"]}"')
         return None
@@ -59,12 +60,21 @@ class Members:
         self._projects.refresh()
         if target.namespace:
             return self.is_member(user, target.namespace)
-        return any(any(_roles(project, user)) for project in self._projects.objects.values())
+        return any(self._roles(project, user) for project in self._projects.objects.values())
 
     def is_member(self, user: User, namespace: str) -> bool:
         """Whether the user has a role in the project that the namespace belongs to."""
         project = self._project(Target("get", "", namespace=namespace))
-        return project is not None and any(_roles(project, user))
+        return project is not None and bool(self._roles(project, user))
+
+    def _roles(self, project: Object, user: User) -> list[str]:
+        name = project["metadata"]["name"]
+        known = self._members.get(name)
+        if known is None or known[0] is not project:
+            if len(self._members) > 2 * len(self._projects.objects):
+                self._members.clear()  # most of them are gone
+            known = self._members[name] = project, _Members(project)
+        return known[1].roles_of(user)
 
     def _project(self, target: Target) -> Object | None:
         self._projects.refresh()
@@ -95,11 +105,28 @@ class Members:
         return target.resource in INSTANCES and target.verb == "create"
 
 
-def _roles(project: Object, user: User) -> Iterator[str]:
-    owner = dig(project, "spec.owner") or {}
-    if owns(user, owner.get("user"), owner.get("team")):
-        yield "admin"
-    for member in dig(project, "spec.members") or ():
-        names = (member.get("name", ""),)
-        if is_user(user, names) if member.get("kind") == "User" else in_team(user, names):
-            yield member.get("clusterRole") or "viewer"
+class _Members:
+    """The members of one project by their names: there may be thousands, and each object of a list asks again."""
+
+    __slots__ = ("_owner", "_teams", "_users")
+
+    def __init__(self, project: Object) -> None:
+        owner = dig(project, "spec.owner") or {}
+        self._owner = owner.get("user"), owner.get("team")
+        self._users: dict[str, dict[str, int]] = {}
+        self._teams: dict[str, dict[str, int]] = {}
+        for place, member in enumerate(dig(project, "spec.members") or ()):
+            index = self._users if member.get("kind") == "User" else self._teams
+            roles = index.setdefault(member.get("name", ""), {})
+            roles.setdefault(member.get("clusterRole") or "viewer", place)
+
+    def roles_of(self, user: User) -> list[str]:
+        """The roles that a user has, in the order of the members; the owner's comes first."""
+        users, teams = own_names(user)
+        found = [self._users[name] for name in users if name in self._users]
+        found += [self._teams[name] for name in teams if name in self._teams]
+        owned = ["admin"] if owns(user, *self._owner) else []
+        if not found:
+            return owned
+        places = sorted((place, role) for roles in found for role, place in roles.items())
+        return [*owned, *(role for _, role in places)]

@@ -7,7 +7,8 @@ it; an entry gives its verbs on the object, and on the subresources that it name
 import msgspec
 
 from fairlead.authz.chain import Decision
-from fairlead.authz.people import ANY, in_team, is_user, owns
+from fairlead.authz.people import ANY, own_names, owns
+from fairlead.authz.rectangles import Rectangles
 from fairlead.core.call import Target
 from fairlead.core.user import User
 from fairlead.registry.catalog import Catalog
@@ -19,7 +20,7 @@ class _Owner(msgspec.Struct):
     team: str | None = None
 
 
-class _Access(msgspec.Struct):
+class Access(msgspec.Struct):
     name: str | None = None
     users: list[str] | None = None
     teams: list[str] | None = None
@@ -27,15 +28,15 @@ class _Access(msgspec.Struct):
     subresources: list[str] | None = None
 
 
-class _Spec(msgspec.Struct):
+class Spec(msgspec.Struct):
     owner: _Owner | None = None
-    access: list[_Access] | None = None
+    access: list[Access] | None = None
 
 
 class _Shared(msgspec.Struct):
     """Just enough of an object to find out whose it is."""
 
-    spec: _Spec | None = None
+    spec: Spec | None = None
 
 
 _shared = msgspec.json.Decoder(_Shared).decode
@@ -47,6 +48,7 @@ class Sharing:
     def __init__(self, catalog: Catalog, view: View) -> None:
         self._shared = {(kind.group, kind.plural) for kind in catalog.kinds if kind.shared}
         self._view = view
+        self._last: tuple[Entry, tuple[str, ...], Given] | None = None
 
     def __call__(self, user: User, target: Target) -> Decision | None:
         if not target.name or (target.group, target.resource) not in self._shared:
@@ -57,15 +59,20 @@ class Sharing:
     def of(self, user: User, target: Target, entry: Entry) -> Decision | None:
         if (entry.key[0], entry.key[1]) not in self._shared or (target.verb == "create" and not target.subresource):
             return None
-        spec = _shared(entry.body).spec
-        if spec is None:
-            return None
+        given = self._given(user, entry)
         reports = target.subresource == "status" and target.verb != "get"  # which is the server's to do
-        if spec.owner is not None and not reports and owns(user, spec.owner.user, spec.owner.team):
-            return Decision(True, "owner of the object")
-        if any(_grants(access, user, target) for access in spec.access or ()):
-            return Decision(True, "named in an access entry of the object")
-        return None
+        if given.is_owner and not reports:
+            return _OWNER
+        return _NAMED if given.allows(target.verb, target.subresource) else None
+
+    def _given(self, user: User, entry: Entry) -> "Given":
+        """The last answer is kept: admission asks about one object and one user for each right that is granted."""
+        last = self._last
+        if last is not None and last[0] is entry and last[1] is user.groups:
+            return last[2]
+        given = Given(_shared(entry.body).spec, user)
+        self._last = entry, user.groups, given
+        return given
 
     def stands(self, user: User, target: Target) -> bool:
         """Something here is the user's, or shared with it."""
@@ -76,13 +83,36 @@ class Sharing:
         return any(self.of(user, get, entry) for entry in self._view.entries(*resource, target.namespace))
 
 
-def _grants(access: _Access, user: User, target: Target) -> bool:
-    if not _covers(access.verbs, target.verb):
-        return False
-    if target.subresource and not _covers(access.subresources, target.subresource):
-        return False
-    return is_user(user, access.users or ()) or in_team(user, access.teams or ())
+_OWNER = Decision(True, "owner of the object")
+_NAMED = Decision(True, "named in an access entry of the object")
 
 
-def _covers(names: list[str] | None, wanted: str) -> bool:
-    return names is not None and (wanted in names or ANY in names)
+class Given:
+    """What one object gives to one user."""
+
+    __slots__ = ("_access", "_parts", "_verbs", "is_owner")
+
+    def __init__(self, spec: Spec | None, user: User) -> None:
+        owner = spec.owner if spec is not None else None
+        users, teams = own_names(user)
+        self.is_owner = owner is not None and owns(user, owner.user, owner.team)
+        self._access = [
+            each
+            for each in (spec.access if spec is not None else None) or ()
+            if not users.isdisjoint(each.users or ()) or not teams.isdisjoint(each.teams or ())
+        ]
+        self._verbs: frozenset[str] | None = None
+        self._parts: Rectangles | None = None
+
+    def allows(self, verb: str, subresource: str) -> bool:
+        if not self._access:
+            return False
+        if not subresource:
+            if self._verbs is None:
+                self._verbs = frozenset(each for access in self._access for each in access.verbs or ())
+            return verb in self._verbs or ANY in self._verbs
+        if self._parts is None:
+            self._parts = Rectangles(
+                [(frozenset(each.verbs or ()), frozenset(each.subresources or ())) for each in self._access]
+            )
+        return any(self._parts.hold(one, other) for one in {verb, ANY} for other in {subresource, ANY})

@@ -1,6 +1,6 @@
 """Nobody grants what they do not hold."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,11 +13,12 @@ from fairlead.core.call import Target
 from fairlead.core.errors import Forbidden, Invalid
 from fairlead.core.scope import Scope
 from fairlead.core.user import CONTROLLER, User
-from fairlead.registry.kind import MANAGEMENT_GROUP
+from fairlead.registry.kind import MANAGEMENT_GROUP, Change
 from fairlead.registry.registry import Registry
 from fairlead.registry.writing import Writing
 from tests.admission.world import World
 from tests.authz.people import ALICE, BOB
+from tests.growth import assert_linear, words
 
 MEMBER_OF = "demo"
 TEAM = User("service:team:blue", ("service:team:blue",))
@@ -177,3 +178,80 @@ async def test_what_is_no_entry_is_refused_for_what_it_is(ruled: World, held: He
     held.rights = {("makeowner", "apps", "")}
     with pytest.raises(Invalid):
         await create(ruled, ALICE, "App", "a", **spec)
+
+
+# --- many entries ---
+
+
+def finished(rule: Awaitable[None]) -> None:
+    """Runs a rule that waits for nothing."""
+    with pytest.raises(StopIteration):
+        next(rule.__await__())
+
+
+def entries(count: int, **more: Any) -> list[dict[str, Any]]:
+    return [{"users": [name], "verbs": ["get", "use"], **more} for name in words("u", count)]
+
+
+async def test_entries_are_replaced_in_time_that_grows_with_their_number(ruled: World, held: Held) -> None:
+    """None of them is the same as before, so all of them are new."""
+    held.rights = {("get", "apps", ""), ("use", "apps", "")}
+    rule = granting(Standing(held, inside, owns, lambda user, namespace: False), Names(MANAGEMENT_GROUP, "service-p-"))
+    kind = ruled.of("App").kind
+
+    def make(size: int) -> Callable[[], object]:
+        old = {"metadata": {"name": "a"}, "spec": {"access": entries(size)}}
+        new = {"metadata": {"name": "a"}, "spec": {"access": entries(size, name="again")}}
+        change = Change("update", kind, BOB, old, new)
+        return lambda: finished(rule(change, ruled.registry))
+
+    assert_linear(make, 100)
+
+
+async def test_a_right_that_many_entries_give_is_asked_for_once(ruled: World, held: Held) -> None:
+    held.rights = {("get", "apps", ""), ("use", "apps", ""), ("create", "apps", "")}
+    asked: list[Target] = []
+
+    def counting(user: User, target: Target) -> Answer:
+        asked.append(target)
+        return held(user, target)
+
+    rule = granting(Standing(counting, inside, owns, lambda user, namespace: False), Names(MANAGEMENT_GROUP, "p-"))
+    new = {"metadata": {"name": "a"}, "spec": {"access": entries(500)}}
+    finished(rule(Change("create", ruled.of("App").kind, BOB, None, new), ruled.registry))
+    assert sorted(target.verb for target in asked) == ["get", "use"]
+
+
+@pytest.mark.parametrize(
+    "access",
+    [
+        [{"users": ["u"], "verbs": [f"v{index}" for index in range(1100)]}],
+        [{"users": ["u"], "verbs": [f"v{index}"]} for index in range(1100)],
+        [
+            {
+                "users": ["u"],
+                "verbs": [f"v{i}" for i in range(30)],
+                "subresources": [f"s{i}" for i in range(30) if i != n],
+            }
+            for n in range(30)
+        ]
+        * 2
+        + [
+            {
+                "users": ["u"],
+                "verbs": [f"v{i}" for i in range(30) if i != n],
+                "subresources": [f"s{i}" for i in range(30)],
+            }
+            for n in range(30)
+        ],
+    ],
+    ids=["verbs of an entry", "entries", "combinations"],
+)
+async def test_more_rights_than_can_be_asked_for_are_not_granted(
+    ruled: World, held: Held, access: list[dict[str, Any]]
+) -> None:
+    held.rights = {(f"v{verb}", "apps", part) for verb in range(1100) for part in ("", *(f"s{i}" for i in range(30)))}
+    with pytest.raises(Forbidden, match="grants more than 1000 different rights at once; use `\\*` in verbs"):
+        await create(ruled, BOB, "App", "a", access=access)
+    root = User("root", ("system:masters",))
+    assert await create(ruled, root, "App", "a", access=access), "who holds everything is not asked"

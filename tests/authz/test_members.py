@@ -1,5 +1,6 @@
 """Members of projects: what each role may do in the project's namespace, and nowhere else."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -11,6 +12,7 @@ from fairlead.registry.following import Following
 from fairlead.registry.kind import MANAGEMENT_GROUP
 from tests.admission.world import World
 from tests.authz.people import ALICE, BOB, CAROL, MACHINE
+from tests.growth import work
 
 MINE, OTHER = "service-p-mine", "service-p-other"
 
@@ -133,3 +135,41 @@ async def test_who_may_ask_for_a_virtual_cluster_to_be_moved_here(world: World, 
     )
     assert (authorizer(ALICE, asked) is not None) == may
     assert authorizer(BOB, asked) is None
+
+
+# --- many members ---
+
+
+async def test_a_question_costs_the_same_however_many_members_there_are(world: World) -> None:
+    """Each object of a list asks it again."""
+
+    async def make(count: int) -> Callable[[], object]:
+        project = {"members": [member(f"u{index}") for index in range(count)] + [member("alice", "user")]}
+        await world.patch("Project", "mine", lambda found: found.update(spec=project))
+
+        def ask() -> None:
+            assert authorizer(ALICE, target("create", WORKSPACES)) and not authorizer(BOB, target("create", WORKSPACES))
+            assert authorizer.is_member(ALICE, MINE)
+
+        ask()
+        return ask
+
+    authorizer = await members(world)
+    small, large = work(await make(50)), work(await make(800))
+    assert large <= 2 * small
+
+
+async def test_a_member_more_than_once_has_each_role_in_order(world: World) -> None:
+    authorizer = await members(
+        world,
+        member("red", "user", "Team"),
+        member("alice", "auditor"),
+        member("alice", ""),
+        member("alice", "auditor"),
+    )
+    reasons = [authorizer(ALICE, target(verb, WORKSPACES)) for verb in ("create", "list", "delete")]
+    assert [each and each.reason for each in reasons] == [
+        'role "user" in project "mine"',
+        'role "auditor" in project "mine"',
+        None,
+    ]

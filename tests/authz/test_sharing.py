@@ -1,13 +1,20 @@
 """Owners and access entries: rights that objects give by themselves."""
 
-import pytest
+from collections.abc import Callable
+from itertools import product
 
-from fairlead.authz.sharing import Sharing
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fairlead.authz.people import in_team, is_user
+from fairlead.authz.sharing import Access, Given, Sharing, Spec
 from fairlead.core.call import Target
 from fairlead.core.user import User
 from fairlead.registry.kind import MANAGEMENT_GROUP
 from tests.admission.world import World
 from tests.authz.people import ALICE, BOB, CAROL, MACHINE, RED_KEY
+from tests.growth import assert_linear, words, work
 
 
 def app(verb: str, name: str = "a", subresource: str = "") -> Target:
@@ -100,3 +107,67 @@ async def test_the_status_is_not_the_owners_to_write(world: World) -> None:
     assert sharing(ALICE, app("get", subresource="status"))
     assert sharing(ALICE, app("patch", subresource="status")) is None
     assert sharing(ALICE, app("update", subresource="status")) is None
+
+
+# --- many entries ---
+
+
+async def test_a_question_costs_the_same_however_many_entries_there_are_once_the_object_is_read(world: World) -> None:
+    """Admission asks about each right that is granted: the entries are gone through once, and not each time."""
+
+    async def make(name: str, count: int) -> Callable[[], object]:
+        every = [{"users": ["bob"], "verbs": [f"v{i}"], "subresources": [f"s{i}", "s"]} for i in range(count)]
+        await world.create("App", name, spec={"access": every})
+        sharing = Sharing(world.registry.catalog, world.view)
+        assert sharing(BOB, app("v1", name, "s1")) and not sharing(BOB, app("v1", name, "s2"))
+
+        def ask() -> None:
+            for index in range(20):
+                sharing(BOB, app(f"v{index}", name))
+                sharing(BOB, app(f"v{index}", name, f"s{index + 1}"))
+                sharing(BOB, app("w", name, "s"))
+
+        ask()
+        return ask
+
+    small, large = work(await make("a", 100)), work(await make("b", 800))
+    assert large <= 2 * small
+
+
+@given(
+    st.lists(
+        st.fixed_dictionaries(
+            {
+                "users": st.lists(st.sampled_from(["alice", "bob", "*", "carol"]), max_size=2),
+                "teams": st.lists(st.sampled_from(["red", "blue", "*"]), max_size=2),
+                "verbs": st.lists(st.sampled_from(["get", "use", "*"]), max_size=2),
+                "subresources": st.lists(st.sampled_from(["log", "exec", "*"]), max_size=2),
+            }
+        ),
+        max_size=8,
+    )
+)
+@settings(max_examples=150, deadline=None)
+def test_entries_give_exactly_what_each_of_them_gives(access: list[dict[str, list[str]]]) -> None:
+    for user, verb, part in product((ALICE, BOB, CAROL, MACHINE, RED_KEY), ("get", "use"), ("", "log", "exec")):
+        given = Given(Spec(access=[Access(**each) for each in access]), user)  # type: ignore[arg-type]
+        assert given.allows(verb, part) is any(gives(each, user, verb, part) for each in access)
+
+
+def gives(access: dict[str, list[str]], user: User, verb: str, subresource: str) -> bool:
+    named = any(f"service:user:{name}" in user.groups for name in access["users"]) or any(
+        f"service:team:{name}" in user.groups
+        or (name == "*" and any(group.startswith("service:team:") for group in user.groups))
+        for name in access["teams"]
+    )
+    on_verb = bool({verb, "*"} & set(access["verbs"]))
+    return named and on_verb and (not subresource or bool({subresource, "*"} & set(access["subresources"])))
+
+
+def test_a_name_is_looked_up_however_many_groups_somebody_has() -> None:
+    def make(size: int) -> Callable[[], object]:
+        user = User("u", tuple(words("service:team:t", size)))
+        names = words("other", size)
+        return lambda: in_team(user, names) or is_user(user, names)
+
+    assert_linear(make)

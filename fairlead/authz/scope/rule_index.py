@@ -7,6 +7,7 @@ not depend on how many rules and names there are.
 
 from collections.abc import Collection, Iterable, Sequence
 
+from fairlead.authz.rectangles import Rectangles
 from fairlead.authz.scope.paths import PathPatterns, whole_path
 from fairlead.authz.scope.rules import CompiledRule, Names, Resource, spellings
 from fairlead.core.call import Target
@@ -14,12 +15,7 @@ from fairlead.core.call import Target
 KEPT_EXTENTS, KEPT_NAMES = 256, 100_000
 """How many extents an index keeps, and how many names and namespaces all of them may have."""
 
-WORD = 64
-"""Rules that a bit mask compares at once."""
-
 Place = frozenset[str]
-Rectangle = tuple[Place, frozenset[str]]
-"""Namespaces and names of objects: a rule allows each name in each of its namespaces."""
 
 
 class RuleIndex:
@@ -132,7 +128,7 @@ class _Extent:
                 by_namespaces.setdefault(namespaces, []).append(names)
         self._anywhere = _union(anywhere) if anywhere else None
         self._in_namespaces = _union(whole)
-        self._rectangles = _Rectangles([(place, _union(names)) for place, names in by_namespaces.items()])
+        self._rectangles = Rectangles([(place, _union(names)) for place, names in by_namespaces.items()])
         self._namespaces = _union([self._in_namespaces, *by_namespaces])
         self.weight += len(self._anywhere or ()) + 2 * len(self._namespaces) + self._rectangles.weight
 
@@ -153,45 +149,3 @@ def _union(sets: Sequence[frozenset[str]]) -> frozenset[str]:
     """Without a copy where there is only one."""
     distinct = list({id(each): each for each in sets if each}.values())
     return distinct[0] if len(distinct) == 1 else frozenset().union(*distinct)
-
-
-class _Rectangles:
-    """Whether one of many rectangles has a point in it.
-
-    For each namespace and each name, there are the rectangles that have it: as numbers where they are few, as a bit
-    mask where they are many. So at most one in `WORD` is looked at, and memory stays in proportion.
-    """
-
-    __slots__ = ("_by_name", "_by_place", "_rectangles", "weight")
-
-    def __init__(self, rectangles: Sequence[Rectangle]) -> None:
-        self._rectangles = rectangles
-        self.weight = sum(len(places) + len(names) for places, names in rectangles)
-        few = max(4, len(rectangles) // WORD)
-        self._by_place = _postings((places for places, _ in rectangles), few)
-        self._by_name = _postings((names for _, names in rectangles), few)
-
-    def hold(self, place: str, name: str) -> bool:
-        some, others = self._by_place.get(place), self._by_name.get(name)
-        if some is None or others is None:
-            return False
-        if isinstance(some, int) and isinstance(others, int):
-            return bool(some & others)
-        if isinstance(some, int) or (not isinstance(others, int) and len(others) < len(some)):
-            return any(place in self._rectangles[index][0] for index in others)  # type: ignore[union-attr]
-        return any(name in self._rectangles[index][1] for index in some)
-
-
-def _postings(sets: Iterable[frozenset[str]], few: int) -> dict[str, tuple[int, ...] | int]:
-    found: dict[str, list[int]] = {}
-    for index, each in enumerate(sets):
-        for text in each:
-            found.setdefault(text, []).append(index)
-    return {text: tuple(indexes) if len(indexes) <= few else _mask(indexes) for text, indexes in found.items()}
-
-
-def _mask(indexes: Sequence[int]) -> int:
-    octets = bytearray(indexes[-1] // 8 + 1)
-    for index in indexes:
-        octets[index // 8] |= 1 << index % 8
-    return int.from_bytes(octets, "little")
