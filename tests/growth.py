@@ -1,11 +1,12 @@
 """How work grows with its input, by counting it: four times as much input must take about four times as much work.
 
 Counted are calls of functions, of Python and of C, lines of Python, and comparisons and hashes of `Word`s. Time is not
-looked at.
+looked at, but for copies of large values, which cannot be counted.
 """
 
 import sys
 from collections.abc import Callable
+from time import thread_time
 from types import FrameType
 from typing import Any
 
@@ -64,3 +65,15 @@ def assert_linear(make: Callable[[int], Callable[[], object]], size: int = 200) 
     """`make` prepares what is to be measured for an input of that size."""
     small, large = work(make(size)), work(make(FACTOR * size))
     assert large <= LIMIT * small, f"{FACTOR} times the input took {large / small:.1f} times the work: {small}, {large}"
+
+
+def cpu_time(function: Callable[[], object]) -> float:
+    """The least that a function takes of this thread's time. For work in C that cannot be counted; margins must be
+    wide."""
+
+    def once() -> float:
+        begin = thread_time()
+        function()
+        return thread_time() - begin
+
+    return min(once() for _ in range(3))

@@ -18,7 +18,7 @@ from typing import Any
 from fairlead.core.clock import timestamp
 from fairlead.core.errors import Problem
 from fairlead.core.objects import Object, identical, metadata
-from fairlead.registry.patching.fieldset import FieldSet, difference, parsed, union
+from fairlead.registry.patching.fieldset import FieldSet, difference, parsed, union, union_of_all
 from fairlead.registry.patching.shape import Shape
 from fairlead.registry.patching.walks import all_fields, changed
 
@@ -178,14 +178,18 @@ def _capped(entries: Entries) -> Entries:
     if excess <= 0:
         return entries
     kept = {_identity(entry): entry for entry in entries}
-    oldest = {entry["apiVersion"]: entry for entry in updates if _is_ancient(entry)}
+    oldest: dict[str, list[Object]] = {entry["apiVersion"]: [entry] for entry in updates if _is_ancient(entry)}
     for entry in sorted(updates, key=_order):
-        older = oldest.setdefault(entry["apiVersion"], entry)
-        if excess > 0 and older is not entry and not _is_ancient(entry):
-            del kept[_identity(older)], kept[_identity(entry)]
-            joined = oldest[entry["apiVersion"]] = _thrown_together(older, entry)
-            kept[_identity(joined)] = joined
+        older = oldest.setdefault(entry["apiVersion"], [entry])
+        if excess > 0 and older[0] is not entry and not _is_ancient(entry):
+            older.append(entry)
             excess -= 1
+    for together in oldest.values():
+        if len(together) > 1:
+            for entry in together:
+                del kept[_identity(entry)]
+            joined = _thrown_together(together)
+            kept[_identity(joined)] = joined
     return list(kept.values())
 
 
@@ -193,10 +197,10 @@ def _is_ancient(entry: Object) -> bool:
     return entry.get("manager") == ANCIENT and not entry.get("subresource")
 
 
-def _thrown_together(older: Object, newer: Object) -> Object:
-    when = max(older.get("time") or "", newer.get("time") or "")
-    fields = union(older["fieldsV1"], newer["fieldsV1"])
-    return Writer(ANCIENT, newer["apiVersion"], when).entry(fields)
+def _thrown_together(entries: Entries) -> Object:
+    when = max(entry.get("time") or "" for entry in entries)
+    fields = union_of_all(entry["fieldsV1"] for entry in entries)
+    return Writer(ANCIENT, entries[0]["apiVersion"], when).entry(fields)
 
 
 def _sent_or_stored(sent: Any, stored: Entries) -> Entries:

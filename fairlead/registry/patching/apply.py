@@ -8,7 +8,6 @@ will be stored.
 """
 
 from dataclasses import dataclass
-from functools import reduce
 from typing import Any
 
 from fairlead.core.errors import BadRequest, Conflict
@@ -18,7 +17,7 @@ from fairlead.registry.kind import Kind
 from fairlead.registry.managed import Entries, Writer, released, understood
 from fairlead.registry.patching import lastapplied
 from fairlead.registry.patching.conflicts import Contested, conflict
-from fairlead.registry.patching.fieldset import FieldSet, difference, intersection, union
+from fairlead.registry.patching.fieldset import FieldSet, difference, intersection, union, union_of_all
 from fairlead.registry.patching.merge import merged, without
 from fairlead.registry.patching.shape import Shape, Shapes
 from fairlead.registry.patching.typed import Fitting, faults
@@ -86,7 +85,7 @@ class Applying:
         claimed = applied_fields(config, owned)
         new = merged(live, config, whole)
         if mine is not None and difference(mine["fieldsV1"], claimed):
-            managed = reduce(union, (entry["fieldsV1"] for entry in others), claimed)
+            managed = union_of_all([claimed, *(entry["fieldsV1"] for entry in others)])
             new = _pruned(new, mine["fieldsV1"], managed, whole)
         taken, removed = changed(live, new, owned)
         if not force:

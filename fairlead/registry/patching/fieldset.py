@@ -16,7 +16,7 @@ changes one, and results share parts with their arguments. `walks.py` makes them
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import orjson
@@ -42,6 +42,28 @@ def _joined(one: FieldSet, other: FieldSet) -> FieldSet:
         mine = both.get(step)
         both[step] = below if mine is None else _joined(mine, below)
     return both
+
+
+def union_of_all(sets: Iterable[FieldSet]) -> FieldSet:
+    """The paths that are in any of many sets. One after the other would copy the larger ones again and again."""
+    found = [each for each in sets if each]
+    return found[0] if len(found) == 1 else _gathered(found)
+
+
+def _gathered(sets: list[FieldSet]) -> FieldSet:
+    steps: dict[str, list[FieldSet]] = {}
+    for each in sets:
+        for step, below in each.items():
+            steps.setdefault(step, []).append(below)
+    return {step: below[0] if len(below) == 1 else _gathered_below(below) for step, below in steps.items()}
+
+
+def _gathered_below(sets: list[FieldSet]) -> FieldSet:
+    inside = [each for each in sets if each]
+    if not inside:
+        return {}
+    below = inside[0] if len(inside) == 1 else _gathered(inside)
+    return below if len(inside) == len(sets) or SELF in below else {SELF: {}, **below}
 
 
 def difference(one: FieldSet, other: FieldSet) -> FieldSet:
@@ -156,12 +178,10 @@ def _shown_step(step: str) -> str:
 
 def same(one: Any, other: Any) -> bool:
     """Equality of JSON values. Python alone takes `true` for `1`, also deep inside."""
-    if isinstance(one, str):
-        return bool(one == other)
-    if one != other:
-        return False
     if isinstance(one, dict):
-        return all(map(same, one.values(), map(other.__getitem__, one)))
+        if not isinstance(other, dict) or len(one) != len(other):
+            return False
+        return all(name in other and same(each, other[name]) for name, each in one.items())
     if isinstance(one, list):
-        return all(map(same, one, other))
-    return isinstance(one, bool) is isinstance(other, bool)
+        return isinstance(other, list) and len(one) == len(other) and all(map(same, one, other))
+    return bool(one == other) and isinstance(one, bool) is isinstance(other, bool)

@@ -22,7 +22,8 @@ from fairlead.registry.patching.fieldset import same
 
 MAX_OPERATIONS = 10_000
 MAX_COPIED_BYTES = 3 * 1024 * 1024
-MAX_SHIFTED_ENTRIES = 100_000_000
+MAX_SHIFTED_ENTRIES = 20_000_000
+"""Some ten milliseconds."""
 
 _REJECTED = "the server rejected our request due to an error in our request"
 _TOO_LARGE = "Request entity is too large"

@@ -71,35 +71,48 @@ def _fitting(schema: Schema) -> Schema:
 
 def faults(config: Object, schema: Schema) -> str:
     """What is wrong, as one text; empty if nothing is. The first few faults are enough to mend a file."""
-    found = list(islice(_object_faults(config, schema, ""), _MOST_FAULTS))
+    found = list(islice(_object_faults(config, schema, None), _MOST_FAULTS))
     return "\n  ".join(["errors:", *found]) if len(found) > 1 else "".join(found)
 
 
-def _faults(value: Any, schema: Schema, path: str) -> Iterator[str]:
+Path = tuple["Path | None", str] | None
+"""The way to a value: the way to what it is in, and one step. It becomes a text where there is a fault, and only
+there: a long name on the way would be copied for every value below it."""
+
+
+def _text(path: Path) -> str:
+    steps = []
+    while path is not None:
+        path, step = path
+        steps.append(step)
+    return shown_path(tuple(reversed(steps)))
+
+
+def _faults(value: Any, schema: Schema, path: Path) -> Iterator[str]:
     wanted = schema.get("type")
     if value is None or wanted is None:
         return
     name, types = _EXPECTED[wanted]
     fits = isinstance(value, types) and (wanted == "boolean" or not isinstance(value, bool))
     if not fits:
-        yield f"{path}: expected {name}, got {shown(value):.{_LONGEST_VALUE}}"
+        yield f"{_text(path)}: expected {name}, got {shown(value):.{_LONGEST_VALUE}}"
     elif wanted == "object":
         yield from _object_faults(value, schema, path)
     elif wanted == "array":
         yield from _list_faults(value, schema, path)
 
 
-def _object_faults(value: Object, schema: Schema, path: str) -> Iterator[str]:
+def _object_faults(value: Object, schema: Schema, path: Path) -> Iterator[str]:
     properties, others = schema.get("properties", {}), schema.get("additionalProperties")
     for name, each in value.items():
         expected = properties.get(name, others)
         if expected is not None:
-            yield from _faults(each, expected, f"{path}.{name}")
+            yield from _faults(each, expected, (path, f"f:{name}"))
         elif not schema.get("x-kubernetes-preserve-unknown-fields"):
-            yield f"{path}.{name}: field not declared in schema"
+            yield f"{_text(path)}.{name}: field not declared in schema"
 
 
-def _list_faults(values: list[Any], schema: Schema, path: str) -> Iterator[str]:
+def _list_faults(values: list[Any], schema: Schema, path: Path) -> Iterator[str]:
     sort, items = schema.get("x-kubernetes-list-type"), schema["items"]
     seen = set()
     for place, each in enumerate(values):
@@ -110,14 +123,14 @@ def _list_faults(values: list[Any], schema: Schema, path: str) -> Iterator[str]:
             keys = {key: each.get(key, _default(items, key)) for key in sorted(schema["x-kubernetes-list-map-keys"])}
             missing = [key for key, value in keys.items() if value is None]
             if missing:
-                yield f'{path}: element {place}: associative list with keys has an element that omits "{missing[0]}"'
+                where = f"{_text(path)}: element {place}"
+                yield f'{where}: associative list with keys has an element that omits "{missing[0]}"'
                 continue
             step = "k:" + key_text(keys)
-        inside = f"{path}{shown_path((step,))}"
         if step in seen:
-            yield f"{path}: duplicate entries for key {shown_path((step,))}"
+            yield f"{_text(path)}: duplicate entries for key {shown_path((step,))}"
         seen.add(step)
-        yield from _faults(each, items, inside)
+        yield from _faults(each, items, (path, step))
 
 
 def _default(items: Schema, key: str) -> Any:

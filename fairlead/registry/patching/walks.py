@@ -103,31 +103,32 @@ def _claimed(value: Any, shape: Shape, *, declared: bool) -> FieldSet | None:
 
 def changed(old: Object, new: Object, shape: Shape) -> tuple[FieldSet, FieldSet]:
     """From one state of an object to the next: the fields that were added or got another value, and those that went."""
-    taken, removed = _compared_maps(old, new, shape)
+    taken, removed = _compared_maps(old, new, shape, 0)
     return _beside_metadata(taken), _beside_metadata(removed)
 
 
-def _compared_maps(old: Object, new: Object, shape: Shape) -> tuple[FieldSet, FieldSet]:
+def _compared_maps(old: Object, new: Object, shape: Shape, level: int) -> tuple[FieldSet, FieldSet]:
+    """`level` counts the objects on the way that declare nothing: those may be nested as deep as a body may be."""
     before, after = shape.parts(old), shape.parts(new)
     if before is not None and after is not None and before.owned == after.owned:
-        return _compared_fields(old, new, after)
-    return _compared_names(old, new, shape)
+        return _compared_fields(old, new, after, level)
+    return _compared_names(old, new, shape, level)
 
 
-def _compared_fields(old: Object, new: Object, parts: Parts) -> tuple[FieldSet, FieldSet]:
+def _compared_fields(old: Object, new: Object, parts: Parts, level: int) -> tuple[FieldSet, FieldSet]:
     """The same declared fields are there before and after."""
     taken: FieldSet = {}
     removed: FieldSet = {}
     for name, step, inner in parts.owned:
         before, after = old[name], new[name]
         if inner is not LEAF:
-            _note(step, _compared(before, after, inner), taken, removed)
+            _note(step, _compared(before, after, inner, level), taken, removed)
         elif before != after or (after.__class__ is not str and not same(before, after)):
             taken[step] = {}
     return taken, removed
 
 
-def _compared_names(old: Object, new: Object, shape: Shape) -> tuple[FieldSet, FieldSet]:
+def _compared_names(old: Object, new: Object, shape: Shape, level: int) -> tuple[FieldSet, FieldSet]:
     """Some fields came or went, or they are of those that anybody may name."""
     taken: FieldSet = {}
     removed: FieldSet = {}
@@ -140,7 +141,7 @@ def _compared_names(old: Object, new: Object, shape: Shape) -> tuple[FieldSet, F
         if name not in old:
             taken["f:" + name] = _whole(after, inner)
         elif inner is not LEAF:
-            _note("f:" + name, _compared(old[name], after, inner), taken, removed)
+            _note("f:" + name, _compared(old[name], after, inner, level), taken, removed)
         elif not same(old[name], after):
             taken["f:" + name] = {}
     if stayed < len(old):
@@ -157,17 +158,20 @@ def _note(step: str, outcome: tuple[FieldSet | None, FieldSet], taken: FieldSet,
         removed[step] = less
 
 
-def _compared(old: Any, new: Any, shape: Shape) -> tuple[FieldSet | None, FieldSet]:
+def _compared(old: Any, new: Any, shape: Shape, level: int) -> tuple[FieldSet | None, FieldSet]:
     """What was taken (None: nothing; empty: the field itself, as a whole) and what was removed below the field."""
     if (old or new) and shape is not LEAF:
         if shape.keys is not None:
             if isinstance(old, list | None) and isinstance(new, list | None):
-                taken, removed = _compared_lists(indexed(old or [], shape), indexed(new or [], shape), shape)
+                taken, removed = _compared_lists(indexed(old or [], shape), indexed(new or [], shape), shape, level)
                 return taken or None, removed
         elif isinstance(old, dict) and isinstance(new, dict):
-            if old == new and orjson.dumps(old) == orjson.dumps(new):
-                return None, {}  # which is so for most parts of most objects, and found out without a walk
-            taken, removed = _compared_maps(old, new, shape)
+            level = 0 if shape.fields else level + 1
+            # Most parts of most objects are the same, which is found out without a walk. Not at each level of what is
+            # nested deep: a difference at the bottom would be looked for again at each of them.
+            if level & (level - 1) == 0 and old == new and orjson.dumps(old) == orjson.dumps(new):
+                return None, {}
+            taken, removed = _compared_maps(old, new, shape, level)
             return taken or None, removed
         elif isinstance(new, dict) and new:
             return (_inside(new, shape) if old is None else _whole(new, shape)), {}
@@ -176,7 +180,9 @@ def _compared(old: Any, new: Any, shape: Shape) -> tuple[FieldSet | None, FieldS
     return None if same(old, new) else {}, {}
 
 
-def _compared_lists(old: dict[str, list[Any]], new: dict[str, list[Any]], shape: Shape) -> tuple[FieldSet, FieldSet]:
+def _compared_lists(
+    old: dict[str, list[Any]], new: dict[str, list[Any]], shape: Shape, level: int
+) -> tuple[FieldSet, FieldSet]:
     taken: FieldSet = {}
     removed = {step: _entry(before, shape) for step, before in old.items() if step not in new}
     for step, after in new.items():
@@ -184,7 +190,7 @@ def _compared_lists(old: dict[str, list[Any]], new: dict[str, list[Any]], shape:
         if before is None:
             taken[step] = _entry(after, shape)
         elif len(before) == len(after) == 1:
-            _note(step, _compared(before[0], after[0], shape.entries or FREE), taken, removed)
+            _note(step, _compared(before[0], after[0], shape.entries or FREE, level), taken, removed)
         elif len(before) == 1 or len(after) == 1:
             taken[step], removed[step] = _entry(after, shape), _entry(before, shape)
         elif not same(before, after):
