@@ -27,7 +27,7 @@ from yaml.events import (
 )
 
 from fairlead.core.malformed import Malformed
-from fairlead.core.yaml_compose import BUDGET, Composer
+from fairlead.core.yaml_compose import BUDGET, MERGE_KEY, Composer
 from fairlead.core.yaml_scalars import json_number, reads_as_text
 
 __all__ = ["Malformed", "decode", "encode", "unfolded_size"]
@@ -46,10 +46,11 @@ _NEEDS_ESCAPES = re.compile("[\r\x85\u2028\u2029\ufeff]")
 _UNLIMITED_WIDTH = 2**31 - 1
 
 
-def decode(data: bytes) -> tuple[Any, list[str]]:
+def decode(data: bytes, fill: Callable[[str], str] | None = None) -> tuple[Any, list[str]]:
     """The value of the first document, and the paths of keys that occur twice, of which the last value won.
 
-    Raises `Malformed`, with the line where it is known.
+    `fill` may change the text of each scalar once it is known to be one: whatever it puts in stays inside of that
+    scalar. Raises `Malformed`, with the line where it is known.
     """
     try:
         data.decode()
@@ -59,7 +60,7 @@ def decode(data: bytes) -> tuple[Any, list[str]]:
         raise Malformed("yaml: too many %TAG lines; remove them")
     composer = Composer()
     try:
-        _feed(composer, _Parser(data))
+        _feed(composer, _Parser(data), fill)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         # The end of a text counts as a line of its own, which no editor shows.
@@ -84,7 +85,7 @@ def encode(value: Any) -> bytes:
     return text.encode()
 
 
-def _feed(composer: Composer, parser: Any) -> None:
+def _feed(composer: Composer, parser: Any, fill: Callable[[str], str] | None) -> None:
     handlers: dict[type, Callable[[Any], None]] = {
         ScalarEvent: composer.scalar,
         AliasEvent: composer.alias,
@@ -96,12 +97,21 @@ def _feed(composer: Composer, parser: Any) -> None:
     event = parser.get_event()
     while type(event) is not DocumentEndEvent and type(event) is not StreamEndEvent:
         handler = handlers.get(type(event))
+        if fill is not None and type(event) is ScalarEvent:
+            _fill(event, fill)
         if handler:
             try:
                 handler(event)
             except Malformed as problem:
                 raise Malformed(f"yaml: line {event.start_mark.line + 1}: {problem}") from None
         event = parser.get_event()
+
+
+def _fill(event: ScalarEvent, fill: Callable[[str], str]) -> None:
+    filled = fill(event.value)
+    if filled != event.value and filled == MERGE_KEY:  # a text, and no instruction
+        event.style, event.implicit = '"', (False, True)
+    event.value = filled
 
 
 def _describe(value: Any, events: list[Event]) -> None:

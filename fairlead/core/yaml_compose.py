@@ -24,7 +24,7 @@ from fairlead.core.yaml_scalars import TAG_PREFIX, Scalar, json_number, key_text
 BUDGET = 6 * 2**20
 NODE_COST = 48
 
-_MERGE_KEY = "<<"
+MERGE_KEY = "<<"
 # A lone exclamation mark; Kubernetes reads what follows as if it were not there.
 _NO_TAG = "!"
 _STILL_OPEN = -1
@@ -77,12 +77,12 @@ class Composer:
     def scalar(self, event: ScalarEvent) -> None:
         text = event.value
         self._spend(NODE_COST + len(text))
-        merge = self._frame.wants_key and text == _MERGE_KEY and _is_merge(event)
+        merge = self._frame.wants_key and text == MERGE_KEY and _is_merge(event)
         value = None if merge else _scalar_value(event)
         if event.anchor is not None:
             self._anchors[event.anchor] = _Anchored(value, NODE_COST + len(text))
         if merge:
-            self._frame.key, self._frame.wants_key, self._frame.merging = _MERGE_KEY, False, True
+            self._frame.key, self._frame.wants_key, self._frame.merging = MERGE_KEY, False, True
         elif self._frame.wants_key:
             self._take_key(key_text(value))
         else:

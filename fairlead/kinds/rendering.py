@@ -3,13 +3,17 @@
 Nothing is executed: there are no conditions, loops or functions, and what a value contains is not looked at again.
 `{{ parameters.name | quote }}` puts the value in as a quoted text, which is one value in YAML and JSON whatever it
 contains. Other braces, such as those of charts, stay as they are.
+
+Some texts of a template are YAML that is read later. Whoever gives a value is not the one who wrote the template, so
+there a value stays what it takes the place of: one value, or a part of a text. It cannot add fields or objects.
 """
 
 import json
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
+from fairlead.core import yaml
 from fairlead.core.objects import Object
 
 RENDERED_LIMIT = 1024 * 1024
@@ -19,6 +23,10 @@ _placeholder = re.compile(
     r"\{\{[ \t]{0,20}parameters\.([A-Za-z0-9_.-]{1,253})[ \t]{0,20}(\|[ \t]{0,20}quote[ \t]{0,20})?\}\}", re.ASCII
 )
 
+
+_document = re.compile(r"^---(?=\s|$)", re.MULTILINE)
+YAML_TEXTS = frozenset({"objects", "values", "parameters"})
+"""Fields of templates whose text is YAML, wherever they stand."""
 
 PASSWORD = "password"
 
@@ -40,18 +48,70 @@ class _Budget:
         return text
 
 
-def rendered(template: Object, values: Mapping[str, str]) -> Object:
-    """A copy of the template with the values in it. Raises RenderingError."""
-    result: Object = _rendered(template, values, _Budget())
+def rendered(template: Object, values: Mapping[str, str], *, raw: bool = False) -> Object:
+    """A copy of the template with the values in it. With `raw`, values are put into YAML as they are: for whoever gives
+    them and has written the template, too. Raises RenderingError."""
+    yaml_texts = frozenset() if raw else YAML_TEXTS
+    result: Object = _rendered(template, values, _Budget(), yaml_texts)
     return result
 
 
-def _rendered(value: Any, values: Mapping[str, str], budget: _Budget) -> Any:
+def _rendered(value: Any, values: Mapping[str, str], budget: _Budget, yaml_texts: Collection[str]) -> Any:
     if isinstance(value, dict):
-        return {name: _rendered(each, values, budget) for name, each in value.items()}
+        return {
+            name: _filled_yaml(name, each, values, budget)
+            if name in yaml_texts and isinstance(each, str)
+            else _rendered(each, values, budget, yaml_texts)
+            for name, each in value.items()
+        }
     if isinstance(value, list):
-        return [_rendered(each, values, budget) for each in value]
+        return [_rendered(each, values, budget, yaml_texts) for each in value]
     return _filled(value, values, budget) if isinstance(value, str) else value
+
+
+def _filled_yaml(name: str, text: str, values: Mapping[str, str], budget: _Budget) -> str:
+    """The text with a word in place of each placeholder is read first, and values take the places of the words then."""
+    if not _placeholder.search(text):
+        return budget.spend(text)
+    _filled(text, values, _Budget())  # says which parameter is missing, and that it all gets too long
+    word = "parameter"
+    while word in text:
+        word += "x"
+    variables: list[str] = []
+
+    def stand_in(found: re.Match[str]) -> str:
+        variables.append(found[1])
+        return f'"{word}{len(variables) - 1}q"' if found[2] else f"{word}{len(variables) - 1}p"
+
+    marked = _placeholder.sub(stand_in, text)
+    words = re.compile(rf'"{word}(?P<quoted>[0-9]+)q"|{word}(?P<number>[0-9]+)(?P<sort>[pq])')
+
+    def fill(scalar: str) -> str:
+        return words.sub(lambda found: budget.spend(_value_of(found, scalar, variables, values)), scalar)
+
+    documents = [_read_filled(name, each, fill) for each in _document.split(marked)]
+    kept = [yaml.encode(each).decode() for each in documents if each is not None]
+    return budget.spend("---\n".join(kept))
+
+
+def _value_of(found: re.Match[str], scalar: str, variables: list[str], values: Mapping[str, str]) -> str:
+    """Inside of a longer text, `quote` means what it says; a scalar of its own needs no quotes any more."""
+    value = values[variables[int(found["quoted"] or found["number"])]]
+    if found["quoted"]:
+        return json.dumps(value, ensure_ascii=False)
+    is_inside = found["sort"] == "q" and found[0] != scalar
+    return json.dumps(value, ensure_ascii=False)[1:-1] if is_inside else value
+
+
+def _read_filled(name: str, text: str, fill: Callable[[str], str]) -> Any:
+    try:
+        value, duplicates = yaml.decode(text.encode(), fill)
+    except yaml.Malformed as error:
+        why = f"its {name} is no YAML with a single value in place of each parameter: {error}"
+        raise RenderingError(f"{why}; have the template mended") from None
+    if duplicates:
+        raise RenderingError(f"a value makes {duplicates[0]} in its {name} occur twice; give another value")
+    return value
 
 
 def _filled(text: str, values: Mapping[str, str], budget: _Budget) -> str:

@@ -107,7 +107,7 @@ def made(instance: Object, definition: Definition) -> Object:
     if problems:
         raise Unresolved("ErrorSyncingParameters", "; ".join(str(each) for each in problems[:10]))
     try:
-        result = rendered(definition.template, values)
+        result = rendered(definition.template, values, raw=definition.parameters is None)
     except RenderingError as error:
         raise Unresolved("ErrorRenderingTemplate", f"the template cannot be rendered: {error}") from None
     if steered := steered_credential(definition.template, result, CHART_CONTENT):

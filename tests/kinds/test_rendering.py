@@ -1,4 +1,8 @@
+import json
+from collections.abc import Callable
+
 import pytest
+import yaml as pyyaml
 
 from fairlead.kinds.rendering import RENDERED_LIMIT, RenderingError, rendered
 
@@ -45,3 +49,91 @@ def test_a_parameter_that_is_not_defined_is_an_error_with_its_name() -> None:
 def test_a_template_that_grows_too_much_is_given_up() -> None:
     with pytest.raises(RenderingError, match="more than"):
         rendered({"text": "{{ parameters.a }}" * 10_000}, {"a": "x" * (RENDERED_LIMIT // 1_000)})
+
+
+OBJECT = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata:\n  x: {{ parameters.a }}\n"
+HOSTILE = [
+    "1\nkind: Secret",
+    "1\n---\nkind: RoleBinding",
+    "{b: c}",
+    "[1, 2]",
+    "1 # and the rest",
+    '"1", y: 2}',
+    "&anchor x",
+    "*anchor",
+    "!!binary eA==",
+    "|\n  x",
+    "x: y",
+    "- x",
+    "'",
+    "%TAG ! !",
+    "parameter0p",
+    "{{ parameters.a }}",
+]
+
+
+@pytest.mark.parametrize("value", HOSTILE)
+@pytest.mark.parametrize("where", ["{{ parameters.a }}", '"{{ parameters.a }}"', "{{ parameters.a | quote }}"])
+def test_a_value_adds_nothing_to_the_yaml_it_is_put_into(value: str, where: str) -> None:
+    text = rendered({"objects": OBJECT.replace("{{ parameters.a }}", where)}, {"a": value})["objects"]
+    read = list(pyyaml.safe_load_all(text))
+    expected = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"x": value}}
+    assert read == [expected]
+
+
+@pytest.mark.parametrize("value", HOSTILE)
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("{a: {{ parameters.a }}, b: [{{ parameters.a }}]}", lambda value: {"a": value, "b": [value]}),
+        ("a: x-{{ parameters.a }}-y", lambda value: {"a": f"x-{value}-y"}),
+        ("a: |\n  echo {{ parameters.a }}\n  done\n", lambda value: {"a": f"echo {value}\ndone\n"}),
+        ("a: 'it''s {{ parameters.a }}'", lambda value: {"a": f"it's {value}"}),
+        ("{{ parameters.a }}: x", lambda value: {value: "x"}),
+        ("a: b # {{ parameters.a }}", lambda value: {"a": "b"}),
+        ("a: |\n  x={{ parameters.a | quote }}", lambda value: {"a": f"x={json.dumps(value)}"}),
+    ],
+)
+def test_a_value_stays_where_it_was_put(value: str, text: str, expected: Callable[[str], object]) -> None:
+    for field in ("objects", "values", "parameters"):
+        made = rendered({"list": [{field: text}]}, {"a": value})["list"][0][field]
+        assert list(pyyaml.safe_load_all(made)) == [expected(value)]
+
+
+@pytest.mark.parametrize(
+    ("value", "plain"), [("3", 3), ("true", True), ("1.5", 1.5), ("", None), ("x", "x"), ("0x1F", 31), ("<<", "<<")]
+)
+def test_a_plain_value_is_the_number_or_word_that_it_looks_like(value: str, plain: object) -> None:
+    text = "a: {{ parameters.a }}\nb: '{{ parameters.a }}'\nc: {{ parameters.a | quote }}\nd: 1{{ parameters.a }}"
+    made = pyyaml.safe_load(rendered({"values": text}, {"a": value})["values"])
+    assert (made["a"], made["b"], made["c"]) == (plain, value, value)
+
+
+def test_documents_stay_apart() -> None:
+    text = "a: {{ parameters.a }}\n---\nb: {{ parameters.a }}\n---\n# nothing\n"
+    assert rendered({"objects": text}, {"a": "x"}) == {"objects": "a: x\n---\nb: x\n"}
+
+
+def test_yaml_without_parameters_stays_as_it_was_written() -> None:
+    text = "a:   b # {{ .Values.x }}\n"
+    assert rendered({"objects": text}, {}) == {"objects": text}
+
+
+def test_a_template_that_needs_more_than_a_value_cannot_be_rendered() -> None:
+    with pytest.raises(RenderingError, match=r"its objects is no YAML .* line 1"):
+        rendered({"objects": "a: b{{ parameters.a }}: c"}, {"a": "x"})
+    with pytest.raises(RenderingError, match=r"parameters\.b, which it does not define"):
+        rendered({"objects": "a: {{ parameters.b }}"}, {"a": "x"})
+    with pytest.raises(RenderingError, match="occur twice"):
+        rendered({"objects": "{{ parameters.a }}: 1\nb: 2"}, {"a": "b"})
+
+
+def test_values_do_not_make_yaml_grow_without_bound() -> None:
+    with pytest.raises(RenderingError, match="more than"):
+        rendered({"objects": "- {{ parameters.a }}\n" * 2_000}, {"a": "x" * 1_000})
+    with pytest.raises(RenderingError, match="more than"):
+        rendered({"objects": "a: &a {{ parameters.a }}\nb: [" + "*a, " * 2_000 + "]"}, {"a": "x" * 1_000})
+
+
+def test_who_writes_both_may_put_in_what_he_likes() -> None:
+    assert rendered({"objects": "a: {{ parameters.a }}"}, {"a": "[1, 2]"}, raw=True) == {"objects": "a: [1, 2]"}

@@ -75,7 +75,7 @@ def test_what_is_written_in_place_needs_no_template() -> None:
 
 def test_values_are_checked_and_rendered() -> None:
     found = definition_for(instance("a: x", version="1.x.x"), VERSIONED)
-    assert made(instance("a: x"), found) == {"objects": "ten x"}
+    assert made(instance("a: x"), found) == {"objects": "ten x\n"}
 
 
 def test_values_that_do_not_fit_name_their_variable() -> None:
