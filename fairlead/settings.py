@@ -162,6 +162,15 @@ class Settings:
             computed="none",
         ),
     ] = ()
+    unlisted_clusters: Annotated[
+        str,
+        About(
+            "Clusters",
+            "What a project without allowedClusters may use: clusters that the person may use, or all",
+            choices=("", "use", "all"),
+            computed="use; all for installations from before there was this setting",
+        ),
+    ] = ""
     space_roles: Annotated[
         tuple[str, ...],
         About(

@@ -62,6 +62,7 @@ def test_every_setting_can_be_given_everywhere(tmp_path: Path) -> None:
         "audit_compress": "off",
         "metrics_public": "on",
         "chart_repositories": "https://charts.example.com/stable",
+        "unlisted_clusters": "all",
         "space_roles": "view",
         "space_metadata": "team,example.com/",
         "space_pod_security": "restricted",

@@ -1,11 +1,13 @@
 """Instances use only those clusters, templates and runners that their project allows (`allow_lists.py`).
 
 Asked when an object is made, in whichever way, and when it is changed to use another one. What a project allowed before
-may stay as it is. It holds for everybody: who may use something is a matter of the project, not of the person.
+may stay as it is. It holds for everybody: who may use something is a matter of the project, not of the person. Only
+where a project has no list of clusters, each person needs the right to use one (`cluster_use.py`).
 """
 
-from fairlead.admission.allow_lists import USES, Use, allowed_names, is_allowed
+from fairlead.admission.allow_lists import CLUSTERS, USES, Use, allowed_names, is_allowed
 from fairlead.admission.chain import Rule, concerning, is_one_of
+from fairlead.admission.cluster_use import ClusterUse, suggest
 from fairlead.core.errors import Forbidden
 from fairlead.core.objects import dig, metadata, name_of
 from fairlead.registry.kind import Change
@@ -16,7 +18,7 @@ SHOWN = 10
 """Of a long list the beginning, so that messages stay readable."""
 
 
-def allowed(api_group: str, prefix: str) -> Rule:
+def allowed(api_group: str, prefix: str, cluster_use: ClusterUse | None = None) -> Rule:
     """The rule, for the API group and namespace prefix that this server uses."""
 
     @concerning(lambda kind, verb: verb != "delete" and is_one_of(kind, api_group, *USES))
@@ -34,7 +36,10 @@ def allowed(api_group: str, prefix: str) -> Rule:
         lists = decode(entry)
         for use in uses:
             names = allowed_names(lists, use.field, use.kind, api_group)
-            if names is not None and not is_allowed(names, dig(change.obj, use.path)):
+            if names is None and use.field == CLUSTERS and cluster_use is not None:
+                if why := cluster_use.judge(change, registry, project, dig(change.obj, use.path)):
+                    raise Forbidden.of(change.kind.plural, change.kind.group, name_of(change.obj), why)
+            elif names is not None and not is_allowed(names, dig(change.obj, use.path)):
                 raise _refused(change, use, project, names)
 
     return rule
@@ -53,4 +58,7 @@ def _refused(change: Change, use: Use, project: str, names: list[str]) -> Forbid
         f'project "{project}" does not allow the {use.word} "{dig(change.obj, use.path)}" ({use.path}); {choice}; '
         f"choose one that is allowed, or have it added to spec.{use.field} of the project"
     )
+    if use.field == CLUSTERS:
+        entry = f'{{"op":"add","path":"/spec/allowedClusters/-","value":{{"name":"{dig(change.obj, use.path)}"}}}}'
+        why += suggest(project, f"[{entry}]", "json", dig(change.obj, use.path))
     return Forbidden.of(change.kind.plural, change.kind.group, name_of(change.obj), why)

@@ -7,10 +7,11 @@ controller takes off when the namespace and all that was in it are gone.
 from fairlead.admission.chain import Rule, concerning
 from fairlead.core.call import NAMESPACES
 from fairlead.core.errors import Forbidden
-from fairlead.core.objects import metadata, name_of
+from fairlead.core.objects import Object, metadata, name_of
 from fairlead.core.user import CONTROLLER
 from fairlead.registry.kind import Change
 from fairlead.registry.names import label_faults
+from fairlead.registry.record import decode
 from fairlead.registry.registry import Registry
 from fairlead.registry.writing import by_the_server
 
@@ -24,7 +25,7 @@ def project_namespace(prefix: str, api_group: str) -> Rule:
     @concerning(lambda kind, verb: (kind.group, kind.plural) in (NAMESPACES, (api_group, "projects")))
     async def rule(change: Change, registry: Registry) -> None:
         if (change.kind.group, change.kind.plural) == NAMESPACES:
-            _leave_to_project(change, prefix)
+            _leave_to_project(change, registry, prefix, api_group)
         elif change.verb == "create":
             await _create_namespace(change, registry, prefix)
         elif change.verb == "update" and change.user != CONTROLLER:
@@ -48,19 +49,27 @@ async def _create_namespace(change: Change, registry: Registry, prefix: str) -> 
     finalizers = meta.setdefault("finalizers", [])
     if FINALIZER not in finalizers:
         finalizers.append(FINALIZER)
-    namespace = {
-        "apiVersion": "v1",
-        "kind": "Namespace",
-        "metadata": {"name": f"{prefix}{meta['name']}", "labels": {PROJECT_LABEL: meta["name"]}},
-    }
-    writing = by_the_server()
-    change.also.append(await registry.resource("", "namespaces").draft(namespace, writing))
+    namespace = build_namespace(prefix, meta["name"])
+    change.also.append(await registry.resource("", "namespaces").draft(namespace, by_the_server()))
 
 
-def _leave_to_project(change: Change, prefix: str) -> None:
+def build_namespace(prefix: str, project: str) -> Object:
+    meta = {"name": f"{prefix}{project}", "labels": {PROJECT_LABEL: project}}
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": meta}
+
+
+def _leave_to_project(change: Change, registry: Registry, prefix: str, api_group: str) -> None:
+    """Not even the server deletes the namespace of a project that is there to stay."""
     name = name_of(change.obj)
-    if not name.startswith(prefix) or change.user == CONTROLLER or change.verb == "update":
+    if not name.startswith(prefix) or change.verb == "update":
         return
     project = name.removeprefix(prefix)
+    if change.user == CONTROLLER and not (change.verb == "delete" and _is_living(registry, api_group, project)):
+        return
     why = f'it comes and goes with project "{project}"; {change.verb} the project instead'
     raise Forbidden.of("namespaces", "", name, why)
+
+
+def _is_living(registry: Registry, api_group: str, project: str) -> bool:
+    entry = registry.resource(api_group, "projects").peek("", project)
+    return entry is not None and "deletionTimestamp" not in metadata(decode(entry))

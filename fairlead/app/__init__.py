@@ -22,6 +22,7 @@ from pathlib import Path
 
 import structlog
 
+from fairlead.admission.cluster_use import UNLISTED, USE
 from fairlead.app.auditing import auditing
 from fairlead.app.background import Leading, Stores, background
 from fairlead.app.clusters import clusters
@@ -160,7 +161,8 @@ def _leading(settings: Settings, store: Sealed, registry: Registry, admit: Admis
 async def _ensure_namespaces(registry: Registry) -> None:
     namespaces = registry.resource("", "namespaces")
     for name in NAMESPACES:
-        body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+        noted = {"annotations": {UNLISTED: USE}} if name == SYSTEM_NAMESPACE else {}
+        body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, **noted}}
         try:
             await namespaces.create(body, "", by_the_server())
         except AlreadyExists:

@@ -1,10 +1,12 @@
 """The admission rules, in order."""
 
+from fairlead.admission.abandoning import abandoning
 from fairlead.admission.allowed import allowed
 from fairlead.admission.attaching import attaching
 from fairlead.admission.block_owner_deletion import block_owner_deletion
 from fairlead.admission.chain import Chain
 from fairlead.admission.cluster_secret import cluster_secret
+from fairlead.admission.cluster_use import ClusterUse, listed_clusters, unlisted_clusters
 from fairlead.admission.component_keys import component_keys
 from fairlead.admission.escalation import escalation
 from fairlead.admission.granting import Names, Standing, granting
@@ -20,6 +22,7 @@ from fairlead.admission.ownership_marks import ownership_marks
 from fairlead.admission.parameters import parameters
 from fairlead.admission.password_secret import password_secret
 from fairlead.admission.project_namespace import project_namespace
+from fairlead.admission.protected_objects import Protected, protected_objects
 from fairlead.admission.quotas import quotas
 from fairlead.admission.reported_status import reported_status
 from fairlead.admission.servers_own import servers_own
@@ -42,6 +45,8 @@ NAMESPACES = ("default", SYSTEM_NAMESPACE)
 
 def admission(settings: Settings, identity: Identity) -> Chain:
     group, prefix = settings.api_group, settings.namespace_prefix
+    unlisted = unlisted_clusters(settings.unlisted_clusters, SYSTEM_NAMESPACE)
+    cluster_use = ClusterUse(identity.may, unlisted, group)
     return Chain(
         (
             living_namespace,
@@ -49,7 +54,10 @@ def admission(settings: Settings, identity: Identity) -> Chain:
             reported_status(group),
             living_project(group, prefix),
             lasting_namespaces(NAMESPACES),
+            # Before the next one, which sets a finalizer of its own.
+            protected_objects(identity.may, Protected(prefix, NAMESPACES, SYSTEM_NAMESPACE)),
             project_namespace(prefix, group),
+            abandoning(identity.may, group),
             ownership_marks(prefix),
             identities(identity.may, group),
             minting(Mint(identity.pepper, new_key, covers, identity.run_time.access_key_max_ttl), group),
@@ -64,7 +72,8 @@ def admission(settings: Settings, identity: Identity) -> Chain:
             instance_reach(identity.may, group, frozenset(settings.space_roles)),
             block_owner_deletion(identity.may),
             attaching(group),
-            allowed(group, prefix),
+            listed_clusters(cluster_use),
+            allowed(group, prefix, cluster_use),
             parameters(group),
             template_trust(group),
             templates_in_use(identity.may, group),

@@ -17,7 +17,7 @@ from typing import Final
 
 from fairlead.controllers.misplaced import report_misplaced
 from fairlead.controllers.owners import Meta, Owners, Reference, References, lingers, meta_of
-from fairlead.core.errors import Conflict, NotFound
+from fairlead.core.errors import Conflict, Forbidden, NotFound
 from fairlead.core.objects import Object, metadata, remove_finalizer
 from fairlead.registry.deletion import FOREGROUND, ORPHAN
 from fairlead.registry.registry import Registry
@@ -75,8 +75,9 @@ class Garbage:
 
     async def reconcile(self, key: Key) -> float | None:
         resource = self._registry.resource(key[0], key[1])
-        # NotFound: it is gone. Conflict: it was changed meanwhile, and so will be looked at again.
-        with suppress(NotFound, Conflict):
+        # NotFound: it is gone. Conflict: it was changed meanwhile, and so will be looked at again. Forbidden: a rule
+        # keeps it, such as the namespace of a project, whatever its references say.
+        with suppress(NotFound, Conflict, Forbidden):
             entry = await resource.get(key[2], key[3])
             if key in self._new:
                 self._new.discard(key)

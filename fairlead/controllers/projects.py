@@ -6,11 +6,14 @@ is being waited for.
 """
 
 from collections.abc import Iterable
+from contextlib import suppress
 
-from fairlead.admission.project_namespace import FINALIZER
+from fairlead.admission.project_namespace import FINALIZER, build_namespace
 from fairlead.controllers.emptying import Emptying
 from fairlead.controllers.quota_status import quota_status
+from fairlead.core.call import NAMESPACES
 from fairlead.core.clock import timestamp
+from fairlead.core.errors import AlreadyExists
 from fairlead.core.objects import Object, has_finalizer, identical, metadata, name_of, remove_finalizer
 from fairlead.registry.conditions import FALSE, TRUE, condition, find_condition, with_condition
 from fairlead.registry.record import decode
@@ -33,15 +36,20 @@ class Projects:
         self._group = api_group
         self._prefix = prefix
         self._projects = registry.resource(api_group, PROJECTS)
+        self._namespaces = registry.resource(*NAMESPACES)
         self._emptying = Emptying(registry, api_group)
         kinds = (each.kind for each in registry.namespaced() if each.kind.stored)
         self._plurals = tuple(kind.plural for kind in kinds if kind.group == api_group)
-        self.watches = ((api_group, PROJECTS), *((api_group, plural) for plural in self._plurals))
+        instances = ((api_group, plural) for plural in self._plurals)
+        self.watches = ((api_group, PROJECTS), NAMESPACES, *instances)
 
     def concerned(self, key: Key, entry: Entry | None) -> Iterable[Key]:
         """The project itself, or the one that the object lives in."""
         if key[1] == PROJECTS:
             yield key
+        elif key[:2] == NAMESPACES:
+            if key[3].startswith(self._prefix):
+                yield self._projects.kind.key("", key[3].removeprefix(self._prefix))
         elif key[2].startswith(self._prefix):
             yield self._projects.kind.key("", key[2].removeprefix(self._prefix))
 
@@ -52,8 +60,25 @@ class Projects:
         project = decode(entry)
         if "deletionTimestamp" in metadata(project):
             return await self._end(project)
+        if not await self._keep_namespace(project):
+            return None  # it is looked at again when its namespace has changed
         await self._report(project)
         return None
+
+    async def _keep_namespace(self, project: Object) -> bool:
+        """Whether the project has its namespace. One that is missing is made again, empty as it is."""
+        name = name_of(project)
+        entry = self._namespaces.peek("", f"{self._prefix}{name}")
+        if entry is not None and "deletionTimestamp" in metadata(decode(entry)):
+            message = f"namespace {self._prefix}{name} is being deleted with all that is in it; it is made again then"
+            await self._write(project, condition("Ready", FALSE, "NamespaceTerminating", message))
+            return False
+        if entry is None:
+            with suppress(AlreadyExists):
+                await self._namespaces.create(build_namespace(self._prefix, name), "", by_the_server())
+                message = f"namespace {self._prefix}{name} was gone with all that was in it, and was made again"
+                await record(self._registry, project, "NamespaceRestored", message, type="Warning")
+        return True
 
     async def _end(self, project: Object) -> float | None:
         """Empties the project; when nothing is left, takes the finalizer off."""

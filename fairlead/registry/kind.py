@@ -55,6 +55,8 @@ class Change:
     new: Object | None
     subresource: str = ""
     dry_run: bool = False
+    arriving: bool = False
+    """A create of what comes from another namespace and has a past: what the server has set on it is there rightly."""
     also: list[Write] = field(default_factory=list)
     checks: list[Check] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)

@@ -136,7 +136,7 @@ class Resource:
         It has a past, so its status and its managedFields stay as they are. What it is called, and when it was made, is
         said already.
         """
-        change = Change("create", self.kind, writing.user, None, obj, dry_run=writing.dry_run)
+        change = Change("create", self.kind, writing.user, None, obj, dry_run=writing.dry_run, arriving=True)
         status = obj.get("status")
         self.kind.prepare(change)
         await self._admit(change)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from fairlead.admission.chain import Chain
-from fairlead.admission.ownership_marks import MARKS, ownership_marks
+from fairlead.admission.ownership_marks import MARKS, SERVER_MARKS, ownership_marks
 from fairlead.core.errors import Forbidden
 from fairlead.core.scope import Scope
 from fairlead.core.user import CONTROLLER, User
@@ -32,7 +32,8 @@ def setting(part: str, **values: Any) -> Callable[[dict[str, Any]], object]:
 
 @pytest.mark.parametrize(("part", "key"), MARKS)
 async def test_t11_a_mark_that_was_set_is_not_changed_and_not_removed(ruled: World, part: str, key: str) -> None:
-    await ruled.create("Gadget", "a", metadata={part: {key: "mine", "other": "x"}})
+    body = ruled.body("Gadget", "a", metadata={part: {key: "mine", "other": "x"}})
+    await ruled.submit("Gadget", body, Writing(ADMIN))
     for patch in (setting(part, **{key: "yours"}), setting(part), setting(part, other="x")):
         for user in (ADA, SCOPED):
             with pytest.raises(Forbidden, match="only administrators change that"):
@@ -62,3 +63,25 @@ async def test_what_is_no_map_is_refused_for_that(ruled: World, labels: Any) -> 
     with pytest.raises(Exception) as caught:
         await ruled.patch("Gadget", "a", lambda obj: obj["metadata"].update(labels=labels), Writing(ADA))
     assert not isinstance(caught.value, AttributeError | TypeError)
+
+
+@pytest.mark.parametrize(("part", "key"), SERVER_MARKS)
+@pytest.mark.parametrize("user", [ADA, SCOPED])
+async def test_t11_a_mark_of_the_server_is_dropped_on_every_way(ruled: World, part: str, key: str, user: User) -> None:
+    writing = Writing(user)
+    body = ruled.body("Gadget", "a", metadata={part: {key: "mine", "other": "x"}})
+    assert (await ruled.submit("Gadget", body, writing))["metadata"][part] == {"other": "x"}
+    assert writing.warnings == [f"metadata.{part}[{key}] is set by the server only; it was left out"]
+    after = await ruled.patch("Gadget", "a", setting(part, **{key: "mine", "other": "y"}), Writing(user))
+    assert after["metadata"][part] == {"other": "y"}
+    after = await ruled.patch("Gadget", "a", setting(part, **{key: "mine"}), Writing(user))
+    assert part not in after["metadata"]
+    await ruled.patch("Gadget", "a", setting(part, **{key: "mine"}), Writing(ADMIN))
+    after = await ruled.patch("Gadget", "a", setting(part, **{key: "mine", "other": "z"}), Writing(user))
+    assert after["metadata"][part] == {key: "mine", "other": "z"}
+
+
+async def test_t11_a_namespace_says_by_itself_of_no_project_that_it_is_its(ruled: World) -> None:
+    body = ruled.body("Namespace", "free", metadata={"labels": {"service.sh/project": "theirs"}})
+    made = await ruled.submit("Namespace", body, Writing(ADA))
+    assert "service.sh/project" not in made["metadata"]["labels"]

@@ -6,13 +6,15 @@ from collections.abc import AsyncIterator
 import pytest
 
 from fairlead.controllers.expiry import Expiry
+from fairlead.controllers.garbage import Garbage
 from fairlead.controllers.namespaces import Namespaces
 from fairlead.controllers.projects import Projects
 from fairlead.core.objects import Object
 from fairlead.kinds.project import NAMESPACE_PREFIX
 from fairlead.registry.kind import MANAGEMENT_GROUP
-from fairlead.registry.record import decode
-from fairlead.registry.writing import Deleting
+from fairlead.registry.record import decode, encode
+from fairlead.registry.writing import Deleting, by_the_server
+from fairlead.storage.contract import Change
 from tests.admission.world import World, as_ada, new_world
 from tests.controllers.at_work import at_work, until
 
@@ -209,3 +211,53 @@ async def test_where_there_is_no_place_for_the_event_the_project_is_ready_all_th
         revision = await world.store.revision()
         await asyncio.sleep(600)
         assert await world.store.revision() == revision
+
+
+NAMESPACE = f"{NAMESPACE_PREFIX}p"
+
+
+async def test_a_namespace_that_was_lost_is_made_again_and_that_is_told(working: World) -> None:
+    await made(working)
+    before = working.see("Namespace", NAMESPACE) or {}
+    entry = working.of("Namespace").peek("", NAMESPACE)
+    assert entry is not None
+    await working.store.commit([Change(entry.key, None, entry.revision)])
+    await until(lambda: (working.see("Namespace", NAMESPACE) or before)["metadata"]["uid"] != before["metadata"]["uid"])
+    assert (working.see("Namespace", NAMESPACE) or {})["metadata"]["labels"]["service.sh/project"] == "p"
+    events = lambda: {decode(each)["reason"] for each in working.view.entries("", "events")}  # noqa: E731
+    await until(lambda: "NamespaceRestored" in events())
+    await working.create("ConfigMap", "a", NAMESPACE)
+
+
+async def test_a_namespace_that_goes_without_its_project_is_said_and_made_again(world: World) -> None:
+    """As one that an earlier version let go is found."""
+    projects = Projects(world.registry, MANAGEMENT_GROUP, NAMESPACE_PREFIX)
+    await world.create("Project", "p", spec={})
+    marked = {**(world.see("Namespace", NAMESPACE) or {})}
+    marked["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    marked["status"] = {"phase": "Terminating"}
+    entry = world.of("Namespace").peek("", NAMESPACE)
+    assert entry is not None
+    await world.store.commit([Change(entry.key, encode(marked), entry.revision)])
+    async with at_work(world, projects):
+        await until(lambda: ready(world).get("reason") == "NamespaceTerminating")
+        async with at_work(world, Namespaces(world.registry)):
+            await until(lambda: ready(world).get("reason") == "NamespaceReady")
+    assert "deletionTimestamp" not in (world.see("Namespace", NAMESPACE) or {})["metadata"]
+
+
+async def test_the_garbage_collector_leaves_the_namespace_of_a_living_project(working: World) -> None:
+    """A reference to an owner that is gone may have been stored before that was refused."""
+    await made(working)
+    dead = {"apiVersion": "v1", "kind": "ConfigMap", "name": "gone", "uid": "dead"}
+    await working.patch(
+        "Namespace", NAMESPACE, lambda each: each["metadata"].update(ownerReferences=[dead]), by_the_server()
+    )
+    uid = (working.see("Namespace", NAMESPACE) or {})["metadata"]["uid"]
+    async with at_work(working, Garbage(working.registry)):
+        await asyncio.sleep(60)
+        found = (working.see("Namespace", NAMESPACE) or {})["metadata"]
+        assert (found["uid"], "deletionTimestamp" in found) == (uid, False)
+        await working.delete("Project", "p")
+        await until(lambda: working.see("Project", "p") is None)
+    assert working.see("Namespace", NAMESPACE) is None

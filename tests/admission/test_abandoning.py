@@ -1,0 +1,60 @@
+"""Leaving something behind in a cluster takes the right to change the cluster: it counts towards no quota any more."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from fairlead.admission.abandoning import abandoning
+from fairlead.core.call import Target
+from fairlead.core.errors import Forbidden
+from fairlead.core.objects import Object
+from fairlead.core.user import User
+from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
+from fairlead.registry.writing import Writing
+from tests.admission.realm import Answer
+from tests.admission.world import ADA, World, new_world
+
+OPS = User("ops")
+MARK = {"service.sh/abandon": "true"}
+both = pytest.mark.parametrize("kind", ["SpaceInstance", "VirtualClusterInstance"])
+
+
+def may(user: User, target: Target) -> Answer:
+    assert (target.verb, target.resource) == ("update", "clusters")
+    return Answer((user.name, target.name) == ("ops", "c"))
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[World]:
+    async with new_world(rules=(abandoning(may, GROUP),)) as made:
+        yield made
+
+
+async def make(world: World, kind: str, by: User = ADA, mark: Object | None = None, **spec: Any) -> Object:
+    described = {"annotations": mark} if mark else {}
+    return await world.submit(kind, world.body(kind, "a", metadata=described, spec=spec), Writing(by))
+
+
+@both
+async def test_it_takes_the_right_to_change_the_cluster(world: World, kind: str) -> None:
+    await make(world, kind, clusterRef={"cluster": "c"})
+    with pytest.raises(Forbidden, match='User "ada" may not update the cluster "c"'):
+        await world.patch(kind, "a", lambda each: each["metadata"].update(annotations=MARK))
+    await world.patch(kind, "a", lambda each: each["metadata"].update(annotations=MARK), Writing(OPS))
+    await world.patch(kind, "a", lambda each: each["spec"].update(displayName="x"))
+
+
+@both
+@pytest.mark.parametrize("spec", [{"clusterRef": {"cluster": "c"}}, {}, {"clusterRef": {}}])
+async def test_it_cannot_be_said_beforehand(world: World, kind: str, spec: Object) -> None:
+    """What is in no cluster yet may be put into one later."""
+    with pytest.raises(Forbidden):
+        await make(world, kind, mark=MARK, **spec)
+    await make(world, kind, mark={"service.sh/abandon": "false"}, **spec)
+    with pytest.raises(Forbidden):
+        await world.patch(kind, "a", lambda each: each["metadata"].update(annotations=MARK))
+
+
+async def test_what_is_imported_is_its_owners_own(world: World) -> None:
+    await make(world, "VirtualClusterInstance", mark=MARK, config={"secretName": "theirs"})

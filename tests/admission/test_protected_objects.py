@@ -1,0 +1,129 @@
+"""What the garbage collector and deletions go by is not everybody's to write."""
+
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+
+from fairlead.admission.protected_objects import Protected, protected_objects
+from fairlead.core.call import Target
+from fairlead.core.errors import Forbidden
+from fairlead.core.objects import Object
+from fairlead.core.scope import Scope
+from fairlead.core.user import CONTROLLER, User
+from fairlead.registry.writing import Writing
+from tests.admission.realm import Answer
+from tests.admission.world import ADA, World, new_world
+
+ROOT = User("root", ("system:masters",))
+SCOPED = User("root", ("system:masters",), scope=Scope(projects=("*",)))
+BOB = User("bob")
+DEAD = {"apiVersion": "v1", "kind": "ConfigMap", "name": "gone", "uid": "dead"}
+SERVER = Writing(CONTROLLER)
+NAMES = ("service-p-x", "service-system", "default")
+
+
+def may(user: User, target: Target) -> Answer:
+    """Bob may delete what he likes, and Ada nothing."""
+    assert target.verb == "delete"
+    return Answer(user.name == "bob")
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[World]:
+    protected = Protected("service-p-", ("default", "service-system"), "service-system")
+    async with new_world(rules=(protected_objects(may, protected),)) as made:
+        for name in NAMES[:2]:
+            await made.submit("Namespace", made.body("Namespace", name), SERVER)
+        yield made
+
+
+def giving(field: str, value: Any) -> Callable[[Object], object]:
+    return lambda each: each["metadata"].update({field: value})
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("by", [ADA, BOB, SCOPED, ROOT])
+async def test_a_namespace_that_the_server_relies_on_gets_no_owner(world: World, name: str, by: User) -> None:
+    with pytest.raises(Forbidden, match="leave its ownerReferences out"):
+        await world.patch("Namespace", name, giving("ownerReferences", [DEAD]), Writing(by))
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("by", [ADA, BOB, SCOPED])
+@pytest.mark.parametrize("subresource", ["", "finalize"])
+async def test_nobody_else_holds_such_a_namespace_or_lets_it_go(
+    world: World, name: str, by: User, subresource: str
+) -> None:
+    def hold(each: Object) -> None:
+        each["metadata"]["finalizers"] = ["example.com/x"]
+        each["spec"] = {"finalizers": []}
+
+    with pytest.raises(Forbidden, match="finalizers are the server's"):
+        await world.patch("Namespace", name, hold, Writing(by, subresource=subresource))
+
+
+async def test_a_status_brings_nothing_along(world: World) -> None:
+    before = world.see("Namespace", "service-p-x")
+    for field, value in (("finalizers", ["example.com/x"]), ("ownerReferences", [DEAD])):
+        await world.patch("Namespace", "service-p-x", giving(field, value), Writing(ADA, subresource="status"))
+    assert world.see("Namespace", "service-p-x") == before
+
+
+async def test_other_namespaces_are_their_owners_matter(world: World) -> None:
+    await world.create("Namespace", "free")
+    await world.patch("Namespace", "free", giving("finalizers", ["example.com/x"]))
+    await world.patch("Namespace", "free", giving("ownerReferences", [DEAD]), Writing(BOB))
+
+
+@pytest.mark.parametrize("kind", ["Secret", "ConfigMap"])
+async def test_what_is_in_the_servers_namespace_is_its_own(world: World, kind: str) -> None:
+    body = world.body(kind, "a", "service-system", metadata={"ownerReferences": [DEAD]})
+    for by in (ADA, BOB):
+        with pytest.raises(Forbidden):
+            await world.submit(kind, body, Writing(by))
+    await world.submit(kind, body, Writing(ROOT))
+
+
+async def test_a_default_role_gets_no_owner(world: World) -> None:
+    labelled = {"labels": {"kubernetes.io/bootstrapping": "rbac-defaults"}}
+    await world.submit("ClusterRole", world.body("ClusterRole", "admin", metadata=labelled, rules=[]), SERVER)
+    for field, value in (("ownerReferences", [DEAD]), ("finalizers", ["example.com/x"])):
+        with pytest.raises(Forbidden):
+            await world.patch("ClusterRole", "admin", giving(field, value), Writing(BOB))
+
+
+@pytest.mark.parametrize("references", [[DEAD], [{**DEAD, "uid": "other"}], []])
+async def test_changing_owners_takes_the_right_to_delete(world: World, references: list[Object]) -> None:
+    await world.create("ConfigMap", "a", metadata={"ownerReferences": [{**DEAD, "uid": "first"}]})
+    with pytest.raises(Forbidden, match="may not delete it"):
+        await world.patch("ConfigMap", "a", giving("ownerReferences", references))
+    await world.patch("ConfigMap", "a", giving("labels", {"a": "b"}))
+    await world.patch("ConfigMap", "a", giving("ownerReferences", references), Writing(BOB))
+
+
+@pytest.mark.parametrize("by", [ADA, BOB, SCOPED])
+async def test_finalizers_of_the_server_are_neither_removed_nor_set_by_others(world: World, by: User) -> None:
+    await world.create("Project", "x-y", spec={})
+    own, others = "service.sh/space", ["example.com/one", "example.com/two"]
+    body = world.body("SpaceInstance", "a", "demo", metadata={"finalizers": [own, *others[:1]]}, spec={})
+    writing = Writing(by)
+    assert (await world.submit("SpaceInstance", body, writing))["metadata"]["finalizers"] == others[:1]
+    assert any("set and removed by the server" in each for each in writing.warnings)
+    await world.patch("SpaceInstance", "a", giving("finalizers", [own, *others]), SERVER)
+    for asked in ([], others, None, ["service.sh/other", others[0]]):
+        after = await world.patch("SpaceInstance", "a", giving("finalizers", asked), Writing(by))
+        assert after["metadata"]["finalizers"] == [each for each in others if each in (asked or ())] + [own]
+        await world.patch("SpaceInstance", "a", giving("finalizers", [own, *others]), SERVER)
+    after = await world.patch("SpaceInstance", "a", giving("finalizers", []), Writing(ROOT))
+    assert "finalizers" not in after["metadata"]
+
+
+async def test_an_instance_that_is_being_deleted_is_not_let_go_by_its_owner(world: World) -> None:
+    body = world.body("SpaceInstance", "a", "demo", metadata={"finalizers": ["service.sh/space"]}, spec={})
+    await world.submit("SpaceInstance", body, SERVER)
+    await world.delete("SpaceInstance", "a")
+    await world.patch("SpaceInstance", "a", giving("finalizers", []))
+    assert world.see("SpaceInstance", "a") is not None
+    await world.patch("SpaceInstance", "a", giving("finalizers", []), SERVER)
+    assert world.see("SpaceInstance", "a") is None
