@@ -16,6 +16,7 @@ from fairlead.registry.selectors import EVERYTHING, Selection, narrowing
 from fairlead.registry.translate import storage_errors
 from fairlead.registry.writing import Listed
 from fairlead.storage.contract import Compacted
+from fairlead.storage.index import AT_ONCE
 from fairlead.storage.view import Entry, Stretch, View
 
 FRESH_SECONDS = 3.0
@@ -78,9 +79,11 @@ async def _listed(view: View, kind: Kind, namespace: str, query: ListQuery) -> L
     if query.token:
         return await _next_page(view, kind, namespace, query)
     await wait_for_version(view, query.version)
+    if query.selection:
+        await view.prepare(kind.place, narrowing(query.selection))
     at = query.version if query.exact else None
     try:
-        return _page(view, kind, namespace, query, Position(view.revision if at is None else at, ("", "")))
+        return await _page(view, kind, namespace, query, Position(view.revision if at is None else at, ("", "")))
     except Compacted:
         raise Expired("The resourceVersion for the provided list is too old.") from None
 
@@ -92,16 +95,18 @@ async def _next_page(view: View, kind: Kind, namespace: str, query: ListQuery) -
     if position.revision == WHATEVER_REVISION:
         position = Position(view.revision, position.after)
     await wait_for_version(view, position.revision)
+    if query.selection:
+        await view.prepare(kind.place, narrowing(query.selection))
     try:
-        return _page(view, kind, namespace, query, position)
+        return await _page(view, kind, namespace, query, position)
     except Compacted:
         raise TooOld(Position(WHATEVER_REVISION, position.after).token()) from None
 
 
-def _page(view: View, kind: Kind, namespace: str, query: ListQuery, position: Position) -> Listed:
+async def _page(view: View, kind: Kind, namespace: str, query: ListQuery, position: Position) -> Listed:
     revision, limit = position.revision, max(0, query.limit)
     if query.selection or query.sees:
-        chosen = _chosen(view, kind, namespace, query, position)
+        chosen = await _chosen(view, kind, namespace, query, position)
         if not limit or len(chosen) <= limit:
             return Listed(chosen, revision)
         return Listed(chosen[:limit], revision, _token(chosen[limit - 1], revision))
@@ -116,12 +121,23 @@ def _token(last: Entry, revision: int) -> str:
     return Position(revision, (last.key[2], last.key[3])).token()
 
 
-def _chosen(view: View, kind: Kind, namespace: str, query: ListQuery, position: Position) -> list[Entry]:
+async def _chosen(view: View, kind: Kind, namespace: str, query: ListQuery, position: Position) -> list[Entry]:
     """What is selected and for the asker's eyes, all that is left of it."""
     selection, sees = query.selection, query.sees
     entries = view.candidates(kind.place, namespace, narrowing(selection), after=position.after, at=position.revision)
-    entries = [entry for entry in entries if selection.takes(entry)] if selection else entries
-    return [entry for entry in entries if sees(entry) and _still(view, entry, sees)] if sees else entries
+    entries = await _filtered(entries, selection.takes) if selection else entries
+    return await _filtered(entries, lambda entry: sees(entry) and _still(view, entry, sees)) if sees else entries
+
+
+async def _filtered(entries: list[Entry], takes: Callable[[Entry], bool]) -> list[Entry]:
+    """Those that are taken. Between many of them, others get their turn."""
+    if len(entries) <= AT_ONCE:
+        return [entry for entry in entries if takes(entry)]
+    chosen: list[Entry] = []
+    for start in range(0, len(entries), AT_ONCE):
+        chosen += [entry for entry in entries[start : start + AT_ONCE] if takes(entry)]
+        await asyncio.sleep(0)
+    return chosen
 
 
 def _still(view: View, entry: Entry, sees: Callable[[Entry], bool]) -> bool:

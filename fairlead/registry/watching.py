@@ -5,7 +5,8 @@ really happened to it. `server/watch.py` frames these events and knows about tim
 are.
 """
 
-from collections.abc import Awaitable, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Sequence
 from dataclasses import dataclass
 
 from fairlead.core.call import Sieve
@@ -18,6 +19,9 @@ from fairlead.registry.translate import storage_errors
 from fairlead.storage.contract import Key
 from fairlead.storage.view import Entry, View
 from fairlead.storage.watchers import BY_NAME, Sought, Transition, Watcher
+
+AT_ONCE = 200
+"""So many events are made and encoded without a pause: as Tables, some milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,21 +53,24 @@ class Feed:
         self._seen: set[Key] = set()
         self._watcher: Watcher[Entry] | None = None
 
-    def existing(self) -> list[WatchEvent]:
-        """What is there now, as ADDED events; what happens after it comes next."""
+    async def existing(self) -> AsyncIterator[list[WatchEvent]]:
+        """What is there now, as ADDED events, some at a time; what happens after it comes next."""
         entries = list(self._view.entries(*self._kind.place, self._namespace))
-        self.start(self._view.revision)
-        bodies = [show_body(self._kind, entry.body) for entry in entries if self._shows(entry)]
-        return [WatchEvent("ADDED", body, line("ADDED", body)) for body in bodies]
+        await self.start(self._view.revision)
+        for start in range(0, len(entries), AT_ONCE):
+            some = [entry for entry in entries[start : start + AT_ONCE] if self._shows(entry)]
+            bodies = [show_body(self._kind, entry.body) for entry in some]
+            yield [WatchEvent("ADDED", body, line("ADDED", body)) for body in bodies]
+            await asyncio.sleep(0)
 
-    def start(self, since: int) -> None:
+    async def start(self, since: int) -> None:
         """Begins with what happened after `since`. Raises Expired when that is too long ago."""
         with storage_errors():
             group, plural = self._kind.place
             # Under a sieve everything is followed, because what can be seen is remembered beyond what is selected.
             sought = _sought(self._selection) if self._sieve is None else None
             self._watcher = self._view.watch(group, plural, self._namespace, since, self._queue, sought)
-            self._seen = self._visible_before(self._watcher.waiting())
+        self._seen = await self._visible_before(self._watcher.waiting())
 
     def news(self) -> Awaitable[None]:
         """Done when there is something to take, when the feed has ended, or when it was roused."""
@@ -78,8 +85,13 @@ class Feed:
         """Nothing more will come, because the server is stopping."""
         return self._started.ended
 
+    @property
+    def pending(self) -> bool:
+        """Whether something waits to be taken."""
+        return self._started.pending
+
     def take(self) -> list[WatchEvent]:
-        """Everything that waits. Raises Expired when the watcher could not keep up."""
+        """What waits, some of it if it is much. Raises Expired when the watcher could not keep up."""
         watcher = self._started
         if watcher.overflowed:
             raise Expired(
@@ -87,28 +99,38 @@ class Feed:
             )
         unchanged = self._sieve is None and not self._selection and self._kind.form is None
         tell = _whole if unchanged else self._event
-        events = [tell(transition) for transition in watcher.drain()]
-        self._check_sight()
+        events = [tell(transition) for transition in watcher.drain(AT_ONCE)]
         return [event for event in events if event is not None]
 
-    def _check_sight(self) -> None:
-        """After a change of permissions: whoever sees more or less than before, though no object changed, must list
-        again."""
-        if self._sieve is None or self._sieve.generation() == self._permissions:
+    @property
+    def is_sight_changed(self) -> bool:
+        """Whether permissions have changed since somebody looked."""
+        return self._sieve is not None and self._sieve.generation() != self._permissions
+
+    async def check_sight(self) -> None:
+        """After a change of permissions, when nothing waits: whoever sees more or less than before, though no object
+        changed, must list again."""
+        if self._sieve is None:
             return
         self._permissions = self._sieve.generation()
-        if self._visible() != self._seen:
+        if await self._visible() != self._seen:
             raise Expired("what you may see has changed; list again and watch from there")
 
-    def _visible(self) -> set[Key]:
-        if self._sieve is None:
+    async def _visible(self) -> set[Key]:
+        """What the asker sees at the moment of the call, found out with pauses."""
+        sieve = self._sieve
+        if sieve is None:
             return set()
-        entries = self._view.entries(*self._kind.place, self._namespace)
-        return {entry.key for entry in entries if self._sieve.sees(entry)}
+        entries, seen = self._view.entries(*self._kind.place, self._namespace), set[Key]()
+        for start in range(0, len(entries), AT_ONCE):
+            seen.update([entry.key for entry in entries[start : start + AT_ONCE] if sieve.sees(entry)])
+            if start + AT_ONCE < len(entries):
+                await asyncio.sleep(0)
+        return seen
 
-    def _visible_before(self, transitions: Sequence[Transition[Entry]]) -> set[Key]:
+    async def _visible_before(self, transitions: Sequence[Transition[Entry]]) -> set[Key]:
         """What the asker saw before the transitions that wait."""
-        seen = self._visible()
+        seen = await self._visible()
         for transition in reversed(transitions):
             self._look(seen, transition.key, transition.previous)
         return seen

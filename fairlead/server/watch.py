@@ -118,14 +118,18 @@ class Stream:
         """Chunks of whole lines until the deadline, the server's end or an error. It is `counted` while it lasts."""
         try:
             with counted:
-                if chunk := self._begin():
+                async for chunk in self._begin():
                     yield chunk
                 is_over = False
                 while not is_over:
                     chunk, is_over = self._look(deadline)
+                    if self._feed.is_sight_changed and not self._feed.pending:
+                        await self._feed.check_sight()
                     if chunk:
                         yield chunk
-                    if not is_over:
+                    if self._feed.pending:
+                        await asyncio.sleep(0)
+                    elif not is_over:
                         # Only now: an alarm that rings while a slow client takes its chunk would wake nobody.
                         self._set_alarm(deadline)
                         await self._feed.news()
@@ -146,6 +150,8 @@ class Stream:
             self._recheck()
             self._recheck_at = now + RECHECK_SECONDS
         chunk = b"".join(map(self._encode, self._feed.take()))
+        if self._feed.pending:  # more than is sent at once
+            return chunk, now >= deadline
         is_over = now >= deadline or self._feed.ended
         if is_over or now >= self._bookmark_at:
             self._bookmark_at = now + BOOKMARK_SECONDS
@@ -164,21 +170,23 @@ class Stream:
         self._alarm = None
         self._feed.rouse()
 
-    def _begin(self) -> bytes:
+    async def _begin(self) -> AsyncIterator[bytes]:
         """Starts the feed; what exists comes first if that was asked for."""
         now = self._clock.monotonic()
         self._bookmark_at, self._recheck_at = now + BOOKMARK_SECONDS, now + RECHECK_SECONDS
         if not self._query.existing:
-            self._feed.start(self._feed.position() if self._query.version is None else self._query.version)
-            return b""
-        chunk = b"".join(map(self._encode, self._feed.existing()))
+            await self._feed.start(self._feed.position() if self._query.version is None else self._query.version)
+            return
+        position = self._feed.position()
+        async for events in self._feed.existing():
+            if events:
+                yield b"".join(map(self._encode, events))
         if self._query.marked and self._query.bookmarks:
-            chunk += self._bookmark({INITIAL_EVENTS_END: "true"})
-        return chunk
+            yield self._bookmark({INITIAL_EVENTS_END: "true"}, position)
 
-    def _bookmark(self, annotations: dict[str, str]) -> bytes:
-        """Nothing waits undelivered when this is made, so the position it tells is safe to resume from."""
-        metadata: Object = {"resourceVersion": str(self._feed.position()), "creationTimestamp": None}
+    def _bookmark(self, annotations: dict[str, str], position: int = 0) -> bytes:
+        """Everything up to the position has been sent; without one, nothing waits undelivered when this is made."""
+        metadata: Object = {"resourceVersion": str(position or self._feed.position()), "creationTimestamp": None}
         if annotations:
             metadata["annotations"] = annotations
         obj = {"kind": self._kind.name, "apiVersion": self._kind.api_version, "metadata": metadata}

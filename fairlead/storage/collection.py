@@ -76,6 +76,11 @@ class Collection:
         chosen = [found[key] for key in sorted(found)]
         return (chosen[:limit], there + len(old) - min(limit, len(chosen))) if limit else (chosen, 0)
 
+    async def prepare(self, wanted: Iterable[Wanted]) -> None:
+        """Builds the indexes that `candidates` can use, with pauses."""
+        for sort, name, _ in wanted:
+            await self._indexes[sort].build(name, self.entries)
+
     def candidates(self, low: Key, high: Key, wanted: Iterable[Wanted], revision: int | None) -> list[Entry]:
         """The objects in order, now (None) or then; of those that fail one of the conditions, only some."""
         keys = self._narrowed(wanted)
@@ -93,6 +98,8 @@ class Collection:
         least: list[set[Key]] | None = None
         for sort, name, values in wanted:
             sets = self._indexes[sort].find(name, values, self.entries.values())
+            if sets is None:
+                continue
             if least is None or sum(map(len, sets)) < sum(map(len, least)):
                 least = sets
         if least is None:

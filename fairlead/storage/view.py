@@ -113,6 +113,10 @@ class View:
         then = self._then(collection, at)
         return collection.now(low, high, limit) if then is None else collection.then(low, high, limit, then)
 
+    async def prepare(self, resource: tuple[str, str], wanted: Sequence[Wanted]) -> None:
+        """Gets ready for `candidates` with these conditions, which then are found without looking at all objects."""
+        await self._collection(*resource).prepare(wanted)
+
     def candidates(
         self,
         resource: tuple[str, str],

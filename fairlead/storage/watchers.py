@@ -122,10 +122,13 @@ class Watcher(Generic[E]):
         """Everything that waits, left where it is."""
         return list(self._queue)
 
-    def drain(self) -> list[Transition[E]]:
-        """Everything that waits, without waiting."""
-        drained = list(self._queue)
-        self._queue.clear()
+    def drain(self, most: int = 0) -> list[Transition[E]]:
+        """What waits, without waiting: at most so many (0 = all), the oldest first."""
+        queue = self._queue
+        if most and len(queue) > most:
+            return [queue.popleft() for _ in range(most)]
+        drained = list(queue)
+        queue.clear()
         return drained
 
     def news(self) -> "asyncio.Future[None]":

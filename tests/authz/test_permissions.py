@@ -162,12 +162,15 @@ async def feed(world: World, switch: Switch, user: User = ALICE) -> Feed:
     cut = permissions(world, switch).cut(user, LIST)
     kind = world.of("App").kind
     made = Feed(world.view, kind, "", EVERYTHING, 100, cut)
-    made.existing()
+    _ = [events async for events in made.existing()]
     return made
 
 
-def told(feed: Feed) -> list[str]:
-    return [f"{event.type} {orjson.loads(event.body)['metadata']['name']}" for event in feed.take()]
+async def told(feed: Feed) -> list[str]:
+    events = feed.take()
+    if feed.is_sight_changed:
+        await feed.check_sight()
+    return [f"{event.type} {orjson.loads(event.body)['metadata']['name']}" for event in events]
 
 
 async def test_an_object_that_is_shared_later_is_added_and_taken_away_when_no_longer(world: World) -> None:
@@ -176,12 +179,12 @@ async def test_an_object_that_is_shared_later_is_added_and_taken_away_when_no_lo
     watch = await feed(world, Switch())
     access = [{"users": ["alice"], "verbs": ["get"]}]
     await world.patch("App", "b", lambda app: app["spec"].update(access=access))
-    assert told(watch) == ["ADDED b"]
+    assert await told(watch) == ["ADDED b"]
     await world.patch("App", "b", lambda app: app["spec"].update(displayName="x"))
     await world.patch("App", "b", lambda app: app["spec"].update(access=[]))
-    assert told(watch) == ["MODIFIED b", "DELETED b"]
+    assert await told(watch) == ["MODIFIED b", "DELETED b"]
     await world.patch("App", "b", lambda app: app["spec"].update(displayName="secret"))
-    assert told(watch) == []
+    assert await told(watch) == []
 
 
 async def test_a_change_of_permissions_that_shows_another_picture_ends_the_watch(world: World) -> None:
@@ -191,7 +194,7 @@ async def test_a_change_of_permissions_that_shows_another_picture_ends_the_watch
     watch = await feed(world, switch)
     switch.turn(("alice", "b"))
     with pytest.raises(Expired):
-        watch.take()
+        await told(watch)
 
 
 async def test_a_change_of_permissions_that_changes_nothing_for_the_watcher_does_not(world: World) -> None:
@@ -201,10 +204,10 @@ async def test_a_change_of_permissions_that_changes_nothing_for_the_watcher_does
     switch.turn(("bob", "a"))
     await world.create("App", "b", spec={})
     await world.create("App", "c", spec=MINE)
-    assert told(watch) == ["ADDED c"]
+    assert await told(watch) == ["ADDED c"]
     await world.delete("App", "c")
     switch.turn()
-    assert told(watch) == ["DELETED c"]
+    assert await told(watch) == ["DELETED c"]
 
 
 async def test_an_object_lost_to_permissions_and_changed_since_is_taken_away(world: World) -> None:
@@ -214,7 +217,7 @@ async def test_an_object_lost_to_permissions_and_changed_since_is_taken_away(wor
     watch = await feed(world, switch)
     switch.turn()
     await world.patch("App", "b", lambda app: app["spec"].update(displayName="x"))
-    assert told(watch) == ["DELETED b"]
+    assert await told(watch) == ["DELETED b"]
 
 
 async def test_a_resumed_watch_knows_what_was_seen_before(world: World) -> None:
@@ -224,5 +227,5 @@ async def test_a_resumed_watch_knows_what_was_seen_before(world: World) -> None:
     await world.patch("App", "b", lambda app: app["spec"].update(owner={"user": "bob"}))
     cut = permissions(world, Switch()).cut(ALICE, LIST)
     watch = Feed(world.view, world.of("App").kind, "", EVERYTHING, 100, cut)
-    watch.start(since)
-    assert told(watch) == ["DELETED b"]
+    await watch.start(since)
+    assert await told(watch) == ["DELETED b"]

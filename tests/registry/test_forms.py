@@ -142,7 +142,7 @@ async def test_watchers_of_both_groups_hear_the_same_in_their_own_form(
 ) -> None:
     feeds = [Feed(world.view, kind, NAMESPACE, EVERYTHING, 10) for kind in (EVENT_V1, EVENT_V1, EVENT)]
     for feed in feeds:
-        feed.start(world.view.revision)
+        await feed.start(world.view.revision)
     await make(core, {"metadata": {"name": "e"}, "involvedObject": ABOUT, "message": "m"})
     await core.delete(NAMESPACE, "e", Deleting(), as_ada())
     one, two, theirs = (feed.take() for feed in feeds)
@@ -157,7 +157,7 @@ async def test_watchers_of_both_groups_hear_the_same_in_their_own_form(
 async def test_a_watch_begins_with_what_is_there_in_its_form(world: World, new: Resource) -> None:
     await make(new, event())
     feed = Feed(world.view, EVENT_V1, NAMESPACE, EVERYTHING, 10)
-    ((added),) = feed.existing()
+    ((added,),) = [events async for events in feed.existing()]
     assert orjson.loads(added.body)["apiVersion"] == V1 and b'"note"' in added.line
     feed.close()
 

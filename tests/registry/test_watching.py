@@ -9,7 +9,7 @@ import pytest
 from fairlead.core.errors import Expired
 from fairlead.core.objects import Object
 from fairlead.registry.selectors import EVERYTHING, Selection, parse_fields, parse_labels
-from fairlead.registry.watching import Feed, line
+from fairlead.registry.watching import AT_ONCE, Feed, WatchEvent, line
 from tests.admission.world import World, as_ada, new_world
 
 ON = Selection(parse_labels("on=yes"))
@@ -20,10 +20,14 @@ def feed_of(world: World, selection: Selection = EVERYTHING, queue: int = 100, k
     return Feed(world.view, declared, "demo" if declared.namespaced else "", selection, queue)
 
 
-def begun(world: World, selection: Selection = EVERYTHING, queue: int = 100) -> Feed:
+async def begun(world: World, selection: Selection = EVERYTHING, queue: int = 100) -> Feed:
     feed = feed_of(world, selection, queue)
-    feed.start(world.view.revision)
+    await feed.start(world.view.revision)
     return feed
+
+
+async def added(feed: Feed) -> list[WatchEvent]:
+    return [event async for events in feed.existing() for event in events]
 
 
 def taken(feed: Feed) -> list[tuple[str, Object]]:
@@ -39,7 +43,7 @@ async def label(world: World, name: str, value: str | None) -> Object:
 
 
 async def test_each_step_is_an_event_with_the_object_after_it(world: World) -> None:
-    feed = begun(world)
+    feed = await begun(world)
     made = await world.create("Gadget", "a", spec={"size": 1})
     changed = await world.patch("Gadget", "a", lambda obj: obj["spec"].update(size=2))
     await world.delete("Gadget", "a")
@@ -52,19 +56,19 @@ async def test_each_step_is_an_event_with_the_object_after_it(world: World) -> N
 async def test_the_last_event_shows_the_last_state_under_the_version_of_the_end(world: World) -> None:
     """Whoever resumes from the version of the last event they saw must not be told of the end again."""
     made = await world.create("Gadget", "a", spec={"size": 1})
-    feed = begun(world)
+    feed = await begun(world)
     await world.delete("Gadget", "a")
     ((_, last),) = taken(feed)
     assert last["metadata"].pop("resourceVersion") == str(world.view.revision)
     made["metadata"].pop("resourceVersion")
     assert last == made
     resumed = feed_of(world)
-    resumed.start(world.view.revision)
+    await resumed.start(world.view.revision)
     assert taken(resumed) == []
 
 
 async def test_an_object_comes_and_goes_with_what_the_selection_asks_for(world: World) -> None:
-    feed = begun(world, ON)
+    feed = await begun(world, ON)
     await world.create("Gadget", "a")
     await label(world, "a", "no")
     await label(world, "a", "yes")
@@ -78,7 +82,7 @@ async def test_an_object_comes_and_goes_with_what_the_selection_asks_for(world: 
 
 async def test_an_object_that_ceases_to_match_is_shown_as_it_last_matched(world: World) -> None:
     await world.create("Gadget", "a", metadata={"labels": {"on": "yes"}})
-    feed = begun(world, ON)
+    feed = await begun(world, ON)
     changed = await label(world, "a", "no")
     ((kind, gone),) = taken(feed)
     assert kind == "DELETED"
@@ -88,7 +92,7 @@ async def test_an_object_that_ceases_to_match_is_shown_as_it_last_matched(world:
 
 async def test_a_selection_by_fields_follows_the_fields(world: World) -> None:
     selection = Selection((), parse_fields("status.phase=Ready", ("status.phase",)))
-    feed = begun(world, selection)
+    feed = await begun(world, selection)
     await world.create("Gadget", "a")
     status = as_ada(subresource="status")
     await world.patch("Gadget", "a", lambda obj: obj.update(status={"phase": "Ready"}), status)
@@ -98,13 +102,13 @@ async def test_a_selection_by_fields_follows_the_fields(world: World) -> None:
 
 async def test_watchers_with_different_selections_each_see_their_own_side_of_a_step(world: World) -> None:
     await world.create("Gadget", "a", metadata={"labels": {"on": "yes"}})
-    feeds = [begun(world, Selection(parse_labels(text))) for text in ("", "on=yes", "on=no", "on", "!on")]
+    feeds = [await begun(world, Selection(parse_labels(text))) for text in ("", "on=yes", "on=no", "on", "!on")]
     await label(world, "a", "no")
     assert [types(feed) for feed in feeds] == [["MODIFIED a"], ["DELETED a"], ["ADDED a"], ["MODIFIED a"], []]
 
 
 async def test_an_event_is_encoded_once_for_all_who_hear_it(world: World) -> None:
-    feeds = [begun(world) for _ in range(3)]
+    feeds = [await begun(world) for _ in range(3)]
     await world.create("Gadget", "a")
     first, second, third = (next(iter(feed.take())) for feed in feeds)
     assert first is second is third
@@ -116,7 +120,7 @@ async def test_an_event_is_encoded_once_for_all_who_hear_it(world: World) -> Non
 
 async def test_a_watch_of_a_namespace_hears_only_of_that_one(world: World) -> None:
     feed = feed_of(world, kind="ConfigMap")
-    feed.start(world.view.revision)
+    await feed.start(world.view.revision)
     await world.create("ConfigMap", "a", "default")
     await world.create("ConfigMap", "b", "demo")
     await world.create("Secret", "c", "demo")
@@ -129,7 +133,7 @@ async def test_a_watch_begins_after_the_version_that_it_names(world: World) -> N
     await world.create("Gadget", "b")
     await world.delete("Gadget", "a")
     feed = feed_of(world)
-    feed.start(since)
+    await feed.start(since)
     await world.create("Gadget", "c")
     assert types(feed) == ["ADDED b", "DELETED a", "ADDED c"]
 
@@ -138,11 +142,11 @@ async def test_a_watch_can_begin_with_what_exists_and_misses_nothing_after_it(wo
     await world.create("Gadget", "b", metadata={"labels": {"on": "yes"}})
     await world.create("Gadget", "a")
     feed, chosen = feed_of(world), feed_of(world, ON)
-    assert [(event.type, orjson.loads(event.body)["metadata"]["name"]) for event in feed.existing()] == [
+    assert [(event.type, orjson.loads(event.body)["metadata"]["name"]) for event in await added(feed)] == [
         ("ADDED", "a"),
         ("ADDED", "b"),
     ]
-    assert len(chosen.existing()) == 1
+    assert len(await added(chosen)) == 1
     await world.delete("Gadget", "b")
     assert types(feed) == ["DELETED b"]
     assert types(chosen) == ["DELETED b"]
@@ -153,7 +157,7 @@ async def test_a_version_that_is_too_long_ago_is_expired(world: World) -> None:
     await world.create("Gadget", "a")
     world.view.forget(world.view.revision)
     with pytest.raises(Expired, match=f"too old resource version: {since} \\({world.view.revision}\\)"):
-        feed_of(world).start(since)
+        await feed_of(world).start(since)
 
 
 async def test_a_watch_resumes_across_a_restart_of_the_server(world: World) -> None:
@@ -163,13 +167,13 @@ async def test_a_watch_resumes_across_a_restart_of_the_server(world: World) -> N
     await world.create("Gadget", "b")
     async with new_world(world.store.inner) as restarted:
         feed = feed_of(restarted, ON)
-        feed.start(since)
+        await feed.start(since)
         ((kind, gone),) = taken(feed)
         assert (kind, gone["metadata"]["uid"]) == ("DELETED", made["metadata"]["uid"])
 
 
 async def test_a_slow_watch_ends_with_an_error_and_never_with_a_gap(world: World) -> None:
-    feed = begun(world, queue=3)
+    feed = await begun(world, queue=3)
     for name in "abcd":
         await world.create("Gadget", name)
     with pytest.raises(Expired, match="list again"):
@@ -181,7 +185,7 @@ async def test_a_slow_watch_ends_with_an_error_and_never_with_a_gap(world: World
 
 async def test_what_others_do_elsewhere_does_not_fill_the_queue(world: World) -> None:
     feed = feed_of(world, queue=1, kind="ConfigMap")
-    feed.start(world.view.revision)
+    await feed.start(world.view.revision)
     for number in range(5):
         await world.create("Gadget", f"g{number}")
         await world.create("ConfigMap", f"c{number}", "default")
@@ -191,7 +195,7 @@ async def test_what_others_do_elsewhere_does_not_fill_the_queue(world: World) ->
 
 async def test_a_bookmark_is_never_ahead_of_what_was_delivered(world: World) -> None:
     """At every turn of the loop: what comes after the position told must still come from a watch begun there."""
-    feed = begun(world)
+    feed = await begun(world)
     heard: list[str] = []
     positions: list[tuple[int, int]] = []
 
@@ -210,14 +214,14 @@ async def test_a_bookmark_is_never_ahead_of_what_was_delivered(world: World) -> 
     assert len(positions) > 5
     for position, count in positions:
         resumed = feed_of(world)
-        resumed.start(position)
+        await resumed.start(position)
         assert heard[:count] + types(resumed) == heard
         resumed.close()
 
 
 async def test_a_position_moves_on_with_what_others_write(world: World) -> None:
     """So that a quiet watch can be resumed although its own resource has been compacted long since."""
-    feed = begun(world)
+    feed = await begun(world)
     before = feed.position()
     await world.create("ConfigMap", "c")
     assert taken(feed) == []
@@ -225,7 +229,7 @@ async def test_a_position_moves_on_with_what_others_write(world: World) -> None:
 
 
 async def test_a_feed_that_is_closed_hears_nothing_more(world: World) -> None:
-    feed = begun(world)
+    feed = await begun(world)
     feed.close()
     feed.close()
     await world.create("Gadget", "a")
@@ -240,7 +244,7 @@ async def test_a_feed_that_was_never_started_can_be_closed_but_not_asked(world: 
 
 
 async def test_a_stopping_server_ends_the_watch_after_what_still_waits(world: World) -> None:
-    feed = begun(world)
+    feed = await begun(world)
     await world.create("Gadget", "a")
     world.view.end_watches()
     await feed.news()
@@ -267,7 +271,7 @@ async def test_random_histories_replayed_from_anywhere_lead_to_what_is_there(wor
         snapshots.append((world.view.revision, state(world)))
     for since, known in snapshots:
         feed = feed_of(world, ON)
-        feed.start(since)
+        await feed.start(since)
         for kind, obj in taken(feed):
             name = obj["metadata"]["name"]
             assert (name in known) is (kind != "ADDED")
@@ -300,7 +304,7 @@ SELECTIONS = {
 @pytest.mark.parametrize("selection", SELECTIONS.values(), ids=SELECTIONS)
 async def test_whatever_is_selected_live_events_lead_to_what_is_there(world: World, selection: Selection) -> None:
     """However a watcher is found, it hears of all that concerns it, and each object comes before it goes."""
-    feed = begun(world, selection)
+    feed = await begun(world, selection)
     known: dict[str, str] = {}
     for number, (name, action) in enumerate(_actions()):
         if action == "delete":
@@ -339,10 +343,12 @@ async def test_permissions_that_change_nothing_do_not_end_a_watch_that_selects(w
     """It has to know of all objects that can be seen, those that it does not select among them."""
     sieve = Seeing()
     feed = Feed(world.view, world.of("Gadget").kind, "", ON, 100, sieve)
-    feed.start(world.view.revision)
+    await feed.start(world.view.revision)
     await world.create("Gadget", "a", metadata={"labels": {"on": "no"}})
     sieve.changes += 1
     assert types(feed) == []
+    assert feed.is_sight_changed
+    await feed.check_sight()
     await label(world, "a", "yes")
     assert types(feed) == ["ADDED a"]
 
@@ -354,3 +360,25 @@ def _actions() -> Iterator[tuple[str, str]]:
         for second in actions:
             for third in actions:
                 yield from (("a", first), ("b", second), ("a", third))
+
+
+async def test_much_that_waits_is_taken_some_at_a_time(world: World) -> None:
+    feed = await begun(world, queue=10 * AT_ONCE)
+    for number in range(AT_ONCE + 3):
+        await world.create("Gadget", f"g{number}")
+    assert len(feed.take()) == AT_ONCE
+    assert feed.pending
+    assert types(feed) == [f"ADDED g{number}" for number in range(AT_ONCE, AT_ONCE + 3)]
+    assert not feed.pending
+
+
+async def test_much_that_exists_comes_some_at_a_time_and_what_happens_meanwhile_after_it(world: World) -> None:
+    for number in range(AT_ONCE + 3):
+        await world.create("Gadget", f"g{number:04}")
+    feed, sizes = feed_of(world), list[int]()
+    async for events in feed.existing():
+        sizes.append(len(events))
+        if len(sizes) == 1:
+            await world.delete("Gadget", "g0000")
+    assert sizes == [AT_ONCE, 3]
+    assert types(feed) == ["DELETED g0000"]
