@@ -137,9 +137,9 @@ def _describe(call: Call) -> dict[str, str]:
 
 @coroutine
 def timed_steps(
-    answer: Awaitable[Reply], call: Call, note: Note, now: Callable[[], float] = time.perf_counter
+    answer: Awaitable[Reply], call: Call, note: Note, now: Callable[[], float] = time.thread_time
 ) -> Generator[Any, Any, Reply]:
-    """Awaits an answer, and hands over how long each of its steps took that was noticeable."""
+    """Awaits an answer, and hands over how long each of its steps took that was noticeable, in processor time."""
     steps = answer.__await__()
     sent: Any = None
     thrown: BaseException | None = None
