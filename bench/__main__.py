@@ -13,7 +13,7 @@ from rich.console import Console
 
 from bench.chart import chart
 from bench.failure import Failure
-from bench.lines import document, lines
+from bench.lines import document, lines, missed_fairness
 from bench.run import Asked, Result, Say, measure
 from bench.scale import FULL, QUICK
 from bench.servers import Server, peer
@@ -33,7 +33,7 @@ def command(
     ] = None,
     only: Annotated[
         list[str] | None,
-        typer.Option("--only", metavar="TEXT", help="Only rows with this in their names, or growth."),
+        typer.Option("--only", metavar="TEXT", help="Only rows with this in their names, or growth, or fairness."),
     ] = None,
     json_file: Annotated[Path, typer.Option("--json", help="Where all readings go.")] = RESULT,
     chart_file: Annotated[Path, typer.Option("--chart", help="Where the chart goes.")] = CHART,
@@ -47,6 +47,9 @@ def command(
     console.print(table(result, found))
     _write(console, json_file, orjson.dumps(document(result, found), option=orjson.OPT_INDENT_2))
     _write(console, chart_file, chart(result, found).encode())
+    if missed := missed_fairness(result, found):
+        console.print(f"bench: neighbours are noticed more than they may be: {'; '.join(missed)}", style="red")
+        raise typer.Exit(1)
 
 
 def _write(console: Console, file: Path, content: bytes) -> None:

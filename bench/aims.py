@@ -13,6 +13,11 @@ class Of(StrEnum):
     GET_CEILING = "of the ceiling of GET"
     AT_LEAST = "at least"
     AT_MOST = "at most"
+    ALONE = "times alone"
+
+
+ENOUGH_MS = 50.0
+"""What nobody notices: a figure beside neighbours that is below this is in order, whatever it is alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +33,8 @@ class Aim:
             return None if ceiling is None else self.value * ceiling
         if self.of is Of.GET_CEILING:
             return None if get_ceiling is None else self.value * get_ceiling
+        if self.of is Of.ALONE:
+            return None if ceiling is None else max(self.value * ceiling, ENOUGH_MS)
         return self.value
 
     def met(self, figure: float, share: float | None, target: float | None) -> bool | None:
@@ -36,7 +43,7 @@ class Aim:
             return None if share is None else share >= self.value
         if target is None:
             return None
-        return figure <= target if self.of is Of.AT_MOST else figure >= target
+        return figure <= target if self.of in (Of.AT_MOST, Of.ALONE) else figure >= target
 
 
 def at_least(value: float) -> Aim:
@@ -53,3 +60,8 @@ def of_ceiling(share: float) -> Aim:
 
 def of_get_ceiling(share: float) -> Aim:
     return Aim(Of.GET_CEILING, share)
+
+
+def of_alone(times: float = 3.0) -> Aim:
+    """At most so many times what it is alone, or what nobody notices."""
+    return Aim(Of.ALONE, times)

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from bench.aims import Aim, Of
+from bench.aims import ENOUGH_MS, Aim, Of
 from bench.figures import Compared, Single, middle
 from bench.rows import GET
 from bench.run import Result
@@ -40,7 +40,14 @@ def lines(result: Result) -> list[Line]:
     get_ceiling = next((middle(row.ceiling).figure for row in result.rows if row.name == GET.name), None)
     compared = [_compared(row, get_ceiling) for row in result.rows]
     grown = [replace(_compared(row, None), bare=False) for row in result.grown]
-    return [*compared, *grown, *map(_single, result.singles)]
+    beside = [replace(_compared(row, None), bare=False) for row in result.beside]
+    return [*compared, *grown, *beside, *map(_single, result.singles)]
+
+
+def missed_fairness(result: Result, found: Sequence[Line]) -> list[str]:
+    """The rows of neighbours whose bound was missed; none in a run whose figures do not count."""
+    names = {row.name for row in result.beside}
+    return [] if result.scale.quick else [line.name for line in found if line.name in names and line.met is False]
 
 
 def _compared(row: Compared, get_ceiling: float | None) -> Line:
@@ -76,6 +83,8 @@ def _told(aim: Aim | None) -> str:
         return ""
     if aim.of in (Of.CEILING, Of.GET_CEILING):
         return f"{percent(aim.value)} {aim.of.value}"
+    if aim.of is Of.ALONE:
+        return f"{aim.value:.0f} {aim.of.value}, or {ENOUGH_MS:.0f} ms"
     return f"{aim.of.value} {number(aim.value)}"
 
 

@@ -10,6 +10,7 @@ from os import cpu_count
 from pathlib import Path
 
 from bench.compare import Lineup, compare
+from bench.fairness.run import fairness, wanted_attacks
 from bench.figures import Compared, Single
 from bench.growth import Grown, at_rest, growth
 from bench.objects import object_bytes, refuse_filled, seed
@@ -44,6 +45,8 @@ class Result:
     grown: Sequence[Compared]
     """Rows with many objects; in the ceiling's place is the same server with few."""
     singles: Sequence[Single]
+    beside: Sequence[Compared] = ()
+    """Rows of a quiet user beside noisy ones; in the ceiling's place is the same user alone."""
 
 
 async def measure(asked: Asked, say: Say) -> Result:
@@ -62,7 +65,9 @@ async def measure(asked: Asked, say: Say) -> Result:
         if asked.scale.many and asked.wants("growth"):
             grown = await growth(folder, asked.scale, say)
             singles += grown.singles
-    return Result(when, machine(), asked.scale, size, found, grown.rows, singles)
+        attacks = wanted_attacks(asked.wants)
+        beside = await fairness(folder, asked.scale, attacks, say) if attacks else []
+    return Result(when, machine(), asked.scale, size, found, grown.rows, singles, beside)
 
 
 async def _compared(folder: Path, asked: Asked, say: Say) -> tuple[list[Compared], int]:
