@@ -72,6 +72,14 @@ class Document:
         return self.given() if callable(self.given) else self.given
 
     @property
+    def is_made(self) -> bool:
+        return not callable(self.given) or "variants" in vars(self)
+
+    def make(self) -> None:
+        """Makes the variants, in whichever thread it is called."""
+        assert self.variants
+
+    @property
     def hash(self) -> str:
         return self.variants[0].hash
 

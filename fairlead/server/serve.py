@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 
 from fairlead.core.call import Call, Reply
 from fairlead.core.errors import ApiError, BadRequest, MethodNotAllowed
+from fairlead.core.workers import COMPUTE
 from fairlead.registry import limits
 from fairlead.server.document import Document, answer, find
 from fairlead.server.health import HEALTH_PATHS, TEXT
@@ -90,4 +91,6 @@ class Serve:
             return Reply(404, b"404 page not found\n", TEXT)
         if target.verb not in ("get", "list"):
             raise MethodNotAllowed(f"{call.method} is not supported on {target.path}; it can only be read")
+        if not document.is_made:
+            await COMPUTE.run(0, document.make)
         return answer(document, call.headers.get("accept", ""), call.headers.get("if-none-match", ""), call.query)

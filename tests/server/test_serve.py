@@ -1,12 +1,14 @@
 """The end of the pipeline: resources to the verbs, health to its checks, documents from the shelf, nothing else."""
 
+import threading
+
 import orjson
 import pytest
 
 from fairlead.core.call import MANAGEMENT, Reply
 from fairlead.core.errors import BadRequest, MethodNotAllowed, NotAcceptable
 from fairlead.registry import limits
-from fairlead.server.document import Document, variant
+from fairlead.server.document import Document, Variant, variant
 from fairlead.server.pipeline import Proceed, pipeline
 from fairlead.server.platform import platform_documents
 from fairlead.server.route import Roots
@@ -113,6 +115,21 @@ async def test_documents_come_in_the_form_that_is_asked_for() -> None:
     assert (await ask(f"{MOUNT}/api", accept="application/yaml")).body == b"kind: APIVersions\n"
     with pytest.raises(NotAcceptable):
         await ask(f"{MOUNT}/api", accept="text/html")
+
+
+async def test_a_document_that_takes_long_is_made_once_and_not_on_the_event_loop() -> None:
+    threads: list[int] = []
+
+    def made() -> tuple[Variant, ...]:
+        threads.append(threading.get_ident())
+        return (variant(b"{}"),)
+
+    roots = {MANAGEMENT: {"/openapi/v2": Document(made)}, "": platform_documents("1.2.3", MOUNT)}
+    end = Serve(answering(VERBS), answering(HEALTH), roots, ENDPOINTS, answering(THROUGH))
+    serve = pipeline([routed(Roots(MOUNT, "management.service.sh", "service-p-"))], end)
+    for _ in range(3):
+        assert (await serve(call(f"{MOUNT}/openapi/v2"))).body == b"{}"
+    assert len(threads) == 1 and threads[0] != threading.get_ident()
 
 
 async def test_who_has_a_document_already_is_not_sent_it_again() -> None:
