@@ -265,8 +265,15 @@ class Settings:
     watch_queue: Annotated[int, About("Limits", "Events that may wait for one slow watcher before it is cut off")] = (
         10_000
     )
-    watches_max: Annotated[int, About("Limits", "Watches that may be open at once")] = 10_000
-    watches_per_key: Annotated[int, About("Limits", "Watches that one access key may have open at once")] = 2_000
+    watches_max: Annotated[
+        int, About("Limits", "Watches and other streams that may be open at once; the last tenth is for administrators")
+    ] = 10_000
+    watches_per_user: Annotated[
+        int, About("Limits", "Watches and other streams that one user may have open at once, with all keys")
+    ] = 2_000
+    watches_per_key: Annotated[
+        int, About("Limits", "Earlier name of watches_per_user, which it goes before; 0 for not set", minimum=0)
+    ] = 0
     history_seconds: Annotated[int, About("Limits", "Seconds for which old revisions stay readable at least")] = 300
     history_revisions: Annotated[
         int, About("Limits", "How many of the newest revisions stay readable at least", minimum=0)

@@ -4,16 +4,20 @@ from dataclasses import dataclass
 
 from fairlead.core.call import Call, Target
 from fairlead.core.errors import NotAcceptable
+from fairlead.core.user import User
 from fairlead.kinds.agent import AGENT
 from fairlead.kinds.runner import RUNNER_COMPONENT
 from fairlead.registry.registry import Registry
 from fairlead.server.flow.classify import AGENTS, RUNNERS, Clients, Costs
 from fairlead.server.flow.control import LONGEST_WAIT, FlowControl
 from fairlead.server.flow.stage import FlowStage, Judgement
+from fairlead.server.flow.streams import Streams
 from fairlead.server.identify import Identify
 from fairlead.server.negotiate import YAML, chosen_form
 from fairlead.settings import Settings
 
+COMPONENTS = ((AGENT.subject_prefix, AGENTS), (RUNNER_COMPONENT.subject_prefix, RUNNERS))
+"""How the names of components begin, and what they are counted under."""
 STORED_PARTS = frozenset({"", "status", "finalize"})
 """Subresources whose writes are writes of the object. Others do something, or ask for something."""
 
@@ -25,6 +29,7 @@ class Flow:
     stage: FlowStage
     control: FlowControl
     clients: Clients
+    streams: Streams
 
 
 def flow_control(settings: Settings, registry: Registry, identify: Identify) -> Flow:
@@ -43,10 +48,15 @@ def flow_control(settings: Settings, registry: Registry, identify: Identify) -> 
             call.user = identify(call)
 
     control = FlowControl(min(settings.request_timeout / 4, LONGEST_WAIT))
-    prefixes = ((AGENT.subject_prefix, AGENTS), (RUNNER_COMPONENT.subject_prefix, RUNNERS))
-    clients = Clients(control.levels, prefixes)
-    costs = Costs(view.count, size, _form)
-    return Flow(FlowStage(control, clients, Judgement(costs, changes_store, renew)), control, clients)
+    clients = Clients(control.levels, COMPONENTS)
+    streams = Streams(settings.watches_max, settings.watches_per_key or settings.watches_per_user, _is_component)
+    judgement = Judgement(Costs(view.count, size, _form), changes_store, renew, streams)
+    return Flow(FlowStage(control, clients, judgement), control, clients, streams)
+
+
+def _is_component(user: User) -> bool:
+    """Whether it is an agent or a runner: nobody else is in the group that has its own name."""
+    return any(user.name.startswith(prefix) and user.name in user.groups for prefix, _ in COMPONENTS)
 
 
 def _form(accept: str) -> tuple[bool, bool]:

@@ -110,22 +110,20 @@ def handler(settings: Settings, registry: Registry, identity: Identity, around: 
     if audit is not None:
         audit.audit.record_at_least(identity.run_time.audit_level)
     signing, direct = Signing(settings, registry, identity), Direct(settings, registry, identity, base_url)
-    limits = WatchLimits(
-        settings.watch_timeout_min, settings.watch_queue, settings.watches_max, settings.watches_per_key
-    )
     reports = audit.reports if audit is not None else ClusterReports(None, registry.clock)
     agents = for_agents(settings, registry, identity, reports, base_url, _installation_id(registry))
     accounts = service_account_handlers(_account_tokens(settings, registry, identity, base_url))
     answers = {**_handlers(settings, registry, identity, signing), **direct.handlers, **agents, **accounts}
     actions = Actions(registry.catalog, answers)
-    verbs = Verbs(registry, Watches(limits, registry.clock), actions, identity.permissions.decide)
+    identify = _identification(settings, identity)
+    flow = flow_control(settings, registry, identify)
+    limits = WatchLimits(settings.watch_timeout_min, settings.watch_queue)
+    verbs = Verbs(registry, Watches(limits, registry.clock, flow.streams), actions, identity.permissions.decide)
     roots = {
         MANAGEMENT: documents(registry.catalog, MOUNT, version=__version__),
         "": platform_documents(__version__, MOUNT),
     }
     health = Health(_probes(around.store, audit))
-    identify = _identification(settings, identity)
-    flow = flow_control(settings, registry, identify)
     requests, metrics = measuring(settings, registry, audit, around.commits, around.watchdog, flow)
     measured = metrics.endpoints()
     endpoints = {"": {**signing.login.endpoints(), **direct.endpoints, **measured}, MANAGEMENT: measured}

@@ -44,6 +44,13 @@ class User:
         return not ADMIN_GROUPS.isdisjoint(self.groups)
 
     @property
+    def payer(self) -> str:
+        """Under which name what this identity asks for is counted: that of whoever really asks. The service accounts of
+        a namespace count together, because whoever may make one there may make a hundred."""
+        name = self.name if self.impersonator is None else self.impersonator.name
+        return name.rpartition(":")[0] if name.startswith(SERVICE_ACCOUNT) else name
+
+    @property
     def holds_everything(self) -> bool:
         """An administrator whose key has no scope: there is nothing that it could not do anyway."""
         return self.is_admin and self.scope is None

@@ -32,7 +32,7 @@ async def forward(upstream: Upstream, user: User, names: ClusterNames, call: Cal
     """The cluster's answer to a call. `names` say what the user is called there, `inner` is a path and query from
     `paths.below`, `what` a name for messages."""
     headers = handed_on(call.headers, user, names, call.audit_id)
-    whose = (user.impersonator or user).name  # with a share for each identity, impersonation would multiply one's own
+    whose = user.payer  # with a share for each identity, impersonation would multiply one's own
     try:
         if call.wants_socket:
             return await tunnelled(call, upstream, Request("GET", inner, headers), whose, what)

@@ -111,8 +111,7 @@ class Verbs:
         form = chosen_form(call.headers.get("accept", ""))
         query = options.watch_query(call, resource.kind)
         opening = Opening(resource, namespace, query, form.view, call.sieve, call.recheck)
-        user = _user(call)
-        stream = await self._watches.open(opening, (user.impersonator or user).key)
+        stream = await self._watches.open(opening, _user(call))
         return Reply(200, stream=stream)
 
     def _cut(self, call: Call, query: ListQuery) -> ListQuery:

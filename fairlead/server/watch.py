@@ -6,9 +6,8 @@ last event.
 
 import asyncio
 import random
-from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
 from operator import attrgetter
@@ -18,20 +17,21 @@ import structlog
 
 from fairlead.core.call import Sieve
 from fairlead.core.clock import Clock
-from fairlead.core.errors import ApiError, Details, Internal, TooManyRequests
+from fairlead.core.errors import ApiError, Internal
 from fairlead.core.objects import Object
+from fairlead.core.user import User
 from fairlead.registry.kind import Kind
 from fairlead.registry.listing import wait_for_version
 from fairlead.registry.resource import Resource
 from fairlead.registry.table import partial, table
 from fairlead.registry.watching import Feed, WatchEvent, line
 from fairlead.server.failures import status_of
+from fairlead.server.flow.streams import Streams
 from fairlead.server.options import WatchQuery
 
 BOOKMARK_SECONDS = 60.0
 RECHECK_SECONDS = 5.0
 """How often an open watch asks whether its key and its permissions still hold."""
-RETRY_SECONDS = 5
 SHORTEST_SECONDS = 0.001
 """Clocks differ by a hair: a look that comes a little too early must not be followed by one right away, for ever."""
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
@@ -43,13 +43,10 @@ Encode = Callable[[WatchEvent], bytes]
 
 @dataclass(frozen=True, slots=True)
 class WatchLimits:
-    """How long a watch lasts if it does not say (between once and twice this), what may wait for a slow reader, and how
-    many there may be at once, in all and for one access key."""
+    """How long a watch lasts if it does not say (between once and twice this), and what may wait for a slow reader."""
 
     seconds: float
     queue: int
-    total: int
-    per_key: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,38 +64,20 @@ class Opening:
 class Watches:
     """All watches that are open."""
 
-    def __init__(self, limits: WatchLimits, clock: Clock) -> None:
+    def __init__(self, limits: WatchLimits, clock: Clock, streams: Streams) -> None:
         self._limits = limits
         self._clock = clock
-        self._open: Counter[str] = Counter()
+        self._streams = streams
 
-    async def open(self, opening: Opening, key: str) -> AsyncIterator[bytes]:
-        """The stream of a watch, begun as far as it can fail before its first byte. `key` names whose it is."""
+    async def open(self, opening: Opening, user: User) -> AsyncIterator[bytes]:
+        """The stream of a watch for a user, begun as far as it can fail before its first byte."""
         resource, query, limits = opening.resource, opening.query, self._limits
-        self._refuse_more(key)
+        self._streams.require_room(user)
         await wait_for_version(resource.view, query.version)
         feed = Feed(resource.view, resource.kind, opening.namespace, query.selection, limits.queue, opening.sieve)
         seconds = query.timeout or limits.seconds * random.uniform(1, 2)
         stream = Stream(opening, feed, self._clock)
-        return stream.lines(self._clock.monotonic() + seconds, self._counted(key))
-
-    def _refuse_more(self, key: str) -> None:
-        limits, retry = self._limits, Details(retry_after=RETRY_SECONDS)
-        if self._open.total() >= limits.total:
-            raise TooManyRequests(f"{limits.total} watches are open, which is the limit; try again later", retry)
-        if self._open[key] >= limits.per_key:
-            why = f"this access key has {limits.per_key} watches open, which is the limit; close some of them"
-            raise TooManyRequests(why, retry)
-
-    @contextmanager
-    def _counted(self, key: str) -> Iterator[None]:
-        self._open[key] += 1
-        try:
-            yield
-        finally:
-            self._open[key] -= 1
-            if not self._open[key]:
-                del self._open[key]
+        return stream.lines(self._clock.monotonic() + seconds, self._streams.admitted(user))
 
 
 class Stream:

@@ -157,8 +157,8 @@ def test_a_watcher_who_goes_away_leaves_nothing_behind(server: Server, place: st
 
 
 def test_a_stream_that_is_reset_is_let_go_although_its_connection_stays(tmp_path: Path) -> None:
-    """Told by the watches that a key may have open: those that were reset do not count any more."""
-    with running(tmp_path / "data", watches_per_key=3) as server, server.client() as other:
+    """Told by the watches that a user may have open: those that were reset do not count any more."""
+    with running(tmp_path / "data", watches_per_user=3) as server, server.client() as other:
         client = Http2(server)
         watches = [client.request("GET", f"{CONFIGMAPS}?watch=1") for _ in range(3)]
         assert client.read(lambda: client.statuses.keys() >= set(watches))

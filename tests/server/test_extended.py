@@ -14,6 +14,7 @@ from fairlead.core.user import User
 from fairlead.registry.catalog import Catalog
 from fairlead.server.actions import Actions
 from fairlead.server.extended import with_rights
+from fairlead.server.flow.streams import Streams
 from fairlead.server.pipeline import Proceed, pipeline
 from fairlead.server.route import Roots
 from fairlead.server.serve import routed
@@ -40,7 +41,7 @@ async def spaces() -> AsyncIterator[tuple[World, Any]]:
         return await proceed(call)
 
     async with new_world() as world:
-        watches = Watches(WatchLimits(1800, 100, 10, 10), world.clock)
+        watches = Watches(WatchLimits(1800, 100), world.clock, Streams(10, 10))
         verbs = Verbs(world.registry, watches, Actions(Catalog(()), {}), decide)
         run = pipeline((routed(Roots("")), as_ada), verbs)
         for name in ("changed", "used"):

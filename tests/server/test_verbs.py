@@ -15,6 +15,7 @@ from fairlead.core.user import User
 from fairlead.registry.catalog import Catalog
 from fairlead.server.actions import Actions
 from fairlead.server.failures import failures
+from fairlead.server.flow.streams import Streams
 from fairlead.server.pipeline import Proceed, pipeline
 from fairlead.server.route import Roots
 from fairlead.server.serve import routed
@@ -41,7 +42,7 @@ class Api:
             return await proceed(call)
 
         self.world = world
-        watches = watches or Watches(WatchLimits(1800, 100, 10, 10), world.clock)
+        watches = watches or Watches(WatchLimits(1800, 100), world.clock, Streams(10, 10))
         verbs = Verbs(world.registry, watches, NOTHING_ASKED)
         self._run = pipeline((failures, routed(Roots("")), as_user), verbs)
 
@@ -352,20 +353,21 @@ async def test_a_watch_is_a_stream() -> None:
 
 
 @virtually
-async def test_t39_the_watches_of_those_who_act_as_others_count_for_the_keys_they_came_with() -> None:
+async def test_t39_the_watches_of_those_who_act_as_others_count_for_who_they_are() -> None:
     """Or somebody who acts as others could use up what all of those have together."""
     async with new_world() as world:
-        watches = Watches(WatchLimits(1800, 100, 10, 1), world.clock)
+        watches = Watches(WatchLimits(1800, 100), world.clock, Streams(10, 1))
 
-        async def watch(key: str) -> Reply:
-            asker = User("eve", impersonator=User("proxy", key=key))
+        async def watch(name: str, key: str) -> Reply:
+            asker = User("eve", impersonator=User(name, key=key))
             return await Api(world, asker, watches)("GET", GADGETS, query="watch=1")
 
-        first = (await watch("one")).stream
+        first = (await watch("proxy", "one")).stream
         assert first is not None
         waiting = asyncio.ensure_future(anext(first))
         await asyncio.sleep(1)
-        assert [(await watch(key)).status for key in ("one", "two")] == [429, 200]
+        assert [(await watch("proxy", key)).status for key in ("one", "two")] == [429, 429]
+        assert (await watch("another", "one")).status == 200
         waiting.cancel()
 
 

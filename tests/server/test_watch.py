@@ -9,9 +9,11 @@ import orjson
 import pytest
 
 from fairlead.core.errors import ApiError
+from fairlead.core.user import User
 from fairlead.registry.kind import Column
 from fairlead.registry.resource import Resource
 from fairlead.server import options
+from fairlead.server.flow.streams import Streams
 from fairlead.server.watch import BOOKMARK_SECONDS, INITIAL_EVENTS_END, Opening, Watches, WatchLimits
 from tests.admission.world import World, new_world
 from tests.authn.calls import call
@@ -20,7 +22,7 @@ from tests.controllers.virtual_time import virtually
 # On virtual time nothing takes long, unless a stream runs in circles.
 pytestmark = pytest.mark.timeout(5)
 
-LIMITS = WatchLimits(seconds=1800, queue=100, total=100, per_key=10)
+LIMITS = WatchLimits(seconds=1800, queue=100)
 WATCH_LIST = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan"
 
 
@@ -33,7 +35,7 @@ async def opened(
 ) -> AsyncIterator[bytes]:
     resource = resource or world.of("Gadget")
     asked = options.watch_query(call(query=query), resource.kind)
-    return await Watches(limits, world.clock).open(Opening(resource, "", asked, view), "key")
+    return await Watches(limits, world.clock, Streams(100, 10)).open(Opening(resource, "", asked, view), User("ada"))
 
 
 def events(chunks: list[bytes]) -> list[tuple[str, Any]]:
@@ -278,7 +280,7 @@ async def test_a_version_that_is_too_old_is_an_error_event_and_the_end() -> None
 @virtually
 async def test_a_watcher_that_cannot_keep_up_is_told_so_and_let_go() -> None:
     async with new_world() as world:
-        stream = await opened(world, limits=WatchLimits(1800, queue=3, total=100, per_key=10))
+        stream = await opened(world, limits=WatchLimits(1800, queue=3))
         await world.create("Gadget", "a")
         assert told([await anext(stream)]) == ["ADDED a"]
         for number in range(10):
@@ -291,7 +293,7 @@ async def test_a_watcher_that_cannot_keep_up_is_told_so_and_let_go() -> None:
 @virtually
 async def test_what_waits_is_told_in_one_piece_as_long_as_it_fits() -> None:
     async with new_world() as world:
-        stream = await opened(world, "timeoutSeconds=9", limits=WatchLimits(1800, queue=3, total=100, per_key=10))
+        stream = await opened(world, "timeoutSeconds=9", limits=WatchLimits(1800, queue=3))
         await world.create("Gadget", "a")
         await anext(stream)
         for name in ("b", "c", "d"):

@@ -6,7 +6,9 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 from fairlead.core.errors import TooManyRequests, Unauthorized
+from fairlead.core.user import User
 from fairlead.server import options
+from fairlead.server.flow.streams import Streams
 from fairlead.server.watch import RECHECK_SECONDS, Opening, Watches, WatchLimits
 from tests.admission.world import World, new_world
 from tests.authn.calls import call
@@ -20,7 +22,9 @@ pytestmark = pytest.mark.timeout(5)
 async def opened(world: World, recheck: Callable[[], None]) -> AsyncIterator[bytes]:
     gadgets = world.of("Gadget")
     asked = options.watch_query(call(), gadgets.kind)
-    return await Watches(LIMITS, world.clock).open(Opening(gadgets, "", asked, recheck=recheck), "key")
+    return await Watches(LIMITS, world.clock, Streams(100, 10)).open(
+        Opening(gadgets, "", asked, recheck=recheck), User("ada")
+    )
 
 
 @virtually
@@ -79,20 +83,33 @@ async def test_t15_nothing_is_told_after_the_asker_was_refused() -> None:
 
 
 @virtually
-async def test_t39_more_watches_than_a_key_may_have_are_refused_until_one_ends() -> None:
+async def test_t39_more_watches_than_a_user_may_have_are_refused_until_one_ends() -> None:
     async with new_world() as world:
-        watches = Watches(WatchLimits(1800, 100, total=3, per_key=2), world.clock)
+        watches = Watches(WatchLimits(1800, 100), world.clock, Streams(total=4, per_user=2))
         gadgets = world.of("Gadget")
         opening = Opening(gadgets, "", options.watch_query(call(query="timeoutSeconds=60"), gadgets.kind))
-        first = [await watches.open(opening, "a") for _ in range(2)]
+        laptop, phone = User("ada", key="laptop"), User("ada", key="phone")
+        first = [await watches.open(opening, each) for each in (laptop, phone)]
         reading = [asyncio.ensure_future(everything(stream)) for stream in first]
         await asyncio.sleep(1)
-        with pytest.raises(TooManyRequests, match="this access key has 2 watches open") as caught:
-            await watches.open(opening, "a")
+        with pytest.raises(TooManyRequests, match="you have 2 watches") as caught:
+            await watches.open(opening, User("ada", key="tablet"))
         assert caught.value.details.retry_after > 0
-        reading.append(asyncio.ensure_future(everything(await watches.open(opening, "b"))))
-        await asyncio.sleep(1)
-        with pytest.raises(TooManyRequests, match="3 watches are open"):
-            await watches.open(opening, "c")
+        for name in ("ben", "cyd"):
+            reading.append(asyncio.ensure_future(everything(await watches.open(opening, User(name)))))
+            await asyncio.sleep(1)
+        with pytest.raises(TooManyRequests, match="4 watches and other streams are open"):
+            await watches.open(opening, User("dan"))
         await asyncio.gather(*reading)
-        await (await watches.open(opening, "a")).aclose()  # type: ignore[attr-defined]
+        await (await watches.open(opening, laptop)).aclose()  # type: ignore[attr-defined]
+
+
+@virtually
+async def test_watches_that_were_asked_for_at_the_same_time_are_not_more_than_there_may_be() -> None:
+    async with new_world() as world:
+        watches, ada = Watches(WatchLimits(1800, 100), world.clock, Streams(total=10, per_user=2)), User("ada")
+        gadgets = world.of("Gadget")
+        opening = Opening(gadgets, "", options.watch_query(call(query="timeoutSeconds=60"), gadgets.kind))
+        streams = [await watches.open(opening, ada) for _ in range(5)]
+        ends = await asyncio.gather(*map(everything, streams))
+        assert sorted(bool(told(end)) for end in ends) == [False, False, True, True, True]

@@ -122,9 +122,9 @@ class Clients:
         return self._named.get(user.name) or self._new(user)
 
     def _new(self, user: User) -> Client:
-        name, level, schema = user.name, INTERACTIVE, USERS
-        if name.startswith(SERVICE_ACCOUNT):
-            name, schema = name.rpartition(":")[0], ACCOUNTS
+        name, level, schema = user.payer, INTERACTIVE, USERS
+        if user.name.startswith(SERVICE_ACCOUNT):
+            schema = ACCOUNTS
         elif name.startswith(TEAM_GROUP):
             schema = TEAMS
         for prefix, component in self._prefixes:

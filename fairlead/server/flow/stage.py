@@ -7,9 +7,11 @@ cluster holds no seats, and neither do watches and other streams once they have 
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
-from fairlead.core.call import Call, Reply, Target
+from fairlead.core.call import Call, Reply, Socket, Target, Upgrade
+from fairlead.core.user import User
 from fairlead.core.workers import ACCOUNT
 from fairlead.server.flow.classify import (
     BULK_COST,
@@ -27,6 +29,7 @@ from fairlead.server.flow.control import OVERHEAD_SECONDS, UNIT_SECONDS, FlowCon
 from fairlead.server.flow.fair_queue import Ticket
 from fairlead.server.flow.levels import EXEMPT, held_at_most
 from fairlead.server.flow.metering import Metered
+from fairlead.server.flow.streams import Streams
 from fairlead.server.health import HEALTH_PATHS
 from fairlead.server.pipeline import Proceed
 
@@ -46,6 +49,7 @@ class Judgement:
     costs: Costs
     changes_store: Callable[[Target], bool]
     renew: Callable[[Call], None]
+    streams: Streams
 
 
 class FlowStage:
@@ -70,6 +74,8 @@ class FlowStage:
                     return self._wait(call, proceed, *_with_seats(client, cost))
             elif self._judgement.changes_store(target):
                 change = _Change(self, client, call)
+        elif target.via is not None:
+            self._require_stream(call)
         elif call.user is None and target.path.startswith(HEALTH_PATHS) and self._is_probe():
             return proceed(call)
         level, tally = lane.level, lane.tally
@@ -168,9 +174,25 @@ class FlowStage:
                 control.charge(lane.level, lane.flow, cost - paid)
         if len(reply.body) > BYTES_PER_UNIT:
             control.charge(lane.level, lane.flow, len(reply.body) / BYTES_PER_UNIT)
-        elif reply.stream is not None and call.target.via is not None:
-            reply.stream = _charged(reply.stream, lane, control)
+        elif call.target.via is not None and call.user is not None:
+            self._follow(reply, call.user, lane)
         return reply
+
+    def _require_stream(self, call: Call) -> None:
+        """Refuses what would go on for long through a gateway, for users who have too much of that open."""
+        target, query = call.target, call.query
+        if call.user is not None and (
+            call.wants_socket or target.verb == "watch" or "follow" in query or target.subresource == "proxy"
+        ):
+            self._judgement.streams.require_room(call.user)
+
+    def _follow(self, reply: Reply, user: User, lane: Lane) -> None:
+        """Counts what goes on through a gateway for as long as it does."""
+        counted = self._judgement.streams.counted(user)
+        if reply.stream is not None:
+            reply.stream = _charged(reply.stream, lane, self._control, counted)
+        elif reply.upgrade is not None:
+            reply.upgrade = _accompanied(reply.upgrade, counted)
 
     async def take_seats(self, lane: Lane, ticket: Ticket) -> bool:
         """Waits until there are seats for a request. True if it had to."""
@@ -192,6 +214,14 @@ def _with_seats(client: Client, cost: float) -> tuple[Lane, Ticket]:
         return client.bulk, Ticket(client.bulk.flow, cost, 1)
     lane = client.small
     return lane, Ticket(lane.flow, cost, held_at_most(lane.level.priority, int(cost)))
+
+
+def _accompanied(upgrade: Upgrade, counted: AbstractContextManager[None]) -> Upgrade:
+    async def run(socket: Socket) -> None:
+        with counted:
+            await upgrade.run(socket)
+
+    return Upgrade(upgrade.protocol, run)
 
 
 class _Change:
@@ -229,12 +259,15 @@ class _Change:
         return ticket.cost
 
 
-async def _charged(chunks: AsyncIterator[bytes], lane: Lane, control: FlowControl) -> AsyncIterator[bytes]:
+async def _charged(
+    chunks: AsyncIterator[bytes], lane: Lane, control: FlowControl, counted: AbstractContextManager[None]
+) -> AsyncIterator[bytes]:
     """What goes through a gateway is paid for by whoever asked for it, as it comes."""
     try:
-        async for chunk in chunks:
-            control.charge(lane.level, lane.flow, len(chunk) / BYTES_PER_UNIT)
-            yield chunk
+        with counted:
+            async for chunk in chunks:
+                control.charge(lane.level, lane.flow, len(chunk) / BYTES_PER_UNIT)
+                yield chunk
     finally:
         if isinstance(chunks, AsyncGenerator):
             await chunks.aclose()

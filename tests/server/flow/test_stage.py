@@ -2,16 +2,19 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
+from typing import cast
 
 import pytest
 
-from fairlead.core.call import MANAGEMENT, Call, Reply, Target
-from fairlead.core.errors import Forbidden, Unauthorized
+from fairlead.core.call import MANAGEMENT, Call, Reply, Socket, Target, Upgrade
+from fairlead.core.errors import Forbidden, TooManyRequests, Unauthorized
 from fairlead.core.user import User
 from fairlead.server.flow.classify import AGENTS, BULK_COST, Clients, Costs
 from fairlead.server.flow.control import TURN_SECONDS, UNIT_SECONDS, FlowControl
 from fairlead.server.flow.levels import BULK, EXEMPT, INTERACTIVE, STRANGERS, SYSTEM
 from fairlead.server.flow.stage import PROBES_PER_TURN, FlowStage, Judgement
+from fairlead.server.flow.streams import Streams
 from fairlead.server.received import ReceivedHeaders
 from tests.authn.calls import call as made
 
@@ -32,8 +35,9 @@ class Wire:
         self.control = FlowControl()
         self.clients = Clients(self.control.levels, (("service:agent:", AGENTS),))
         self.renewed: list[Call] = []
+        self.streams = Streams(total=10, per_user=2)
         costs = Costs(lambda *of: rows, lambda *of: size, lambda accept: ("yaml" in accept, "Table" in accept))
-        judgement = Judgement(costs, lambda target: True, self.renewed.append)
+        judgement = Judgement(costs, lambda target: True, self.renewed.append, self.streams)
         self.stage = FlowStage(self.control, self.clients, judgement)
 
     def ask(self, call: Call, proceed: Callable[[Call], Awaitable[Reply]] | None = None) -> Awaitable[Reply]:
@@ -294,6 +298,43 @@ async def test_waiting_for_a_cluster_holds_no_seats_and_what_it_sends_is_paid_fo
     assert reply.stream is not None
     assert len([chunk async for chunk in reply.stream]) == 10
     assert flow.tag - before == pytest.approx(10)
+
+
+async def test_streams_through_gateways_and_sockets_count_for_their_user() -> None:
+    wire, go = Wire(), asyncio.Event()
+    watch = replace(THROUGH, verb="watch")
+
+    async def chunks() -> AsyncIterator[bytes]:
+        yield b"{}"
+        await go.wait()
+
+    async def talk(socket: Socket) -> None:
+        await go.wait()
+
+    async def forward(call: Call) -> Reply:
+        if call.wants_socket:
+            return Reply(101, upgrade=Upgrade("", talk))
+        return Reply(200, stream=chunks())
+
+    first, second = request(watch), request(THROUGH)
+    second.wants_socket = True
+    stream = (await wire.ask(first, forward)).stream
+    upgrade = (await wire.ask(second, forward)).upgrade
+    assert stream is not None
+    assert upgrade is not None
+    assert await anext(stream) == b"{}"
+    talking = asyncio.ensure_future(upgrade.run(cast(Socket, None)))
+    await asyncio.sleep(0)
+    with pytest.raises(TooManyRequests, match="you have 2 watches and other streams open"):
+        wire.ask(request(watch), forward)
+    with pytest.raises(TooManyRequests):
+        wire.ask(second, forward)
+    assert (await wire.ask(request(THROUGH), forward)).status == 200, "what is over soon is no stream"
+    assert (await wire.ask(request(watch, BEN), forward)).status == 200
+    go.set()
+    await talking
+    assert [chunk async for chunk in stream] == []
+    assert (await wire.ask(request(watch), forward)).status == 200
 
 
 async def test_strangers_wait_for_their_401_like_everybody_else() -> None:
