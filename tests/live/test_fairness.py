@@ -1,0 +1,85 @@
+"""A quiet user beside a loud one, on a real server: counted, not timed."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.live.entrances import key_of, make
+from tests.live.http2 import Http2
+from tests.live.process import CONFIGMAPS, MANAGEMENT, Server, running
+
+CONNECTIONS, STREAMS = 20, 100
+ALL = CONNECTIONS * STREAMS
+ROUNDS = 5
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    folder: Path = tmp_path_factory.mktemp("fairness") / "data"
+    with running(folder) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def loud(server: Server) -> Server:
+    """The same server, with the key of somebody who has no rights at all."""
+    with server.client() as admin:
+        make(admin, "users", "User", "loud", username="loud")
+        return replace(server, key=key_of(admin, "loud", "loud"))
+
+
+def answered(connections: list[Http2]) -> int:
+    """How many answers have come in so far."""
+    for each in connections:
+        each.read(lambda: False, seconds=0.001)
+    return sum(len(each.statuses) for each in connections)
+
+
+def answered_before(server: Server, loud: Server) -> int:
+    """How many of a loud user's requests are answered before a quiet one's that was sent after all of them."""
+    with ExitStack() as stack:
+        quiet = stack.enter_context(server.client())
+        assert quiet.get(f"{CONFIGMAPS}/absent").status_code == 404
+        connections = [Http2(loud) for _ in range(CONNECTIONS)]
+        for each in connections:
+            stack.callback(each.close)
+            assert each.read(lambda: True)
+        for each in connections:
+            for _ in range(STREAMS):
+                each.request("GET", f"{CONFIGMAPS}/secret")
+        assert quiet.get(f"{CONFIGMAPS}/absent").status_code == 404
+        before = answered(connections)
+        for each in connections:
+            assert each.read(lambda each=each: len(each.ended) == STREAMS)  # type: ignore[misc]
+            assert set(each.statuses.values()) <= {403, 429}
+        return before
+
+
+def test_a_quiet_user_is_served_before_a_loud_one_is_through(server: Server, loud: Server) -> None:
+    # Whoever runs this test may be slower than the server: then the loud one is through before the quiet one has asked.
+    assert any(answered_before(server, loud) < ALL * 3 / 4 for _ in range(ROUNDS))
+
+
+def test_what_waited_and_was_refused_is_in_the_metrics(server: Server, loud: Server) -> None:
+    answered_before(server, loud)
+    with server.client() as admin:
+        page = admin.get(f"{MANAGEMENT}/metrics").text
+    samples = [
+        (sample.name, sample.labels, sample.value)
+        for family in text_string_to_metric_families(page)
+        for sample in family.samples
+        if sample.name.startswith("apiserver_flowcontrol_")
+    ]
+    dispatched = [
+        value
+        for name, labels, value in samples
+        if name == "apiserver_flowcontrol_dispatched_requests_total"
+        and (labels["priority_level"], labels["flow_schema"]) == ("interactive", "users")
+    ]
+    refused = sum(value for name, _, value in samples if name == "apiserver_flowcontrol_rejected_requests_total")
+    assert dispatched[0] + refused >= ALL
+    assert not [value for name, _, value in samples if name.endswith("current_inqueue_requests") and value]
