@@ -7,10 +7,19 @@ may still come, and until then the instance's conditions say so.
 from typing import Any
 
 from fairlead.admission.chain import Rule, concerning, is_one_of
-from fairlead.core.errors import Invalid
+from fairlead.core.errors import Invalid, Problem
 from fairlead.core.objects import Object, dig, name_of
 from fairlead.core.user import CONTROLLER
 from fairlead.kinds.parameters import given_values, undefined
+from fairlead.kinds.password_parameters import (
+    PASSWORD,
+    PLACEHOLDER,
+    SECRETS,
+    conceal_annotation,
+    hide_passwords,
+    lost_placeholders,
+    secrets_of,
+)
 from fairlead.kinds.resolution import TEMPLATES, Definition, Unresolved, definition_for, parameter_problems
 from fairlead.registry.kind import Change
 from fairlead.registry.record import decode
@@ -21,6 +30,7 @@ _TYPES = {
     "spec.templateRef.version": str,
     "spec.parameters": str,
     "spec.template": dict,
+    f"spec.{SECRETS}": dict,
 }
 
 
@@ -32,7 +42,14 @@ def parameters(api_group: str) -> Rule:
         kind = change.kind
         if change.subresource or change.user == CONTROLLER or not _is_news(change) or not _is_well_formed(change.obj):
             return
+        _drop_secrets_of_another_template(change)
         definition = _definition(change.obj, registry, (api_group, TEMPLATES[kind.plural][0]))
+        if definition is not None and definition.parameters is not None:
+            hidden = hide_passwords(change.spec, definition.parameters, secrets_of(change.old))
+            change.obj["spec"] = hidden if hidden is not None else change.spec
+        conceal_annotation(change.obj)
+        if lost := _lost_passwords(change, definition):
+            raise Invalid.of(kind.name, kind.group, name_of(change.obj), lost)
         if definition is None:
             return
         if problems := parameter_problems(change.obj, definition):
@@ -42,12 +59,35 @@ def parameters(api_group: str) -> Rule:
     return rule
 
 
+def _drop_secrets_of_another_template(change: Change) -> None:
+    """What was given to one template is not for another to render: its author may be somebody else."""
+    before, after = (dig(each, "spec.templateRef.name") or "" for each in (change.old or {}, change.obj))
+    if change.old is None or before == after or not secrets_of(change.obj):
+        return
+    old = secrets_of(change.old)
+    sent = {name: value for name, value in secrets_of(change.obj).items() if old.get(name) != value}
+    change.obj["spec"] = {**change.spec, SECRETS: sent}
+
+
+def _lost_passwords(change: Change, definition: Definition | None) -> list[Problem]:
+    """Placeholders that stand for nothing. Elsewhere the text is a value like any other."""
+    defined = (definition.parameters or ()) if definition is not None else ()
+    secret = {each.get("variable") for each in defined if each.get("type") == PASSWORD} | {*secrets_of(change.old)}
+    why = (
+        f"must be sent: {PLACEHOLDER} stands for a value that was given before, and there is none; a value that was "
+        "given to another template does not count"
+    )
+    lost = (each for each in lost_placeholders(change.spec) if each in secret)
+    return [Problem.required(f"spec.parameters[{each}]", why) for each in lost]
+
+
 def _is_news(change: Change) -> bool:
     return change.old is None or _asked(change.old) != _asked(change.obj)
 
 
 def _asked(instance: Object) -> tuple[Any, ...]:
-    return dig(instance, "spec.templateRef"), dig(instance, "spec.template"), dig(instance, "spec.parameters")
+    spec = instance.get("spec") or {}
+    return tuple(spec.get(name) for name in ("templateRef", "template", "parameters", SECRETS))
 
 
 def _is_well_formed(instance: Object) -> bool:

@@ -16,8 +16,9 @@ from fairlead.controllers.instance_state import RESOLVED, Found, forget_cluster,
 from fairlead.controllers.surroundings import CLUSTERS, PROJECTS, Setting, Surroundings
 from fairlead.core.clock import timestamp
 from fairlead.core.errors import NotFound
-from fairlead.core.objects import Object, dig, metadata
+from fairlead.core.objects import Object, copied, dig, metadata
 from fairlead.kinds.instances import PROGRESSING
+from fairlead.kinds.password_parameters import conceal_annotation, hide_passwords, note_rendered, secrets_of
 from fairlead.kinds.resolution import TEMPLATES, Definition, Unresolved, definition_for, fingerprint
 from fairlead.kinds.runner import RUNNERS
 from fairlead.kinds.template_trust import UNMARKED, find_trust
@@ -89,6 +90,8 @@ class Instances:
         if "deletionTimestamp" in metadata(instance) or status.get("ignoreReconciliation"):
             return None
         try:
+            if await self._hide_passwords(key, instance):
+                return None  # and look at it again as it is then
             await self._report(key, instance)
             if dig(instance, "spec.templateRef.syncOnce"):
                 await self._finish_sync(key)
@@ -159,6 +162,25 @@ class Instances:
         entry = self._registry.resource(self._group, TEMPLATES[plural][0]).peek("", name)
         return find_trust(instance, decode(entry) if entry is not None else None)
 
+    async def _hide_passwords(self, key: Key, instance: Object) -> bool:
+        """Hides passwords that came before their template did, or before they were hidden at all; says whether."""
+
+        def hidden(current: Object) -> Object:
+            definition, _ = self._definitions(key[1], current)
+            if isinstance(definition, Unresolved) or definition.parameters is None:
+                return current
+            spec = hide_passwords(current.get("spec") or {}, definition.parameters, secrets_of(current))
+            if spec is None:
+                return current
+            new = copied({**current, "spec": spec})
+            conceal_annotation(new)
+            return new
+
+        if hidden(instance) == instance:
+            return False
+        await self._registry.resource(self._group, key[1]).modify(key[2], key[3], hidden, by_the_server())
+        return True
+
     async def _finish_sync(self, key: Key) -> None:
         """Sets `syncOnce` back, unless the template has moved on and there is something left to take over."""
 
@@ -179,7 +201,7 @@ def _with_rendered(instance: Object, status: Object, field: str, found: Found, n
     """The status with the template as it was rendered. Nobody knows about what is rendered anew until it is applied."""
     if is_held(instance) and status.get(field) != found.rendered:
         status = forget_cluster(status, PROGRESSING, "its template has changed, and is being applied", now)
-    return {**status, field: found.rendered, "templateHash": found.hash}
+    return {**note_rendered(instance, status), field: found.rendered, "templateHash": found.hash}
 
 
 def _named(entry: Entry) -> tuple[tuple[str, str], ...]:

@@ -16,6 +16,9 @@ from fairlead.kinds.shared import (
     DISPLAY_NAME,
     OBSERVED_GENERATION,
     OWNER,
+    PARAMETER_PASSWORDS,
+    PARAMETER_VALUES,
+    RENDERED_PASSWORDS,
     SLEEP_MODE,
     TEMPLATE_HASH,
     TEMPLATE_REF,
@@ -40,9 +43,8 @@ SPEC_FIELDS: Mapping[str, Any] = {
     "owner": described(OWNER, "Whom this belongs to: one user or one team. Whoever creates it, if nobody is named."),
     "access": ACCESS,
     "templateRef": described(TEMPLATE_REF, "Template that this is made from. One of templateRef and template."),
-    "parameters": string(
-        "Values for the template's parameters, as YAML text: one `name: value` a line.", longest=limits.DOCUMENT
-    ),
+    "parameters": PARAMETER_VALUES,
+    "parameterSecrets": PARAMETER_PASSWORDS,
     "clusterRef": CLUSTER_REF,
     "extraAccessRules": array(
         obj(
@@ -73,6 +75,7 @@ STATUS_FIELDS: Mapping[str, Any] = {
     "conditions": CONDITIONS,
     "observedGeneration": OBSERVED_GENERATION,
     "templateHash": TEMPLATE_HASH,
+    "renderedSecrets": RENDERED_PASSWORDS,
     "templateTrust": enum(
         "Whose rights the rendered template has in a cluster: the stored credential's (Trusted), or those of the owner "
         "in the namespace (Confined). Unmarked: the template is from before there was that difference.",

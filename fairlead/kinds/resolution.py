@@ -13,6 +13,7 @@ import orjson
 from fairlead.core.errors import Problem
 from fairlead.core.objects import Object, dig, name_of
 from fairlead.kinds.parameters import checked_values, given_values
+from fairlead.kinds.password_parameters import secrets_of, with_secrets
 from fairlead.kinds.rendering import RenderingError, rendered, steered_credential
 from fairlead.kinds.shared import CHART_CONTENT
 from fairlead.kinds.versions import NEWEST, best_match, newest, parse_pattern
@@ -91,6 +92,7 @@ def parameter_problems(instance: Object, definition: Definition) -> Sequence[Pro
 
 def _values(instance: Object, definition: Definition) -> tuple[Mapping[str, str], Sequence[Problem]]:
     given, problems = given_values(dig(instance, "spec.parameters") or "")
+    given = with_secrets(given, secrets_of(instance))
     if definition.parameters is None:
         return {variable: _as_written(value) for variable, value in given.items()}, problems
     values, faults = checked_values(definition.parameters, given)

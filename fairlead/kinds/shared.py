@@ -149,6 +149,24 @@ _PARAMETER = obj(
 # `obj` keeps the word `required` for itself, so that a field of this name cannot be passed to it.
 _PARAMETER["properties"]["required"] = boolean("Refuse an empty value. Defaults to false.")
 
+PARAMETER_SECRETS, RENDERED_SECRETS = "parameterSecrets", "renderedSecrets"
+PARAMETER_VALUES = string(
+    "Values for the template's parameters, as YAML text: one `name: value` a line. For a parameter of the type "
+    "`password` the text shows `<hidden>`; sent back, it stands for the value that was given before.",
+    longest=limits.DOCUMENT,
+)
+_PASSWORD = string(format="password", longest=64 * limits.KIB)
+PARAMETER_PASSWORDS = mapping(
+    _PASSWORD,
+    "Values of the template's passwords by the names of their parameters. Never shown.",
+    most=limits.PARAMETERS,
+)
+RENDERED_PASSWORDS = mapping(
+    _PASSWORD,
+    "Values of the template's passwords that are in the rendered template. Never shown.",
+    most=limits.PARAMETERS,
+)
+
 PARAMETERS = array(_PARAMETER, "The parameters that can be set when this is used.", most=limits.PARAMETERS)
 
 _SLEEP_SPEC = obj(
@@ -220,7 +238,7 @@ def passwords(fields: Mapping[str, Schema], above: str = "") -> tuple[str, ...]:
     found: list[str] = []
     for name, schema in fields.items():
         path = f"{above}{name}"
-        if schema.get("format") == "password":
+        if "password" in (schema.get("format"), (schema.get("additionalProperties") or {}).get("format")):
             found.append(path)
         inner = schema.get("items", schema)
         found.extend(passwords(inner.get("properties", {}), f"{path}."))
@@ -229,4 +247,8 @@ def passwords(fields: Mapping[str, Schema], above: str = "") -> tuple[str, ...]:
 
 def unbound_from_passwords(fields: Mapping[str, Schema]) -> Mapping[str, tuple[str, ...]]:
     """What may change beside the passwords of charts: which chart it is and how it is deployed."""
-    return dict.fromkeys(passwords(fields), CHART_CONTENT)
+    charts = dict.fromkeys(passwords(fields), CHART_CONTENT)
+    if f"spec.{PARAMETER_SECRETS}" in charts:  # which admission binds to the template
+        charts[f"spec.{PARAMETER_SECRETS}"] = tuple(fields["spec"]["properties"])
+        charts[f"status.{RENDERED_SECRETS}"] = tuple(fields["status"]["properties"])
+    return charts

@@ -8,6 +8,7 @@ from fairlead.kinds.instances import (
     instance_problems,
     prepare_instance,
 )
+from fairlead.kinds.password_parameters import conceal
 from fairlead.kinds.shared import CATEGORY, passwords, unbound_from_passwords
 from fairlead.kinds.templates import SPACE_TEMPLATE
 from fairlead.registry.kind import Kind
@@ -40,6 +41,9 @@ SPACE = Kind(
     secret=passwords(FIELDS),
     hidden=passwords(FIELDS),
     unbound=unbound_from_passwords(FIELDS),
+    sealed=("spec.parameters",),
+    conceal=conceal,
+    concealed=("status.space",),
     shared=True,
     prepare=prepare_instance,
     check=instance_problems,

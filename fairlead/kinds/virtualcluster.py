@@ -12,6 +12,7 @@ from fairlead.kinds.instances import (
     instance_problems,
     prepare_instance,
 )
+from fairlead.kinds.password_parameters import conceal
 from fairlead.kinds.shared import CATEGORY, passwords, unbound_from_passwords
 from fairlead.kinds.templates import VIRTUAL_CLUSTER_TEMPLATE
 from fairlead.registry.kind import Change, Kind, Problem
@@ -84,6 +85,9 @@ VIRTUAL_CLUSTER = Kind(
     secret=passwords(FIELDS),
     hidden=passwords(FIELDS),
     unbound=unbound_from_passwords(FIELDS),
+    sealed=("spec.parameters",),
+    conceal=conceal,
+    concealed=("status.virtualCluster",),
     shared=True,
     prepare=prepare,
     check=check,

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from fairlead.core.objects import dig
+from fairlead.kinds.password_parameters import conceal
 from fairlead.kinds.shared import (
     ACCESS,
     CATEGORY,
@@ -13,6 +14,9 @@ from fairlead.kinds.shared import (
     NAMED_VERSION,
     OBSERVED_GENERATION,
     OWNER,
+    PARAMETER_PASSWORDS,
+    PARAMETER_VALUES,
+    RENDERED_PASSWORDS,
     SLEEP_MODE,
     TEMPLATE_HASH,
     TEMPLATE_REF,
@@ -35,9 +39,8 @@ SPEC = obj(
     access=ACCESS,
     templateRef=described(TEMPLATE_REF, "Template that the workspace is made from. One of templateRef and template."),
     template=described(WORKSPACE_TEMPLATE, "The same written out in place. One of templateRef and template."),
-    parameters=string(
-        "Values for the template's parameters, as YAML text: one `name: value` a line.", longest=limits.DOCUMENT
-    ),
+    parameters=PARAMETER_VALUES,
+    parameterSecrets=PARAMETER_PASSWORDS,
     runnerRef=obj(
         "The runner that the workspace runs on.",
         runner=string("Name of the runner. Empty means that the server picks one. Stays as it is once set."),
@@ -62,6 +65,7 @@ STATUS = obj(
     lastWorkspaceStatus=enum("What the runner last said about it.", "", "NotFound", "Stopped", "Busy", "Running"),
     instance=described(WORKSPACE_TEMPLATE, "The template as it was rendered for this workspace."),
     templateHash=TEMPLATE_HASH,
+    renderedSecrets=RENDERED_PASSWORDS,
     clusterRef=CLUSTER_REF,
     resolvedTarget=free("Where the workspace came to run."),
     kubernetes=obj(
@@ -119,6 +123,9 @@ WORKSPACE = Kind(
     secret=passwords(FIELDS),
     hidden=passwords(FIELDS),
     unbound=unbound_from_passwords(FIELDS),
+    sealed=("spec.parameters",),
+    conceal=conceal,
+    concealed=("status.instance",),
     shared=True,
     prepare=keep_runner,
     check=check,

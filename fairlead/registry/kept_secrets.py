@@ -15,7 +15,7 @@ from typing import Any
 import orjson
 
 from fairlead.core.errors import Problem
-from fairlead.core.objects import Object
+from fairlead.core.objects import Object, copied
 from fairlead.registry.kind import Kind
 
 _SORTED = orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS
@@ -36,7 +36,26 @@ def keep_hidden(old: Object, new: Object, kind: Kind) -> list[Problem]:
         beside = {each.rpartition(".")[2] for each in hidden if each.rpartition(".")[0] == parent}
         beside |= set(kind.unbound.get(path, () if parent else _ENVELOPE))
         _Keeping(name, beside, problems).carry(old, new, path.split("."), "", True)
+    if kind.conceal is not None:
+        _put_back(old, new, kind.conceal, kind.concealed)
     return problems
+
+
+def _put_back(old: Object, new: Object, conceal: Callable[[Object], None], paths: Sequence[str]) -> None:
+    """Whoever sends back what was shown has not meant to change it."""
+    shown = copied(old)
+    conceal(shown)
+    for path in paths:
+        *way, name = path.split(".")
+        was, now, meant = (_below(each, way) for each in (old, new, shown))
+        if was and now and meant and name in was and name in now and now[name] == meant.get(name):
+            now[name] = was[name]
+
+
+def _below(value: Any, way: Sequence[str]) -> Object | None:
+    for step in way:
+        value = value.get(step) if isinstance(value, dict) else None
+    return value if isinstance(value, dict) else None
 
 
 @dataclass(frozen=True, slots=True)

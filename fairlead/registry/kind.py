@@ -149,6 +149,12 @@ class Kind:
     unbound: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """By hidden path: the fields of the same structure that may change without it. All others say what the credential
     is for, and who changes one of them has to send it again."""
+    sealed: tuple[str, ...] = ()
+    """Further paths, of texts that may hold a credential before anybody knows: sealed in the store, and no more."""
+    conceal: Callable[[Object], None] | None = None
+    """Takes what is derived from hidden fields out of an object that is to be shown. Asked for objects with one."""
+    concealed: tuple[str, ...] = ()
+    """Dotted paths that `conceal` changes: what comes back as it was shown is put back as it was."""
     is_the_servers: Callable[[Object], bool] = _is_nobodys
     """Whether an object is the server's own: its secret paths are hidden then, whoever asks, and nobody else writes
     them."""

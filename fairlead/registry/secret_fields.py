@@ -23,7 +23,7 @@ class SecretFields:
 
     def __init__(self, catalog: Catalog) -> None:
         self._marks = {
-            (kind.group, kind.plural): tuple({mark for path in kind.secret for mark in _marks(path)})
+            (kind.group, kind.plural): tuple({mark for path in (*kind.secret, *kind.sealed) for mark in _marks(path)})
             for kind in catalog.kinds
         }
 
@@ -53,6 +53,8 @@ def without_hidden(obj: Object, kind: Kind) -> Object:
     Changes and returns what it is given.
     """
     hidden = kind.hidden_in(obj)
+    if kind.conceal is not None:
+        kind.conceal(obj)
     _take_out(obj, hidden)
     annotations = metadata(obj).get("annotations") or {}
     if hidden and annotations.get(LAST_APPLIED):

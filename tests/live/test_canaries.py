@@ -5,6 +5,7 @@ are there to be read by those who may.
 """
 
 import json
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,7 +25,7 @@ from tests.live.canaries import (
     wrong_patches,
     wrongly_sent,
 )
-from tests.live.process import MANAGEMENT, Server, running
+from tests.live.process import MANAGEMENT, PATIENCE, Server, running
 
 M = f"{MANAGEMENT}/apis/management.service.sh/v1"
 ATTEMPTS = 20
@@ -98,6 +99,7 @@ def use_everything(server: Server, ask: Client, after: Aftermath) -> None:
     for kind in ALL_SECRET_KINDS:
         misuse(kind, ask, after)
     refuse_settings(ask, after)
+    use_password_parameters(ask, after)
     use_tokens(ask, after)
     use_password(server, ask, after)
 
@@ -209,6 +211,44 @@ def misuse(kind: Kind, ask: Client, after: Aftermath) -> None:
     ask("POST", f"{MANAGEMENT}/api/v1/namespaces/default/configmaps", json=planted(kind, name, after.canaries))
     ask("POST", f"{M}/projects", json={**planted(kind, name, after.canaries), **_typed("Project")})
     del after.answers[before:]
+
+
+def use_password_parameters(ask: Client, after: Aftermath) -> None:
+    """A template that asks for a password, and instances that give one: at once, and before the template is there."""
+    ask("POST", f"{M}/projects", json={**_typed("Project"), "metadata": {"name": "pw"}})
+    place = f"{M}/namespaces/service-p-pw/spaceinstances"
+    text = f"db.password: {after.canaries.plant('a parameter')}\nsize: 1\n"
+    early = {**_typed("SpaceInstance"), "metadata": {"name": "early"}, "spec": {"templateRef": {"name": "pw"}}}
+    early["spec"]["parameters"] = f"db.password: {after.canaries.plant('an early parameter')}"
+    created = ask("POST", place, json=early)
+    assert created.status_code == 201, created.text
+    after.answers.pop()  # nobody knows yet that this is a password
+    objects = "kind: Secret\napiVersion: v1\nmetadata: {name: a}\nstringData: {p: {{ parameters.db.password | quote }}}"
+    spec = {"template": {"objects": objects}, "parameters": [{"variable": "db.password", "type": "password"}]}
+    ask("POST", f"{M}/spacetemplates", json={**_typed("SpaceTemplate"), "metadata": {"name": "pw"}, "spec": spec})
+    one = {**_typed("SpaceInstance"), "metadata": {"name": "one"}, "spec": {"templateRef": {"name": "pw"}}}
+    one["spec"]["parameters"] = text
+    one["metadata"]["annotations"] = {"kubectl.kubernetes.io/last-applied-configuration": json.dumps(one)}
+    created = ask("POST", place, json=one)
+    assert created.status_code == 201 and "db.password: <hidden>" in created.json()["spec"]["parameters"]
+    waiting = time.monotonic() + PATIENCE
+    while not all(_is_rendered(ask("GET", f"{place}/{name}").json()) for name in ("one", "early")):
+        # What was seen of the early one before is what nobody could know better.
+        after.answers.pop()
+        assert time.monotonic() < waiting
+        time.sleep(0.1)
+    after.answers = [each for each in after.answers if "spaceinstances/early" not in each[0]]
+    for form in FORMS:
+        ask("GET", place, headers={"Accept": form})
+        ask("GET", f"{place}/early", headers={"Accept": form})
+    ask("GET", f"{place}?watch=1&timeoutSeconds=1&fieldSelector=metadata.name=one")
+    wrong = {"spec": {"parameters": f"db.password: [{after.canaries.plant('a wrong parameter')}]"}}
+    ask("PATCH", f"{place}/one", json=wrong, headers={"Content-Type": MERGE})
+    ask("PATCH", f"{place}/one", json={"metadata": {"labels": {"a": "b"}}}, headers={"Content-Type": MERGE})
+
+
+def _is_rendered(instance: dict[str, Any]) -> bool:
+    return "<hidden>" in instance.get("status", {}).get("space", {}).get("objects", "")
 
 
 CLIENT_SECRET = "auth: {oidc: {issuerUrl: https://login.example.com, clientId: a, clientSecret: %s}}"

@@ -1,0 +1,196 @@
+"""Values of parameters of the type password: kept, rendered, and never shown, for every kind of instance."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import orjson
+import pytest
+
+from fairlead.admission.parameters import parameters
+from fairlead.core.errors import Invalid
+from fairlead.core.objects import LAST_APPLIED, Object, dig
+from fairlead.kinds.password_parameters import conceal, hide_passwords, note_rendered
+from fairlead.kinds.resolution import TEMPLATES as FIELDS
+from fairlead.kinds.resolution import definition_for, made
+from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
+from fairlead.registry.record import decode
+from fairlead.registry.secret_fields import SecretFields
+from fairlead.registry.writing import Writing, by_the_server
+from tests.admission.world import ADA, NAMESPACE, World, as_ada, new_world
+
+CANARY = 'can\'ary "7f3a" \\ ü'
+PLAIN = "canary-7f3a"
+DEFINITIONS = [{"variable": "db.password", "type": "password"}, {"variable": "size"}]
+TEMPLATES = {
+    "SpaceInstance": "SpaceTemplate",
+    "VirtualClusterInstance": "VirtualClusterTemplate",
+    "DevPodWorkspaceInstance": "DevPodWorkspaceTemplate",
+}
+every_kind = pytest.mark.parametrize("kind", TEMPLATES)
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[World]:
+    async with new_world(rules=(parameters(GROUP),)) as made:
+        for kind in TEMPLATES.values():
+            note = {"note": "{{ parameters.db.password }}", "other": "{{ parameters.db.password | quote }}"}
+            template = {"instanceTemplate": {"metadata": {"annotations": note}}}
+            for name in ("t", "other"):
+                await made.create(kind, name, spec={"template": template, "parameters": DEFINITIONS})
+        yield made
+
+
+async def make(world: World, kind: str, text: str, **spec: Any) -> Object:
+    return await world.create(kind, "one", spec={"templateRef": {"name": "t"}, "parameters": text, **spec})
+
+
+def shown(world: World, kind: str) -> bytes:
+    entry = world.of(kind).peek(NAMESPACE, "one")
+    assert entry is not None
+    return entry.body
+
+
+def stored(world: World, kind: str) -> Object:
+    entry = world.of(kind).peek(NAMESPACE, "one")
+    assert entry is not None
+    return decode(entry)
+
+
+def value(world: World, kind: str) -> str | None:
+    found: str | None = (dig(stored(world, kind), "spec.parameterSecrets") or {}).get("db.password")
+    return found
+
+
+def rendered(world: World, kind: str) -> Object:
+    entry = world.of(TEMPLATES[kind]).peek("", "t")
+    assert entry is not None
+    result = made(stored(world, kind), definition_for(stored(world, kind), decode(entry)))
+    found: Object = dig(result, "instanceTemplate.metadata.annotations")
+    return found
+
+
+@every_kind
+@pytest.mark.parametrize("text", [f"# mine\ndb.password: {PLAIN}\nsize: 1\n", f"size: 1\ndb: {{password: {PLAIN}}}\n"])
+async def test_a_password_is_taken_out_of_the_text_and_still_rendered(world: World, kind: str, text: str) -> None:
+    answer = await make(world, kind, text)
+    assert PLAIN not in str(answer) and PLAIN.encode() not in shown(world, kind)
+    assert answer["spec"]["parameters"] == text.replace(PLAIN, "<hidden>")
+    assert "parameterSecrets" not in answer["spec"]
+    assert rendered(world, kind) == {"note": PLAIN, "other": f'"{PLAIN}"'}
+
+
+@every_kind
+@pytest.mark.parametrize("secret", [CANARY, "size", "1", "a: b", "12345", "<hidden"])
+async def test_whatever_the_password_is_nothing_else_changes(world: World, kind: str, secret: str) -> None:
+    text = f"size: 1\ndb.password: {orjson.dumps(secret).decode()}\n"
+    await make(world, kind, text)
+    assert value(world, kind) == secret and rendered(world, kind)["note"] == secret
+    assert dig(stored(world, kind), "spec.parameters").count("<hidden>") == 1
+
+
+@every_kind
+async def test_a_value_can_be_sent_beside_the_text(world: World, kind: str) -> None:
+    answer = await make(world, kind, "size: 1", parameterSecrets={"db.password": PLAIN})
+    assert PLAIN not in str(answer) and rendered(world, kind)["note"] == PLAIN
+
+
+async def change(world: World, kind: str, **spec: Any) -> None:
+    def edit(obj: Object) -> None:
+        obj["spec"] = {**obj["spec"], **spec}
+
+    await world.patch(kind, "one", edit)
+
+
+@every_kind
+async def test_the_placeholder_stands_for_the_value_that_was_given_before(world: World, kind: str) -> None:
+    await make(world, kind, f"db.password: {PLAIN}\nsize: 1")
+    await change(world, kind, parameters="size: 2\ndb.password: <hidden>\n", displayName="new")
+    assert value(world, kind) == PLAIN and rendered(world, kind)["note"] == PLAIN
+    await change(world, kind, parameters="size: 2\ndb.password: other-value\n")
+    assert value(world, kind) == "other-value" and b"other-value" not in shown(world, kind)
+    with pytest.raises(Invalid, match="must be a single value"):
+        await change(world, kind, parameters="db.password: [a, b]")
+    await change(world, kind, parameters="size: 2")
+    assert value(world, kind) is None and rendered(world, kind)["note"] == ""
+
+
+@every_kind
+async def test_a_placeholder_for_nothing_is_refused(world: World, kind: str) -> None:
+    with pytest.raises(Invalid) as caught:
+        await make(world, kind, "db.password: <hidden>")
+    assert [each.field for each in caught.value.details.problems] == ["spec.parameters[db.password]"]
+
+
+@every_kind
+async def test_another_template_does_not_get_the_password(world: World, kind: str) -> None:
+    await make(world, kind, f"db.password: {PLAIN}")
+    with pytest.raises(Invalid, match="given to another template does not count"):
+        await change(world, kind, templateRef={"name": "other"})
+    await change(world, kind, templateRef={"name": "other"}, parameters="size: 1")
+    assert value(world, kind) is None
+    with pytest.raises(Invalid):
+        await change(world, kind, templateRef={"name": "t"}, parameters="db.password: <hidden>")
+
+
+@every_kind
+async def test_what_kubectl_writes_down_has_no_password_either(world: World, kind: str) -> None:
+    body = world.body(kind, "one", spec={"templateRef": {"name": "t"}})
+    body["metadata"]["namespace"] = NAMESPACE
+    body["spec"]["parameters"] = f"db.password: {orjson.dumps(CANARY).decode()}"
+    body["metadata"]["annotations"] = {LAST_APPLIED: orjson.dumps(body).decode()}
+    await world.submit(kind, body, as_ada())
+    applied = dig(stored(world, kind), "metadata.annotations")[LAST_APPLIED]
+    assert "7f3a" not in applied and "<hidden>" in applied and b"7f3a" not in shown(world, kind)
+
+
+@every_kind
+async def test_the_rendered_template_and_messages_show_no_password(world: World, kind: str) -> None:
+    await make(world, kind, f"db.password: {orjson.dumps(CANARY).decode()}")
+    field = FIELDS[world.of(kind).kind.plural][1]
+    result = {"instanceTemplate": {"metadata": {"annotations": rendered(world, kind)}}}
+
+    def report(old: Object) -> Object:
+        told = {**old.get("status", {}), field: result, "message": f"cannot read {CANARY}"}
+        return {**old, "status": note_rendered(old, told)}
+
+    await world.of(kind).modify(NAMESPACE, "one", report, by_the_server("status"))
+    assert b"7f3a" not in shown(world, kind)
+    assert dig(stored(world, kind), f"status.{field}") == result
+
+    def back(old: Object) -> Object:
+        return {**old, "status": {**old["status"], "reason": "Seen"}}
+
+    await world.of(kind).modify(NAMESPACE, "one", back, Writing(ADA, "tests", subresource="status"))
+    assert dig(stored(world, kind), f"status.{field}") == result, "what was shown and comes back changes nothing"
+    assert dig(stored(world, kind), "status.reason") == "Seen"
+    await change(world, kind, parameters="db.password: another")
+    assert b"7f3a" not in shown(world, kind), "while the template is still rendered with the value from before"
+
+
+@every_kind
+async def test_texts_of_parameters_are_sealed_even_before_their_template_is_there(world: World, kind: str) -> None:
+    await make(world, kind, f"db.password: {PLAIN}", templateRef={"name": "missing"})
+    resource = world.of(kind)
+    entry = resource.peek(NAMESPACE, "one")
+    assert entry is not None
+    assert SecretFields(world.registry.catalog).holds(entry.key, entry.whole or entry.body)
+
+
+async def test_a_parameter_that_is_no_password_any_more_stays_hidden(world: World) -> None:
+    await make(world, "SpaceInstance", f"db.password: {PLAIN}")
+
+    def retype(template: Object) -> None:
+        template["spec"]["parameters"] = [{"variable": "db.password", "type": "string"}]
+
+    await world.patch("SpaceTemplate", "t", retype)
+    await change(world, "SpaceInstance", displayName="again", parameters="db.password: <hidden> ")
+    assert value(world, "SpaceInstance") == PLAIN and PLAIN.encode() not in shown(world, "SpaceInstance")
+
+
+def test_nothing_is_hidden_where_there_is_nothing_to_hide() -> None:
+    assert hide_passwords({"parameters": "size: 1"}, DEFINITIONS, {}) is None
+    assert hide_passwords({"parameters": "db.password: x"}, [{"variable": "db.password"}], {}) is None
+    assert hide_passwords({"parameters": "[]"}, DEFINITIONS, {}) is None
+    untouched: Object = {"metadata": {}, "status": {"a": "b"}}
+    conceal(untouched)
+    assert untouched == {"metadata": {}, "status": {"a": "b"}}
