@@ -49,17 +49,17 @@ def amount(quantity: str) -> int:
 def asleep(obj: Object) -> bool:
     """Whether an instance is asleep and nobody has woken it up.
 
-    By what is wished for and not by what has come about: of two who wake something up side by side, each must see the
-    other's wish.
+    It is asleep when whoever runs it has said so in its status: an annotation that asks for it frees nothing, since
+    anybody who may change an instance can write one. It is awake as soon as that is wished for: of two who wake
+    something up side by side, each must see the other's wish.
     """
+    if dig(obj, "status.phase") != SLEEPING:
+        return False
     noted = dig(obj, "metadata.annotations")
     annotations = noted if isinstance(noted, dict) else {}
     if annotations.get(FORCE) == "true":
         return True
-    since = annotations.get(SLEEPING_SINCE)
-    if since is None and dig(obj, "status.phase") != SLEEPING:
-        return False
-    return not _seconds(annotations.get(LAST_ACTIVITY)) > _seconds(since)
+    return not _seconds(annotations.get(LAST_ACTIVITY)) > _seconds(annotations.get(SLEEPING_SINCE))
 
 
 def _seconds(text: object) -> int:

@@ -11,7 +11,7 @@ from fairlead.core.errors import AlreadyExists, Forbidden
 from fairlead.core.objects import Object
 from fairlead.core.user import CONTROLLER
 from fairlead.kinds.project import NAMESPACE_PREFIX
-from fairlead.kinds.quotas import FORCE
+from fairlead.kinds.quotas import FORCE, LAST_ACTIVITY, SLEEPING_SINCE
 from fairlead.registry import tickets
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
 from fairlead.registry.writing import Deleting, Writing
@@ -143,30 +143,53 @@ async def test_an_instance_cannot_be_given_to_somebody_whose_quota_is_used_up(wo
     await change(world, "b", spec={"owner": {"user": "cleo"}})
 
 
+async def sleeping(world: World, name: str) -> None:
+    """One that whoever runs it has put to sleep."""
+    writing = Writing(CONTROLLER, "fairlead", subresource="status")
+    await world.of(KIND).modify(HOME, name, lambda old: {**old, "status": {"phase": "Sleeping"}}, writing)
+
+
+WOKEN = {"annotations": {LAST_ACTIVITY: "5"}}
+
+
 async def test_those_asleep_are_not_active_and_waking_one_up_needs_room(world: World) -> None:
     await project(world, project={f"{PLURAL}.active": "1"})
-    await made(world, "a", metadata={"annotations": {FORCE: "true"}})
+    await made(world, "a")
+    await sleeping(world, "a")
     await made(world, "b")
     with pytest.raises(Forbidden, match=rf"requested: {PLURAL}\.active=1"):
         await made(world, "c")
     with pytest.raises(Forbidden, match=rf"requested: {PLURAL}\.active=1, used: {PLURAL}\.active=1"):
-        await change(world, "a", metadata={"annotations": {}})
-    await change(world, "b", metadata={"annotations": {FORCE: "true"}})
-    await change(world, "a", metadata={"annotations": {}})
+        await change(world, "a", metadata=WOKEN)
+    await sleeping(world, "b")
+    await change(world, "a", metadata=WOKEN)
+
+
+async def test_who_only_says_that_something_sleeps_gets_no_room(world: World) -> None:
+    await project(world, project={f"{PLURAL}.active": "1"})
+    says = {"annotations": {FORCE: "true", SLEEPING_SINCE: "5"}}
+    await made(world, "a", metadata=says)
+    await change(world, "a", metadata=says)
+    for metadata in ({}, says):
+        with pytest.raises(Forbidden, match=rf"requested: {PLURAL}\.active=1"):
+            await made(world, "b", metadata=metadata)
 
 
 async def test_two_who_wake_something_up_at_once_do_not_both_get_the_last_place(world: World) -> None:
     await project(world, project={f"{PLURAL}.active": "1"})
     for name in ("a", "b"):
-        await made(world, name, metadata={"annotations": {FORCE: "true"}})
-    waking = (change(world, name, metadata={"annotations": {}}) for name in ("a", "b"))
+        await made(world, name)
+        await sleeping(world, name)
+    waking = (change(world, name, metadata=WOKEN) for name in ("a", "b"))
     answers = await asyncio.gather(*waking, return_exceptions=True)
     assert [type(each) for each in answers].count(Forbidden) == 1
 
 
 async def test_a_status_is_never_refused(world: World) -> None:
-    await project(world, project={f"{PLURAL}.active": "0"})
-    await made(world, "a", metadata={"annotations": {FORCE: "true"}})
+    await project(world, project={f"{PLURAL}.active": "1"})
+    await made(world, "a")
+    await sleeping(world, "a")
+    await made(world, "b")
     writing = Writing(CONTROLLER, "fairlead", subresource="status")
     await world.of(KIND).modify(HOME, "a", lambda old: {**old, "status": {"phase": "Ready"}}, writing)
 

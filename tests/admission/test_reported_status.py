@@ -59,3 +59,20 @@ async def test_what_runners_report_of_workspaces_is_theirs(ruled: World) -> None
     await ruled.create("DevPodWorkspaceInstance", "one", spec={})
     writing = Writing(OWNER, subresource="status")
     await ruled.of("DevPodWorkspaceInstance").modify(NAMESPACE, "one", taken_over, writing)
+
+
+def asleep(obj: Object) -> Object:
+    return {**copied(obj), "status": {"phase": "Sleeping"}}
+
+
+async def test_that_a_workspace_sleeps_is_its_runners_word(ruled: World) -> None:
+    """What sleeps needs no room in a quota."""
+    made = await ruled.create("DevPodWorkspaceInstance", "one", spec={}, status={"phase": "Sleeping"})
+    assert (made.get("status") or {}).get("phase") != "Sleeping"
+    workspaces = ruled.of("DevPodWorkspaceInstance")
+    with pytest.raises(Forbidden, match="said by its runner"):
+        await workspaces.modify(NAMESPACE, "one", asleep, Writing(OWNER, subresource="status"))
+    await workspaces.modify(NAMESPACE, "one", taken_over, Writing(OWNER, subresource="status"))
+    runner = User("runner", ("service:runners",))
+    await workspaces.modify(NAMESPACE, "one", asleep, Writing(runner, subresource="status"))
+    await workspaces.modify(NAMESPACE, "one", asleep, Writing(OWNER, subresource="status"))

@@ -14,7 +14,7 @@ from fairlead.registry import tickets
 from fairlead.registry.conditions import find_condition
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
 from fairlead.registry.record import decode
-from fairlead.registry.writing import Deleting
+from fairlead.registry.writing import Deleting, by_the_server
 from tests.admission.world import World, as_ada, new_world
 from tests.controllers.at_work import at_work, until
 
@@ -106,8 +106,9 @@ async def test_the_status_shows_what_is_used_of_the_quotas(world: World) -> None
     await world.create("Project", "p", spec={"quotas": limits})
     await world.create(KIND, "a", HOME, spec={"owner": {"user": "ada"}})
     await world.create(KIND, "b", HOME, spec={"owner": {"team": "core"}})
-    asleep = {"annotations": {"sleepmode.service.sh/force": "true"}}
-    await world.create(KIND, "c", HOME, spec={"owner": {"user": "ada"}}, metadata=asleep)
+    await world.create(KIND, "c", HOME, spec={"owner": {"user": "ada"}})
+    asleep = {"phase": "Sleeping"}
+    await world.of(KIND).modify(HOME, "c", lambda old: {**old, "status": asleep}, by_the_server("status"))
     wanted = {
         "project": {
             "limit": {PLURAL: "5", f"{PLURAL}.active": "3"},
