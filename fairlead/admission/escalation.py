@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from fairlead.admission.chain import May, Rule, concerning
-from fairlead.admission.rule_cover import Holding, TooManyRights, quoted
+from fairlead.admission.rule_cover import MAX_DESCRIBED, Holding, TooManyRights, quoted
 from fairlead.core.call import Target
 from fairlead.core.errors import MAX_PROBLEMS, Forbidden, NotFound
 from fairlead.core.objects import Object, dig, metadata
@@ -104,7 +104,8 @@ def _refuse_scoped(change: Change, verb: str) -> None:
 def _confirm(change: Change, rbac: Holders, rules: Iterable[Object]) -> None:
     missing = _missing(change, rbac, rules)
     if missing:
-        more = [f"and {len(missing) - MAX_PROBLEMS} more"] if len(missing) > MAX_PROBLEMS else []
+        beyond = "" if len(missing) >= MAX_DESCRIBED else f"{len(missing) - MAX_PROBLEMS} "
+        more = [f"and {beyond}more"] if len(missing) > MAX_PROBLEMS else []
         who = f'user "{change.user.name}" (groups={quoted(change.user.groups)})'
         told = "\n".join([*missing[:MAX_PROBLEMS], *more])
         raise _forbidden(change, f"{who} is attempting to grant RBAC permissions not currently held:\n{told}")

@@ -11,10 +11,15 @@ from itertools import product
 
 from fairlead.core.errors import MAX_PROBLEMS, MAX_SHOWN
 from fairlead.core.objects import Object
+from fairlead.core.prefixes import begins_with_one, outermost
 
 ANY = "*"
 BUDGET = 100_000
 """How many comparisons a question may take: some tens of milliseconds."""
+MAX_WORDS = 1_000_000
+"""How many words of a rule are looked up in others, before it is taken apart into single rights."""
+MAX_DESCRIBED = 2_000
+"""How many of the rights that are missing are put into words; the first are enough to see what it takes."""
 
 
 class TooManyRights(Exception):
@@ -40,13 +45,13 @@ class _Held:
     groups: frozenset[str]
     names: frozenset[str]
     paths: frozenset[str]
-    beginnings: tuple[str, ...]
+    beginnings: list[str]
 
     def covers(self, piece: _Piece) -> bool:
         if not _within((piece.verb,), self.verbs):
             return False
         if piece.path is not None:
-            return piece.path in self.paths or piece.path.startswith(self.beginnings)
+            return piece.path in self.paths or begins_with_one(piece.path, self.beginnings)
         return _within((piece.group,), self.groups) and (not self.names or piece.name in self.names)
 
     def covers_all_of(self, rule: Object) -> bool:
@@ -76,16 +81,24 @@ class Holding:
     def missing(self, wanted: Iterable[Object]) -> list[str]:
         """The rights that are wanted and not held, as Kubernetes describes them. Raises TooManyRights."""
         pieces = [piece for rule in wanted if not self._covers(rule) for piece in self._uncovered(rule)]
-        return sorted(dict.fromkeys(_descriptions(pieces)))
+        return sorted(dict.fromkeys(_descriptions(pieces[:MAX_DESCRIBED])))
 
     def _covers(self, rule: Object) -> bool:
         """Whether rules that are held cover this one as a whole, resource by resource: nearly always the case."""
         if rule.get("nonResourceURLs"):
             return False
-        return all(
-            any(self._spend() and held.covers_all_of(rule) for held in self._candidates(resource))
-            for resource in dict.fromkeys(rule.get("resources") or ())
-        )
+        size = sum(len(rule.get(field) or ()) for field in ("verbs", "apiGroups", "resourceNames"))
+        most = 1 + MAX_WORDS // (size + 1)
+        verdicts: dict[int, bool] = {}
+
+        def fits(held: _Held) -> bool:
+            """Compared once, however many resources a rule has. What is not compared is taken apart."""
+            if id(held) not in verdicts:
+                verdicts[id(held)] = len(verdicts) < most and held.covers_all_of(rule)
+            return self._spend() and verdicts[id(held)]
+
+        resources = dict.fromkeys(rule.get("resources") or ())
+        return all(any(fits(held) for held in self._candidates(resource)) for resource in resources)
 
     def _uncovered(self, rule: Object) -> Iterator[_Piece]:
         for piece in self._taken_apart(rule):
@@ -124,7 +137,7 @@ def _held(rule: Object) -> _Held:
     verbs, groups, names, paths = (
         frozenset(rule.get(field) or ()) for field in ("verbs", "apiGroups", "resourceNames", "nonResourceURLs")
     )
-    return _Held(verbs, groups, names, paths, tuple(path.rstrip(ANY) for path in paths if path.endswith(ANY)))
+    return _Held(verbs, groups, names, paths, outermost(path.rstrip(ANY) for path in paths if path.endswith(ANY)))
 
 
 def _within(wanted: Sequence[str], held: frozenset[str]) -> bool:

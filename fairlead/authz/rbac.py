@@ -14,7 +14,7 @@ from operator import itemgetter
 import orjson
 
 from fairlead.authz.chain import Decision
-from fairlead.authz.rights import Rights, spellings
+from fairlead.authz.rights import KEPT_NAMES, Rights, spellings
 from fairlead.core.call import Target
 from fairlead.core.objects import Object
 from fairlead.core.user import SERVICE_ACCOUNT, User
@@ -22,6 +22,9 @@ from fairlead.kinds.rules import EVERYTHING, GROUP
 from fairlead.registry.following import Following
 from fairlead.storage.view import View
 
+FEW = 8
+"""Roles that are asked one by one."""
+KEPT_ANSWERS = 256
 KEPT = 4_096
 """How many identities are kept ready; the ones that came first go first."""
 
@@ -34,7 +37,49 @@ class Grant:
     decision: Decision
 
 
-Held = dict[str, list[Grant]]
+class Grants:
+    """The roles that an identity has in one place. The first that allows something decides.
+
+    Where there are many, it is kept which of them that is, name by name: a list that is cut asks for each object.
+    """
+
+    __slots__ = ("_found", "_weight", "every")
+
+    def __init__(self) -> None:
+        self.every: list[Grant] = []
+        self._found: dict[tuple[str, ...], tuple[dict[str, Decision], Decision | None]] = {}
+        self._weight = 0
+
+    def decide(self, target: Target, spelled: tuple[str, ...]) -> Decision | None:
+        if not spelled or len(self.every) <= FEW:
+            for grant in self.every:
+                if grant.rights.allow(target, spelled):
+                    return grant.decision
+            return None
+        key = (target.verb, target.group, *spelled)
+        found = self._found.get(key)
+        if found is None:
+            found = self._add_up(target, spelled)
+            self._weight += len(found[0]) + 1
+            if self._weight > KEPT_NAMES or len(self._found) >= KEPT_ANSWERS:
+                self._found.clear()
+                self._weight = len(found[0]) + 1
+            self._found[key] = found
+        return found[0].get(target.name) or found[1]
+
+    def _add_up(self, target: Target, spelled: tuple[str, ...]) -> tuple[dict[str, Decision], Decision | None]:
+        """By the name of an object who decides about it, and who decides about all others."""
+        by_name: dict[str, Decision] = {}
+        for grant in self.every:
+            names = grant.rights.extent(target, spelled)
+            if names is None:
+                return by_name, grant.decision
+            for name in names:
+                by_name.setdefault(name, grant.decision)
+        return by_name, None
+
+
+Held = dict[str, Grants]
 """What an identity holds, by the namespace where it counts; the empty one stands for everywhere."""
 Noted = tuple[str, str, int, Object]
 """A subject of a binding: the binding's namespace and name, the place of the subject in it, and the binding."""
@@ -65,9 +110,10 @@ class Rbac:
         held = self._now().held(user)
         spelled = spellings(target)
         for namespace in ("", target.namespace) if target.namespace else ("",):
-            for grant in held.get(namespace, ()):
-                if grant.rights.allow(target, spelled):
-                    return grant.decision
+            grants = held.get(namespace)
+            decision = None if grants is None else grants.decide(target, spelled)
+            if decision is not None:
+                return decision
         return None
 
     def generation(self) -> tuple[int, ...]:
@@ -87,8 +133,8 @@ class Rbac:
             found = [orjson.dumps(rule) for rule in EVERYTHING]
         else:
             held = self._now().held(user)
-            grants = [*held.get("", ()), *(held.get(namespace, ()) if namespace else ())]
-            found = [orjson.dumps(rule) for grant in grants for rule in grant.rights.rules]
+            places = [held[each] for each in dict.fromkeys(("", namespace)) if each in held]
+            found = [orjson.dumps(rule) for grants in places for grant in grants.every for rule in grant.rights.rules]
         return [orjson.loads(rule) for rule in dict.fromkeys(found)]
 
     def role_allows(self, name: str, target: Target) -> bool:
@@ -159,7 +205,7 @@ class _Picture:
             rights = self.rights(role["kind"], namespace if role["kind"] == "Role" else "", role["name"])
             if rights is not None:
                 decision = Decision(True, _reason(namespace, name, role, binding["subjects"][place]))
-                held.setdefault(namespace, []).append(Grant(rights, decision))
+                held.setdefault(namespace, Grants()).every.append(Grant(rights, decision))
         return held
 
     def rights(self, kind: str, namespace: str, name: str) -> Rights | None:

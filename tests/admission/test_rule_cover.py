@@ -1,5 +1,6 @@
 """Rules cover others if whoever has the former may do all that the latter allow, and no clever rule takes for ever."""
 
+from collections.abc import Callable
 from itertools import product
 
 import pytest
@@ -7,10 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead.admission import rule_cover as module
-from fairlead.admission.rule_cover import Holding, TooManyRights, quoted
+from fairlead.admission.rule_cover import MAX_DESCRIBED, Holding, TooManyRights, quoted
 from fairlead.authz.rights import Rights, spellings
 from fairlead.core.call import Target
 from fairlead.core.objects import Object
+from tests.growth import assert_linear
 
 
 def rule(verbs: str, resources: str, groups: str = "g", names: str = "") -> Object:
@@ -196,3 +198,38 @@ def test_what_is_covered_allows_nothing_new(held: list[Object], wanted: list[Obj
     for target in requests:
         spelled = spellings(target)
         assert mine.allow(target, spelled) or not others.allow(target, spelled), target
+
+
+# --- many rules ---
+
+
+def test_a_rule_of_many_names_is_compared_with_a_few_others_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each held rule has all but one of the names that are wanted. Taken apart, all of them are held."""
+    names = [f"n{index}" for index in range(100)]
+    every = {"verbs": ["get"], "apiGroups": [""], "resources": ["pods", "services"]}
+    held = [{**every, "resourceNames": names[:index] + names[index + 1 :]} for index in range(100)]
+    compared: list[Object] = []
+
+    def covers(self: object, rule: Object) -> bool:
+        compared.append(rule)
+        return False
+
+    monkeypatch.setattr(module._Held, "covers_all_of", covers)
+    monkeypatch.setattr(module, "MAX_WORDS", 1_000)
+    assert Holding(held).missing([{**every, "resourceNames": names}]) == []
+    assert len(compared) == 1 + 1_000 // (len(names) + 3)
+
+
+def test_a_path_is_looked_up_however_many_beginnings_are_held() -> None:
+    def make(size: int) -> Callable[[], object]:
+        held = [{"verbs": ["get"], "nonResourceURLs": [f"/{index}/*" for index in range(size)]}]
+        wanted = [{"verbs": ["get"], "nonResourceURLs": [f"/{index}/x" for index in range(size)]}]
+        assert Holding(held).missing(wanted) == []
+        return lambda: Holding(held).missing(wanted)
+
+    assert_linear(make)
+
+
+def test_of_very_many_missing_rights_the_first_are_described() -> None:
+    wanted = [{"verbs": ["get"], "apiGroups": [""], "resources": [f"r{index}" for index in range(5_000)]}]
+    assert len(Holding([]).missing(wanted)) == MAX_DESCRIBED

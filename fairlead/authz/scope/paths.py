@@ -4,9 +4,9 @@ A `*` is the last step of a pattern and stands for whatever is below, at any dep
 `rules.py` asks whether a request's path matches, `covering.py` whether a pattern is inside the others.
 """
 
-from bisect import bisect_right
 from collections.abc import Iterable
 
+from fairlead.core.prefixes import begins_with_one, outermost
 from fairlead.core.scope import ANY
 
 
@@ -19,15 +19,11 @@ class PathPatterns:
         self._written = frozenset(patterns)
         open_ended = {each for each in self._written if is_open_ended(each)}
         self._whole = frozenset(whole_path(each) for each in self._written - open_ended)
-        self._beginnings = _outermost(each.removesuffix(ANY) for each in open_ended)
+        self._beginnings = outermost(each.removesuffix(ANY) for each in open_ended)
 
     def match(self, path: str) -> bool:
         """Whether a path, without a slash at its end, is one of them or below one of them."""
-        if path in self._whole:
-            return True
-        # No beginning is the beginning of another one, so the last that sorts before the path is the only candidate.
-        index = bisect_right(self._beginnings, path) - 1
-        return index >= 0 and path.startswith(self._beginnings[index]) and is_plain(path)
+        return path in self._whole or (begins_with_one(path, self._beginnings) and is_plain(path))
 
     def cover(self, pattern: str) -> bool:
         """Whether they match all that a pattern matches: it is read as a path whose last step happens to be `*`."""
@@ -45,12 +41,3 @@ def whole_path(path: str) -> str:
 def is_plain(path: str) -> bool:
     """Whether a path says where it leads: somebody behind a gateway might follow `..`, or decode what is encoded."""
     return "//" not in path and "%" not in path and "\\" not in path and {".", ".."}.isdisjoint(path.split("/"))
-
-
-def _outermost(beginnings: Iterable[str]) -> list[str]:
-    """In order, without those that begin with another one of them."""
-    found: list[str] = []
-    for each in sorted(beginnings):
-        if not found or not each.startswith(found[-1]):
-            found.append(each)
-    return found

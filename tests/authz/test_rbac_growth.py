@@ -1,0 +1,84 @@
+"""Roles with very many rules, and identities with very many roles: a request costs the same."""
+
+from collections.abc import Callable
+
+import pytest
+
+from fairlead.authz import rbac as module
+from fairlead.authz.rbac import KEPT_ANSWERS
+from fairlead.authz.rights import KEPT, Rights, spellings
+from fairlead.core.call import Target
+from fairlead.core.objects import Object
+from fairlead.core.user import User
+from tests.authz.roles import asked, binding, fixed, path, role, rule, subject
+from tests.growth import work
+
+BOB = User("bob", ("devs",))
+
+RULES: dict[str, Callable[[int], list[Object]]] = {
+    "a rule for each name": lambda n: [rule("get", "apps", names=f"n{i}") for i in range(n)],
+    "a rule for each verb": lambda n: [rule(f"v{i}", "apps", names="x") for i in range(n)],
+    "a rule for each group": lambda n: [rule("get", "apps", groups=f"g{i}") for i in range(n)],
+    "all names in one rule": lambda n: [rule("get", "apps", names=" ".join(f"n{i}" for i in range(n)))],
+    "paths": lambda n: [{"verbs": ["get"], "nonResourceURLs": [f"/p{i}/*" for i in range(n)]}],
+    "a rule for each path": lambda n: [{"verbs": ["get"], "nonResourceURLs": [f"/p{i}*"]} for i in range(n)],
+}
+ASKED = [
+    asked("get", "apps", "n7"),
+    asked("get", "apps", "other"),
+    asked("get", "apps/status", "n7"),
+    asked("v7", "apps", "x"),
+    asked("list", "apps"),
+    path("get", "/p7/x"),
+    path("get", "/other"),
+]
+
+
+# Paths are asked of each role: nothing that is listed has one.
+CASES = [(name, spread) for name in RULES for spread in (False, True) if not (spread and "path" in name)]
+
+
+@pytest.mark.parametrize(("name", "spread"), CASES)
+def test_a_request_costs_the_same_however_many_rules_there_are(name: str, spread: bool) -> None:
+    def prepared(size: int) -> Callable[[], object]:
+        rules = RULES[name](size)
+        roles = [role(each, name=f"r{i}") for i, each in enumerate(rules)] if spread else [role(*rules, name="r0")]
+        bindings = [
+            binding(subject("User", "bob"), name=each["metadata"]["name"], to=each["metadata"]["name"])
+            for each in roles
+        ]
+        rbac = fixed(cluster_roles=roles, cluster_role_bindings=bindings)
+
+        def ask() -> None:
+            for target in ASKED[:5] if spread else ASKED:
+                rbac(BOB, target)
+
+        ask()
+        return ask
+
+    assert work(prepared(800)) <= 2 * work(prepared(50))
+
+
+def test_the_first_of_many_roles_that_allows_something_is_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As without the index, whatever is asked."""
+    rules = [rule("get", "apps", names="a b"), rule("get list", "apps"), rule("get", "apps", names="a c")]
+    roles = [role(each, name=f"r{i}") for i, each in enumerate(rules)]
+    bindings = [binding(subject("Group", "devs"), name=f"b{i}", to=f"r{i}") for i in (2, 0, 1)]
+    targets = [asked(verb, "apps", name) for verb in ("get", "list", "watch") for name in ("", "a", "b", "c", "d")]
+    plain = [fixed(cluster_roles=roles, cluster_role_bindings=bindings)(BOB, target) for target in targets]
+    monkeypatch.setattr(module, "FEW", 0)
+    assert [fixed(cluster_roles=roles, cluster_role_bindings=bindings)(BOB, target) for target in targets] == plain
+    assert len({each.reason for each in plain if each}) == 2
+
+
+def test_what_is_kept_of_requests_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "FEW", 0)
+    rights = Rights([rule("*", "*", names="a"), {"verbs": ["*"], "nonResourceURLs": ["/x"]}])
+    rbac = fixed([], [role(rule("*", "*", names="a"))], [], [binding(subject("User", "bob"))])
+    for index in range(3 * KEPT):
+        target = asked("get", f"r{index}", "a")
+        assert rights.allow(target, spellings(target)) and rbac(BOB, target)
+        assert rights.allow(Target(f"v{index}", "/x"), ())
+    assert len(rights._extents) <= KEPT and len(rights._paths) <= KEPT
+    [grants] = rbac._picture.held(BOB).values()
+    assert len(grants._found) <= KEPT_ANSWERS
