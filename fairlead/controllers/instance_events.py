@@ -2,6 +2,7 @@
 
 from fairlead.core.objects import Object
 from fairlead.kinds.instances import PROGRESSING, READY
+from fairlead.kinds.password_parameters import conceal
 from fairlead.registry.conditions import find_condition
 from fairlead.registry.recording import record
 from fairlead.registry.registry import Registry
@@ -18,4 +19,8 @@ async def record_transition(registry: Registry, before: Object, after: Object) -
     if known.get("reason") == after.get("reason") or after.get("reason") == PROGRESSING:
         return
     severity = (find_condition(after, READY) or {}).get("severity")
-    await record(registry, before, after["reason"], after["message"], type="Warning" if severity in _BAD else "Normal")
+    # An Event is readable for others than the instance is, and a cluster may quote what it was sent.
+    shown: Object = {"spec": before.get("spec"), "metadata": {}, "status": dict(after)}
+    conceal(shown)
+    kind = "Warning" if severity in _BAD else "Normal"
+    await record(registry, before, after["reason"], shown["status"]["message"], type=kind)
