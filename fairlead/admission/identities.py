@@ -159,7 +159,7 @@ def _changed(change: Change, paths: tuple[str, ...]) -> Iterator[str]:
 
 
 def _added(change: Change, path: str) -> list[Any]:
-    before = dig(change.old or {}, path) or ()
+    before = frozenset(dig(change.old or {}, path) or ())
     return [each for each in dig(change.new or {}, path) or () if each not in before]
 
 

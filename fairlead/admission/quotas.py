@@ -15,10 +15,12 @@ from fairlead.core.objects import Object, metadata, name_of
 from fairlead.kinds.quotas import ACTIVE, Holder, amount, holder_of, keys_of, limits
 from fairlead.registry import tickets
 from fairlead.registry.deletion import is_ending
+from fairlead.registry.holdings import Describe, Held, Holdings
 from fairlead.registry.kind import Change
 from fairlead.registry.record import decode
 from fairlead.registry.registry import Registry
 from fairlead.registry.translate import storage_errors
+from fairlead.storage.view import Entry, View
 
 PROJECTS = "projects"
 
@@ -49,33 +51,34 @@ class Added:
 
 def quotas(api_group: str, prefix: str) -> Rule:
     """The rule, for the API group and namespace prefix that this server uses."""
+    counts = _Counts()
 
     @concerning(lambda kind, verb: kind.group == api_group and (kind.namespaced or kind.plural == PROJECTS))
     async def rule(change: Change, registry: Registry) -> None:
         if change.kind.plural == PROJECTS:
             _let_go(change, registry)
         elif change.new is not None and not change.subresource:
-            await _keep_within(change, registry, prefix)
+            await _keep_within(change, registry, prefix, counts)
 
     return rule
 
 
-async def _keep_within(change: Change, registry: Registry, prefix: str) -> None:
+async def _keep_within(change: Change, registry: Registry, prefix: str, counts: "_Counts") -> None:
     namespace = metadata(change.obj).get("namespace", "")
     if not namespace.startswith(prefix):
         return
     name = namespace.removeprefix(prefix)
-    if _excess(change, registry, name) is None:
+    if _excess(change, registry, name, counts) is None:
         return
     # Another replica may have made room that this one has not seen yet.
     with storage_errors():
         await registry.view.fresh()
-    why = _excess(change, registry, name)
+    why = _excess(change, registry, name, counts)
     if why is not None:
         raise Forbidden.of(change.kind.plural, change.kind.group, name_of(change.obj), why)
 
 
-def _excess(change: Change, registry: Registry, project: str) -> str | None:
+def _excess(change: Change, registry: Registry, project: str, counts: "_Counts") -> str | None:
     """Why the change is too much, or None: then its commit takes the ticket. Nothing is awaited in here, so that the
     project, the count and the ticket are of one moment."""
     entry = registry.resource(change.kind.group, PROJECTS).peek("", project)
@@ -84,7 +87,7 @@ def _excess(change: Change, registry: Registry, project: str) -> str | None:
     added = [each for each in _added(change, decode(entry)) if each.keys]
     if not added:
         return None
-    used = _counting(change, registry)
+    used = counts.used(change, registry)
     for each in added:
         why = each.excess(project, used)
         if why is not None:
@@ -104,17 +107,36 @@ def _added(change: Change, project: Object) -> Iterator[Added]:
         yield Added((more if holder == holder_of(old) else after) & each.keys(), each, holder)
 
 
-def _counting(change: Change, registry: Registry) -> Used:
-    group, plural = change.kind.group, change.kind.plural
-    namespace = metadata(change.obj)["namespace"]
+class _Counts:
+    """How much there is in each namespace, of each key and each owner. Kept up as the view changes: a project may have
+    thousands of instances, and each of them is made with this question."""
 
-    def used(key: str, holder: Holder | None) -> int:
-        if holder is None and not key.endswith(ACTIVE):
-            return registry.view.count(group, plural, namespace)
-        objects = (decode(entry) for entry in registry.view.entries(group, plural, namespace))
-        return sum(key in keys_of(plural, obj) and holder in (None, holder_of(obj)) for obj in objects)
+    def __init__(self) -> None:
+        self._by_plural: dict[str, tuple[View, Holdings]] = {}
 
-    return used
+    def used(self, change: Change, registry: Registry) -> Used:
+        group, plural, view = change.kind.group, change.kind.plural, registry.view
+        namespace = metadata(change.obj)["namespace"]
+        known = self._by_plural.get(plural)
+        if known is None or known[0] is not view:
+            known = self._by_plural[plural] = view, Holdings(view, group, plural, _describe(plural))
+        holdings = known[1]
+
+        def count(key: str, holder: Holder | None) -> int:
+            if holder is None and not key.endswith(ACTIVE):
+                return view.count(group, plural, namespace)
+            return len(holdings.of((namespace, key, holder)))
+
+        return count
+
+
+def _describe(plural: str) -> Describe:
+    def describe(entry: Entry) -> list[Held]:
+        obj, namespace = decode(entry), entry.key[2]
+        holders = dict.fromkeys((None, holder_of(obj)))
+        return [Held((namespace, key, holder)) for key in keys_of(plural, obj) for holder in holders]
+
+    return describe
 
 
 def _let_go(change: Change, registry: Registry) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from fairlead.admission import quotas as module
 from fairlead.admission.quotas import quotas
 from fairlead.core.errors import AlreadyExists, Forbidden
 from fairlead.core.objects import Object
@@ -14,6 +15,7 @@ from fairlead.kinds.project import NAMESPACE_PREFIX
 from fairlead.kinds.quotas import FORCE, LAST_ACTIVITY, SLEEPING_SINCE
 from fairlead.registry import tickets
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
+from fairlead.registry.record import decode
 from fairlead.registry.writing import Deleting, Writing
 from tests.admission.world import World, as_ada, new_world
 
@@ -225,3 +227,27 @@ async def test_the_ticket_goes_with_the_project(world: World) -> None:
     await world.of("Project").modify("", "p", released, Writing(CONTROLLER, "fairlead"))
     assert world.names("Project") == []
     assert world.view.get(TICKET) is None
+
+
+async def test_what_is_there_is_counted_as_it_changes_and_not_for_each_that_is_made(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await project(world, user={PLURAL: "1000", f"{PLURAL}.active": "1000"}, project={f"{PLURAL}.active": "1000"})
+    read: list[object] = []
+
+    def counted(entry: Any) -> Object:
+        if entry.key[1] == PLURAL:
+            read.append(entry)
+        return decode(entry)
+
+    monkeypatch.setattr(module, "decode", counted)
+    for index in range(20):
+        await made(world, f"w{index}", user="ada")
+    assert len(read) <= 20
+    await change_quota(world, "20")
+    with pytest.raises(Forbidden, match=r"used: .*=20, limited: .*=20"):
+        await made(world, "more", user="ada")
+
+
+async def change_quota(world: World, most: str) -> None:
+    await world.patch("Project", "p", lambda found: found["spec"].update(quotas={"user": {PLURAL: most}}))
