@@ -36,6 +36,8 @@ MAX_PROBLEMS = 100
 MAX_SHOWN = 1_024
 """All problems are told, and what is wrong is quoted, within what a person could read and a client should hold. Whoever
 looks for problems stops there, too: one more is enough to know that there are more."""
+MAX_MESSAGE = 256 * 1024
+"""Characters of a whole message: whatever it quotes of a request, the answer is not as large as that."""
 _MORE = "and more problems; fix these first"
 
 
@@ -90,17 +92,18 @@ def _readable(problem: Problem) -> Problem:
     """The same problem, without the rest of what no answer should repeat: a key may be as long as a body."""
     if len(problem.field) <= MAX_SHOWN and len(problem.message) <= 4 * MAX_SHOWN:
         return problem
-    return Problem(_cut(problem.field, MAX_SHOWN), problem.reason, _cut(problem.message, 4 * MAX_SHOWN))
+    return Problem(cut(problem.field, MAX_SHOWN), problem.reason, cut(problem.message, 4 * MAX_SHOWN))
 
 
-def _cut(text: str, length: int) -> str:
+def cut(text: str, length: int = MAX_SHOWN) -> str:
+    """A text as it may stand in a message; of a long one the beginning."""
     return text if len(text) <= length else f"{text[:length]}..."
 
 
 def shown(value: Any) -> str:
     """A value as an error message quotes it; of a long one the beginning."""
     text = json.dumps(_clipped(value, [MAX_SHOWN + 1]), ensure_ascii=False, separators=(",", ":"))
-    return _cut(text, MAX_SHOWN)
+    return cut(text, MAX_SHOWN)
 
 
 def _clipped(value: Any, room: list[int]) -> Any:
@@ -142,7 +145,7 @@ class ApiError(Exception):
 
     def __init__(self, message: str, details: Details | None = None) -> None:
         super().__init__(message)
-        self.message = message
+        self.message = cut(message, MAX_MESSAGE)
         self.details = details or Details()
 
 

@@ -40,6 +40,7 @@ _unprintable = re.compile("[\x00-\x08\x0a-\x1f\x7f\x85\u2028\u2029]")
 def definition_problems(path: str, definitions: Iterable[Object]) -> Iterator[Problem]:
     """What is wrong with the definitions themselves."""
     seen: set[str] = set()
+    inside: dict[str, str] = {}  # by each name that has dots behind it, a variable that begins so
     for index, definition in enumerate(definitions):
         at, variable = f"{path}[{index}]", definition.get("variable") or ""
         if not _variable.fullmatch(variable) or len(variable) > _VARIABLE_LENGTH:
@@ -47,16 +48,16 @@ def definition_problems(path: str, definitions: Iterable[Object]) -> Iterator[Pr
             yield Problem.invalid(f"{at}.variable", variable, why)
         elif variable in seen:
             yield Problem.duplicate(f"{at}.variable", variable)
-        elif other := next((each for each in seen if _encloses(each, variable) or _encloses(variable, each)), ""):
-            yield Problem.invalid(f"{at}.variable", variable, f"cannot be nested with {other}; rename one of them")
-        seen.add(variable)
+        else:
+            above = [variable[: dot.start()] for dot in re.finditer(r"\.", variable)]
+            other = inside.get(variable) or next((each for each in above if each in seen), "")
+            if other:
+                yield Problem.invalid(f"{at}.variable", variable, f"cannot be nested with {other}; rename one of them")
+            seen.add(variable)
+            inside.update(dict.fromkeys(above, variable))
         yield from _limit_problems(at, definition)
         for field in ("validation", "invalidation"):
             yield from _pattern_problems(f"{at}.{field}", definition.get(field) or "")
-
-
-def _encloses(outer: str, inner: str) -> bool:
-    return inner.startswith(f"{outer}.")
 
 
 def _limit_problems(at: str, definition: Object) -> Iterator[Problem]:

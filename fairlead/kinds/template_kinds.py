@@ -1,6 +1,6 @@
 """What the three kinds of templates have in common: one definition or versions of it, and parameters for either."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from fairlead.core.objects import Object, dig
 from fairlead.kinds.parameters import definition_problems
@@ -69,6 +69,10 @@ def template_kind(name: str, what: str, template: Schema) -> Kind:
 def check(change: Change) -> Iterable[Problem]:
     spec = change.spec
     yield from owner_problems(spec)
+    crowded = list(_crowd_problems(spec, (change.old or {}).get("spec") or {}))
+    if crowded:
+        yield from crowded
+        return
     yield from definition_problems("spec.parameters", spec.get("parameters") or ())
     seen: set[tuple[int, ...]] = set()
     for index, entry in enumerate(spec.get("versions") or ()):
@@ -83,6 +87,28 @@ def check(change: Change) -> Iterable[Problem]:
         else:
             seen.add(version)
         yield from definition_problems(f"{path}.parameters", entry.get("parameters") or ())
+
+
+def _crowd_problems(spec: Object, before: Object) -> Iterator[Problem]:
+    """What all versions have together: to look at a parameter costs something, and to compile a regular expression for
+    the first time costs up to three milliseconds. What was stored with more before may not grow."""
+    counts = (
+        (_definitions, limits.DEFINITIONS, "parameters in all versions together"),
+        (_patterns, limits.PATTERNS, "different regular expressions in all versions together"),
+    )
+    for found, most, what in counts:
+        count = len(found(spec))
+        if count > most and count > len(found(before)):
+            yield Problem.too_many("spec.versions", count, most, what)
+
+
+def _definitions(spec: Object) -> list[Object]:
+    return [each for part in (spec, *(spec.get("versions") or ())) for each in part.get("parameters") or ()]
+
+
+def _patterns(spec: Object) -> set[str]:
+    found = {each.get(field) or "" for each in _definitions(spec) for field in ("validation", "invalidation")}
+    return found - {""}
 
 
 def _newest(each: Object) -> str | None:

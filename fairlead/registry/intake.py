@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fairlead.core.errors import MAX_PROBLEMS, ApiError, BadRequest, Invalid, Problem
+from fairlead.core.errors import MAX_PROBLEMS, ApiError, BadRequest, Invalid, Problem, cut
 from fairlead.core.objects import Object, metadata
 from fairlead.core.user import CONTROLLER, User
 from fairlead.registry.kind import Kind
@@ -37,7 +37,8 @@ def as_object(body: Any, kind: Kind) -> Object:
         raise _unrecognized(kind, f"Object 'apiVersion' is missing; say `apiVersion: {kind.api_version}`")
     if sent_version != kind.api_version:
         raise BadRequest(
-            f"the API version in the data ({sent_version}) does not match the expected API version ({kind.api_version})"
+            f"the API version in the data ({cut(sent_version)}) does not match the expected API version "
+            f"({kind.api_version})"
         )
     if sent_kind != kind.name:
         raise _other_kind(body, kind)
@@ -50,11 +51,12 @@ def _unrecognized(kind: Kind, why: str) -> BadRequest:
 
 def _other_kind(body: Object, kind: Kind) -> ApiError:
     if kind.builtin:
-        return _unrecognized(kind, f'it is of kind "{body["kind"]}"')
+        return _unrecognized(kind, f'it is of kind "{cut(body["kind"])}"')
     meta = body.get("metadata")
-    name = str(meta.get("name", "")) if isinstance(meta, dict) else ""
+    name = meta.get("name") if isinstance(meta, dict) else ""
+    name = cut(name) if isinstance(name, str) else ""
     problem = Problem.invalid("kind", body["kind"], f"must be {kind.name}")
-    return Invalid.of(body["kind"], kind.group, name, [problem])
+    return Invalid.of(cut(body["kind"]), kind.group, name, [problem])
 
 
 def settle_place(obj: Object, kind: Kind, namespace: str, name: str = "") -> None:

@@ -60,6 +60,10 @@ ALLOWED = 5_000
 """Clusters, runners and templates that a project may use."""
 CONDITIONS = 100
 PARAMETERS = 500
+DEFINITIONS = 2_000
+"""Parameters of all versions of a template together."""
+PATTERNS = 100
+"""Different regular expressions of all versions of a template together."""
 OPTIONS = 1_000
 """Values that a parameter can be chosen from."""
 VERSIONS = 1_000

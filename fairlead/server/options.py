@@ -5,8 +5,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from fairlead.core.call import Call
-from fairlead.core.errors import BadRequest, Invalid, Problem, shown
+from fairlead.core.errors import BadRequest, Invalid, Problem, cut, shown
 from fairlead.core.user import User
+from fairlead.registry import limits
 from fairlead.registry.kind import Kind
 from fairlead.registry.listing import ListQuery
 from fairlead.registry.selectors import EVERYTHING, Requirement, Selection, parse_fields, parse_labels
@@ -192,16 +193,21 @@ def _check_delete_body(body: Any) -> None:
         raise BadRequest("the body of a delete must be a DeleteOptions object, or empty")
     kind = body.get("kind", DELETE_OPTIONS)
     if kind != DELETE_OPTIONS:
-        raise BadRequest(f'the body of a delete must be of kind {DELETE_OPTIONS}, not "{kind}"')
+        raise BadRequest(f"the body of a delete must be of kind {DELETE_OPTIONS}, not {shown(kind)}")
     for name, wanted in _DELETE_TYPES.items():
         value = body.get(name)
         if value is not None and (not isinstance(value, wanted) or (wanted is int and isinstance(value, bool))):
             raise BadRequest(f"{DELETE_OPTIONS}: {name} is of the wrong type")
+    if len(body.get("dryRun") or ()) > limits.ITEMS:
+        raise BadRequest(f"{DELETE_OPTIONS}: dryRun has too many entries; {limits.ITEMS} is the limit")
     if not all(isinstance(value, str) for value in body.get("dryRun") or ()):
         raise BadRequest(f"{DELETE_OPTIONS}: dryRun must be a list of strings")
     for name, value in (body.get("preconditions") or {}).items():
         if value is not None and not isinstance(value, str):
-            raise BadRequest(f"{DELETE_OPTIONS}: preconditions.{name} must be a string")
+            raise BadRequest(f"{DELETE_OPTIONS}: preconditions.{cut(name)} must be a string")
+        if value is not None and len(value) > limits.NAME:
+            why = f"is too long; {limits.NAME} characters is the limit"
+            raise BadRequest(f"{DELETE_OPTIONS}: preconditions.{cut(name)} {why}")
 
 
 def _dry_run_problems(values: Any) -> list[Problem]:

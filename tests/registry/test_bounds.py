@@ -8,14 +8,16 @@ from typing import Any
 
 import pytest
 
-from fairlead.core.errors import MAX_PROBLEMS, MAX_SHOWN, BadRequest, Invalid, Problem, shown
+from fairlead.core.errors import MAX_MESSAGE, MAX_PROBLEMS, MAX_SHOWN, BadRequest, Invalid, Problem, shown
 from fairlead.core.objects import Object
+from fairlead.kinds.configmap import CONFIGMAP
 from fairlead.registry import limits, meta
+from fairlead.registry.intake import as_object
 from fairlead.registry.kind import Kind
 from fairlead.registry.schema import array, integer, mapping, obj, string
 from fairlead.registry.validate import Validator
 from fairlead.registry.writing import by_the_server
-from tests.admission.world import World, as_ada
+from tests.admission.world import GADGET, World, as_ada
 
 LONG = "x" * (limits.NAME + 1)
 
@@ -211,3 +213,50 @@ def test_no_more_problems_are_asked_for_than_are_needed() -> None:
 def test_few_problems_are_told_as_ever() -> None:
     error = Invalid.of("Gadget", "", "a", [Problem.required("spec.b"), Problem.required("spec.c")])
     assert error.message == 'Gadget "a" is invalid: [spec.b: Required value, spec.c: Required value]'
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"kind": "k" * 3_000_000, "apiVersion": "v1"},
+        {"kind": "ConfigMap", "apiVersion": "v" * 3_000_000},
+        {"kind": "App", "apiVersion": "v1", "metadata": {"name": "n" * 3_000_000}},
+    ],
+    ids=["kind", "version", "name"],
+)
+@pytest.mark.parametrize("kind", ["ConfigMap", "Gadget"])
+def test_a_body_of_another_kind_is_not_sent_back_as_a_whole(body: Object, kind: str) -> None:
+    declared = GADGET if kind == "Gadget" else CONFIGMAP
+    version = declared.api_version if body["apiVersion"] == "v1" else body["apiVersion"]
+    with pytest.raises((BadRequest, Invalid)) as caught:
+        as_object({**body, "apiVersion": version}, declared)
+    assert len(caught.value.message) + len(caught.value.details.name) < 8 * MAX_SHOWN
+
+
+def test_no_message_is_as_large_as_a_request() -> None:
+    assert len(BadRequest("x" * 3_000_000).message) == MAX_MESSAGE + 3
+    assert BadRequest("as it is").message == "as it is"
+
+
+def template(versions: int, parameters: int) -> Object:
+    defined = [{"variable": f"v{number}", "validation": "a+"} for number in range(parameters)]
+    return {"versions": [{"version": f"1.0.{number}", "parameters": defined} for number in range(versions)]}
+
+
+async def test_the_versions_of_a_template_share_a_number_of_parameters(world: World) -> None:
+    """Each may have two regular expressions, which have to be compiled."""
+    each = limits.DEFINITIONS // 4
+    await world.create("SpaceTemplate", "fine", spec=template(4, each))
+    with pytest.raises(Invalid) as caught:
+        await world.create("SpaceTemplate", "too-many", spec={**template(4, each), "parameters": [{"variable": "a"}]})
+    assert reasons(caught) == [("spec.versions", "FieldValueTooMany")]
+
+
+async def test_the_versions_of_a_template_share_a_number_of_regular_expressions(world: World) -> None:
+    crowd = [{"variable": f"v{number}", "validation": f"a{{{number}}}"} for number in range(limits.PATTERNS)]
+    again = {"version": "1.0.0", "parameters": crowd}
+    await world.create("SpaceTemplate", "fine", spec={"parameters": crowd, "versions": [again]})
+    one_more = {"version": "1.0.1", "parameters": [{"variable": "b", "invalidation": "b+"}]}
+    with pytest.raises(Invalid, match="must have at most 100 different regular expressions") as caught:
+        await world.create("SpaceTemplate", "more", spec={"parameters": crowd, "versions": [again, one_more]})
+    assert reasons(caught) == [("spec.versions", "FieldValueTooMany")]

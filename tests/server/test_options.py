@@ -366,3 +366,18 @@ def test_a_body_that_is_no_delete_options_is_refused(body: Any) -> None:
 @pytest.mark.parametrize("text", ["x", "1.5"])
 def test_a_grace_that_is_no_number_is_refused(text: str) -> None:
     assert "gracePeriodSeconds" in refused(deleted, f"gracePeriodSeconds={text}").message
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        ({"dryRun": ["All"] * 1_001}, "dryRun has too many entries; 1000 is the limit"),
+        ({"preconditions": {"uid": "x" * 1_025}}, "preconditions.uid is too long; 1024 characters is the limit"),
+        ({"preconditions": {"x" * 100_000: 1}}, r"preconditions.x{1024}\.\.\. must be a string"),
+        ({"kind": "x" * 100_000}, r'must be of kind DeleteOptions, not "x{1023}\.\.\.'),
+    ],
+)
+def test_what_is_too_large_in_the_options_of_a_delete_is_refused_briefly(body: Any, why: str) -> None:
+    with pytest.raises(BadRequest, match=why) as caught:
+        deleted("", body)
+    assert len(caught.value.message) < 3_000
