@@ -7,7 +7,7 @@ A rule is looked for, and not compared with all others: the same rule first, the
 What is left to compare one by one is bounded, because rules can be written that share all of their words.
 """
 
-from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence, Sized
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence, Sized
 from typing import TypeVar
 
 from fairlead.authz.scope.paths import PathPatterns, is_open_ended, whole_path
@@ -21,6 +21,7 @@ WORDS = 64
 
 Pair = tuple[str, str]
 T = TypeVar("T")
+K = TypeVar("K", bound=Hashable)
 
 
 def covers(outer: Scope | None, inner: Scope | None) -> bool:
@@ -109,26 +110,33 @@ class _Narrow:
         self.verbs, self.targets = frozenset(rule.verbs), frozenset(rule.targets)
         self.namespaces, self.object_names = frozenset(rule.namespaces), frozenset(rule.object_names)
         self.entries = [_NarrowEntry(each) for each in dict.fromkeys(rule.resources)]
-        self.words: tuple[Sequence[Sequence[Hashable]], ...] = (
-            [(verb,) for verb in self.verbs],
-            [(target,) for target in self.targets],
+        sides = (self.verbs, self.targets, self.namespaces, self.object_names, rule.paths, rule.virtual_clusters)
+        self.size = sum(map(len, sides)) + sum(WORDS + len(entry.names) for entry in self.entries)
+
+    def words(self) -> tuple[Iterable[Sequence[Hashable]], ...]:
+        rule = self.rule
+        return (
+            ((verb,) for verb in self.verbs),
+            ((target,) for target in self.targets),
             [(rule.cluster,)] if rule.cluster else [],
-            [(namespace,) for namespace in self.namespaces],
-            [(name,) for name in self.object_names],
-            [spelled for entry in self.entries for spelled in entry.spelled],
-            [(path if path.endswith(ANY) else whole_path(path),) for path in rule.paths],
+            ((namespace,) for namespace in self.namespaces),
+            ((name,) for name in self.object_names),
+            (spelled for entry in self.entries for spelled in entry.spelled()),
+            ((path if path.endswith(ANY) else whole_path(path),) for path in rule.paths),
         )
-        self.size = sum(map(len, self.words)) + WORDS * len(self.entries) + len(rule.virtual_clusters)
 
 
 class _NarrowEntry:
     """Resources that are to be covered."""
 
-    __slots__ = ("group", "names", "object_names", "spelled")
+    __slots__ = ("group", "names", "object_names")
 
     def __init__(self, entry: Resources) -> None:
-        self.group, self.names, self.object_names = entry.group, entry.names, frozenset(entry.object_names)
-        self.spelled = [tuple((self.group, name) for name in _spellings(each)) for each in entry.names or (ANY,)]
+        self.group = entry.group
+        self.names, self.object_names = frozenset(entry.names), frozenset(entry.object_names)
+
+    def spelled(self) -> Iterator[list[Pair]]:
+        return ([(self.group, name) for name in _spellings(each)] for each in self.names or (ANY,))
 
 
 def _spellings(name: str) -> Iterator[str]:
@@ -155,7 +163,7 @@ class _Index:
                 dimension.add(wide, words)
 
     def covers(self, narrow: _Narrow) -> bool:
-        found = zip(self._dimensions, narrow.words, strict=True)
+        found = zip(self._dimensions, narrow.words(), strict=True)
         candidates = min((dimension.candidates(words) for dimension, words in found), key=_count)
         every = (wide for some in candidates for wide in some)
         return any(wide.covers(narrow) for wide in self._budget.spread(every, narrow.size))
@@ -163,6 +171,20 @@ class _Index:
 
 def _count(candidates: Iterable[Sized]) -> int:
     return sum(map(len, candidates))
+
+
+def _rarest(by_word: Mapping[K, list[T]], words: Iterable[Sequence[K]]) -> list[list[T]]:
+    """What has the rarest of the words, in any of the ways in which each may be written. One is as rare as it gets."""
+    rarest: list[list[T]] = []
+    least = -1
+    for ways in words:
+        found = [by_word[way] for way in ways if way in by_word]
+        count = _count(found)
+        if least < 0 or count < least:
+            rarest, least = found, count
+        if least <= 1:
+            break
+    return rarest if least >= 0 else []
 
 
 class _Dimension:
@@ -180,10 +202,9 @@ class _Dimension:
         for word in words:
             self._by_word.setdefault(word, []).append(rule)
 
-    def candidates(self, words: Sequence[Sequence[Hashable]]) -> list[list["_Wide"]]:
+    def candidates(self, words: Iterable[Sequence[Hashable]]) -> list[list["_Wide"]]:
         """The rules that may cover one with these words: those with the rarest of them, and those that are free."""
-        rarest = min(([self._by_word.get(way, []) for way in ways] for ways in words), key=_count, default=[])
-        return [*rarest, self._free]
+        return [*_rarest(self._by_word, words), self._free]
 
 
 class _Wide:
@@ -270,8 +291,7 @@ class _Entries:
         return all(any(wide.covers(entry, fits(wide)) for wide in self._candidates(entry)) for entry in narrow)
 
     def _candidates(self, entry: _NarrowEntry) -> Iterator["_WideEntry"]:
-        rarest = min(([self._by_word.get(way, []) for way in ways] for ways in entry.spelled), key=_count)
-        every = (wide for some in rarest for wide in some)
+        every = (wide for some in _rarest(self._by_word, entry.spelled()) for wide in some)
         return self._budget.spread(every, len(entry.names) + len(entry.object_names))
 
 
@@ -290,4 +310,5 @@ class _WideEntry:
             return False
         if not self.names:
             return True
-        return bool(narrow.names) and all(any(way in self.names for way in _spellings(each)) for each in narrow.names)
+        rest = narrow.names - self.names
+        return bool(narrow.names) and all(any(way in self.names for way in _spellings(each)) for each in rest)
