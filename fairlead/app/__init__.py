@@ -37,7 +37,7 @@ from fairlead.core.certificates import Certificates, ensure_certificates, given_
 from fairlead.core.clock import SystemClock
 from fairlead.core.errors import AlreadyExists
 from fairlead.core.files import private_folder
-from fairlead.core.lasting import lasting
+from fairlead.core.lasting import keep_everything, lasting
 from fairlead.core.ownership import is_readable_by_others, require_private, require_unchangeable
 from fairlead.core.seal_keys import VARIABLE, SealKeys
 from fairlead.core.workers import let_the_loop_in
@@ -116,6 +116,7 @@ async def run(settings: Settings, stop: asyncio.Event, ready: Callable[[Started]
         ):
             # Only a server that answers makes the first key: it is told once, so nothing may fail in between.
             new_key = await ensure_admin(store, view, people.pepper, settings.api_group, clock)
+            keep_everything()
             ready(Started(base_url, certificates.ca_file, new_key))
             await _until(stop, begin_work())
             view.end_watches()

@@ -1,11 +1,12 @@
 """What stays is not looked through for garbage."""
 
 import gc
+import weakref
 from collections.abc import Iterator
 
 import pytest
 
-from fairlead.core.lasting import lasting
+from fairlead.core.lasting import keep_everything, lasting
 
 
 @pytest.fixture(autouse=True)
@@ -37,3 +38,22 @@ def test_a_collector_that_was_off_stays_off() -> None:
     with lasting():
         pass
     assert not gc.isenabled()
+
+
+def test_a_server_that_is_ready_is_not_looked_through_again() -> None:
+    stays = [[] for _ in range(100)]  # type: list[list[int]]
+    garbage: list[object] = []
+    garbage.append(garbage)
+    gone = weakref.ref(holder := Holder(garbage))
+    garbage.append(holder)
+    del garbage, holder
+    keep_everything()
+    assert gone() is None
+    assert all(each is not stays for each in gc.get_objects())
+
+
+class Holder:
+    """Something in a circle."""
+
+    def __init__(self, circle: list[object]) -> None:
+        self.circle = circle

@@ -83,19 +83,36 @@ def _send_all(given: argparse.Namespace, state: Table, plan: Plan, server: Serve
     for worker in workers:
         worker.start()
     memory: list[int] = []
+    try:
+        _gather(given, state, outcomes, server, memory, len(todo))
+    except KeyboardInterrupt:
+        print("stopped; the same --state goes on from here", flush=True)
+        for worker in workers:
+            worker.terminate()
+    for worker in workers:
+        worker.join(30)
+    return memory
+
+
+def _gather(
+    given: argparse.Namespace,
+    state: Table,
+    outcomes: "mp.Queue[Outcome]",
+    server: Server,
+    memory: list[int],
+    expected: int,
+) -> None:
+    """Adds up the outcomes of so many chunks, and says now and then how far it is."""
     began = time.monotonic()
-    for _ in todo:
+    for _ in range(expected):
         _note(state, outcomes.get(timeout=STALLED))
         memory.append(server.resident())
         if given.state is not None:
             given.state.write_text(json.dumps(state))
-        if len(memory) % 10 == 0 or len(memory) == len(todo):
+        if len(memory) % 10 == 0 or len(memory) == expected:
             rate = sum(state["statuses"].values()) / (time.monotonic() - began)
             told = f"{state['sent']} sent, {rate:.0f}/s, {memory[-1] >> 20} MiB, {len(state['findings'])} findings"
             print(told, flush=True)
-    for worker in workers:
-        worker.join(30)
-    return memory
 
 
 def _note(state: Table, outcome: Outcome) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import multiprocessing as mp
+import signal
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -55,6 +56,7 @@ class Outcome:
 def work(plan: Plan, chunks: "mp.Queue[int | None]", outcomes: "mp.Queue[Outcome]") -> None:
     """Sends chunk after chunk until there is None. A busy machine may take its time, up to the server's own limit."""
     wire.PATIENCE = 70.0
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever started this one ends it
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_work(plan, chunks, outcomes))
 
