@@ -171,6 +171,17 @@ class Call(Struct, eq=False):  # a Struct is made several times as quickly as a 
     fault: str = ""
     """What is wrong with the request itself, whoever asks: it is refused before anything else is looked at."""
 
+    def defer(self, failure: ApiError) -> None:
+        """Keeps what is wrong for later, if nothing was wrong before. Where it was found does not matter, and would
+        keep this call in memory until the garbage collector comes by."""
+        if self.failure is None:
+            self.failure = failure.with_traceback(None)
+
+    def take_failure(self) -> ApiError:
+        """What is wrong, to be raised. The call lets go of it: errors hold what they were raised in."""
+        failure, self.failure = self.failure, None
+        return failure or ApiError("there is nothing wrong")
+
     def parameter(self, name: str) -> str:
         """The first value of a query parameter, or an empty string."""
         values = self.query.get(name)

@@ -66,7 +66,7 @@ def authenticated(identify: Identify, note: Callable[[User], None]) -> Stage:
             try:
                 call.user = user = identify(call)
             except ApiError as error:
-                call.failure = call.failure or error
+                call.defer(error)
             else:
                 note(user.impersonator or user)
         return proceed(call)
@@ -84,7 +84,7 @@ class Authorized:
     def __call__(self, call: Call, proceed: Proceed) -> Awaitable[Reply]:
         user = call.user
         if call.failure is not None:
-            raise call.failure
+            raise call.take_failure()
         if user is not None:
             self._let_in(call, user)
             call.keeper = self

@@ -25,7 +25,7 @@ def routed(roots: Roots) -> Stage:
             if call.query and call.target.via is None:
                 _check_query(call.query)
         except ApiError as error:
-            call.failure = error
+            call.defer(error)
         return proceed(call)
 
     return stage
@@ -70,7 +70,7 @@ class Serve:
     def __call__(self, call: Call) -> Awaitable[Reply]:
         target = call.target
         if call.failure is not None:
-            raise call.failure
+            raise call.take_failure()
         if target.via is not None:
             return self._gateways(call)
         if call.wants_socket and target.verb == "watch":

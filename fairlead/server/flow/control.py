@@ -70,12 +70,12 @@ class FlowControl:
         priorities: Iterable[Priority] = PRIORITIES,
         now: Callable[[], float] = time.perf_counter,
     ) -> None:
-        self._wait = wait
+        self.longest_wait = wait
         self.now = now
         self.seats = Seats()
         self.levels = {each.name: Level(each, self.seats) for each in priorities}
         self._waiting: dict[Ticket, Level] = {}
-        self._refused: deque[tuple[asyncio.Future[None], Refused]] = deque()
+        self._refused: deque[tuple[asyncio.Future[str], str]] = deque()
         self._queued_bytes = 0
         self._clock = 0.0
         self._is_open = False
@@ -104,14 +104,17 @@ class FlowControl:
         """Whether a request need not wait at all."""
         return self.spent < self.budget and not level.queue.length and (not seats or level.has_seats(flow, seats))
 
-    def ask(self, level: Level, ticket: Ticket) -> "asyncio.Future[None] | None":
-        """None if a request can go on at once. Otherwise something to await: it says when it is the request's turn, or
-        raises Refused. Whoever is let in with seats gives them back with `leave`; whoever gives up calls `give_up`."""
+    def ask(self, level: Level, ticket: Ticket) -> "asyncio.Future[str] | None":
+        """None if a request can go on at once. Otherwise something to await, which is empty when it is the request's
+        turn, and says why when it is refused: an error would hold on to whoever waits for it.
+
+        Whoever is let in with seats gives them back with `leave`; whoever gives up calls `give_up`.
+        """
         if self.can_start(level, ticket.flow, ticket.seats):
             self._begin(level, ticket)
             level.queue.start(ticket.flow, ticket.cost)
             return None
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        turn: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         ticket.since, ticket.wake = self.now(), turn
         if ticket.size and self._queued_bytes + ticket.size > QUEUED_BYTES:
             self._refuse(turn, TOO_LARGE)
@@ -123,15 +126,15 @@ class FlowControl:
             self._waiting[ticket] = level
             self._queued_bytes += ticket.size
             if self._timer is None:
-                self._timer = asyncio.get_running_loop().call_later(self._wait, self._look_at_oldest)
+                self._timer = asyncio.get_running_loop().call_later(self.longest_wait, self._look_at_oldest)
         if victim is not None:
             self._send_away(victim, QUEUE_FULL)
         self._open_turn()
         return turn
 
-    def give_up(self, level: Level, ticket: Ticket, turn: "asyncio.Future[None]") -> None:
+    def give_up(self, level: Level, ticket: Ticket, turn: "asyncio.Future[str]") -> None:
         """Whoever has waited with a ticket does so no longer, because the request is over."""
-        if turn.done() and not turn.cancelled() and turn.exception() is None:
+        if turn.done() and not turn.cancelled() and not turn.result():
             self.leave(level, ticket)
         elif level.queue.remove(ticket):
             self._forget(ticket)
@@ -169,9 +172,9 @@ class FlowControl:
             self.spent += OVERHEAD_SECONDS + ticket.cost * UNIT_SECONDS
             _wake(ticket)
         for _ in range(min(REFUSALS_PER_TURN, len(self._refused))):
-            turn, refused = self._refused.popleft()
+            turn, why = self._refused.popleft()
             if not turn.done():
-                turn.set_exception(refused)
+                turn.set_result(why)
         if self._refused or self.spent >= self.budget:
             self._open_turn()
 
@@ -213,24 +216,23 @@ class FlowControl:
         now = self.now()
         while self._waiting:
             ticket, level = next(iter(self._waiting.items()))
-            left = ticket.since + self._wait - now
+            left = ticket.since + self.longest_wait - now
             if left > 0:
                 self._timer = asyncio.get_running_loop().call_later(left, self._look_at_oldest)
                 return
             level.queue.remove(ticket)
             self._send_away(ticket, TIMED_OUT)
 
-    def _refuse(self, turn: "asyncio.Future[None]", why: str) -> None:
+    def _refuse(self, turn: "asyncio.Future[str]", why: str) -> None:
         """Has a request told that it is refused: at its turn, unless there are too many of them already."""
-        refused = refusal(why, self._wait)
         if len(self._refused) >= REFUSALS:
-            turn.set_exception(refused)
+            turn.set_result(why)
         else:
-            self._refused.append((turn, refused))
+            self._refused.append((turn, why))
             self._open_turn()
 
 
 def _wake(ticket: Ticket) -> None:
     turn = ticket.wake
     if isinstance(turn, asyncio.Future) and not turn.done():
-        turn.set_result(None)
+        turn.set_result("")

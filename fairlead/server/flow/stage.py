@@ -25,7 +25,7 @@ from fairlead.server.flow.classify import (
     Tally,
     write_cost,
 )
-from fairlead.server.flow.control import OVERHEAD_SECONDS, UNIT_SECONDS, FlowControl, Refused
+from fairlead.server.flow.control import OVERHEAD_SECONDS, UNIT_SECONDS, FlowControl, refusal
 from fairlead.server.flow.fair_queue import Ticket
 from fairlead.server.flow.levels import EXEMPT, held_at_most
 from fairlead.server.flow.metering import Metered
@@ -73,7 +73,8 @@ class FlowStage:
                 if cost > SEATLESS_COST:
                     return self._wait(call, proceed, *_with_seats(client, cost))
             elif self._judgement.changes_store(target):
-                change = _Change(self, client, call)
+                change = _Change(self, lane, target.verb, call.read_body)
+                call.read_body = change.read
         elif target.via is not None:
             self._require_stream(call)
         elif call.user is None and target.path.startswith(HEALTH_PATHS) and self._is_probe():
@@ -135,22 +136,22 @@ class FlowStage:
             if ticket.seats:
                 control.leave(lane.level, ticket)
 
-    async def _turn(self, lane: Lane, ticket: Ticket, turn: "asyncio.Future[None]") -> None:
+    async def _turn(self, lane: Lane, ticket: Ticket, turn: "asyncio.Future[str]") -> None:
         """Waits for the turn of a request, and counts how long that took."""
         tally = lane.tally
         tally.waiting += 1
         try:
-            await turn
-        except Refused as refused:
-            tally.rejected[refused.why] += 1
-            tally.waited_in_vain.observe(self._control.now() - ticket.since)
-            raise
+            why = await turn
         except BaseException:
             tally.rejected[CANCELLED] += 1
             self._control.give_up(lane.level, ticket, turn)
             raise
         finally:
             tally.waiting -= 1
+        if why:
+            tally.rejected[why] += 1
+            tally.waited_in_vain.observe(self._control.now() - ticket.since)
+            raise refusal(why, self._control.longest_wait)
         tally.waited.observe(self._control.now() - ticket.since)
 
     async def _finish(
@@ -194,18 +195,14 @@ class FlowStage:
         elif reply.upgrade is not None:
             reply.upgrade = _accompanied(reply.upgrade, counted)
 
-    async def take_seats(self, lane: Lane, ticket: Ticket) -> bool:
-        """Waits until there are seats for a request. True if it had to."""
+    async def take_seats(self, lane: Lane, ticket: Ticket) -> None:
+        """Waits until there are seats for a request."""
         turn = self._control.ask(lane.level, ticket)
         if turn is not None:
             await self._turn(lane, ticket, turn)
-        return turn is not None
 
     def leave(self, lane: Lane, ticket: Ticket) -> None:
         self._control.leave(lane.level, ticket)
-
-    def renew(self, call: Call) -> None:
-        self._judgement.renew(call)
 
 
 def _with_seats(client: Client, cost: float) -> tuple[Lane, Ticket]:
@@ -225,29 +222,27 @@ def _accompanied(upgrade: Upgrade, counted: AbstractContextManager[None]) -> Upg
 
 
 class _Change:
-    """A request that changes something: it gets seats when its body is there, and gives them back in the end."""
+    """A request that changes something: it gets seats when its body is there, and gives them back in the end.
 
-    __slots__ = ("_call", "_client", "_read", "_stage", "_ticket")
+    The call knows this, and this not the call: two that know each other stay until the garbage collector comes by.
+    """
 
-    def __init__(self, stage: FlowStage, client: Client, call: Call) -> None:
+    __slots__ = ("_lane", "_read", "_stage", "_ticket", "_verb")
+
+    def __init__(self, stage: FlowStage, lane: Lane, verb: str, read: Callable[[], Awaitable[bytes]]) -> None:
         self._stage = stage
-        self._client = client
-        self._call = call
-        self._read = call.read_body
+        self._lane = lane
+        self._verb = verb
+        self._read = read
         self._ticket: Ticket | None = None
-        call.read_body = self.read
 
     async def read(self) -> bytes:
-        if self._ticket is not None:
-            return await self._read()
-        stage, call, lane = self._stage, self._call, self._client.small
         body = await self._read()
-        cost = write_cost(call.target.verb, len(body))
-        ticket = Ticket(lane.flow, cost, held_at_most(lane.level.priority, int(cost)), len(body))
-        has_waited = await stage.take_seats(lane, ticket)
-        self._ticket = ticket
-        if has_waited:
-            stage.renew(call)
+        if self._ticket is None:
+            lane, cost = self._lane, write_cost(self._verb, len(body))
+            ticket = Ticket(lane.flow, cost, held_at_most(lane.level.priority, int(cost)), len(body))
+            await self._stage.take_seats(lane, ticket)
+            self._ticket = ticket
         return body
 
     def leave(self) -> float:
@@ -255,7 +250,7 @@ class _Change:
         ticket, self._ticket = self._ticket, None
         if ticket is None:
             return 0.0
-        self._stage.leave(self._client.small, ticket)
+        self._stage.leave(self._lane, ticket)
         return ticket.cost
 
 

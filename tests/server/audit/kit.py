@@ -94,7 +94,7 @@ class Office:
 def signed_in(user: User | None) -> Callable[[Call, Proceed], Awaitable[Reply]]:
     async def stage(call: Call, proceed: Proceed) -> Reply:
         if call.failure is not None:
-            raise call.failure
+            raise call.take_failure()
         if user is None:
             raise Unauthorized
         call.user = user

@@ -1,72 +1,22 @@
 """The stage with real calls: what runs at once, who pays, what holds seats, and what is answered in the end."""
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
 from dataclasses import replace
 from typing import cast
 
 import pytest
 
-from fairlead.core.call import MANAGEMENT, Call, Reply, Socket, Target, Upgrade
+from fairlead.core.call import Call, Reply, Socket, Target, Upgrade
 from fairlead.core.errors import Forbidden, TooManyRequests, Unauthorized
 from fairlead.core.user import User
-from fairlead.server.flow.classify import AGENTS, BULK_COST, Clients, Costs
-from fairlead.server.flow.control import TURN_SECONDS, UNIT_SECONDS, FlowControl
-from fairlead.server.flow.levels import BULK, EXEMPT, INTERACTIVE, STRANGERS, SYSTEM
-from fairlead.server.flow.stage import PROBES_PER_TURN, FlowStage, Judgement
-from fairlead.server.flow.streams import Streams
-from fairlead.server.received import ReceivedHeaders
-from tests.authn.calls import call as made
-
-ADA, BEN = User("ada", ("system:authenticated",)), User("ben", ("system:authenticated",))
-AGENT = User("service:agent:east", ("service:agent:east",))
-GET = Target("get", "/api/v1/namespaces/n/configmaps/c", MANAGEMENT, "", "v1", "configmaps", "", "n", "c")
-LIST = Target("list", "/api/v1/configmaps", MANAGEMENT, "", "v1", "configmaps")
-CREATE = Target("create", "/api/v1/namespaces/n/configmaps", MANAGEMENT, "", "v1", "configmaps", "", "n")
-THROUGH = Target("get", "/api/v1/pods", "cluster", "", "v1", "pods", via=Target("use", "/", "cluster", name="east"))
-HEALTH = Target("get", "/readyz")
-DONE = Reply(200, b"done")
-
-
-class Wire:
-    """A stage with everything around it made up. There are `rows` objects of every resource."""
-
-    def __init__(self, rows: int = 10, size: int = 100) -> None:
-        self.control = FlowControl()
-        self.clients = Clients(self.control.levels, (("service:agent:", AGENTS),))
-        self.renewed: list[Call] = []
-        self.streams = Streams(total=10, per_user=2)
-        costs = Costs(lambda *of: rows, lambda *of: size, lambda accept: ("yaml" in accept, "Table" in accept))
-        judgement = Judgement(costs, lambda target: True, self.renewed.append, self.streams)
-        self.stage = FlowStage(self.control, self.clients, judgement)
-
-    def ask(self, call: Call, proceed: Callable[[Call], Awaitable[Reply]] | None = None) -> Awaitable[Reply]:
-        return self.stage(call, proceed or (lambda call: DONE))
-
-    def use_up_turn(self) -> None:
-        """Others are there, too."""
-        self.control.note("another client")
-        self.control.spend(TURN_SECONDS)
-
-    def held(self, level: str = INTERACTIVE) -> int:
-        return self.control.levels[level].held
-
-    def counted(self, level: str, schema: str) -> int:
-        return self.clients.tallies[level, schema].dispatched
-
-
-def request(target: Target, user: User | None = ADA, *, client: str = "192.0.2.7:4000", **headers: str) -> Call:
-    pairs = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
-    asked = made(target=target)
-    asked.headers, asked.user, asked.client = ReceivedHeaders(pairs), user, client
-    return asked
-
-
-def started(answer: Awaitable[Reply]) -> "asyncio.Task[Reply]":
-    async def run() -> Reply:
-        return await answer
-
-    return asyncio.create_task(run())
+from fairlead.server.flow.classify import BULK_COST
+from fairlead.server.flow.control import UNIT_SECONDS
+from fairlead.server.flow.levels import BULK, EXEMPT, INTERACTIVE
+from fairlead.server.flow.stage import PROBES_PER_TURN
+from tests.server.flow.wire import ADA, BEN, CREATE, DONE, GET, HEALTH, LIST, THROUGH, Wire, request, started
 
 
 async def test_an_answer_that_is_there_at_once_stays_that_while_nothing_waits() -> None:
@@ -110,73 +60,6 @@ async def test_who_had_to_wait_is_asked_again_who_he_is() -> None:
     wire.use_up_turn()
     await wire.ask(second)
     assert wire.renewed == [second]
-
-
-async def test_impersonated_users_are_paid_for_by_who_really_asks() -> None:
-    wire = Wire()
-    flows = {
-        wire.clients.of(request(GET, User(f"puppet-{number}", impersonator=ADA))).small.flow for number in range(50)
-    }
-    assert flows == {wire.clients.of(request(GET, ADA)).small.flow}
-
-
-@pytest.mark.parametrize(
-    ("one", "other", "same"),
-    [
-        (User("ada", key="laptop"), User("ada", key="phone"), True),
-        (User("ada"), User("ben"), False),
-        (User("service:team:red", key="a"), User("service:team:red", key="b"), True),
-        (User("system:serviceaccount:n:a"), User("system:serviceaccount:n:b"), True),
-        (User("system:serviceaccount:n:a"), User("system:serviceaccount:m:a"), False),
-        (AGENT, User("service:agent:west", ("service:agent:west",)), False),
-    ],
-)
-async def test_flows_are_told_apart_by_owner(one: User, other: User, same: bool) -> None:
-    clients = Wire().clients
-    assert (clients.of(request(GET, one)) is clients.of(request(GET, other))) == same
-
-
-@pytest.mark.parametrize(
-    ("one", "other", "same"),
-    [
-        ("192.0.2.7:1", "192.0.2.7:2", True),
-        ("192.0.2.7:1", "192.0.2.8:1", False),
-        ("[2001:db8::1]:1", "[2001:db8::2]:1", True),
-        ("[2001:db8::1]:1", "[2001:db8:0:1::1]:1", False),
-    ],
-)
-async def test_strangers_are_told_apart_by_address(one: str, other: str, same: bool) -> None:
-    clients = Wire().clients
-    clients.of(request(GET, None, client=one))
-    assert (clients.of(request(GET, None, client=one)) is clients.of(request(GET, None, client=other))) == same
-
-
-async def test_everybody_has_a_level() -> None:
-    clients = Wire().clients
-    levels = {
-        INTERACTIVE: request(GET, ADA),
-        SYSTEM: request(GET, AGENT),
-        STRANGERS: request(GET, None),
-    }
-    assert {level: clients.of(each).small.level.priority.name for level, each in levels.items()} == {
-        level: level for level in levels
-    }
-    boastful = User("service:agent:east")  # in no such group, so nobody has made it one
-    assert clients.of(request(GET, boastful)).small.level.priority.name == SYSTEM  # already known as the agent
-    assert clients.of(request(GET, User("service:agent:x"))).small.level.priority.name == INTERACTIVE
-
-
-async def test_the_number_of_clients_that_are_remembered_is_bounded() -> None:
-    control = FlowControl()
-    clients = Clients(control.levels, most=100)
-    kept = clients.of(request(GET, ADA))
-    kept.small.flow.held = 1
-    for number in range(1000):
-        clients.of(request(GET, None, client=f"[2001:db8::{number:x}]:1"))
-        clients.of(request(GET, User(f"user-{number}")))
-        clients.of(request(GET, User(f"system:serviceaccount:n:{number}")))
-    assert len(clients._named) + len(clients._strangers) <= 210
-    assert clients.of(request(GET, ADA)) is kept, "nobody is forgotten who has something under way"
 
 
 @pytest.mark.parametrize(
@@ -382,3 +265,46 @@ async def test_what_a_request_takes_on_the_event_loop_is_charged_to_its_flow(mon
 
     await started(wire.ask(request(GET), work))
     assert wire.clients.of(request(GET)).small.flow.tag == pytest.approx(4 * 0.010 / UNIT_SECONDS, rel=0.01)
+
+
+@pytest.mark.parametrize("is_busy", [False, True])
+async def test_nothing_is_left_for_the_garbage_collector(is_busy: bool) -> None:
+    """Cycles are only found by looking at everything there is, which stops the event loop: a flood must make none."""
+    wire = Wire()
+    wire.clients.of(request(GET))
+
+    def refuse(call: Call) -> Awaitable[Reply]:
+        if call.failure is not None:
+            raise call.take_failure()
+        raise Forbidden("no")
+
+    async def create(call: Call) -> Reply:
+        await call.read_body()
+        raise Forbidden("no")
+
+    async def ask(target: Target, user: User | None, then: Callable[[Call], Awaitable[Reply]]) -> None:
+        if is_busy:
+            wire.use_up_turn()
+        asked = request(target, user)
+        if user is None:
+            try:
+                raise Unauthorized
+            except Unauthorized as error:
+                asked.defer(error)
+        with suppress(Forbidden, Unauthorized):
+            await wire.ask(asked, then)
+
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(3):
+            await ask(GET, ADA, refuse)
+            await ask(GET, None, refuse)
+            await ask(CREATE, ADA, refuse)
+            await ask(CREATE, ADA, create)
+        before = len([each for each in gc.get_objects() if isinstance(each, Call)])
+        gc.collect()
+        after = len([each for each in gc.get_objects() if isinstance(each, Call)])
+    finally:
+        gc.enable()
+    assert before == after

@@ -1,0 +1,76 @@
+"""Who pays for a request: flows, levels, and how many clients are remembered."""
+
+import pytest
+
+from fairlead.core.user import User
+from fairlead.server.flow.classify import Clients
+from fairlead.server.flow.control import FlowControl
+from fairlead.server.flow.levels import INTERACTIVE, STRANGERS, SYSTEM
+from tests.server.flow.wire import ADA, AGENT, GET, Wire, request
+
+
+async def test_impersonated_users_are_paid_for_by_who_really_asks() -> None:
+    wire = Wire()
+    flows = {
+        wire.clients.of(request(GET, User(f"puppet-{number}", impersonator=ADA))).small.flow for number in range(50)
+    }
+    assert flows == {wire.clients.of(request(GET, ADA)).small.flow}
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        (User("ada", key="laptop"), User("ada", key="phone"), True),
+        (User("ada"), User("ben"), False),
+        (User("service:team:red", key="a"), User("service:team:red", key="b"), True),
+        (User("system:serviceaccount:n:a"), User("system:serviceaccount:n:b"), True),
+        (User("system:serviceaccount:n:a"), User("system:serviceaccount:m:a"), False),
+        (AGENT, User("service:agent:west", ("service:agent:west",)), False),
+    ],
+)
+async def test_flows_are_told_apart_by_owner(one: User, other: User, same: bool) -> None:
+    clients = Wire().clients
+    assert (clients.of(request(GET, one)) is clients.of(request(GET, other))) == same
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("192.0.2.7:1", "192.0.2.7:2", True),
+        ("192.0.2.7:1", "192.0.2.8:1", False),
+        ("[2001:db8::1]:1", "[2001:db8::2]:1", True),
+        ("[2001:db8::1]:1", "[2001:db8:0:1::1]:1", False),
+    ],
+)
+async def test_strangers_are_told_apart_by_address(one: str, other: str, same: bool) -> None:
+    clients = Wire().clients
+    clients.of(request(GET, None, client=one))
+    assert (clients.of(request(GET, None, client=one)) is clients.of(request(GET, None, client=other))) == same
+
+
+async def test_everybody_has_a_level() -> None:
+    clients = Wire().clients
+    levels = {
+        INTERACTIVE: request(GET, ADA),
+        SYSTEM: request(GET, AGENT),
+        STRANGERS: request(GET, None),
+    }
+    assert {level: clients.of(each).small.level.priority.name for level, each in levels.items()} == {
+        level: level for level in levels
+    }
+    boastful = User("service:agent:east")  # in no such group, so nobody has made it one
+    assert clients.of(request(GET, boastful)).small.level.priority.name == SYSTEM  # already known as the agent
+    assert clients.of(request(GET, User("service:agent:x"))).small.level.priority.name == INTERACTIVE
+
+
+async def test_the_number_of_clients_that_are_remembered_is_bounded() -> None:
+    control = FlowControl()
+    clients = Clients(control.levels, most=100)
+    kept = clients.of(request(GET, ADA))
+    kept.small.flow.held = 1
+    for number in range(1000):
+        clients.of(request(GET, None, client=f"[2001:db8::{number:x}]:1"))
+        clients.of(request(GET, User(f"user-{number}")))
+        clients.of(request(GET, User(f"system:serviceaccount:n:{number}")))
+    assert len(clients._named) + len(clients._strangers) <= 210
+    assert clients.of(request(GET, ADA)) is kept, "nobody is forgotten who has something under way"

@@ -1,0 +1,64 @@
+"""The stage of flow control with everything around it made up, and requests for it."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from fairlead.core.call import MANAGEMENT, Call, Reply, Target
+from fairlead.core.user import User
+from fairlead.server.flow.classify import AGENTS, Clients, Costs
+from fairlead.server.flow.control import TURN_SECONDS, FlowControl
+from fairlead.server.flow.levels import INTERACTIVE
+from fairlead.server.flow.stage import FlowStage, Judgement
+from fairlead.server.flow.streams import Streams
+from fairlead.server.received import ReceivedHeaders
+from tests.authn.calls import call as made
+
+ADA, BEN = User("ada", ("system:authenticated",)), User("ben", ("system:authenticated",))
+AGENT = User("service:agent:east", ("service:agent:east",))
+GET = Target("get", "/api/v1/namespaces/n/configmaps/c", MANAGEMENT, "", "v1", "configmaps", "", "n", "c")
+LIST = Target("list", "/api/v1/configmaps", MANAGEMENT, "", "v1", "configmaps")
+CREATE = Target("create", "/api/v1/namespaces/n/configmaps", MANAGEMENT, "", "v1", "configmaps", "", "n")
+THROUGH = Target("get", "/api/v1/pods", "cluster", "", "v1", "pods", via=Target("use", "/", "cluster", name="east"))
+HEALTH = Target("get", "/readyz")
+DONE = Reply(200, b"done")
+
+
+class Wire:
+    """A stage with everything around it made up. There are `rows` objects of every resource."""
+
+    def __init__(self, rows: int = 10, size: int = 100) -> None:
+        self.control = FlowControl()
+        self.clients = Clients(self.control.levels, (("service:agent:", AGENTS),))
+        self.renewed: list[Call] = []
+        self.streams = Streams(total=10, per_user=2)
+        costs = Costs(lambda *of: rows, lambda *of: size, lambda accept: ("yaml" in accept, "Table" in accept))
+        judgement = Judgement(costs, lambda target: True, self.renewed.append, self.streams)
+        self.stage = FlowStage(self.control, self.clients, judgement)
+
+    def ask(self, call: Call, proceed: Callable[[Call], Awaitable[Reply]] | None = None) -> Awaitable[Reply]:
+        return self.stage(call, proceed or (lambda call: DONE))
+
+    def use_up_turn(self) -> None:
+        """Others are there, too."""
+        self.control.note("another client")
+        self.control.spend(TURN_SECONDS)
+
+    def held(self, level: str = INTERACTIVE) -> int:
+        return self.control.levels[level].held
+
+    def counted(self, level: str, schema: str) -> int:
+        return self.clients.tallies[level, schema].dispatched
+
+
+def request(target: Target, user: User | None = ADA, *, client: str = "192.0.2.7:4000", **headers: str) -> Call:
+    pairs = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
+    asked = made(target=target)
+    asked.headers, asked.user, asked.client = ReceivedHeaders(pairs), user, client
+    return asked
+
+
+def started(answer: Awaitable[Reply]) -> "asyncio.Task[Reply]":
+    async def run() -> Reply:
+        return await answer
+
+    return asyncio.create_task(run())
