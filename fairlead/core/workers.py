@@ -21,6 +21,7 @@ import contextvars
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable
 from concurrent.futures import Future
 from itertools import count
@@ -111,6 +112,8 @@ def _carry_out(work: Callable[[], T], done: "Future[T]", account: Account | None
     try:
         result = work()
     except BaseException as error:  # noqa: BLE001 - whoever waits is told, whatever it is
+        # An error holds on to all that its functions had in hand. To let go of a large body takes long, too.
+        traceback.clear_frames(error.__traceback__)
         _bill(account, began)
         done.set_exception(error)
     else:

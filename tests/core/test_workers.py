@@ -42,6 +42,29 @@ async def test_what_goes_wrong_is_raised_where_it_is_awaited() -> None:
     assert await COMPUTE.run(1, pow, 2, 5) == 32
 
 
+class Noted:
+    """Says in which thread it goes."""
+
+    def __init__(self, threads: list[int]) -> None:
+        self._threads = threads
+
+    def __del__(self) -> None:
+        self._threads.append(threading.get_ident())
+
+
+async def test_what_failed_work_had_in_hand_goes_in_its_thread() -> None:
+    threads: list[int] = []
+
+    def fail() -> None:
+        large = Noted(threads)
+        raise LookupError(str(type(large)))
+
+    with pytest.raises(LookupError):
+        await COMPUTE.run(1, fail)
+    assert len(threads) == 1
+    assert threads[0] != threading.get_ident()
+
+
 async def test_work_has_the_context_of_whoever_asked_for_it() -> None:
     asked_by.set("alice")
     assert await COMPUTE.run(1, asked_by.get) == "alice"
