@@ -10,10 +10,9 @@ import asyncio
 import os
 import resource
 import socket
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
@@ -23,7 +22,6 @@ from granian.http import HTTP1Settings, HTTP2Settings
 from granian.server.embed import Server
 
 from fairlead.core.call import Call, Reply
-from fairlead.server.budgets import Holding
 from fairlead.server.connections import sever
 from fairlead.server.lingering import SlowClient
 from fairlead.server.pipeline import Proceed
@@ -167,7 +165,7 @@ def _call(scope: Scope, method: str, headers: ReceivedHeaders, body: Body) -> Ca
 
 async def _stream(receive: Receive, send: Send, call: Call, chunks: AsyncIterator[bytes], unsent: Unsent) -> None:
     """Sends until the stream ends or the client goes away, whichever is first."""
-    pump, slow, stalled = _Pump(send, chunks, partial(unsent.hold_chunk, call)), SlowClient(call.client), 0.0
+    pump, slow, stalled = _Pump(send, chunks, call, unsent), SlowClient(call.client), 0.0
     sending = asyncio.ensure_future(pump.run())
     gone = asyncio.ensure_future(_disconnected(receive))
     try:
@@ -201,16 +199,20 @@ async def _stream(receive: Receive, send: Send, call: Call, chunks: AsyncIterato
 class _Pump:
     """Hands chunks over as the client reads them."""
 
-    __slots__ = ("_chunks", "_hold", "_send", "is_waiting", "sent")
+    __slots__ = ("_call", "_chunks", "_send", "_unsent", "is_waiting", "sent")
 
-    def __init__(self, send: Send, chunks: AsyncIterator[bytes], hold: Callable[[bytes], Holding]) -> None:
+    def __init__(self, send: Send, chunks: AsyncIterator[bytes], call: Call, unsent: Unsent) -> None:
         self._send = send
         self._chunks = chunks
-        self._hold = hold
+        self._call = call
+        self._unsent = unsent
         self.sent = 0
         self.is_waiting = False
 
     async def run(self) -> None:
+        # Chunks are made when they are asked for, and in memory from then on: nobody gets one more than he may have.
+        if self._unsent.is_used:
+            await self._unsent.wait_for_room(self._call)
         async for chunk in self._chunks:
             self.is_waiting = True
             if len(chunk) <= PIECE_BYTES:
@@ -219,11 +221,13 @@ class _Pump:
                 await self._hand_over_in_pieces(chunk)
             self.is_waiting = False
             self.sent += 1
+            if self._unsent.is_used:
+                await self._unsent.wait_for_room(self._call)
         await self._send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _hand_over_in_pieces(self, chunk: bytes) -> None:
         """The HTTP server copies some of what it is given before the client reads; of large chunks not more, either."""
-        holding = self._hold(chunk)
+        holding = self._unsent.hold_chunk(self._call, chunk)
         try:
             for at in range(0, len(chunk), PIECE_BYTES):
                 piece = chunk[at : at + PIECE_BYTES]

@@ -51,6 +51,8 @@ GRACE_SECONDS, LEAST_RATE = 60.0, 16 * 1024
 YOUNG_SECONDS = 1.0
 """Answers younger than this are not taken away from anybody: they may just be fast ones."""
 RETRY_SECONDS = 1
+ROOM_SECONDS = 0.25
+"""How often a stream that has to wait for room looks whether there is some."""
 YIELD_PIECES = 64
 """Handing over does not wait while the client is fast, or gone: so often, others get their turn all the same."""
 
@@ -123,14 +125,30 @@ class Unsent:
         if isinstance(reply.holding, Holding):
             reply.holding.replace_content(reply.body)
             return reply.holding
-        return self.hold_chunk(call, reply.body)
+        return self._hold(call, min(len(reply.body), PIECES_UNDER_WAY * PIECE_BYTES), reply.body)
 
     def hold_chunk(self, call: Call, content: bytes) -> Holding:
-        """What is held for a part of a stream: it is there already, so it is held whether there is room or not."""
+        """What is held for a part of a stream: it is there already, so it is held whether there is room or not. What
+        it was made of is there as well, as long as the stream stands still."""
+        return self._hold(call, len(content), content)
+
+    def _hold(self, call: Call, cost: int, content: bytes) -> Holding:
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(LOOK_SECONDS, self._look)
-        under_way = min(len(content), PIECES_UNDER_WAY * PIECE_BYTES)
-        return Holding(self._answers, self._describe(call, under_way, content))
+        return Holding(self._answers, self._describe(call, cost, content))
+
+    @property
+    def is_used(self) -> bool:
+        """Whether anything is held at all; most of the time nothing is."""
+        return self._answers.size > 0
+
+    async def wait_for_room(self, call: Call) -> None:
+        """Returns when there is room for another part of a stream. Those that hold it read on, or are cut off."""
+        user = _user_name(call)
+        while self._answers.find_reached_limit(user, call.client):
+            if self._answers.is_exhausted:
+                self._make_room()
+            await asyncio.sleep(ROOM_SECONDS)
 
     def _describe(self, call: Call, cost: int, content: bytes) -> Held:
         now = asyncio.get_running_loop().time()

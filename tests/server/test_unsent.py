@@ -104,6 +104,19 @@ async def test_a_body_of_unknown_length_counts_as_much_as_it_may_be() -> None:
     assert (await bound.bounded(upload, reading)).status == 201
 
 
+async def test_a_stream_waits_for_room_before_its_next_chunk_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unsent, "ROOM_SECONDS", 0.001)
+    bound, watch = Unsent(answers=LIMITS), asked("ann", "a:1")
+    assert not bound.is_used
+    holding = bound.hold_chunk(watch, own())
+    waiting = asyncio.ensure_future(bound.wait_for_room(watch))
+    await bound.wait_for_room(asked("bob", "b:1"))
+    done, _ = await asyncio.wait((waiting,), timeout=0.05)
+    assert not done
+    holding.release()
+    await asyncio.wait_for(waiting, 10)
+
+
 class Cut(list[str]):
     """Whose connections were cut. What is held for them goes, as it does when the HTTP server notices."""
 
