@@ -1,6 +1,6 @@
 """What the three kinds of templates have in common: one definition or versions of it, and parameters for either."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from fairlead.core.objects import Object, dig
 from fairlead.kinds.parameters import definition_problems
@@ -91,14 +91,19 @@ def check(change: Change) -> Iterable[Problem]:
 
 def _crowd_problems(spec: Object, before: Object) -> Iterator[Problem]:
     """What all versions have together: to look at a parameter costs something, and to compile a regular expression for
-    the first time costs up to three milliseconds. What was stored with more before may not grow."""
-    counts = (
-        (_definitions, limits.DEFINITIONS, "parameters in all versions together"),
-        (_patterns, limits.PATTERNS, "different regular expressions in all versions together"),
+    the first time costs milliseconds. What was stored with more before may not grow."""
+    counts: tuple[tuple[Callable[[Object], int], int, str], ...] = (
+        (lambda each: len(_definitions(each)), limits.DEFINITIONS, "parameters in all versions together"),
+        (lambda each: len(_patterns(each)), limits.PATTERNS, "different regular expressions in all versions together"),
+        (
+            lambda each: sum(map(len, _patterns(each))),
+            limits.PATTERN_CHARACTERS,
+            "characters in the different regular expressions of all versions together",
+        ),
     )
-    for found, most, what in counts:
-        count = len(found(spec))
-        if count > most and count > len(found(before)):
+    for count_in, most, what in counts:
+        count = count_in(spec)
+        if count > most and count > count_in(before):
             yield Problem.too_many("spec.versions", count, most, what)
 
 

@@ -62,8 +62,10 @@ CONDITIONS = 100
 PARAMETERS = 500
 DEFINITIONS = 2_000
 """Parameters of all versions of a template together."""
-PATTERNS = 100
-"""Different regular expressions of all versions of a template together."""
+PATTERNS = 16
+"""Different regular expressions of all versions of a template together: to compile one takes up to 3 milliseconds."""
+PATTERN_CHARACTERS = 4_000
+"""Characters of all these together."""
 OPTIONS = 1_000
 """Values that a parameter can be chosen from."""
 VERSIONS = 1_000

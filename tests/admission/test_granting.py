@@ -225,8 +225,8 @@ async def test_a_right_that_many_entries_give_is_asked_for_once(ruled: World, he
 @pytest.mark.parametrize(
     "access",
     [
-        [{"users": ["u"], "verbs": [f"v{index}" for index in range(1100)]}],
-        [{"users": ["u"], "verbs": [f"v{index}"]} for index in range(1100)],
+        [{"users": ["u"], "verbs": [f"v{at + index}" for index in range(550)]} for at in (0, 550)],
+        [{"users": ["u"], "verbs": [f"v{2 * index}", f"v{2 * index + 1}"]} for index in range(550)],
         [
             {
                 "users": ["u"],
@@ -245,7 +245,7 @@ async def test_a_right_that_many_entries_give_is_asked_for_once(ruled: World, he
             for n in range(30)
         ],
     ],
-    ids=["verbs of an entry", "entries", "combinations"],
+    ids=["verbs of few entries", "entries", "combinations"],
 )
 async def test_more_rights_than_can_be_asked_for_are_not_granted(
     ruled: World, held: Held, access: list[dict[str, Any]]

@@ -1,3 +1,4 @@
+from time import thread_time
 from typing import Any
 
 import pytest
@@ -146,6 +147,32 @@ def test_what_is_not_defined_is_left_out_and_can_be_told() -> None:
 def test_no_pattern_takes_for_ever(pattern: str) -> None:
     """An engine that backtracks would not come back from any of these."""
     assert faults({"validation": pattern}, "a" * 50_000 + "!")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "found", "not_found"),
+    [
+        (r"^\w\d\s$", "a1 ", "ä1 "),
+        (r"^\W\D\S$", "-ab", "aab"),
+        (r"^[\w-]+$", "a-b", "a b"),
+        (r"^[^\w-]+$", "++", "a"),
+        (r"^[\W\d]+$", "5-", "a"),
+        (r"^\\w$", "\\w", "a"),
+        (r"^[\]\w]+$", "]a", "-"),
+    ],
+)
+def test_classes_of_characters_are_those_of_go(pattern: str, found: str, not_found: str) -> None:
+    assert not faults({"validation": pattern}, found)
+    assert faults({"validation": pattern}, not_found)
+
+
+@pytest.mark.parametrize("escaped", list("wdsWDS"))
+def test_compiling_a_pattern_takes_time_that_grows_with_its_length(escaped: str) -> None:
+    """The engine itself takes up to a second to write out five hundred of these classes; this takes milliseconds."""
+    pattern = rf"\{escaped}" * (PATTERN_LIMIT // 2)
+    began = thread_time()
+    list(definition_problems("spec.parameters", [{"variable": "v", "validation": pattern}]))
+    assert thread_time() - began < 0.05
 
 
 @pytest.mark.parametrize("pattern", ["(", "(?=a)", r"(a)\1", "(?:a{1000}){1000}", "a" * (PATTERN_LIMIT + 1)])

@@ -257,6 +257,13 @@ async def test_the_versions_of_a_template_share_a_number_of_regular_expressions(
     again = {"version": "1.0.0", "parameters": crowd}
     await world.create("SpaceTemplate", "fine", spec={"parameters": crowd, "versions": [again]})
     one_more = {"version": "1.0.1", "parameters": [{"variable": "b", "invalidation": "b+"}]}
-    with pytest.raises(Invalid, match="must have at most 100 different regular expressions") as caught:
+    with pytest.raises(Invalid, match="must have at most 16 different regular expressions") as caught:
         await world.create("SpaceTemplate", "more", spec={"parameters": crowd, "versions": [again, one_more]})
+    assert reasons(caught) == [("spec.versions", "FieldValueTooMany")]
+
+
+async def test_the_regular_expressions_of_a_template_share_a_number_of_characters(world: World) -> None:
+    long = [{"variable": f"v{number}", "validation": f"{number}" + "a" * 900} for number in range(5)]
+    with pytest.raises(Invalid, match="must have at most 4000 characters in the different regular") as caught:
+        await world.create("SpaceTemplate", "long", spec={"parameters": long})
     assert reasons(caught) == [("spec.versions", "FieldValueTooMany")]
