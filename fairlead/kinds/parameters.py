@@ -75,7 +75,15 @@ def _pattern_problems(path: str, pattern: str) -> Iterator[Problem]:
         yield Problem.invalid(path, pattern, why)
 
 
-_CLASSES = {"d": "0-9", "w": "0-9A-Za-z_", "s": r"\t\n\f\r "}
+_CLASSES = {
+    "d": r"0-9",
+    "w": r"0-9A-Za-z_",
+    "s": r"\t\n\f\r ",
+    "D": "\\x00-/:-\U0010ffff",
+    "W": "\\x00-/:-@\\[-\\^`{-\U0010ffff",
+    "S": "\\x00-\\x08\\x0b\\x0e-\\x1f!-\U0010ffff",
+}
+"""What is in them, as it is written between brackets."""
 
 
 def _spell_out_classes(pattern: str) -> str:
@@ -99,11 +107,9 @@ def _spell_out_classes(pattern: str) -> str:
 
 
 def _spell_out(escaped: str, is_in_brackets: bool) -> str:
-    members = _CLASSES.get(escaped.lower())
+    members = _CLASSES.get(escaped)
     if members is None:
         return f"\\{escaped}"
-    if escaped.isupper():
-        return f"[^{members}]"  # in brackets, too: they can be nested
     return members if is_in_brackets else f"[{members}]"
 
 
