@@ -68,6 +68,11 @@ class Place:
         """Labels with our marks among them, by which watches find an object. Nobody else sets those of our domain."""
         return {**_foreign(labels), **self.marks}
 
+    def has_marked(self, existing: Object) -> bool:
+        """Whether an object in the namespace was applied for this instance."""
+        labels = dig(existing, "metadata.labels")
+        return isinstance(labels, dict) and labels.get(UID) == self.marks[UID]
+
 
 async def found_at(api: Api, path: str) -> Object | None:
     """What is there, or None."""

@@ -9,12 +9,14 @@ import asyncio
 import re
 from collections.abc import Iterator, Sequence
 
-from fairlead.controllers.far_namespace import Api, Place, found_at, listed, remove, step
+from fairlead.controllers.far_namespace import Api, Place, found_at, listed, only, remove, step
 from fairlead.controllers.far_trouble import ERROR, OWNER_FORBIDDEN, Trouble, troubles
 from fairlead.controllers.space_rights import BINDING_PREFIX
 from fairlead.core import yaml
 from fairlead.core.objects import Object, copied, dig, metadata, name_of
 
+TEMPLATE_OBJECTS = "TemplateObjects"
+"""The reason where the text itself is wrong, whatever the cluster would say."""
 MOST = 200
 """How many objects a template may have: each is looked at in every pass."""
 MOST_KEPT = 3 * MOST
@@ -62,7 +64,7 @@ def _is_named(value: Object) -> bool:
 
 
 def _bad(why: str) -> Trouble:
-    return Trouble("TemplateObjects", f"the objects of the template cannot be made: {why}; have it mended", ERROR)
+    return Trouble(TEMPLATE_OBJECTS, f"the objects of the template cannot be made: {why}; have it mended", ERROR)
 
 
 class FarObjects:
@@ -114,17 +116,36 @@ class FarObjects:
     async def _remove(self, before: Sequence[Object], paths: Sequence[str]) -> list[Object]:
         left: list[Object] = []
         for each in before:
-            path = await self._path(each, missing_ok=True)
+            path = await self._former_path(each)
             if not path or path in paths:
                 continue
             try:
                 with troubles(self._place.cluster, f'delete {each["kind"]} "{name_of(each)}"', self._acting_as):
-                    await remove(self._writer, path)
+                    await self._remove_one(path)
             except Trouble as trouble:
                 if trouble.reason != OWNER_FORBIDDEN:
                     raise
                 left.append(each)
         return left
+
+    async def _former_path(self, obj: Object) -> str:
+        """Where an object of a former template is; empty where it can never have been made."""
+        try:
+            return await self._path(obj, missing_ok=True)
+        except Trouble as trouble:
+            if trouble.reason != TEMPLATE_OBJECTS:
+                raise
+            return ""
+
+    async def _remove_one(self, path: str) -> None:
+        """With the stored credential only what is marked as this instance's: a template of somebody else may have named
+        what others had made, and was refused it then."""
+        if self._acting_as:
+            await remove(self._writer, path)
+            return
+        existing = await found_at(self._api, path)
+        if existing is not None and self._place.has_marked(existing):
+            await remove(self._writer, path, only(existing))
 
     def _placed(self, obj: Object) -> Object:
         placed = copied(obj)

@@ -3,13 +3,14 @@
 import re
 from collections.abc import Sequence
 
-from fairlead.controllers.confinement import deployer_of, is_confined
+from fairlead.controllers.confinement import applied_trust, deployer_of, is_confined
 from fairlead.controllers.far_names import FAIRLEAD, MANAGED
 from fairlead.controllers.far_trouble import ERROR, WARNING, Trouble
 from fairlead.controllers.instance_state import ONLINE, VC_READY, VC_SYNCED
 from fairlead.controllers.release import Chart, Release, chart_of
 from fairlead.controllers.space_rights import BINDING_PREFIX, RBAC
 from fairlead.core.objects import Object, dig
+from fairlead.kinds.template_trust import CONFINED
 from fairlead.registry.conditions import FALSE, TRUE, UNKNOWN, condition
 from fairlead.upstream.cluster_api import FarError
 from fairlead.upstream.errors import UpstreamError
@@ -48,9 +49,10 @@ def _named(instance: Object) -> tuple[str, str]:
 
 
 def _deployer(instance: Object) -> str:
-    """A release that was once deployed with an owner's rights stays so: what is noted about it in its namespace could
-    have been written by the owner, and helm goes by that."""
-    if not is_confined(instance) and not dig(instance, "status.deployedConfined"):
+    """What was once made with an owner's rights stays so, even where no chart has been deployed yet: what is noted
+    about a release in its namespace could have been written by the owner, and helm goes by that."""
+    was_confined = dig(instance, "status.deployedConfined") or applied_trust(instance) == CONFINED
+    if not is_confined(instance) and not was_confined:
         return ""
     return deployer_of(dig(instance, "spec.clusterRef.namespace") or "")
 

@@ -127,14 +127,14 @@ class VirtualClusters:
             if "deletionTimestamp" in metadata(instance) or not is_resolved(instance):
                 return POLL  # it has changed meanwhile, and what is known was rendered from what it was before
             stage, release = SPACE_SYNCED, release_of(instance)
+            if release.confined_to:  # before anything is made that a later release would be taken from
+                await self._instances.tell(instance, (), deployedConfined=True)
             conditions, is_new = await self._make_space(instance, release)
             told += conditions
             stage = DEPLOYED
             if is_new:  # whatever was deployed before went with the namespace
                 fields["deployHash"] = ""
             fields["deployHash"] = await self._deploying.deploy(instance, release, anew=is_new)
-            if release.confined_to:
-                fields["deployedConfined"] = True
             told.append(condition(DEPLOYED, TRUE, "Deployed", f'release "{release.name}" is deployed'))
             stage = SYNCED
             await self._deploying.take_kubeconfig(instance, release)

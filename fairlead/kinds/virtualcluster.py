@@ -40,7 +40,7 @@ FIELDS = {
         virtualCluster=described(VIRTUAL_CLUSTER_TEMPLATE, "The template as it was rendered for this virtual cluster."),
         virtualClusterObjects=deployed_objects("virtual cluster"),
         serviceUID=string("Identifies the virtual cluster for good, also after a move to another project."),
-        deployedConfined=boolean("Whether the chart was ever deployed with no more rights than its owner has."),
+        deployedConfined=boolean("Whether anything of it was ever made with no more rights than its owner has."),
         deployHash=string("Tells whether what is deployed is what was rendered."),
     ),
 }

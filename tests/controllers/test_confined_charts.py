@@ -55,6 +55,22 @@ async def test_a_release_that_was_confined_once_stays_confined(
     assert helm.installed[1].confined_to == "service:deployer:demo-v-one"
 
 
+async def test_a_release_stays_confined_whose_chart_could_not_be_deployed(
+    working: World, reach: FakeReach, helm: FakeHelm
+) -> None:
+    """The objects of its template are there all the same, and a Secret among them may pass for a release of helm."""
+    await furnish(working)
+    described = {"annotations": {"service.sh/trusted": "false"}}
+    elsewhere = {"helmRelease": {"chart": {**CHART, "repo": "https://elsewhere.example"}}}
+    await working.create("VirtualClusterTemplate", "mine", metadata=described, spec={"template": elsewhere})
+    await working.create("VirtualClusterTemplate", "theirs", metadata=VOUCHED, spec={"template": RELEASE})
+    await virtual_cluster(working, templateRef={"name": "mine"})
+    await until(lambda: told(working, VC, "VirtualClusterDeployed") == ("False", "RepositoryNotAllowed"))
+    await working.patch(VC, "one", lambda each: each["spec"].update(templateRef={"name": "theirs"}))
+    await until(lambda: len(helm.installed) == 1)
+    assert helm.installed[0].confined_to == "service:deployer:demo-v-one"
+
+
 async def test_a_chart_of_nobody_in_force_is_not_deployed(working: World, helm: FakeHelm) -> None:
     await furnish(working)
     await virtual_cluster(working, owner={"user": "gone"}, template=RELEASE)

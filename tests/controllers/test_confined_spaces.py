@@ -128,6 +128,20 @@ async def test_a_template_that_somebody_else_wrote_is_none_of_an_administrator(w
     assert objects(kube) == {f"{PLACE}/resourcequotas/limit"}
 
 
+async def test_what_others_had_made_is_not_removed_for_a_template_that_named_it(working: World, kube: Kube) -> None:
+    """The deployer was refused it; an administrator's template, which does not have it, must not delete it either."""
+    await space(working, templateRef={"name": "t"})
+    body = working.body(TEMPLATE, "t", spec={"template": {"objects": f"{QUOTA}\n---\n{CONFIG_MAP}"}})
+    await working.submit(TEMPLATE, body, Writing(ADA))
+    kube.objects[f"{PLACE}/resourcequotas/limit"] = {"metadata": {"name": "limit", "uid": "theirs"}}
+    await refused(working, "OwnerForbidden")
+    await working.submit(TEMPLATE, working.body(TEMPLATE, "other", spec={"template": {}}), Writing(ROOT))
+    await change(working, SPACE, "one", templateRef={"name": "other"})
+    await ready(working)
+    await until(lambda: dig(working.see(SPACE, "one"), "status.templateApplied") == "Trusted")
+    assert objects(kube) == {f"{PLACE}/resourcequotas/limit"}
+
+
 async def test_labels_and_annotations_that_mean_something_to_others_are_left_out(working: World, kube: Kube) -> None:
     own, foreign = {"tenant.service.sh/x": "1"}, {ENFORCE: "privileged", "istio-injection": "enabled"}
     template = {"metadata": {"labels": {**own, **foreign}, "annotations": {"linkerd.io/inject": "enabled", **own}}}
@@ -290,3 +304,11 @@ async def forget_trust(world: World) -> None:
             each["status"].pop(field)
 
     await world.patch(SPACE, "one", forget, by_the_server("status"))
+
+
+@pytest.mark.parametrize("text", [CRD, BINDING.replace("mine", "service.sh:mine")])
+async def test_what_could_never_be_made_is_not_in_the_way_once_it_is_gone(working: World, text: str) -> None:
+    await space(working, template={"objects": text})
+    await refused(working, "TemplateObjects")
+    await change(working, SPACE, "one", template={"objects": CONFIG_MAP})
+    await ready(working)
