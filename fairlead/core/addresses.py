@@ -50,6 +50,11 @@ def check_no_credentials(value: str) -> str | None:
     return None
 
 
+def names_a_place(field: str, value: object) -> bool:
+    """Whether a name says where something is, too: charts can be named by the whole address of a registry."""
+    return field == "name" and isinstance(value, str) and ("/" in value or "\\" in value)
+
+
 def _authority(address: str) -> str:
     """What stands between the scheme and the path, however many slashes there are before it."""
     return re.split(r"[/?#]", re.sub(r"^([A-Za-z][A-Za-z0-9+.-]*:)?/*", "", address), maxsplit=1)[0]

@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from fairlead.core import yaml
+from fairlead.core.addresses import names_a_place
 from fairlead.core.objects import Object
 
 RENDERED_LIMIT = 1024 * 1024
@@ -133,7 +134,7 @@ def steered_credential(template: Any, made: Any, free: Collection[str], at: str 
     """The field by which parameters would say where a password of the template's own is sent to; empty if none does.
 
     Whoever fills in the parameters has never seen that password. One that is a parameter itself is theirs, and may go
-    anywhere. `free` are the fields beside a password that do not matter.
+    anywhere. `free` are the fields beside a password that do not matter, unless they name a place.
     """
     if isinstance(template, list):
         pairs = enumerate(zip(template, made, strict=True))
@@ -144,7 +145,8 @@ def steered_credential(template: Any, made: Any, free: Collection[str], at: str 
     own = template.get(PASSWORD)
     if isinstance(own, str) and own and not _placeholder.fullmatch(own):
         for name, value in template.items():
-            if name not in free and value != made[name]:
+            is_place = name not in free or names_a_place(name, value) or names_a_place(name, made[name])
+            if is_place and value != made[name]:
                 return f"{at}.{name}".lstrip(".")
     found = (steered_credential(value, made[name], free, f"{at}.{name}") for name, value in template.items())
     return next(filter(None, found), "")

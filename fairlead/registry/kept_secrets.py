@@ -5,15 +5,17 @@ A credential is bound to what stands beside it: the address that it is sent to, 
 certificate of the other side is verified. If somebody could change those and keep the credential, it would be theirs:
 the server would send it wherever they say. So every field of the same structure binds it, unless the kind says that it
 may change (`Kind.unbound`), and values are compared as they are written: there is no other spelling of the same host.
+Even a name binds it that is an address: a chart can be named by the whole address of a registry.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import orjson
 
+from fairlead.core.addresses import names_a_place
 from fairlead.core.errors import Problem
 from fairlead.core.objects import Object, copied
 from fairlead.registry.kind import Kind
@@ -34,8 +36,8 @@ def keep_hidden(old: Object, new: Object, kind: Kind) -> list[Problem]:
     for path in hidden:
         parent, _, name = path.rpartition(".")
         beside = {each.rpartition(".")[2] for each in hidden if each.rpartition(".")[0] == parent}
-        beside |= set(kind.unbound.get(path, () if parent else _ENVELOPE))
-        _Keeping(name, beside, problems).carry(old, new, path.split("."), "", True)
+        unbound = kind.unbound.get(path, () if parent else _ENVELOPE)
+        _Keeping(name, beside, unbound, problems).carry(old, new, path.split("."), "", True)
     if kind.conceal is not None:
         _put_back(old, new, kind.conceal, kind.concealed)
     return problems
@@ -60,10 +62,12 @@ def _below(value: Any, way: Sequence[str]) -> Object | None:
 
 @dataclass(frozen=True, slots=True)
 class _Keeping:
-    """The carrying over of one field. `unbound` are those beside it that may change, itself among them."""
+    """The carrying over of one field. `hidden` are all such fields beside it, itself among them, and `unbound` those
+    that may change, too."""
 
     name: str
-    unbound: set[str]
+    hidden: set[str]
+    unbound: Collection[str]
     problems: list[Problem] = field(repr=False)
 
     def carry(self, old: Any, new: Any, steps: Sequence[str], at: str, is_same: bool) -> None:
@@ -93,8 +97,13 @@ class _Keeping:
             self.problems.append(Problem.required(place, why))
 
     def _changed(self, old: Object, new: Object) -> list[str]:
-        names = sorted({*old, *new} - self.unbound)
-        return [name for name in names if (old.get(name) or None) != (new.get(name) or None)]
+        names = sorted({*old, *new} - self.hidden)
+        changed = (name for name in names if (old.get(name) or None) != (new.get(name) or None))
+        return [name for name in changed if name not in self.unbound or _leads_away(name, old, new)]
+
+
+def _leads_away(name: str, *structures: Object) -> bool:
+    return any(names_a_place(name, each.get(name)) for each in structures)
 
 
 def _pairs(old: Sequence[Any], new: Sequence[Any], steps: Sequence[str]) -> Iterator[tuple[int, int, bool]]:

@@ -254,6 +254,28 @@ async def test_in_two_steps_there_is_nothing_left_to_take(app: World) -> None:
     assert dig(app.see("App", "a"), "spec.config.chart.password") is None
 
 
+@pytest.mark.parametrize("before", ["app", "oci://registry.example.com/app"])
+@pytest.mark.parametrize("name", ["oci://evil.example.com/app", " oci://evil.example.com/app", "evil.example.com/app"])
+async def test_a_chart_that_is_named_by_an_address_is_another_host(world: World, before: str, name: str) -> None:
+    """Without a repository, and for some tools even with one, the name alone says where a chart is fetched from."""
+    repo = {} if "/" in before else {"repoURL": CHART["repoURL"]}
+    chart = {"name": before, "username": "ci", "password": "canary", **repo}
+    await world.create("App", "a", spec={"config": {"chart": chart}})
+    with pytest.raises(Invalid, match=r"because spec\.config\.chart\.name changed"):
+        await attempt(world, lambda old: merged(old, {"spec": {"config": {"chart": {"name": name}}}}))
+    assert dig(world.see("App", "a"), "spec.config.chart.name") == before
+
+
+@pytest.mark.parametrize("change", [{"name": "other"}, {"values": "image: registry/app"}, {"values": "a: b\nc: /"}])
+async def test_another_chart_of_the_repository_keeps_the_password(world: World, change: Object) -> None:
+    await world.create("SpaceTemplate", "a", spec={"template": {"charts": [CHART]}})
+    chart = {name: value for name, value in CHART.items() if name != "password"}
+    changed = {"spec": {"template": {"charts": [{**chart, **change}]}}}
+    await world.of("SpaceTemplate").modify("", "a", lambda old: merged(old, changed), Writing(ADA, "tests"))
+    charts = dig(world.see("SpaceTemplate", "a"), "spec.template.charts")
+    assert [each["password"] for each in charts] == ["canary"]
+
+
 async def test_another_version_of_the_chart_keeps_the_password(app: World) -> None:
     await attempt(app, lambda old: merged(old, {"spec": {"config": {"chart": {"version": "2.0.0"}}}}))
     assert dig(app.see("App", "a"), "spec.config.chart.password") == "canary"
