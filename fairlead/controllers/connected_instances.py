@@ -17,6 +17,7 @@ from fairlead.controllers.surroundings import CLUSTERS, PROJECTS, Setting, Surro
 from fairlead.core.clock import timestamp
 from fairlead.core.errors import NotFound
 from fairlead.core.objects import Object, add_finalizer, copied, dig, has_finalizer, metadata, name_of, remove_finalizer
+from fairlead.kinds.password_parameters import conceal_conditions
 from fairlead.kinds.resolution import TEMPLATES
 from fairlead.registry.conditions import TRUE, find_condition, with_conditions
 from fairlead.registry.names import label_faults
@@ -191,7 +192,8 @@ class ConnectedInstances:
         rendered = TEMPLATES[self._plural][1]
         is_same = status.get(rendered) == dig(instance, f"status.{rendered}")
         generation = metadata(instance).get("generation", 1)
-        status = with_conditions({**status, **fields}, conditions if is_same else (), now, generation)
+        told = conceal_conditions(instance, conditions) if is_same else ()
+        status = with_conditions({**status, **fields}, told, now, generation)
         return standing(current, status, self._surroundings.obstacle(current), now)
 
     async def let_go(self, instance: Object, left_behind: str = "") -> None:

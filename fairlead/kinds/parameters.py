@@ -157,12 +157,14 @@ def _flat(value: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]
 
 
 def checked_values(
-    definitions: Iterable[Object], given: Mapping[str, Any]
+    definitions: Iterable[Object], given: Mapping[str, Any], shown: Mapping[str, Any] | None = None
 ) -> tuple[Mapping[str, str], Sequence[Problem]]:
     """The values as they are rendered, defaults filled in, and what is wrong with them. All definitions have a value.
 
-    What is given beyond the definitions is left out: nobody has said what it may be.
+    What is given beyond the definitions is left out: nobody has said what it may be. `shown` is what messages quote in
+    place of what was given: a parameter may have been a password when its value was hidden, and be none any more.
     """
+    shown = given if shown is None else shown
     values: dict[str, str] = {}
     problems: list[Problem] = []
     for definition in definitions:
@@ -170,7 +172,7 @@ def checked_values(
         value, fault = _checked(definition, given.get(variable))
         values[variable] = value
         if fault:
-            problems.append(_problem(definition, given.get(variable), fault))
+            problems.append(_problem(definition, shown.get(variable), fault))
     return values, problems
 
 

@@ -7,7 +7,8 @@ answers. Pure; admission and the instance controller hide, the registry conceals
 """
 
 import json
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import orjson
@@ -20,6 +21,13 @@ from fairlead.kinds.shared import PARAMETER_SECRETS, RENDERED_SECRETS
 PLACEHOLDER = "<hidden>"
 SECRETS = PARAMETER_SECRETS
 PASSWORD = "password"
+
+_CUT = "\0"
+"""Stands for what was cut out until all of it is: the placeholder itself may contain a password of a few letters."""
+_cuts = re.compile(f"{_CUT}+")
+_timestamp = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]+(Z|[+-][0-9:]+)", re.ASCII)
+_FORCES_QUOTES = "\ufeff"
+"""A text with this is written in YAML with all escapes that YAML knows."""
 
 
 def secrets_of(instance: Object | None) -> Mapping[str, str]:
@@ -76,9 +84,7 @@ def hide_passwords(spec: Object, definitions: Iterable[Object], before: Mapping[
 def _rewritten(text: str, given: Mapping[str, Any], secret: Mapping[str, str]) -> str:
     """The text with placeholders. It keeps its form and its comments where that is certain to change nothing else."""
     wanted = {**given, **dict.fromkeys(secret, PLACEHOLDER)}
-    changed = text
-    for value in sorted(secret.values(), key=len, reverse=True):
-        changed = changed.replace(value, PLACEHOLDER)
+    changed = _cut(text, sorted(secret.values(), key=len, reverse=True))
     found, problems = given_values(changed)
     if not problems and dict(found) == wanted:
         return changed
@@ -97,9 +103,29 @@ def conceal(instance: Object) -> None:
     forms = _all_forms(instance)
     status = instance.get("status")
     if forms and isinstance(status, dict):
-        noted = {name: value for name, value in status.items() if name == RENDERED_SECRETS}
-        instance["status"] = {**_without(status, forms), **noted}
+        instance["status"] = {name: _shown_part(name, value, forms) for name, value in status.items()}
     conceal_annotation(instance)
+
+
+def conceal_conditions(instance: Object, conditions: Sequence[Object]) -> Sequence[Object]:
+    """Conditions to be stored: what they quote has to be hidden even when the instance has other passwords by then."""
+    forms = _all_forms(instance)
+    return [_shown_condition(each, forms) for each in conditions] if forms else conditions
+
+
+def _shown_part(name: str, value: Any, forms: Iterable[str]) -> Any:
+    """A field of the status. Words such as the phase are the server's own, and programs go by them."""
+    if name == RENDERED_SECRETS or (isinstance(value, str) and name != "message"):
+        return value
+    if name == "conditions" and isinstance(value, list):
+        return [_shown_condition(each, forms) for each in value]
+    return _without(value, forms)
+
+
+def _shown_condition(condition: Any, forms: Iterable[str]) -> Any:
+    if not isinstance(condition, dict) or not isinstance(condition.get("message"), str):
+        return condition
+    return {**condition, "message": _cut(condition["message"], forms)}
 
 
 def conceal_annotation(instance: Object) -> None:
@@ -129,11 +155,25 @@ def _forms(value: str) -> Iterable[str]:
     yield from (value, once, json.dumps(once, ensure_ascii=False)[1:-1], value.replace("'", "''"))
     ascii_only = json.dumps(value)[1:-1]
     yield from (ascii_only, json.dumps(ascii_only)[1:-1])
+    escaped = yaml.encode(_FORCES_QUOTES + value).decode().rstrip("\n")[1:-1]
+    escaped = escaped.removeprefix(r"\uFEFF")
+    yield from (escaped, json.dumps(escaped, ensure_ascii=False)[1:-1], *_as_number(value))
+
+
+def _as_number(value: str) -> Iterable[str]:
+    """How a template shows it that has it as a plain word of YAML: `0x1F` is 31 there."""
+    try:
+        number, _ = yaml.decode(value.encode())
+        if isinstance(number, int | float) and not isinstance(number, bool):
+            yield yaml.encode(number).decode().strip()
+            yield from yaml.decode(f"{value}: 0".encode())[0]
+    except (yaml.Malformed, UnicodeEncodeError):
+        return
 
 
 def _without(value: Any, forms: Iterable[str]) -> Any:
     if isinstance(value, str):
-        return _cut(value, forms)
+        return value if _timestamp.fullmatch(value) else _cut(value, forms)
     if isinstance(value, list):
         return [_without(each, forms) for each in value]
     return {name: _without(each, forms) for name, each in value.items()} if isinstance(value, dict) else value
@@ -142,5 +182,5 @@ def _without(value: Any, forms: Iterable[str]) -> Any:
 def _cut(text: str, forms: Iterable[str]) -> str:
     for form in forms:
         if form in text:
-            text = text.replace(form, PLACEHOLDER)
-    return text
+            text = text.replace(form, _CUT)
+    return _cuts.sub(PLACEHOLDER, text) if _CUT in text else text

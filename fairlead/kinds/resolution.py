@@ -91,11 +91,11 @@ def parameter_problems(instance: Object, definition: Definition) -> Sequence[Pro
 
 
 def _values(instance: Object, definition: Definition) -> tuple[Mapping[str, str], Sequence[Problem]]:
-    given, problems = given_values(dig(instance, "spec.parameters") or "")
-    given = with_secrets(given, secrets_of(instance))
+    written, problems = given_values(dig(instance, "spec.parameters") or "")
+    given = with_secrets(written, secrets_of(instance))
     if definition.parameters is None:
         return {variable: _as_written(value) for variable, value in given.items()}, problems
-    values, faults = checked_values(definition.parameters, given)
+    values, faults = checked_values(definition.parameters, given, written)
     return values, [*problems, *faults]
 
 

@@ -11,7 +11,7 @@ from fairlead.core.errors import Invalid
 from fairlead.core.objects import LAST_APPLIED, Object, dig
 from fairlead.kinds.password_parameters import conceal, hide_passwords, note_rendered
 from fairlead.kinds.resolution import TEMPLATES as FIELDS
-from fairlead.kinds.resolution import definition_for, made
+from fairlead.kinds.resolution import Definition, definition_for, made
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
 from fairlead.registry.record import decode
 from fairlead.registry.secret_fields import SecretFields
@@ -185,6 +185,54 @@ async def test_a_parameter_that_is_no_password_any_more_stays_hidden(world: Worl
     await world.patch("SpaceTemplate", "t", retype)
     await change(world, "SpaceInstance", displayName="again", parameters="db.password: <hidden> ")
     assert value(world, "SpaceInstance") == PLAIN and PLAIN.encode() not in shown(world, "SpaceInstance")
+
+
+WRITTEN = ["pw: {0}\n", "pw: '{0}'\n", 'pw: "x{0}y"\n', "pw: |\n  a\n  b {0}\n", "a: {0}\nb: \U0001f600\n", "{0}: x\n"]
+
+
+@pytest.mark.parametrize("text", WRITTEN)
+@pytest.mark.parametrize(
+    "secret", ["\U0001f600word", "x\ufeffy", "zz\x80z", "0x1F2E", "1e9", "a'b\"c\\d", "ü\xa0", "0777"]
+)
+def test_a_password_is_hidden_in_whichever_way_yaml_writes_it(text: str, secret: str) -> None:
+    template = {"objects": text.replace("{0}", "{{ parameters.p }}")}
+    instance = {"metadata": {}, "spec": {"parameterSecrets": {"p": secret}}, "status": {}}
+    instance["status"] = {
+        "space": made({"spec": {"parameters": "p: <hidden>", **instance["spec"]}}, definition(template))
+    }
+    conceal(instance)
+    assert "<hidden>" in instance["status"]["space"]["objects"]
+
+
+def definition(template: Object) -> Definition:
+    return Definition(template, [{"variable": "p", "type": "password"}])
+
+
+def test_a_short_password_leaves_words_and_moments_as_they_are() -> None:
+    """Programs go by them: a typed client could not read any list with such an instance in it."""
+    moment = "2026-11-16T02:00:00Z"
+    condition = {"type": "Ready", "status": "True", "reason": "e2", "lastTransitionTime": moment, "message": "e2"}
+    status: Object = {"phase": "Ready", "message": "e2", "conditions": [condition], "kubernetes": {"at": moment}}
+    instance = {"metadata": {}, "spec": {"parameterSecrets": {"a": "2", "b": "e"}}, "status": status}
+    conceal(instance)
+    assert instance["status"] == {
+        "phase": "Ready",
+        "message": "<hidden>",
+        "conditions": [{**condition, "message": "<hidden>"}],
+        "kubernetes": {"at": moment},
+    }
+
+
+def test_passwords_of_a_letter_do_not_multiply_a_text() -> None:
+    """Each of these is a part of the placeholder."""
+    secrets = dict(zip("abcdefg", "<hiden>", strict=True))
+    instance = {"metadata": {}, "spec": {"parameterSecrets": secrets}, "status": {"message": "<x" * 1_000}}
+    conceal(instance)
+    assert instance["status"] == {"message": "<hidden>x" * 1_000}
+    spec = {"parameters": "".join(f"{name}: '{letter}'\n" for name, letter in secrets.items()) + "# " + "<x" * 1_000}
+    hidden = hide_passwords(spec, [{"variable": name, "type": "password"} for name in secrets], {})
+    assert hidden is not None
+    assert len(hidden["parameters"]) <= 8 * len(spec["parameters"])
 
 
 def test_nothing_is_hidden_where_there_is_nothing_to_hide() -> None:

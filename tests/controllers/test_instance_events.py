@@ -1,7 +1,13 @@
 """Events about instances: what they tell, and what they keep to themselves."""
 
+from fairlead.controllers.connected_instances import ConnectedInstances
 from fairlead.controllers.instance_events import record_transition
+from fairlead.controllers.surroundings import Setting
+from fairlead.core.cluster_identity import ClusterNames
 from fairlead.core.objects import Object
+from fairlead.registry.conditions import condition, find_condition
+from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
+from fairlead.registry.record import decode
 from tests.admission.world import NAMESPACE, new_world
 
 
@@ -17,3 +23,19 @@ async def test_an_event_does_not_quote_a_password_that_the_cluster_quotes() -> N
         found = world.see("Event", event)
         assert found is not None and found["metadata"]["namespace"] == NAMESPACE
         assert found["message"] == "the cluster refuses <hidden> and <hidden>"
+
+
+async def test_a_condition_is_stored_without_a_password_that_the_cluster_quotes() -> None:
+    """It may stay after the passwords of the instance, by which it would be found in there, have become others."""
+    async with new_world() as world:
+        spec = {"parameters": "p: <hidden>", "parameterSecrets": {"p": "canary-1"}}
+        made = await world.create("SpaceInstance", "one", spec=spec)
+        before: Object = {**made, "spec": spec}
+        setting = Setting(GROUP, "service-p-", ClusterNames(""))
+        instances = ConnectedInstances(world.registry, setting, "spaceinstances", "service.sh/space")
+        told = condition("SpaceSynced", "False", "ApplyFailed", "the cluster refuses canary-1")
+        await instances.tell(before, (told,))
+        entry = world.of("SpaceInstance").peek(NAMESPACE, "one")
+        assert entry is not None
+        synced = find_condition(decode(entry)["status"], "SpaceSynced")
+        assert synced is not None and synced["message"] == "the cluster refuses <hidden>"

@@ -120,6 +120,8 @@ CHART = {"name": "c", "repo": "https://charts.example.com", "username": "ci", "p
         {"repo": "https://{{ parameters.host }}"},
         {"repo": "https://charts.example.com{{ parameters.host }}"},
         {"username": "{{ parameters.host }}"},
+        {"name": "oci://{{ parameters.host }}/c"},
+        {"name": "oci://{{ parameters.host }}/c", "repo": ""},
         {"repo": "{{ parameters.host }}", "password": "can{{ parameters.host }}ary"},
         {"repo": "{{ parameters.host }}", "password": "{{ parameters.host }}{{ parameters.host }}"},
     ],
@@ -142,7 +144,23 @@ def test_a_password_that_is_a_parameter_itself_goes_where_parameters_say() -> No
     assert result["charts"][0]["repo"] == "https://a.example.com"
 
 
-def test_what_has_nothing_to_do_with_the_address_may_be_a_parameter() -> None:
-    chart = {**CHART, "version": "{{ parameters.host }}"}
+@pytest.mark.parametrize("field", ["version", "name"])
+def test_what_has_nothing_to_do_with_the_address_may_be_a_parameter(field: str) -> None:
+    chart = {**CHART, field: "{{ parameters.host }}"}
     instance: Object = {"spec": {"templateRef": {"name": "t"}, "parameters": "host: 1.2.3"}}
-    assert made(instance, Definition({"charts": [chart]}, [{"variable": "host"}]))["charts"][0]["version"] == "1.2.3"
+    assert made(instance, Definition({"charts": [chart]}, [{"variable": "host"}]))["charts"][0][field] == "1.2.3"
+
+
+def test_a_name_that_becomes_an_address_says_where_a_password_goes() -> None:
+    chart = {**CHART, "name": "{{ parameters.name }}"}
+    instance: Object = {"spec": {"templateRef": {"name": "t"}, "parameters": "name: oci://evil.example.com/c"}}
+    with pytest.raises(Unresolved, match=r"charts\[0\]\.name comes from parameters"):
+        made(instance, Definition({"charts": [chart]}, [{"variable": "name"}]))
+
+
+@pytest.mark.parametrize("rule", [{"type": "number"}, {"options": ["a"]}, {"type": "boolean"}, {"validation": "^x$"}])
+def test_a_hidden_value_is_not_quoted_when_its_parameter_is_no_password_any_more(rule: Object) -> None:
+    spec = {"templateRef": {"name": "t"}, "parameters": "a: <hidden>", "parameterSecrets": {"a": "canary"}}
+    (problem,) = parameter_problems({"spec": spec}, Definition({}, [{"variable": "a", **rule}]))
+    assert "canary" not in str(problem)
+    assert "<hidden>" in str(problem)
