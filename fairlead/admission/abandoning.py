@@ -22,9 +22,11 @@ def abandoning(may: May, api_group: str) -> Rule:
 
     @concerning(lambda kind, verb: verb != "delete" and is_one_of(kind, api_group, *INSTANCES))
     async def rule(change: Change, registry: Registry) -> None:
-        if change.user == CONTROLLER or change.arriving or not _asks(change.obj) or _asks(change.old):
+        if change.user == CONTROLLER or change.arriving or not _asks(change.obj):
             return
         cluster = dig(change.obj, "spec.clusterRef.cluster")
+        if _asks(change.old) and cluster == dig(change.old, "spec.clusterRef.cluster") and not _is_deployed_now(change):
+            return
         if (not isinstance(cluster, str) or not cluster) and dig(change.obj, "spec.config.secretName"):
             return  # whatever is in it is its owner's own
         cluster = cluster if isinstance(cluster, str) else ""
@@ -38,6 +40,12 @@ def abandoning(may: May, api_group: str) -> Rule:
             raise Forbidden.of(change.kind.plural, change.kind.group, name_of(change.obj), why)
 
     return rule
+
+
+def _is_deployed_now(change: Change) -> bool:
+    """Whether it was imported before, and is not any more: from then on something is made for it in a cluster."""
+    was_imported, is_imported = (bool(dig(each, "spec.config.secretName")) for each in (change.old, change.obj))
+    return was_imported and not is_imported
 
 
 def _asks(instance: Object | None) -> bool:

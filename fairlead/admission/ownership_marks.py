@@ -6,8 +6,9 @@ could be moved into another project.
 
 Some marks only the server sets (`SERVER_MARKS`, all of them): from anybody but administrators they are dropped with a
 warning where an object has none yet, on create, update, patch and apply alike. It is not refused, because people make
-new objects out of what they have read. Marks with rules of their own are in other files: `service.sh/trusted`
-(`template_trust.py`), `service.sh/abandon` (`abandoning.py`), `service.sh/cooldown-seconds` (`own_keys.py`).
+new objects out of what they have read. Where one is set, it stays like all others. Marks with rules of
+their own are in other files: `service.sh/trusted` (`template_trust.py`), `service.sh/abandon` (`abandoning.py`),
+`service.sh/cooldown-seconds` (`own_keys.py`).
 """
 
 from collections.abc import Iterator
@@ -84,7 +85,7 @@ def _taken_away(change: Change, namespace_prefix: str) -> Iterator[str]:
     old, new = change.old or {}, change.obj
     if (change.kind.group, change.kind.plural) == NAMESPACES and name_of(new).startswith(namespace_prefix):
         yield from (f"metadata.{part}" for part in _DESCRIPTION if _part(old, part) != _part(new, part))
-    for part, key in MARKS:
+    for part, key in dict.fromkeys((*MARKS, *SERVER_MARKS)):
         before = _part(old, part).get(key)
         if before is not None and before != _part(new, part).get(key):
             yield f"metadata.{part}[{key}]"

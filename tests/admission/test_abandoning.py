@@ -58,3 +58,23 @@ async def test_it_cannot_be_said_beforehand(world: World, kind: str, spec: Objec
 
 async def test_what_is_imported_is_its_owners_own(world: World) -> None:
     await make(world, "VirtualClusterInstance", mark=MARK, config={"secretName": "theirs"})
+    await world.patch("VirtualClusterInstance", "a", lambda each: each["spec"].update(displayName="x"))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"config": None, "clusterRef": {"cluster": "c"}},
+        {"clusterRef": {"cluster": "c"}},
+        {"config": {}},
+    ],
+    ids=["at once", "the cluster first", "the import first"],
+)
+async def test_what_was_imported_is_not_abandoned_beforehand(world: World, change: Object) -> None:
+    """It can be put into a cluster afterwards, and would be left behind there on its deletion."""
+    kind = "VirtualClusterInstance"
+    await make(world, kind, mark=MARK, config={"secretName": "theirs"})
+    with pytest.raises(Forbidden, match="which it takes to leave something behind there"):
+        await world.patch(kind, "a", lambda each: each["spec"].update(change))
+    await world.patch(kind, "a", lambda each: each["metadata"].pop("annotations"))
+    await world.patch(kind, "a", lambda each: each["spec"].update(change))

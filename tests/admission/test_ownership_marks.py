@@ -30,7 +30,7 @@ def setting(part: str, **values: Any) -> Callable[[dict[str, Any]], object]:
     return lambda obj: obj["metadata"].update({part: values})
 
 
-@pytest.mark.parametrize(("part", "key"), MARKS)
+@pytest.mark.parametrize(("part", "key"), sorted({*MARKS, *SERVER_MARKS}))
 async def test_t11_a_mark_that_was_set_is_not_changed_and_not_removed(ruled: World, part: str, key: str) -> None:
     body = ruled.body("Gadget", "a", metadata={part: {key: "mine", "other": "x"}})
     await ruled.submit("Gadget", body, Writing(ADMIN))
