@@ -148,8 +148,8 @@ class Intake:
     def _changes_nothing(self, call: Call) -> bool:
         """Whether a write leaves no trace: a dry run, or a question that is asked by creating an object."""
         target = call.target
-        if target.via is not None:
-            return False  # what a cluster makes of it is not known here
+        if target.via is not None or not target.resource:
+            return False  # what a cluster makes of it is not known here, and what is no resource has no dry run
         return (bool(call.query) and call.query.get("dryRun") == ["All"]) or self._is_question(target)
 
     def _is_question(self, target: Target) -> bool:

@@ -251,6 +251,14 @@ async def test_a_write_that_only_claims_to_be_a_dry_run_is_recorded_whole(query:
     assert len(flood.people.events) == 20
 
 
+async def test_what_is_no_resource_has_no_dry_run() -> None:
+    """Whoever signs out with it is signed out."""
+    async with flooded() as flood:
+        for _ in range(20):
+            await flood.ask(OK, "/auth/logout", query="dryRun=All", method="POST")
+    assert len(flood.people.events) == 20
+
+
 async def test_a_flood_of_reads_does_not_hide_who_reads_a_secret() -> None:
     async with flooded() as flood:
         for _ in range(100):
