@@ -15,7 +15,7 @@ from typing import Any
 
 from fairlead.core import yaml
 from fairlead.core.addresses import names_a_place
-from fairlead.core.objects import Object
+from fairlead.core.objects import Object, dig
 
 RENDERED_LIMIT = 1024 * 1024
 """Characters that all texts of a rendered template may have together."""
@@ -130,6 +130,12 @@ def _filled(text: str, values: Mapping[str, str], budget: _Budget) -> str:
     return "".join(pieces)
 
 
+def _refers_to_secret(template: Object, made: Object) -> bool:
+    """Whether the template itself says which secret the password is in: that is not of whoever sets parameters."""
+    reference = template.get(f"{PASSWORD}Ref")
+    return bool(dig(reference, "projectSecretRef.name")) and reference == made[f"{PASSWORD}Ref"]
+
+
 def steered_credential(template: Any, made: Any, free: Collection[str], at: str = "") -> str:
     """The field by which parameters would say where a password of the template's own is sent to; empty if none does.
 
@@ -143,7 +149,8 @@ def steered_credential(template: Any, made: Any, free: Collection[str], at: str 
     if not isinstance(template, dict):
         return ""
     own = template.get(PASSWORD)
-    if isinstance(own, str) and own and not _placeholder.fullmatch(own):
+    has_own = isinstance(own, str) and bool(own) and not _placeholder.fullmatch(own)
+    if has_own or _refers_to_secret(template, made):
         for name, value in template.items():
             is_place = name not in free or names_a_place(name, value) or names_a_place(name, made[name])
             if is_place and value != made[name]:

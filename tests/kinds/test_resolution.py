@@ -151,6 +151,17 @@ def test_what_has_nothing_to_do_with_the_address_may_be_a_parameter(field: str) 
     assert made(instance, Definition({"charts": [chart]}, [{"variable": "host"}]))["charts"][0][field] == "1.2.3"
 
 
+def test_parameters_do_not_say_where_the_password_of_a_project_secret_goes() -> None:
+    reference = {"projectSecretRef": {"name": "creds", "key": "password"}}
+    chart = {"name": "c", "repoURL": "https://{{ parameters.host }}", "passwordRef": reference}
+    instance: Object = {"spec": {"templateRef": {"name": "t"}, "parameters": "host: evil.example.com"}}
+    definition = Definition({"charts": [chart]}, [{"variable": "host"}])
+    with pytest.raises(Unresolved, match=r"charts\[0\]\.repoURL comes from parameters"):
+        made(instance, definition)
+    reference["projectSecretRef"]["name"] = "{{ parameters.host }}"
+    assert made(instance, definition)["charts"][0]["repoURL"] == "https://evil.example.com"
+
+
 def test_a_name_that_becomes_an_address_says_where_a_password_goes() -> None:
     chart = {**CHART, "name": "{{ parameters.name }}"}
     instance: Object = {"spec": {"templateRef": {"name": "t"}, "parameters": "name: oci://evil.example.com/c"}}
