@@ -10,6 +10,7 @@ from fairlead.kinds.runner import RUNNER_COMPONENT
 from fairlead.registry.registry import Registry
 from fairlead.server.flow.classify import AGENTS, RUNNERS, Clients, Costs
 from fairlead.server.flow.control import LONGEST_WAIT, FlowControl
+from fairlead.server.flow.pacing import Pacer
 from fairlead.server.flow.stage import FlowStage, Judgement
 from fairlead.server.flow.streams import Streams
 from fairlead.server.identify import Identify
@@ -30,6 +31,7 @@ class Flow:
     control: FlowControl
     clients: Clients
     streams: Streams
+    pacer: Pacer
 
 
 def flow_control(settings: Settings, registry: Registry, identify: Identify) -> Flow:
@@ -51,7 +53,7 @@ def flow_control(settings: Settings, registry: Registry, identify: Identify) -> 
     clients = Clients(control.levels, COMPONENTS)
     streams = Streams(settings.watches_max, settings.watches_per_key or settings.watches_per_user, _is_component)
     judgement = Judgement(Costs(view.count, size, _form), changes_store, renew, streams)
-    return Flow(FlowStage(control, clients, judgement), control, clients, streams)
+    return Flow(FlowStage(control, clients, judgement), control, clients, streams, Pacer(control, clients))
 
 
 def _is_component(user: User) -> bool:

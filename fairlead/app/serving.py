@@ -118,7 +118,9 @@ def handler(settings: Settings, registry: Registry, identity: Identity, around: 
     identify = _identification(settings, identity)
     flow = flow_control(settings, registry, identify)
     limits = WatchLimits(settings.watch_timeout_min, settings.watch_queue)
-    verbs = Verbs(registry, Watches(limits, registry.clock, flow.streams), actions, identity.permissions.decide)
+    verbs = Verbs(
+        registry, Watches(limits, registry.clock, flow.streams, flow.pacer), actions, identity.permissions.decide
+    )
     roots = {
         MANAGEMENT: documents(registry.catalog, MOUNT, version=__version__),
         "": platform_documents(__version__, MOUNT),

@@ -6,8 +6,8 @@ are.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import NamedTuple
 
 from fairlead.core.call import Sieve
 from fairlead.core.errors import Expired
@@ -23,9 +23,15 @@ from fairlead.storage.watchers import BY_NAME, Sought, Transition, Watcher
 AT_ONCE = 200
 """So many events are made and encoded without a pause: as Tables, some milliseconds."""
 
+WaitForTurn = Callable[[], Awaitable[None]]
+"""Whatever has one of many streams go on at a time."""
 
-@dataclass(frozen=True, slots=True)
-class WatchEvent:
+
+async def _go_on() -> None:
+    """For a stream that nobody else waits for."""
+
+
+class WatchEvent(NamedTuple):
     """One event for one watcher. `line` is the finished JSON line, shared between all watchers that hear the same."""
 
     type: str
@@ -53,11 +59,13 @@ class Feed:
         self._seen: set[Key] = set()
         self._watcher: Watcher[Entry] | None = None
 
-    async def existing(self) -> AsyncIterator[list[WatchEvent]]:
-        """What is there now, as ADDED events, some at a time; what happens after it comes next."""
+    async def existing(self, wait_for_turn: WaitForTurn = _go_on) -> AsyncIterator[list[WatchEvent]]:
+        """What is there now, as ADDED events, some at a time; what happens after it comes next. Each part is made when
+        its turn has come."""
         entries = list(self._view.entries(*self._kind.place, self._namespace))
         await self.start(self._view.revision)
         for start in range(0, len(entries), AT_ONCE):
+            await wait_for_turn()
             some = [entry for entry in entries[start : start + AT_ONCE] if self._shows(entry)]
             bodies = [show_body(self._kind, entry.body) for entry in some]
             yield [WatchEvent("ADDED", body, line("ADDED", body)) for body in bodies]

@@ -26,6 +26,7 @@ from fairlead.registry.resource import Resource
 from fairlead.registry.table import partial, table
 from fairlead.registry.watching import Feed, WatchEvent, line
 from fairlead.server.failures import status_of
+from fairlead.server.flow.pacing import NoPace, Pace, Pacer
 from fairlead.server.flow.streams import Streams
 from fairlead.server.options import WatchQuery
 
@@ -64,10 +65,12 @@ class Opening:
 class Watches:
     """All watches that are open."""
 
-    def __init__(self, limits: WatchLimits, clock: Clock, streams: Streams) -> None:
+    def __init__(self, limits: WatchLimits, clock: Clock, streams: Streams, pacer: Pacer | None = None) -> None:
+        """Without a pacer, for users who do not share the server."""
         self._limits = limits
         self._clock = clock
         self._streams = streams
+        self._pacer = pacer
 
     async def open(self, opening: Opening, user: User) -> AsyncIterator[bytes]:
         """The stream of a watch for a user, begun as far as it can fail before its first byte."""
@@ -76,19 +79,22 @@ class Watches:
         await wait_for_version(resource.view, query.version)
         feed = Feed(resource.view, resource.kind, opening.namespace, query.selection, limits.queue, opening.sieve)
         seconds = query.timeout or limits.seconds * random.uniform(1, 2)
-        stream = Stream(opening, feed, self._clock)
+        pace = self._pacer.pace_for(user) if self._pacer is not None else NoPace()
+        stream = Stream(opening, feed, self._clock, pace)
         return stream.lines(self._clock.monotonic() + seconds, self._streams.admitted(user))
 
 
 class Stream:
     """One watch under way."""
 
-    def __init__(self, opening: Opening, feed: Feed, clock: Clock) -> None:
+    def __init__(self, opening: Opening, feed: Feed, clock: Clock, pace: Pace) -> None:
         self._kind = opening.resource.kind
         self._feed = feed
         self._query = opening.query
         self._recheck = opening.recheck
         self._clock = clock
+        self._pace = pace
+        self._is_view = bool(opening.view)
         self._encode = _encoder(self._kind, opening.view, opening.query.include, clock.now)
         self._bookmark_at = self._recheck_at = 0.0
         self._alarm: asyncio.TimerHandle | None = None
@@ -101,7 +107,10 @@ class Stream:
                     yield chunk
                 is_over = False
                 while not is_over:
+                    if self._is_view and self._feed.pending:  # each watch makes its own
+                        await self._pace.wait_for_turn()
                     chunk, is_over = self._look(deadline)
+                    self._pace.end_turn()
                     if self._feed.is_sight_changed and not self._feed.pending:
                         await self._feed.check_sight()
                     if chunk:
@@ -157,9 +166,11 @@ class Stream:
             await self._feed.start(self._feed.position() if self._query.version is None else self._query.version)
             return
         position = self._feed.position()
-        async for events in self._feed.existing():
-            if events:
-                yield b"".join(map(self._encode, events))
+        async for events in self._feed.existing(self._pace.wait_for_turn):
+            chunk = b"".join(map(self._encode, events))
+            self._pace.end_turn()
+            if chunk:
+                yield chunk
         if self._query.marked and self._query.bookmarks:
             yield self._bookmark({INITIAL_EVENTS_END: "true"}, position)
 

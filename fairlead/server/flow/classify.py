@@ -9,6 +9,7 @@ What a request costs is estimated from what is known without doing any of it: th
 large the one is, and the form of the answer. What it really took is charged afterwards.
 """
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
 from fairlead.authn.throttle import place_of
@@ -91,11 +92,13 @@ class Lane:
 class Client:
     """Somebody who asks: a lane for small requests, and one for large ones."""
 
-    __slots__ = ("bulk", "small")
+    __slots__ = ("bulk", "small", "stream_turns")
 
     def __init__(self, small: Lane, bulk: Lane) -> None:
         self.small = small
         self.bulk = bulk
+        self.stream_turns = asyncio.Lock()
+        """Held by the one of its streams that waits for a turn."""
 
     @property
     def is_idle(self) -> bool:
@@ -120,6 +123,10 @@ class Clients:
         if user.impersonator is not None:
             user = user.impersonator
         return self._named.get(user.name) or self._new(user)
+
+    def of_user(self, user: User) -> Client:
+        real = user.impersonator or user
+        return self._named.get(real.name) or self._new(real)
 
     def _new(self, user: User) -> Client:
         name, level, schema = user.payer, INTERACTIVE, USERS
@@ -176,6 +183,8 @@ class Costs:
         if target.verb == "watch" and not _tells_what_exists(call):
             return WATCH_COST
         scanned = self._rows(target.group, target.resource)
+        if target.verb == "watch":
+            return WATCH_COST + scanned / _SCANNED_ROWS  # what it sends is paid for as it is made, see pacing.py
         limit = call.parameter("limit") if call.query else ""
         sent = min(scanned, int(limit)) if limit.isdecimal() and len(limit) < 10 and int(limit) else scanned
         per_unit = _YAML_ROWS if is_yaml else _VIEW_ROWS if is_view else _JSON_ROWS

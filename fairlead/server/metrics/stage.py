@@ -181,12 +181,20 @@ async def _followed(lasting: Lasting, chunks: AsyncIterator[bytes], has_events: 
     try:
         async for chunk in chunks:
             if has_events:
-                lasting.events += chunk.count(b"\n")  # one a line, and JSON has no others
+                lasting.events += _count_lines(chunk)
             yield chunk
     finally:
         lasting.open -= 1
         if isinstance(chunks, AsyncGenerator):
             await chunks.aclose()
+
+
+def _count_lines(chunk: bytes) -> int:
+    """Events: one a line, and JSON has no others. Lines are long, and `find` passes over them faster than `count`."""
+    lines, at = 0, chunk.find(b"\n")
+    while at >= 0:
+        lines, at = lines + 1, chunk.find(b"\n", at + 1)
+    return lines
 
 
 def _accompanied(lasting: Lasting, upgrade: Upgrade) -> Upgrade:
