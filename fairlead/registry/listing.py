@@ -125,17 +125,17 @@ async def _chosen(view: View, kind: Kind, namespace: str, query: ListQuery, posi
     """What is selected and for the asker's eyes, all that is left of it."""
     selection, sees = query.selection, query.sees
     entries = view.candidates(kind.place, namespace, narrowing(selection), after=position.after, at=position.revision)
-    entries = await _filtered(entries, selection.takes) if selection else entries
+    entries = await _filtered(entries, selection.takes, selection.rows_at_once(AT_ONCE)) if selection else entries
     return await _filtered(entries, lambda entry: sees(entry) and _still(view, entry, sees)) if sees else entries
 
 
-async def _filtered(entries: list[Entry], takes: Callable[[Entry], bool]) -> list[Entry]:
+async def _filtered(entries: list[Entry], takes: Callable[[Entry], bool], at_once: int = AT_ONCE) -> list[Entry]:
     """Those that are taken. Between many of them, others get their turn."""
-    if len(entries) <= AT_ONCE:
+    if len(entries) <= at_once:
         return [entry for entry in entries if takes(entry)]
     chosen: list[Entry] = []
-    for start in range(0, len(entries), AT_ONCE):
-        chosen += [entry for entry in entries[start : start + AT_ONCE] if takes(entry)]
+    for start in range(0, len(entries), at_once):
+        chosen += [entry for entry in entries[start : start + at_once] if takes(entry)]
         await asyncio.sleep(0)
     return chosen
 

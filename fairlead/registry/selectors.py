@@ -54,6 +54,10 @@ _TESTS: dict[str, Callable[[str | None, frozenset[str]], bool]] = {
 }
 
 
+FEW_TERMS = 4
+"""Conditions that an object is tested with in no more time than the rest of it takes."""
+
+
 @dataclass(frozen=True, slots=True)
 class Selection:
     """All conditions of a list or watch. An empty one takes everything."""
@@ -63,6 +67,10 @@ class Selection:
 
     def __bool__(self) -> bool:
         return bool(self.labels or self.fields)
+
+    def rows_at_once(self, rows: int) -> int:
+        """How many objects are tested without a pause, if it were so many with few conditions."""
+        return max(1, rows // (1 + (len(self.labels) + len(self.fields)) // FEW_TERMS))
 
     def takes(self, entry: Entry) -> bool:
         return self.accepts(entry.labels, entry.fields if self.fields else _NOT_ASKED)

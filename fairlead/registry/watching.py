@@ -64,9 +64,10 @@ class Feed:
         its turn has come."""
         entries = list(self._view.entries(*self._kind.place, self._namespace))
         await self.start(self._view.revision)
-        for start in range(0, len(entries), AT_ONCE):
+        at_once = self._selection.rows_at_once(AT_ONCE)
+        for start in range(0, len(entries), at_once):
             await wait_for_turn()
-            some = [entry for entry in entries[start : start + AT_ONCE] if self._shows(entry)]
+            some = [entry for entry in entries[start : start + at_once] if self._shows(entry)]
             bodies = [show_body(self._kind, entry.body) for entry in some]
             yield [WatchEvent("ADDED", body, line("ADDED", body)) for body in bodies]
             await asyncio.sleep(0)

@@ -254,3 +254,19 @@ async def test_items_of_core_kinds_do_not_repeat_what_the_list_says(world: World
 
 def test_the_metadata_of_a_list_says_nothing_of_what_does_not_follow() -> None:
     assert list_metadata(Listed([], 5)) == {"resourceVersion": "5"}
+
+
+async def test_a_list_with_many_conditions_pauses_more_often(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fairlead.registry.listing.AT_ONCE", 20)
+    await make(world, *(f"g{number:02}" for number in range(12)))
+    pauses = []
+
+    async def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+
+    monkeypatch.setattr("fairlead.registry.listing.asyncio.sleep", sleep)
+    for terms, pause_count in ((3, 0), (40, 12)):
+        labels = parse_labels(",".join(f"label-{number}!=x" for number in range(terms)))
+        pauses.clear()
+        assert len(names(await listed(world, selection=Selection(labels)))) == 12
+        assert len(pauses) == pause_count

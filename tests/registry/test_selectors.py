@@ -263,3 +263,10 @@ def test_what_is_wrong_with_a_selector_is_quoted_with_an_end(selector: str) -> N
         with pytest.raises(BadRequest) as caught:
             parse(selector)
         assert len(caught.value.message) < 3_000
+
+
+def test_fewer_objects_are_tested_at_once_with_more_conditions() -> None:
+    few, many = parse_labels("a=b,c=d"), parse_labels(",".join(f"label-{number}!=x" for number in range(64)))
+    assert Selection().rows_at_once(2_000) == Selection(few).rows_at_once(2_000) == 2_000
+    assert 64 * Selection(many).rows_at_once(2_000) <= 4 * 2_000
+    assert Selection(many, many).rows_at_once(1) == 1

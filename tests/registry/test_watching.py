@@ -382,3 +382,13 @@ async def test_much_that_exists_comes_some_at_a_time_and_what_happens_meanwhile_
             await world.delete("Gadget", "g0000")
     assert sizes == [AT_ONCE, 3]
     assert types(feed) == ["DELETED g0000"]
+
+
+async def test_what_exists_comes_in_smaller_parts_the_more_conditions_it_is_tested_with(world: World) -> None:
+    for number in range(30):
+        await world.create("Gadget", f"g{number:04}")
+    few, many = parse_labels("a!=b"), parse_labels(",".join(f"label-{number}!=x" for number in range(64)))
+    parts = []
+    for labels in (few, many):
+        parts.append([len(events) async for events in feed_of(world, Selection(labels)).existing()])
+    assert parts == [[30], [11, 11, 8]]

@@ -16,6 +16,7 @@ from fairlead.authn.throttle import place_of
 from fairlead.core.call import Call
 from fairlead.core.user import SERVICE_ACCOUNT, TEAM_GROUP, User
 from fairlead.core.workers import Account
+from fairlead.registry.limits import SELECTOR_TERMS
 from fairlead.server.flow.fair_queue import Flow
 from fairlead.server.flow.levels import BULK, INTERACTIVE, STRANGERS, SYSTEM, Level
 from fairlead.server.metrics.histogram import Histogram
@@ -36,6 +37,8 @@ WATCH_COST = 2.0
 _JSON_ROWS, _VIEW_ROWS, _YAML_ROWS = 40.0, 2.0, 0.25
 """Objects of a list that cost a unit, by the form of the answer. To look at one costs a thousandth."""
 _SCANNED_ROWS = 1000.0
+_TERMS_PER_ROW = 0.2
+"""Each further term of a selector takes five times as long to test as it takes to look at an object."""
 _VIEW_BYTES, _YAML_BYTES, _BODY_BYTES = 5_000.0, 500.0, 10_000.0
 """Bytes of one object that cost a unit: to be turned into a Table, into YAML, and to be taken in."""
 
@@ -182,18 +185,27 @@ class Costs:
             return 1.0 + size / (_YAML_BYTES if is_yaml else _VIEW_BYTES)
         if target.verb == "watch" and not _tells_what_exists(call):
             return WATCH_COST
-        scanned = self._rows(target.group, target.resource)
+        rows = self._rows(target.group, target.resource)
+        scanned = rows * (1.0 + _count_terms(call) / _TERMS_PER_ROW) / _SCANNED_ROWS
         if target.verb == "watch":
-            return WATCH_COST + scanned / _SCANNED_ROWS  # what it sends is paid for as it is made, see pacing.py
+            return WATCH_COST + scanned  # what it sends is paid for as it is made, see pacing.py
         limit = call.parameter("limit") if call.query else ""
-        sent = min(scanned, int(limit)) if limit.isdecimal() and len(limit) < 10 and int(limit) else scanned
+        sent = min(rows, int(limit)) if limit.isdecimal() and len(limit) < 10 and int(limit) else rows
         per_unit = _YAML_ROWS if is_yaml else _VIEW_ROWS if is_view else _JSON_ROWS
-        return 1.0 + scanned / _SCANNED_ROWS + sent / per_unit
+        return 1.0 + scanned + sent / per_unit
 
 
 def _tells_what_exists(call: Call) -> bool:
     """Whether a watch begins with everything that there is."""
     return call.parameter("resourceVersion") in ("", "0") or "sendInitialEvents" in call.query
+
+
+def _count_terms(call: Call) -> int:
+    """How many conditions a list has beyond the first, at most: values in parentheses are counted, too."""
+    if not call.query:
+        return 0
+    commas = call.parameter("labelSelector").count(",") + call.parameter("fieldSelector").count(",")
+    return min(commas, SELECTOR_TERMS)
 
 
 def write_cost(verb: str, size: int) -> float:

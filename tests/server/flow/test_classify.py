@@ -3,10 +3,10 @@
 import pytest
 
 from fairlead.core.user import User
-from fairlead.server.flow.classify import Clients
+from fairlead.server.flow.classify import Clients, Costs
 from fairlead.server.flow.control import FlowControl
 from fairlead.server.flow.levels import INTERACTIVE, STRANGERS, SYSTEM
-from tests.server.flow.wire import ADA, AGENT, GET, Wire, request
+from tests.server.flow.wire import ADA, AGENT, GET, LIST, Wire, request
 
 
 async def test_impersonated_users_are_paid_for_by_who_really_asks() -> None:
@@ -74,3 +74,17 @@ async def test_the_number_of_clients_that_are_remembered_is_bounded() -> None:
         clients.of(request(GET, User(f"system:serviceaccount:n:{number}")))
     assert len(clients._named) + len(clients._strangers) <= 210
     assert clients.of(request(GET, ADA)) is kept, "nobody is forgotten who has something under way"
+
+
+def test_each_term_of_a_selector_adds_to_what_a_list_is_expected_to_cost() -> None:
+    costs = Costs(lambda *of: 1_000, lambda *of: 100, lambda accept: (False, False))
+
+    def cost(selector: str) -> float:
+        call = request(LIST)
+        call.query = {"labelSelector": [selector]} if selector else {}
+        return costs.of_read(call)
+
+    assert cost("") == cost("a!=b") == 27.0
+    assert cost("a!=b,c!=d") == 32.0
+    assert cost("a!=b,c!=d,!e") == 37.0
+    assert cost("," * 30_000) <= 27.0 + 64 * 5.0
