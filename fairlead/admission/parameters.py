@@ -20,7 +20,14 @@ from fairlead.kinds.password_parameters import (
     lost_placeholders,
     secrets_of,
 )
-from fairlead.kinds.resolution import TEMPLATES, Definition, Unresolved, definition_for, parameter_problems
+from fairlead.kinds.resolution import (
+    TEMPLATES,
+    Definition,
+    Unresolved,
+    definition_for,
+    misled_passwords,
+    parameter_problems,
+)
 from fairlead.registry.kind import Change
 from fairlead.registry.record import decode
 from fairlead.registry.registry import Registry
@@ -44,12 +51,15 @@ def parameters(api_group: str) -> Rule:
             return
         _drop_secrets_of_another_template(change)
         definition = _definition(change.obj, registry, (api_group, TEMPLATES[kind.plural][0]))
+        kept = _kept_passwords(change)
         if definition is not None and definition.parameters is not None:
             hidden = hide_passwords(change.spec, definition.parameters, secrets_of(change.old))
             change.obj["spec"] = hidden if hidden is not None else change.spec
         conceal_annotation(change.obj)
         if lost := _lost_passwords(change, definition):
             raise Invalid.of(kind.name, kind.group, name_of(change.obj), lost)
+        if misled := _misled_passwords(change, definition, kept):
+            raise Invalid.of(kind.name, kind.group, name_of(change.obj), misled)
         if definition is None:
             return
         if problems := parameter_problems(change.obj, definition):
@@ -67,6 +77,19 @@ def _drop_secrets_of_another_template(change: Change) -> None:
     old = secrets_of(change.old)
     sent = {name: value for name, value in secrets_of(change.obj).items() if old.get(name) != value}
     change.obj["spec"] = {**change.spec, SECRETS: sent}
+
+
+def _kept_passwords(change: Change) -> frozenset[str]:
+    """The hidden parameters that the text has a placeholder for: whoever sends it need not know them."""
+    known = secrets_of(change.old)
+    given, _ = given_values(change.spec.get("parameters") or "") if known else ({}, ())
+    return frozenset(name for name, value in given.items() if name in known and value == PLACEHOLDER)
+
+
+def _misled_passwords(change: Change, definition: Definition | None, kept: frozenset[str]) -> list[Problem]:
+    found = misled_passwords(change.old or {}, change.obj, definition, kept)
+    why = "must be sent again because {} changed: a value that nobody can read is not sent to another place"
+    return [Problem.required(f"spec.parameters[{name}]", why.format(field)) for name, field in sorted(found.items())]
 
 
 def _lost_passwords(change: Change, definition: Definition | None) -> list[Problem]:

@@ -10,7 +10,7 @@ there a value stays what it takes the place of: one value, or a part of a text. 
 
 import json
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 from fairlead.core import yaml
@@ -128,6 +128,24 @@ def _filled(text: str, values: Mapping[str, str], budget: _Budget) -> str:
         end = found.end()
     pieces.append(budget.spend(text[end:]))
     return "".join(pieces)
+
+
+def led_elsewhere(
+    template: Any, before: Any, after: Any, kept: Collection[str], free: Collection[str]
+) -> Iterator[tuple[str, str]]:
+    """The parameters of `kept` that are passwords in the template, each with a field beside it that says where it is
+    sent to and that other values have changed. `before` and `after` are the template as rendered with each."""
+    if isinstance(template, list):
+        for each in zip(template, before, after, strict=True):
+            yield from led_elsewhere(*each, kept, free)
+    elif isinstance(template, dict):
+        found = _placeholder.fullmatch(str(template.get(PASSWORD) or ""))
+        for name, value in template.items():
+            was, now = before[name], after[name]
+            is_place = name not in free or names_a_place(name, was) or names_a_place(name, now)
+            if found is not None and found[1] in kept and name != PASSWORD and is_place and was != now:
+                yield found[1], name
+            yield from led_elsewhere(value, was, now, kept, free)
 
 
 def _refers_to_secret(template: Object, made: Object) -> bool:

@@ -4,7 +4,7 @@ Pure. Admission refuses with it what could never be resolved; the instance contr
 """
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,7 @@ from fairlead.core.errors import Problem
 from fairlead.core.objects import Object, dig, name_of
 from fairlead.kinds.parameters import checked_values, given_values
 from fairlead.kinds.password_parameters import secrets_of, with_secrets
-from fairlead.kinds.rendering import RenderingError, rendered, steered_credential
+from fairlead.kinds.rendering import RenderingError, led_elsewhere, rendered, steered_credential
 from fairlead.kinds.shared import CHART_CONTENT
 from fairlead.kinds.versions import NEWEST, best_match, newest, parse_pattern
 
@@ -119,6 +119,29 @@ def made(instance: Object, definition: Definition) -> Object:
         )
         raise Unresolved("ErrorRenderingTemplate", f"the template cannot be rendered: {why}")
     return result
+
+
+def misled_passwords(
+    before: Object, after: Object, definition: Definition | None, kept: Collection[str]
+) -> Mapping[str, str]:
+    """The hidden parameters of `kept` that other values would send elsewhere, each with the field that changes.
+
+    Whoever changes those values has never seen them. What cannot be rendered could lead anywhere.
+    """
+    values = [given_values(dig(each, "spec.parameters") or "")[0] for each in (before, after)]
+    if not kept or values[0] == values[1]:
+        return {}
+    if definition is None:
+        return dict.fromkeys(kept, "spec.parameters")
+    try:
+        rendered_before = made(before, definition)
+    except Unresolved:
+        return dict.fromkeys(kept, "spec.parameters")
+    try:
+        rendered_after = made(after, definition)
+    except Unresolved:
+        return {}  # nothing is made of it, and what comes after it is compared with it
+    return dict(led_elsewhere(definition.template, rendered_before, rendered_after, kept, CHART_CONTENT))
 
 
 def fingerprint(instance: Object, visible: Definition) -> str:

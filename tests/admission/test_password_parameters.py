@@ -9,7 +9,7 @@ import pytest
 from fairlead.admission.parameters import parameters
 from fairlead.core.errors import Invalid
 from fairlead.core.objects import LAST_APPLIED, Object, dig
-from fairlead.kinds.password_parameters import conceal, hide_passwords, note_rendered
+from fairlead.kinds.password_parameters import conceal, hide_passwords, note_rendered, secrets_of
 from fairlead.kinds.resolution import TEMPLATES as FIELDS
 from fairlead.kinds.resolution import Definition, definition_for, made
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
@@ -185,6 +185,62 @@ async def test_a_parameter_that_is_no_password_any_more_stays_hidden(world: Worl
     await world.patch("SpaceTemplate", "t", retype)
     await change(world, "SpaceInstance", displayName="again", parameters="db.password: <hidden> ")
     assert value(world, "SpaceInstance") == PLAIN and PLAIN.encode() not in shown(world, "SpaceInstance")
+
+
+CHART_PARAMETERS = [
+    {"variable": "host", "defaultValue": "a.example.com"},
+    {"variable": "key"},
+    {"variable": "pass", "type": "password"},
+]
+
+
+@pytest.fixture
+async def deployed(world: World) -> World:
+    """A virtual cluster whose chart comes from where its parameters say, with a password of theirs."""
+    chart = {"name": "c", "repo": "https://{{ parameters.host }}", "username": "u", "password": "{{ parameters.pass }}"}
+    values = "{{ parameters.key }}: x\nfixed: y\n"
+    definition = {"template": {"helmRelease": {"chart": chart, "values": values}}, "parameters": CHART_PARAMETERS}
+    spec = {**definition, "versions": [{"version": "1.0.0", **definition}]}
+    await world.create("VirtualClusterTemplate", "chart", spec=spec)
+    spec = {"templateRef": {"name": "chart"}, "parameters": f"key: k\npass: {PLAIN}\n"}
+    await world.create("VirtualClusterInstance", "one", spec=spec)
+    return world
+
+
+HIDDEN, EVIL = "key: k\npass: <hidden>\n", "host: evil.example.com\n"
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        [{"parameters": HIDDEN + EVIL}],
+        [{"parameters": HIDDEN + EVIL, "templateRef": {"name": "chart", "version": "1.0.0"}}],
+        [
+            {"parameters": HIDDEN + EVIL, "templateRef": {"name": "chart", "version": "9.0.0"}},
+            {"templateRef": {"name": "chart"}},
+        ],
+        [
+            {"parameters": HIDDEN.replace("k\n", "fixed\n", 1) + EVIL},  # a key twice: it cannot be rendered
+            {"parameters": HIDDEN + EVIL},
+        ],
+    ],
+    ids=["at once", "another version", "no such version", "what cannot be rendered"],
+)
+async def test_other_parameters_do_not_send_a_hidden_password_elsewhere(deployed: World, steps: list[Object]) -> None:
+    kind = "VirtualClusterInstance"
+    with pytest.raises(Invalid, match=r"spec\.parameters\[pass\]: Required value: must be sent again"):
+        for spec in steps:
+            await change(deployed, kind, **spec)
+    sent = {**steps[-1], "parameters": HIDDEN.replace("<hidden>", "mine") + EVIL}
+    await change(deployed, kind, **sent)
+    assert secrets_of(stored(deployed, kind)) == {"pass": "mine"}
+
+
+async def test_a_hidden_password_is_kept_while_it_goes_where_it_went(deployed: World) -> None:
+    kind = "VirtualClusterInstance"
+    for text in (HIDDEN.replace("k\n", "other\n", 1), HIDDEN + "host: a.example.com\n"):
+        await change(deployed, kind, parameters=text)
+        assert secrets_of(stored(deployed, kind)) == {"pass": PLAIN}
 
 
 WRITTEN = ["pw: {0}\n", "pw: '{0}'\n", 'pw: "x{0}y"\n', "pw: |\n  a\n  b {0}\n", "a: {0}\nb: \U0001f600\n", "{0}: x\n"]
