@@ -5,11 +5,13 @@ Tests run against real components: a kubectl, a database, a load generator. A co
 laptop may lack one, and its tests are then skipped with the reason in the summary. CI may not: see `tests/skips.py`.
 """
 
+import logging
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import structlog
 from hypothesis import HealthCheck, settings
 
 from tests.skips import pytest_make_collect_report, pytest_runtest_makereport  # noqa: F401  # hooks
@@ -25,6 +27,17 @@ TOOLS = Path(__file__).resolve().parent.parent / ".tools" / "bin"
 def component() -> Callable[[str], Path]:
     """`component("kubectl")` is the path of that executable, or the end of the test that needs it."""
     return find_component
+
+
+@pytest.fixture
+def restored_logging() -> Iterator[None]:
+    """Logging as it was before, for tests that set it up."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    structlog.reset_defaults()
 
 
 def find_component(name: str) -> Path:

@@ -9,15 +9,10 @@ from fairlead.admission.parameters import parameters
 from fairlead.core.errors import Invalid
 from fairlead.core.objects import Object
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
+from tests.admission.templated import TEMPLATES, every_kind
 from tests.admission.world import World, as_ada, new_world
 
 DEFINITIONS = [{"variable": "size", "type": "number", "max": 3}, {"variable": "image.tag", "required": True}]
-TEMPLATES = {
-    "SpaceInstance": "SpaceTemplate",
-    "VirtualClusterInstance": "VirtualClusterTemplate",
-    "DevPodWorkspaceInstance": "DevPodWorkspaceTemplate",
-}
-every_kind = pytest.mark.parametrize("kind", TEMPLATES)
 
 
 @pytest.fixture

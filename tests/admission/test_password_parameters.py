@@ -16,17 +16,12 @@ from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
 from fairlead.registry.record import decode
 from fairlead.registry.secret_fields import SecretFields
 from fairlead.registry.writing import Writing, by_the_server
+from tests.admission.templated import TEMPLATES, every_kind
 from tests.admission.world import ADA, NAMESPACE, World, as_ada, new_world
 
 CANARY = 'can\'ary "7f3a" \\ ü'
 PLAIN = "canary-7f3a"
 DEFINITIONS = [{"variable": "db.password", "type": "password"}, {"variable": "size"}]
-TEMPLATES = {
-    "SpaceInstance": "SpaceTemplate",
-    "VirtualClusterInstance": "VirtualClusterTemplate",
-    "DevPodWorkspaceInstance": "DevPodWorkspaceTemplate",
-}
-every_kind = pytest.mark.parametrize("kind", TEMPLATES)
 
 
 @pytest.fixture

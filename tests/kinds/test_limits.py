@@ -80,16 +80,21 @@ def named(path: tuple[Step, ...]) -> str:
     return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path).lstrip(".")
 
 
+def oversized(schema: Schema) -> Iterator[tuple[tuple[Step, ...], Any]]:
+    """For each place with a bound, a value that is one too large. What stands in many places is taken once."""
+    seen: set[int] = set()
+    for path, place in places(schema):
+        large = excess(place)
+        if large is not None and id(place) not in seen:
+            seen.add(id(place))
+            yield path, large
+
+
 @pytest.mark.parametrize("kind", ALL.values(), ids=ALL)
 def test_whatever_is_one_too_large_is_refused_for_that_alone_at_its_place(kind: Kind) -> None:
     schema = kind.schema()
     validator = Validator(schema)
-    seen: set[int] = set()
-    for path, place in places(schema):
-        large = excess(place)
-        if large is None or id(place) in seen:
-            continue
-        seen.add(id(place))
+    for path, large in oversized(schema):
         problems = validator.examine(holding(schema, path, large)).problems
         assert [(each.field, each.reason in TOO_LARGE) for each in problems] == [(named(path), True)], path
 
@@ -98,12 +103,7 @@ def test_whatever_is_one_too_large_is_refused_for_that_alone_at_its_place(kind: 
 def test_it_may_stay_where_it_was_before_and_may_not_grow(kind: Kind) -> None:
     schema = kind.schema()
     validator = Validator(schema)
-    seen: set[int] = set()
-    for path, place in places(schema):
-        large = excess(place)
-        if large is None or id(place) in seen:
-            continue
-        seen.add(id(place))
+    for path, large in oversized(schema):
         stored = holding(schema, path, large)
         assert validator.examine(holding(schema, path, large), stored).problems == [], path
         larger = large + large[:1] if not isinstance(large, dict) else {**large, "one more": next(iter(large.values()))}

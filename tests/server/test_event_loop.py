@@ -2,7 +2,6 @@
 
 import asyncio
 import io
-import logging
 import threading
 import time
 from collections.abc import Iterator
@@ -282,16 +281,6 @@ class Lines(io.StringIO):
         if "stuck" in text:
             self.written.set()
         return length
-
-
-@pytest.fixture
-def restored_logging() -> Iterator[None]:
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    yield
-    root.handlers[:] = handlers
-    root.setLevel(level)
-    structlog.reset_defaults()
 
 
 @pytest.mark.parametrize("form", ["json", "console"])
