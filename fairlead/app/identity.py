@@ -85,6 +85,7 @@ def identity(settings: Settings, catalog: Catalog, view: View, clock: Clock) -> 
         scoping=scoping(names),
         generations=(rbac.generation, people.generation, projects.refresh),
     )
+    permissions.generation()  # reads all there is of it now, so that nobody's first request has to wait for that
     authenticators = (keys, CookieKeys(keys, settings.public_url))
     entry = allowing_entry(names)
     names_of_admins = AdminNames(group, view)

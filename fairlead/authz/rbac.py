@@ -3,21 +3,22 @@
 One of the authorizers that `app` puts in order; rules reviews and the escalation check ask it for the rules behind its
 decisions. Rights only ever add up: who has none gets no opinion, so that others may still allow the request.
 
-What a name and its groups add up to is worked out once and kept until a role or a binding changes, in whichever
-replica: the four resources are followed, and each request first asks whether they still are what they were.
+What a name and its groups add up to in a namespace is worked out once and kept until a role or a binding changes, in
+whichever replica: the four resources are followed, and each request first asks whether they still are what they were.
+What a change costs depends on the change, not on how many roles and bindings there are (`authz/subjects.py`).
 """
 
 import json
-from dataclasses import dataclass
-from operator import itemgetter
+from collections.abc import Callable
 
 import orjson
 
 from fairlead.authz.chain import Decision
 from fairlead.authz.rights import KEPT_NAMES, Rights, spellings
+from fairlead.authz.subjects import Named, Subjects
 from fairlead.core.call import Target
 from fairlead.core.objects import Object
-from fairlead.core.user import SERVICE_ACCOUNT, User
+from fairlead.core.user import User
 from fairlead.kinds.rules import EVERYTHING, GROUP
 from fairlead.registry.following import Following
 from fairlead.storage.view import View
@@ -27,14 +28,28 @@ FEW = 8
 KEPT_ANSWERS = 256
 KEPT = 4_096
 """How many identities are kept ready; the ones that came first go first."""
+KEPT_NAMESPACES = 1_000
+"""For how many namespaces it is kept what an identity holds there."""
 
 
-@dataclass(frozen=True, slots=True)
 class Grant:
     """A role that an identity has through a binding, and the decision that comes of it."""
 
-    rights: Rights
-    decision: Decision
+    __slots__ = ("_decision", "_through", "rights")
+
+    def __init__(self, rights: Rights, through: tuple[str, str, Object, Object]) -> None:
+        """`through` are the namespace and name of the binding, the binding, and the subject in it."""
+        self.rights = rights
+        self._through = through
+        self._decision: Decision | None = None
+
+    @property
+    def decision(self) -> Decision:
+        """Put into words when it is first needed: somebody may have thousands of roles, and use one."""
+        if self._decision is None:
+            namespace, name, binding, subject = self._through
+            self._decision = Decision(True, _reason(namespace, name, binding["roleRef"], subject))
+        return self._decision
 
 
 class Grants:
@@ -79,12 +94,6 @@ class Grants:
         return by_name, None
 
 
-Held = dict[str, Grants]
-"""What an identity holds, by the namespace where it counts; the empty one stands for everywhere."""
-Noted = tuple[str, str, int, Object]
-"""A subject of a binding: the binding's namespace and name, the place of the subject in it, and the binding."""
-
-
 class Rbac:
     """The authorizer for roles and bindings."""
 
@@ -110,8 +119,7 @@ class Rbac:
         held = self._now().held(user)
         spelled = spellings(target)
         for namespace in ("", target.namespace) if target.namespace else ("",):
-            grants = held.get(namespace)
-            decision = None if grants is None else grants.decide(target, spelled)
+            decision = held.grants(namespace).decide(target, spelled)
             if decision is not None:
                 return decision
         return None
@@ -133,7 +141,7 @@ class Rbac:
             found = [orjson.dumps(rule) for rule in EVERYTHING]
         else:
             held = self._now().held(user)
-            places = [held[each] for each in dict.fromkeys(("", namespace)) if each in held]
+            places = [held.grants(each) for each in dict.fromkeys(("", namespace))]
             found = [orjson.dumps(rule) for grants in places for grant in grants.every for rule in grant.rights.rules]
         return [orjson.loads(rule) for rule in dict.fromkeys(found)]
 
@@ -149,12 +157,12 @@ class Rbac:
             generation = self.generation()
             if generation != self._generation:
                 self._generation = generation
-                self._picture = _Picture(*self._followings)
+                self._picture.update()
         return self._picture
 
 
 class _Picture:
-    """Roles and bindings as they stand between two changes."""
+    """Roles and bindings as they stand."""
 
     def __init__(
         self,
@@ -163,58 +171,84 @@ class _Picture:
         role_bindings: Following,
         cluster_role_bindings: Following,
     ) -> None:
-        self._roles = {"Role": roles.objects, "ClusterRole": cluster_roles.objects}
-        self._rights: dict[tuple[str, str, str], Rights | None] = {}
+        self._roles = {"Role": roles, "ClusterRole": cluster_roles}
+        self._bindings = (cluster_role_bindings, role_bindings)
+        self._rights: dict[tuple[str, str, str], Rights] = {}
         self._held: dict[tuple[str, tuple[str, ...]], Held] = {}
-        self._users: dict[str, list[Noted]] = {}
-        self._groups: dict[str, list[Noted]] = {}
-        for bindings in (cluster_role_bindings.objects, role_bindings.objects):
-            for (namespace, name), binding in bindings.items():
-                self._note(namespace, name, binding)
+        self._subjects = Subjects()
 
-    def _note(self, namespace: str, name: str, binding: Object) -> None:
-        """Files a binding under its subjects. There may be very many, so nothing more is made of it yet."""
-        for place, subject in enumerate(binding.get("subjects") or ()):
-            index, who = self._users, subject["name"]
-            if subject["kind"] == "Group":
-                index = self._groups
-            elif subject["kind"] == "ServiceAccount":
-                who = f"{SERVICE_ACCOUNT}{subject.get('namespace') or namespace}:{who}"
-            index.setdefault(who, []).append((namespace, name, place, binding))
+    def update(self) -> None:
+        """Takes in what has changed. Only what somebody holds is worked out anew, when it is next needed."""
+        for kind, roles in self._roles.items():
+            for namespace, name in roles.changes():
+                self._rights.pop((kind, namespace, name), None)
+        for bindings in self._bindings:
+            for place in bindings.changes():
+                self._subjects.put(place, bindings.objects.get(place))
+        self._held.clear()
 
-    def held(self, user: User) -> Held:
+    def held(self, user: User) -> "Held":
         identity = (user.name, user.groups)
         held = self._held.get(identity)
         if held is None:
             if len(self._held) >= KEPT:
                 del self._held[next(iter(self._held))]
-            held = self._held[identity] = self._work_out(user)
-        return held
-
-    def _work_out(self, user: User) -> Held:
-        noted = [*self._users.get(user.name, ())]
-        for group in dict.fromkeys(user.groups):
-            noted.extend(self._groups.get(group, ()))
-        held: Held = {}
-        seen: set[tuple[str, str]] = set()
-        for namespace, name, place, binding in sorted(noted, key=itemgetter(0, 1, 2)):
-            if (namespace, name) in seen:
-                continue
-            seen.add((namespace, name))
-            role = binding["roleRef"]
-            rights = self.rights(role["kind"], namespace if role["kind"] == "Role" else "", role["name"])
-            if rights is not None:
-                decision = Decision(True, _reason(namespace, name, role, binding["subjects"][place]))
-                held.setdefault(namespace, Grants()).every.append(Grant(rights, decision))
+            held = self._held[identity] = Held(self._subjects, self._subjects.find(user), self.rights)
         return held
 
     def rights(self, kind: str, namespace: str, name: str) -> Rights | None:
-        """What a role allows; None while there is no such role."""
+        """What a role allows; None while there is no such role. It is kept until the role changes."""
         place = (kind, namespace, name)
-        if place not in self._rights:
-            role = self._roles[kind].get((namespace, name))
-            self._rights[place] = None if role is None else Rights(role.get("rules") or ())
-        return self._rights[place]
+        rights = self._rights.get(place)
+        if rights is None:
+            role = self._roles[kind].objects.get((namespace, name))
+            if role is not None:
+                rights = self._rights[place] = Rights(role.get("rules") or ())
+        return rights
+
+
+class Held:
+    """What an identity holds between two changes of roles or bindings, worked out for the namespaces it asks for."""
+
+    __slots__ = ("_found", "_grants", "_rights", "_subjects")
+
+    def __init__(
+        self,
+        subjects: Subjects,
+        found: list[dict[str, Named]],
+        rights: Callable[[str, str, str], Rights | None],
+    ) -> None:
+        self._subjects = subjects
+        self._found = found
+        self._rights = rights
+        self._grants: dict[str, Grants] = {}
+
+    def grants(self, namespace: str) -> Grants:
+        """What counts in a namespace; the empty one stands for everywhere."""
+        grants = self._grants.get(namespace)
+        if grants is None:
+            if not any(namespace in filed for filed in self._found):
+                return _NONE
+            grants = self._work_out(namespace)
+            if len(self._grants) < KEPT_NAMESPACES:
+                self._grants[namespace] = grants
+        return grants
+
+    def _work_out(self, namespace: str) -> Grants:
+        """The first of several bindings to one role is the one that counts: the others would never decide."""
+        grants, seen = Grants(), set[tuple[str, str]]()
+        for name, binding, subject in self._subjects.bindings(self._found, namespace):
+            kind, role = binding["roleRef"]["kind"], binding["roleRef"]["name"]
+            if (kind, role) in seen:
+                continue
+            seen.add((kind, role))
+            rights = self._rights(kind, namespace if kind == "Role" else "", role)
+            if rights is not None:
+                grants.every.append(Grant(rights, (namespace, name, binding, subject)))
+        return grants
+
+
+_NONE = Grants()
 
 
 def _reason(namespace: str, name: str, role: Object, subject: Object) -> str:

@@ -1,7 +1,7 @@
 """Lists: selection, paging on a consistent snapshot, and the meanings of resourceVersion."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -9,6 +9,8 @@ import orjson
 
 from fairlead.core.errors import BadRequest, Details, Expired, Problem, Timeout
 from fairlead.core.objects import Object
+from fairlead.core.slices import cut, in_slices
+from fairlead.core.workers import COMPUTE
 from fairlead.registry.forms import show_entry
 from fairlead.registry.kind import Kind
 from fairlead.registry.paging import WHATEVER_REVISION, Position, parse_token
@@ -17,6 +19,7 @@ from fairlead.registry.translate import storage_errors
 from fairlead.registry.writing import Listed
 from fairlead.storage.contract import Compacted
 from fairlead.storage.index import AT_ONCE
+from fairlead.storage.runs import PIECE_BYTES
 from fairlead.storage.view import Entry, Stretch, View
 
 FRESH_SECONDS = 3.0
@@ -72,7 +75,16 @@ async def list_entries(view: View, kind: Kind, namespace: str, query: ListQuery)
     listed = await _listed(view, kind, namespace, query)
     if kind.form is None:
         return listed
-    return replace(listed, entries=[show_entry(kind, entry) for entry in listed.entries])
+    return replace(listed, entries=await changed_entries(listed.entries, lambda entry: show_entry(kind, entry)))
+
+
+async def changed_entries(entries: Iterable[Entry], change: Callable[[Entry], Entry]) -> list[Entry]:
+    """What becomes of each entry. Between many of them, others get their turn."""
+    return [change(entry) async for some in in_slices(entries, _size) for entry in some]
+
+
+def _size(entry: Entry) -> int:
+    return len(entry.body)
 
 
 async def _listed(view: View, kind: Kind, namespace: str, query: ListQuery) -> Listed:
@@ -156,15 +168,22 @@ def list_metadata(listed: Listed) -> Object:
     return metadata
 
 
-def list_body(kind: Kind, listed: Listed) -> bytes:
-    """The list as it is served: finished objects, joined."""
+async def list_body(kind: Kind, listed: Listed) -> bytes:
+    """The list as it is served: finished objects, joined. A large one is put together in a thread, which does not keep
+    the event loop waiting: to join more than a megabyte, Python lets go of its lock."""
     head = {"kind": kind.list_kind, "apiVersion": kind.api_version, "metadata": list_metadata(listed)}
     join = partial(_without_types, kind) if kind.builtin else _joined
     entries = listed.entries
-    pieces = [orjson.dumps(head)[:-1], b',"items":[']
-    for piece in entries.joined(join) if isinstance(entries, Stretch) else [join(entries)] if entries else []:
-        pieces += (piece, b",")
-    return b"".join((*pieces[:-1], b"]}") if len(pieces) > 2 else (*pieces, b"]}"))
+    found = entries.joined(join) if isinstance(entries, Stretch) else map(join, cut(entries, _size, PIECE_BYTES))
+    pieces, size = [orjson.dumps(head)[:-1], b',"items":['], 0
+    async for some in in_slices(found, len, PIECE_BYTES):
+        for piece in some:
+            size += len(piece)
+            pieces += (piece, b",")
+    if size:
+        pieces.pop()
+    pieces.append(b"]}")
+    return b"".join(pieces) if size <= PIECE_BYTES else await COMPUTE.run(size, b"".join, pieces)
 
 
 def _joined(entries: Sequence[Entry]) -> bytes:

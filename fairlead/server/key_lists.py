@@ -32,6 +32,6 @@ def _keys_of(registry: Registry, api_group: str, plural: str) -> Handler:
         theirs = Requirement(OWNERS[plural], "in", frozenset({asked.name}))
         selection = replace(query.selection, fields=(*query.selection.fields, theirs))
         found = await list_entries(keys.view, keys.kind, "", replace(query, selection=selection))
-        return list_body(keys.kind, found)
+        return await list_body(keys.kind, found)
 
     return listed

@@ -4,7 +4,9 @@ The end of the pipeline for resources. By now it is known what is asked, by whom
 such a thing is found out once for each verb and resource.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +18,14 @@ from fairlead.core.objects import Object, copied
 from fairlead.core.user import User
 from fairlead.core.workers import COMPUTE
 from fairlead.registry.kind import Kind
-from fairlead.registry.listing import ListQuery, list_body, list_entries, list_metadata, wait_for_version
+from fairlead.registry.listing import (
+    ListQuery,
+    changed_entries,
+    list_body,
+    list_entries,
+    list_metadata,
+    wait_for_version,
+)
 from fairlead.registry.registry import Registry
 from fairlead.registry.resource import Resource
 from fairlead.registry.writing import Deleted, Listed
@@ -33,6 +42,8 @@ Verb = Callable[[Call, Resource, str], Awaitable[Reply]]
 Manner = tuple[str, str, str, str, str, bool, bool, bool]
 """What is asked for but for the names in it."""
 
+DELETED_AT_ONCE = 20
+"""So many deletes of a collection are done before others get their turn."""
 _NEEDS_NAME = frozenset({"update", "patch"})
 
 
@@ -103,8 +114,12 @@ class Verbs:
         listed = await list_entries(resource.view, kind, namespace, self._cut(call, options.list_query(call, kind)))
         if is_extended(call, kind):
             user = _user(call)
-            entries = [replace(each, body=extended(each.body, call, user, self._decide)) for each in listed.entries]
-            listed = replace(listed, entries=entries)
+            listed = replace(
+                listed,
+                entries=await changed_entries(
+                    listed.entries, lambda each: replace(each, body=extended(each.body, call, user, self._decide))
+                ),
+            )
         return await self._list_reply(call, kind, listed)
 
     async def _watch(self, call: Call, resource: Resource, namespace: str) -> Reply:
@@ -158,11 +173,11 @@ class Verbs:
         deleting, writing = options.deleting(call, await _delete_body(call), _user(call))
         kind = resource.kind
         listed = await list_entries(resource.view, kind, namespace, options.list_query(call, kind))
-        for entry in listed.entries:
-            try:
+        for count, entry in enumerate(listed.entries):
+            if count % DELETED_AT_ONCE == DELETED_AT_ONCE - 1:
+                await asyncio.sleep(0)  # what is not written, as in a dry run, is not waited for, either
+            with suppress(NotFound):
                 await resource.delete(entry.key[2], entry.key[3], deleting, writing)
-            except NotFound:
-                continue
         return await self._list_reply(call, kind, listed)
 
     def _object(self, call: Call, kind: Kind, body: bytes, status: int = 200) -> Awaitable[Reply]:
@@ -180,7 +195,7 @@ class Verbs:
     async def _list_reply(self, call: Call, kind: Kind, listed: Listed) -> Reply:
         how = self._presentation(call, kind)
         if how.is_plain:
-            return Reply(200, list_body(kind, listed), JSON)
+            return Reply(200, await list_body(kind, listed), JSON)
         bodies = [entry.body for entry in listed.entries]
         size, metadata = sum(map(len, bodies)), list_metadata(listed)
         if how.is_large(size):

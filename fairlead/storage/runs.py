@@ -11,6 +11,7 @@ shows what was there when it was cut, for as long as anybody holds it.
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 
+from fairlead.core.slices import cut
 from fairlead.storage.contract import Key
 from fairlead.storage.entry import Entry
 
@@ -18,6 +19,8 @@ LONGEST = 256
 """Of a run. Longer ones make lists cheaper, and the first list after a change dearer."""
 KEPT_BYTES = 64 * 1024 * 1024
 """For joined bytes, in all. What does not fit is joined again for each list."""
+PIECE_BYTES = 1024 * 1024
+"""What is joined at once. Runs with more bytes are not kept joined: there is little to be saved with large objects."""
 
 Join = Callable[[Sequence[Entry]], bytes]
 
@@ -89,18 +92,24 @@ class Stretch:
             found += run.entries if stop - start == len(run.entries) else run.entries[start:stop]
         return found
 
-    def joined(self, join: Join) -> list[bytes]:
-        """The bytes of all entries, in as few pieces as there are. `join` is always the same for one collection."""
-        return [self._piece(run, start, stop, join) for run, start, stop in self._pieces]
+    def joined(self, join: Join) -> Iterator[bytes]:
+        """The bytes of all entries, in a piece for each run, or several where its objects are large. Each is made when
+        it is asked for, however much happens meanwhile. `join` is always the same for one collection."""
+        for run, start, stop in self._pieces:
+            is_whole = stop - start == len(run.entries)
+            if is_whole and run.joined is not None:
+                yield run.joined
+                continue
+            parts = list(cut(run.entries if is_whole else run.entries[start:stop], _size, PIECE_BYTES))
+            for part in parts:
+                piece = join(part)
+                if is_whole and len(parts) == 1:
+                    self._kept.add(run, piece)
+                yield piece
 
-    def _piece(self, run: Run, start: int, stop: int, join: Join) -> bytes:
-        if stop - start < len(run.entries):
-            return join(run.entries[start:stop])
-        joined = run.joined
-        if joined is None:
-            joined = join(run.entries)
-            self._kept.add(run, joined)
-        return joined
+
+def _size(entry: Entry) -> int:
+    return len(entry.body)
 
 
 class Runs:

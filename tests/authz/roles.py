@@ -7,6 +7,7 @@ from fairlead.authz.rbac import Rbac
 from fairlead.core.call import Target
 from fairlead.core.objects import Object
 from fairlead.registry.following import Following
+from fairlead.storage.view import Place
 
 
 class Fixed:
@@ -19,6 +20,9 @@ class Fixed:
 
     def refresh(self) -> int:
         return 1
+
+    def changes(self) -> set[Place]:
+        return set(self.objects)
 
 
 def fixed(roles: Any = (), cluster_roles: Any = (), role_bindings: Any = (), cluster_role_bindings: Any = ()) -> Rbac:

@@ -1,15 +1,18 @@
 """Roles with very many rules, and identities with very many roles: a request costs the same."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
 from fairlead.authz import rbac as module
-from fairlead.authz.rbac import KEPT_ANSWERS
+from fairlead.authz import subjects
+from fairlead.authz.rbac import KEPT_ANSWERS, Rbac
 from fairlead.authz.rights import KEPT, Rights, spellings
 from fairlead.core.call import Target
 from fairlead.core.objects import Object
 from fairlead.core.user import User
+from tests.admission.world import World
 from tests.authz.roles import asked, binding, fixed, path, role, rule, subject
 from tests.growth import work
 
@@ -80,5 +83,45 @@ def test_what_is_kept_of_requests_is_bounded(monkeypatch: pytest.MonkeyPatch) ->
         assert rights.allow(target, spellings(target)) and rbac(BOB, target)
         assert rights.allow(Target(f"v{index}", "/x"), ())
     assert len(rights._extents) <= KEPT and len(rights._paths) <= KEPT
-    [grants] = rbac._picture.held(BOB).values()
+    [grants] = rbac._picture.held(BOB)._grants.values()
     assert len(grants._found) <= KEPT_ANSWERS
+
+
+async def test_a_binding_that_changes_costs_as_much_among_many_as_alone(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each write of a binding is followed by somebody's request, which must not go through all the others."""
+    looked_at: list[str] = []
+    read = subjects._subjects
+
+    def counted(namespace: str, each: Object) -> Iterator[tuple[int, subjects.Who]]:
+        looked_at.append(each["metadata"]["name"])
+        return read(namespace, each)
+
+    monkeypatch.setattr(subjects, "_subjects", counted)
+    rbac = Rbac.over(world.view)
+    await world.create("ClusterRole", "r", rules=[rule("get", "apps")])
+    given: dict[str, Any] = {"roleRef": {"kind": "ClusterRole", "name": "r"}, "subjects": [subject("Group", "devs")]}
+    for number in range(30):
+        await world.create("ClusterRoleBinding", f"b{number}", **given)
+    assert rbac(BOB, asked("get", "apps")) and len(looked_at) == 30
+    looked_at.clear()
+    await world.create("ClusterRoleBinding", "a", **given)
+    decision = rbac(BOB, asked("get", "apps"))
+    assert decision is not None and 'ClusterRoleBinding "a"' in decision.reason
+    await world.patch("ClusterRoleBinding", "a", lambda each: each.update(subjects=[subject("User", "eve")]))
+    decision = rbac(BOB, asked("get", "apps"))
+    assert decision is not None and 'ClusterRoleBinding "b0"' in decision.reason
+    assert set(looked_at) == {"a"} and len(looked_at) == 3
+
+
+def test_many_bindings_to_one_role_are_one_grant() -> None:
+    """Bindings come by the thousand; what they all give is looked at once, and put into words for the first."""
+    bindings = [binding(subject("Group", "devs"), name=f"b{number:03}", namespace="n") for number in range(200)]
+    rbac = fixed([], [role(rule("get", "apps"))], bindings, [])
+    decision = rbac(BOB, asked("get", "apps", namespace="n"))
+    assert decision is not None and 'RoleBinding "b000/n"' in decision.reason
+    assert len(rbac._picture.held(BOB).grants("n").every) == 1
+    assert rbac(BOB, asked("get", "apps", namespace="m")) is None
+    assert rbac(BOB, asked("get", "apps")) is None
+    assert list(rbac._picture.held(BOB)._grants) == ["n"]

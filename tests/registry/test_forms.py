@@ -128,7 +128,7 @@ async def test_lists_are_converted_after_they_are_selected(world: World, new: Re
     await make(new, event())
     chosen = Selection(fields=parse_fields("involvedObject.name=x,reason=Old", ("involvedObject.name", "reason")))
     listed = await list_entries(world.view, EVENT_V1, NAMESPACE, ListQuery(chosen))
-    body = orjson.loads(list_body(EVENT_V1, listed))
+    body = orjson.loads(await list_body(EVENT_V1, listed))
     assert (body["kind"], body["apiVersion"]) == ("EventList", V1)
     ((item),) = body["items"]
     assert (item["metadata"]["name"], item["regarding"]) == ("old", ABOUT)

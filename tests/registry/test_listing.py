@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -10,12 +11,24 @@ import pytest
 
 from fairlead.core.errors import BadRequest, Expired, Timeout, Unavailable
 from fairlead.core.objects import Object
-from fairlead.registry.listing import FRESH_SECONDS, ListQuery, TooOld, list_body, list_entries, list_metadata
+from fairlead.core.slices import SLICE_BYTES
+from fairlead.registry import listing
+from fairlead.registry.listing import (
+    FRESH_SECONDS,
+    ListQuery,
+    TooOld,
+    changed_entries,
+    list_body,
+    list_entries,
+    list_metadata,
+)
 from fairlead.registry.paging import Position
 from fairlead.registry.selectors import Selection, parse_fields, parse_labels
 from fairlead.registry.writing import Listed
 from fairlead.storage.contract import Change
+from fairlead.storage.view import Stretch
 from tests.admission.world import World
+from tests.turns import Turns
 
 
 async def listed(world: World, kind: str = "Gadget", namespace: str = "", **query: Any) -> Listed:
@@ -220,15 +233,15 @@ async def test_a_list_that_never_ends_in_a_write_costs_no_revision(world: World)
     assert await world.store.revision() == revision
 
 
-def decoded(world: World, kind: str, found: Listed) -> Object:
-    value: Object = orjson.loads(list_body(world.of(kind).kind, found))
+async def decoded(world: World, kind: str, found: Listed) -> Object:
+    value: Object = orjson.loads(await list_body(world.of(kind).kind, found))
     return value
 
 
 async def test_the_body_of_a_list_is_its_objects_as_they_are_served(world: World) -> None:
     await make(world, *"ab")
     found = await listed(world, limit=1)
-    body = decoded(world, "Gadget", found)
+    body = await decoded(world, "Gadget", found)
     assert (body["kind"], body["apiVersion"]) == ("GadgetList", "management.service.sh/v1")
     assert body["metadata"] == {
         "resourceVersion": str(found.revision),
@@ -236,7 +249,7 @@ async def test_the_body_of_a_list_is_its_objects_as_they_are_served(world: World
         "remainingItemCount": 1,
     }
     assert body["items"] == [world.see("Gadget", "a")]
-    assert decoded(world, "Gadget", Listed([], 5)) == {
+    assert await decoded(world, "Gadget", Listed([], 5)) == {
         "kind": "GadgetList",
         "apiVersion": "management.service.sh/v1",
         "metadata": {"resourceVersion": "5"},
@@ -247,7 +260,7 @@ async def test_the_body_of_a_list_is_its_objects_as_they_are_served(world: World
 async def test_items_of_core_kinds_do_not_repeat_what_the_list_says(world: World) -> None:
     made = await world.create("ConfigMap", "a", data={"x": "1"})
     await world.create("ConfigMap", "b")
-    items = decoded(world, "ConfigMap", await listed(world, "ConfigMap"))["items"]
+    items = (await decoded(world, "ConfigMap", await listed(world, "ConfigMap")))["items"]
     assert items[0] == {name: value for name, value in made.items() if name not in ("kind", "apiVersion")}
     assert [item["metadata"]["name"] for item in items] == ["a", "b"]
 
@@ -270,3 +283,24 @@ async def test_a_list_with_many_conditions_pauses_more_often(world: World, monke
         pauses.clear()
         assert len(names(await listed(world, selection=Selection(labels)))) == 12
         assert len(pauses) == pause_count
+
+
+async def test_a_large_list_is_put_together_in_slices(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a limit, everything there is has to be joined: others get their turns meanwhile."""
+    monkeypatch.setattr(listing, "PIECE_BYTES", 2_000)
+    await make(world, *(f"g{number:03}" for number in range(40)))
+    for found in (await listed(world), Listed(list((await listed(world)).entries), 5)):
+        async with Turns() as turns:
+            body = await decoded(world, "Gadget", found)
+        assert [item["metadata"]["name"] for item in body["items"]] == names(found)
+        is_cut_up = not isinstance(found.entries, Stretch)  # which has its pieces ready
+        assert turns.count >= (10 if is_cut_up else 1)
+
+
+async def test_entries_are_shown_in_another_form_in_slices(world: World) -> None:
+    await make(world, *(f"g{number:03}" for number in range(5)))
+    large = [replace(entry, body=b"x" * SLICE_BYTES) for entry in (await listed(world)).entries]
+    async with Turns() as turns:
+        shown = await changed_entries(large, lambda entry: replace(entry, body=entry.body[:1]))
+    assert [entry.body for entry in shown] == [b"x"] * 5
+    assert turns.count >= 4

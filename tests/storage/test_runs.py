@@ -90,10 +90,10 @@ def counting() -> tuple[list[int], Join]:
 def test_only_runs_with_changes_are_joined_again() -> None:
     runs = Runs(Kept(), [entry(name) for name in "abcdefghijkl"])
     lengths, counted = counting()
-    runs.stretch(LOW, HIGH).joined(counted)
+    list(runs.stretch(LOW, HIGH).joined(counted))
     assert lengths == [4, 4, 4]
     runs.put(entry("f", b"F"))
-    runs.stretch(LOW, HIGH).joined(counted)
+    list(runs.stretch(LOW, HIGH).joined(counted))
     assert lengths == [4, 4, 4, 4]
 
 
@@ -103,9 +103,9 @@ def test_what_is_kept_joined_is_bounded_and_the_oldest_goes(monkeypatch: pytest.
     runs = Runs(kept, [entry(name) for name in "abcdefghijkl"])
     assert together(runs) == b"a,b,c,d,e,f,g,h,i,j,k,l"
     lengths, counted = counting()
-    runs.stretch(key("e"), HIGH).joined(counted)
+    list(runs.stretch(key("e"), HIGH).joined(counted))
     assert lengths == []
-    runs.stretch(LOW, key("e")).joined(counted)
+    list(runs.stretch(LOW, key("e")).joined(counted))
     assert lengths == [4]
     assert kept.size <= 15
 
@@ -114,9 +114,31 @@ def test_bytes_of_runs_that_have_been_replaced_are_not_kept() -> None:
     kept = Kept()
     runs = Runs(kept, [entry(name) for name in "abcd"])
     before = runs.stretch(LOW, HIGH)
-    before.joined(join)
+    list(before.joined(join))
     assert kept.size == 7
     runs.put(entry("a", b"A"))
     assert kept.size == 0
-    assert before.joined(join) == [b"a,b,c,d"]
+    assert list(before.joined(join)) == [b"a,b,c,d"]
     assert kept.size == 0
+
+
+def test_large_objects_are_joined_some_at_a_time_and_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One run has up to 256 objects, and each may have a megabyte: nothing may copy all of it in one go."""
+    monkeypatch.setattr(module, "PIECE_BYTES", 3_000)
+    kept = Kept()
+    runs = Runs(kept, [entry(name, name.encode() * 800) for name in "abcd"])
+    lengths, counted = counting()
+    pieces = list(runs.stretch(LOW, HIGH).joined(counted))
+    assert lengths == [2, 2]
+    assert b",".join(pieces) == b",".join([name.encode() * 800 for name in "abcd"])
+    assert kept.size == 0
+
+
+def test_pieces_show_what_was_there_however_much_happens_between_them() -> None:
+    runs = Runs(Kept(), [entry(name) for name in "abcdefgh"])
+    pieces = runs.stretch(LOW, HIGH).joined(join)
+    first = next(pieces)
+    runs.put(entry("f", b"F"))
+    runs.drop(key("h"))
+    assert [first, *pieces] == [b"a,b,c,d", b"e,f,g,h"]
+    assert together(runs) == b"a,b,c,d,e,F,g"
