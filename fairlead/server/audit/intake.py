@@ -104,7 +104,7 @@ class Intake:
             return self._admit_unauthenticated(call, code)
         name = (user.impersonator or user).name
         target = call.target
-        if 400 <= code < 500 or (code >= 500 and target.verb in READS):
+        if (400 <= code < 500 and not self._may_be_done_in_part(call)) or (code >= 500 and target.verb in READS):
             quota = self._refused
         elif target.verb in READS or self._changes_nothing(call):
             quota = self._reads
@@ -144,6 +144,12 @@ class Intake:
             return self._unauthenticated
         quota.count(source, verb_of(call), code, call.path)
         return None
+
+    def _may_be_done_in_part(self, call: Call) -> bool:
+        """Whether something was deleted before one object of many was refused."""
+        if call.target.verb != "deletecollection" or self._changes_nothing(call):
+            return False
+        return call.sieve is not None or (call.decision is not None and call.decision.allowed)
 
     def _changes_nothing(self, call: Call) -> bool:
         """Whether a write leaves no trace: a dry run, or a question that is asked by creating an object."""

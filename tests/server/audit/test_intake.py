@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from fairlead.authz.chain import Decision
 from fairlead.core.call import Call, Reply
 from fairlead.core.errors import Forbidden, NotFound, TooManyRequests, Unauthorized, Unavailable
 from fairlead.core.user import User
@@ -249,6 +250,28 @@ async def test_a_write_that_only_claims_to_be_a_dry_run_is_recorded_whole(query:
         for _ in range(20):
             await flood.ask(OK, query=query, method="POST")
     assert len(flood.people.events) == 20
+
+
+@pytest.mark.parametrize("error", [Forbidden("one of them"), NotFound("one of them")])
+async def test_a_deletion_of_many_that_was_refused_may_have_deleted_some(error: Exception) -> None:
+    async with flooded() as flood:
+        for _ in range(20):
+            await flood.ask(raising(error), method="DELETE")
+        for _ in range(20):
+            await flood.ask(raising(error), query="dryRun=All", method="DELETE")
+    whole, (summary,) = parted(flood.people)
+    assert len(whole) == 20 + 3 and counted(summary) == 17
+
+
+async def test_a_deletion_of_many_without_the_right_has_deleted_none() -> None:
+    async def refuse(call: Call) -> Reply:
+        call.decision = Decision(False, "no")
+        raise Forbidden("no")
+
+    async with flooded() as flood:
+        for _ in range(20):
+            await flood.ask(refuse, method="DELETE")
+    assert len(parted(flood.people)[0]) == 3
 
 
 async def test_what_is_no_resource_has_no_dry_run() -> None:
