@@ -43,6 +43,8 @@ def check_repository(value: str) -> str | None:
 
 def check_no_credentials(value: str) -> str | None:
     """An address of whatever sort, as long as nobody is named in it. Parameters of templates are left alone."""
+    if "@" not in value:
+        return None
     plain = _unseen.sub("", value)
     # Some take a backslash for a slash, and some do not: neither shall find anybody.
     if any("@" in _authority(each) for each in (plain, plain.replace("\\", "/"))):

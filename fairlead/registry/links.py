@@ -36,6 +36,8 @@ class Link:
 
     def problems(self, old: Object | None, new: Object) -> Iterator[Problem]:
         before: set[str] | None = None
+        if not _may_have_texts(new, self.steps):
+            return
         for place, text in _texts(new, self.steps, ""):
             why = self.check(text)
             if why is None:
@@ -68,6 +70,15 @@ def link_problems(links: Sequence[Link], change: Change) -> Iterator[Problem]:
     if change.user != CONTROLLER:
         for link in links:
             yield from link.problems(change.old, change.obj)
+
+
+def _may_have_texts(value: Any, steps: Sequence[str]) -> bool:
+    """Whether there can be a text at the end of the steps. Most objects lack most fields, which is found out here."""
+    for step in steps:
+        if type(value) is not dict:
+            return isinstance(value, list)
+        value = value.get(step)
+    return value is not None
 
 
 def _texts(value: Any, steps: Sequence[str], at: str) -> Found:

@@ -28,6 +28,7 @@ from fairlead.server.pipeline import Proceed
 from fairlead.server.received import Body, Receive, ReceivedHeaders
 from fairlead.server.sockets import Send, go_on
 from fairlead.server.unsent import LONGEST_STALL, SINGLE_BYTES, SMALL_BYTES, YIELD_PIECES, Unsent, send_in_pieces
+from fairlead.server.whole_answers import WholeAnswers
 
 HEADER_BYTES = 64 * 1024
 HEADER_MILLISECONDS = 10_000
@@ -75,6 +76,7 @@ class Front:
     def __init__(self, handle: Proceed, body_limit: int, unsent: Unsent | None = None) -> None:
         self._handle = handle
         self._unsent = unsent or Unsent()
+        self._whole = WholeAnswers()
         self._body_limit = body_limit
         self._streaming = 0
         self._stream_ended = asyncio.Event()
@@ -87,13 +89,15 @@ class Front:
         body = Body(headers, receive, self._body_limit, is_framed)
         call = _call(scope, scope["method"], headers, body)
         call.fault = headers.find_ambiguity(call.method, call.path, scope["http_version"])
+        if self._whole.unread and is_framed:
+            self._whole.unread.pop(call.client, None)
         answer = self._handle(call)
         reply = answer if isinstance(answer, Reply) else await answer
         if headers.announce_a_body:
             await body.discard()
         if is_framed and (call.fault or (headers.announce_a_body and body.is_unfinished)):
             reply.headers = [*reply.headers, ("connection", "close")]
-        if len(reply.body) > (SINGLE_BYTES if is_framed else SMALL_BYTES) and call.method != "HEAD":
+        if len(reply.body) > SMALL_BYTES and self._goes_in_pieces(call, reply, is_framed):
             await self._send_large(send, call, reply)
         elif reply.stream is None or call.method == "HEAD":
             content = b"" if call.method == "HEAD" else reply.body
@@ -110,8 +114,14 @@ class Front:
                 self._streaming -= 1
                 self._stream_ended.set()
 
+    def _goes_in_pieces(self, call: Call, reply: Reply, is_framed: bool) -> bool:
+        """Whether an answer is too large to be left to the HTTP server as a whole."""
+        if call.method == "HEAD":
+            return False
+        size = len(reply.body)
+        return not is_framed or (size > SINGLE_BYTES and not self._whole.admit(call.client, size))
+
     async def _send_large(self, send: Send, call: Call, reply: Reply) -> None:
-        """An answer that is too large to be left to the HTTP server as a whole."""
         holding = self._unsent.hold_reply(call, reply)
         headers = [*_headers(call, reply), (b"content-length", b"%d" % len(reply.body))]
         await send({"type": "http.response.start", "status": reply.status, "headers": headers})

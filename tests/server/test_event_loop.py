@@ -4,7 +4,7 @@ import asyncio
 import io
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -42,6 +42,10 @@ class Clocks:
     def work(self, seconds: float) -> None:
         self.wall += seconds
         self.used += seconds
+
+    @property
+    def both(self) -> tuple[Callable[[], float], Callable[[], float]]:
+        return lambda: self.wall, lambda: self.used
 
 
 @pytest.fixture
@@ -176,9 +180,23 @@ async def test_each_step_of_an_answer_is_timed_alone(clocks: Clocks, noted: list
         clocks.work(0.2)
         return Reply(204)
 
-    reply = await timed_steps(answer(), asked(), lambda _, seconds: noted.append(seconds), lambda: clocks.wall)
+    reply = await timed_steps(answer(), asked(), lambda _, seconds: noted.append(seconds), *clocks.both)
     assert reply.status == 204
     assert noted == pytest.approx([0.1, 0.2])
+
+
+async def test_a_step_that_waited_for_the_processor_took_no_longer_than_it_worked(
+    clocks: Clocks, noted: list[float]
+) -> None:
+    async def answer() -> Reply:
+        clocks.wall += 1.0
+        await asyncio.sleep(0)
+        clocks.wall += 1.0
+        clocks.work(0.1)
+        return Reply(204)
+
+    await timed_steps(answer(), asked(), lambda _, seconds: noted.append(seconds), *clocks.both)
+    assert noted == pytest.approx([0.1])
 
 
 async def test_what_goes_wrong_in_a_step_is_handed_on_and_timed(clocks: Clocks, noted: list[float]) -> None:
@@ -187,7 +205,7 @@ async def test_what_goes_wrong_in_a_step_is_handed_on_and_timed(clocks: Clocks, 
         raise LookupError
 
     with pytest.raises(LookupError):
-        await timed_steps(answer(), asked(), lambda _, seconds: noted.append(seconds), lambda: clocks.wall)
+        await timed_steps(answer(), asked(), lambda _, seconds: noted.append(seconds), *clocks.both)
     assert noted == pytest.approx([0.1])
 
 
