@@ -1,6 +1,5 @@
 """Large answers that are handed over whole: as many as there may be, and what makes room for more of them."""
 
-import asyncio
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack
