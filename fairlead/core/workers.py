@@ -18,12 +18,14 @@ context that it comes from, and of several accounts the one goes first that has 
 
 import asyncio
 import contextvars
+import os
 import sys
 import threading
 import time
 import traceback
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from itertools import count
 from queue import PriorityQueue
 from typing import Any, ParamSpec, TypeVar
@@ -66,9 +68,12 @@ class Workers:
     """Some threads. Accounts take turns; of those that have had the same, what is smallest is done first, so that a
     short wait does not become a long one behind others."""
 
-    def __init__(self, name: str, threads: int) -> None:
+    def __init__(self, name: str, threads: int, niceness: int = 0) -> None:
+        """`niceness` is only for work that lets go of Python's lock: a thread that holds it while it has to wait for a
+        processor keeps the event loop waiting as well."""
         self._name = name
         self._threads = threads
+        self._niceness = niceness
         self._jobs: PriorityQueue[_Job] = PriorityQueue()
         self._numbers = count()
         self._clock = 0.0
@@ -99,12 +104,21 @@ class Workers:
             threading.Thread(target=self._serve, name=f"{self._name}-{number}", daemon=True).start()
 
     def _serve(self) -> None:
+        _be_nice(self._niceness)
         while True:
             begins, _, _, done, work, account = self._jobs.get()
             self._clock = max(self._clock, begins)
             if done.set_running_or_notify_cancel():
                 _carry_out(work, done, account)
             del done, work, account  # or they would live on for as long as nothing else comes
+
+
+def _be_nice(niceness: int) -> None:
+    """Lowers the claim of this thread on the processor. Only Linux has that for each thread by itself."""
+    if niceness and sys.platform == "linux":
+        with suppress(OSError):  # it is a favour to others, and nothing depends on it
+            thread = threading.get_native_id()
+            os.setpriority(os.PRIO_PROCESS, thread, os.getpriority(os.PRIO_PROCESS, thread) + niceness)
 
 
 def _carry_out(work: Callable[[], T], done: "Future[T]", account: Account | None) -> None:
@@ -133,5 +147,6 @@ def let_the_loop_in() -> None:
 
 COMPUTE = Workers("compute", 2)
 """Two, so that one large body does not hold up all others; more would only compete for the same lock."""
-HASHING = Workers("hashing", 2)
-"""For passwords: as many as leave the rest of the server its processors and memory."""
+HASHING = Workers("hashing", 2, niceness=5)
+"""For passwords: as many as leave the rest of the server its memory, and of a lower priority than the rest, which goes
+first where there are only two processors."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextvars
+import os
 import sys
 import threading
 import time
@@ -165,3 +166,13 @@ def usual_interval() -> Iterator[None]:
 def test_threads_give_way_to_the_event_loop_soon() -> None:
     let_the_loop_in()
     assert sys.getswitchinterval() == pytest.approx(SWITCH_SECONDS)
+
+
+async def test_passwords_are_checked_with_a_lower_claim_on_the_processor() -> None:
+    def niceness() -> int:
+        return os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+
+    own, is_linux = niceness(), sys.platform == "linux"
+    assert await HASHING.run(0, niceness) == (min(own + 5, 19) if is_linux else own)
+    assert await COMPUTE.run(0, niceness) == own
+    assert niceness() == own
