@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from fairlead.core.call import Sieve
 from fairlead.core.errors import Expired
+from fairlead.core.slices import cut
 from fairlead.registry.forms import show_body
 from fairlead.registry.kind import Kind
 from fairlead.registry.record import restamped
@@ -21,7 +22,7 @@ from fairlead.storage.view import Entry, View
 from fairlead.storage.watchers import BY_NAME, Sought, Transition, Watcher
 
 AT_ONCE = 200
-"""So many events are made and encoded without a pause: as Tables, some milliseconds."""
+"""So many events are made and encoded without a pause: as Tables, some milliseconds. Large ones are fewer."""
 
 WaitForTurn = Callable[[], Awaitable[None]]
 """Whatever has one of many streams go on at a time."""
@@ -59,18 +60,17 @@ class Feed:
         self._seen: set[Key] = set()
         self._watcher: Watcher[Entry] | None = None
 
-    async def existing(self, wait_for_turn: WaitForTurn = _go_on) -> AsyncIterator[list[WatchEvent]]:
-        """What is there now, as ADDED events, some at a time; what happens after it comes next. Each part is made when
-        its turn has come."""
-        entries = list(self._view.entries(*self._kind.place, self._namespace))
+    async def existing(self, wait_for_turn: WaitForTurn = _go_on) -> AsyncIterator[list[bytes]]:
+        """What is there now, the bodies of ADDED events, some at a time; what happens after it comes next. Each part is
+        made when its turn has come."""
+        entries = self._view.stretch(*self._kind.place, self._namespace)
         await self.start(self._view.revision)
-        at_once = self._selection.rows_at_once(AT_ONCE)
-        for start in range(0, len(entries), at_once):
-            await wait_for_turn()
-            some = [entry for entry in entries[start : start + at_once] if self._shows(entry)]
-            bodies = [show_body(self._kind, entry.body) for entry in some]
-            yield [WatchEvent("ADDED", body, line("ADDED", body)) for body in bodies]
-            await asyncio.sleep(0)
+        for part in entries.parts(self._selection.rows_at_once(AT_ONCE)):
+            for some in cut(part, _size):
+                await wait_for_turn()
+                # No objects beside the bytes: so many would have Python's garbage collector come by in each part.
+                yield [show_body(self._kind, entry.body) for entry in some if self._shows(entry)]
+                await asyncio.sleep(0)
 
     async def start(self, since: int) -> None:
         """Begins with what happened after `since`. Raises Expired when that is too long ago."""
@@ -231,6 +231,15 @@ def _encoded(transition: Transition[Entry], type: str) -> WatchEvent:
     body = restamped(state, transition.revision) if type == "DELETED" else state.body
     event = transition.encoded[type] = WatchEvent(type, body, line(type, body))
     return event
+
+
+def _size(entry: Entry) -> int:
+    return len(entry.body)
+
+
+def added_lines(bodies: Sequence[bytes]) -> bytes:
+    """What exists, as it goes over the wire."""
+    return b"".join([b'{"type":"ADDED","object":%b}\n' % body for body in bodies])
 
 
 def line(type: str, body: bytes) -> bytes:

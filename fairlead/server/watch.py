@@ -24,7 +24,7 @@ from fairlead.registry.kind import Kind
 from fairlead.registry.listing import wait_for_version
 from fairlead.registry.resource import Resource
 from fairlead.registry.table import partial, table
-from fairlead.registry.watching import Feed, WatchEvent, line
+from fairlead.registry.watching import Feed, WatchEvent, added_lines, line
 from fairlead.server.failures import status_of
 from fairlead.server.flow.pacing import NoPace, Pace, Pacer
 from fairlead.server.flow.streams import Streams
@@ -166,13 +166,16 @@ class Stream:
             await self._feed.start(self._feed.position() if self._query.version is None else self._query.version)
             return
         position = self._feed.position()
-        async for events in self._feed.existing(self._pace.wait_for_turn):
-            chunk = b"".join(map(self._encode, events))
+        async for bodies in self._feed.existing(self._pace.wait_for_turn):
+            chunk = self._added(bodies) if self._is_view else added_lines(bodies)
             self._pace.end_turn()
             if chunk:
                 yield chunk
         if self._query.marked and self._query.bookmarks:
             yield self._bookmark({INITIAL_EVENTS_END: "true"}, position)
+
+    def _added(self, bodies: list[bytes]) -> bytes:
+        return b"".join([self._encode(WatchEvent("ADDED", body, b"")) for body in bodies])
 
     def _bookmark(self, annotations: dict[str, str], position: int = 0) -> bytes:
         """Everything up to the position has been sent; without one, nothing waits undelivered when this is made."""

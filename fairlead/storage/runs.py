@@ -92,6 +92,13 @@ class Stretch:
             found += run.entries if stop - start == len(run.entries) else run.entries[start:stop]
         return found
 
+    def parts(self, most: int) -> Iterator[list[Entry]]:
+        """The same, at most so many at a time. Whoever goes through them slowly holds on to no list of all of them: to
+        copy it takes long, and so does each look of Python's garbage collector at it."""
+        for run, start, stop in self._pieces:
+            for at in range(start, stop, most):
+                yield run.entries[at : min(at + most, stop)]
+
     def joined(self, join: Join) -> Iterator[bytes]:
         """The bytes of all entries, in a piece for each run, or several where its objects are large. Each is made when
         it is asked for, however much happens meanwhile. `join` is always the same for one collection."""

@@ -95,6 +95,11 @@ class View:
         low, high = _range((group, plural), namespace, None)
         return self._collection(group, plural).now(low, high, 0)[0].entries()
 
+    def stretch(self, group: str, plural: str, namespace: str = "") -> Stretch:
+        """The same, to be gone through little by little."""
+        low, high = _range((group, plural), namespace, None)
+        return self._collection(group, plural).now(low, high, 0)[0]
+
     def page(
         self,
         resource: tuple[str, str],

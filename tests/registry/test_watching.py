@@ -8,8 +8,9 @@ import pytest
 
 from fairlead.core.errors import Expired
 from fairlead.core.objects import Object
+from fairlead.core.slices import SLICE_BYTES
 from fairlead.registry.selectors import EVERYTHING, Selection, parse_fields, parse_labels
-from fairlead.registry.watching import AT_ONCE, Feed, WatchEvent, line
+from fairlead.registry.watching import AT_ONCE, Feed, line
 from tests.admission.world import World, as_ada, new_world
 
 ON = Selection(parse_labels("on=yes"))
@@ -26,8 +27,8 @@ async def begun(world: World, selection: Selection = EVERYTHING, queue: int = 10
     return feed
 
 
-async def added(feed: Feed) -> list[WatchEvent]:
-    return [event async for events in feed.existing() for event in events]
+async def added(feed: Feed) -> list[Object]:
+    return [orjson.loads(body) async for bodies in feed.existing() for body in bodies]
 
 
 def taken(feed: Feed) -> list[tuple[str, Object]]:
@@ -142,10 +143,7 @@ async def test_a_watch_can_begin_with_what_exists_and_misses_nothing_after_it(wo
     await world.create("Gadget", "b", metadata={"labels": {"on": "yes"}})
     await world.create("Gadget", "a")
     feed, chosen = feed_of(world), feed_of(world, ON)
-    assert [(event.type, orjson.loads(event.body)["metadata"]["name"]) for event in await added(feed)] == [
-        ("ADDED", "a"),
-        ("ADDED", "b"),
-    ]
+    assert [each["metadata"]["name"] for each in await added(feed)] == ["a", "b"]
     assert len(await added(chosen)) == 1
     await world.delete("Gadget", "b")
     assert types(feed) == ["DELETED b"]
@@ -392,3 +390,9 @@ async def test_what_exists_comes_in_smaller_parts_the_more_conditions_it_is_test
     for labels in (few, many):
         parts.append([len(events) async for events in feed_of(world, Selection(labels)).existing()])
     assert parts == [[30], [11, 11, 8]]
+
+
+async def test_large_objects_come_fewer_at_a_time(world: World) -> None:
+    for number in range(6):
+        await world.create("Gadget", f"g{number}", metadata={"annotations": {"note": "x" * (SLICE_BYTES * 2 // 3)}})
+    assert [len(bodies) async for bodies in feed_of(world).existing()] == [1] * 6

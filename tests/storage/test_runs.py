@@ -142,3 +142,17 @@ def test_pieces_show_what_was_there_however_much_happens_between_them() -> None:
     runs.drop(key("h"))
     assert [first, *pieces] == [b"a,b,c,d", b"e,f,g,h"]
     assert together(runs) == b"a,b,c,d,e,F,g"
+
+
+@pytest.mark.parametrize("most", [1, 3, 4, 10_000])
+def test_a_stretch_comes_in_parts_and_shows_what_was_there_when_it_was_cut(most: int) -> None:
+    runs = Runs(Kept(), [entry(f"{number:05}") for number in range(17)])
+    stretch = runs.stretch(key("00002"), key("99999"))
+    parts = stretch.parts(most)
+    found = list(next(parts))
+    for number in range(17):
+        runs.drop(key(f"{number:05}"))
+    for part in parts:
+        assert 0 < len(part) <= most
+        found += part
+    assert [each.key[3] for each in found] == [f"{number:05}" for number in range(2, 17)]
