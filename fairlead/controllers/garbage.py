@@ -44,7 +44,7 @@ class Standing(Enum):
 
 
 class Garbage:
-    name, workers = "garbage", 64
+    name, workers = "garbage", 16
 
     def __init__(self, registry: Registry) -> None:
         deletable = dict.fromkeys(kind.place for kind in registry.catalog.kinds if "delete" in kind.verbs)

@@ -21,7 +21,9 @@ from fairlead.storage.view import Entry, View
 FIRST_RETRY, LAST_RETRY = 0.05, 30.0
 IDLE_SECONDS = 60.0
 STEP = 500
-"""How many objects are looked at in a row at the start."""
+"""How many objects are noted in a row, before others get their turn."""
+BYTES_PER_STEP = 4096
+"""So many bytes of an object count as one more."""
 FAULT_SECONDS = 60.0
 """When an object is looked at again that a controller could not cope with."""
 
@@ -91,8 +93,7 @@ class Loop:
                     if ears.overflowed:
                         ears.close()
                         ears = await self._start()
-                    for transition in ears.drain():
-                        self._note(transition.key, transition.current)
+                    await self._note((each.key, each.current) for each in ears.drain())
                     self._employ(group)
                     await ears.wait(self._idle_for())
         finally:
@@ -110,17 +111,24 @@ class Loop:
         """Looks at all there is, in small steps so that requests get their turns, and listens meanwhile."""
         ears = self._ears = Ears(self._view, self._controller.watches)
         for group, plural in self._controller.watches:
-            entries = self._view.entries(group, plural)
-            for at in range(0, len(entries), STEP):
-                for entry in entries[at : at + STEP]:
-                    self._note(entry.key, entry)
-                await asyncio.sleep(0)
+            await self._note((entry.key, entry) for entry in self._view.entries(group, plural))
+            await asyncio.sleep(0)
         return ears
 
-    def _note(self, key: Key, entry: Entry | None) -> None:
-        now = self._clock.monotonic()
-        for each in self._controller.concerned(key, entry):
-            self._schedule(each, now)
+    async def _note(self, news: Iterable[tuple[Key, Entry | None]]) -> None:
+        """Has everything looked at that is concerned. One object may concern thousands, as an owner that goes does, and
+        thousands may change at once: others get their turns meanwhile."""
+        room = STEP
+        for key, entry in news:
+            now = self._clock.monotonic()
+            room -= 1 + (len(entry.body) // BYTES_PER_STEP if entry is not None else 0)
+            for each in (*self._controller.concerned(key, entry), None):
+                if room <= 0:
+                    await asyncio.sleep(0)
+                    room = STEP
+                if each is not None:
+                    self._schedule(each, now)
+                    room -= 1
 
     def _schedule(self, key: Key, at: float) -> None:
         if at < self._due.get(key, float("inf")):

@@ -1,5 +1,6 @@
 """Empties a namespace that is being deleted, then lets it go. Until then its conditions say what it waits for."""
 
+import asyncio
 from collections import Counter
 from dataclasses import dataclass, field
 
@@ -11,7 +12,11 @@ from fairlead.registry.registry import Registry
 from fairlead.registry.writing import Deleting, by_the_server
 from fairlead.storage.contract import Key
 
-LOOK_AGAIN = 0.2
+LOOK_AGAIN, LOOK_AGAIN_EACH, LOOK_AGAIN_LAST = 0.2, 0.005, 30.0
+"""Seconds until what finalizers hold is looked at again, and how many more for each such object: to look at one takes
+some twenty microseconds, so that this never takes more than a small part of a processor."""
+AT_ONCE = 20
+"""So many deletes are done before others get their turn."""
 FINALIZER = "kubernetes"
 _OURS = ("NamespaceDeletionContentFailure", "NamespaceContentRemaining", "NamespaceFinalizersRemaining")
 
@@ -69,7 +74,7 @@ class Namespaces:
         remains = await self._empty(key[3])
         if remains.resources:
             await self._tell(namespace, remains)
-            return LOOK_AGAIN
+            return min(LOOK_AGAIN + remains.resources.total() * LOOK_AGAIN_EACH, LOOK_AGAIN_LAST)
         writing = by_the_server("finalize")
         await self._namespaces.modify("", key[3], _finalized, writing)
         return None
@@ -79,7 +84,9 @@ class Namespaces:
         remains = Remains()
         for resource in self._registry.namespaced():
             kind = resource.kind
-            for entry in list(self._registry.view.entries(kind.group, kind.plural, namespace)):
+            for count, entry in enumerate(self._registry.view.entries(kind.group, kind.plural, namespace)):
+                if count % AT_ONCE == AT_ONCE - 1:
+                    await asyncio.sleep(0)  # what finalizers hold is not written again, so nothing is waited for
                 deleting = Deleting(propagation="Background")
                 deleted = await resource.delete(namespace, entry.key[3], deleting, by_the_server())
                 if not deleted.gone:

@@ -8,13 +8,14 @@ import pytest
 
 from fairlead.controllers import ears as ears_module
 from fairlead.controllers import loop as loop_module
-from fairlead.controllers.loop import FAULT_SECONDS, FIRST_RETRY, LAST_RETRY, Loop, itself, run_all
+from fairlead.controllers.loop import FAULT_SECONDS, FIRST_RETRY, LAST_RETRY, STEP, Loop, itself, run_all
 from fairlead.core.errors import Conflict, Unavailable
 from fairlead.registry.kind import MANAGEMENT_GROUP
 from fairlead.storage.contract import Key
 from fairlead.storage.view import Entry
 from tests.admission.world import World
 from tests.controllers.at_work import at_work
+from tests.turns import Turns
 
 GADGETS = (MANAGEMENT_GROUP, "gadgets")
 
@@ -263,3 +264,28 @@ async def test_a_controller_may_look_at_others_than_the_one_that_changed(
         await world.delete("Gadget", "g")
         await asyncio.sleep(1)
     assert [name for _, name in watchful.asked] == ["of-c", "of-g"]
+
+
+async def test_an_object_that_concerns_thousands_does_not_hold_up_others(world: World) -> None:
+    """As an owner that goes: each of its dependants has to be looked at."""
+
+    class Family(Watchful):
+        def concerned(self, key: Key, entry: Entry | None) -> Iterable[Key]:
+            return [(*key[:3], f"child-{number}") for number in range(10 * STEP)]
+
+    loop = Loop(Family(world), world.view, world.clock)
+    async with Turns() as turns:
+        await loop._note([((*GADGETS, "", "owner"), None)])
+    assert turns.count >= 9
+    assert len(loop._due) == 10 * STEP
+
+
+async def test_thousands_of_changes_that_concern_nobody_do_not_hold_up_others(world: World) -> None:
+    class Indifferent(Watchful):
+        def concerned(self, key: Key, entry: Entry | None) -> Iterable[Key]:
+            return ()
+
+    loop = Loop(Indifferent(world), world.view, world.clock)
+    async with Turns() as turns:
+        await loop._note([((*GADGETS, "", f"g{number}"), None) for number in range(10 * STEP)])
+    assert turns.count >= 9 and not loop._due

@@ -5,11 +5,12 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from fairlead.controllers.namespaces import Namespaces
+from fairlead.controllers.namespaces import AT_ONCE, LOOK_AGAIN_LAST, Namespaces
 from fairlead.core.errors import Forbidden
 from fairlead.core.objects import Object
 from tests.admission.world import World, as_ada
 from tests.controllers.at_work import at_work, until
+from tests.turns import Turns
 
 
 @pytest.fixture
@@ -175,3 +176,20 @@ async def test_conditions_that_others_wrote_do_not_stop_the_server_and_are_not_l
     found = working.see("Namespace", "demo")
     assert found is not None
     assert "x.io/Checked" in {each["type"] for each in found["status"]["conditions"]}
+
+
+async def test_many_objects_that_finalizers_hold_are_looked_at_in_slices_and_seldom(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Anybody can put finalizers on what he makes, and leave it like that for ever."""
+    monkeypatch.setattr("fairlead.controllers.namespaces.LOOK_AGAIN_EACH", 1.0)
+    controller = Namespaces(world.registry)
+    for number in range(3 * AT_ONCE):
+        await world.create("ConfigMap", f"c{number:03}", metadata={"finalizers": ["x.io/a"]})
+    await world.delete("Namespace", "demo")
+    key = ("", "namespaces", "", "demo")
+    await controller.reconcile(key)
+    async with Turns() as turns:
+        again = await controller.reconcile(key)
+    assert turns.count >= 3
+    assert again == LOOK_AGAIN_LAST

@@ -6,14 +6,17 @@ from collections.abc import Iterator
 
 import pytest
 
-from fairlead.core.lasting import keep_everything, lasting
+from fairlead.core.lasting import FULL_ROUND_AFTER, LONG_ROUND_SECONDS, FullRounds, keep_everything, lasting
 
 
 @pytest.fixture(autouse=True)
 def thawed() -> Iterator[None]:
+    thresholds, callbacks = gc.get_threshold(), list(gc.callbacks)
     yield
     gc.unfreeze()
     gc.enable()
+    gc.set_threshold(*thresholds)
+    gc.callbacks[:] = callbacks
 
 
 def test_what_is_made_meanwhile_is_set_aside_and_the_collector_goes_on_afterwards() -> None:
@@ -57,3 +60,42 @@ class Holder:
 
     def __init__(self, circle: list[object]) -> None:
         self.circle = circle
+
+
+@pytest.mark.parametrize(
+    ("generation", "seconds", "is_set_aside"),
+    [(2, 2 * LONG_ROUND_SECONDS, True), (2, LONG_ROUND_SECONDS / 2, False), (1, 2 * LONG_ROUND_SECONDS, False)],
+)
+def test_what_makes_full_rounds_long_is_set_aside(generation: int, seconds: float, is_set_aside: bool) -> None:
+    clock, set_aside = iter((5.0, 5.0 + seconds)), list[bool]()
+    rounds = FullRounds(lambda: next(clock), lambda: set_aside.append(True))
+    rounds("start", {"generation": generation})
+    rounds("stop", {"generation": generation})
+    assert set_aside == [True] * is_set_aside
+
+
+def test_a_server_that_grows_is_not_held_up_for_longer_and_longer() -> None:
+    """Each full round is given as many new objects; however many there are by then, it looks at no more."""
+    keep_everything()
+    assert gc.get_threshold()[2] == FULL_ROUND_AFTER
+    assert sum(isinstance(each, FullRounds) for each in gc.callbacks) == 1
+    keep_everything()
+    assert sum(isinstance(each, FullRounds) for each in gc.callbacks) == 1
+    gc.callbacks[:] = [FullRounds(iter(range(1_000)).__next__)]  # each round takes a second
+    grown, looked_at = [], []
+    for _ in range(5):
+        grown.append([[each] for each in range(10_000)])
+        looked_at.append(len(gc.get_objects()))
+        gc.collect()
+    assert max(looked_at) < 2 * min(looked_at)
+
+
+def test_what_was_set_aside_goes_when_nobody_refers_to_it() -> None:
+    class Thing:
+        pass
+
+    thing = Thing()
+    gone = weakref.ref(thing)
+    keep_everything()
+    del thing
+    assert gone() is None
