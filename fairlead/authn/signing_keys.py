@@ -8,12 +8,13 @@ now, so a rotation takes effect with the next token. Deleting the Secret ends ev
 import asyncio
 from base64 import b64decode, b64encode
 from collections.abc import Callable
+from datetime import UTC, datetime
 
 import structlog
 
 from fairlead.core import signing
-from fairlead.core.clock import Clock
-from fairlead.core.errors import AlreadyExists, NotFound, Unavailable
+from fairlead.core.clock import Clock, timestamp
+from fairlead.core.errors import AlreadyExists, NotFound, TooManyRequests, Unavailable
 from fairlead.core.objects import Object, copied, dig
 from fairlead.core.signing import BadKeys, SigningKey, SigningKeys
 from fairlead.core.workers import HASHING
@@ -25,6 +26,11 @@ NAME = "signing-keys"
 TYPE = "service.sh/signing-keys"
 FIELD = "keys.json"
 ATTEMPTS = 5
+HOUR = 3_600
+ROTATIONS_PER_HOUR = 4
+MOST_RETIRED = 16
+"""Keys that are published beside the active one. All of them are read with each look at the Secret, and sent to whoever
+verifies tokens."""
 
 log = structlog.get_logger(__name__)
 
@@ -52,14 +58,39 @@ class SigningKeyStore:
         return [] if keys is None else signing.published(keys, self._clock.now())
 
     async def rotate(self, longest: int) -> SigningKeys:
-        """Puts a new key to use. Those before stay published until their tokens have ended."""
-        had_one = await self._current() is not None
-        if not had_one:
+        """Puts a new key to use. Those before stay published until their tokens have ended, so there may not be too
+        many. Raises TooManyRequests, before a key is made: that takes a second of a processor."""
+        if await self._current() is None:
             return await self._ensured(longest)
-        fresh = await self._new_key(longest)
-        keys = await self._changed(lambda old: signing.rotated(old, fresh, self._clock.now()))
+        async with self._making:
+            known = await self._current()
+            if known is not None:
+                self._require_room(known)
+            fresh = await self._new_key(longest)
+
+            def rotated(old: SigningKeys) -> SigningKeys:
+                self._require_room(old)
+                return signing.rotated(old, fresh, self._clock.now())
+
+            keys = await self._changed(rotated)
         log.info("direct tokens are signed with a new key", key=keys.active.id)
         return keys
+
+    def _require_room(self, keys: SigningKeys) -> None:
+        """Without Retry-After, for which clients would sit and wait, and it may be weeks."""
+        moment = int(self._clock.now().timestamp())
+        published = [each for each in keys.retired if each.until > moment]
+        lately = [each.since for each in published if each.since > moment - HOUR]
+        if len(lately) >= ROTATIONS_PER_HOUR:
+            wait = sorted(lately)[-ROTATIONS_PER_HOUR] + HOUR - moment
+            why = f"the signing key was changed {len(lately)} times within an hour, which is the limit"
+            raise TooManyRequests(f"{why}; try again in {wait} seconds")
+        if len(published) >= MOST_RETIRED:
+            until = min(each.until for each in published)
+            why = f"{len(published)} earlier keys are published until their tokens have ended, which is the limit"
+            advice = f"to end all direct tokens at once, delete the Secret {self._where}"
+            when = timestamp(datetime.fromtimestamp(until, UTC))
+            raise TooManyRequests(f"{why}; try again after {when}, or {advice}")
 
     async def _ensured(self, longest: int) -> SigningKeys:
         for _ in range(ATTEMPTS):

@@ -57,11 +57,13 @@ class SigningKey:
 
 @dataclass(frozen=True, slots=True)
 class RetiredKey:
-    """A key that signs no more. Until that second, tokens may be about that were signed with it."""
+    """A key that signs no more. Until that second, tokens may be about that were signed with it. `since` is the second
+    in which it was retired, or 0 where that was not written down yet."""
 
     id: str
     until: int
     public: str
+    since: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +86,7 @@ def new_signing_key(now: datetime, longest: int) -> SigningKey:
 def rotated(keys: SigningKeys, fresh: SigningKey, now: datetime) -> SigningKeys:
     """The fresh key in use, and the one before it retired until its last token has ended."""
     old, moment = keys.active, int(now.timestamp())
-    retired = RetiredKey(old.id, moment + old.longest + MARGIN, old.public)
+    retired = RetiredKey(old.id, moment + old.longest + MARGIN, old.public, moment)
     return SigningKeys(fresh, (retired, *(each for each in keys.retired if each.until > moment)))
 
 

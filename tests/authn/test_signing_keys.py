@@ -3,18 +3,21 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import datetime, timedelta
 
 import pytest
 
+from fairlead.authn import signing_keys as module
 from fairlead.authn.signing_keys import FIELD, NAME, SigningKeyStore
 from fairlead.core import signing
-from fairlead.core.errors import Unavailable
+from fairlead.core.clock import SystemClock
+from fairlead.core.errors import TooManyRequests, Unavailable
 from fairlead.core.objects import Object
 from fairlead.core.user import CONTROLLER
 from fairlead.registry.writing import Deleting, Writing
 from tests.admission.world import NAMESPACE as SYSTEM
 from tests.admission.world import World, new_world
-from tests.authn.signing import MAXIMUM, keys_in_turn, signing_key
+from tests.authn.signing import MAXIMUM, NOW, keys_in_turn, signing_key
 
 
 @asynccontextmanager
@@ -106,3 +109,69 @@ async def test_a_secret_with_something_else_in_it_is_not_signed_with(monkeypatch
         for asked in (store.published(), store.for_signing(1), store.rotate(1)):
             with pytest.raises(Unavailable, match="restore it from a backup, or delete it"):
                 await asked
+
+
+class Moved(SystemClock):
+    """A clock that is moved by hand."""
+
+    def __init__(self) -> None:
+        self.seconds = 0
+
+    def now(self) -> datetime:
+        return NOW + timedelta(seconds=self.seconds)
+
+
+async def test_rotations_are_limited_by_the_hour_and_no_key_is_made_in_vain(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with a_world(monkeypatch) as world:
+        store = SigningKeyStore(world.registry, SYSTEM)
+        clock = store._clock = Moved()
+        await store.for_signing(MAXIMUM)
+        monkeypatch.setattr(module, "ROTATIONS_PER_HOUR", 2)
+        await store.rotate(MAXIMUM)
+        clock.seconds += 600
+        await store.rotate(MAXIMUM)
+        made = list[None]()
+        monkeypatch.setattr(signing, "new_signing_key", lambda now, longest: made.append(None))
+        before = await ids(store)
+        with pytest.raises(TooManyRequests, match=r"2 times within an hour.*try again in 3000 seconds") as refused:
+            await store.rotate(MAXIMUM)
+        assert not refused.value.details.retry_after, "a client would sit and wait for it"
+        assert not made and await ids(store) == before
+        again = keys_in_turn()
+        monkeypatch.setattr(signing, "new_signing_key", lambda now, longest: next(again))
+        clock.seconds += 3_001
+        await store.rotate(MAXIMUM)
+        assert len(await ids(store)) == 4
+
+
+async def test_earlier_keys_are_bounded_and_none_whose_tokens_live_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is read with every look at the Secret, and sent to all who verify tokens."""
+    async with a_world(monkeypatch) as world:
+        store = SigningKeyStore(world.registry, SYSTEM)
+        clock = store._clock = Moved()
+        await store.for_signing(MAXIMUM)
+        monkeypatch.setattr(module, "MOST_RETIRED", 2)
+        for _ in range(2):
+            clock.seconds += 7_200
+            await store.rotate(MAXIMUM)
+        before = await ids(store)
+        with pytest.raises(TooManyRequests, match=rf"2 earlier keys are published.*delete the Secret {SYSTEM}/{NAME}"):
+            await store.rotate(MAXIMUM)
+        assert await ids(store) == before
+        clock.seconds += MAXIMUM
+        again = keys_in_turn()
+        monkeypatch.setattr(signing, "new_signing_key", lambda now, longest: next(again))
+        await store.rotate(MAXIMUM)
+        assert len(await ids(store)) == 3
+
+
+async def test_many_rotations_at_once_are_limited_like_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with a_world(monkeypatch) as world:
+        replicas = [SigningKeyStore(world.registry, SYSTEM) for _ in range(3)]
+        await replicas[0].for_signing(MAXIMUM)
+        monkeypatch.setattr(signing, "new_signing_key", lambda now, longest: signing_key(1))
+        monkeypatch.setattr(module, "ROTATIONS_PER_HOUR", 1)
+        outcomes = await asyncio.gather(
+            *(each.rotate(MAXIMUM) for each in replicas for _ in range(3)), return_exceptions=True
+        )
+        assert sum(isinstance(each, TooManyRequests) for each in outcomes) == 8
