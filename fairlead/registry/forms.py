@@ -5,8 +5,6 @@ of the view, what is written on its way into the store; everything in between (v
 on the form that the client asked for. Kinds without a second form pass through here untouched.
 """
 
-from dataclasses import replace
-
 import orjson
 
 from fairlead.core.objects import Object
@@ -34,4 +32,4 @@ def show_body(kind: Kind, body: bytes) -> bytes:
 
 def show_entry(kind: Kind, entry: Entry) -> Entry:
     """An entry as the kind shows it. Selectors look at the stored form, so they are asked before."""
-    return entry if kind.form is None else replace(entry, body=show_body(kind, entry.body))
+    return entry if kind.form is None else entry.with_body(show_body(kind, entry.body))

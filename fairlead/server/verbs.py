@@ -117,7 +117,7 @@ class Verbs:
             listed = replace(
                 listed,
                 entries=await changed_entries(
-                    listed.entries, lambda each: replace(each, body=extended(each.body, call, user, self._decide))
+                    listed.entries, lambda each: each.with_body(extended(each.body, call, user, self._decide))
                 ),
             )
         return await self._list_reply(call, kind, listed)

@@ -6,7 +6,8 @@ given a `look` instead of labels is read for them only when somebody first asks.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct
 
 from fairlead.storage.contract import Key, Record
 
@@ -18,9 +19,12 @@ def _nothing(body: bytes) -> Seen:
     return {}, {}
 
 
-@dataclass(slots=True)  # not frozen, though never changed: a start makes a million, and freezing triples what one costs
-class Entry:
-    """One object as it is served: its finished JSON, and what selectors look at."""
+class Entry(Struct, gc=False):
+    """One object as it is served: its finished JSON, and what selectors look at.
+
+    The garbage collector does not look at these: nothing that they refer to ever refers to an entry. Otherwise it would
+    walk over all that were made since the start, in every full round, while the event loop waits.
+    """
 
     key: Key
     revision: int
@@ -30,7 +34,7 @@ class Entry:
     """None, both of them, until somebody asks."""
     whole: bytes = b""
     """The JSON with what is never served, where there is such a thing; empty where `body` is all there is."""
-    look: Callable[[bytes], Seen] = field(default=_nothing, compare=False, repr=False)
+    look: Callable[[bytes], Seen] = _nothing
     """Reads labels and fields out of the JSON."""
 
     @property
@@ -46,6 +50,10 @@ class Entry:
     def _seen(self) -> Seen:
         self._labels, self._selectable = seen = self.look(self.whole or self.body)
         return seen
+
+    def with_body(self, body: bytes) -> "Entry":
+        """The same object, served in another form."""
+        return Entry(self.key, self.revision, body, self._labels, self._selectable, self.whole, self.look)
 
     @property
     def fields(self) -> Mapping[str, str]:

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -299,8 +298,8 @@ async def test_a_large_list_is_put_together_in_slices(world: World, monkeypatch:
 
 async def test_entries_are_shown_in_another_form_in_slices(world: World) -> None:
     await make(world, *(f"g{number:03}" for number in range(5)))
-    large = [replace(entry, body=b"x" * SLICE_BYTES) for entry in (await listed(world)).entries]
+    large = [entry.with_body(b"x" * SLICE_BYTES) for entry in (await listed(world)).entries]
     async with Turns() as turns:
-        shown = await changed_entries(large, lambda entry: replace(entry, body=entry.body[:1]))
+        shown = await changed_entries(large, lambda entry: entry.with_body(entry.body[:1]))
     assert [entry.body for entry in shown] == [b"x"] * 5
     assert turns.count >= 4

@@ -1,5 +1,6 @@
 """Labels and fields of an entry: given with it, or read when somebody first asks."""
 
+import gc
 from collections.abc import Mapping
 
 from fairlead.storage.entry import Entry
@@ -31,3 +32,16 @@ def test_an_entry_is_looked_at_once_and_only_when_asked() -> None:
 def test_hidden_fields_are_looked_at_as_well() -> None:
     entry = Entry(KEY, 7, b"served", None, None, b"whole", lambda body: ({"read": body.decode()}, {}))
     assert entry.labels == {"read": "whole"}
+
+
+def test_the_garbage_collector_has_nothing_to_do_with_entries() -> None:
+    entry = Entry(KEY, 7, b"{}", None, None, b"", lambda body: (LABELS, {}))
+    assert entry.labels == LABELS
+    assert not gc.is_tracked(entry)
+
+
+def test_another_form_keeps_everything_else() -> None:
+    entry = Entry(KEY, 7, b"served", None, None, b"whole", lambda body: ({"read": body.decode()}, {}))
+    other = entry.with_body(b"other")
+    assert (other.key, other.revision, other.body, other.whole) == (KEY, 7, b"other", b"whole")
+    assert other.labels == {"read": "whole"}
