@@ -59,7 +59,7 @@ class ScopeRole:
     """Pairs of project and virtual cluster."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class Scope:
     """The entries of a scope. What one of them allows is inside; a scope without entries holds nothing."""
 

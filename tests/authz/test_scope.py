@@ -3,6 +3,7 @@
 What every route says to every shape of scope is in `test_scope_matrix.py`.
 """
 
+import gc
 from dataclasses import replace
 
 import pytest
@@ -218,6 +219,17 @@ def test_equal_scopes_that_are_not_the_same_are_decided_alike() -> None:
 
 def test_kept_scopes_stay_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "KEPT", 4)
-    for number in range(20):
+    scopes = [Scope(projects=(f"x{number}",)) for number in range(20)]
+    for number, scope in enumerate(scopes):
+        assert inside(scope, core("get", "secrets", f"p-x{number}", "x"))
+        assert len(module._kept) <= 4
+
+
+def test_what_is_kept_of_a_scope_goes_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_kept", {})
+    lasting = Scope(projects=("lasting",))
+    for number in range(20):  # somebody who writes a key again and again
+        assert inside(lasting, core("get", "secrets", "p-lasting", "x"))
         assert inside(Scope(projects=(f"x{number}",)), core("get", "secrets", f"p-x{number}", "x"))
-        assert len(module._kept) <= max(4, 1)
+    gc.collect()
+    assert [scope for scope, _ in module._kept] == [id(lasting)]

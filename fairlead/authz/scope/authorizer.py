@@ -4,6 +4,7 @@
 looks at it and at the entrance.
 """
 
+import weakref
 from collections.abc import Callable
 
 from fairlead.authz.chain import Authorizer, Decision
@@ -18,8 +19,8 @@ from fairlead.core.user import User
 KEPT = 8192
 """Scopes that are kept laid out. More than this many in use at a time only cost time."""
 
-_kept: dict[tuple[int, int], tuple[Scope, ScopeNames, Boundary]] = {}
-"""By identity, and with the values themselves: while they are in here, nothing else can have their identity."""
+_kept: dict[tuple[int, int], tuple[weakref.ref[Scope], ScopeNames, Boundary]] = {}
+"""By identity. What belongs to a scope goes with it: whoever writes a key again and again makes a scope each time."""
 
 
 def scoping(names: ScopeNames) -> Scoping:
@@ -86,11 +87,17 @@ def _boundary(scope: Scope, names: ScopeNames) -> Boundary:
     It is found by identity: an authenticator keeps its users, and to look through a long scope for its hash would take
     longer than the decision.
     """
-    kept = _kept.get((id(scope), id(names)))
-    if kept is not None:
+    place = id(scope), id(names)
+    kept = _kept.get(place)
+    if kept is not None and kept[0]() is scope:
         return kept[2]
     if len(_kept) >= KEPT:
         _kept.clear()
     boundary = Boundary(scope, names)
-    _kept[id(scope), id(names)] = scope, names, boundary
+
+    def forget(gone: weakref.ref[Scope]) -> None:
+        if place in _kept and _kept[place][0] is gone:
+            del _kept[place]
+
+    _kept[place] = weakref.ref(scope, forget), names, boundary
     return boundary
