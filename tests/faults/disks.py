@@ -25,7 +25,7 @@ def small_disk(megabytes: int, folder: Path | None = None) -> Iterator[Path]:
     place.mkdir(parents=True, exist_ok=True)
     if shutil.which("mount") is None:
         pytest.skip("mount is not installed")
-    options = ("-t", "tmpfs", "-o", f"size={megabytes}m", "fairlead-faults", str(place))
+    options = ("-t", "tmpfs", "-o", f"size={megabytes}m,mode=700", "fairlead-faults", str(place))
     mounted = subprocess.run(["mount", *options], capture_output=True, text=True, check=False)
     if mounted.returncode:
         place.rmdir()

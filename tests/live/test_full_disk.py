@@ -25,7 +25,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     folder.mkdir()
     if shutil.which("mount") is None:
         pytest.skip("mount is not installed")
-    options = ("-t", "tmpfs", "-o", "size=4m", "fairlead-live-test", str(folder))
+    options = ("-t", "tmpfs", "-o", "size=4m,mode=700", "fairlead-live-test", str(folder))
     mounted = subprocess.run(["mount", *options], capture_output=True, text=True, check=False)
     if mounted.returncode:
         pytest.skip(f"a small file system cannot be mounted: {mounted.stderr.strip()}")

@@ -174,7 +174,9 @@ def test_a_replica_with_another_pepper_does_not_start_and_says_what_to_copy(grou
     assert "copy it from another server" in refusal(tmp_path / "none", **variables)
     assert not (tmp_path / "none" / "pepper.key").exists()
     (tmp_path / "other").mkdir(mode=0o700)
-    (tmp_path / "other" / "pepper.key").write_bytes(b"x" * 32)
+    pepper = tmp_path / "other" / "pepper.key"
+    pepper.write_bytes(b"x" * 32)
+    pepper.chmod(0o600)
     assert "copy theirs over it" in refusal(tmp_path / "other", **variables)
 
 

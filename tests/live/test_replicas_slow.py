@@ -88,9 +88,18 @@ def read_slowly(receive: Any) -> Iterator[dict[str, Any]]:
         assert piece, "the stream broke off"
         buffer += piece
         time.sleep(0.002)
-    for line in buffer.splitlines():
-        if line.startswith(b'{"type":'):
-            yield json.loads(line)
+    yield from map(json.loads, unchunked(buffer).splitlines())
+
+
+def unchunked(buffer: bytes) -> bytes:
+    """What the chunks of an answer hold together: one may end in the middle of a line."""
+    content, buffer = b"", buffer.partition(b"\r\n\r\n")[2]
+    while buffer:
+        size, _, rest = buffer.partition(b"\r\n")
+        length = int(size, 16)
+        content += rest[:length]
+        buffer = rest[length + 2 :]
+    return content
 
 
 def assert_in_order(told: list[dict[str, Any]], since: int, versions: list[int]) -> None:
