@@ -95,6 +95,7 @@ async def background(
     async def work() -> None:
         async with asyncio.TaskGroup() as group:
             group.create_task(registry.view.look_over())
+            group.create_task(identity.sharing.run())
             group.create_task(identity.activity.run(registry.resource(settings.api_group, ACCESS_KEYS)))
             if leader is None:
                 group.create_task(work_of_one())

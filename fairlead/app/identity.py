@@ -51,6 +51,7 @@ class Identity:
     allowing_entry: Callable[[User, Target], str]
     authenticators: Sequence[Authenticator]
     run_time: RunTime
+    sharing: Sharing
 
     def may(self, user: User, target: Target) -> Decision:
         """What admission rules ask: the same as if the user had sent such a request."""
@@ -79,9 +80,10 @@ def identity(settings: Settings, catalog: Catalog, view: View, clock: Clock) -> 
     def decide(user: User, target: Target) -> Decision:
         return permissions.decide(user, target)
 
+    sharing = Sharing(catalog, view)
     permissions = Permissions(
         general=(entrances(decide), administrators, rbac),
-        personal=(members, Oneself(group, view), Runners(group, view), Agents(group, view), Sharing(catalog, view)),
+        personal=(members, Oneself(group, view), Runners(group, view), Agents(group, view), sharing),
         scoping=scoping(names),
         generations=(rbac.generation, people.generation, projects.refresh),
     )
@@ -91,7 +93,8 @@ def identity(settings: Settings, catalog: Catalog, view: View, clock: Clock) -> 
     names_of_admins = AdminNames(group, view)
     run_time = RunTime(settings, view)
     return Identity(
-        pepper, people, keys, activity, rbac, members, permissions, names_of_admins, entry, authenticators, run_time
+        *(pepper, people, keys, activity, rbac, members, permissions, names_of_admins, entry, authenticators),
+        *(run_time, sharing),
     )
 
 

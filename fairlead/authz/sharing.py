@@ -4,11 +4,15 @@ For kinds declared as `shared`. The owner, or each member of an owning team, may
 it; an entry gives its verbs on the object, and on the subresources that it names.
 """
 
+import asyncio
+from collections.abc import Iterator
+
 import msgspec
 
 from fairlead.authz.chain import Decision
 from fairlead.authz.people import ANY, own_names, owns
 from fairlead.authz.rectangles import Rectangles
+from fairlead.authz.shared_names import SharedNames
 from fairlead.core.call import Target
 from fairlead.core.user import User
 from fairlead.registry.catalog import Catalog
@@ -48,6 +52,7 @@ class Sharing:
     def __init__(self, catalog: Catalog, view: View) -> None:
         self._shared = {(kind.group, kind.plural) for kind in catalog.kinds if kind.shared}
         self._view = view
+        self._names = {resource: SharedNames(view, *resource, _named) for resource in sorted(self._shared)}
         self._last: tuple[Entry, tuple[str, ...], Given] | None = None
 
     def __call__(self, user: User, target: Target) -> Decision | None:
@@ -74,13 +79,35 @@ class Sharing:
         self._last = entry, user.groups, given
         return given
 
+    async def run(self) -> None:
+        """Keeps ready what says at once whether something is a user's. Without it, all objects are looked at."""
+        async with asyncio.TaskGroup() as group:
+            for names in self._names.values():
+                group.create_task(names.run())
+
     def stands(self, user: User, target: Target) -> bool:
         """Something here is the user's, or shared with it."""
         resource = (target.group, target.resource)
         if resource not in self._shared:
             return False
+        known = self._names[resource].has(user, target.namespace)
+        if known is not None:
+            return known
         get = Target("get", "")
         return any(self.of(user, get, entry) for entry in self._view.entries(*resource, target.namespace))
+
+
+def _named(entry: Entry) -> Iterator[tuple[bool, str]]:
+    """Those who may get an object because they own it, or because an entry names them: as `Given` decides it."""
+    spec = _shared(entry.body).spec
+    owner = spec.owner if spec is not None else None
+    for is_team, name in ((False, owner.user), (True, owner.team)) if owner is not None else ():
+        if name and name != ANY:
+            yield is_team, name
+    for each in (spec.access if spec is not None else None) or ():
+        if "get" in (each.verbs or ()) or ANY in (each.verbs or ()):
+            yield from ((False, name) for name in each.users or ())
+            yield from ((True, name) for name in each.teams or ())
 
 
 _OWNER = Decision(True, "owner of the object")

@@ -1,6 +1,8 @@
 """Owners and access entries: rights that objects give by themselves."""
 
+import asyncio
 from collections.abc import Callable
+from functools import partial
 from itertools import product
 
 import pytest
@@ -10,9 +12,10 @@ from hypothesis import strategies as st
 from fairlead.authz.people import in_team, is_user
 from fairlead.authz.sharing import Access, Given, Sharing, Spec
 from fairlead.core.call import Target
+from fairlead.core.objects import Object
 from fairlead.core.user import User
 from fairlead.registry.kind import MANAGEMENT_GROUP
-from tests.admission.world import World
+from tests.admission.world import World, new_world
 from tests.authz.people import ALICE, BOB, CAROL, MACHINE, RED_KEY
 from tests.growth import assert_linear, words, work
 
@@ -171,3 +174,81 @@ def test_a_name_is_looked_up_however_many_groups_somebody_has() -> None:
         return lambda: in_team(user, names) or is_user(user, names)
 
     assert_linear(make)
+
+
+NAMES = st.lists(st.sampled_from(["alice", "bob", "red", "blue", "*"]), max_size=2)
+SPECS = st.fixed_dictionaries(
+    {},
+    optional={
+        "owner": st.sampled_from([{"user": "alice"}, {"team": "red"}, {"user": "*"}, {"team": "*"}]),
+        "access": st.lists(
+            st.fixed_dictionaries(
+                {"verbs": st.lists(st.sampled_from(["get", "use", "*"]), min_size=1, max_size=2, unique=True)},
+                optional={"users": NAMES, "teams": NAMES},
+            ),
+            max_size=2,
+        ),
+    },
+)
+
+
+def _put_spec(spec: dict[str, object], each: Object) -> None:
+    each["spec"] = spec
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from("ab"), SPECS), max_size=6), st.integers(0, 6))
+async def test_counted_names_say_the_same_as_looking_at_all_objects(
+    writes: list[tuple[str, dict[str, object]]], built_after: int
+) -> None:
+    async with new_world() as world:
+        counted, looking = (Sharing(world.registry.catalog, world.view) for _ in range(2))
+        for number, (name, spec) in enumerate([*writes, ("a", {})]):
+            if number == min(built_after, len(writes)):
+                await asyncio.gather(*(names.build() for names in counted._names.values()))
+            if world.see("App", name) is None:
+                await world.create("App", name, spec=spec)
+            elif number % 3:
+                await world.delete("App", name)
+            else:
+                await world.patch("App", name, partial(_put_spec, spec))
+            for user in (ALICE, BOB, CAROL, RED_KEY, MACHINE):
+                assert counted.stands(user, app("list", "")) == looking.stands(user, app("list", "")), (user, spec)
+
+
+async def test_who_has_nothing_is_refused_without_a_look_at_any_object(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A list that is refused costs the same however many objects there are."""
+    sharing = await shared(world, owner={"user": "alice"})
+    names = sharing._names[MANAGEMENT_GROUP, "apps"]
+    await names.build()
+    monkeypatch.setattr(Sharing, "of", None)
+    assert sharing.stands(ALICE, app("list", ""))
+    assert not sharing.stands(BOB, app("list", ""))
+    await world.delete("App", "a")
+    assert not sharing.stands(ALICE, app("list", ""))
+    assert not names._counts
+
+
+async def turns(count: int) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+async def test_names_that_were_missed_are_looked_up_again(world: World) -> None:
+    """As when the view had to be loaded again: meanwhile, the objects themselves are looked at."""
+    sharing = await shared(world, owner={"user": "alice"})
+    names = sharing._names[MANAGEMENT_GROUP, "apps"]
+    following = asyncio.create_task(sharing.run())
+    try:
+        await turns(50)
+        assert names._watcher is not None and names.has(ALICE, "")
+        names._watcher.overflow()
+        assert names.has(ALICE, "") is None and sharing.stands(ALICE, app("list", ""))
+        await turns(50)
+        assert names.has(ALICE, "") and not names.has(BOB, "")
+        assert set(names._counts.values()) == {1}
+    finally:
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
