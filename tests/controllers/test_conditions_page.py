@@ -15,8 +15,8 @@ SECTIONS = {
 INSTANCES = "Spaces and virtual clusters"
 NO_REASONS = frozenset({"True", "False", "Unknown", "UpstreamError"})
 """Statuses; and the reason of an error that is always one of its kinds."""
-STATES = {("placing", "Busy"), ("placing", "Running"), ("placing", "Stopped")}
-"""What a runner says of a container."""
+STATES = {("placing", "Busy"), ("placing", "Running"), ("placing", "Stopped"), ("vc_state", "Confined")}
+"""What a runner says of a container, and how much a template is trusted: compared, and given as no reason."""
 PASSED_ON = frozenset({"Conflict", "RequestEntityTooLarge", "Migrated", "MigratedAway", "NotFound"})
 """Kubernetes' own words, and those of Events that no controller writes."""
 COMMON = ("", "Events")
