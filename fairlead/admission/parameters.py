@@ -33,6 +33,7 @@ from fairlead.registry.record import decode
 from fairlead.registry.registry import Registry
 
 _TYPES = {
+    "spec": dict,
     "spec.templateRef.name": str,
     "spec.templateRef.version": str,
     "spec.parameters": str,
@@ -109,8 +110,7 @@ def _is_news(change: Change) -> bool:
 
 
 def _asked(instance: Object) -> tuple[Any, ...]:
-    spec = instance.get("spec") or {}
-    return tuple(spec.get(name) for name in ("templateRef", "template", "parameters", SECRETS))
+    return tuple(dig(instance, f"spec.{name}") for name in ("templateRef", "template", "parameters", SECRETS))
 
 
 def _is_well_formed(instance: Object) -> bool:

@@ -86,3 +86,14 @@ async def test_what_is_written_in_place_must_still_be_readable(world: World) -> 
 async def test_wrong_types_are_left_to_the_schema(world: World, spec: Object) -> None:
     with pytest.raises(Invalid):
         await world.create("SpaceInstance", "one", spec={"parameters": "size: 4", **spec})
+
+
+@pytest.mark.parametrize("spec", [1.5, "text", ["list"], True])
+async def test_a_spec_that_is_no_object_is_left_to_the_schema_also_in_an_update(world: World, spec: Any) -> None:
+    with pytest.raises(Invalid):
+        await world.create("SpaceInstance", "two", spec=spec)
+    await make(world, "SpaceInstance", "size: 2\nimage: {tag: a}\n")
+    await world.create("SpaceInstance", "plain", spec={})
+    for name in ("one", "plain"):
+        with pytest.raises(Invalid):
+            await world.patch("SpaceInstance", name, lambda each: each.update(spec=spec))
