@@ -23,12 +23,13 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
-from concurrent.futures import Future
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, nullcontext, suppress
+from functools import partial
 from itertools import count
 from queue import PriorityQueue
 from typing import Any, ParamSpec, TypeVar
+from weakref import WeakKeyDictionary
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -45,10 +46,12 @@ SWITCH_SECONDS = 0.0005
 class Account:
     """Whoever pays for work in threads. `seconds` is the processor time since somebody has last taken note of it."""
 
-    __slots__ = ("seconds", "tags")
+    __slots__ = ("large", "seconds", "tags")
 
     def __init__(self) -> None:
         self.seconds = 0.0
+        self.large = asyncio.Lock()
+        """Held by the one of its requests that puts something large together."""
         self.tags: dict[str, float] = {}
         """By the name of the threads, what it has been given there: bytes, counted from where everybody began."""
 
@@ -61,7 +64,21 @@ class Account:
 ACCOUNT: contextvars.ContextVar[Account | None] = contextvars.ContextVar("ACCOUNT", default=None)
 """Who pays for what is computed in this context. Nobody does for the server's own work."""
 
-_Job = tuple[float, int, int, "Future[Any]", Callable[[], Any], Account | None]
+LARGE_AT_ONCE = 4
+_large_turns: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
+
+
+@asynccontextmanager
+async def putting_together_large() -> AsyncIterator[None]:
+    """Around what takes up megabytes until it is done. Each account does one such thing at a time, so that a hundred
+    requests of one user do not take up a hundred times as much, and only wait for each other."""
+    turns = _large_turns.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(LARGE_AT_ONCE))
+    account = ACCOUNT.get()
+    async with account.large if account is not None else nullcontext(), turns:
+        yield
+
+
+_Job = tuple[float, int, int, "asyncio.Future[Any]", Callable[[], Any], Account | None]
 
 
 class Workers:
@@ -88,7 +105,7 @@ class Workers:
         if not self._started:
             self._start()
         context = contextvars.copy_context()
-        done: Future[T] = Future()
+        done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         account = ACCOUNT.get()
         begins = self._clock
         if account is not None:
@@ -96,7 +113,11 @@ class Workers:
             account.tags[self._name] = begins + size
         job = begins, size, next(self._numbers), done, lambda: context.run(work, *args, **kwargs), account
         self._jobs.put(job)
-        return await asyncio.wrap_future(done)
+        del job
+        try:
+            return await done
+        finally:
+            del done  # an error that is raised here refers to this function, and must not keep itself alive through it
 
     def _start(self) -> None:
         self._started = True
@@ -108,7 +129,7 @@ class Workers:
         while True:
             begins, _, _, done, work, account = self._jobs.get()
             self._clock = max(self._clock, begins)
-            if done.set_running_or_notify_cancel():
+            if not done.cancelled():
                 _carry_out(work, done, account)
             del done, work, account  # or they would live on for as long as nothing else comes
 
@@ -121,18 +142,30 @@ def _be_nice(niceness: int) -> None:
             os.setpriority(os.PRIO_PROCESS, thread, os.getpriority(os.PRIO_PROCESS, thread) + niceness)
 
 
-def _carry_out(work: Callable[[], T], done: "Future[T]", account: Account | None) -> None:
+def _carry_out(work: Callable[[], T], done: "asyncio.Future[T]", account: Account | None) -> None:
     began = time.thread_time()
+    settle: Callable[[], None]
     try:
-        result = work()
+        settle = partial(_set_result, done, work())
     except BaseException as error:  # noqa: BLE001 - whoever waits is told, whatever it is
         # An error holds on to all that its functions had in hand. To let go of a large body takes long, too.
         traceback.clear_frames(error.__traceback__)
-        _bill(account, began)
-        done.set_exception(error)
-    else:
-        _bill(account, began)
+        settle = partial(_set_exception, done, error)
+    _bill(account, began)
+    with suppress(RuntimeError):  # the loop has ended, and nobody waits any more
+        done.get_loop().call_soon_threadsafe(settle)
+
+
+def _set_result(done: "asyncio.Future[T]", result: T) -> None:
+    """In the loop's thread. A future of `concurrent` would do, but chained to one of the loop it forms a cycle, in
+    which a large result stays until the garbage collector comes by."""
+    if not done.done():
         done.set_result(result)
+
+
+def _set_exception(done: "asyncio.Future[T]", error: BaseException) -> None:
+    if not done.done():
+        done.set_exception(error)
 
 
 def _bill(account: Account | None, began: float) -> None:

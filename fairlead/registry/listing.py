@@ -10,7 +10,7 @@ import orjson
 from fairlead.core.errors import BadRequest, Details, Expired, Problem, Timeout
 from fairlead.core.objects import Object
 from fairlead.core.slices import cut, in_slices
-from fairlead.core.workers import COMPUTE
+from fairlead.core.workers import COMPUTE, putting_together_large
 from fairlead.registry.forms import show_entry
 from fairlead.registry.kind import Kind
 from fairlead.registry.paging import WHATEVER_REVISION, Position, parse_token
@@ -172,18 +172,26 @@ async def list_body(kind: Kind, listed: Listed) -> bytes:
     """The list as it is served: finished objects, joined. A large one is put together in a thread, which does not keep
     the event loop waiting: to join more than a megabyte, Python lets go of its lock."""
     head = {"kind": kind.list_kind, "apiVersion": kind.api_version, "metadata": list_metadata(listed)}
-    join = partial(_without_types, kind) if kind.builtin else _joined
-    entries = listed.entries
-    found = entries.joined(join) if isinstance(entries, Stretch) else map(join, cut(entries, _size, PIECE_BYTES))
-    pieces, size = [orjson.dumps(head)[:-1], b',"items":['], 0
-    async for some in in_slices(found, len, PIECE_BYTES):
-        for piece in some:
-            size += len(piece)
-            pieces += (piece, b",")
-    if size:
-        pieces.pop()
-    pieces.append(b"]}")
-    return b"".join(pieces) if size <= PIECE_BYTES else await COMPUTE.run(size, b"".join, pieces)
+    opened = orjson.dumps(head)[:-1] + b',"items":['
+    groups = cut(_items(kind, listed), len, PIECE_BYTES)
+    first = next(groups, [])
+    if next(groups, None) is None:
+        return b"%b%b]}" % (opened, b",".join(first))
+    del groups, first  # nothing large is kept while it is not its turn
+    async with putting_together_large():
+        pieces, size = [opened], 0
+        async for some in in_slices(_items(kind, listed), len, PIECE_BYTES):
+            for piece in some:
+                size += len(piece)
+                pieces += (piece, b",")
+        pieces[-1] = b"]}"
+        return await COMPUTE.run(size, b"".join, pieces)
+
+
+def _items(kind: Kind, listed: Listed) -> Iterable[bytes]:
+    """The objects, joined in groups."""
+    join, entries = partial(_without_types, kind) if kind.builtin else _joined, listed.entries
+    return entries.joined(join) if isinstance(entries, Stretch) else map(join, cut(entries, _size, PIECE_BYTES))
 
 
 def _joined(entries: Sequence[Entry]) -> bytes:

@@ -117,7 +117,11 @@ class Unsent:
     def _admit(self, call: Call, reply: Reply) -> None:
         """Puts a reply on the account. A read for which there is no room by now is refused."""
         if call.method == "GET" and self._answers.size:
-            self._require_room(self._answers, call, "answers that nobody reads")
+            try:
+                self._require_room(self._answers, call, "answers that nobody reads")
+            except TooManyRequests:
+                reply.body = b""  # the traceback refers to the reply, and may be there until garbage is collected
+                raise
         reply.holding = self.hold_reply(call, reply)
 
     def hold_reply(self, call: Call, reply: Reply) -> Holding:

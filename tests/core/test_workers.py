@@ -2,10 +2,12 @@
 
 import asyncio
 import contextvars
+import gc
 import os
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Awaitable, Iterator
 
 import pytest
@@ -176,3 +178,17 @@ async def test_passwords_are_checked_with_a_lower_claim_on_the_processor() -> No
     assert await HASHING.run(0, niceness) == (min(own + 5, 19) if is_linux else own)
     assert await COMPUTE.run(0, niceness) == own
     assert niceness() == own
+
+
+class Large:
+    """A result that can be watched."""
+
+
+async def test_a_result_goes_when_nobody_wants_it_any_more() -> None:
+    """Without waiting for the garbage collector, which comes seldom and knows nothing of megabytes."""
+    gc.disable()
+    try:
+        gone = weakref.ref(await COMPUTE.run(1, Large))
+        assert await COMPUTE.run(1, lambda: "what the thread has in hand now") and gone() is None
+    finally:
+        gc.enable()
