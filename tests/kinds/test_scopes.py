@@ -1,5 +1,6 @@
 """The scope field: its schema, and what is refused although it fits."""
 
+from dataclasses import fields
 from typing import Any
 
 import pytest
@@ -55,10 +56,10 @@ def test_the_schema_has_every_field_that_is_read_and_no_other() -> None:
     """A field of the value that the schema does not know could never be set, and the other way round never count."""
     read = Scope.of(EVERYTHING)
     assert read is not None and not read.holds_nothing
-    assert all(getattr(read, name) for name in Scope.__slots__)
+    assert all(getattr(read, each.name) for each in fields(Scope))
     assert all(any(getattr(rule, name) for rule in read.rules) for name in ScopeRule.__slots__)
     assert all(getattr(read.roles[0], name) for name in ScopeRole.__slots__)
-    assert len(SCOPE["properties"]) == len(Scope.__slots__)
+    assert len(SCOPE["properties"]) == len(fields(Scope))
     assert len(SCOPE["properties"]["rules"]["items"]["properties"]) == len(ScopeRule.__slots__)
     assert CLI_FLAG in SCOPE["properties"]
 
