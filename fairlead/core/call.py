@@ -83,6 +83,16 @@ class Sieve(Protocol):
         """Another value whenever anybody's permissions have changed."""
 
 
+class StepTimer(Protocol):
+    """How long a request has kept the event loop busy. `server/steps.py` makes it."""
+
+    spend: Callable[[float], None] | None
+    """Called with the seconds of each step as it ends."""
+
+    def seconds(self) -> float:
+        """What all steps took so far."""
+
+
 class Keeper(Protocol):
     """Whoever has let a call in, and can be asked again. Both raise."""
 
@@ -170,6 +180,8 @@ class Call(Struct, eq=False):  # a Struct is made several times as quickly as a 
     """Bytes of the body, once it has been read whole."""
     fault: str = ""
     """What is wrong with the request itself, whoever asks: it is refused before anything else is looked at."""
+    steps: StepTimer | None = None
+    """Times what this request does on the event loop, once it is known not to be answered at once."""
 
     def defer(self, failure: ApiError) -> None:
         """Keeps what is wrong for later, if nothing was wrong before. Where it was found does not matter, and would

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from fairlead.core.call import Sieve
 from fairlead.core.errors import Expired
-from fairlead.core.slices import cut
+from fairlead.core.slices import SLICE_BYTES, cut
 from fairlead.registry.forms import show_body
 from fairlead.registry.kind import Kind
 from fairlead.registry.record import restamped
@@ -108,7 +108,7 @@ class Feed:
             )
         unchanged = self._sieve is None and not self._selection and self._kind.form is None
         tell = _whole if unchanged else self._event
-        events = [tell(transition) for transition in watcher.drain(AT_ONCE)]
+        events = [tell(transition) for transition in watcher.drain_some(AT_ONCE, _event_size, SLICE_BYTES)]
         return [event for event in events if event is not None]
 
     @property
@@ -235,6 +235,12 @@ def _encoded(transition: Transition[Entry], type: str) -> WatchEvent:
 
 def _size(entry: Entry) -> int:
     return len(entry.body)
+
+
+def _event_size(transition: Transition[Entry]) -> int:
+    """Bytes of an event, which shows one of the two states."""
+    state = transition.current or transition.previous
+    return len(state.body) if state is not None else 0
 
 
 def added_lines(bodies: Sequence[bytes]) -> bytes:

@@ -5,8 +5,8 @@ so nothing may hold it for longer than `HOLD_LIMIT`. The watchdog measures that 
 
 - A timer that is due every `INTERVAL` notes how late it is. It sees requests and background work alike, but not the
   part of a hold that was before it was due.
-- The stage that counts requests times each step of a request, from one await to the next, and hands over those that
-  are worth a second look. That measure is exact, and it knows whose request it was.
+- The stage that counts requests times each step of a request, from one await to the next (`steps.py`), and hands over
+  those that are worth a second look. That measure is exact, and it knows whose request it was.
 
 A hold is at most the processor time that the loop's thread has used meanwhile: a machine that is busy with other
 things delays the timer, too, and that is no request's fault. How late the timer was by the wall clock is kept apart.
@@ -21,14 +21,12 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from types import coroutine
-from typing import Any
 
 import structlog
 
-from fairlead.core.call import Call, Reply
+from fairlead.core.call import Call
 from fairlead.server.metrics.histogram import Histogram
 
 INTERVAL = 0.02
@@ -38,8 +36,6 @@ IDLE_INTERVAL, IDLE = 0.1, 0.001
 cost about a thousandth of a processor."""
 HOLD_LIMIT = 0.05
 """Seconds that nothing on the event loop may take without awaiting."""
-NOTICEABLE = 0.002
-"""Steps of requests that take less than this are not looked at any further."""
 STUCK_SECONDS = 1.0
 """How long the loop is held before its stack is written into the log."""
 LOOK_SECONDS = 0.5
@@ -47,9 +43,6 @@ LOG_SECONDS = 10.0
 """How often holds are logged at most; those in between are counted."""
 STACK_SECONDS = 60.0
 BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.015, 0.02, 0.025, 0.03, 0.035, 0.04, 0.045, 0.05, 0.075, 0.1, 0.25, 0.5, 1.0)
-
-Note = Callable[[Call, float], None]
-"""Takes a request, and how many seconds one step of it took."""
 
 log = structlog.get_logger(__name__)
 
@@ -133,41 +126,6 @@ def _describe(call: Call) -> dict[str, str]:
         "bytes": call.headers.get("content-length", "0"),
         "audit_id": call.audit_id,
     }
-
-
-@coroutine
-def timed_steps(
-    answer: Awaitable[Reply],
-    call: Call,
-    note: Note,
-    now: Callable[[], float] = time.perf_counter,
-    used: Callable[[], float] = time.thread_time,
-) -> Generator[Any, Any, Reply]:
-    """Awaits an answer, and hands over how long each of its steps took that was noticeable, in processor time.
-
-    Asking for that is a system call. The wall clock is not, and says of nearly all steps that they were short.
-    """
-    steps = answer.__await__()
-    sent: Any = None
-    thrown: BaseException | None = None
-    while True:
-        begun, used_before = now(), used()
-        try:
-            waits_for = steps.send(sent) if thrown is None else steps.throw(thrown)
-        except StopIteration as end:
-            reply: Reply = end.value
-            return reply
-        finally:
-            if now() - begun > NOTICEABLE and (seconds := used() - used_before) > NOTICEABLE:
-                note(call, seconds)
-        try:
-            sent = yield waits_for
-            thrown = None
-        except GeneratorExit:
-            steps.close()
-            raise
-        except BaseException as error:  # noqa: BLE001 - handed on, as `await` itself does
-            sent, thrown = None, error
 
 
 class _Sentry:

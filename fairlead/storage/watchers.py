@@ -131,6 +131,17 @@ class Watcher(Generic[E]):
         queue.clear()
         return drained
 
+    def drain_some(self, most: int, size: Callable[[Transition[E]], int], most_bytes: int) -> list[Transition[E]]:
+        """The oldest of what waits: at most so many, and so many bytes, but one at least."""
+        queue = self._queue
+        drained: list[Transition[E]] = []
+        while queue and len(drained) < most:
+            most_bytes -= size(queue[0])
+            if most_bytes < 0 and drained:
+                break
+            drained.append(queue.popleft())
+        return drained
+
     def news(self) -> "asyncio.Future[None]":
         """Done when something waits or the watcher ended or overflowed, or when somebody calls `rouse`."""
         wake = asyncio.get_running_loop().create_future()

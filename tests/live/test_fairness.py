@@ -8,13 +8,16 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.live.entrances import key_of, make
+from tests.live.entrances import grant, key_of, make
 from tests.live.http2 import Http2
-from tests.live.process import CONFIGMAPS, MANAGEMENT, Server, running
+from tests.live.process import CONFIGMAPS, MANAGEMENT, Server, configmap, running
 
-CONNECTIONS, STREAMS = 20, 100
+CONNECTIONS, STREAMS = 4, 100
 ALL = CONNECTIONS * STREAMS
-ROUNDS = 5
+OBJECTS = 500
+SEARCH = f"{CONFIGMAPS}?labelSelector=" + ",".join([f"!absent-{number}" for number in range(40)]) + ",there"
+"""Every object is tested and none is found: much to do for the server, little to read for the client, which must be
+the faster one here."""
 
 
 @pytest.fixture(scope="module")
@@ -26,9 +29,12 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.fixture(scope="module")
 def loud(server: Server) -> Server:
-    """The same server, with the key of somebody who has no rights at all."""
+    """The same server, with the key of a user who may list a namespace with many objects."""
     with server.client() as admin:
+        for number in range(OBJECTS):
+            admin.post(CONFIGMAPS, json=configmap(f"c{number}")).raise_for_status()
         make(admin, "users", "User", "loud", username="loud")
+        grant(admin, "loud", "loud", [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["list"]}])
         return replace(server, key=key_of(admin, "loud", "loud"))
 
 
@@ -50,18 +56,17 @@ def answered_before(server: Server, loud: Server) -> int:
             assert each.read(lambda: True)
         for each in connections:
             for _ in range(STREAMS):
-                each.request("GET", f"{CONFIGMAPS}/secret")
+                each.request("GET", SEARCH)
         assert quiet.get(f"{CONFIGMAPS}/absent").status_code == 404
         before = answered(connections)
         for each in connections:
             assert each.read(lambda each=each: len(each.ended) == STREAMS)  # type: ignore[misc]
-            assert set(each.statuses.values()) <= {403, 429}
+            assert set(each.statuses.values()) <= {200, 429}
         return before
 
 
 def test_a_quiet_user_is_served_before_a_loud_one_is_through(server: Server, loud: Server) -> None:
-    # Whoever runs this test may be slower than the server: then the loud one is through before the quiet one has asked.
-    assert any(answered_before(server, loud) < ALL for _ in range(ROUNDS))
+    assert answered_before(server, loud) < ALL // 2
 
 
 def test_what_waited_and_was_refused_is_in_the_metrics(server: Server, loud: Server) -> None:

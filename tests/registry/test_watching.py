@@ -8,9 +8,8 @@ import pytest
 
 from fairlead.core.errors import Expired
 from fairlead.core.objects import Object
-from fairlead.core.slices import SLICE_BYTES
 from fairlead.registry.selectors import EVERYTHING, Selection, parse_fields, parse_labels
-from fairlead.registry.watching import AT_ONCE, Feed, line
+from fairlead.registry.watching import Feed, line
 from tests.admission.world import World, as_ada, new_world
 
 ON = Selection(parse_labels("on=yes"))
@@ -358,41 +357,3 @@ def _actions() -> Iterator[tuple[str, str]]:
         for second in actions:
             for third in actions:
                 yield from (("a", first), ("b", second), ("a", third))
-
-
-async def test_much_that_waits_is_taken_some_at_a_time(world: World) -> None:
-    feed = await begun(world, queue=10 * AT_ONCE)
-    for number in range(AT_ONCE + 3):
-        await world.create("Gadget", f"g{number}")
-    assert len(feed.take()) == AT_ONCE
-    assert feed.pending
-    assert types(feed) == [f"ADDED g{number}" for number in range(AT_ONCE, AT_ONCE + 3)]
-    assert not feed.pending
-
-
-async def test_much_that_exists_comes_some_at_a_time_and_what_happens_meanwhile_after_it(world: World) -> None:
-    for number in range(AT_ONCE + 3):
-        await world.create("Gadget", f"g{number:04}")
-    feed, sizes = feed_of(world), list[int]()
-    async for events in feed.existing():
-        sizes.append(len(events))
-        if len(sizes) == 1:
-            await world.delete("Gadget", "g0000")
-    assert sizes == [AT_ONCE, 3]
-    assert types(feed) == ["DELETED g0000"]
-
-
-async def test_what_exists_comes_in_smaller_parts_the_more_conditions_it_is_tested_with(world: World) -> None:
-    for number in range(30):
-        await world.create("Gadget", f"g{number:04}")
-    few, many = parse_labels("a!=b"), parse_labels(",".join(f"label-{number}!=x" for number in range(64)))
-    parts = []
-    for labels in (few, many):
-        parts.append([len(events) async for events in feed_of(world, Selection(labels)).existing()])
-    assert parts == [[30], [11, 11, 8]]
-
-
-async def test_large_objects_come_fewer_at_a_time(world: World) -> None:
-    for number in range(6):
-        await world.create("Gadget", f"g{number}", metadata={"annotations": {"note": "x" * (SLICE_BYTES * 2 // 3)}})
-    assert [len(bodies) async for bodies in feed_of(world).existing()] == [1] * 6

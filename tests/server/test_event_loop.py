@@ -4,16 +4,12 @@ import asyncio
 import io
 import threading
 import time
-from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
 import structlog
 from structlog.testing import capture_logs
 
-from fairlead.core.call import Call, Reply, Target
 from fairlead.core.log import set_up_logging
-from fairlead.core.user import User
 from fairlead.server import event_loop
 from fairlead.server.event_loop import (
     HOLD_LIMIT,
@@ -23,29 +19,9 @@ from fairlead.server.event_loop import (
     Watchdog,
     running,
     stack_of,
-    timed_steps,
 )
 from fairlead.server.metrics.event_loop import event_loop_families
-from fairlead.server.metrics.labels import Known
-from fairlead.server.metrics.stage import Requests
-from tests.authn.calls import answering, call
-from tests.server.test_metrics import CATALOG
-
-
-class Clocks:
-    """The wall clock, and the processor time of the loop's thread, which pass only when a test says so."""
-
-    def __init__(self) -> None:
-        self.wall = 100.0
-        self.used = 5.0
-
-    def work(self, seconds: float) -> None:
-        self.wall += seconds
-        self.used += seconds
-
-    @property
-    def both(self) -> tuple[Callable[[], float], Callable[[], float]]:
-        return lambda: self.wall, lambda: self.used
+from tests.server.clocks import Clocks, asked
 
 
 @pytest.fixture
@@ -58,13 +34,6 @@ def watchdog(clocks: Clocks) -> Watchdog:
     watchdog = Watchdog(lambda: clocks.wall, lambda: clocks.used)
     watchdog.begin()
     return watchdog
-
-
-def asked() -> Call:
-    made = call("/x", headers={"content-length": "3000000"})
-    made.method, made.audit_id, made.user = "POST", "an-id", User("mallory")
-    made.target = Target("create", "/x", group="example.com", resource="apps", subresource="clone")
-    return made
 
 
 def test_an_idle_loop_is_not_held(clocks: Clocks, watchdog: Watchdog) -> None:
@@ -164,100 +133,6 @@ def test_holds_are_logged_once_in_a_while_and_counted_meanwhile(clocks: Clocks, 
         clocks.work(IDLE_INTERVAL + HOLD_LIMIT + 0.01)
         watchdog.tick()
     assert [line["not_logged_before"] for line in lines] == [0, 4]
-
-
-@pytest.fixture
-def noted() -> Iterator[list[float]]:
-    yield []
-
-
-async def test_each_step_of_an_answer_is_timed_alone(clocks: Clocks, noted: list[float]) -> None:
-    async def answer() -> Reply:
-        clocks.work(0.1)
-        await asyncio.sleep(0)
-        clocks.work(0.0001)
-        await asyncio.sleep(0)
-        clocks.work(0.2)
-        return Reply(204)
-
-    reply = await timed_steps(answer(), asked(), lambda _, seconds: noted.append(seconds), *clocks.both)
-    assert reply.status == 204
-    assert noted == pytest.approx([0.1, 0.2])
-
-
-async def test_a_step_that_waited_for_the_processor_took_no_longer_than_it_worked(
-    clocks: Clocks, noted: list[float]
-) -> None:
-    async def answer() -> Reply:
-        clocks.wall += 1.0
-        await asyncio.sleep(0)
-        clocks.wall += 1.0
-        clocks.work(0.1)
-        return Reply(204)
-
-    await timed_steps(answer(), asked(), lambda _, seconds: noted.append(seconds), *clocks.both)
-    assert noted == pytest.approx([0.1])
-
-
-async def test_what_goes_wrong_in_a_step_is_handed_on_and_timed(clocks: Clocks, noted: list[float]) -> None:
-    async def answer() -> Reply:
-        clocks.work(0.1)
-        raise LookupError
-
-    with pytest.raises(LookupError):
-        await timed_steps(answer(), asked(), lambda _, seconds: noted.append(seconds), *clocks.both)
-    assert noted == pytest.approx([0.1])
-
-
-async def test_an_answer_can_be_cancelled_and_may_go_on_all_the_same() -> None:
-    begun, ended = asyncio.Event(), list[str]()
-
-    async def answer() -> Reply:
-        try:
-            begun.set()
-            await asyncio.Event().wait()
-        except asyncio.CancelledError:
-            ended.append("cancelled")
-            await asyncio.sleep(0)
-        return Reply(200)
-
-    async def await_answer() -> Reply:
-        return await timed_steps(answer(), asked(), lambda *_: None)
-
-    task = asyncio.create_task(await_answer())
-    await begun.wait()
-    task.cancel()
-    assert (await task).status == 200
-    assert ended == ["cancelled"]
-
-
-async def test_an_answer_that_is_given_up_is_closed() -> None:
-    closed = list[str]()
-
-    async def answer() -> Reply:
-        try:
-            await asyncio.sleep(0)
-        finally:
-            closed.append("closed")
-        return Reply(200)
-
-    steps: Any = timed_steps(answer(), asked(), lambda *_: None)
-    steps.send(None)
-    steps.close()
-    assert closed == ["closed"]
-
-
-async def test_the_stage_hands_over_what_is_answered_at_once_and_later(clocks: Clocks, noted: list[float]) -> None:
-    requests = Requests(Known(CATALOG), lambda: clocks.wall, lambda _, seconds: noted.append(seconds))
-
-    def at_once(_: Call) -> Reply:
-        clocks.work(0.3)
-        return Reply(200)
-
-    await requests.measured(asked(), at_once)
-    assert noted == pytest.approx([0.3])
-    await requests.measured(asked(), answering(Reply(200)))
-    assert len(noted) == 1
 
 
 async def test_a_running_watchdog_sees_what_holds_its_loop() -> None:

@@ -4,7 +4,6 @@
     levels.py      the priority levels, their shares and what each has under way
     classify.py    which level and flow a request belongs to, and what it will probably cost
     control.py     what runs now, what waits, and what is refused
-    metering.py    how long a request really kept the event loop busy
     pacing.py      turns for what streams work out after their answers have begun
     stage.py       the stage of the pipeline, and what it counts
 

@@ -28,7 +28,6 @@ from fairlead.server.flow.classify import (
 from fairlead.server.flow.control import OVERHEAD_SECONDS, UNIT_SECONDS, FlowControl, refusal
 from fairlead.server.flow.fair_queue import Ticket
 from fairlead.server.flow.levels import EXEMPT, held_at_most
-from fairlead.server.flow.metering import Metered
 from fairlead.server.flow.streams import Streams
 from fairlead.server.health import HEALTH_PATHS
 from fairlead.server.pipeline import Proceed
@@ -115,6 +114,10 @@ class FlowStage:
         turn = control.ask(lane.level, ticket)
         if turn is not None:
             await self._turn(lane, ticket, turn)
+        else:
+            control.spend(OVERHEAD_SECONDS)
+        if call.steps is not None:
+            call.steps.spend = control.spend
         lane.tally.dispatched += 1
         began, paid = control.now(), ticket.cost
         try:
@@ -124,7 +127,6 @@ class FlowStage:
                 answer = proceed(call)
             finally:
                 took = control.now() - began
-                control.spend(took + OVERHEAD_SECONDS if turn is None else took)
                 if (cost := (took + OVERHEAD_SECONDS) / UNIT_SECONDS) > paid:
                     control.charge(lane.level, lane.flow, cost - paid)
                     paid = cost
@@ -160,17 +162,20 @@ class FlowStage:
         """Has a request answered that takes more than one step, and charges what its steps took."""
         control, tally = self._control, lane.tally
         ACCOUNT.set(lane.account)
-        metered = Metered(answer, control.now, control.spend)
+        timer, before = call.steps, 0.0
+        if timer is not None:
+            timer.spend, before = control.spend, timer.seconds()
         tally.executing += 1
         began = control.now()
         try:
-            reply = await metered
+            reply = await answer
         finally:
             tally.executing -= 1
             tally.took.observe(control.now() - began)
             if change is not None:
                 paid += change.leave()
-            cost = (metered.seconds + lane.account.take_seconds()) / UNIT_SECONDS
+            seconds = timer.seconds() - before if timer is not None else 0.0
+            cost = (seconds + lane.account.take_seconds()) / UNIT_SECONDS
             if cost > paid + 1:
                 control.charge(lane.level, lane.flow, cost - paid)
         if len(reply.body) > BYTES_PER_UNIT:

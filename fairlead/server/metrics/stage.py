@@ -15,7 +15,6 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 
 from fairlead.authz.scope.names import GATEWAYS
 from fairlead.core.call import Call, Reply, Socket, Target, Upgrade
-from fairlead.server.event_loop import NOTICEABLE, Note, timed_steps
 from fairlead.server.metrics.histogram import Histogram
 from fairlead.server.metrics.labels import (
     OTHER,
@@ -30,6 +29,7 @@ from fairlead.server.metrics.labels import (
 )
 from fairlead.server.negotiate import media_type_of
 from fairlead.server.pipeline import Proceed
+from fairlead.server.steps import NOTICEABLE, Note, timed_steps
 
 DURATIONS = (
     *(0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0),

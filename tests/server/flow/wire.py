@@ -11,6 +11,7 @@ from fairlead.server.flow.levels import INTERACTIVE
 from fairlead.server.flow.stage import FlowStage, Judgement
 from fairlead.server.flow.streams import Streams
 from fairlead.server.received import ReceivedHeaders
+from fairlead.server.steps import timed_steps
 from tests.authn.calls import call as made
 
 ADA, BEN = User("ada", ("system:authenticated",)), User("ben", ("system:authenticated",))
@@ -36,7 +37,9 @@ class Wire:
         self.stage = FlowStage(self.control, self.clients, judgement)
 
     def ask(self, call: Call, proceed: Callable[[Call], Awaitable[Reply]] | None = None) -> Awaitable[Reply]:
-        return self.stage(call, proceed or (lambda call: DONE))
+        """As the metrics stage does it: what is not answered at once is timed step by step."""
+        answer = self.stage(call, proceed or (lambda call: DONE))
+        return answer if isinstance(answer, Reply) else timed_steps(answer, call, lambda *_: None, self.control.now)
 
     def use_up_turn(self) -> None:
         """Others are there, too."""
