@@ -18,7 +18,7 @@ The path of a request, from the street to the ground. Each step is a folder; non
     storage/      revisioned bytes under tuple keys, and the picture in memory that reads are served from
 
 Beside the path: `controllers/` keeps things true afterwards, `client/` talks to a server from outside, `cli/` is what
-people type. `app` puts it all together from `settings.py`, and `core/` holds the words that everyone shares.
+people type. `app` puts it all together from `settings/__init__.py`, and `core/` holds the words that everyone shares.
 """
 
 __version__ = "0.1.0"

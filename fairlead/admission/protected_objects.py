@@ -12,7 +12,7 @@ Three things, whichever way they come (create, update, patch, apply, `finalize`)
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from fairlead.admission.chain import May, Rule, concerning
+from fairlead.admission import May, Rule, concerning
 from fairlead.core.call import NAMESPACES, Target
 from fairlead.core.errors import Forbidden
 from fairlead.core.objects import dig, metadata, name_of

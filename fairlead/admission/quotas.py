@@ -1,7 +1,7 @@
 """A project holds no more instances than its quotas allow, exactly, also when many are made at the same moment.
 
-What a change adds is counted in the view (`kinds/quotas.py`), and its commit takes the project's ticket
-(`registry/tickets.py`): of two who have counted the same only one gets through, and the other counts again. Deleting
+What a change adds is counted in the view (`domain/quotas.py`), and its commit takes the project's ticket
+(`registry/write_locks.py`): of two who have counted the same only one gets through, and the other counts again. Deleting
 and falling asleep only make room, so they take no ticket. A quota that is lowered deletes nothing and lets nothing new
 in. The ticket goes with its project.
 """
@@ -9,18 +9,18 @@ in. The ticket goes with its project.
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from fairlead.admission.chain import Rule, concerning
+from fairlead.admission import Rule, concerning
 from fairlead.core.errors import Forbidden
 from fairlead.core.objects import Object, metadata, name_of
-from fairlead.kinds.quotas import ACTIVE, Holder, amount, holder_of, keys_of, limits
-from fairlead.registry import tickets
+from fairlead.domain.quotas import ACTIVE, Holder, amount, holder_of, keys_of, limits
+from fairlead.registry import write_locks
+from fairlead.registry.codec import decode
 from fairlead.registry.deletion import is_ending
-from fairlead.registry.holdings import Describe, Held, Holdings
 from fairlead.registry.kind import Change
-from fairlead.registry.record import decode
+from fairlead.registry.owner_usage import Describe, Held, Holdings
 from fairlead.registry.registry import Registry
-from fairlead.registry.translate import storage_errors
-from fairlead.storage.view import Entry, View
+from fairlead.registry.storage_errors import storage_errors
+from fairlead.storage.view.view import Entry, View
 
 PROJECTS = "projects"
 
@@ -92,7 +92,7 @@ def _excess(change: Change, registry: Registry, project: str, counts: "_Counts")
         why = each.excess(project, used)
         if why is not None:
             return why
-    change.also.append(tickets.taken(registry.view, tickets.key_of(change.kind.group, project)))
+    change.also.append(write_locks.taken(registry.view, write_locks.key_of(change.kind.group, project)))
     return None
 
 
@@ -142,6 +142,6 @@ def _describe(plural: str) -> Describe:
 def _let_go(change: Change, registry: Registry) -> None:
     """Nothing takes the ticket of a project whose namespace is gone, so it goes in the commit that ends the project."""
     if is_ending(change):
-        write = tickets.removed(registry.view, tickets.key_of(change.kind.group, name_of(change.obj)))
+        write = write_locks.removed(registry.view, write_locks.key_of(change.kind.group, name_of(change.obj)))
         if write is not None:
             change.also.append(write)

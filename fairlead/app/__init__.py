@@ -14,52 +14,112 @@ house; only those commands import it that start a server, or work on a store or 
 """
 
 import asyncio
+import gc
 import os
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import structlog
 
-from fairlead.admission.cluster_use import UNLISTED, USE
-from fairlead.app.auditing import auditing
-from fairlead.app.background import Leading, Stores, background
-from fairlead.app.clusters import clusters
-from fairlead.app.identity import PEPPER_FILE, Identity, identity
-from fairlead.app.rules import NAMESPACES, SYSTEM_NAMESPACE, admission
-from fairlead.app.run_time import ensure_config
-from fairlead.app.serving import Surroundings, handler
-from fairlead.authn.first_admin import agree_on_pepper, ensure_admin
+from fairlead.admission.allow_lists import UNLISTED, USE
+from fairlead.app.admission import NAMESPACES, SYSTEM_NAMESPACE, admission
+from fairlead.app.auth import PEPPER_FILE, Identity, identity
+from fairlead.app.controllers import Leading, Stores, background, clusters
+from fairlead.app.dynamic_config import ensure_config
+from fairlead.app.http import Surroundings, auditing, handler
+from fairlead.authn.bootstrap import agree_on_pepper, ensure_admin
 from fairlead.authz.default_roles import ensure_default_roles
-from fairlead.controllers.leader import Leader, new_identity
-from fairlead.core.certificates import Certificates, ensure_certificates, given_certificates
+from fairlead.controllers.runtime.leader import Leader, new_identity
 from fairlead.core.clock import SystemClock
+from fairlead.core.concurrency import let_the_loop_in
+from fairlead.core.crypto.certificates import Certificates, ensure_certificates, given_certificates
+from fairlead.core.crypto.key_file import VARIABLE, SealKeys
 from fairlead.core.errors import AlreadyExists
 from fairlead.core.files import private_folder
-from fairlead.core.lasting import keep_everything, lasting
-from fairlead.core.ownership import is_readable_by_others, require_private, require_unchangeable
-from fairlead.core.seal_keys import VARIABLE, SealKeys
-from fairlead.core.workers import let_the_loop_in
+from fairlead.core.folder_security import is_readable_by_others, require_private, require_unchangeable
 from fairlead.kinds import KINDS
-from fairlead.kinds.lease import LEASE
-from fairlead.kinds.project import PROJECT, project
+from fairlead.kinds.core.lease import LEASE
+from fairlead.kinds.projects.project import PROJECT, project
 from fairlead.registry.catalog import Catalog
-from fairlead.registry.record import finisher
+from fairlead.registry.codec import finisher
 from fairlead.registry.registry import Registry
 from fairlead.registry.resource import Admission
 from fairlead.registry.secret_fields import SecretFields
-from fairlead.registry.writing import by_the_server
-from fairlead.server.asgi import Front, Listening, free_port, listening
-from fairlead.server.event_loop import Watchdog, running
-from fairlead.server.metrics.platform import new_commits
-from fairlead.server.unsent import Unsent
+from fairlead.registry.write_options import by_the_server
+from fairlead.server.http.asgi import Front, Listening, free_port, listening
+from fairlead.server.http.event_loop_watchdog import Watchdog, running
+from fairlead.server.http.unsent import Unsent
+from fairlead.server.metrics.families import new_commits
 from fairlead.settings import Settings, StartError
 from fairlead.storage.contract import Unavailable
+from fairlead.storage.encrypted import Sealed, agree_on_active, keyring_for
 from fairlead.storage.fenced import Fenced
 from fairlead.storage.open import is_shared, open_store
-from fairlead.storage.sealed import Sealed, agree_on_active, keyring_for
-from fairlead.storage.view import View
+from fairlead.storage.view.view import View
+
+# DOC-MERGED core/lasting
+# Loading what stays for as long as the process does. Used by `app` around the start of the view, and when it is ready.
+#
+# Python's collector looks for cycles among everything that was made. While a million objects are loaded it would look
+# through them again and again, and afterwards with every full round, and none of them ever is garbage that it could find.
+#
+# A full round takes up to a microsecond for each object that it looks at, and nothing else runs meanwhile. So rounds are
+# made often enough to have little to look at, and what has survived a long one is set aside, too: else a server that is
+# given more and more objects would be held up for longer and longer. What is set aside still goes when nobody refers to
+# it any more; only a circle of references that is closed already then, and dropped later, stays in memory.
+
+
+FULL_ROUND_AFTER = 4
+"""Middle rounds, each after ten young ones. Python's own ten would leave seventy thousand objects to look at."""
+LONG_ROUND_SECONDS = 0.01
+"""Processor time of a full round from which on what it has left over is set aside."""
+
+
+@contextmanager
+def lasting() -> Iterator[None]:
+    """What is made meanwhile, and all that was there before, is never looked through again."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+        gc.freeze()
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def keep_everything() -> None:
+    """Sets aside all that there is now, and from now on what makes full rounds long: they should only look at what was
+    made lately."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*gc.get_threshold()[:2], FULL_ROUND_AFTER)
+    if _full_rounds not in gc.callbacks:
+        gc.callbacks.append(_full_rounds)
+
+
+class FullRounds:
+    """Called by the collector before and after each round, in whichever thread it runs."""
+
+    def __init__(self, used: Callable[[], float] = time.thread_time, set_aside: Callable[[], None] = gc.freeze) -> None:
+        self._used = used
+        self._set_aside = set_aside
+        self._began = 0.0
+
+    def __call__(self, phase: str, info: dict[str, int]) -> None:
+        if info["generation"] < len(gc.get_threshold()) - 1:
+            return
+        if phase == "start":
+            self._began = self._used()
+        elif self._used() - self._began > LONG_ROUND_SECONDS:
+            self._set_aside()
+
+
+_full_rounds = FullRounds()
+
 
 STREAMS_SECONDS = 2.0
 """How long the end of the server waits for watches to be told of it; who reads more slowly notices all the same."""

@@ -4,7 +4,7 @@
     gateway/direct           who asks, for what, and on to the cluster
     knowledge, reports, ...  what goes on meanwhile, until the agent stops
 
-Only `cli/agent.py` imports it.
+Only `cli/server/agent.py` imports it.
 """
 
 import asyncio
@@ -17,31 +17,30 @@ from typing import Any
 
 import httpx
 
-from fairlead.app.serving import MOUNT
+from fairlead.agent.config_cache import Keeping, Knowledge
+from fairlead.agent.control_plane import SECONDS, HomeServer
+from fairlead.agent.endpoint import Direct, Surroundings
+from fairlead.agent.local_cluster import Nearby, Reading, from_kubeconfig, from_pod
+from fairlead.agent.reports import Copied, Reports
+from fairlead.agent.tokens import Holders
+from fairlead.app.http import MOUNT
 from fairlead.client.tls import trusting
-from fairlead.core.addresses import bracketed
-from fairlead.core.certificates import Certificates, ensure_certificates, given_certificates
 from fairlead.core.clock import SystemClock
+from fairlead.core.crypto.certificates import Certificates, ensure_certificates, given_certificates
 from fairlead.core.files import FileProblem, private_folder, read_file
-from fairlead.core.ownership import require_private
-from fairlead.gateway.direct.endpoint import Direct, Surroundings
-from fairlead.gateway.direct.holders import Holders
-from fairlead.gateway.direct.home import SECONDS, HomeServer
-from fairlead.gateway.direct.knowledge import Keeping, Knowledge
-from fairlead.gateway.direct.nearby import Nearby, Reading, from_kubeconfig, from_pod
-from fairlead.gateway.direct.reports import Copied, Reports
+from fairlead.core.folder_security import require_private
+from fairlead.core.validators import bracketed
 from fairlead.kinds import KINDS
 from fairlead.registry.catalog import Catalog
-from fairlead.server.asgi import Front, Listening, free_port, listening
-from fairlead.server.audit.backups import Backups
-from fairlead.server.audit.files import open_sink
+from fairlead.server.api.errors import failures
+from fairlead.server.api.routing import api_target
 from fairlead.server.audit.intake import Logs
+from fairlead.server.audit.log_file import Backups, open_sink
+from fairlead.server.audit.log_writer import Trail
 from fairlead.server.audit.policy import DEFAULT
 from fairlead.server.audit.stage import Audit
-from fairlead.server.audit.trail import Trail
-from fairlead.server.failures import failures
-from fairlead.server.pipeline import Proceed, pipeline
-from fairlead.server.route import api_target
+from fairlead.server.http.asgi import Front, Listening, free_port, listening
+from fairlead.server.http.pipeline import Proceed, pipeline
 from fairlead.settings import StartError
 
 BODY_LIMIT = 3 * 1024 * 1024

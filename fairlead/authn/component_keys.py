@@ -3,8 +3,8 @@
 
 Such a key is an access key like others: it can be disabled, and deleting it ends it. It belongs to its Runner or
 Cluster, its owner here, and goes with it. Beside it there is a Secret with its value, made in the same commit
-(`admission/component_keys.py`), so of two who ask first one makes both and the other finds them. `server/runners.py`
-and `server/agents.py` call this; who may ask was decided before.
+(`admission/access_keys.py`), so of two who ask first one makes both and the other finds them. `subresources/runners.py`
+and `subresources/cluster_agents.py` call this; who may ask was decided before.
 
     nobody has asked yet, or the key or its Secret is gone   a new key; what is left of an earlier one ends
     the key is disabled or has expired                       the same key: enabling it is up to whoever disabled it
@@ -18,16 +18,16 @@ from contextlib import suppress
 from dataclasses import dataclass
 from secrets import token_hex
 
-from fairlead.authn.accesskeys import ACCESS_KEYS, Pepper, new_key
-from fairlead.authn.rotation import Rotation
+from fairlead.authn.access_keys import ACCESS_KEYS, Pepper, new_key
+from fairlead.authn.key_rotation import Rotation
 from fairlead.core.errors import AlreadyExists, ApiError, Conflict, NotFound
 from fairlead.core.objects import Object, copied, dig, metadata, name_of
 from fairlead.core.user import CONTROLLER
-from fairlead.kinds.accesskey import owner_reference
-from fairlead.kinds.components import KEY_ANNOTATION, Component
-from fairlead.registry.record import decode
+from fairlead.kinds.access.access_key import owner_reference
+from fairlead.kinds.access.components import KEY_ANNOTATION, Component
+from fairlead.registry.codec import decode
 from fairlead.registry.registry import Registry
-from fairlead.registry.writing import Deleting, Writing, by_the_server
+from fairlead.registry.write_options import Deleting, Writing, by_the_server
 
 ATTEMPTS = 20
 CURRENT = "accessKey"

@@ -1,6 +1,6 @@
 """Direct tokens are verified here, without asking the server: for whoever stands before a cluster.
 
-`verify` needs the token, the published keys and the time, and nothing else. It takes what `authn/direct_minting.py`
+`verify` needs the token, the published keys and the time, and nothing else. It takes what `authn/token_issuer.py`
 makes and not a bit more: one algorithm, the exact key, issuer and audience, every claim there and of its type. A
 verifier that was kind to odd tokens would be the one that a forger looks for. What it cannot know is whether the user's
 token generation has risen since; `Claims.generation` is there to be compared.
@@ -18,8 +18,8 @@ import jwt
 import msgspec
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 
+from fairlead.core.crypto.signing import ALGORITHM, KEY_BITS, TYPE
 from fairlead.core.objects import Object
-from fairlead.core.signing import ALGORITHM, KEY_BITS, TYPE
 
 AUDIENCE = "service.sh/direct"
 """Of tokens with all the rights of their owner."""

@@ -1,6 +1,6 @@
 """Where passwords are kept: the hash in a Secret of the server's own namespace, named by the user's `passwordRef`.
 
-`server/login.py` checks passwords here, `server/profile.py` sets them. The Secret is called after its user and belongs
+`server/auth/login.py` checks passwords here, `subresources/profile.py` sets them. The Secret is called after its user and belongs
 to it, so it goes with the user. A `passwordRef` that points elsewhere is not followed: whoever may edit users could
 otherwise point somebody else's at a hash of their own making.
 """
@@ -11,18 +11,18 @@ from typing import Any
 
 import structlog
 
-from fairlead.authn.login_keys import LoginKeys
-from fairlead.authn.passwords import Passwords, problem
-from fairlead.authn.people import USERS
+from fairlead.authn.login_sessions import LoginKeys
+from fairlead.authn.password_hash import Passwords, problem
+from fairlead.authn.principals import USERS
 from fairlead.core.errors import AlreadyExists, ApiError, Invalid
 from fairlead.core.objects import Object, copied, dig, metadata, name_of
 from fairlead.core.user import User
-from fairlead.kinds.accesskey import owner_reference
-from fairlead.registry.following import Following
-from fairlead.registry.record import decode
+from fairlead.kinds.access.access_key import owner_reference
+from fairlead.registry.codec import decode
+from fairlead.registry.informer import Following
 from fairlead.registry.registry import Registry
-from fairlead.registry.translate import storage_errors
-from fairlead.registry.writing import by_the_server
+from fairlead.registry.storage_errors import storage_errors
+from fairlead.registry.write_options import by_the_server
 
 NAMESPACE = "service-system"
 KEY = "password"

@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator, Callable
 
 from fairlead.core.call import MANAGEMENT, Target, Verdict
 from fairlead.core.objects import metadata
+from fairlead.registry.codec import decode
 from fairlead.registry.kind import Kind
-from fairlead.registry.record import decode
 from fairlead.registry.registry import Registry
 
 CLUSTERS, SPACES = "clusters", "spaceinstances"

@@ -13,13 +13,13 @@ from datetime import datetime, timedelta
 
 import orjson
 
-from fairlead.authn.accesskeys import ACCESS_KEYS
+from fairlead.authn.access_keys import ACCESS_KEYS
 from fairlead.core.errors import BadRequest, Conflict, Details, Forbidden, Invalid, Problem
 from fairlead.core.objects import Object, dig, metadata
 from fairlead.core.user import User
-from fairlead.kinds.handing_on import Holder, holder_of
-from fairlead.kinds.key_life import end_of
-from fairlead.kinds.serviceaccount import (
+from fairlead.domain.key_delegation import Holder, holder_of
+from fairlead.domain.key_lifetime import end_of
+from fairlead.kinds.core.service_account import (
     DEFAULT_SECONDS,
     SERVICE_ACCOUNT,
     TOKEN_REQUEST,
@@ -29,10 +29,10 @@ from fairlead.kinds.serviceaccount import (
     subject_of,
     token_problems,
 )
-from fairlead.registry.record import decode
+from fairlead.registry.codec import decode
 from fairlead.registry.registry import Registry
-from fairlead.registry.writing import by_the_server
-from fairlead.storage.view import Wanted
+from fairlead.registry.write_options import by_the_server
+from fairlead.storage.view.view import Wanted
 
 LONGEST_PREFIX = 200
 """How much of an account's name the names of its keys begin with."""

@@ -12,15 +12,15 @@ from datetime import UTC, datetime
 
 import structlog
 
-from fairlead.core import signing
 from fairlead.core.clock import Clock, timestamp
+from fairlead.core.concurrency import HASHING
+from fairlead.core.crypto import signing
+from fairlead.core.crypto.signing import BadKeys, SigningKey, SigningKeys
 from fairlead.core.errors import AlreadyExists, NotFound, TooManyRequests, Unavailable
 from fairlead.core.objects import Object, copied, dig
-from fairlead.core.signing import BadKeys, SigningKey, SigningKeys
-from fairlead.core.workers import HASHING
-from fairlead.registry.record import decode
+from fairlead.registry.codec import decode
 from fairlead.registry.registry import Registry
-from fairlead.registry.writing import Writing, by_the_server
+from fairlead.registry.write_options import Writing, by_the_server
 
 NAME = "signing-keys"
 TYPE = "service.sh/signing-keys"

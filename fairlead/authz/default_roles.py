@@ -24,14 +24,14 @@ import orjson
 from fairlead.core.errors import AlreadyExists, NotFound
 from fairlead.core.objects import Object, copied, metadata
 from fairlead.core.user import AUTHENTICATED
-from fairlead.kinds.reviews import AUTHORIZATION_GROUP
-from fairlead.kinds.rules import EVERYTHING, GROUP
-from fairlead.kinds.selves import AUTHENTICATION_GROUP
-from fairlead.kinds.serviceaccount import SERVICE_ACCOUNT, TOKEN
+from fairlead.kinds.access.whoami import AUTHENTICATION_GROUP
+from fairlead.kinds.core.service_account import SERVICE_ACCOUNT, TOKEN
+from fairlead.kinds.rbac.access_reviews import AUTHORIZATION_GROUP
+from fairlead.kinds.rbac.roles import EVERYTHING, GROUP
+from fairlead.registry.codec import decode
 from fairlead.registry.kind import Kind
-from fairlead.registry.record import decode
 from fairlead.registry.registry import Registry
-from fairlead.registry.writing import by_the_server
+from fairlead.registry.write_options import by_the_server
 
 DIGEST = "service.sh/default-rules"
 """The annotation that has the digest of the rules that the server wrote."""

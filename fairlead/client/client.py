@@ -19,10 +19,10 @@ from urllib.parse import quote, urlsplit
 from fairlead import __version__
 from fairlead.client.errors import ApiProblem, ClientError, unreachable
 from fairlead.client.tls import trusting
-from fairlead.client.watching import Event, followed, split_lines
+from fairlead.client.watch import Event, followed, split_lines
 from fairlead.core import json
+from fairlead.core.body_errors import Malformed
 from fairlead.core.files import read_file
-from fairlead.core.malformed import Malformed
 from fairlead.core.objects import Object
 
 if TYPE_CHECKING:

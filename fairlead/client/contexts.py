@@ -27,8 +27,8 @@ import msgspec
 from fairlead.client.client import DEFAULT_GROUP, Client, normalized, read_authority
 from fairlead.client.errors import ClientError
 from fairlead.core import yaml
+from fairlead.core.body_errors import Malformed
 from fairlead.core.files import FileProblem, private_folder, read_file, write_file
-from fairlead.core.malformed import Malformed
 
 URL, KEY, CA_FILE, CONTEXT = "FAIRLEAD_URL", "FAIRLEAD_KEY", "FAIRLEAD_CA_FILE", "FAIRLEAD_CONTEXT"
 

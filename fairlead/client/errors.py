@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fairlead.core import json
-from fairlead.core.malformed import Malformed
+from fairlead.core.body_errors import Malformed
 
 ADVICE = {
     "AlreadyExists": "choose another name",

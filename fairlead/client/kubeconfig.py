@@ -18,8 +18,8 @@ from typing import Any
 from fairlead.client.client import MANAGEMENT, normalized, read_authority
 from fairlead.client.contexts import Login
 from fairlead.core import yaml
+from fairlead.core.body_errors import Malformed
 from fairlead.core.files import FileProblem, private_folder, read_file, write_file
-from fairlead.core.malformed import Malformed
 from fairlead.core.objects import Object, dig
 
 SECTIONS = ("clusters", "users", "contexts")

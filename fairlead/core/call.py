@@ -1,7 +1,7 @@
 """A request on its way through the stages, and the reply that comes back.
 
-`server/asgi.py` makes a Call out of whatever the HTTP server hands over and sends the Reply; everything between knows
-these two only. `server/route.py` fills in the Target, the authenticators the User.
+`server/http/asgi.py` makes a Call out of whatever the HTTP server hands over and sends the Reply; everything between knows
+these two only. `server/api/routing.py` fills in the Target, the authenticators the User.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Mapping
@@ -74,7 +74,7 @@ class Verdict(Protocol):
 
 
 class Sieve(Protocol):
-    """What the asker sees of a list or watch that is not all for him. `authz/permissions.py` makes it."""
+    """What the asker sees of a list or watch that is not all for him. `authz/authorizer.py` makes it."""
 
     def sees(self, entry: Any) -> bool:
         """Whether this state of an object is for him."""
@@ -84,7 +84,7 @@ class Sieve(Protocol):
 
 
 class StepTimer(Protocol):
-    """How long a request has kept the event loop busy. `server/steps.py` makes it."""
+    """How long a request has kept the event loop busy. `server/http/step_timer.py` makes it."""
 
     spend: Callable[[float], None] | None
     """Called with the seconds of each step as it ends."""
@@ -226,7 +226,7 @@ class Reply(Struct, eq=False):
     """The headers say how long it may be kept; everything else is for the asker alone, and only now."""
     upgrade: Upgrade | None = None
     holding: object = None
-    """What `server/unsent.py` holds for an answer until its client has read it. It goes with the reply."""
+    """What `server/http/unsent.py` holds for an answer until its client has read it. It goes with the reply."""
 
     def __await__(self) -> "Generator[None, None, Reply]":
         yield from ()

@@ -1,6 +1,6 @@
 """Everything that can be wrong with a request, as exceptions that are raised anywhere and rendered once.
 
-`server/failures.py` turns them into Kubernetes' `Status` object; nothing else does. A `Problem` is one thing wrong with
+`server/api/errors.py` turns them into Kubernetes' `Status` object; nothing else does. A `Problem` is one thing wrong with
 one field; `Invalid` carries all of them, so that a user mends a file once and not once per mistake.
 
 ApiError

@@ -15,8 +15,7 @@ from typing import Any
 
 import orjson
 
-from fairlead.core.duplicates import Duplicates, field_path
-from fairlead.core.malformed import MAX_DEPTH, MAX_VALUES, Malformed, too_deep
+from fairlead.core.body_errors import MAX_DEPTH, MAX_VALUES, Duplicates, Malformed, field_path, too_deep
 
 __all__ = [
     "Malformed",

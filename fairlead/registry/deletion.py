@@ -3,7 +3,7 @@
 from fairlead.core.errors import Conflict
 from fairlead.core.objects import Object, copied, dig, metadata
 from fairlead.registry.kind import Change, Kind
-from fairlead.registry.writing import Deleting
+from fairlead.registry.write_options import Deleting
 
 FOREGROUND = "foregroundDeletion"
 ORPHAN = "orphan"

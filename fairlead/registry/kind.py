@@ -230,7 +230,7 @@ class Kind:
         return (*self.place, namespace, name)
 
     def schema(self) -> Schema:
-        """The whole object as structural OpenAPI, metadata left as the object that `registry/meta.py` looks after."""
+        """The whole object as structural OpenAPI, metadata left as the object that `registry/metadata.py` looks after."""
         properties = {
             "apiVersion": words.string("Versioned schema of this representation of an object."),
             "kind": words.string("The kind of object that this is."),

@@ -8,7 +8,7 @@ A limit is far beyond what people need and far below what hurts everybody else. 
 that rule speaks first, in its own words: the numbers here are then above it.
 """
 
-from fairlead.core.malformed import MAX_VALUES
+from fairlead.core.body_errors import MAX_VALUES
 
 KIB, MIB = 1024, 1024 * 1024
 

@@ -7,7 +7,7 @@ from fairlead.registry.catalog import Catalog
 from fairlead.registry.kind import Kind
 from fairlead.registry.resource import Admission, Resource
 from fairlead.storage.contract import Store
-from fairlead.storage.view import View
+from fairlead.storage.view.view import View
 
 
 class Registry:

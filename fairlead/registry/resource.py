@@ -12,28 +12,35 @@ from typing import Any
 import orjson
 
 from fairlead.core.clock import Clock, timestamp
+from fairlead.core.concurrency import COMPUTE, LARGE
 from fairlead.core.errors import MAX_PROBLEMS, AlreadyExists, BadRequest, Conflict, Invalid, NotFound, Problem, TooLarge
 from fairlead.core.json import is_too_deep
 from fairlead.core.objects import Object, identical, metadata, name_of
 from fairlead.core.user import CONTROLLER
-from fairlead.core.workers import COMPUTE, LARGE
-from fairlead.registry import deletion, intake, meta, updating
-from fairlead.registry.forms import as_stored, show_body, show_entry
-from fairlead.registry.intake import Sent
-from fairlead.registry.kept_secrets import keep_hidden
+from fairlead.registry import deletion, request_body, update_rules
+from fairlead.registry import metadata as meta
+from fairlead.registry.codec import as_stored, decode, encode, served, show_body, show_entry, shown_once, stamped
 from fairlead.registry.kind import Change, Kind
-from fairlead.registry.links import link_problems, links_of
-from fairlead.registry.managed import APPLY, UPDATE, Writer, record_apply, record_problems, record_update
 from fairlead.registry.patching.apply import Applying
-from fairlead.registry.patching.shape import shapes_of
-from fairlead.registry.record import decode, encode, served, shown_once, stamped
-from fairlead.registry.tickets import Turns, is_ticket
-from fairlead.registry.translate import storage_errors
+from fairlead.registry.patching.managed_fields import (
+    APPLY,
+    UPDATE,
+    Writer,
+    record_apply,
+    record_problems,
+    record_update,
+)
+from fairlead.registry.patching.merge_schema import shapes_of
+from fairlead.registry.request_body import Sent
+from fairlead.registry.storage_errors import storage_errors
+from fairlead.registry.url_rules import link_problems, links_of
 from fairlead.registry.validate import Validator
-from fairlead.registry.writing import Deleted, Deleting, Writing
+from fairlead.registry.write_locks import Turns, is_ticket
+from fairlead.registry.write_only_fields import keep_hidden
+from fairlead.registry.write_options import Deleted, Deleting, Writing
 from fairlead.storage import contract
 from fairlead.storage.contract import Key, Store
-from fairlead.storage.view import Entry, View
+from fairlead.storage.view.view import Entry, View
 
 ATTEMPTS = 100
 """How often a write that lost a race is tried again. Each time somebody else has got on, so this ends long before."""
@@ -85,12 +92,12 @@ class Resource:
     async def create(self, body: Any, namespace: str, writing: Writing, duplicates: Sequence[str] = ()) -> bytes:
         """Stores a new object and returns it as it is served."""
         kind = self.kind
-        obj = intake.as_object(body, kind)
+        obj = request_body.as_object(body, kind)
         shaping = obj, kind, self._validator, writing, Sent(duplicates)
         small = writing.size <= LARGE
-        found = intake.shape(*shaping) if small else await COMPUTE.run(writing.size, intake.shape, *shaping)
-        problems = updating.problems_of_part(kind, found)
-        intake.settle_place(obj, kind, namespace)
+        found = request_body.shape(*shaping) if small else await COMPUTE.run(writing.size, request_body.shape, *shaping)
+        problems = update_rules.problems_of_part(kind, found)
+        request_body.settle_place(obj, kind, namespace)
         about = obj["metadata"]
         if about.pop("resourceVersion", None):
             raise BadRequest("resourceVersion should not be set on objects to be created")
@@ -112,7 +119,7 @@ class Resource:
                 if taken and (not prefix or draws == DRAWS):
                     raise self._taken(conflict.key) from None
                 await self._catch_up()
-        raise Conflict.of(kind.plural, kind.group, name_of(obj), updating.MODIFIED)
+        raise Conflict.of(kind.plural, kind.group, name_of(obj), update_rules.MODIFIED)
 
     def _taken(self, key: Key) -> AlreadyExists:
         """Which object has the name; one that is on its way out will free it soon."""
@@ -195,7 +202,7 @@ class Resource:
                 return await self._commit(change, writing, entry.revision, size)
             except contract.Conflict:
                 await self._catch_up()
-        raise Conflict.of(self.kind.plural, self.kind.group, name, updating.MODIFIED)
+        raise Conflict.of(self.kind.plural, self.kind.group, name, update_rules.MODIFIED)
 
     def _propose(
         self, entry: Entry, edit: Edit, place: tuple[str, str], writing: Writing, duplicates: Sequence[str]
@@ -204,14 +211,14 @@ class Resource:
         old = decode(entry)
         proposed = edit(self._visible(entry, old, writing))
         try:
-            new = intake.as_object(proposed, self.kind)
-            problems = intake.shape(new, self.kind, self._validator, writing, Sent(duplicates, old))
+            new = request_body.as_object(proposed, self.kind)
+            problems = request_body.shape(new, self.kind, self._validator, writing, Sent(duplicates, old))
         except BadRequest as error:
-            raise intake.blamed(error, writing) from None
-        intake.settle_place(new, self.kind, *place)
+            raise request_body.blamed(error, writing) from None
+        request_body.settle_place(new, self.kind, *place)
         if entry.whole and writing.user != CONTROLLER:  # which has seen all of it
             problems += keep_hidden(old, new, self.kind)
-        problems = updating.problems_of_part(self.kind, problems, writing.subresource)
+        problems = update_rules.problems_of_part(self.kind, problems, writing.subresource)
         return Change("update", self.kind, writing.user, old, new, writing.subresource, writing.dry_run), problems
 
     def _visible(self, entry: Entry, old: Object, writing: Writing) -> Object:
@@ -252,14 +259,14 @@ class Resource:
                 if small
                 else await COMPUTE.run(writing.size, self._applying.created, *making)
             )
-            intake.settle_place(new, self.kind, namespace, name)
+            request_body.settle_place(new, self.kind, namespace, name)
             try:
                 return await self.create(new, namespace, writing, duplicates), True
             except AlreadyExists:
                 await self._catch_up()
                 if self.peek(namespace, name) is None:
                     raise
-        raise Conflict.of(self.kind.plural, self.kind.group, name, updating.MODIFIED)
+        raise Conflict.of(self.kind.plural, self.kind.group, name, update_rules.MODIFIED)
 
     async def _reconcile(self, change: Change, problems: Sequence[Problem], writing: Writing) -> bool:
         """Everything that a changed object goes through before it may be stored. Tells whether nothing is changed."""
@@ -275,16 +282,18 @@ class Resource:
 
     def _before_admission(self, change: Change, problems: Sequence[Problem], writing: Writing) -> None:
         kind, old, new = self.kind, change.old or {}, change.obj
-        updating.check_versions(kind, old, new, writing)
+        update_rules.check_versions(kind, old, new, writing)
         meta.carry_over(old, new)
-        updating.keep_apart(kind, old, new, writing.subresource)
+        update_rules.keep_apart(kind, old, new, writing.subresource)
         if not problems:
             kind.prepare(change)
 
     def _after_admission(self, change: Change, problems: Sequence[Problem], writing: Writing) -> bool:
         kind, old, new = self.kind, change.old or {}, change.obj
-        self._refuse(change, [*problems, *meta.update_problems(old, new), *updating.immutable_problems(kind, old, new)])
-        if kind.tracks_generation and not updating.same_desire(old, new):
+        self._refuse(
+            change, [*problems, *meta.update_problems(old, new), *update_rules.immutable_problems(kind, old, new)]
+        )
+        if kind.tracks_generation and not update_rules.same_desire(old, new):
             metadata(new)["generation"] = metadata(old).get("generation", 0) + 1
         self._record(change, writing, self._writer(writing))
         return identical(old, new)
@@ -364,7 +373,7 @@ class Resource:
                 return await self._take_away(entry, old, new, change)
             except contract.Conflict:
                 await self._catch_up()
-        raise Conflict.of(self.kind.plural, self.kind.group, name, updating.MODIFIED)
+        raise Conflict.of(self.kind.plural, self.kind.group, name, update_rules.MODIFIED)
 
     async def _take_away(self, entry: Entry, old: Object, new: Object | None, change: Change) -> Deleted:
         uid, name = metadata(old)["uid"], metadata(old)["name"]

@@ -62,12 +62,12 @@ def mapping(values: Schema, description: str = "", *, most: int = limits.ENTRIES
 
 
 def free(description: str = "") -> Schema:
-    """A structure whose fields are the caller's own: kept as sent. `registry/guards.py` bounds it."""
+    """A structure whose fields are the caller's own: kept as sent. `registry/freeform_limits.py` bounds it."""
     return _described({"type": "object", "x-kubernetes-preserve-unknown-fields": True}, description)
 
 
 def anything(description: str = "") -> Schema:
-    """Any JSON value. `registry/guards.py` bounds it."""
+    """Any JSON value. `registry/freeform_limits.py` bounds it."""
     return _described({"x-kubernetes-preserve-unknown-fields": True}, description)
 
 

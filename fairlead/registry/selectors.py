@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from fairlead.core.errors import MAX_SHOWN, BadRequest, shown
 from fairlead.registry import limits
 from fairlead.registry.names import qualified_faults, value_faults
-from fairlead.storage.view import Entry, Wanted
+from fairlead.storage.view.view import Entry, Wanted
 
 # Without the blanks between tokens: a pattern that began with them would look for a token after each of them anew.
 _TOKEN = re.compile(r"==|!=|[=!(),<>]|[^\s=!(),<>]+")

@@ -1,7 +1,7 @@
 """Checks an object against its kind's structural schema: types, required and unknown fields, closed lists, defaults.
 
 Most objects are fine, so the whole question is first put to a compiled validator in one call; only when that says no is
-the object walked in Python (`registry/walk.py`), to prune what nobody declared and to name problems with their paths.
+the object walked in Python (`registry/validation_walk.py`), to prune what nobody declared and to name problems with their paths.
 The walk knows every word that a schema may use. The compiled validator is never asked for its list of errors: of a
 hostile body, that would be millions.
 """
@@ -13,10 +13,9 @@ import jsonschema_rs
 
 from fairlead.core.errors import Problem
 from fairlead.core.objects import Object
-from fairlead.registry.formats import FORMATS, INT_BOUNDS
-from fairlead.registry.guards import ELSEWHERE, Guard
+from fairlead.registry.freeform_limits import ELSEWHERE, Guard
 from fairlead.registry.schema import Schema
-from fairlead.registry.walk import Findings, Walk, number_bounds
+from fairlead.registry.validation_walk import FORMATS, INT_BOUNDS, Findings, Walk, number_bounds
 
 __all__ = ["Findings", "Validator"]
 

@@ -1,4 +1,4 @@
-"""A store as one file: everything it held at one revision. Written and read by `app/moving.py`, from and to any store.
+"""A store as one file: everything it held at one revision. Written and read by `app/maintenance.py`, from and to any store.
 
     line     `fairlead-backup` and the header as JSON: version of this format, revision, when, from what sort of store
     records  each: length of the key and of the value, 4 bytes each, big-endian; the packed key (keys.py); the value
@@ -16,10 +16,10 @@ from typing import BinaryIO
 
 import msgspec
 
-from fairlead.core.sealing import is_sealed, key_id_of
+from fairlead.core.crypto.encryption import is_sealed, key_id_of
+from fairlead.storage.commit import pack, unpack
 from fairlead.storage.contract import Key, Unavailable
-from fairlead.storage.copying import LENGTHS, ONLY_PART, UNFINISHED, Content, Snapshot
-from fairlead.storage.keys import pack, unpack
+from fairlead.storage.copy import LENGTHS, ONLY_PART, UNFINISHED, Content, Snapshot
 
 MAGIC = b"fairlead-backup "
 VERSION = 1

@@ -5,7 +5,7 @@ condition that the lease still is where our last renewal has put it. A process t
 up as if nothing had happened finds its commits refused by the store itself, whatever its clock says.
 
 Our own renewals move the lease, too, and a commit may cross one of them on the way. Such a commit is made again once
-the renewal is known. `controllers/leader.py` moves the `Fence`.
+the renewal is known. `controllers/runtime/leader.py` moves the `Fence`.
 """
 
 import asyncio

@@ -2,7 +2,7 @@
 
 The secrets themselves (the pepper of access keys, the keys for sealing) are with the servers and never in the store. A
 server with other ones would start without complaint, and then refuse every key or write what nobody else can read. So
-the first server leaves a fingerprint, and the others compare. `sealed.keyring_for` and `authn/first_admin.py` do.
+the first server leaves a fingerprint, and the others compare. `sealed.keyring_for` and `authn/bootstrap.py` do.
 
 No kind serves these records, so they are seen in no list and by no watch.
 """

@@ -10,7 +10,7 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import AsyncIterator, Iterator, Sequence
 from itertools import islice
 
-from fairlead.storage.commits import find_conflict, prepare
+from fairlead.storage.commit import find_conflict, pack, prefix_range, prepare
 from fairlead.storage.contract import (
     FIRST_REVISION,
     Change,
@@ -22,8 +22,7 @@ from fairlead.storage.contract import (
     Record,
     Unavailable,
 )
-from fairlead.storage.feed import Feed, cut_piece
-from fairlead.storage.keys import pack, prefix_range
+from fairlead.storage.watch_feed import Feed, cut_piece
 
 
 class MemoryStore:

@@ -9,10 +9,10 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 
 from fairlead.storage.contract import FIRST_REVISION, Store
-from fairlead.storage.copying import Snapshot, refuse_unfinished, scanned
+from fairlead.storage.copy import Snapshot, refuse_unfinished, scanned
 from fairlead.storage.memory import MemoryStore
 from fairlead.storage.sqlite import SqliteStore
-from fairlead.storage.sqlite.snapshot import snapshot
+from fairlead.storage.sqlite.reader import snapshot
 
 
 async def _open_memory(rest: str, first: int) -> Store:

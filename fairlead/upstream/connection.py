@@ -13,11 +13,10 @@ from typing import cast
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
+from fairlead.upstream.dial import refusal
 from fairlead.upstream.errors import Broken, TimedOut, Unreachable, UpstreamError
-from fairlead.upstream.response import Response
-from fairlead.upstream.tls import refusal
+from fairlead.upstream.messages import HOP_BY_HOP, Response
 from fairlead.upstream.transport import TlsTransport
-from fairlead.upstream.wire import HOP_BY_HOP
 
 MAX_HEAD = 64 * 1024
 MAX_BETWEEN = 64 * 1024

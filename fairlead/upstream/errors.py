@@ -13,10 +13,12 @@ UpstreamError
 ├── Broken          not HTTP, or broke off in the middle
 │   └── TooLarge    more than was to be read of one answer
 ├── Refused         a WebSocket was wanted, and an ordinary answer came, which is carried along
-└── NotConnected    the object says of no cluster how to reach it (`connected.py`)
+└── NotConnected    the object says of no cluster how to reach it (`clusters.py`)
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+
+from fairlead.storage.contract import Key
 
 
 class UpstreamError(Exception):
@@ -69,3 +71,37 @@ class Refused(UpstreamError):
         self.status = status
         self.headers = headers
         self.body = body
+
+
+# DOC-MERGED upstream/failures
+# Tells who wants to know that requests to a remote cluster fail, so that its health is probed at once.
+#
+# `clusters.py` owns one and hands it to every Upstream that people and controllers use; the Cluster controller
+# subscribes while it runs. A replica that does not lead runs no controllers, so nobody has subscribed there and a
+# notification does nothing. Notifying costs a call per failed request and keeps nothing: the subscriber sets the pace.
+
+
+UNAUTHORIZED = 401
+"""The status of an answer that is about the stored credential."""
+FAILURES = (Broken, TimedOut, Unreachable, Untrusted)
+"""What may be the remote cluster's fault. Busy and Crowding are limits of our own, Refused is an answer."""
+
+Subscriber = Callable[[Key], None]
+
+
+class FailureNotifier:
+    def __init__(self) -> None:
+        self._subscribers: list[Subscriber] = []
+
+    def subscribe(self, subscriber: Subscriber) -> Callable[[], None]:
+        """Calls `subscriber` with the key of each object whose requests fail. Returns what ends the subscription."""
+        self._subscribers.append(subscriber)
+        return lambda: self._subscribers.remove(subscriber)
+
+    def notify(self, key: Key) -> None:
+        for subscriber in self._subscribers:
+            subscriber(key)
+
+
+def ignore_failure() -> None:
+    """For an Upstream whose failures nobody has to hear of."""

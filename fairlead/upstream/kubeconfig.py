@@ -1,23 +1,157 @@
 """Kubeconfigs as they are accepted for connected clusters: one context of one, read strictly, into an Access.
 
-`connected.py` and the admission rule for clusters call this. A kubeconfig is code where it is used by kubectl: it names
+`clusters.py` and the admission rule for clusters call this. A kubeconfig is code where it is used by kubectl: it names
 programs to run, files to read and proxies to go through. Here whoever stores it is not whoever runs the server, so none
 of that is accepted: what counts is in the text itself, and a field that is not known is not passed over. Problems name
 fields and never what is in them.
 """
 
 import re
+from base64 import b64decode
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import urlsplit
+
+from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from fairlead.core import yaml
-from fairlead.core.addresses import check_host_name
-from fairlead.core.malformed import Malformed
+from fairlead.core.body_errors import Malformed
 from fairlead.core.objects import Object
+from fairlead.core.validators import check_host_name
 from fairlead.upstream.access import Access
-from fairlead.upstream.credentials import authority, certificate_and_key, token
-from fairlead.upstream.server_url import ServerUrl, server_url
+
+# DOC-MERGED upstream/server_url
+# The server's URL in a kubeconfig, taken apart with suspicion; `kubeconfig.py` calls this.
+
+
+_PATH = re.compile(r"(/[A-Za-z0-9._~-]+)*/?")
+_HINT = "it must look like https://cluster.example.com:6443"
+
+
+@dataclass(frozen=True, slots=True)
+class ServerUrl:
+    host: str
+    port: int
+    path: str
+
+
+NOWHERE = ServerUrl("", 0, "")
+
+
+def server_url(value: Any) -> tuple[ServerUrl, str | None]:
+    """The parts that count, or what is wrong. What people may not have meant is refused rather than read somehow."""
+    if not isinstance(value, str) or not value:
+        return NOWHERE, f"cluster: server is missing; {_HINT}"
+    if not value.isascii() or any(character <= " " or character in "\\\x7f" for character in value):
+        return NOWHERE, f"cluster: server has characters that no address has; {_HINT}"
+    try:
+        parts = urlsplit(value)
+        host, port = (parts.hostname or "").lower(), parts.port
+    except ValueError:
+        return NOWHERE, f"cluster: server is no address; {_HINT}"
+    if problem := _problem(value, host, port):
+        return NOWHERE, f"cluster: {problem}; {_HINT}"
+    return ServerUrl(host, port or 443, parts.path.rstrip("/")), None
+
+
+def _problem(value: str, host: str, port: int | None) -> str | None:
+    parts = urlsplit(value)
+    if parts.scheme != "https":
+        return "server must be reached over https"
+    if "@" in parts.netloc:
+        return "server has a user name or password in it, which belong into the user's entry"
+    if "?" in value or "#" in value:
+        return "server has a query or a fragment"
+    # A zone (`%eth0`) is a way around within this machine, and no part of any address that others know.
+    if any(sign in host for sign in "*%") or check_host_name(host) is not None:
+        return "server has no usable host"
+    if port == 0 or parts.netloc.endswith(":"):
+        return "server has no usable port"
+    if not _PATH.fullmatch(parts.path) or any(step in (".", "..") for step in parts.path.split("/")):
+        return "server has a path with unusual characters or dots for steps"
+    return None
+
+
+# DOC-MERGED upstream/credentials
+# What a kubeconfig holds in the way of credentials and authorities, checked; `kubeconfig.py` calls this.
+#
+# Each function returns what it found, empty where there is nothing, and what is wrong with it, never quoting it.
+
+
+# What may stand in a header. A line break would let a token write headers of its own.
+_TOKEN = re.compile(r"[!-~]+")
+
+
+def token(user: Object) -> tuple[str, str | None]:
+    value = user.get("token")
+    if value in (None, ""):
+        return "", None
+    if not isinstance(value, str) or not _TOKEN.fullmatch(value.strip()):
+        return "", "user: token must be one line of text without blanks; copy it again"
+    return value.strip(), None
+
+
+def authority(cluster: Object) -> tuple[str, str | None]:
+    """The certificates that the cluster's is trusted by, or nothing for the machine's own."""
+    text, problem = _pem(cluster, "cluster", "certificate-authority-data")
+    if problem or not text:
+        return "", problem
+    if not _certificates(text):
+        return "", "cluster: certificate-authority-data holds no certificate in PEM; export the CA again"
+    return text, None
+
+
+def certificate_and_key(user: Object) -> tuple[tuple[str, str], str | None]:
+    certificate, problem = _pem(user, "user", "client-certificate-data")
+    key, other_problem = _pem(user, "user", "client-key-data")
+    if problem := problem or other_problem:
+        return ("", ""), problem
+    if not certificate and not key:
+        return ("", ""), None
+    if not certificate or not key:
+        return ("", ""), "user: client-certificate-data and client-key-data belong together; give both, or use a token"
+    if problem := _pair_problem(certificate, key):
+        return ("", ""), f"user: {problem}"
+    return (certificate, key), None
+
+
+def _pair_problem(certificate: str, key: str) -> str | None:
+    certificates = _certificates(certificate)
+    if not certificates:
+        return "client-certificate-data holds no certificate in PEM; export it again"
+    try:
+        private = load_pem_private_key(key.encode(), None).public_key()
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        return "client-key-data holds no key in PEM without a passphrase; export it again"
+    try:
+        public = certificates[0].public_key()
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        return "client-certificate-data is for a key of a sort that is not known here; make one with RSA or ECDSA"
+    if public != private:
+        return "client-key-data is not the key of client-certificate-data; export both again"
+    return None
+
+
+def _certificates(text: str) -> list[x509.Certificate]:
+    try:
+        return x509.load_pem_x509_certificates(text.encode())
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        return []
+
+
+def _pem(holder: Object, part: str, field: str) -> tuple[str, str | None]:
+    value: Any = holder.get(field)
+    if value in (None, ""):
+        return "", None
+    try:
+        # Line breaks are usual where people have pasted it.
+        return b64decode("".join(value.split()), validate=True).decode("ascii"), None
+    except (ValueError, AttributeError):
+        return "", f"{part}: {field} is not base64 of a PEM file; export it again"
+
 
 TOKEN_ADVICE = "use the token of a service account, made with `kubectl create token` or kept in a Secret"
 INLINE_ADVICE = "put the file's content into {}-data (`kubectl config view --raw --flatten` does)"

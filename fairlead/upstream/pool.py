@@ -8,10 +8,10 @@ many a request.
 import asyncio
 from collections import deque
 
+from fairlead.upstream.access import Limits
 from fairlead.upstream.connection import Connection
-from fairlead.upstream.dialing import Dialing
+from fairlead.upstream.dial import Dialing
 from fairlead.upstream.errors import Broken, Busy
-from fairlead.upstream.limits import Limits
 
 TICK = 0.25
 

@@ -5,7 +5,7 @@ what they have read and not yet delivered, and a write that fails ends the conne
 the end of a command's output, of a file, of a log. Here the socket itself is left alone while reading is paused,
 nothing is kept between two reads but an incomplete TLS record, and a side that no longer listens is read to its end.
 
-`dialing.py` makes these; `connection.py` and `sockets.py` have the protocols. Everything that arrives lands in a buffer
+`dial.py` makes these; `connection.py` and `websocket.py` have the protocols. Everything that arrives lands in a buffer
 that all connections of an event loop share, and is handed over before anything else happens there.
 """
 

@@ -1,6 +1,6 @@
 """A connected cluster's API server, as everything else of ours sees it: `send` a request, `open_socket`.
 
-`connected.py` makes one for each cluster and keeps it; gateways and controllers use it. The stored credential is put on
+`clusters.py` makes one for each cluster and keeps it; gateways and controllers use it. The stored credential is put on
 here and nowhere else, and goes to the address of its own kubeconfig only: redirects are answers like others.
 """
 
@@ -9,19 +9,15 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from fairlead.upstream.access import Access
+from fairlead.upstream.access import Access, Limits, Request
 from fairlead.upstream.connection import Connection
-from fairlead.upstream.dialing import Dialing, Resolve
-from fairlead.upstream.errors import Refused, Unreachable
-from fairlead.upstream.failures import FAILURES, UNAUTHORIZED, ignore_failure
-from fairlead.upstream.limits import Limits
+from fairlead.upstream.dial import Dialing, Resolve
+from fairlead.upstream.errors import FAILURES, UNAUTHORIZED, Refused, Unreachable, ignore_failure
+from fairlead.upstream.fair_share import Shares
+from fairlead.upstream.messages import Response, Wire
 from fairlead.upstream.pool import Pool, Turns
-from fairlead.upstream.request import Request
-from fairlead.upstream.response import Response
-from fairlead.upstream.shares import Shares
-from fairlead.upstream.sockets import FarSocket, opened
-from fairlead.upstream.uploading import Upload, framing
-from fairlead.upstream.wire import Wire
+from fairlead.upstream.upload import Upload, framing
+from fairlead.upstream.websocket import FarSocket, opened
 
 __all__ = ["Limits", "Request", "Response", "Upstream"]
 

@@ -5,20 +5,20 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from fairlead.admission.chain import Rule
-from fairlead.admission.identities import identities
-from fairlead.admission.minting import Mint, minting
-from fairlead.authn.accesskeys import ACCESS_KEYS, AccessKeys, Pepper, new_key
-from fairlead.authn.activity import Activity
-from fairlead.authn.people import TEAMS, USERS, People
+from fairlead.admission import Rule
+from fairlead.admission.access_keys import Mint, minting
+from fairlead.admission.users import identities
+from fairlead.authn.access_keys import ACCESS_KEYS, AccessKeys, Pepper, new_key
+from fairlead.authn.last_used import Activity
+from fairlead.authn.principals import TEAMS, USERS, People
 from fairlead.authz.scope import covers
 from fairlead.core.call import Target
 from fairlead.core.errors import Unauthorized
 from fairlead.core.objects import Object
 from fairlead.core.user import CONTROLLER, User
-from fairlead.registry.following import Following
+from fairlead.registry.informer import Following
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
-from fairlead.registry.writing import Writing
+from fairlead.registry.write_options import Writing
 from tests.admission.world import World, new_world
 
 PEPPER = Pepper(bytes(range(32)))

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from fairlead.admission.allow_lists import allowed_names, default_template, is_allowed
-from fairlead.admission.allowed import allowed
+from fairlead.admission.projects import allowed
 from fairlead.core.errors import Forbidden
 from fairlead.core.objects import Object
-from fairlead.kinds.project import NAMESPACE_PREFIX
+from fairlead.kinds.projects.project import NAMESPACE_PREFIX
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
 from tests.admission.world import World, as_ada, new_world
 

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from fairlead.admission.attaching import attaching
+from fairlead.admission.owner_references import attaching
 from fairlead.core.objects import Object, metadata
 from fairlead.registry.kind import MANAGEMENT_GROUP
-from fairlead.registry.moving import Move, move
+from fairlead.registry.namespace_move import Move, move
 from tests.admission.world import NAMESPACE, World, as_ada, new_world
 
 INSTANCE = "VirtualClusterInstance"

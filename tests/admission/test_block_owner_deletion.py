@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
-from fairlead.admission.block_owner_deletion import block_owner_deletion
-from fairlead.admission.chain import Chain
+from fairlead.admission import Chain
+from fairlead.admission.owner_references import block_owner_deletion
 from fairlead.core.call import Target
 from fairlead.core.errors import Invalid
 from fairlead.core.objects import Object
 from fairlead.core.user import User
 from fairlead.registry.registry import Registry
-from fairlead.registry.writing import Writing
+from fairlead.registry.write_options import Writing
 from tests.admission.world import ADA, World, as_ada
 
 BOB = User("bob")

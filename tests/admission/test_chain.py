@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 import pytest
 
-from fairlead.admission.chain import Chain, Rule, concerning
+from fairlead.admission import Chain, Rule, concerning
 from fairlead.core.errors import Forbidden
-from fairlead.kinds.project import PROJECT
+from fairlead.kinds.projects.project import PROJECT
 from fairlead.registry.kind import Change
 from fairlead.registry.registry import Registry
 from tests.admission.world import ADA, GADGET, World

@@ -5,14 +5,14 @@ from dataclasses import dataclass
 
 import pytest
 
-from fairlead.admission.chain import Chain
-from fairlead.admission.cluster_secret import cluster_secret
+from fairlead.admission import Chain
+from fairlead.admission.secret_refs import cluster_secret
 from fairlead.core.call import Target
 from fairlead.core.errors import Forbidden
 from fairlead.core.user import User
 from fairlead.registry.kind import MANAGEMENT_GROUP
 from fairlead.registry.registry import Registry
-from fairlead.registry.writing import Writing
+from fairlead.registry.write_options import Writing
 from tests.admission.world import NAMESPACE, World
 
 BOB = User("bob")

@@ -5,15 +5,15 @@ from typing import Any
 
 import pytest
 
-from fairlead.admission.allowed import allowed
-from fairlead.admission.cluster_use import ClusterUse, listed_clusters, unlisted_clusters
+from fairlead.admission.allow_lists import ClusterUse, listed_clusters, unlisted_clusters
+from fairlead.admission.projects import allowed
 from fairlead.core.call import Target
 from fairlead.core.errors import Forbidden
 from fairlead.core.objects import Object
 from fairlead.core.user import CONTROLLER, User
-from fairlead.kinds.project import NAMESPACE_PREFIX
+from fairlead.kinds.projects.project import NAMESPACE_PREFIX
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
-from fairlead.registry.writing import Writing
+from fairlead.registry.write_options import Writing
 from tests.admission.realm import Answer
 from tests.admission.world import World, new_world
 

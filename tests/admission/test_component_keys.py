@@ -1,10 +1,10 @@
 """The Secret beside a component's key: with keys that the server makes for runners and agents, and with no others."""
 
-from fairlead.admission.component_keys import component_keys
+from fairlead.admission.access_keys import component_keys
 from fairlead.core.user import CONTROLLER, User
-from fairlead.kinds.accesskey import OWNED_ACCESS_KEY
-from fairlead.kinds.agent import AGENT
-from fairlead.kinds.runner import RUNNER_COMPONENT
+from fairlead.kinds.access.access_key import OWNED_ACCESS_KEY
+from fairlead.kinds.clusters.cluster import AGENT
+from fairlead.kinds.clusters.runner import RUNNER_COMPONENT
 from fairlead.registry.kind import MANAGEMENT_GROUP, Change
 from tests.admission.world import World
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from fairlead.admission.chain import Chain
+from fairlead.admission import Chain
 from fairlead.admission.escalation import escalation
-from fairlead.authz.chain import Decision, administrators, authorize
+from fairlead.authz import Decision, administrators, authorize
 from fairlead.authz.rbac import Rbac
 from fairlead.core.call import Target
 from fairlead.core.errors import ApiError, Forbidden, Invalid, NotFound
@@ -15,7 +15,7 @@ from fairlead.core.objects import Object
 from fairlead.core.scope import Scope
 from fairlead.core.user import CONTROLLER, User
 from fairlead.registry.registry import Registry
-from fairlead.registry.writing import Writing
+from fairlead.registry.write_options import Writing
 from tests.admission.world import NAMESPACE, World
 
 GROUP = "rbac.authorization.k8s.io"

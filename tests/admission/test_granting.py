@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 
-from fairlead.admission.chain import Chain
-from fairlead.admission.granting import Names, Standing, granting
-from fairlead.authz.people import owns
+from fairlead.admission import Chain
+from fairlead.admission.escalation import Names, Standing, granting
+from fairlead.authz.name_index import owns
 from fairlead.core.call import Target
 from fairlead.core.errors import Forbidden, Invalid
 from fairlead.core.scope import Scope
 from fairlead.core.user import CONTROLLER, User
 from fairlead.registry.kind import MANAGEMENT_GROUP, Change
 from fairlead.registry.registry import Registry
-from fairlead.registry.writing import Writing
+from fairlead.registry.write_options import Writing
 from tests.admission.world import World
 from tests.authz.people import ALICE, BOB
 from tests.growth import assert_linear, words

@@ -9,7 +9,7 @@ from fairlead.core.errors import Forbidden, Invalid
 from fairlead.core.objects import Object
 from fairlead.core.scope import Scope
 from fairlead.core.user import CONTROLLER, User
-from fairlead.registry.writing import Deleting, Writing
+from fairlead.registry.write_options import Deleting, Writing
 from tests.admission.realm import ADA, BOB, ROOT, Realm, new_realm
 
 SCOPED_ROOT = replace(ROOT, scope=Scope(projects=("*",)))

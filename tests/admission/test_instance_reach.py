@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from fairlead.admission.instance_reach import instance_reach
+from fairlead.admission.instances import instance_reach
 from fairlead.core.call import Target
 from fairlead.core.errors import Forbidden
 from fairlead.core.objects import Object
 from fairlead.core.user import CONTROLLER, User
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
-from fairlead.registry.writing import Writing
+from fairlead.registry.write_options import Writing
 from tests.admission.realm import Answer
 from tests.admission.world import NAMESPACE, World, new_world
 

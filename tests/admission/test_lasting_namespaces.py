@@ -2,7 +2,7 @@
 
 import pytest
 
-from fairlead.admission.lasting_namespaces import lasting_namespaces
+from fairlead.admission.namespaces import lasting_namespaces
 from fairlead.core.errors import Forbidden
 from fairlead.core.objects import Object
 from fairlead.core.user import CONTROLLER

@@ -2,9 +2,9 @@
 
 import pytest
 
-from fairlead.admission.living_project import living_project
+from fairlead.admission.projects import living_project
 from fairlead.core.errors import Forbidden
-from fairlead.kinds.project import NAMESPACE_PREFIX
+from fairlead.kinds.projects.project import NAMESPACE_PREFIX
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
 from tests.admission.world import new_world
 

@@ -12,7 +12,7 @@ from fairlead.core.objects import Object
 from fairlead.core.scope import Scope
 from fairlead.core.user import CONTROLLER, User
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
-from fairlead.registry.writing import Deleting, Writing
+from fairlead.registry.write_options import Deleting, Writing
 from tests.admission.realm import ADA, BOB, PEPPER, ROOT, Realm, new_realm, projects
 
 CHOSEN = "a-key-of-my-own-choice"
@@ -104,7 +104,7 @@ async def test_a_dry_run_shows_no_key_that_nobody_could_use(realm: Realm) -> Non
 async def test_a_write_that_has_to_be_tried_again_keeps_the_value_it_will_show(
     realm: Realm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from fairlead.registry import meta
+    from fairlead.registry import metadata as meta
 
     await realm.key("k-a")
     drawn = iter(["k-a", "k-b"])

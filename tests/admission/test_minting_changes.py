@@ -7,7 +7,7 @@ import pytest
 from fairlead.core.errors import Forbidden, Invalid
 from fairlead.core.objects import Object
 from fairlead.core.user import CONTROLLER, EVERYBODY, User
-from fairlead.registry.writing import Writing
+from fairlead.registry.write_options import Writing
 from tests.admission.realm import ADA, BOB, PEPPER, ROOT, Realm, new_realm, projects
 
 CHOSEN = "a-key-of-my-own-choice"

@@ -7,20 +7,20 @@ from typing import Any
 
 import pytest
 
-from fairlead.admission.own_keys import SMALL, KeyLimits, own_keys
+from fairlead.admission.access_key_limits import SMALL, KeyLimits, own_keys
 from fairlead.core.errors import Forbidden, Invalid
 from fairlead.core.objects import Object
 from fairlead.core.user import CONTROLLER, User
-from fairlead.kinds.key_life import COOLDOWN_LABEL
-from fairlead.kinds.own_keys import LOGIN, MOST_LOGINS
-from fairlead.registry import tickets
+from fairlead.domain.access_key_usage import LOGIN, MOST_LOGINS
+from fairlead.domain.key_lifetime import COOLDOWN_LABEL
+from fairlead.registry import write_locks
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
-from fairlead.registry.writing import Deleting, Writing
-from fairlead.storage.view import View
+from fairlead.registry.write_options import Deleting, Writing
+from fairlead.storage.view.view import View
 from tests.admission.realm import ADA, BOB, ROOT, Realm, new_realm
 
 KIND = "OwnedAccessKey"
-TICKET = tickets.key_of(GROUP, "keys:user:ada")
+TICKET = write_locks.key_of(GROUP, "keys:user:ada")
 
 
 @asynccontextmanager

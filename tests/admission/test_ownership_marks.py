@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from fairlead.admission.chain import Chain
-from fairlead.admission.ownership_marks import MARKS, SERVER_MARKS, ownership_marks
+from fairlead.admission import Chain
+from fairlead.admission.protected_fields import MARKS, SERVER_MARKS, ownership_marks
 from fairlead.core.errors import Forbidden
 from fairlead.core.scope import Scope
 from fairlead.core.user import CONTROLLER, User
 from fairlead.registry.registry import Registry
-from fairlead.registry.writing import Writing
+from fairlead.registry.write_options import Writing
 from tests.admission.world import ADA, World
 
 ADMIN = User("root", ("service:admins",))

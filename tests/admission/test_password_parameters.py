@@ -6,16 +6,16 @@ from typing import Any
 import orjson
 import pytest
 
-from fairlead.admission.parameters import parameters
+from fairlead.admission.templates import parameters
 from fairlead.core.errors import Invalid
 from fairlead.core.objects import LAST_APPLIED, Object, dig
-from fairlead.kinds.password_parameters import conceal, hide_passwords, note_rendered, secrets_of
-from fairlead.kinds.resolution import TEMPLATES as FIELDS
-from fairlead.kinds.resolution import Definition, definition_for, made
+from fairlead.domain.password_parameters import conceal, hide_passwords, note_rendered, secrets_of
+from fairlead.domain.template_resolution import TEMPLATES as FIELDS
+from fairlead.domain.template_resolution import Definition, definition_for, made
+from fairlead.registry.codec import decode
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
-from fairlead.registry.record import decode
 from fairlead.registry.secret_fields import SecretFields
-from fairlead.registry.writing import Writing, by_the_server
+from fairlead.registry.write_options import Writing, by_the_server
 from tests.admission.templated import TEMPLATES, every_kind
 from tests.admission.world import ADA, NAMESPACE, World, as_ada, new_world
 

@@ -5,15 +5,15 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from fairlead.admission.chain import Chain
-from fairlead.admission.password_secret import password_secret
+from fairlead.admission import Chain
+from fairlead.admission.users import password_secret
 from fairlead.core.call import Target
 from fairlead.core.errors import Forbidden
 from fairlead.core.objects import Object
 from fairlead.core.scope import Scope
 from fairlead.core.user import CONTROLLER, User
 from fairlead.registry.registry import Registry
-from fairlead.registry.writing import Deleting, Writing
+from fairlead.registry.write_options import Deleting, Writing
 from tests.admission.world import NAMESPACE, World
 
 WRITER, DEPUTY = User("writer"), User("deputy")

@@ -2,11 +2,11 @@
 
 import pytest
 
-from fairlead.admission.project_namespace import FINALIZER, PROJECT_LABEL
+from fairlead.admission.namespaces import FINALIZER, PROJECT_LABEL
 from fairlead.core.errors import AlreadyExists, Forbidden, Invalid
 from fairlead.core.user import CONTROLLER, User
-from fairlead.registry import meta as meta_module
-from fairlead.registry.writing import Writing
+from fairlead.registry import metadata as meta_module
+from fairlead.registry.write_options import Writing
 from tests.admission.world import World, as_ada
 
 

@@ -11,7 +11,7 @@ from fairlead.core.errors import Forbidden
 from fairlead.core.objects import Object
 from fairlead.core.scope import Scope
 from fairlead.core.user import CONTROLLER, User
-from fairlead.registry.writing import Writing
+from fairlead.registry.write_options import Writing
 from tests.admission.realm import Answer
 from tests.admission.world import ADA, World, new_world
 

@@ -11,16 +11,16 @@ from fairlead.admission.quotas import quotas
 from fairlead.core.errors import AlreadyExists, Forbidden
 from fairlead.core.objects import Object
 from fairlead.core.user import CONTROLLER
-from fairlead.kinds.project import NAMESPACE_PREFIX
-from fairlead.kinds.quotas import FORCE, LAST_ACTIVITY, SLEEPING_SINCE
-from fairlead.registry import tickets
+from fairlead.domain.quotas import FORCE, LAST_ACTIVITY, SLEEPING_SINCE
+from fairlead.kinds.projects.project import NAMESPACE_PREFIX
+from fairlead.registry import write_locks
+from fairlead.registry.codec import decode
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
-from fairlead.registry.record import decode
-from fairlead.registry.writing import Deleting, Writing
+from fairlead.registry.write_options import Deleting, Writing
 from tests.admission.world import World, as_ada, new_world
 
 KIND, PLURAL, HOME = "DevPodWorkspaceInstance", "devpodworkspaceinstances", "service-p-p"
-TICKET = tickets.key_of(GROUP, "p")
+TICKET = write_locks.key_of(GROUP, "p")
 
 
 @pytest.fixture

@@ -2,15 +2,15 @@
 
 import pytest
 
-from fairlead.admission.chain import Chain
-from fairlead.admission.reported_status import reported_status
+from fairlead.admission import Chain
+from fairlead.admission.protected_fields import reported_status
 from fairlead.core.errors import Forbidden
 from fairlead.core.objects import Object, copied
 from fairlead.core.scope import Scope
 from fairlead.core.user import CONTROLLER, User
 from fairlead.registry.kind import MANAGEMENT_GROUP
 from fairlead.registry.registry import Registry
-from fairlead.registry.writing import Writing
+from fairlead.registry.write_options import Writing
 from tests.admission.world import NAMESPACE, World
 
 KINDS = ["Cluster", "SpaceInstance", "VirtualClusterInstance"]

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.admission import rule_cover as module
-from fairlead.admission.rule_cover import MAX_DESCRIBED, Holding, TooManyRights, quoted
-from fairlead.authz.rights import Rights, spellings
+from fairlead.admission import rbac_coverage as module
+from fairlead.admission.rbac_coverage import MAX_DESCRIBED, Holding, TooManyRights, quoted
+from fairlead.authz.rbac import Rights, spellings
 from fairlead.core.call import Target
 from fairlead.core.objects import Object
 from tests.growth import assert_linear

@@ -4,14 +4,14 @@ from base64 import b64encode
 
 import pytest
 
-from fairlead.admission.chain import Chain
-from fairlead.admission.servers_own import servers_own
+from fairlead.admission import Chain
+from fairlead.admission.protected_fields import servers_own
 from fairlead.core.errors import Forbidden
 from fairlead.core.objects import Object
 from fairlead.core.scope import Scope
 from fairlead.core.user import CONTROLLER, User
 from fairlead.registry.registry import Registry
-from fairlead.registry.writing import Writing
+from fairlead.registry.write_options import Writing
 from tests.admission.world import ADA, World
 
 ADMIN = User("root", ("system:masters",))

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from fairlead.admission.template_trust import template_trust
+from fairlead.admission.templates import template_trust
 from fairlead.core.objects import Object
 from fairlead.core.scope import Scope
 from fairlead.core.user import User
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
-from fairlead.registry.writing import Writing, by_the_server
+from fairlead.registry.write_options import Writing, by_the_server
 from tests.admission.world import ADA, World, new_world
 
 ROOT = User("root", ("system:masters",))

@@ -2,7 +2,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from fairlead.admission.templates_in_use import templates_in_use
+from fairlead.admission.templates import templates_in_use
 from fairlead.core.call import Target
 from fairlead.core.errors import Conflict
 from fairlead.core.user import User

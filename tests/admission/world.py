@@ -10,26 +10,25 @@ from unittest.mock import patch
 
 import orjson
 
-from fairlead.admission.chain import Chain, Rule
-from fairlead.admission.living_namespace import living_namespace
-from fairlead.admission.project_namespace import project_namespace
+from fairlead.admission import Chain, Rule
+from fairlead.admission.namespaces import living_namespace, project_namespace
 from fairlead.core.errors import Problem
 from fairlead.core.objects import Object
 from fairlead.core.user import User
 from fairlead.kinds import KINDS
-from fairlead.kinds.project import NAMESPACE_PREFIX
+from fairlead.kinds.projects.project import NAMESPACE_PREFIX
 from fairlead.registry import resource
 from fairlead.registry.catalog import Catalog
+from fairlead.registry.codec import decode, finisher
 from fairlead.registry.kind import MANAGEMENT_GROUP, Change, Kind
-from fairlead.registry.record import decode, finisher
 from fairlead.registry.registry import Registry
 from fairlead.registry.resource import Resource
 from fairlead.registry.schema import anything, boolean, free, integer, obj, string
-from fairlead.registry.writing import Deleted, Deleting, Writing
+from fairlead.registry.write_options import Deleted, Deleting, Writing
 from fairlead.storage import contract
 from fairlead.storage.contract import Check, Event, Key, Page, Record, Store
 from fairlead.storage.memory import MemoryStore
-from fairlead.storage.view import View
+from fairlead.storage.view.view import View
 from tests.controllers.virtual_time import LoopClock
 
 ADA = User("ada")

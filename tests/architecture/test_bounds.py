@@ -1,7 +1,7 @@
 """Whatever a client can send has a bound: every list, map and text in every schema that is published.
 
 A schema that is written without the words of `registry/schema.py`, or with a bound of 0, is noticed here. Free-form
-places carry no bound in the schema; `registry/guards.py` bounds them, and tests/kinds/test_limits.py tries that.
+places carry no bound in the schema; `registry/freeform_limits.py` bounds them, and tests/kinds/test_limits.py tries that.
 """
 
 from collections.abc import Iterable, Iterator
@@ -11,9 +11,9 @@ import pytest
 from fairlead.kinds import KINDS
 from fairlead.registry import schema as words
 from fairlead.registry.kind import Kind
-from fairlead.registry.meta import METADATA
+from fairlead.registry.metadata import METADATA
 from fairlead.registry.schema import Schema
-from fairlead.server import openapi_metadata as published
+from fairlead.server.discovery import openapi_meta as published
 
 SENT = (
     *(published.OBJECT_META, published.OWNER_REFERENCE, published.MANAGED_FIELDS_ENTRY),

@@ -8,19 +8,19 @@ from typing import Any
 import orjson
 import pytest
 
-from fairlead.authn.accesskeys import ACCESS_KEYS, AccessKeys, Pepper
-from fairlead.authn.activity import Activity
-from fairlead.authn.people import TEAMS, USERS, People
+from fairlead.authn.access_keys import ACCESS_KEYS, AccessKeys, Pepper
+from fairlead.authn.last_used import Activity
+from fairlead.authn.principals import TEAMS, USERS, People
 from fairlead.core.clock import timestamp
 from fairlead.core.errors import Unauthorized
 from fairlead.core.objects import Object
 from fairlead.core.user import User
 from fairlead.registry.catalog import Catalog
-from fairlead.registry.following import Following
-from fairlead.registry.record import finisher
+from fairlead.registry.codec import finisher
+from fairlead.registry.informer import Following
 from fairlead.storage.contract import Change, Key
 from fairlead.storage.memory import MemoryStore
-from fairlead.storage.view import View
+from fairlead.storage.view.view import View
 from tests.authn.calls import call
 from tests.authn.hand_clock import HandClock
 

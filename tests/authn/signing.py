@@ -14,8 +14,8 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 from cryptography.hazmat.primitives.hashes import SHA256, HashAlgorithm
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
+from fairlead.core.crypto.signing import SigningKey, SigningKeys, new_signing_key, published
 from fairlead.core.objects import Object
-from fairlead.core.signing import SigningKey, SigningKeys, new_signing_key, published
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 MAXIMUM = 90 * 24 * 3600

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from fairlead.authn import accesskeys
-from fairlead.authn.accesskeys import ACCESS_KEYS, KEY_PREFIX, TEAMS, USERS, Pepper, new_key
+from fairlead.authn import access_keys
+from fairlead.authn.access_keys import ACCESS_KEYS, KEY_PREFIX, TEAMS, USERS, Pepper, new_key
 from fairlead.core.errors import Unauthorized
 from fairlead.core.objects import Object
 from fairlead.core.scope import Scope
@@ -229,7 +229,7 @@ async def test_t15_a_key_that_was_just_used_is_judged_anew_after_every_change(di
 async def test_no_more_used_keys_are_remembered_than_there_is_room_for(
     directory: Directory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(accesskeys, "ACCEPTED", 2)
+    monkeypatch.setattr(access_keys, "ACCEPTED", 2)
     keys = [new_key() for _ in range(5)]
     for number, key in enumerate(keys):
         await directory.key(f"key-{number}", key, "alice")

@@ -7,13 +7,13 @@ from datetime import timedelta
 
 import pytest
 
-from fairlead.authn.activity import Activity
+from fairlead.authn.last_used import Activity
 from fairlead.core.clock import timestamp
 from fairlead.core.errors import Unauthorized
 from fairlead.core.objects import dig
 from fairlead.core.user import CONTROLLER, User
-from fairlead.kinds.key_life import COOLDOWN_LABEL
-from fairlead.registry.writing import Writing
+from fairlead.domain.key_lifetime import COOLDOWN_LABEL
+from fairlead.registry.write_options import Writing
 from fairlead.storage.contract import Unavailable
 from tests.admission.realm import ADA, ROOT, Realm, new_realm
 from tests.controllers.virtual_time import EPOCH, virtually

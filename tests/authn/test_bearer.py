@@ -8,8 +8,8 @@ from itertools import islice
 
 import pytest
 
-from fairlead.authn.accesskeys import KEY_PREFIX, new_key
-from fairlead.authn.bearer import INVALID, MAX_HEADER, bearer_token
+from fairlead.authn.access_keys import KEY_PREFIX, new_key
+from fairlead.authn.credentials import INVALID, MAX_HEADER, bearer_token
 from fairlead.core.errors import Unauthorized
 from tests.authn.calls import call
 from tests.authn.directory import PEPPER, Directory

@@ -7,21 +7,20 @@ from contextlib import asynccontextmanager, suppress
 
 import pytest
 
-from fairlead.admission.component_keys import component_keys
-from fairlead.admission.minting import Mint, minting
-from fairlead.authn.accesskeys import new_key
+from fairlead.admission.access_keys import Mint, component_keys, minting
+from fairlead.authn.access_keys import new_key
 from fairlead.authn.component_keys import ComponentKeys
-from fairlead.authn.rotation import Rotation
+from fairlead.authn.key_rotation import Rotation
 from fairlead.authz.scope import covers
-from fairlead.controllers.garbage import Garbage
+from fairlead.controllers.core.garbage_collector import Garbage
 from fairlead.core.errors import Conflict, Invalid, NotFound, Unavailable
 from fairlead.core.objects import Object, dig
 from fairlead.core.user import CONTROLLER
-from fairlead.kinds.accesskey import MAX_OVERLAP
-from fairlead.kinds.runner import RUNNER_COMPONENT
+from fairlead.kinds.access.access_key import MAX_OVERLAP
+from fairlead.kinds.clusters.runner import RUNNER_COMPONENT
+from fairlead.registry.codec import decode
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
-from fairlead.registry.record import decode
-from fairlead.registry.writing import Deleting, Writing
+from fairlead.registry.write_options import Deleting, Writing
 from tests.admission.realm import PEPPER, ROOT, Realm, Rights
 from tests.admission.world import new_world
 from tests.controllers.at_work import at_work, until

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.authn.cookie import COOKIE, MAX_BYTES, MAX_COOKIES, CookieKeys, clear_cookie, set_cookie, token_in
+from fairlead.authn.credentials import COOKIE, MAX_BYTES, MAX_COOKIES, CookieKeys, clear_cookie, set_cookie, token_in
 from fairlead.core.errors import Forbidden, Unauthorized
 from fairlead.core.user import User
 from tests.authn.calls import call

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fairlead.authn.accesskeys import ACCESS_KEYS
+from fairlead.authn.access_keys import ACCESS_KEYS
 from fairlead.core.objects import Object
 from tests.authn.directory import PEPPER, Directory
 

@@ -11,14 +11,14 @@ import orjson
 import pytest
 import yaml
 
+from fairlead.agent.config_cache import State
+from fairlead.agent.tokens import Holders
 from fairlead.authn.direct_tokens import AUDIENCE
-from fairlead.core import signing
 from fairlead.core.cluster_identity import DEFAULT_PREFIX, ClusterNames
+from fairlead.core.crypto import signing
 from fairlead.core.errors import Forbidden
 from fairlead.core.objects import Object, metadata
 from fairlead.core.user import User
-from fairlead.gateway.direct.holders import Holders
-from fairlead.gateway.direct.state import State
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
 from tests.admission.realm import ROOT
 from tests.authn.signing import keys_in_turn

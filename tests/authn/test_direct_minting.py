@@ -10,11 +10,11 @@ from typing import Any
 import orjson
 import pytest
 
-from fairlead.authn.direct_minting import MOST_CLUSTERS, DirectMinting, Issuing, Lifetimes, Minted, Rights
 from fairlead.authn.direct_tokens import AUDIENCE, SCOPED_AUDIENCE, Claims, verify
 from fairlead.authn.signing_keys import SigningKeyStore
+from fairlead.authn.token_issuer import MOST_CLUSTERS, DirectMinting, Issuing, Lifetimes, Minted, Rights
 from fairlead.authz.scope import covers
-from fairlead.core import signing
+from fairlead.core.crypto import signing
 from fairlead.core.errors import Forbidden, Invalid
 from fairlead.core.objects import Object
 from fairlead.core.user import User

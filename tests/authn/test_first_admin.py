@@ -10,22 +10,22 @@ from pathlib import Path
 import orjson
 import pytest
 
-from fairlead.authn.accesskeys import ACCESS_KEYS, AccessKeys, Pepper
-from fairlead.authn.first_admin import agree_on_pepper, ensure_admin, load_pepper
-from fairlead.authn.people import TEAMS, USERS, People
-from fairlead.authz.chain import administrators, authorize
+from fairlead.authn.access_keys import ACCESS_KEYS, AccessKeys, Pepper
+from fairlead.authn.bootstrap import agree_on_pepper, ensure_admin, load_pepper
+from fairlead.authn.principals import TEAMS, USERS, People
+from fairlead.authz import administrators, authorize
 from fairlead.core.call import Target
 from fairlead.core.clock import SystemClock
 from fairlead.core.files import FileProblem
-from fairlead.kinds.accesskey import OWNED_ACCESS_KEY
-from fairlead.kinds.user import USER
+from fairlead.kinds.access.access_key import OWNED_ACCESS_KEY
+from fairlead.kinds.access.users import USER
 from fairlead.registry.catalog import Catalog
-from fairlead.registry.following import Following
-from fairlead.registry.record import finisher
+from fairlead.registry.codec import finisher
+from fairlead.registry.informer import Following
 from fairlead.registry.validate import Validator
 from fairlead.storage.contract import Change
 from fairlead.storage.memory import MemoryStore
-from fairlead.storage.view import View
+from fairlead.storage.view.view import View
 from tests.authn.calls import call
 
 GROUP = "management.service.sh"

@@ -9,10 +9,10 @@ from cryptography.hazmat.primitives.kdf.argon2 import Argon2id
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairlead.authn import passwords
-from fairlead.authn.passwords import COST, MAX_BYTES, Cost, Passwords, problem
+from fairlead.authn import password_hash
+from fairlead.authn.password_hash import COST, MAX_BYTES, Cost, Passwords, problem
+from fairlead.core.concurrency import ACCOUNT, Account
 from fairlead.core.errors import TooManyRequests
-from fairlead.core.workers import ACCOUNT, Account
 
 CHEAP = Cost(memory=8, passes=1)
 SECRET = "correct horse battery staple"
@@ -109,7 +109,7 @@ class Bench:
 def bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
     made = Bench()
     made.go_on.set()
-    monkeypatch.setattr(passwords, "_fits", made.fits)
+    monkeypatch.setattr(password_hash, "_fits", made.fits)
     yield made
     made.go_on.set()
 

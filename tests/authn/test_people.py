@@ -1,6 +1,6 @@
 """Users and teams as identities, with all of their groups and not one more."""
 
-from fairlead.authn.people import TEAMS, USERS
+from fairlead.authn.principals import TEAMS, USERS
 from fairlead.core.objects import Object
 from fairlead.core.user import User
 from tests.authn.directory import Directory

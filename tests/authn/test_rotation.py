@@ -8,12 +8,12 @@ from typing import Any
 import orjson
 import pytest
 
-from fairlead.authn.rotation import MOST_PREVIOUS, Rotation
+from fairlead.authn.key_rotation import MOST_PREVIOUS, Rotation
 from fairlead.authz.scope import covers
 from fairlead.core.errors import Conflict, Forbidden, Invalid, NotFound
 from fairlead.core.objects import Object
 from fairlead.core.user import CONTROLLER, User
-from fairlead.kinds.accesskey import MAX_OVERLAP
+from fairlead.kinds.access.access_key import MAX_OVERLAP
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
 from tests.admission.realm import ADA, BOB, PEPPER, ROOT, Realm, new_realm, projects
 from tests.controllers.virtual_time import virtually

@@ -9,12 +9,12 @@ import pytest
 
 from fairlead.authn import signing_keys as module
 from fairlead.authn.signing_keys import FIELD, NAME, SigningKeyStore
-from fairlead.core import signing
 from fairlead.core.clock import SystemClock
+from fairlead.core.crypto import signing
 from fairlead.core.errors import TooManyRequests, Unavailable
 from fairlead.core.objects import Object
 from fairlead.core.user import CONTROLLER
-from fairlead.registry.writing import Deleting, Writing
+from fairlead.registry.write_options import Deleting, Writing
 from tests.admission.world import NAMESPACE as SYSTEM
 from tests.admission.world import World, new_world
 from tests.authn.signing import MAXIMUM, NOW, keys_in_turn, signing_key

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from fairlead.authn.throttle import ADDRESS, FORGOTTEN_AFTER, USER, Throttle, place_of
+from fairlead.authn.login_throttle import ADDRESS, FORGOTTEN_AFTER, USER, Throttle, place_of
 from fairlead.core.errors import TooManyRequests
 
 HOME, AWAY = "192.0.2.1:50000", "198.51.100.7:40000"

@@ -6,8 +6,8 @@ from typing import Any, cast
 from fairlead.authz.rbac import Rbac
 from fairlead.core.call import Target
 from fairlead.core.objects import Object
-from fairlead.registry.following import Following
-from fairlead.storage.view import Place
+from fairlead.registry.informer import Following
+from fairlead.storage.view.view import Place
 
 
 class Fixed:

@@ -4,7 +4,7 @@ from itertools import product
 
 import pytest
 
-from fairlead.authz.agents import Agents
+from fairlead.authz.component_access import Agents
 from fairlead.core.call import Target
 from fairlead.core.user import EVERYBODY, User
 from fairlead.registry.kind import MANAGEMENT_GROUP

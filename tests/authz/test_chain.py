@@ -2,7 +2,7 @@
 
 import pytest
 
-from fairlead.authz.chain import Decision, administrators, authorize
+from fairlead.authz import Decision, administrators, authorize
 from fairlead.core.call import Target
 from fairlead.core.user import ADMIN_GROUPS, CONTROLLER, User
 

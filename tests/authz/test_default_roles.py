@@ -6,14 +6,14 @@ import orjson
 import pytest
 
 from fairlead.authz.default_roles import ensure_default_roles
-from fairlead.authz.oneself import Oneself
 from fairlead.authz.rbac import Rbac
+from fairlead.authz.self_access import Oneself
 from fairlead.core.call import MANAGEMENT, Target
 from fairlead.core.objects import Object
 from fairlead.core.user import EVERYBODY, User
 from fairlead.kinds import KINDS
 from fairlead.registry.kind import MANAGEMENT_GROUP
-from fairlead.registry.writing import Writing, by_the_server
+from fairlead.registry.write_options import Writing, by_the_server
 from tests.admission.world import ADA, NAMESPACE, World
 
 GROUP = "rbac.authorization.k8s.io"

@@ -2,8 +2,8 @@
 
 import pytest
 
-from fairlead.authz.chain import Authorizer, Decision, authorize
-from fairlead.authz.explain import Step, explain, name_of
+from fairlead.authz import Authorizer, Decision, authorize
+from fairlead.authz.authorizer import Step, explain, name_of
 from fairlead.core.call import Target
 from fairlead.core.user import User
 

@@ -4,15 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from fairlead.authz.chain import Decision, administrators
-from fairlead.authz.gateways import entrances
-from fairlead.authz.permissions import Permissions
-from fairlead.authz.refusal import forbidden
+from fairlead.authz import Decision, administrators
+from fairlead.authz.authorizer import Permissions, forbidden
+from fairlead.authz.gateway_access import entrances
 from fairlead.authz.scope import ScopeNames, scoping
 from fairlead.core.call import MANAGEMENT, Target
 from fairlead.core.scope import Scope, ScopeRule
 from fairlead.core.user import User
-from fairlead.server.route import Roots, route
+from fairlead.server.api.routing import Roots, route
 
 GROUP, PREFIX = "management.service.sh", "service-p-"
 ROOTS = Roots("/kubernetes/management", GROUP, PREFIX)

@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from fairlead.authz.members import Members
+from fairlead.authz.project_members import Members
 from fairlead.core.call import Target
 from fairlead.core.user import User
-from fairlead.registry.following import Following
+from fairlead.registry.informer import Following
 from fairlead.registry.kind import MANAGEMENT_GROUP
 from tests.admission.world import World
 from tests.authz.people import ALICE, BOB, CAROL, MACHINE

@@ -3,7 +3,7 @@
 import orjson
 import pytest
 
-from fairlead.authz.oneself import Oneself
+from fairlead.authz.self_access import Oneself
 from fairlead.core.call import Target
 from fairlead.registry.kind import MANAGEMENT_GROUP
 from fairlead.storage.contract import Change

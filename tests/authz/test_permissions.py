@@ -7,19 +7,19 @@ from itertools import product
 import orjson
 import pytest
 
-from fairlead.authz.chain import Decision, administrators
-from fairlead.authz.permissions import Cut, Permissions, Scoping
+from fairlead.authz import Decision, administrators
+from fairlead.authz.authorizer import Cut, Permissions, Scoping
+from fairlead.authz.ownership import Sharing
 from fairlead.authz.scope import ScopeNames, scoping
-from fairlead.authz.sharing import Sharing
 from fairlead.core.call import Target
 from fairlead.core.errors import Expired
 from fairlead.core.objects import Object
 from fairlead.core.scope import Scope
 from fairlead.core.user import User
 from fairlead.registry.kind import MANAGEMENT_GROUP
-from fairlead.registry.listing import ListQuery, list_entries
+from fairlead.registry.list import ListQuery, list_entries
 from fairlead.registry.selectors import EVERYTHING
-from fairlead.registry.watching import Feed
+from fairlead.registry.watch import Feed
 from tests.admission.world import World
 from tests.authz.people import ALICE, BOB, CAROL
 

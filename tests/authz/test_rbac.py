@@ -2,8 +2,8 @@
 
 import pytest
 
+from fairlead.authz import Decision
 from fairlead.authz import rbac as module
-from fairlead.authz.chain import Decision
 from fairlead.authz.rbac import Rbac
 from fairlead.core.call import Target
 from fairlead.core.objects import Object

@@ -5,10 +5,9 @@ from typing import Any
 
 import pytest
 
+from fairlead.authz import binding_index
 from fairlead.authz import rbac as module
-from fairlead.authz import subjects
-from fairlead.authz.rbac import KEPT_ANSWERS, Rbac
-from fairlead.authz.rights import KEPT, Rights, spellings
+from fairlead.authz.rbac import KEPT_ANSWERS, RULE_CACHE_SIZE, Rbac, Rights, spellings
 from fairlead.core.call import Target
 from fairlead.core.objects import Object
 from fairlead.core.user import User
@@ -78,11 +77,11 @@ def test_what_is_kept_of_requests_is_bounded(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(module, "FEW", 0)
     rights = Rights([rule("*", "*", names="a"), {"verbs": ["*"], "nonResourceURLs": ["/x"]}])
     rbac = fixed([], [role(rule("*", "*", names="a"))], [], [binding(subject("User", "bob"))])
-    for index in range(3 * KEPT):
+    for index in range(3 * RULE_CACHE_SIZE):
         target = asked("get", f"r{index}", "a")
         assert rights.allow(target, spellings(target)) and rbac(BOB, target)
         assert rights.allow(Target(f"v{index}", "/x"), ())
-    assert len(rights._extents) <= KEPT and len(rights._paths) <= KEPT
+    assert len(rights._extents) <= RULE_CACHE_SIZE and len(rights._paths) <= RULE_CACHE_SIZE
     [grants] = rbac._picture.held(BOB)._grants.values()
     assert len(grants._found) <= KEPT_ANSWERS
 
@@ -92,13 +91,13 @@ async def test_a_binding_that_changes_costs_as_much_among_many_as_alone(
 ) -> None:
     """Each write of a binding is followed by somebody's request, which must not go through all the others."""
     looked_at: list[str] = []
-    read = subjects._subjects
+    read = binding_index._subjects
 
-    def counted(namespace: str, each: Object) -> Iterator[tuple[int, subjects.Who]]:
+    def counted(namespace: str, each: Object) -> Iterator[tuple[int, binding_index.Who]]:
         looked_at.append(each["metadata"]["name"])
         return read(namespace, each)
 
-    monkeypatch.setattr(subjects, "_subjects", counted)
+    monkeypatch.setattr(binding_index, "_subjects", counted)
     rbac = Rbac.over(world.view)
     await world.create("ClusterRole", "r", rules=[rule("get", "apps")])
     given: dict[str, Any] = {"roleRef": {"kind": "ClusterRole", "name": "r"}, "subjects": [subject("Group", "devs")]}

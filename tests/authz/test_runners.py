@@ -4,8 +4,8 @@ from itertools import product
 
 import pytest
 
-from fairlead.authz.permissions import Permissions
-from fairlead.authz.runners import Runners
+from fairlead.authz.authorizer import Permissions
+from fairlead.authz.component_access import Runners
 from fairlead.core.call import Target
 from fairlead.core.user import EVERYBODY, User
 from fairlead.registry.kind import MANAGEMENT_GROUP

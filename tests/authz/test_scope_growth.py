@@ -11,15 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairlead.authz.scope import allowing_entry, covers
-from fairlead.authz.scope.basics import is_basic
-from fairlead.authz.scope.boundary import Boundary
-from fairlead.authz.scope.covering import BUDGET
-from fairlead.authz.scope.paths import PathPatterns
+from fairlead.authz.scope.compiled import Boundary
+from fairlead.authz.scope.matching import compile_rule, spellings
+from fairlead.authz.scope.names import is_basic
+from fairlead.authz.scope.path_patterns import PathPatterns
 from fairlead.authz.scope.rule_index import KEPT_EXTENTS, RuleIndex
-from fairlead.authz.scope.rules import compile_rule, spellings
+from fairlead.authz.scope.subset import BUDGET
 from fairlead.core.call import MANAGEMENT, Target
 from fairlead.core.scope import Resources, Scope, ScopeRule, ScopeTooLarge
-from fairlead.kinds.scopes import scope_problems
+from fairlead.kinds.access.scope import scope_problems
 from tests.authz import slow_scopes
 from tests.authz.scope_world import ADA, core
 from tests.authz.scopes_and_targets import ENTRANCES, NAMES, TARGETS, few, pairs, resources, rules

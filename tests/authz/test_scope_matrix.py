@@ -13,8 +13,8 @@ from fairlead.core.scope import Scope
 from fairlead.kinds import KINDS
 from fairlead.registry.catalog import Catalog
 from fairlead.registry.kind import MANAGEMENT_GROUP, Action, Kind
-from fairlead.server.documents import documents
-from fairlead.server.identify import PUBLIC_PATHS, is_public
+from fairlead.server.auth.stages import PUBLIC_PATHS, is_public
+from fairlead.server.discovery.documents import documents
 from tests.authn.calls import call
 from tests.authz.scope_requests import ADA, PREFIX, Asked, every_request
 from tests.authz.scope_table import ALLOW, CUT, DENY, Table, read_table

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from fairlead.authz.chain import Decision
+from fairlead.authz import Decision
 from fairlead.authz.scope import gateway_target
 from fairlead.authz.scope.names import CLUSTER, SPACE, VIRTUAL_CLUSTER
 from fairlead.core.call import MANAGEMENT, Target

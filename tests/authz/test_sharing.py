@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairlead.authz.people import in_team, is_user
-from fairlead.authz.sharing import Access, Given, Sharing, Spec
+from fairlead.authz.name_index import in_team, is_user
+from fairlead.authz.ownership import Access, Given, Sharing, Spec
 from fairlead.core.call import Target
 from fairlead.core.objects import Object
 from fairlead.core.user import User

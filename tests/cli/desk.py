@@ -10,7 +10,8 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from fairlead.cli import make_app, prompts
+from fairlead.cli import make_app
+from fairlead.cli.ui import prompts
 from fairlead.client.contexts import Contexts, Login, load, save
 from tests.client.fake import KEY, Fake
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from fairlead.cli.admin_kubeconfig import read_key, settle
+from fairlead.cli.server.admin_kubeconfig import read_key, settle
 from fairlead.core.files import FileProblem
 
 URL = "https://127.0.0.1:8443"

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from fairlead.app import moving
+from fairlead.app import maintenance
 from fairlead.cli import make_app
 from fairlead.settings import StartError
 from fairlead.storage.backup import verify
 from fairlead.storage.contract import Change
-from fairlead.storage.copying import BATCH_RECORDS, GAP
+from fairlead.storage.copy import BATCH_RECORDS, GAP
 from fairlead.storage.open import open_store
 from tests.storage.durable import DURABLE
 
@@ -204,7 +204,7 @@ async def test_a_store_that_is_copied_onto_itself_loses_nothing(sort: str, tmp_p
     await store.commit([Change(KEY, b"kept", 0)])
     await store.close()
     with pytest.raises(StartError):
-        await moving.copy(same, same, force=True, quiet=0)
+        await maintenance.copy(same, same, force=True, quiet=0)
     store = await open_store(same)
     assert [record.value for record in (await store.scan(())).records] == [b"kept"]
     await store.close()
@@ -213,7 +213,7 @@ async def test_a_store_that_is_copied_onto_itself_loses_nothing(sort: str, tmp_p
 async def test_a_shared_store_that_somebody_writes_to_is_not_replaced(backup: Path, tmp_path: Path) -> None:
     url = await DURABLE["postgres"](tmp_path / "store")
     store = await open_store(url)
-    restoring = asyncio.create_task(moving.restore(str(backup), url, force=True, quiet=1))
+    restoring = asyncio.create_task(maintenance.restore(str(backup), url, force=True, quiet=1))
     revision = 0
     while not restoring.done():
         revision = await store.commit([Change(KEY, b"theirs", revision)])

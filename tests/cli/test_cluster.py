@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import yaml
 
-from fairlead.cli.cluster_add import remark
+from fairlead.cli.resources.cluster_add import remark
 from fairlead.client import Client
-from fairlead.client.portable import Portable
+from fairlead.client.kubeconfig_export import Portable
 from tests.cli.desk import Desk, Ended
 from tests.client.fake import M, failure, items, named
 from tests.client.test_watching import END, lines

@@ -7,8 +7,8 @@ import yaml
 from typer.testing import CliRunner
 
 from fairlead.cli import make_app
-from fairlead.cli.cluster_role import Part, build_objects
-from fairlead.controllers.cluster_rights import EXTRA, REQUIRED
+from fairlead.cli.resources.cluster_role import Part, build_objects
+from fairlead.controllers.clusters.credential_rights import EXTRA, REQUIRED
 
 RUNNER = CliRunner()
 

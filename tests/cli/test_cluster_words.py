@@ -4,8 +4,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from fairlead.cli.cluster_words import advice, is_connected, is_healthy, is_settled, probe_lines, standing
-from fairlead.controllers.cluster_state import Details, Found, Probe, Trouble, let_go, told
+from fairlead.cli.resources.cluster_status import advice, is_connected, is_healthy, is_settled, probe_lines, standing
+from fairlead.controllers.clusters.status import Details, Found, Probe, Trouble, let_go, told
 from fairlead.core.objects import Object
 
 NOW = "2026-01-01T00:00:00Z"

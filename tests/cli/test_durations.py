@@ -7,7 +7,7 @@ import typer
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.cli.durations import duration, moment, rough, seconds, since
+from fairlead.cli.ui.durations import duration, moment, rough, seconds, since
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 from typer.testing import CliRunner
 
-from fairlead.cli.flags import takes
+from fairlead.cli.ui.flags import takes
 
 
 @dataclass(frozen=True, slots=True)

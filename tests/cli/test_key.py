@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.cli.key_words import expiry, row, state
+from fairlead.cli.access.key import expiry, row, state
 from tests.cli.desk import Desk, loaded
 from tests.client.fake import M, failure, items, named
 

@@ -150,7 +150,7 @@ def test_anything_but_yes_leaves_the_certificate_untrusted(ready: Desk, answer: 
 def test_a_certificate_that_contradicts_the_given_authority_is_not_up_for_acceptance(
     ready: Desk, tmp_path: Path
 ) -> None:
-    from fairlead.core.certificates import ensure_certificates
+    from fairlead.core.crypto.certificates import ensure_certificates
 
     ready.sit_at_a_terminal(KEY)
     other = ensure_certificates(tmp_path / "other").ca_file

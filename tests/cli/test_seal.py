@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from fairlead.cli import make_app
-from fairlead.core.seal_keys import VARIABLE, SealKeys, existing
+from fairlead.core.crypto.key_file import VARIABLE, SealKeys, existing
 
 PAIR = base64.b64encode(b"canary-canary-canary-canary-cana").decode()
 

@@ -11,8 +11,8 @@ from typing import Any
 import httpx
 import pytest
 
-from fairlead.cli.admin_kubeconfig import read_key
-from fairlead.core.certificates import ensure_certificates
+from fairlead.cli.server.admin_kubeconfig import read_key
+from fairlead.core.crypto.certificates import ensure_certificates
 from tests.cli.conftest import Fairlead
 
 

@@ -8,7 +8,7 @@ import typer
 from typer.main import get_command
 
 from fairlead.cli import make_app
-from fairlead.cli.completion import logins, names_of
+from fairlead.cli.ui.completion import logins, names_of
 from tests.cli.desk import Desk
 from tests.client.fake import M, failure, items, named
 from tests.client.test_watching import END, lines

@@ -8,7 +8,7 @@ import pytest
 
 from fairlead.client import ApiProblem, Cause, Client, ClientError, Unreachable, Untrusted
 from fairlead.client.client import normalized
-from fairlead.core.certificates import ensure_certificates
+from fairlead.core.crypto.certificates import ensure_certificates
 from tests.client.fake import KEY, Fake, M, failure, items, named
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from fairlead.client.contexts import Contexts, Login, NoLogin, chosen, contexts_path, default_name, load, save
-from fairlead.core.certificates import ensure_certificates
+from fairlead.core.crypto.certificates import ensure_certificates
 from fairlead.core.files import FileProblem
 
 ONE = Login("https://one.test", "key-1", authority="-----BEGIN CERTIFICATE-----\nx\n", group="manage.example.com")

@@ -9,7 +9,7 @@ import yaml
 
 from fairlead.client.contexts import Login
 from fairlead.client.kubeconfig import Entry, cluster_of, login_of, merge_into, merged
-from fairlead.core.certificates import ensure_certificates
+from fairlead.core.crypto.certificates import ensure_certificates
 from fairlead.core.files import FileProblem
 
 PEM = "-----BEGIN CERTIFICATE-----\nx\n-----END CERTIFICATE-----\n"

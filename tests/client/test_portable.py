@@ -8,8 +8,8 @@ import pytest
 import yaml
 
 from fairlead.client import ClientError
-from fairlead.client.portable import NotPortable, kubeconfig_paths, portable
-from fairlead.core.certificates import ensure_certificates
+from fairlead.client.kubeconfig_export import NotPortable, kubeconfig_paths, portable
+from fairlead.core.crypto.certificates import ensure_certificates
 from fairlead.core.files import FileProblem
 
 SERVER = "https://berlin.example.com:6443"

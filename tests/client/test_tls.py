@@ -9,7 +9,7 @@ from cryptography.hazmat.primitives import hashes
 
 from fairlead.client import Client, Unreachable
 from fairlead.client.tls import fingerprint, presented_certificate, trusting
-from fairlead.core.certificates import Certificates
+from fairlead.core.crypto.certificates import Certificates
 from tests.client.fake import KEY, Fake
 
 

@@ -7,19 +7,19 @@ from typing import Any
 
 import pytest
 
-from fairlead.client import ApiProblem, Client, ClientError, Event, watching
+from fairlead.client import ApiProblem, Client, ClientError, Event, watch
 from tests.client.fake import Fake, M, failure, named
 
 TEAMS = f"{M}/teams"
 END = {
     "type": "BOOKMARK",
-    "object": {"metadata": {"resourceVersion": "7", "annotations": {watching.INITIAL_EVENTS_END: "true"}}},
+    "object": {"metadata": {"resourceVersion": "7", "annotations": {watch.INITIAL_EVENTS_END: "true"}}},
 }
 
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watching, "PAUSE", 0.0)
+    monkeypatch.setattr(watch, "PAUSE", 0.0)
 
 
 def lines(*events: Any) -> tuple[int, bytes]:
@@ -88,4 +88,4 @@ def test_an_answer_that_is_no_json_is_raised(client: Client, fake: Fake) -> None
 
 def test_lines_end_at_line_feeds_only() -> None:
     chunks = ['{"a":"one\u2028'.encode(), b'two"}\n{"b"', b":1}\n", b"\n", b"rest"]
-    assert list(watching.split_lines(chunks)) == ['{"a":"one\u2028two"}'.encode(), b'{"b":1}', b"rest"]
+    assert list(watch.split_lines(chunks)) == ['{"a":"one\u2028two"}'.encode(), b'{"b":1}', b"rest"]

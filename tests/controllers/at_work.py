@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-from fairlead.controllers.loop import Controller, run_all
+from fairlead.controllers.runtime.loop import Controller, run_all
 from tests.admission.world import World
 
 

@@ -7,13 +7,12 @@ from typing import Any, cast
 import orjson
 import pytest
 
-from fairlead.controllers.clusters import Clusters
+from fairlead.controllers.clusters.clusters import Clusters
 from fairlead.core.cluster_identity import ClusterNames
 from fairlead.core.objects import Object
 from fairlead.registry.kind import MANAGEMENT_GROUP
-from fairlead.upstream.connected import CLUSTERS, Connected, NotConnected
-from fairlead.upstream.errors import UpstreamError
-from fairlead.upstream.failures import FailureNotifier
+from fairlead.upstream.clusters import CLUSTERS, Connected, NotConnected
+from fairlead.upstream.errors import FailureNotifier, UpstreamError
 from fairlead.upstream.upstream import Request
 from tests.admission.world import NAMESPACE, World
 from tests.controllers.at_work import at_work, until

@@ -5,12 +5,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from fairlead.controllers.surroundings import Setting
+from fairlead.controllers.instances.prerequisites import Setting
 from fairlead.core.cluster_identity import ClusterNames
 from fairlead.core.objects import Object
 from fairlead.registry.conditions import find_condition
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
-from fairlead.registry.writing import by_the_server
+from fairlead.registry.write_options import by_the_server
 from fairlead.upstream.access import Access
 from fairlead.upstream.errors import Blocked, Unreachable, UpstreamError
 from tests.admission.world import NAMESPACE, World

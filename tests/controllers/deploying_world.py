@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from fairlead.controllers.far_trouble import ERROR, WARNING, Trouble
-from fairlead.controllers.helm import RELEASE_PENDING
-from fairlead.controllers.instances import Instances
-from fairlead.controllers.release import Release
-from fairlead.controllers.virtual_clusters import VirtualClusters
+from fairlead.controllers.helm.chart import Release
+from fairlead.controllers.helm.helm import RELEASE_PENDING
+from fairlead.controllers.instances.remote_errors import ERROR, WARNING, Trouble
+from fairlead.controllers.instances.templates import Instances
+from fairlead.controllers.instances.virtual_clusters import VirtualClusters
 from fairlead.core.objects import Object
 from fairlead.upstream.access import Access
 from tests.admission.world import World

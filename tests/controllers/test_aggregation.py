@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.controllers.aggregation import Aggregation, Roles
+from fairlead.controllers.core.role_aggregation import Aggregation, Roles
 from fairlead.core.objects import Object
 from tests.admission.world import World
 from tests.controllers.at_work import at_work, until

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from fairlead.controllers.backoff import FIRST, LONGEST, RETRY, Backoff
-from fairlead.controllers.far_trouble import ERROR, INFO, Trouble
+from fairlead.controllers.instances.remote_errors import ERROR, INFO, Trouble
+from fairlead.controllers.runtime.backoff import FIRST, LONGEST, RETRY, Backoff
 
 WHERE = ("demo", "one")
 BROKEN, ON_ITS_WAY = Trouble("Invalid", "", ERROR), Trouble("Waiting", "", INFO)

@@ -6,7 +6,7 @@ from typing import Any, cast
 import orjson
 import pytest
 
-from fairlead.controllers.cluster_admins import (
+from fairlead.controllers.clusters.admin_binding import (
     BINDINGS,
     NAME,
     bind_administrators,
@@ -14,15 +14,15 @@ from fairlead.controllers.cluster_admins import (
     is_settled,
     rename_administrators,
 )
-from fairlead.controllers.cluster_state import AdministratorsBinding
-from fairlead.controllers.clusters import Clusters
+from fairlead.controllers.clusters.clusters import Clusters
+from fairlead.controllers.clusters.status import AdministratorsBinding
 from fairlead.core.cluster_identity import ClusterNames
 from fairlead.core.objects import Object
 from fairlead.registry.conditions import condition
 from fairlead.registry.kind import MANAGEMENT_GROUP
-from fairlead.upstream.connected import Connected
+from fairlead.upstream.access import Request
+from fairlead.upstream.clusters import Connected
 from fairlead.upstream.errors import Unreachable
-from fairlead.upstream.request import Request
 from fairlead.upstream.upstream import Upstream
 from tests.admission.world import NAMESPACE, World
 from tests.controllers import cluster_world

@@ -5,11 +5,11 @@ import json
 
 import pytest
 
-from fairlead.controllers import cluster_look
-from fairlead.controllers.cluster_look import look
-from fairlead.controllers.cluster_rights import REVIEWS
-from fairlead.controllers.cluster_state import Details, Found
-from fairlead.upstream.addresses import AddressPolicy
+from fairlead.controllers.clusters import probe
+from fairlead.controllers.clusters.credential_rights import REVIEWS
+from fairlead.controllers.clusters.probe import look
+from fairlead.controllers.clusters.status import Details, Found
+from fairlead.upstream.address_policy import AddressPolicy
 from fairlead.upstream.kubeconfig import parse
 from fairlead.upstream.upstream import Limits, Upstream
 from tests.far_side.asked import Answer, as_json, status_object
@@ -185,7 +185,7 @@ def test_a_cluster_that_is_gone_may_come_back(far_side: FarSide) -> None:
 
 @pytest.mark.parametrize("behaviour", ["/far/never", "/far/stall"])
 def test_a_silent_cluster_is_not_waited_for(far_side: FarSide, monkeypatch: pytest.MonkeyPatch, behaviour: str) -> None:
-    monkeypatch.setattr(cluster_look, "SECONDS", 0.3)
+    monkeypatch.setattr(probe, "SECONDS", 0.3)
     far_side.behave("/version", BEHAVIOURS[behaviour])
     trouble = looked(far_side).trouble
     assert trouble is not None
@@ -197,7 +197,7 @@ def test_a_silent_cluster_is_not_waited_for(far_side: FarSide, monkeypatch: pyte
 def test_one_that_answers_only_at_first_is_connected_and_shaky(
     far_side: FarSide, monkeypatch: pytest.MonkeyPatch, path: str, behaviour: str
 ) -> None:
-    monkeypatch.setattr(cluster_look, "SECONDS", 0.5)
+    monkeypatch.setattr(probe, "SECONDS", 0.5)
     far_side.behave(path, BEHAVIOURS[behaviour])
     found = looked(far_side)
     assert found.trouble is None

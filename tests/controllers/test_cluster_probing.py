@@ -6,9 +6,9 @@ from typing import cast
 
 import pytest
 
-from fairlead.controllers.clusters import Clusters
+from fairlead.controllers.clusters.clusters import Clusters
 from fairlead.registry.kind import MANAGEMENT_GROUP
-from fairlead.upstream.connected import Connected
+from fairlead.upstream.clusters import Connected
 from fairlead.upstream.errors import Unreachable, Untrusted, UpstreamError
 from tests.admission.world import NAMESPACE, World
 from tests.controllers.at_work import at_work, until

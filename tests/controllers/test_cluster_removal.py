@@ -6,9 +6,9 @@ from typing import Any
 import orjson
 import pytest
 
-from fairlead.controllers.cluster_removal import FINALIZER
+from fairlead.controllers.clusters.removal import FINALIZER
 from fairlead.core.objects import Object, metadata
-from fairlead.upstream.connected import NotConnected
+from fairlead.upstream.clusters import NotConnected
 from fairlead.upstream.errors import Unreachable
 from tests.admission.world import World
 from tests.controllers.at_work import until

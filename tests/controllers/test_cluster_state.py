@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.controllers.cluster_state import (
+from fairlead.controllers.clusters.status import (
     AdministratorsBinding,
     Details,
     Found,

@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from fairlead.controllers.cluster_rights import REVIEWS
+from fairlead.controllers.clusters.credential_rights import REVIEWS
 from fairlead.core.objects import Object
-from fairlead.upstream.connected import NotConnected
+from fairlead.upstream.clusters import NotConnected
 from fairlead.upstream.errors import Untrusted
 from tests.admission.world import World
 from tests.controllers.at_work import until

@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from fairlead.controllers import cluster_course, clusters
-from fairlead.controllers.clusters import Clusters
+from fairlead.controllers.clusters import clusters, probe_schedule
+from fairlead.controllers.clusters.clusters import Clusters
 from fairlead.core.cluster_identity import ClusterNames
 from fairlead.core.objects import Object
 from fairlead.registry.conditions import find_condition
 from fairlead.registry.kind import MANAGEMENT_GROUP
-from fairlead.upstream.addresses import AddressPolicy
-from fairlead.upstream.connected import Connected
+from fairlead.upstream.address_policy import AddressPolicy
+from fairlead.upstream.clusters import Connected
 from fairlead.upstream.upstream import Limits
 from tests.admission.world import NAMESPACE, World, new_world
 from tests.controllers.at_work import at_work, until
@@ -60,8 +60,8 @@ async def lost_and_found(far: FarSide) -> None:
 def test_a_cluster_is_connected_when_its_secret_comes_and_lost_and_found_and_its_certificate_followed(
     far_side: FarSide, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cluster_course, "EVERY", 0.1)
-    monkeypatch.setattr(cluster_course, "AWAY", 0.2)
-    monkeypatch.setattr(cluster_course, "IDLE", 0.2)
+    monkeypatch.setattr(probe_schedule, "EVERY", 0.1)
+    monkeypatch.setattr(probe_schedule, "AWAY", 0.2)
+    monkeypatch.setattr(probe_schedule, "IDLE", 0.2)
     monkeypatch.setattr(clusters, "RETRY", 0.02)
     asyncio.run(lost_and_found(far_side))

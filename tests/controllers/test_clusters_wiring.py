@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 from structlog.testing import capture_logs
 
-from fairlead.app.clusters import clusters
-from fairlead.core.given import OFF
+from fairlead.app.controllers import clusters
 from fairlead.settings import Settings
+from fairlead.settings.values import OFF
 from tests.admission.world import World
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from fairlead.core.objects import Object
-from fairlead.registry.writing import by_the_server
+from fairlead.registry.write_options import by_the_server
 from tests.admission.world import World
 from tests.controllers.at_work import until
 from tests.controllers.connected_world import VOUCHED, FakeReach, furnish, message, told

@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from fairlead.admission.template_trust import template_trust
-from fairlead.controllers.instances import Instances
-from fairlead.controllers.spaces import Spaces
+from fairlead.admission.templates import template_trust
+from fairlead.controllers.instances.spaces import Spaces
+from fairlead.controllers.instances.templates import Instances
 from fairlead.core.objects import Object, dig
 from fairlead.core.user import User
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
-from fairlead.registry.writing import Writing, by_the_server
+from fairlead.registry.write_options import Writing, by_the_server
 from tests.admission.world import ADA, World, new_world
 from tests.controllers.at_work import at_work, until
 from tests.controllers.connected_world import SETTING, FakeReach, furnish, labels, message, told

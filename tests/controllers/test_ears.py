@@ -2,7 +2,7 @@
 
 import asyncio
 
-from fairlead.controllers.ears import Ears
+from fairlead.controllers.runtime.multi_watch import Ears
 from fairlead.registry.kind import MANAGEMENT_GROUP
 from tests.admission.world import World
 

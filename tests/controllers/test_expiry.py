@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.controllers.expiry import Expiry
+from fairlead.controllers.core.event_ttl import Expiry
 from fairlead.core.clock import micro_timestamp, timestamp
 from fairlead.core.errors import BadRequest
 from tests.admission.world import World

@@ -2,7 +2,9 @@
 
 import pytest
 
-from fairlead.controllers.far_names import (
+from fairlead.controllers.helm.chart import Chart, chart_of, is_listed, release_name
+from fairlead.controllers.instances.remote_errors import Trouble
+from fairlead.controllers.instances.remote_names import (
     SPACE,
     VIRTUAL_CLUSTER,
     cut,
@@ -10,8 +12,6 @@ from fairlead.controllers.far_names import (
     marks,
     patterned_namespace,
 )
-from fairlead.controllers.far_trouble import Trouble
-from fairlead.controllers.release import Chart, chart_of, is_listed, release_name
 from fairlead.registry.names import label_faults, value_faults
 
 

@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 
-from fairlead.controllers.far_names import SPACE, VIRTUAL_CLUSTER, marks
-from fairlead.controllers.far_namespace import Place, bind_roles, is_ours, make_namespace, remove_namespace
-from fairlead.controllers.far_objects import FarObjects, parsed
-from fairlead.controllers.far_trouble import Trouble, troubles
+from fairlead.controllers.instances.remote_errors import Trouble, troubles
+from fairlead.controllers.instances.remote_names import SPACE, VIRTUAL_CLUSTER, marks
+from fairlead.controllers.instances.remote_namespace import Place, bind_roles, is_ours, make_namespace, remove_namespace
+from fairlead.controllers.instances.remote_objects import FarObjects, parsed
 from fairlead.core.errors import BadRequest
 from fairlead.core.objects import Object
-from fairlead.upstream.cluster_api import FarError
+from fairlead.upstream.kube_client import FarError
 
 PLACE = Place("c", "ns", marks(SPACE, "p", "one", "uid"))
 OBJECTS = parsed("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: x}")

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from fairlead.controllers.far_trouble import ERROR, INFO, WARNING, Trouble, troubles
-from fairlead.upstream.cluster_api import failure
+from fairlead.controllers.instances.remote_errors import ERROR, INFO, WARNING, Trouble, troubles
+from fairlead.upstream.kube_client import failure
 
 HOOK = 'admission webhook "hook.example.com" denied the request'
 POLICY = "ValidatingAdmissionPolicy 'p' with binding 'b' denied request"

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
-from fairlead.controllers.garbage import Garbage
+from fairlead.controllers.core.garbage_collector import Garbage
 from fairlead.core.objects import Object
 from fairlead.storage.contract import Change, Check
 from tests.admission.world import World, new_world

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from fairlead.controllers.garbage import LOOK_AGAIN, SETTLE_SECONDS, Garbage
-from fairlead.registry.writing import Deleting
+from fairlead.controllers.core.garbage_collector import LOOK_AGAIN, SETTLE_SECONDS, Garbage
+from fairlead.registry.write_options import Deleting
 from tests.admission.world import World, new_world
 from tests.controllers.at_work import at_work, until
 from tests.controllers.family import adopt, child, ends, finalizers, let_go, marked, owner, owners

@@ -12,9 +12,9 @@ import pytest
 import uvloop
 import yaml
 
-from fairlead.controllers.far_trouble import Trouble
-from fairlead.controllers.helm import LIMITS, Helm
-from fairlead.controllers.release import Chart, Release
+from fairlead.controllers.helm.chart import Chart, Release
+from fairlead.controllers.helm.helm import LIMITS, Helm
+from fairlead.controllers.instances.remote_errors import Trouble
 from fairlead.upstream.access import Access
 
 ACCESS = Access("192.0.2.1", 6443, "/k8s", "kube.example", "-----CA-----", "stored-token")
@@ -217,7 +217,7 @@ def test_a_program_that_cannot_be_started_is_a_trouble_of_the_release(stand_in: 
 def test_a_run_that_takes_too_long_is_ended_with_all_that_it_started(
     stand_in: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fairlead.controllers.helm.PATIENCE", 0.5)
+    monkeypatch.setattr("fairlead.controllers.helm.helm.PATIENCE", 0.5)
     child = tmp_path / "child"
     stand_in.does(
         f"import subprocess, time; process = subprocess.Popen(['sleep', '60']); open({str(child)!r}, 'w').write("
@@ -238,7 +238,7 @@ def test_a_run_that_takes_too_long_is_asked_to_end_before_it_is_killed(
     stand_in: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """helm then notes that the release has failed. A killed one leaves it pending."""
-    monkeypatch.setattr("fairlead.controllers.helm.PATIENCE", 0.5)
+    monkeypatch.setattr("fairlead.controllers.helm.helm.PATIENCE", 0.5)
     noted = tmp_path / "noted"
     stand_in.does(
         "import signal, time\n"
@@ -251,8 +251,8 @@ def test_a_run_that_takes_too_long_is_asked_to_end_before_it_is_killed(
 
 
 def test_a_run_that_does_not_end_when_it_is_asked_is_killed(stand_in: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fairlead.controllers.helm.PATIENCE", 0.5)
-    monkeypatch.setattr("fairlead.controllers.helm.GRACE", 0.2)
+    monkeypatch.setattr("fairlead.controllers.helm.helm.PATIENCE", 0.5)
+    monkeypatch.setattr("fairlead.controllers.helm.helm.GRACE", 0.2)
     stand_in.does("import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\ntime.sleep(60)")
     with pytest.raises(Trouble, match="took longer than"):
         install(stand_in, release(), seconds=1)
@@ -269,7 +269,7 @@ def _await_file(path: Path) -> None:
 def test_a_run_that_is_cancelled_again_while_it_is_asked_to_end_is_killed(
     stand_in: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fairlead.controllers.helm.GRACE", 60)
+    monkeypatch.setattr("fairlead.controllers.helm.helm.GRACE", 60)
     started, noted = tmp_path / "started", tmp_path / "noted"
     stand_in.does(
         f"import signal, time\nsignal.signal(signal.SIGTERM, lambda *_: open({str(noted)!r}, 'w').close())\n"

@@ -2,8 +2,8 @@
 
 import pytest
 
-from fairlead.controllers.far_trouble import Trouble
-from fairlead.controllers.helm_turns import WAITING, Turns
+from fairlead.controllers.helm.helm import WAITING, Turns
+from fairlead.controllers.instances.remote_errors import Trouble
 
 
 def test_one_project_cannot_take_all_turns() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fairlead.controllers.helm_words import (
+from fairlead.controllers.helm.helm import (
     CHART_NOT_FETCHED,
     CLUSTER_NOT_REACHED,
     LENGTH,

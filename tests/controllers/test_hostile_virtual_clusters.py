@@ -5,12 +5,11 @@ from typing import Any
 
 import pytest
 
-from fairlead.controllers.connected_instances import ConnectedInstances
-from fairlead.controllers.instances import Instances
-from fairlead.controllers.release import Release
-from fairlead.controllers.removing import POLL
-from fairlead.controllers.vc_state import seen_from
-from fairlead.controllers.virtual_clusters import VirtualClusters
+from fairlead.controllers.helm.chart import Release
+from fairlead.controllers.instances.remote_instance import POLL, ConnectedInstances
+from fairlead.controllers.instances.templates import Instances
+from fairlead.controllers.instances.vcluster_release import seen_from
+from fairlead.controllers.instances.virtual_clusters import VirtualClusters
 from fairlead.core.errors import BadRequest, Invalid
 from fairlead.core.objects import Object, dig
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP

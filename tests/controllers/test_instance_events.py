@@ -1,13 +1,13 @@
 """Events about instances: what they tell, and what they keep to themselves."""
 
-from fairlead.controllers.connected_instances import ConnectedInstances
-from fairlead.controllers.instance_events import record_transition
-from fairlead.controllers.surroundings import Setting
+from fairlead.controllers.instances.prerequisites import Setting
+from fairlead.controllers.instances.remote_instance import ConnectedInstances
+from fairlead.controllers.instances.status import record_transition
 from fairlead.core.cluster_identity import ClusterNames
 from fairlead.core.objects import Object
+from fairlead.registry.codec import decode
 from fairlead.registry.conditions import condition, find_condition
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
-from fairlead.registry.record import decode
 from tests.admission.world import NAMESPACE, new_world
 
 

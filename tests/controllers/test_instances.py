@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from fairlead.controllers.instance_state import IN_CLUSTER, IN_SPACE
-from fairlead.controllers.instances import Instances
+from fairlead.controllers.instances.status import IN_CLUSTER, IN_SPACE
+from fairlead.controllers.instances.templates import Instances
 from fairlead.core.objects import Object, dig
 from fairlead.core.user import CONTROLLER
 from fairlead.registry.conditions import conditions_of, find_condition
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
-from fairlead.registry.writing import Writing
+from fairlead.registry.write_options import Writing
 from tests.admission.world import World, new_world
 from tests.controllers.at_work import at_work, until
 from tests.controllers.connected_world import PROJECT, SETTING

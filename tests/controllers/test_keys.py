@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from fairlead.authn.rotation import Rotation
+from fairlead.authn.key_rotation import Rotation
 from fairlead.authz.scope import covers
-from fairlead.controllers.garbage import Garbage
-from fairlead.controllers.keys import Keys
+from fairlead.controllers.access.access_keys import Keys
+from fairlead.controllers.core.garbage_collector import Garbage
 from fairlead.core.clock import timestamp
 from fairlead.core.errors import Unauthorized
 from fairlead.core.objects import Object, dig
-from fairlead.kinds.key_life import COOLDOWN
+from fairlead.domain.key_lifetime import COOLDOWN
+from fairlead.registry.codec import decode
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
-from fairlead.registry.record import decode
-from fairlead.registry.writing import Deleting, Writing
+from fairlead.registry.write_options import Deleting, Writing
 from tests.admission.realm import ADA, PEPPER, ROOT, Realm, new_realm
 from tests.controllers.at_work import at_work, until
 from tests.controllers.virtual_time import EPOCH

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import pytest
 
-from fairlead.controllers.leader import LEASE_NAME, Leader, Timing, new_identity
+from fairlead.controllers.runtime.leader import LEASE_NAME, Leader, Timing, new_identity
 from fairlead.core.objects import Object
 from fairlead.storage.contract import Change, Unavailable
 from fairlead.storage.fenced import Fenced, LostLead

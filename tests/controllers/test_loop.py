@@ -6,13 +6,13 @@ from itertools import pairwise
 
 import pytest
 
-from fairlead.controllers import ears as ears_module
-from fairlead.controllers import loop as loop_module
-from fairlead.controllers.loop import FAULT_SECONDS, FIRST_RETRY, LAST_RETRY, STEP, Loop, itself, run_all
+from fairlead.controllers.runtime import loop as loop_module
+from fairlead.controllers.runtime import multi_watch as ears_module
+from fairlead.controllers.runtime.loop import FAULT_SECONDS, FIRST_RETRY, LAST_RETRY, STEP, Loop, itself, run_all
 from fairlead.core.errors import Conflict, Unavailable
 from fairlead.registry.kind import MANAGEMENT_GROUP
 from fairlead.storage.contract import Key
-from fairlead.storage.view import Entry
+from fairlead.storage.view.view import Entry
 from tests.admission.world import World
 from tests.controllers.at_work import at_work
 from tests.turns import Turns

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from fairlead.controllers.memberships import Memberships
+from fairlead.controllers.access.team_membership import Memberships
 from fairlead.core.objects import dig
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
 from tests.admission.realm import ROOT, Realm, new_realm

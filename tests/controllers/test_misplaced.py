@@ -5,9 +5,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from fairlead.controllers.garbage import Garbage
+from fairlead.controllers.core.garbage_collector import Garbage
 from fairlead.core.objects import Object
-from fairlead.registry.record import decode
+from fairlead.registry.codec import decode
 from tests.admission.world import World
 from tests.controllers.at_work import at_work
 from tests.controllers.family import child, owner, owners

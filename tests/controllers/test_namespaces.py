@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from fairlead.controllers.namespaces import AT_ONCE, LOOK_AGAIN_LAST, Namespaces
+from fairlead.controllers.core.namespaces import AT_ONCE, LOOK_AGAIN_LAST, Namespaces
 from fairlead.core.errors import Forbidden
 from fairlead.core.objects import Object
 from tests.admission.world import World, as_ada
@@ -182,7 +182,7 @@ async def test_many_objects_that_finalizers_hold_are_looked_at_in_slices_and_sel
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Anybody can put finalizers on what he makes, and leave it like that for ever."""
-    monkeypatch.setattr("fairlead.controllers.namespaces.LOOK_AGAIN_EACH", 1.0)
+    monkeypatch.setattr("fairlead.controllers.core.namespaces.LOOK_AGAIN_EACH", 1.0)
     controller = Namespaces(world.registry)
     for number in range(3 * AT_ONCE):
         await world.create("ConfigMap", f"c{number:03}", metadata={"finalizers": ["x.io/a"]})

@@ -5,11 +5,11 @@ from typing import Any
 import orjson
 import pytest
 
-from fairlead.controllers.owners import Owners, Reference, References, lingers, meta_of
+from fairlead.controllers.core.owner_index import Owners, Reference, References, lingers, meta_of
 from fairlead.kinds import KINDS
 from fairlead.registry.catalog import Catalog
 from fairlead.storage.contract import Key
-from fairlead.storage.view import Entry
+from fairlead.storage.view.view import Entry
 
 CHILD: Key = ("", "configmaps", "demo", "child")
 PARENT: Key = ("", "configmaps", "demo", "parent")

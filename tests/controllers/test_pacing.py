@@ -2,7 +2,7 @@
 
 import asyncio
 
-from fairlead.controllers.pacing import (
+from fairlead.controllers.instances.resync_rate import (
     BURST,
     EVENT_SECONDS,
     EVENTS,

@@ -4,8 +4,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from fairlead.controllers.pending_release import LONGEST_RUN, clear_pending_release
-from fairlead.controllers.release import Chart, Release
+from fairlead.controllers.helm.chart import Chart, Release
+from fairlead.controllers.helm.pending_release import LONGEST_RUN, clear_pending_release
 from fairlead.core.clock import timestamp
 from tests.far_side.kube import Kube, KubeApi
 

@@ -6,15 +6,15 @@ from collections.abc import AsyncIterator
 import pytest
 
 from fairlead.admission.quotas import quotas
-from fairlead.controllers.namespaces import Namespaces
-from fairlead.controllers.projects import Projects
+from fairlead.controllers.core.namespaces import Namespaces
+from fairlead.controllers.projects.projects import Projects
 from fairlead.core.objects import Object
-from fairlead.kinds.project import NAMESPACE_PREFIX
-from fairlead.registry import tickets
+from fairlead.kinds.projects.project import NAMESPACE_PREFIX
+from fairlead.registry import write_locks
+from fairlead.registry.codec import decode
 from fairlead.registry.conditions import find_condition
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
-from fairlead.registry.record import decode
-from fairlead.registry.writing import Deleting, by_the_server
+from fairlead.registry.write_options import Deleting, by_the_server
 from tests.admission.world import World, as_ada, new_world
 from tests.controllers.at_work import at_work, until
 
@@ -94,11 +94,11 @@ async def test_an_event_tells_when_it_is_done(world: World) -> None:
 async def test_the_ticket_of_its_quotas_is_gone_too(world: World) -> None:
     await world.create("Project", "p", spec={"quotas": {"project": {PLURAL: "3"}}})
     await world.create(KIND, "w", HOME)
-    assert world.view.get(tickets.key_of(GROUP, "p")) is not None
+    assert world.view.get(write_locks.key_of(GROUP, "p")) is not None
     await world.delete("Project", "p")
     await until(lambda: world.names("Project") == [])
-    assert world.view.get(tickets.key_of(GROUP, "p")) is None
-    assert [record.key for record in (await world.store.scan((GROUP, tickets.TICKETS))).records] == []
+    assert world.view.get(write_locks.key_of(GROUP, "p")) is None
+    assert [record.key for record in (await world.store.scan((GROUP, write_locks.TICKETS))).records] == []
 
 
 async def test_the_status_shows_what_is_used_of_the_quotas(world: World) -> None:

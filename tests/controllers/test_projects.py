@@ -5,15 +5,15 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from fairlead.controllers.expiry import Expiry
-from fairlead.controllers.garbage import Garbage
-from fairlead.controllers.namespaces import Namespaces
-from fairlead.controllers.projects import Projects
+from fairlead.controllers.core.event_ttl import Expiry
+from fairlead.controllers.core.garbage_collector import Garbage
+from fairlead.controllers.core.namespaces import Namespaces
+from fairlead.controllers.projects.projects import Projects
 from fairlead.core.objects import Object
-from fairlead.kinds.project import NAMESPACE_PREFIX
+from fairlead.kinds.projects.project import NAMESPACE_PREFIX
+from fairlead.registry.codec import decode, encode
 from fairlead.registry.kind import MANAGEMENT_GROUP
-from fairlead.registry.record import decode, encode
-from fairlead.registry.writing import Deleting, by_the_server
+from fairlead.registry.write_options import Deleting, by_the_server
 from fairlead.storage.contract import Change
 from tests.admission.world import World, as_ada, new_world
 from tests.controllers.at_work import at_work, until

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from fairlead.controllers.instances import Instances
-from fairlead.controllers.reach import ConnectedReach
-from fairlead.controllers.spaces import Spaces
+from fairlead.controllers.instances.cluster_access import ConnectedReach
+from fairlead.controllers.instances.spaces import Spaces
+from fairlead.controllers.instances.templates import Instances
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
-from fairlead.upstream.addresses import AddressPolicy
-from fairlead.upstream.connected import Connected, NotConnected
+from fairlead.upstream.address_policy import AddressPolicy
+from fairlead.upstream.clusters import Connected, NotConnected
 from fairlead.upstream.errors import Blocked, Broken, TimedOut, Untrusted, UpstreamError
 from fairlead.upstream.upstream import Limits
 from tests.admission.world import NAMESPACE, World, new_world
@@ -84,7 +84,7 @@ def test_a_virtual_cluster_cannot_keep_whoever_asks_for_its_version(
     path: str, raised: type[UpstreamError], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One that never answers is given up soon, and one that answers with too much is not heard to its end."""
-    monkeypatch.setattr("fairlead.controllers.reach.PROBE_SECONDS", 0.2)
+    monkeypatch.setattr("fairlead.controllers.instances.cluster_access.PROBE_SECONDS", 0.2)
 
     async def run(far: FarSide) -> None:
         async with new_world() as world:

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from fairlead.controllers.backoff import LONGEST
-from fairlead.controllers.instances import Instances
-from fairlead.controllers.spaces import Spaces
+from fairlead.controllers.instances.spaces import Spaces
+from fairlead.controllers.instances.templates import Instances
+from fairlead.controllers.runtime.backoff import LONGEST
 from fairlead.core.objects import Object, dig
 from tests.admission.world import World
 from tests.controllers.at_work import at_work, until

@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from fairlead.controllers.applied import state_of
-from fairlead.controllers.connected_instances import TRY_AGAIN_SECONDS, ConnectedInstances
-from fairlead.controllers.far_namespace import NAMESPACES, Place
-from fairlead.controllers.far_trouble import WARNING, Trouble
-from fairlead.controllers.instances import Instances
-from fairlead.controllers.pacing import BURST, HURRIES, REFILL_SECONDS, Pace
-from fairlead.controllers.remote_informers import MOST_HEARD, RemoteInformers
-from fairlead.controllers.spaces import SPACES, Spaces
-from fairlead.controllers.upkeep import PASS_SECONDS, Upkeep
+from fairlead.controllers.instances.applied_objects import state_of
+from fairlead.controllers.instances.drift import PASS_SECONDS, Upkeep
+from fairlead.controllers.instances.remote_errors import WARNING, Trouble
+from fairlead.controllers.instances.remote_instance import TRY_AGAIN_SECONDS, ConnectedInstances
+from fairlead.controllers.instances.remote_namespace import NAMESPACES, Place
+from fairlead.controllers.instances.resync_rate import BURST, HURRIES, REFILL_SECONDS, Pace
+from fairlead.controllers.instances.spaces import SPACES, Spaces
+from fairlead.controllers.instances.templates import Instances
+from fairlead.controllers.runtime.remote_informers import MOST_HEARD, RemoteInformers
 from fairlead.core.objects import Object
 from fairlead.storage.contract import Key
 from fairlead.upstream.errors import Unreachable

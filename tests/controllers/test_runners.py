@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.controllers.runners import Runners
+from fairlead.controllers.workspaces.runners import Runners
 from fairlead.core.objects import Object
 from fairlead.registry.kind import MANAGEMENT_GROUP
 from tests.admission.world import World, as_ada

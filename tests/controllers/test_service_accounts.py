@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from fairlead.authn.service_accounts import AccountToken, AccountTokens, TokenLimits
-from fairlead.controllers.keys import Keys
+from fairlead.controllers.access.access_keys import Keys
 from fairlead.core.errors import BadRequest, Conflict, Forbidden, Invalid, NotFound
 from fairlead.core.objects import Object
 from fairlead.core.scope import Scope
 from fairlead.core.user import ADMIN_GROUPS, User
-from fairlead.kinds.serviceaccount import UID_LABEL
+from fairlead.kinds.core.service_account import UID_LABEL
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
-from fairlead.registry.writing import Writing, by_the_server
+from fairlead.registry.write_options import Writing, by_the_server
 from tests.admission.realm import ADA, ROOT, Realm, new_realm, projects
 from tests.controllers.at_work import at_work, until
 

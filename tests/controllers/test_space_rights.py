@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.controllers.space_rights import role_bindings
+from fairlead.controllers.instances.role_bindings import role_bindings
 from fairlead.core.cluster_identity import ClusterNames
 
 NAMES = ClusterNames("fairlead:")

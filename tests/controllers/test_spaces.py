@@ -6,13 +6,12 @@ from typing import Any
 
 import pytest
 
-from fairlead.controllers.connected_instances import ConnectedInstances
-from fairlead.controllers.instances import Instances
-from fairlead.controllers.removing import POLL
-from fairlead.controllers.spaces import LOOK_AGAIN, Spaces
+from fairlead.controllers.instances.remote_instance import POLL, ConnectedInstances
+from fairlead.controllers.instances.spaces import LOOK_AGAIN, Spaces
+from fairlead.controllers.instances.templates import Instances
 from fairlead.core.objects import Object, dig
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
-from fairlead.registry.writing import by_the_server
+from fairlead.registry.write_options import by_the_server
 from fairlead.upstream.errors import Unreachable
 from tests.admission.world import World
 from tests.controllers.at_work import at_work, until

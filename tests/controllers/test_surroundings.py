@@ -5,10 +5,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from fairlead.controllers.instances import Instances
-from fairlead.controllers.spaces import Spaces
+from fairlead.controllers.instances.spaces import Spaces
+from fairlead.controllers.instances.templates import Instances
 from fairlead.core.objects import Object, dig
-from fairlead.registry.writing import by_the_server
+from fairlead.registry.write_options import by_the_server
 from fairlead.upstream.errors import Unreachable
 from tests.admission.world import World
 from tests.controllers.at_work import at_work, until

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from fairlead.controllers.far_objects import parsed
-from fairlead.controllers.instances import Instances
-from fairlead.controllers.spaces import Spaces
-from fairlead.controllers.virtual_clusters import VirtualClusters
+from fairlead.controllers.instances.remote_objects import parsed
+from fairlead.controllers.instances.spaces import Spaces
+from fairlead.controllers.instances.templates import Instances
+from fairlead.controllers.instances.virtual_clusters import VirtualClusters
 from fairlead.core.objects import Object, dig, metadata, name_of
 from fairlead.registry.conditions import find_condition
 from fairlead.upstream.errors import Unreachable

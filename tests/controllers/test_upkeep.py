@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from fairlead.controllers.instances import Instances
-from fairlead.controllers.pacing import BURST, PATIENCE, REFILL_SECONDS
-from fairlead.controllers.spaces import LOOK_AGAIN, Spaces
-from fairlead.controllers.upkeep import WATCHED_SECONDS
+from fairlead.controllers.instances.drift import WATCHED_SECONDS
+from fairlead.controllers.instances.resync_rate import BURST, PATIENCE, REFILL_SECONDS
+from fairlead.controllers.instances.spaces import LOOK_AGAIN, Spaces
+from fairlead.controllers.instances.templates import Instances
 from fairlead.core.objects import Object, dig
-from fairlead.registry.record import decode
+from fairlead.registry.codec import decode
 from fairlead.upstream.errors import Unreachable
 from tests.admission.world import World
 from tests.controllers.at_work import at_work, until
@@ -280,7 +280,7 @@ async def test_watches_end_with_the_controller(world: World, reach: FakeReach) -
 async def test_no_more_than_so_many_resources_are_watched(
     working: World, reach: FakeReach, kube: Kube, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fairlead.controllers.remote_informers.MOST_WATCHES", 2)
+    monkeypatch.setattr("fairlead.controllers.runtime.remote_informers.MOST_WATCHES", 2)
     await furnish(working)
     spec = {"owner": {"user": "ada"}, "clusterRef": {"cluster": "c"}, "template": {"objects": CONFIG_MAP}}
     await working.create(SPACE, "one", spec=spec)
@@ -294,7 +294,7 @@ async def test_no_more_than_so_many_resources_are_watched(
 async def test_the_end_of_a_namespace_that_is_being_removed_is_heard_of(
     working: World, reach: FakeReach, kube: Kube, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fairlead.controllers.removing.POLL", 1_000.0)
+    monkeypatch.setattr("fairlead.controllers.instances.remote_instance.POLL", 1_000.0)
     await followed_space(working, reach)
     kube.slow_to_go = True
     await working.delete(SPACE, "one")

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from fairlead.core.objects import Object, copied, dig
-from fairlead.registry.record import decode
-from fairlead.upstream.connected import NotConnected
+from fairlead.registry.codec import decode
+from fairlead.upstream.clusters import NotConnected
 from fairlead.upstream.errors import Unreachable, UpstreamError
 from tests.admission.world import World
 from tests.controllers.at_work import until

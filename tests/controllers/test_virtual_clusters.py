@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
-from fairlead.controllers.deploying import PAUSE
-from fairlead.controllers.spaces import LOOK_AGAIN
+from fairlead.controllers.helm.deploy import PAUSE
+from fairlead.controllers.instances.spaces import LOOK_AGAIN
 from fairlead.core.objects import Object, dig
-from fairlead.registry.record import decode
+from fairlead.registry.codec import decode
 from fairlead.upstream.errors import Unreachable
 from tests.admission.world import World
 from tests.controllers.at_work import until

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from fairlead.controllers.runners import Runners
-from fairlead.controllers.workspaces import ENDPOINT, FINALIZER, Workspaces
+from fairlead.controllers.workspaces.runners import Runners
+from fairlead.controllers.workspaces.workspaces import ENDPOINT, FINALIZER, Workspaces
 from fairlead.core.objects import Object, dig
-from fairlead.kinds.project import NAMESPACE_PREFIX
+from fairlead.kinds.projects.project import NAMESPACE_PREFIX
+from fairlead.registry.codec import decode
 from fairlead.registry.kind import MANAGEMENT_GROUP
-from fairlead.registry.record import decode
-from fairlead.registry.writing import Deleting
+from fairlead.registry.write_options import Deleting
 from tests.admission.world import World, as_ada
 from tests.controllers.at_work import at_work, until
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 
-from fairlead.core.certificates import Certificates, ensure_certificates, given_certificates
+from fairlead.core.crypto.certificates import Certificates, ensure_certificates, given_certificates
 from fairlead.core.files import FileProblem
 
 

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from fairlead.core.hiding import hidden
+from fairlead.core.log import hidden
 
 
 def test_a_hidden_package_cannot_be_imported_and_comes_back_as_it_was() -> None:

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead.core import json
-from fairlead.core.duplicates import MAX_PATH, MAX_REPORTED
-from fairlead.core.malformed import MAX_DEPTH
+from fairlead.core.body_errors import MAX_DEPTH, MAX_PATH, MAX_REPORTED
 
 BODY_LIMIT = 3 * 2**20
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from fairlead.core.lasting import FULL_ROUND_AFTER, LONG_ROUND_SECONDS, FullRounds, keep_everything, lasting
+from fairlead.app import FULL_ROUND_AFTER, LONG_ROUND_SECONDS, FullRounds, keep_everything, lasting
 
 
 @pytest.fixture(autouse=True)

@@ -8,9 +8,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from fairlead.core import ownership
+from fairlead.core import folder_security
 from fairlead.core.files import FileProblem, private_folder, write_file
-from fairlead.core.ownership import is_readable_by_others, require_private, require_unchangeable
+from fairlead.core.folder_security import is_readable_by_others, require_private, require_unchangeable
 
 OTHER = 54_321
 
@@ -22,7 +22,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def _forget_groups() -> None:
-    ownership._has_others.cache_clear()
+    folder_security._has_others.cache_clear()
 
 
 def shared_group(monkeypatch: pytest.MonkeyPatch, *members: str) -> None:
@@ -72,13 +72,13 @@ def test_a_folder_above_counts_too_unless_its_sticky_bit_is_set(folder: Path) ->
 
 @pytest.mark.parametrize("mode", [0o720, 0o770, 0o775])
 def test_a_group_with_others_in_it_is_others(folder: Path, mode: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ownership, "_has_others", lambda group: True)
+    monkeypatch.setattr(folder_security, "_has_others", lambda group: True)
     folder.chmod(mode)
     assert problems(folder) == [f"{folder}: other users may write to it; run: chmod g-w {folder}"]
 
 
 def test_a_group_of_ones_own_is_nobody_else(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ownership, "_has_others", lambda group: False)
+    monkeypatch.setattr(folder_security, "_has_others", lambda group: False)
     folder.chmod(0o2770)
     write_file(folder / "seal.keys", b"", mode=0o660)
     require_private(folder)
@@ -87,14 +87,14 @@ def test_a_group_of_ones_own_is_nobody_else(folder: Path, monkeypatch: pytest.Mo
 @pytest.mark.parametrize(("members", "others"), [((), False), (("root",), False), (("mallory",), True)])
 def test_who_is_in_a_group(members: tuple[str, ...], others: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     shared_group(monkeypatch, *members)
-    assert ownership._has_others(OTHER) is others
+    assert folder_security._has_others(OTHER) is others
 
 
 def test_whose_first_group_it_is_is_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(grp, "getgrgid", lambda _: SimpleNamespace(gr_mem=[]))
     mallory = SimpleNamespace(pw_name="mallory", pw_uid=OTHER + 1, pw_gid=OTHER)
     monkeypatch.setattr(pwd, "getpwall", lambda: [mallory])
-    assert ownership._has_others(OTHER)
+    assert folder_security._has_others(OTHER)
 
 
 def test_a_folder_of_somebody_else_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,8 +175,8 @@ def test_a_key_that_the_platform_provides_may_be_readable_but_not_writable(tmp_p
 
 
 def test_in_a_user_namespace_folders_above_may_be_of_whoever_is_outside(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ownership, "_has_unmapped_users", lambda: True)
-    assert 65_534 in ownership._trusted(True) and 65_534 not in ownership._trusted(False)
+    monkeypatch.setattr(folder_security, "_has_unmapped_users", lambda: True)
+    assert 65_534 in folder_security._trusted(True) and 65_534 not in folder_security._trusted(False)
 
 
 def test_a_path_with_a_space_can_be_pasted(folder: Path) -> None:

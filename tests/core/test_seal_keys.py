@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from fairlead.core.crypto.encryption import Keyring
+from fairlead.core.crypto.key_file import VARIABLE, SealKeys, existing, forget, resealed_under, rotate
 from fairlead.core.files import FileProblem
-from fairlead.core.seal_keys import VARIABLE, SealKeys, existing, forget, resealed_under, rotate
-from fairlead.core.sealing import Keyring
 
 A, B = base64.b64encode(bytes(32)).decode(), base64.b64encode(bytes(range(32))).decode()
 

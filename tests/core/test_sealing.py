@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.core.sealing import Keyring, SealKey, Tampered, UnknownKey, Unsealable, is_sealed, key_id_of
+from fairlead.core.crypto.encryption import Keyring, SealKey, Tampered, UnknownKey, Unsealable, is_sealed, key_id_of
 
 OLD, NEW = SealKey("old", bytes(range(32))), SealKey("new", bytes(range(32, 64)))
 KEYRING = Keyring([NEW, OLD], "/data/seal.keys")

@@ -10,8 +10,8 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateNumbers
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from fairlead.core import signing
-from fairlead.core.signing import (
+from fairlead.core.crypto import signing
+from fairlead.core.crypto.signing import (
     KEY_BITS,
     MARGIN,
     BadKeys,

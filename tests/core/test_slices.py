@@ -2,7 +2,7 @@
 
 import pytest
 
-from fairlead.core.slices import PER_ITEM, cut, in_slices
+from fairlead.core.concurrency import PER_ITEM, cut, in_slices
 from tests.turns import Turns
 
 

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Iterator
 
 import pytest
 
-from fairlead.core.workers import ACCOUNT, COMPUTE, HASHING, SWITCH_SECONDS, Account, Workers, let_the_loop_in
+from fairlead.core.concurrency import ACCOUNT, COMPUTE, HASHING, SWITCH_SECONDS, Account, Workers, let_the_loop_in
 
 asked_by: contextvars.ContextVar[str] = contextvars.ContextVar("asked_by", default="nobody")
 

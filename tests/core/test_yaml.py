@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead.core import yaml
-from fairlead.core.duplicates import MAX_PATH, MAX_REPORTED
-from fairlead.core.malformed import MAX_DEPTH
+from fairlead.core.body_errors import MAX_DEPTH, MAX_PATH, MAX_REPORTED
 
 APP = """\
 ---

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 import pytest
 
 from fairlead.core import yaml
-from fairlead.core.malformed import MAX_DEPTH
-from fairlead.core.yaml_compose import BUDGET, NODE_COST
+from fairlead.core.body_errors import MAX_DEPTH
+from fairlead.core.yaml.composer import BUDGET, NODE_COST
 
 BODY_LIMIT = 3 * 2**20
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import httpx
 
-from fairlead.server.event_loop import HOLD_LIMIT
+from fairlead.server.http.event_loop_watchdog import HOLD_LIMIT
 from tests.cost.cases import Case
 from tests.live.process import Server
 

@@ -13,8 +13,8 @@ from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from fairlead.core.objects import Object, copied
-from fairlead.upstream.cluster_api import FarError
 from fairlead.upstream.errors import UpstreamError
+from fairlead.upstream.kube_client import FarError
 from tests.far_side.asked import Answer, Answering, Asked, as_json
 from tests.far_side.kube_rights import find_insecurity, find_refusal, refuse_impersonation
 from tests.far_side.kube_watch import History, is_within, matches

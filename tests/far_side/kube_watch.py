@@ -14,8 +14,8 @@ from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from fairlead.core.objects import Object, copied
-from fairlead.upstream.request import Request
-from fairlead.upstream.response import Response
+from fairlead.upstream.access import Request
+from fairlead.upstream.messages import Response
 
 BOOKMARK_SECONDS = 60.0
 EXPIRED = {

@@ -3,7 +3,7 @@
 import pytest
 
 from fairlead.core.errors import Forbidden
-from fairlead.gateway.confinement import Space, confine
+from fairlead.gateway.routes import Space, confine
 
 SPACE = Space('space "s" of project "p"', "c", "mine")
 

@@ -8,9 +8,9 @@ import pytest
 from fairlead.core.call import Call, Reply, Target
 from fairlead.core.errors import ApiError, BadGateway, BadRequest, Timeout, TooManyRequests, Unauthorized, Unavailable
 from fairlead.core.user import User
-from fairlead.gateway import forward as forwarding
+from fairlead.gateway import proxy as forwarding
+from fairlead.upstream.access import Limits
 from fairlead.upstream.errors import UpstreamError
-from fairlead.upstream.limits import Limits
 from fairlead.upstream.upstream import Upstream
 from tests.authn.calls import Kept
 from tests.far_side.asked import Answer, status_object

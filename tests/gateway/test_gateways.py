@@ -10,12 +10,12 @@ from fairlead.authz.scope.names import CLUSTER, SPACE, VIRTUAL_CLUSTER, gateway_
 from fairlead.core.call import Call, Reply, Target
 from fairlead.core.errors import ApiError, BadRequest, Forbidden, NotFound, Unauthorized, Unavailable
 from fairlead.core.objects import Object
-from fairlead.gateway.gateways import Gateways
+from fairlead.gateway.routes import Gateways
 from fairlead.registry.kind import MANAGEMENT_GROUP
-from fairlead.registry.writing import Deleting, Writing
-from fairlead.upstream.addresses import AddressPolicy
-from fairlead.upstream.connected import Connected
-from fairlead.upstream.limits import Limits
+from fairlead.registry.write_options import Deleting, Writing
+from fairlead.upstream.access import Limits
+from fairlead.upstream.address_policy import AddressPolicy
+from fairlead.upstream.clusters import Connected
 from tests.admission.world import ADA, NAMESPACE, World, new_world
 from tests.far_side.far_side import FarSide
 from tests.gateway.through import NAMES, STORED, asking

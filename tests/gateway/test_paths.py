@@ -3,7 +3,7 @@
 import pytest
 
 from fairlead.core.errors import BadRequest
-from fairlead.gateway.paths import below, plain_path
+from fairlead.gateway.routes import below, plain_path
 
 ENTRANCE = "/kubernetes/cluster/c"
 

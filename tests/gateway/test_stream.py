@@ -8,9 +8,9 @@ import pytest
 
 from fairlead.core.call import Call, Target
 from fairlead.core.errors import ApiError, TooManyRequests, Unauthorized
-from fairlead.gateway import stream as streaming
+from fairlead.gateway import proxy as streaming
+from fairlead.upstream.access import Limits
 from fairlead.upstream.errors import UpstreamError
-from fairlead.upstream.limits import Limits
 from fairlead.upstream.upstream import Upstream
 from tests.authn.calls import Kept
 from tests.far_side.asked import Asked

@@ -9,8 +9,8 @@ import pytest
 from fairlead.core.call import Call, Reply
 from fairlead.core.errors import ApiError, BadGateway, Forbidden, TooManyRequests, Unavailable
 from fairlead.core.user import User
-from fairlead.gateway import tunnel as tunnelling
-from fairlead.upstream.limits import Limits
+from fairlead.gateway import websocket as tunnelling
+from fairlead.upstream.access import Limits
 from fairlead.upstream.upstream import Upstream
 from tests.authn.calls import Kept
 from tests.far_side.asked import Answer, Asked

@@ -7,9 +7,9 @@ from contextlib import asynccontextmanager
 from fairlead.core.call import Call, Reply, Target
 from fairlead.core.cluster_identity import ClusterNames
 from fairlead.core.user import User
-from fairlead.gateway.forward import forward
+from fairlead.gateway.proxy import forward
+from fairlead.upstream.access import Limits
 from fairlead.upstream.kubeconfig import parse
-from fairlead.upstream.limits import Limits
 from fairlead.upstream.upstream import Upstream
 from tests.authn.calls import Sent
 from tests.far_side.far_side import FarSide

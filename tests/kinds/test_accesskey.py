@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 
 from fairlead.core.objects import Object
-from fairlead.kinds.accesskey import OWNED_ACCESS_KEY, ROTATION, TYPES
-from fairlead.kinds.key_life import MAX_TTL
+from fairlead.domain.key_lifetime import MAX_TTL
+from fairlead.kinds.access.access_key import OWNED_ACCESS_KEY, ROTATION, TYPES
 from fairlead.registry.catalog import Catalog
-from fairlead.registry.glimpse import Glimpse
-from fairlead.registry.record import decode, finisher
-from fairlead.registry.record import encode as encoded
+from fairlead.registry.codec import decode, finisher
+from fairlead.registry.codec import encode as encoded
+from fairlead.registry.selector_fields import Glimpse
 from fairlead.registry.validate import Validator
 from fairlead.storage.contract import Record
 from tests.kinds.examples import cells, complaints, example, problems, warnings

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fairlead.kinds.config import CONFIG_NAME, MAX_HEADERS, read
+from fairlead.kinds.clusters.config import CONFIG_NAME, MAX_HEADERS, read
 from tests.kinds.examples import complaints, example, prepared, problems
 
 

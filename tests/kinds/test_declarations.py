@@ -8,7 +8,7 @@ import pytest
 
 from fairlead.core.objects import dig
 from fairlead.kinds import KINDS
-from fairlead.kinds.shared import CATEGORY
+from fairlead.kinds.fields import CATEGORY
 from fairlead.registry.kind import ALL_VERBS, MANAGEMENT_GROUP, Kind
 from fairlead.registry.schema import Schema
 from fairlead.registry.validate import Validator

@@ -3,7 +3,7 @@
 import pytest
 
 from fairlead.core.objects import Object
-from fairlead.kinds.directtoken import DIRECT_CLUSTER_ENDPOINT_TOKEN, TOKEN_KEY_ROTATION
+from fairlead.kinds.access.direct_token import DIRECT_CLUSTER_ENDPOINT_TOKEN, TOKEN_KEY_ROTATION
 from fairlead.registry.kind import Kind
 from fairlead.registry.validate import Validator
 from tests.kinds.examples import complaints, example, prepared

@@ -6,8 +6,8 @@ import pytest
 
 from fairlead.core.objects import Object
 from fairlead.core.user import User
-from fairlead.kinds.event import EVENT
-from fairlead.kinds.event_v1 import EVENT_V1, show, store
+from fairlead.kinds.core.event import EVENT
+from fairlead.kinds.core.event_v1 import EVENT_V1, show, store
 from fairlead.registry.kind import Change
 from fairlead.registry.validate import Validator
 from tests.kinds.examples import example, newer_event

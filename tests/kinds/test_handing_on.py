@@ -10,7 +10,7 @@ from fairlead.core.clock import timestamp
 from fairlead.core.objects import Object
 from fairlead.core.scope import Scope
 from fairlead.core.user import CONTROLLER, User
-from fairlead.kinds.handing_on import Holder, overreach, widens
+from fairlead.domain.key_delegation import Holder, overreach, widens
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 ADMIN = ("system:masters",)

@@ -7,7 +7,7 @@ import pytest
 
 from fairlead.core.clock import timestamp
 from fairlead.core.objects import Object
-from fairlead.kinds.key_life import COOLDOWN_LABEL, MAX_TTL, cooldown_of, end_of, slides
+from fairlead.domain.key_lifetime import COOLDOWN_LABEL, MAX_TTL, cooldown_of, end_of, slides
 
 CREATED = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 

@@ -15,7 +15,7 @@ from fairlead.registry import limits
 from fairlead.registry.kind import Kind
 from fairlead.registry.schema import Schema
 from fairlead.registry.validate import Validator
-from fairlead.registry.walk import TOO_LARGE
+from fairlead.registry.validation_walk import TOO_LARGE
 from tests.architecture.test_bounds import every_kind
 
 ALL = {f"{kind.group}/{kind.name}": kind for kind in every_kind()}

@@ -2,7 +2,7 @@ import pytest
 
 from fairlead.core.objects import Object
 from fairlead.registry.deletion import finished, marked
-from fairlead.registry.writing import Deleting
+from fairlead.registry.write_options import Deleting
 from tests.kinds.examples import BY_NAME, complaints, example, prepared, problems
 
 KIND = BY_NAME["Namespace"]

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from fairlead.core.objects import Object
-from fairlead.kinds.parameters import PATTERN_LIMIT, checked_values, definition_problems, given_values, undefined
+from fairlead.domain.parameters import PATTERN_LIMIT, checked_values, definition_problems, given_values, undefined
 
 
 def faults(definition: Object, value: Any = None) -> list[str]:

@@ -4,7 +4,7 @@ import pytest
 
 from fairlead.core.objects import Object
 from fairlead.core.user import User
-from fairlead.kinds.project import project
+from fairlead.kinds.projects.project import project
 from fairlead.registry.kind import Change
 from fairlead.registry.validate import Validator
 from tests.kinds.examples import BY_NAME, cells, complaints, example, problems

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from fairlead.core.objects import Object
-from fairlead.kinds.quotas import FORCE, LAST_ACTIVITY, SLEEPING_SINCE, amount, asleep, holder_of, limits, usage
+from fairlead.domain.quotas import FORCE, LAST_ACTIVITY, SLEEPING_SINCE, amount, asleep, holder_of, limits, usage
 
 SPACES = "spaceinstances"
 

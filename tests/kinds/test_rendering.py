@@ -4,7 +4,7 @@ from collections.abc import Callable
 import pytest
 import yaml as pyyaml
 
-from fairlead.kinds.rendering import RENDERED_LIMIT, RenderingError, rendered
+from fairlead.domain.template_resolution import RENDERED_LIMIT, RenderingError, rendered
 
 
 @pytest.mark.parametrize(

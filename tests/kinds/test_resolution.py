@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from fairlead.core.objects import Object
-from fairlead.kinds.resolution import (
+from fairlead.domain.template_resolution import (
     Definition,
     Unresolved,
     asks_alike,

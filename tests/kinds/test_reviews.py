@@ -6,7 +6,8 @@ import pytest
 
 from fairlead.core.objects import Object
 from fairlead.core.user import User
-from fairlead.kinds.reviews import (
+from fairlead.kinds.access.whoami import SELF, SELF_SUBJECT_REVIEW, TOKEN_REVIEW
+from fairlead.kinds.rbac.access_reviews import (
     EXPLAINED_REVIEW,
     EXPLAINED_SELF_REVIEW,
     LOCAL_SUBJECT_ACCESS_REVIEW,
@@ -14,7 +15,6 @@ from fairlead.kinds.reviews import (
     SELF_SUBJECT_RULES_REVIEW,
     SUBJECT_ACCESS_REVIEW,
 )
-from fairlead.kinds.selves import SELF, SELF_SUBJECT_REVIEW, TOKEN_REVIEW
 from fairlead.registry.kind import Change, Kind
 
 REVIEWS = (

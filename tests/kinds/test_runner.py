@@ -2,7 +2,13 @@
 
 import pytest
 
-from fairlead.kinds.runner import RUNNER, RUNNER_ACCESS_KEY, RUNNER_COMPONENT, RUNNER_CONFIG, RUNNER_KEY_ROTATION
+from fairlead.kinds.clusters.runner import (
+    RUNNER,
+    RUNNER_ACCESS_KEY,
+    RUNNER_COMPONENT,
+    RUNNER_CONFIG,
+    RUNNER_KEY_ROTATION,
+)
 from fairlead.registry.validate import Validator
 from tests.kinds.examples import cells, complaints, example
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from fairlead.core.scope import CLI_FLAG, Scope, ScopeRole, ScopeRule
-from fairlead.kinds.scopes import SCOPE, scope_problems
+from fairlead.kinds.access.scope import SCOPE, scope_problems
 from fairlead.registry.schema import obj
 from fairlead.registry.validate import Validator
 

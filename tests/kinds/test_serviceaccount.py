@@ -3,7 +3,7 @@
 import pytest
 
 from fairlead.core.objects import Object
-from fairlead.kinds.serviceaccount import account_of, account_uid, is_account_key, subject_of, token_problems
+from fairlead.kinds.core.service_account import account_of, account_uid, is_account_key, subject_of, token_problems
 from tests.kinds.examples import example, prepared
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from fairlead.core.objects import Object, dig
-from fairlead.kinds.user import PROFILE, USER
+from fairlead.kinds.access.users import PROFILE, USER
 from fairlead.registry.validate import Validator
 from tests.kinds.examples import cells, complaints, example, prepared, problems
 

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from fairlead.kinds.versions import best_match, newest, parse_pattern, parse_version
+from fairlead.domain.template_resolution import best_match, newest, parse_pattern, parse_version
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from fairlead.core.seal_keys import new_key
+from fairlead.core.crypto.key_file import new_key
 from tests.live.process import MANAGEMENT, PATIENCE, Server, running
 from tests.storage import etcd_server, postgres_server
 

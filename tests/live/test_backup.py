@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from fairlead.app.moving import back_up, copy, verified
+from fairlead.app.maintenance import back_up, copy, verified
 from fairlead.settings import StartError
 from fairlead.storage.backup import Backup
 from tests.live.process import CONFIGMAPS, MANAGEMENT, PATIENCE, ROOT, Server, configmap, environment, running

@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 import pytest
 
-from fairlead.kinds.config import CONFIG, CONFIG_NAME
+from fairlead.kinds.clusters.config import CONFIG, CONFIG_NAME
 from fairlead.registry.kind import Kind
 from tests.live.canaries import (
     ALL_SECRET_KINDS,

@@ -15,8 +15,8 @@ from fairlead.core.call import Target
 from fairlead.kinds import KINDS
 from fairlead.registry.catalog import Catalog
 from fairlead.registry.kind import MANAGEMENT_GROUP
-from fairlead.server.documents import documents
-from fairlead.server.identify import PUBLIC_PATHS
+from fairlead.server.auth.stages import PUBLIC_PATHS
+from fairlead.server.discovery.documents import documents
 from tests.authz.scope_requests import Asked, every_request
 from tests.authz.scope_table import CUT, DENY, Table, read_table
 from tests.live.process import MANAGEMENT, Server, running

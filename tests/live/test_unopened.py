@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from fairlead.app import run
-from fairlead.core.seal_keys import SealKeys, new_key, write_keys
-from fairlead.core.sealing import Keyring
+from fairlead.core.crypto.encryption import Keyring
+from fairlead.core.crypto.key_file import SealKeys, new_key, write_keys
 from fairlead.settings import Settings, StartError, load
 from fairlead.storage.contract import Change, Store
+from fairlead.storage.encrypted import Sealed
 from fairlead.storage.open import open_store
-from fairlead.storage.sealed import Sealed
 
 SECRET = ("", "secrets", "default", "lost")
 

@@ -16,8 +16,8 @@ import pytest
 import yaml
 
 from fairlead.authn.direct_tokens import AUDIENCE
+from fairlead.core.crypto.signing import sign
 from fairlead.core.objects import Object
-from fairlead.core.signing import sign
 from tests.authn.signing import jwks, signing_key
 from tests.authn.test_direct_kubernetes import documented
 from tests.clients.kubectl import Kubectl

@@ -11,10 +11,10 @@ from fairlead.core.errors import BadRequest, Conflict
 from fairlead.core.objects import Object
 from fairlead.registry import schema as words
 from fairlead.registry.kind import Kind
-from fairlead.registry.managed import APPLY, Writer, record_apply, record_update
 from fairlead.registry.patching.apply import BEFORE_FIRST_APPLY, Applying
-from fairlead.registry.patching.fieldset import paths
-from fairlead.registry.patching.shape import shapes_of
+from fairlead.registry.patching.field_set import paths
+from fairlead.registry.patching.managed_fields import APPLY, Writer, record_apply, record_update
+from fairlead.registry.patching.merge_schema import shapes_of
 
 KIND = Kind(
     name="Gadget",

@@ -10,13 +10,13 @@ import pytest
 
 from fairlead.core.errors import MAX_MESSAGE, MAX_PROBLEMS, MAX_SHOWN, BadRequest, Invalid, Problem, shown
 from fairlead.core.objects import Object
-from fairlead.kinds.configmap import CONFIGMAP
-from fairlead.registry import limits, meta
-from fairlead.registry.intake import as_object
+from fairlead.kinds.core.config_data import CONFIGMAP
+from fairlead.registry import limits, metadata
 from fairlead.registry.kind import Kind
+from fairlead.registry.request_body import as_object
 from fairlead.registry.schema import array, integer, mapping, obj, string
 from fairlead.registry.validate import Validator
-from fairlead.registry.writing import by_the_server
+from fairlead.registry.write_options import by_the_server
 from tests.admission.world import GADGET, World, as_ada
 
 LONG = "x" * (limits.NAME + 1)
@@ -78,7 +78,7 @@ async def test_what_is_too_long_can_be_made_shorter_step_by_step(world: World, m
     finalizers = [f"a/f{number}" for number in range(limits.FINALIZERS + 5)]
     lax = Validator(obj(finalizers=array(string(), most=0), name=string()))
     with monkeypatch.context() as before_there_were_bounds:
-        before_there_were_bounds.setattr(meta, "_shape", lax)
+        before_there_were_bounds.setattr(metadata, "_shape", lax)
         await world.create("Gadget", "held", metadata={"finalizers": finalizers})
     await world.patch("Gadget", "held", lambda obj: obj["metadata"].update(labels={"a": "b"}))
     await world.patch("Gadget", "held", lambda obj: obj["metadata"]["finalizers"].remove("a/f0"))

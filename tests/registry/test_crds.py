@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from fairlead.kinds import KINDS
-from fairlead.kinds.app import APP
-from fairlead.kinds.cluster import CLUSTER
-from fairlead.kinds.workspace import WORKSPACE
+from fairlead.kinds.clusters.app import APP
+from fairlead.kinds.clusters.cluster import CLUSTER
+from fairlead.kinds.instances.workspace import WORKSPACE
 from fairlead.registry.crds import crd, crds
 from fairlead.registry.kind import MANAGEMENT_GROUP, Kind
 from fairlead.registry.schema import array_map, obj, string

@@ -8,9 +8,9 @@ import pytest
 
 from fairlead.core.errors import Conflict, Invalid
 from fairlead.core.objects import Object
-from fairlead.kinds.namespace import NAMESPACE
+from fairlead.kinds.core.namespace import NAMESPACE
 from fairlead.registry.deletion import FOREGROUND, ORPHAN, check_preconditions, finished, held, marked
-from fairlead.registry.writing import Deleting
+from fairlead.registry.write_options import Deleting
 from tests.admission.world import GADGET, World
 
 NOW = "2026-01-02T03:04:05Z"

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead.registry import schema as words
-from fairlead.registry.patching.fieldset import (
+from fairlead.registry.patching.field_set import (
     SELF,
     FieldSet,
     difference,
@@ -18,8 +18,8 @@ from fairlead.registry.patching.fieldset import (
     shown_path,
     union,
 )
-from fairlead.registry.patching.shape import shape_of
-from fairlead.registry.patching.walks import all_fields, applied_fields, changed, with_parents
+from fairlead.registry.patching.field_walk import all_fields, applied_fields, changed, with_parents
+from fairlead.registry.patching.merge_schema import shape_of
 
 SCHEMA = words.obj(
     spec=words.obj(

@@ -2,8 +2,8 @@
 
 import pytest
 
-from fairlead.registry import following as module
-from fairlead.registry.following import Following
+from fairlead.registry import informer as module
+from fairlead.registry.informer import Following
 from fairlead.registry.kind import MANAGEMENT_GROUP
 from tests.admission.world import World
 

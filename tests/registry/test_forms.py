@@ -8,13 +8,13 @@ import pytest
 from fairlead.core.errors import AlreadyExists, Invalid, NotFound
 from fairlead.core.objects import Object, copied
 from fairlead.kinds import KINDS
-from fairlead.kinds.event import EVENT
-from fairlead.kinds.event_v1 import EVENT_V1
-from fairlead.registry.listing import ListQuery, list_body, list_entries
+from fairlead.kinds.core.event import EVENT
+from fairlead.kinds.core.event_v1 import EVENT_V1
+from fairlead.registry.list import ListQuery, list_body, list_entries
 from fairlead.registry.resource import Resource
 from fairlead.registry.selectors import EVERYTHING, Selection, parse_fields
-from fairlead.registry.watching import Feed
-from fairlead.registry.writing import Deleting, Writing
+from fairlead.registry.watch import Feed
+from fairlead.registry.write_options import Deleting, Writing
 from tests.admission.world import ADA, NAMESPACE, World, as_ada
 from tests.kinds.test_event_v1 import ABOUT, SERIES, event
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from fairlead.core.objects import Object, dig
 from fairlead.kinds import KINDS
-from fairlead.registry.glimpse import Glimpse
+from fairlead.registry.selector_fields import Glimpse
 
 APP = next(kind for kind in KINDS if kind.name == "App")
 CLUSTER = next(kind for kind in KINDS if kind.name == "Cluster")

@@ -7,8 +7,8 @@ import pytest
 from fairlead.core.errors import BadRequest, Invalid
 from fairlead.core.objects import Object
 from fairlead.kinds import KINDS
-from fairlead.registry.intake import Sent, as_object, blamed, settle_place, shape
 from fairlead.registry.kind import Kind
+from fairlead.registry.request_body import Sent, as_object, blamed, settle_place, shape
 from fairlead.registry.schema import integer, obj, string
 from fairlead.registry.validate import Validator
 from tests.admission.world import GADGET, as_ada

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from fairlead.core.body_errors import MAX_DEPTH
 from fairlead.core.errors import BadRequest, Invalid, TooLarge
-from fairlead.core.malformed import MAX_DEPTH
-from fairlead.registry.patching import jsonpatch
-from fairlead.registry.patching.fieldset import same
-from fairlead.registry.patching.jsonpatch import apply
+from fairlead.registry.patching import json_patch
+from fairlead.registry.patching.field_set import same
+from fairlead.registry.patching.json_patch import apply
 
 names = st.sampled_from(["a", "b", "c/d", "~", ""])
 values = st.recursive(
@@ -190,7 +190,7 @@ def test_copies_of_copies_are_too_large():
 
 
 def test_shifting_a_long_list_again_and_again_is_too_large(monkeypatch):
-    monkeypatch.setattr(jsonpatch, "MAX_SHIFTED_ENTRIES", 1000)
+    monkeypatch.setattr(json_patch, "MAX_SHIFTED_ENTRIES", 1000)
     at_the_end = [{"op": "add", "path": "/a/-", "value": 0}] * 1000
     assert len(apply({"a": []}, at_the_end)["a"]) == 1000
     with pytest.raises(TooLarge, match="work from its end"):

@@ -9,12 +9,12 @@ import pytest
 from fairlead.core.errors import Invalid, Problem
 from fairlead.core.objects import Object, dig
 from fairlead.kinds import KINDS
-from fairlead.registry.kept_secrets import keep_hidden
 from fairlead.registry.kind import Kind
-from fairlead.registry.patching import jsonpatch
-from fairlead.registry.patching.mergepatch import apply as merged
+from fairlead.registry.patching import json_patch
+from fairlead.registry.patching.merge_patch import apply as merged
 from fairlead.registry.schema import Schema, array, boolean, obj, string
-from fairlead.registry.writing import Writing
+from fairlead.registry.write_only_fields import keep_hidden
+from fairlead.registry.write_options import Writing
 from tests.admission.world import ADA, World
 
 PASSWORD = string(format="password")
@@ -228,7 +228,7 @@ PATCH = [{"op": "replace", "path": "/spec/config/chart/repoURL", "value": EVIL}]
         lambda old: merged(old, {"spec": {"config": {"chart": {"repoURL": EVIL}}}}),
         lambda old: merged(old, {"spec": {"config": {"chart": {"insecureSkipTlsVerify": True}}}}),
         lambda old: merged(old, {"spec": {"config": {"chart": {"username": None}}}}),
-        lambda old: jsonpatch.apply(old, PATCH),
+        lambda old: json_patch.apply(old, PATCH),
     ],
     ids=["put", "merge", "insecure", "username", "json patch"],
 )

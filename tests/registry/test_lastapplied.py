@@ -7,8 +7,8 @@ import pytest
 
 from fairlead.core.errors import Conflict
 from fairlead.core.objects import LAST_APPLIED, Object
-from fairlead.registry.managed import UPDATE, Writer, record_update
-from fairlead.registry.meta import ANNOTATIONS_LIMIT
+from fairlead.registry.metadata import ANNOTATIONS_LIMIT
+from fairlead.registry.patching.managed_fields import UPDATE, Writer, record_update
 from tests.registry.test_apply import SHAPES, applied, config, moment, owned
 
 CLIENT_SIDE = "kubectl-client-side-apply"

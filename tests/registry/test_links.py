@@ -4,14 +4,14 @@ from typing import Any
 
 import pytest
 
-from fairlead.core.addresses import check_icon, check_no_credentials
 from fairlead.core.errors import Invalid
 from fairlead.core.objects import Object
 from fairlead.core.user import CONTROLLER, User
+from fairlead.core.validators import check_icon, check_no_credentials
 from fairlead.kinds import KINDS
 from fairlead.registry.kind import Change, Kind
-from fairlead.registry.links import Link, link_problems, links_of
-from fairlead.registry.writing import Writing
+from fairlead.registry.url_rules import Link, link_problems, links_of
+from fairlead.registry.write_options import Writing
 from tests.admission.world import ADA, World
 
 WITH_USERS = [

@@ -8,25 +8,24 @@ from typing import Any
 import orjson
 import pytest
 
+from fairlead.core.concurrency import ACCOUNT, SLICE_BYTES, Account, in_slices
 from fairlead.core.errors import BadRequest, Expired, Timeout, Unavailable
 from fairlead.core.objects import Object
-from fairlead.core.slices import SLICE_BYTES, in_slices
-from fairlead.core.workers import ACCOUNT, Account
-from fairlead.registry import listing
-from fairlead.registry.listing import (
+from fairlead.registry import list as listing
+from fairlead.registry.list import (
     FRESH_SECONDS,
     ListQuery,
+    Position,
     TooOld,
     changed_entries,
     list_body,
     list_entries,
     list_metadata,
 )
-from fairlead.registry.paging import Position
 from fairlead.registry.selectors import Selection, parse_fields, parse_labels
-from fairlead.registry.writing import Listed
+from fairlead.registry.write_options import Listed
 from fairlead.storage.contract import Change
-from fairlead.storage.view import Stretch
+from fairlead.storage.view.view import Stretch
 from tests.admission.world import World
 from tests.turns import Turns
 
@@ -270,14 +269,14 @@ def test_the_metadata_of_a_list_says_nothing_of_what_does_not_follow() -> None:
 
 
 async def test_a_list_with_many_conditions_pauses_more_often(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fairlead.registry.listing.AT_ONCE", 20)
+    monkeypatch.setattr("fairlead.registry.list.AT_ONCE", 20)
     await make(world, *(f"g{number:02}" for number in range(12)))
     pauses = []
 
     async def sleep(seconds: float) -> None:
         pauses.append(seconds)
 
-    monkeypatch.setattr("fairlead.registry.listing.asyncio.sleep", sleep)
+    monkeypatch.setattr("fairlead.registry.list.asyncio.sleep", sleep)
     for terms, pause_count in ((3, 0), (40, 12)):
         labels = parse_labels(",".join(f"label-{number}!=x" for number in range(terms)))
         pauses.clear()

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from fairlead.core.objects import Object
 from fairlead.registry import schema as words
-from fairlead.registry.managed import ANCIENT, MAX_UPDATES, Writer, record_problems, record_update
-from fairlead.registry.patching.fieldset import paths
-from fairlead.registry.patching.shape import shape_of
+from fairlead.registry.patching.field_set import paths
+from fairlead.registry.patching.managed_fields import ANCIENT, MAX_UPDATES, Writer, record_problems, record_update
+from fairlead.registry.patching.merge_schema import shape_of
 
 VERSION = "example.io/v1"
 SCHEMA = words.obj(

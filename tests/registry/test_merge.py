@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead.registry import schema as words
-from fairlead.registry.patching.fieldset import difference, same
+from fairlead.registry.patching.field_set import difference, same
+from fairlead.registry.patching.field_walk import all_fields, applied_fields
 from fairlead.registry.patching.merge import merged, without
-from fairlead.registry.patching.shape import shape_of
-from fairlead.registry.patching.walks import all_fields, applied_fields
+from fairlead.registry.patching.merge_schema import shape_of
 
 SCHEMA = words.obj(
     name=words.string(),

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead.core.errors import BadRequest
-from fairlead.registry.patching.mergepatch import apply
+from fairlead.registry.patching.merge_patch import apply
 
 names = st.sampled_from(["a", "b", "c"])
 scalars = st.booleans() | st.integers(-3, 3) | st.sampled_from(["", "x"])

@@ -10,7 +10,7 @@ from fairlead.core.errors import BadRequest
 from fairlead.core.objects import Object
 from fairlead.kinds import KINDS
 from fairlead.registry.kind import Kind
-from fairlead.registry.meta import (
+from fairlead.registry.metadata import (
     ANNOTATIONS_LIMIT,
     begin,
     carry_over,

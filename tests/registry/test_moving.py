@@ -8,11 +8,11 @@ import pytest
 
 from fairlead.core.errors import AlreadyExists, ApiError, Conflict, Forbidden, NotFound
 from fairlead.core.objects import Object, metadata
+from fairlead.registry.codec import decode
 from fairlead.registry.kind import Change
-from fairlead.registry.moving import Move, Moved, Part, move
-from fairlead.registry.record import decode
+from fairlead.registry.namespace_move import Move, Moved, Part, move
 from fairlead.registry.registry import Registry
-from fairlead.registry.writing import Deleting, Writing
+from fairlead.registry.write_options import Deleting, Writing
 from fairlead.storage.contract import Record
 from tests.admission.world import ADA, World, as_ada, new_world
 

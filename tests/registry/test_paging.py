@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead.core.errors import BadRequest
-from fairlead.registry.paging import WHATEVER_REVISION, Position, parse_token
+from fairlead.registry.list import WHATEVER_REVISION, Position, parse_token
 
 
 def forged(document: object) -> str:

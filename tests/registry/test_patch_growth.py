@@ -9,14 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairlead.core.errors import TooLarge
-from fairlead.registry.managed import ANCIENT, Writer, arranged
-from fairlead.registry.patching import jsonpatch, strategic, typed
-from fairlead.registry.patching.conflicts import conflict
-from fairlead.registry.patching.fieldset import SELF, FieldSet, same, union, union_of_all
+from fairlead.registry.patching import json_patch, strategic_merge, type_check
+from fairlead.registry.patching.apply import conflict
+from fairlead.registry.patching.field_set import SELF, FieldSet, same, union, union_of_all
+from fairlead.registry.patching.field_walk import all_fields, applied_fields, changed
+from fairlead.registry.patching.managed_fields import ANCIENT, Writer, arranged
 from fairlead.registry.patching.merge import merged, without
-from fairlead.registry.patching.shape import LEAF, Shape
-from fairlead.registry.patching.typed import faults
-from fairlead.registry.patching.walks import all_fields, applied_fields, changed
+from fairlead.registry.patching.merge_schema import LEAF, Shape
+from fairlead.registry.patching.type_check import faults
 from fairlead.registry.schema import array, obj, string
 from tests.growth import assert_linear, cpu_time, words, work
 
@@ -46,12 +46,12 @@ def entangled(size: int) -> list[Any]:
 
 
 FORMS: dict[str, Make] = {
-    "strategic merge, in another order": lambda n: lambda: strategic.apply(listed("a", n), ordered(n), SHAPE),
+    "strategic merge, in another order": lambda n: lambda: strategic_merge.apply(listed("a", n), ordered(n), SHAPE),
     "strategic merge, one entry": lambda n: (
-        lambda: strategic.apply(listed("a", n), {"spec": {"map": entangled(n)}}, SHAPE)
+        lambda: strategic_merge.apply(listed("a", n), {"spec": {"map": entangled(n)}}, SHAPE)
     ),
     "strategic merge, deletions": lambda n: (
-        lambda: strategic.apply(
+        lambda: strategic_merge.apply(
             listed("a", n), {"spec": {"map": [{"name": f"a{i}", "$patch": "delete"} for i in range(n)]}}, SHAPE
         )
     ),
@@ -95,12 +95,12 @@ OPERATIONS = {
 @pytest.mark.parametrize("operation", OPERATIONS.values(), ids=OPERATIONS.keys())
 def test_shifting_a_long_list_again_and_again_is_refused(operation: dict[str, Any]) -> None:
     with pytest.raises(TooLarge, match=r"replace the list as a whole|copy less"):
-        jsonpatch.apply(LISTED, [operation] * 10_000)
+        json_patch.apply(LISTED, [operation] * 10_000)
 
 
 def test_as_many_operations_as_there_may_be_work_on_a_list_of_ordinary_length() -> None:
     some = {"spec": {"list": [0] * 1_000}}
-    patched = jsonpatch.apply(some, [{"op": "remove", "path": "/spec/list/0"}, OPERATIONS["insert"]] * 5_000)
+    patched = json_patch.apply(some, [{"op": "remove", "path": "/spec/list/0"}, OPERATIONS["insert"]] * 5_000)
     assert patched == {"spec": {"list": [1] + [0] * 999}}
 
 
@@ -232,6 +232,6 @@ def test_a_way_is_spelled_out_only_where_there_is_a_fault(monkeypatch: pytest.Mo
         spelled.append(path)
         return ""
 
-    monkeypatch.setattr(typed, "_text", spell)
+    monkeypatch.setattr(type_check, "_text", spell)
     assert faults({"lists": {"n" * 1000: ["x"] * 1000}}, schema) == "" and not spelled
     assert faults({"lists": {"n": ["x", 1]}}, schema) and len(spelled) == 1

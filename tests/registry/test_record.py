@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from fairlead.core.objects import Object
 from fairlead.kinds import KINDS
 from fairlead.registry.catalog import Catalog
-from fairlead.registry.glimpse import Glimpse
-from fairlead.registry.record import decode, encode, finisher, restamped, stamped
+from fairlead.registry.codec import decode, encode, finisher, restamped, stamped
+from fairlead.registry.selector_fields import Glimpse
 from fairlead.storage.contract import Record
 from tests.admission.world import GADGET
 

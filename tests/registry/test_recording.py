@@ -4,8 +4,8 @@ import pytest
 
 from fairlead.core.errors import NotFound
 from fairlead.core.objects import Object
-from fairlead.registry.record import decode
-from fairlead.registry.recording import record
+from fairlead.registry.codec import decode
+from fairlead.registry.events import record
 from tests.admission.world import World
 
 

@@ -9,9 +9,9 @@ import pytest
 from fairlead.core.errors import AlreadyExists, BadRequest, Conflict, Forbidden, Invalid, NotFound
 from fairlead.core.objects import Object
 from fairlead.core.user import CONTROLLER
-from fairlead.kinds.project import NAMESPACE_PREFIX
-from fairlead.registry.patching.fieldset import paths
-from fairlead.registry.writing import Deleting, Writing
+from fairlead.kinds.projects.project import NAMESPACE_PREFIX
+from fairlead.registry.patching.field_set import paths
+from fairlead.registry.write_options import Deleting, Writing
 from tests.admission.world import ADA, NAMESPACE, World
 
 

@@ -7,8 +7,8 @@ import pytest
 
 from fairlead.core.errors import AlreadyExists, ApiError, Conflict, Forbidden, NotFound
 from fairlead.core.objects import Object
-from fairlead.registry import meta as meta_module
-from fairlead.registry.writing import Deleting
+from fairlead.registry import metadata as meta_module
+from fairlead.registry.write_options import Deleting
 from fairlead.storage import contract
 from tests.admission.world import World, as_ada
 

@@ -4,8 +4,8 @@ import orjson
 
 from fairlead.core.objects import LAST_APPLIED, Object
 from fairlead.registry.catalog import Catalog
+from fairlead.registry.codec import served
 from fairlead.registry.kind import Kind
-from fairlead.registry.record import served
 from fairlead.registry.schema import array, obj, string
 from fairlead.registry.secret_fields import REDACTED, SecretFields, redact, without_hidden
 

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from fairlead.core.objects import Object
 from fairlead.registry import schema as words
+from fairlead.registry.patching.field_walk import all_fields, applied_fields, changed
 from fairlead.registry.patching.merge import merged
-from fairlead.registry.patching.shape import MOST_SEEN, Shape, shape_of
-from fairlead.registry.patching.walks import all_fields, applied_fields, changed
+from fairlead.registry.patching.merge_schema import MOST_SEEN, Shape, shape_of
 
 SPEC = words.obj(
     a=words.string(),

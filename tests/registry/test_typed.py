@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead.registry import schema as words
-from fairlead.registry.patching.typed import Fitting, faults
+from fairlead.registry.patching.type_check import Fitting, faults
 
 SCHEMA = words.obj(
     text=words.string(),

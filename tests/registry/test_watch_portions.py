@@ -1,8 +1,8 @@
 """How much a watch takes and shows at a time: by count, by bytes, and by what testing each object costs."""
 
-from fairlead.core.slices import SLICE_BYTES
+from fairlead.core.concurrency import SLICE_BYTES
 from fairlead.registry.selectors import Selection, parse_labels
-from fairlead.registry.watching import AT_ONCE
+from fairlead.registry.watch import AT_ONCE
 from tests.admission.world import World
 from tests.registry.test_watching import begun, feed_of, types
 

@@ -9,7 +9,7 @@ import pytest
 from fairlead.core.errors import Expired
 from fairlead.core.objects import Object
 from fairlead.registry.selectors import EVERYTHING, Selection, parse_fields, parse_labels
-from fairlead.registry.watching import Feed, line
+from fairlead.registry.watch import Feed, line
 from tests.admission.world import World, as_ada, new_world
 
 ON = Selection(parse_labels("on=yes"))

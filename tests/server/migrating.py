@@ -11,33 +11,32 @@ from typing import Any
 
 import orjson
 
-from fairlead.app.identity import identity
-from fairlead.app.rules import admission
+from fairlead.app.admission import admission
+from fairlead.app.auth import identity
 from fairlead.core.call import Call, Reply
 from fairlead.core.objects import Object, metadata
 from fairlead.core.user import EVERYBODY, User
 from fairlead.kinds import KINDS
 from fairlead.registry.catalog import Catalog
+from fairlead.registry.codec import decode, finisher
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
 from fairlead.registry.kind import Kind
-from fairlead.registry.record import decode, finisher
 from fairlead.registry.registry import Registry
 from fairlead.registry.resource import Resource
-from fairlead.registry.writing import Writing
-from fairlead.server.actions import Actions
+from fairlead.registry.write_options import Writing
+from fairlead.server.api.actions import Actions
+from fairlead.server.api.errors import failures
+from fairlead.server.api.routing import Roots, routed
 from fairlead.server.audit.intake import Logs
+from fairlead.server.audit.log_writer import Trail
 from fairlead.server.audit.stage import Audit
-from fairlead.server.audit.trail import Trail
-from fairlead.server.failures import failures
-from fairlead.server.identify import Authorized
-from fairlead.server.migration import MIGRATION, migration_handlers
-from fairlead.server.pipeline import Proceed, pipeline
-from fairlead.server.route import Roots
-from fairlead.server.serve import routed
+from fairlead.server.auth.stages import Authorized
+from fairlead.server.http.pipeline import Proceed, pipeline
 from fairlead.settings import Settings
 from fairlead.storage.contract import Record
 from fairlead.storage.memory import MemoryStore
-from fairlead.storage.view import View
+from fairlead.storage.view.view import View
+from fairlead.subresources.migration import MIGRATION, migration_handlers
 from tests.authn.calls import ADMIN, call
 from tests.controllers.virtual_time import LoopClock
 from tests.server.audit.kit import BASICS, MOUNT, Notebook

@@ -10,38 +10,37 @@ from typing import Any
 
 import orjson
 
-from fairlead.admission.chain import Chain
-from fairlead.admission.living_namespace import living_namespace
-from fairlead.admission.minting import Mint, minting
-from fairlead.authn.accesskeys import ACCESS_KEYS, TEAMS, USERS, AccessKeys, Pepper, new_key
-from fairlead.authn.cookie import CookieKeys
-from fairlead.authn.login_keys import LoginKeys
+from fairlead.admission import Chain
+from fairlead.admission.access_keys import Mint, minting
+from fairlead.admission.namespaces import living_namespace
+from fairlead.authn.access_keys import ACCESS_KEYS, TEAMS, USERS, AccessKeys, Pepper, new_key
+from fairlead.authn.credentials import CookieKeys
+from fairlead.authn.login_sessions import LoginKeys
+from fairlead.authn.login_throttle import Throttle
+from fairlead.authn.password_hash import Cost, Passwords
 from fairlead.authn.password_store import PasswordStore
-from fairlead.authn.passwords import Cost, Passwords
-from fairlead.authn.people import People
-from fairlead.authn.throttle import Throttle
-from fairlead.authz.chain import Decision, administrators, authorize
-from fairlead.authz.scope.covering import covers
+from fairlead.authn.principals import People
+from fairlead.authz import Decision, administrators, authorize
+from fairlead.authz.scope.subset import covers
 from fairlead.core.call import Call, Reply, Target
 from fairlead.core.objects import Object
 from fairlead.core.user import CONTROLLER, User
-from fairlead.kinds.accesskey import OWNED_ACCESS_KEY
-from fairlead.kinds.namespace import NAMESPACE
-from fairlead.kinds.secret import SECRET
-from fairlead.kinds.team import TEAM
-from fairlead.kinds.user import USER
+from fairlead.kinds.access.access_key import OWNED_ACCESS_KEY
+from fairlead.kinds.access.users import TEAM, USER
+from fairlead.kinds.core.config_data import SECRET
+from fairlead.kinds.core.namespace import NAMESPACE
 from fairlead.registry.catalog import Catalog
-from fairlead.registry.following import Following
+from fairlead.registry.codec import decode, finisher
+from fairlead.registry.informer import Following
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
-from fairlead.registry.record import decode, finisher
 from fairlead.registry.registry import Registry
-from fairlead.registry.writing import Writing
-from fairlead.server.failures import failures
-from fairlead.server.login import Login
-from fairlead.server.pipeline import Proceed, pipeline
-from fairlead.server.profile import Profiles
+from fairlead.registry.write_options import Writing
+from fairlead.server.api.errors import failures
+from fairlead.server.auth.login import Login
+from fairlead.server.http.pipeline import Proceed, pipeline
 from fairlead.storage.memory import MemoryStore
-from fairlead.storage.view import View
+from fairlead.storage.view.view import View
+from fairlead.subresources.profile import Profiles
 from tests.authn.calls import call
 
 CHEAP = Cost(memory=8, passes=1)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fairlead.server.accept import Wish, accepted, wishes
+from fairlead.server.api.content import Wish, accepted, wishes
 
 JSON, YAML = "application/json", "application/yaml"
 BOTH = (JSON, YAML)

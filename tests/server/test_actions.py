@@ -14,11 +14,10 @@ from fairlead.core.user import User
 from fairlead.registry.catalog import Catalog
 from fairlead.registry.kind import Action, Change, Kind, Problem
 from fairlead.registry.schema import integer, obj, string
-from fairlead.server.actions import Actions, Asked, is_action
-from fairlead.server.failures import failures
-from fairlead.server.pipeline import Proceed, pipeline
-from fairlead.server.route import Roots
-from fairlead.server.serve import routed
+from fairlead.server.api.actions import Actions, Asked, is_action
+from fairlead.server.api.errors import failures
+from fairlead.server.api.routing import Roots, routed
+from fairlead.server.http.pipeline import Proceed, pipeline
 from tests.authn.calls import ADMIN, call
 
 GROUP = "management.service.sh"

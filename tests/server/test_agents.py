@@ -7,25 +7,24 @@ from typing import Any
 import orjson
 import pytest
 
-from fairlead.authn.accesskeys import Pepper
+from fairlead.authn.access_keys import Pepper
 from fairlead.authn.component_keys import ComponentKeys
-from fairlead.authn.people import People
-from fairlead.authn.rotation import Rotation
-from fairlead.authz.chain import Decision
+from fairlead.authn.key_rotation import Rotation
+from fairlead.authn.principals import People
+from fairlead.authz import Decision
 from fairlead.core.call import Reply, Target
 from fairlead.core.clock import SystemClock
 from fairlead.core.errors import NotFound, Unavailable
 from fairlead.core.objects import Object
 from fairlead.core.user import User
-from fairlead.kinds.agent import AGENT
-from fairlead.kinds.cluster import CLUSTER
-from fairlead.registry.following import Following
+from fairlead.kinds.clusters.cluster import AGENT, CLUSTER
+from fairlead.registry.informer import Following
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
-from fairlead.registry.writing import by_the_server
-from fairlead.server.actions import Asked, Handler
-from fairlead.server.agents import AgentConfigs, Installation, agent_handlers
-from fairlead.server.audit.cluster_reports import ClusterReports
-from fairlead.server.audit.trail import Trail
+from fairlead.registry.write_options import by_the_server
+from fairlead.server.api.actions import Asked, Handler
+from fairlead.server.audit.agent_reports import ClusterReports
+from fairlead.server.audit.log_writer import Trail
+from fairlead.subresources.cluster_agents import AgentBootstrapInfo, AgentConfigs, agent_handlers
 from tests.admission.world import World, new_world
 from tests.authn.calls import ADMIN, call
 from tests.controllers.virtual_time import virtually
@@ -88,7 +87,7 @@ def handler(world: World, action: str, trail: Any = None, permissions: Granting 
 
     rotation = Rotation(world.registry, GROUP, PEPPER, lambda outer, inner: True)
     keys = ComponentKeys(world.registry, GROUP, AGENT, "demo", PEPPER, rotation)
-    installation = Installation(URL, "instance", GROUP, "service-p-", "fairlead:", lambda: "PEM")
+    installation = AgentBootstrapInfo(URL, "instance", GROUP, "service-p-", "fairlead:", lambda: "PEM")
     people = People(Following(world.view, GROUP, "users"), Following(world.view, GROUP, "teams"))
     configs = AgentConfigs(world.registry, people, token_keys, installation, permissions or Granting())
     given: Trail | None = trail

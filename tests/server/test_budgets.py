@@ -1,6 +1,6 @@
 """What is held in memory is counted once where it is shared, and not any longer than it is held."""
 
-from fairlead.server.budgets import Budget, Held, Holding, Limits
+from fairlead.server.http.memory_budgets import Budget, Held, Holding, Limits
 
 LIMITS = Limits(connection=1000, user=2000, total=3000)
 CONTENT = b"x" * 900

@@ -5,7 +5,7 @@ import gzip
 import pytest
 
 from fairlead.core.call import Call, Reply
-from fairlead.server.compress import THRESHOLD, accepts_gzip, compressed
+from fairlead.server.http.pipeline import THRESHOLD, accepts_gzip, compressed
 
 LARGE = b"x" * (THRESHOLD + 1)
 

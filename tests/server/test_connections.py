@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterator
 
 import pytest
 
-from fairlead.server import connections
-from fairlead.server.connections import cut, sever
+from fairlead.server.http import disconnect
+from fairlead.server.http.disconnect import cut, sever
 
 Pair = tuple[socket.socket, socket.socket]
 """The server's and the client's end."""
@@ -55,7 +55,7 @@ def test_who_is_not_there_cannot_be_cut(pairs: tuple[Pair, Pair]) -> None:
 def test_where_nobody_tells_of_descriptors_nothing_is_cut(
     pairs: tuple[Pair, Pair], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connections, "DESCRIPTORS", "/nowhere")
+    monkeypatch.setattr(disconnect, "DESCRIPTORS", "/nowhere")
     assert cut([address_of(pairs[0][1])]) == 0
 
 
@@ -68,7 +68,7 @@ async def test_many_that_end_at_once_are_looked_for_once(
         looks.append(set(clients))
         return cut(clients)
 
-    monkeypatch.setattr(connections, "cut", counted)
+    monkeypatch.setattr(disconnect, "cut", counted)
     addresses = [address_of(client) for _, client in pairs]
     for address in addresses:
         sever(address)

@@ -2,9 +2,8 @@
 
 from fairlead.core.call import Call, Reply
 from fairlead.core.errors import NotFound
-from fairlead.server.custom_headers import custom_headers
-from fairlead.server.failures import failures
-from fairlead.server.pipeline import pipeline
+from fairlead.server.api.errors import failures
+from fairlead.server.http.pipeline import custom_headers, pipeline
 from tests.authn.calls import call
 
 

@@ -6,9 +6,8 @@ import pytest
 
 from fairlead.core.call import Call, Reply
 from fairlead.core.errors import NotFound
-from fairlead.server.deadline import deadline
-from fairlead.server.failures import failures
-from fairlead.server.pipeline import Proceed, pipeline
+from fairlead.server.api.errors import failures
+from fairlead.server.http.pipeline import Proceed, deadline, pipeline
 from tests.authn.calls import call
 
 DONE = Reply(200, b"done")

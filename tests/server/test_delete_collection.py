@@ -1,6 +1,6 @@
 """Deleting a collection holds up nobody, however many objects it has."""
 
-from fairlead.server.verbs import DELETED_AT_ONCE
+from fairlead.server.api.verbs import DELETED_AT_ONCE
 from tests.controllers.virtual_time import virtually
 from tests.server.test_verbs import GADGETS, gadget, loaded, new_api
 from tests.turns import Turns

@@ -12,9 +12,9 @@ from fairlead.kinds import KINDS
 from fairlead.registry.catalog import Catalog
 from fairlead.registry.kind import ALL_VERBS, MANAGEMENT_GROUP, Action, Kind
 from fairlead.registry.schema import obj, string
-from fairlead.server.discovery import Subresource, version_info
-from fairlead.server.document import answer, find
-from fairlead.server.documents import documents
+from fairlead.server.discovery.document import answer, find
+from fairlead.server.discovery.documents import documents
+from fairlead.server.discovery.resources import Subresource, version_info
 
 SPEC = {"spec": obj("What is wanted.", size=string("How big."))}
 

@@ -3,7 +3,7 @@
 import pytest
 
 from fairlead.core.errors import NotAcceptable
-from fairlead.server.document import Document, View, answer, find, variant
+from fairlead.server.discovery.document import Document, View, answer, find, variant
 
 LIST = View("ThingList", "things.example.com", "v2")
 PACKED = "application/x.packed"

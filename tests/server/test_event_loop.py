@@ -10,8 +10,8 @@ import structlog
 from structlog.testing import capture_logs
 
 from fairlead.core.log import set_up_logging
-from fairlead.server import event_loop
-from fairlead.server.event_loop import (
+from fairlead.server.http import event_loop_watchdog
+from fairlead.server.http.event_loop_watchdog import (
     HOLD_LIMIT,
     IDLE_INTERVAL,
     INTERVAL,
@@ -20,7 +20,7 @@ from fairlead.server.event_loop import (
     running,
     stack_of,
 )
-from fairlead.server.metrics.event_loop import event_loop_families
+from fairlead.server.metrics.families import event_loop_families
 from tests.server.clocks import Clocks, asked
 
 
@@ -181,9 +181,9 @@ class Lines(io.StringIO):
 async def test_a_loop_that_is_stuck_has_its_stack_logged(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
     lines = Lines()
     set_up_logging("error", form, lines)
-    monkeypatch.setattr(event_loop, "log", structlog.get_logger())
-    monkeypatch.setattr(event_loop, "LOOK_SECONDS", 0.01)
-    monkeypatch.setattr(event_loop, "STUCK_SECONDS", 0.05)
+    monkeypatch.setattr(event_loop_watchdog, "log", structlog.get_logger())
+    monkeypatch.setattr(event_loop_watchdog, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(event_loop_watchdog, "STUCK_SECONDS", 0.05)
     async with running(Watchdog()):
         await asyncio.sleep(0)
         while not lines.written.is_set():  # holds the loop until somebody complains

@@ -7,19 +7,17 @@ from typing import Any
 import orjson
 import pytest
 
-from fairlead.authz.chain import Decision
+from fairlead.authz import Decision
 from fairlead.core.call import Call, Reply, Target
 from fairlead.core.objects import Object
 from fairlead.core.user import User
 from fairlead.registry.catalog import Catalog
-from fairlead.server.actions import Actions
-from fairlead.server.extended import with_rights
+from fairlead.server.api.actions import Actions
+from fairlead.server.api.routing import Roots, routed
+from fairlead.server.api.verbs import Verbs, with_rights
+from fairlead.server.api.watch import Watches, WatchLimits
 from fairlead.server.flow.streams import Streams
-from fairlead.server.pipeline import Proceed, pipeline
-from fairlead.server.route import Roots
-from fairlead.server.serve import routed
-from fairlead.server.verbs import Verbs
-from fairlead.server.watch import Watches, WatchLimits
+from fairlead.server.http.pipeline import Proceed, pipeline
 from tests.admission.world import World, new_world
 from tests.authn.calls import call
 from tests.controllers.virtual_time import virtually

@@ -24,8 +24,8 @@ from fairlead.core.errors import (
     Unauthorized,
     Unavailable,
 )
-from fairlead.registry.listing import TooOld
-from fairlead.server.failures import failures, status_of
+from fairlead.registry.list import TooOld
+from fairlead.server.api.errors import failures, status_of
 from tests.authn.calls import answering, call, raising
 
 # Kubernetes' own words for each code that we use; it has none for 502.

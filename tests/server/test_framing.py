@@ -2,8 +2,8 @@
 
 import pytest
 
-from fairlead.server import framing
-from fairlead.server.framing import MAX_KNOWN, find_ambiguity
+from fairlead.server.http import framing
+from fairlead.server.http.framing import MAX_KNOWN, find_ambiguity
 
 Pairs = list[tuple[bytes, bytes]]
 HOST = (b"host", b"fairlead.example.com:8443")

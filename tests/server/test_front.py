@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from fairlead.core.call import Call, Reply
-from fairlead.server.asgi import Front
-from fairlead.server.failures import failures
-from fairlead.server.pipeline import pipeline
+from fairlead.server.api.errors import failures
+from fairlead.server.http.asgi import Front
+from fairlead.server.http.pipeline import pipeline
 
 NOSNIFF = b"x-content-type-options"
 

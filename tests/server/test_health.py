@@ -4,7 +4,7 @@ import pytest
 
 from fairlead.core.call import Reply, Target
 from fairlead.core.errors import Details, Unavailable
-from fairlead.server.health import Health, Probe
+from fairlead.server.discovery.health import Health, Probe
 from tests.authn.calls import call
 
 

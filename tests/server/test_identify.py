@@ -5,15 +5,17 @@ from collections.abc import Awaitable, Sequence
 import orjson
 import pytest
 
-from fairlead.authn.chain import Authenticator
-from fairlead.authz.chain import Authorizer, Decision, administrators
-from fairlead.authz.permissions import Permissions
+from fairlead.authn import Authenticator
+from fairlead.authz import Authorizer, Decision, administrators
+from fairlead.authz.authorizer import Permissions
 from fairlead.core.call import MANAGEMENT, Call, Reply, Target
 from fairlead.core.cluster_identity import ClusterNames
 from fairlead.core.errors import Forbidden, Unauthorized
 from fairlead.core.user import User
-from fairlead.server.failures import failures
-from fairlead.server.identify import (
+from fairlead.server.api.errors import failures
+from fairlead.server.api.routing import Roots, route
+from fairlead.server.auth.impersonation import Impersonation
+from fairlead.server.auth.stages import (
     PUBLIC_ENDPOINTS,
     PUBLIC_PATHS,
     Authorized,
@@ -21,9 +23,7 @@ from fairlead.server.identify import (
     identification,
     is_public,
 )
-from fairlead.server.impersonate import Impersonation
-from fairlead.server.pipeline import Proceed, Stage, pipeline
-from fairlead.server.route import Roots, route
+from fairlead.server.http.pipeline import Proceed, Stage, pipeline
 from tests.authn.calls import ADMIN, answering, call
 
 SERVED = Reply(200, b"served")

@@ -4,13 +4,13 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from fairlead.authz.chain import Decision
+from fairlead.authz import Decision
 from fairlead.core.call import Target
 from fairlead.core.errors import BadRequest, Forbidden
 from fairlead.core.scope import Scope
 from fairlead.core.user import AUTHENTICATED, User
-from fairlead.server import impersonate
-from fairlead.server.impersonate import Impersonation
+from fairlead.server.auth import impersonation
+from fairlead.server.auth.impersonation import Impersonation
 from tests.authn.calls import ADMIN, call
 
 ALICE = User("alice", (AUTHENTICATED,), key="alice-key")
@@ -197,10 +197,10 @@ def test_a_refusal_is_not_kept() -> None:
 
 
 def test_what_is_kept_of_impersonation_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(impersonate, "KEPT", 3)
+    monkeypatch.setattr(impersonation, "KEPT", 3)
     acts = Impersonation(lambda user, target: Decision(True), KNOWN.get, ADMINISTRATORS.__contains__, lambda: 1)
     for number in range(10):
         acts(call(headers={"impersonate-user": f"user-{number}"}), ALICE)
-        acts(call(headers={"impersonate-user": "x" * impersonate.LONGEST_KEPT + str(number)}), ALICE)
+        acts(call(headers={"impersonate-user": "x" * impersonation.LONGEST_KEPT + str(number)}), ALICE)
         assert len(acts._kept) <= 3
     assert all(len(user.name) < 100 for _, user in acts._kept.values())

@@ -7,27 +7,24 @@ from typing import Any
 import orjson
 import pytest
 
-from fairlead.authn.accesskeys import Pepper
-from fairlead.authn.rotation import Rotation
+from fairlead.authn.access_keys import Pepper
+from fairlead.authn.key_rotation import Rotation
 from fairlead.core.call import Call, Reply
 from fairlead.core.objects import Object
-from fairlead.kinds.accesskey import OWNED_ACCESS_KEY
-from fairlead.kinds.team import TEAM
-from fairlead.kinds.user import USER
+from fairlead.kinds.access.access_key import OWNED_ACCESS_KEY
+from fairlead.kinds.access.users import TEAM, USER
 from fairlead.registry.catalog import Catalog
+from fairlead.registry.codec import decode, finisher
 from fairlead.registry.kind import MANAGEMENT_GROUP, Change
-from fairlead.registry.record import decode, finisher
 from fairlead.registry.registry import Registry
-from fairlead.registry.writing import Writing
-from fairlead.server.actions import Actions, Asked
-from fairlead.server.failures import failures
-from fairlead.server.key_lists import key_list_handlers
-from fairlead.server.key_rotation import rotation_handlers
-from fairlead.server.pipeline import Proceed, pipeline
-from fairlead.server.route import Roots
-from fairlead.server.serve import routed
+from fairlead.registry.write_options import Writing
+from fairlead.server.api.actions import Actions, Asked
+from fairlead.server.api.errors import failures
+from fairlead.server.api.routing import Roots, routed
+from fairlead.server.http.pipeline import Proceed, pipeline
 from fairlead.storage.memory import MemoryStore
-from fairlead.storage.view import View
+from fairlead.storage.view.view import View
+from fairlead.subresources.access_keys import key_list_handlers, rotation_handlers
 from tests.authn.calls import ADMIN, call
 from tests.controllers.virtual_time import LoopClock
 

@@ -6,9 +6,9 @@ from collections.abc import Collection, Iterator
 
 import pytest
 
-from fairlead.server import connections, lingering
-from fairlead.server.connections import hold
-from fairlead.server.lingering import LEAST_BYTES, SlowClient, acknowledged, linger, unacknowledged
+from fairlead.server.http import disconnect, slow_clients
+from fairlead.server.http.disconnect import hold
+from fairlead.server.http.slow_clients import LEAST_BYTES, SlowClient, acknowledged, linger, unacknowledged
 
 Pair = tuple[socket.socket, socket.socket]
 MUCH = 200_000
@@ -61,7 +61,7 @@ async def test_a_slow_client_gets_all_that_was_sent(pair: Pair) -> None:
 
 
 async def test_a_client_that_takes_nothing_is_given_up(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lingering, "LOOK_SECONDS", 0.001)
+    monkeypatch.setattr(slow_clients, "LOOK_SECONDS", 0.001)
     server, client = pair
     server.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, MUCH)
     server.sendall(b"x" * MUCH)
@@ -72,7 +72,7 @@ async def test_a_client_that_takes_nothing_is_given_up(pair: Pair, monkeypatch: 
 
 
 async def test_a_client_that_has_everything_and_stays_is_left(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lingering, "LEAVE_SECONDS", 0.01)
+    monkeypatch.setattr(slow_clients, "LEAVE_SECONDS", 0.01)
     server, client = pair
     handle = await handle_on(client)
     server.close()
@@ -81,28 +81,28 @@ async def test_a_client_that_has_everything_and_stays_is_left(pair: Pair, monkey
 
 
 async def test_nobody_is_waited_for_longer_than_a_minute(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lingering, "LINGER_SECONDS", 0.0)
-    monkeypatch.setattr(lingering, "STALLED_LOOKS", 1_000_000)
+    monkeypatch.setattr(slow_clients, "LINGER_SECONDS", 0.0)
+    monkeypatch.setattr(slow_clients, "STALLED_LOOKS", 1_000_000)
     server, client = pair
     server.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, MUCH)
     server.sendall(b"x" * MUCH)
     handle = await handle_on(client)
     await asyncio.wait_for(linger(handle), 10)
-    assert handle.fileno() == -1 and not lingering._lingering
+    assert handle.fileno() == -1 and not slow_clients._lingering
 
 
 async def test_only_so_many_are_waited_for_at_once(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lingering, "MOST_LINGERING", 1)
+    monkeypatch.setattr(slow_clients, "MOST_LINGERING", 1)
     _, client = pair
     first, second = await handle_on(client), await handle_on(client)
     waiting = asyncio.create_task(linger(first))
     await asyncio.sleep(0)
-    assert not lingering.can_linger()
+    assert not slow_clients.can_linger()
     await linger(second)
     assert (second.fileno(), waiting.done()) == (-1, False)
     client.close()
     await asyncio.wait_for(waiting, 10)
-    assert lingering.can_linger()
+    assert slow_clients.can_linger()
 
 
 @pytest.fixture
@@ -130,11 +130,11 @@ async def reads_meanwhile(slow: SlowClient, client: socket.socket) -> bool:
 async def test_a_client_that_reads_is_told_from_one_that_does_not(
     pair: Pair, slow: SlowClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lingering, "LOOK_SECONDS", 0.001)
+    monkeypatch.setattr(slow_clients, "LOOK_SECONDS", 0.001)
     server, client = pair
     assert not await slow.takes_enough(), "nothing is on its way"
     await fill(server, slow)
-    monkeypatch.setattr(lingering, "TAKING_LOOKS", 10_000)
+    monkeypatch.setattr(slow_clients, "TAKING_LOOKS", 10_000)
     assert await reads_meanwhile(slow, client)
     assert not await SlowClient("192.0.2.1:4711").takes_enough()
 
@@ -142,12 +142,12 @@ async def test_a_client_that_reads_is_told_from_one_that_does_not(
 async def test_a_client_that_reads_too_slowly_is_given_up(
     pair: Pair, slow: SlowClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lingering, "LOOK_SECONDS", 0.001)
+    monkeypatch.setattr(slow_clients, "LOOK_SECONDS", 0.001)
     server, client = pair
     await fill(server, slow)
     slow.go_on()
-    monkeypatch.setattr(lingering, "TAKING_LOOKS", 10_000)
-    monkeypatch.setattr(lingering, "LEAST_SECONDS", 0.0)
+    monkeypatch.setattr(slow_clients, "TAKING_LOOKS", 10_000)
+    monkeypatch.setattr(slow_clients, "LEAST_SECONDS", 0.0)
     assert await reads_meanwhile(slow, client), "it has only begun to be slow"
     assert not await slow.takes_enough(), "it takes something, but not enough in this time"
     handle = await handle_on(client)
@@ -163,13 +163,13 @@ async def test_a_client_that_reads_too_slowly_is_given_up(
 async def test_a_slow_clients_connection_is_looked_for_once(
     pair: Pair, slow: SlowClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    looks, look = list[int](), connections._connections_to
+    looks, look = list[int](), disconnect._connections_to
 
     def counted(clients: Collection[str]) -> list[socket.socket]:
         looks.append(len(clients))
         return look(clients)
 
-    monkeypatch.setattr(connections, "_connections_to", counted)
+    monkeypatch.setattr(disconnect, "_connections_to", counted)
     assert not slow.cut(), "it is not known yet"
     for _ in range(3):
         await slow.takes_enough()
@@ -192,7 +192,7 @@ async def test_who_does_not_wait_for_a_handle_leaves_none_behind(pair: Pair) -> 
     other = await handle_on(pair[1])
     other.close()
     assert waiting.cancelled()
-    (own,) = connections._connections_to([address_of(pair[1])])
+    (own,) = disconnect._connections_to([address_of(pair[1])])
     own.close()
 
 
@@ -206,12 +206,12 @@ async def test_who_is_gone_is_not_held(pair: Pair) -> None:
 
 
 async def test_many_are_found_in_one_look(monkeypatch: pytest.MonkeyPatch) -> None:
-    looks, look = list[int](), connections._connections_to
+    looks, look = list[int](), disconnect._connections_to
 
     def counted(clients: Collection[str]) -> list[socket.socket]:
         looks.append(len(clients))
         return look(clients)
 
-    monkeypatch.setattr(connections, "_connections_to", counted)
+    monkeypatch.setattr(disconnect, "_connections_to", counted)
     await asyncio.gather(*(hold(f"192.0.2.1:{port}") for port in range(1, 50)))
     assert looks == [49]

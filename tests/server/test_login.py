@@ -10,18 +10,18 @@ import orjson
 import pytest
 from structlog.testing import capture_logs
 
-from fairlead.authn.accesskeys import ACCESS_KEYS, USERS
-from fairlead.authn.passwords import Passwords
-from fairlead.authn.throttle import USER
+from fairlead.authn.access_keys import ACCESS_KEYS, USERS
+from fairlead.authn.login_throttle import USER
+from fairlead.authn.password_hash import Passwords
 from fairlead.core.call import Target
 from fairlead.core.errors import Unauthorized
 from fairlead.core.objects import Object
 from fairlead.core.user import CONTROLLER
-from fairlead.kinds.own_keys import MOST_LOGINS
+from fairlead.domain.access_key_usage import MOST_LOGINS
+from fairlead.registry.codec import decode
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
-from fairlead.registry.record import decode
-from fairlead.registry.writing import Deleting, Writing
-from fairlead.server.login import BODY_LIMIT, WRONG, Credentials
+from fairlead.registry.write_options import Deleting, Writing
+from fairlead.server.auth.login import BODY_LIMIT, WRONG, Credentials
 from tests.authn.calls import call
 from tests.server.signing_in import PASSWORD, TTL, Door, header, new_door, told
 

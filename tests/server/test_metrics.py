@@ -13,14 +13,12 @@ from fairlead.core.errors import Forbidden, NotFound
 from fairlead.kinds import KINDS
 from fairlead.registry.catalog import Catalog
 from fairlead.registry.kind import MANAGEMENT_GROUP
-from fairlead.server.failures import failures
+from fairlead.server.api.errors import failures
+from fairlead.server.api.routing import Roots, route, routed
+from fairlead.server.http.pipeline import Proceed, pipeline
 from fairlead.server.metrics.exposition import TEXT, rendered
-from fairlead.server.metrics.labels import Known
-from fairlead.server.metrics.requests import request_families
-from fairlead.server.metrics.stage import Requests
-from fairlead.server.pipeline import Proceed, pipeline
-from fairlead.server.route import Roots, route
-from fairlead.server.serve import routed
+from fairlead.server.metrics.families import request_families
+from fairlead.server.metrics.stage import Known, Requests
 from tests.authn.calls import answering, call, raising
 
 MOUNT = "/kubernetes/management"

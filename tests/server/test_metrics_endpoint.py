@@ -11,18 +11,24 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as read_text
 
 from fairlead.core.call import Reply
-from fairlead.server.event_loop import Watchdog
+from fairlead.server.api.routing import routed
+from fairlead.server.http.event_loop_watchdog import Watchdog
+from fairlead.server.http.pipeline import Proceed, pipeline
 from fairlead.server.metrics.endpoint import Metrics
-from fairlead.server.metrics.event_loop import event_loop_families
-from fairlead.server.metrics.exposition import COUNTER, GAUGE, HISTOGRAM, OPEN_METRICS, TEXT, Family, labelled, rendered
-from fairlead.server.metrics.histogram import Histogram, merged
-from fairlead.server.metrics.labels import Known
-from fairlead.server.metrics.platform import Platform
-from fairlead.server.metrics.process import process_families
-from fairlead.server.metrics.requests import request_families
-from fairlead.server.metrics.stage import Requests
-from fairlead.server.pipeline import Proceed, pipeline
-from fairlead.server.serve import routed
+from fairlead.server.metrics.exposition import (
+    COUNTER,
+    GAUGE,
+    HISTOGRAM,
+    OPEN_METRICS,
+    TEXT,
+    Family,
+    Histogram,
+    labelled,
+    merged,
+    rendered,
+)
+from fairlead.server.metrics.families import Platform, event_loop_families, process_families, request_families
+from fairlead.server.metrics.stage import Known, Requests
 from tests.authn.calls import answering, call
 from tests.server.test_metrics import CATALOG, CORE, ROOTS
 

@@ -11,7 +11,7 @@ import pytest
 
 from fairlead.core.objects import Object, dig, metadata
 from fairlead.core.scope import Scope
-from fairlead.registry.writing import Deleting, Writing
+from fairlead.registry.write_options import Deleting, Writing
 from tests.authn.calls import ADMIN
 from tests.server.migrating import BOB, INSTANCE, PREFIX, TARGETS, Town, new_town, told
 

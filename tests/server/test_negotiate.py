@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from fairlead.core.errors import BadRequest, NotAcceptable, UnsupportedMediaType
-from fairlead.server.negotiate import (
+from fairlead.server.api.content import (
     JSON,
     YAML,
     Form,

@@ -10,11 +10,11 @@ from fairlead.kinds import KINDS
 from fairlead.registry.catalog import Catalog
 from fairlead.registry.kind import MANAGEMENT_GROUP, Action, Kind
 from fairlead.registry.schema import array_map, free, obj, string
-from fairlead.server.discovery import Subresource
-from fairlead.server.document import Document, answer
-from fairlead.server.documents import documents
-from fairlead.server.openapi import schema_name
-from fairlead.server.openapi_metadata import OBJECT_META, OWNER_REFERENCE, shared_schemas
+from fairlead.server.discovery.document import Document, answer
+from fairlead.server.discovery.documents import documents
+from fairlead.server.discovery.openapi_meta import OBJECT_META, OWNER_REFERENCE, shared_schemas
+from fairlead.server.discovery.openapi_v3 import schema_name
+from fairlead.server.discovery.resources import Subresource
 
 CONDITIONS = array_map(("type",), obj("One condition.", type=string("Its type.")), "What is known.")
 PAIRS = array_map(("a", "b"), obj("A pair.", a=string("One."), b=string("Other.")), "Pairs.")

@@ -9,9 +9,9 @@ from fairlead.kinds import KINDS
 from fairlead.registry.catalog import Catalog
 from fairlead.registry.kind import Kind
 from fairlead.registry.schema import array, enum, free, integer, mapping, obj, string
-from fairlead.server.document import answer
-from fairlead.server.documents import documents
-from fairlead.server.openapi_v2_protobuf import encode
+from fairlead.server.discovery.document import answer
+from fairlead.server.discovery.documents import documents
+from fairlead.server.discovery.openapi_v2_protobuf import encode
 
 PROTOBUF = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
 

@@ -7,8 +7,8 @@ import pytest
 from fairlead.core.call import Call
 from fairlead.core.errors import BadRequest, UnsupportedMediaType
 from fairlead.registry import schema as words
-from fairlead.registry.patching.shape import shape_of
-from fairlead.server.patch import applies, read_configuration, read_patch
+from fairlead.registry.patching.merge_schema import shape_of
+from fairlead.server.api.patch import applies, read_configuration, read_patch
 from tests.authn.calls import call
 
 APPLY = "application/apply-patch+yaml"

@@ -2,11 +2,8 @@
 
 from fairlead.core.call import Call, Reply
 from fairlead.core.errors import Forbidden
-from fairlead.server.compress import compressed
-from fairlead.server.custom_headers import custom_headers
-from fairlead.server.deadline import deadline
-from fairlead.server.failures import failures
-from fairlead.server.pipeline import Proceed, Stage, pipeline
+from fairlead.server.api.errors import failures
+from fairlead.server.http.pipeline import Proceed, Stage, compressed, custom_headers, deadline, pipeline
 from tests.authn.calls import answering, call
 
 END = Reply(200, b"the end")

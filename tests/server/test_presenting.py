@@ -10,8 +10,8 @@ import yaml as pyyaml
 from fairlead.core import json, yaml
 from fairlead.registry.kind import Kind
 from fairlead.registry.table import partial, table
-from fairlead.server.negotiate import JSON, YAML, Form
-from fairlead.server.presenting import Presentation, present_list, present_object
+from fairlead.server.api.content import JSON, YAML, Form
+from fairlead.server.api.presentation import Presentation, present_list, present_object
 from tests.kinds.examples import BY_NAME, example
 
 NOW = datetime(2026, 1, 31, tzinfo=UTC)

@@ -8,18 +8,18 @@ import orjson
 import pytest
 from structlog.testing import capture_logs
 
-from fairlead.authn.accesskeys import USERS
-from fairlead.authn.throttle import USER as PATIENCE
+from fairlead.authn.access_keys import USERS
+from fairlead.authn.login_throttle import USER as PATIENCE
 from fairlead.core.call import Target
 from fairlead.core.errors import ApiError, Forbidden, Invalid, NotFound, TooManyRequests, Unauthorized
 from fairlead.core.objects import Object
 from fairlead.core.scope import Scope
 from fairlead.core.user import ADMIN_GROUPS, User
-from fairlead.kinds.user import PROFILE
+from fairlead.kinds.access.users import PROFILE
+from fairlead.registry.codec import decode
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
-from fairlead.registry.record import decode
-from fairlead.server.actions import Asked
-from fairlead.server.profile import CUSTOM_LIMIT
+from fairlead.server.api.actions import Asked
+from fairlead.subresources.profile import CUSTOM_LIMIT
 from tests.authn.calls import call
 from tests.server.signing_in import CLIENT, PASSWORD, Door, new_door, told
 

@@ -6,17 +6,17 @@ from typing import Any
 import orjson
 import pytest
 
-from fairlead.authn.people import TEAMS, USERS, People
-from fairlead.authz.chain import Decision
+from fairlead.authn.principals import TEAMS, USERS, People
+from fairlead.authz import Decision
 from fairlead.core.call import Target
 from fairlead.core.errors import NotFound
 from fairlead.core.objects import Object
 from fairlead.core.user import User
-from fairlead.registry.following import Following
+from fairlead.registry.informer import Following
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
 from fairlead.registry.validate import Validator
-from fairlead.server.actions import Asked
-from fairlead.server.project_parts import project_handlers
+from fairlead.server.api.actions import Asked
+from fairlead.subresources.projects import project_handlers
 from tests.admission.world import World, new_world
 from tests.authn.calls import call
 from tests.controllers.virtual_time import virtual_time_only as pytest_asyncio_loop_factories

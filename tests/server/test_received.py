@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from fairlead.core.errors import BadRequest, Timeout, TooLarge
-from fairlead.server import received
-from fairlead.server.received import DRAIN_FACTOR, MAX_PAUSES, Body, ReceivedHeaders
+from fairlead.server.http import request
+from fairlead.server.http.request import DRAIN_FACTOR, MAX_PAUSES, Body, ReceivedHeaders
 
 LIMIT = 100
 
@@ -127,7 +127,7 @@ async def test_where_there_is_no_body_nothing_is_waited_for() -> None:
 
 
 async def test_who_never_sends_what_was_announced_is_not_waited_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(received, "DISCARD_SECONDS", 0.01)
+    monkeypatch.setattr(request, "DISCARD_SECONDS", 0.01)
     body, _ = body_of(headers=((b"content-length", b"4"),))
     await asyncio.wait_for(body.discard(), 5)
 
@@ -136,7 +136,7 @@ async def test_who_never_sends_what_was_announced_is_not_waited_for_long(monkeyp
 async def test_a_body_that_comes_too_slowly_is_given_up(
     monkeypatch: pytest.MonkeyPatch, headers: tuple[tuple[bytes, bytes], ...]
 ) -> None:
-    monkeypatch.setattr(received, "BODY_SECONDS", 0.01)
+    monkeypatch.setattr(request, "BODY_SECONDS", 0.01)
     body, _ = body_of(chunk(b"ab"), headers=headers)
     with pytest.raises(Timeout, match="the body was not complete after"):
         await asyncio.wait_for(body.read(), 5)

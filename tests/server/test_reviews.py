@@ -5,17 +5,17 @@ from typing import Any
 import orjson
 import pytest
 
-from fairlead.authz.chain import Decision, administrators
-from fairlead.authz.permissions import Permissions
+from fairlead.authz import Decision, administrators
+from fairlead.authz.authorizer import Permissions
 from fairlead.core.call import Call, Reply, Target
 from fairlead.core.errors import Forbidden
 from fairlead.core.objects import Object
 from fairlead.core.scope import Scope
 from fairlead.core.user import User
-from fairlead.kinds.app import APP
-from fairlead.kinds.configmap import CONFIGMAP
-from fairlead.kinds.namespace import NAMESPACE
-from fairlead.kinds.reviews import (
+from fairlead.kinds.clusters.app import APP
+from fairlead.kinds.core.config_data import CONFIGMAP
+from fairlead.kinds.core.namespace import NAMESPACE
+from fairlead.kinds.rbac.access_reviews import (
     EXPLAINED_REVIEW,
     EXPLAINED_SELF_REVIEW,
     LOCAL_SUBJECT_ACCESS_REVIEW,
@@ -25,13 +25,12 @@ from fairlead.kinds.reviews import (
 )
 from fairlead.registry.catalog import Catalog
 from fairlead.registry.kind import MANAGEMENT_GROUP
-from fairlead.server.actions import Actions
-from fairlead.server.failures import failures
-from fairlead.server.pipeline import Proceed, pipeline
-from fairlead.server.reviews import Sources, review_handlers
-from fairlead.server.route import Roots
-from fairlead.server.serve import routed
-from fairlead.storage.view import Entry
+from fairlead.server.api.actions import Actions
+from fairlead.server.api.errors import failures
+from fairlead.server.api.routing import Roots, routed
+from fairlead.server.http.pipeline import Proceed, pipeline
+from fairlead.storage.view.view import Entry
+from fairlead.subresources.access_reviews import Sources, review_handlers
 from tests.authn.calls import ADMIN, call
 
 K8S = "/apis/authorization.k8s.io/v1"

@@ -8,7 +8,7 @@ from hypothesis import strategies as some
 
 from fairlead.core.call import MANAGEMENT, Target
 from fairlead.core.errors import BadRequest
-from fairlead.server.route import COLLECTIONS, LONGEST_PLACE, Roots, Router, route, truthy
+from fairlead.server.api.routing import COLLECTIONS, LONGEST_PLACE, Roots, Router, route, truthy
 
 MOUNT = "/kubernetes/management"
 GROUP = "management.service.sh"

@@ -5,17 +5,17 @@ from datetime import UTC, datetime
 
 import pytest
 
-from fairlead.authn.accesskeys import Pepper
+from fairlead.authn.access_keys import Pepper
 from fairlead.authn.component_keys import ComponentKeys
-from fairlead.authn.rotation import Rotation
-from fairlead.core import signing
+from fairlead.authn.key_rotation import Rotation
+from fairlead.core.crypto import signing
+from fairlead.core.crypto.signing import SigningKeys
 from fairlead.core.errors import BadRequest, NotFound
 from fairlead.core.objects import Object
-from fairlead.core.signing import SigningKeys
-from fairlead.kinds.runner import RUNNER, RUNNER_COMPONENT
+from fairlead.kinds.clusters.runner import RUNNER, RUNNER_COMPONENT
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
-from fairlead.server.actions import Asked, Handler
-from fairlead.server.runners import runner_handlers
+from fairlead.server.api.actions import Asked, Handler
+from fairlead.subresources.runners import runner_handlers
 from tests.admission.world import World, new_world
 from tests.authn.calls import ADMIN, call
 from tests.controllers.virtual_time import virtually

@@ -7,27 +7,26 @@ from typing import Any
 import orjson
 import pytest
 
-from fairlead.authn.chain import Authenticator
+from fairlead.authn import Authenticator
 from fairlead.core.call import Call, Reply
 from fairlead.core.errors import Unauthorized
 from fairlead.core.objects import Object
 from fairlead.core.scope import Scope
 from fairlead.core.user import User
-from fairlead.kinds.selves import SELF, SELF_SUBJECT_REVIEW, TOKEN_REVIEW
+from fairlead.kinds.access.whoami import SELF, SELF_SUBJECT_REVIEW, TOKEN_REVIEW
 from fairlead.registry.catalog import Catalog
+from fairlead.registry.codec import finisher
 from fairlead.registry.kind import MANAGEMENT_GROUP, Change, Kind
-from fairlead.registry.record import finisher
 from fairlead.registry.registry import Registry
 from fairlead.registry.schema import free
-from fairlead.registry.writing import Writing
-from fairlead.server.actions import Actions
-from fairlead.server.failures import failures
-from fairlead.server.pipeline import Proceed, pipeline
-from fairlead.server.route import Roots
-from fairlead.server.selves import Installation, Selves, Tokens, self_handlers
-from fairlead.server.serve import routed
+from fairlead.registry.write_options import Writing
+from fairlead.server.api.actions import Actions
+from fairlead.server.api.errors import failures
+from fairlead.server.api.routing import Roots, routed
+from fairlead.server.http.pipeline import Proceed, pipeline
 from fairlead.storage.memory import MemoryStore
-from fairlead.storage.view import View
+from fairlead.storage.view.view import View
+from fairlead.subresources.whoami import InstallationInfo, Selves, Tokens, self_handlers
 from tests.authn.calls import ADMIN, call
 from tests.controllers.virtual_time import LoopClock
 
@@ -86,7 +85,7 @@ def nobody(call: Call) -> User | None:
 
 class Api:
     def __init__(self, registry: Registry, authenticators: tuple[Authenticator, ...]) -> None:
-        selves = Selves(registry, MANAGEMENT_GROUP, BY_KEY.get, Installation("here", "service-p-"))
+        selves = Selves(registry, MANAGEMENT_GROUP, BY_KEY.get, InstallationInfo("here", "service-p-"))
         handlers = self_handlers(MANAGEMENT_GROUP, selves, Tokens(authenticators))
         self._actions = Actions(registry.catalog, handlers)
         self._catalog = registry.catalog

@@ -8,11 +8,10 @@ import pytest
 from fairlead.core.call import MANAGEMENT, Reply
 from fairlead.core.errors import BadRequest, MethodNotAllowed, NotAcceptable
 from fairlead.registry import limits
-from fairlead.server.document import Document, Variant, variant
-from fairlead.server.pipeline import Proceed, pipeline
-from fairlead.server.platform import platform_documents
-from fairlead.server.route import Roots
-from fairlead.server.serve import Serve, routed
+from fairlead.server.api.routing import Roots, Serve, routed
+from fairlead.server.discovery.document import Document, Variant, variant
+from fairlead.server.discovery.documents import platform_documents
+from fairlead.server.http.pipeline import Proceed, pipeline
 from tests.authn.calls import answering, call
 
 MOUNT = "/kubernetes/management"

@@ -9,12 +9,10 @@ from typing import Any
 import pytest
 
 from fairlead.core.call import Call, Reply
-from fairlead.server.deadline import deadline
-from fairlead.server.failures import failures
-from fairlead.server.metrics.labels import Known
-from fairlead.server.metrics.stage import Requests
-from fairlead.server.pipeline import pipeline
-from fairlead.server.steps import timed_steps
+from fairlead.server.api.errors import failures
+from fairlead.server.http.pipeline import deadline, pipeline
+from fairlead.server.http.step_timer import timed_steps
+from fairlead.server.metrics.stage import Known, Requests
 from tests.authn.calls import answering
 from tests.server.clocks import Clocks, asked
 from tests.server.test_metrics import CATALOG

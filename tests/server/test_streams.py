@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from fairlead.server import asgi
-from fairlead.server.lingering import SlowClient
-from fairlead.server.unsent import Unsent
+from fairlead.server.http import asgi
+from fairlead.server.http.slow_clients import SlowClient
+from fairlead.server.http.unsent import Unsent
 from tests.authn.calls import call
 
 

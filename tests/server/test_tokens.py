@@ -8,20 +8,20 @@ import orjson
 import pytest
 from structlog.testing import capture_logs
 
-from fairlead.authn.direct_minting import DirectMinting, Issuing, Lifetimes, Rights
 from fairlead.authn.direct_tokens import AUDIENCE, verify
 from fairlead.authn.signing_keys import SigningKeyStore
+from fairlead.authn.token_issuer import DirectMinting, Issuing, Lifetimes, Rights
 from fairlead.authz.scope import covers
-from fairlead.core import signing
 from fairlead.core.call import Call, Reply
+from fairlead.core.crypto import signing
 from fairlead.core.objects import Object
 from fairlead.core.user import User
-from fairlead.kinds.directtoken import DIRECT_CLUSTER_ENDPOINT_TOKEN, TOKEN_KEY_ROTATION
+from fairlead.kinds.access.direct_token import DIRECT_CLUSTER_ENDPOINT_TOKEN, TOKEN_KEY_ROTATION
 from fairlead.registry.catalog import Catalog
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
-from fairlead.server.actions import Actions
-from fairlead.server.pipeline import Proceed
-from fairlead.server.tokens import ROTATIONS, TOKENS, DirectTokens
+from fairlead.server.api.actions import Actions
+from fairlead.server.http.pipeline import Proceed
+from fairlead.subresources.direct_tokens import ROTATIONS, TOKENS, DirectTokens
 from tests.admission.realm import ADA, Realm, new_realm
 from tests.admission.world import NAMESPACE as SYSTEM
 from tests.authn.signing import keys_in_turn

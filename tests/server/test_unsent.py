@@ -8,10 +8,10 @@ import pytest
 from fairlead.core.call import Call, Reply, Target
 from fairlead.core.errors import TooManyRequests
 from fairlead.core.user import User
-from fairlead.server import unsent
-from fairlead.server.budgets import Holding, Limits
-from fairlead.server.lingering import SlowClient
-from fairlead.server.unsent import LAST_PIECES, PIECE_BYTES, SMALL_BYTES, Unsent, send_in_pieces
+from fairlead.server.http import unsent
+from fairlead.server.http.memory_budgets import Holding, Limits
+from fairlead.server.http.slow_clients import SlowClient
+from fairlead.server.http.unsent import LAST_PIECES, PIECE_BYTES, SMALL_BYTES, Unsent, send_in_pieces
 from tests.authn.calls import answering, call
 
 LARGE = b"x" * (SMALL_BYTES + 1)

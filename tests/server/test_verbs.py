@@ -13,14 +13,13 @@ from fairlead.core.errors import Forbidden
 from fairlead.core.objects import Object
 from fairlead.core.user import User
 from fairlead.registry.catalog import Catalog
-from fairlead.server.actions import Actions
-from fairlead.server.failures import failures
+from fairlead.server.api.actions import Actions
+from fairlead.server.api.errors import failures
+from fairlead.server.api.routing import Roots, routed
+from fairlead.server.api.verbs import Verbs
+from fairlead.server.api.watch import Watches, WatchLimits
 from fairlead.server.flow.streams import Streams
-from fairlead.server.pipeline import Proceed, pipeline
-from fairlead.server.route import Roots
-from fairlead.server.serve import routed
-from fairlead.server.verbs import Verbs
-from fairlead.server.watch import Watches, WatchLimits
+from fairlead.server.http.pipeline import Proceed, pipeline
 from tests.admission.world import World, new_world
 from tests.authn.calls import ADMIN, Kept, call
 from tests.controllers.virtual_time import virtually

@@ -12,9 +12,9 @@ from fairlead.core.errors import ApiError
 from fairlead.core.user import User
 from fairlead.registry.kind import Column
 from fairlead.registry.resource import Resource
-from fairlead.server import options
+from fairlead.server.api import query_options
+from fairlead.server.api.watch import BOOKMARK_SECONDS, INITIAL_EVENTS_END, Opening, Watches, WatchLimits
 from fairlead.server.flow.streams import Streams
-from fairlead.server.watch import BOOKMARK_SECONDS, INITIAL_EVENTS_END, Opening, Watches, WatchLimits
 from tests.admission.world import World, new_world
 from tests.authn.calls import call
 from tests.controllers.virtual_time import virtually
@@ -34,7 +34,7 @@ async def opened(
     resource: Resource | None = None,
 ) -> AsyncIterator[bytes]:
     resource = resource or world.of("Gadget")
-    asked = options.watch_query(call(query=query), resource.kind)
+    asked = query_options.watch_query(call(query=query), resource.kind)
     return await Watches(limits, world.clock, Streams(100, 10)).open(Opening(resource, "", asked, view), User("ada"))
 
 

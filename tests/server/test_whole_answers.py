@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from fairlead.core.call import Call, Reply
-from fairlead.server import whole_answers
-from fairlead.server.asgi import Front
-from fairlead.server.unsent import SINGLE_BYTES
-from fairlead.server.whole_answers import LOOK_SECONDS, MOST, SETTLED_SECONDS, WHOLE_BYTES, WholeAnswers
+from fairlead.server.http import memory_budgets
+from fairlead.server.http.asgi import Front
+from fairlead.server.http.memory_budgets import LOOK_SECONDS, MOST, SETTLED_SECONDS, WHOLE_BYTES, WholeAnswers
+from fairlead.server.http.unsent import SINGLE_BYTES
 
 LARGE = bytes(SINGLE_BYTES + 1)
 
@@ -49,7 +49,7 @@ def front_for(body: bytes) -> Front:
 
 
 async def test_the_answer_of_a_connection_is_whole_while_few_have_one_unread(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(whole_answers, "MOST", 2)
+    monkeypatch.setattr(memory_budgets, "MOST", 2)
     front = front_for(LARGE)
     for port in (1, 2, 1, 2):
         assert await sent(front, port) == [LARGE]

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.core.sealing import Keyring, SealKey
+from fairlead.core.crypto.encryption import Keyring, SealKey
 from fairlead.storage.contract import Store
+from fairlead.storage.encrypted import Sealed
 from fairlead.storage.open import open_store
-from fairlead.storage.sealed import Sealed
 from tests.storage.etcd_server import open_etcd
 from tests.storage.postgres_server import open_postgres
 

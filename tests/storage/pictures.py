@@ -5,8 +5,8 @@ from contextlib import asynccontextmanager
 
 from fairlead.storage.contract import Change, Key, Record
 from fairlead.storage.memory import MemoryStore
-from fairlead.storage.view import Entry, View
-from fairlead.storage.watchers import Watcher
+from fairlead.storage.view.fan_out import Watcher
+from fairlead.storage.view.view import Entry, View
 
 
 def finish(record: Record) -> Entry:

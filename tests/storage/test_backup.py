@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.core.sealing import Keyring, SealKey
+from fairlead.core.crypto.encryption import Keyring, SealKey
 from fairlead.storage.backup import MAGIC, Backup, Damaged, Summary, verify, write_backup
+from fairlead.storage.commit import pack
 from fairlead.storage.contract import Change, Key, Record, Store, Unavailable
-from fairlead.storage.copying import UNFINISHED, Snapshot, scanned
-from fairlead.storage.keys import pack
+from fairlead.storage.copy import UNFINISHED, Snapshot, scanned
 from fairlead.storage.memory import MemoryStore
 from fairlead.storage.open import open_snapshot, open_store
 from tests.storage.durable import DURABLE

@@ -4,13 +4,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairlead.storage import index as index_module
-from fairlead.storage.collection import Collection, Wanted
 from fairlead.storage.contract import Key
-from fairlead.storage.entry import Entry
-from fairlead.storage.index import Index
-from fairlead.storage.runs import Kept
-from fairlead.storage.watchers import Transition
+from fairlead.storage.view import collection as index_module
+from fairlead.storage.view.collection import Collection, Index, Wanted
+from fairlead.storage.view.entry import Entry
+from fairlead.storage.view.fan_out import Transition
+from fairlead.storage.view.sorted_chunks import Kept
 
 LOW, HIGH = ("g", "things", "", ""), ("g", "things\x00", "", "")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fairlead.storage.contract import FIRST_REVISION, Change, Check, Compacted, Key, Store, Unavailable
-from fairlead.storage.copying import (
+from fairlead.storage.copy import (
     BATCH_BYTES,
     BATCH_RECORDS,
     GAP,
@@ -186,7 +186,7 @@ async def test_a_source_that_is_written_to_meanwhile_is_refused() -> None:
 
 
 async def test_a_source_whose_history_is_forgotten_meanwhile_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fairlead.storage.copying.PAGE", 1)
+    monkeypatch.setattr("fairlead.storage.copy.PAGE", 1)
     source = MemoryStore()
     await source.commit([Change(("a",), b"1", 0), Change(("b",), b"2", 0)])
     records = (await scanned(source)).records

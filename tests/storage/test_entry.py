@@ -3,7 +3,7 @@
 import gc
 from collections.abc import Mapping
 
-from fairlead.storage.entry import Entry
+from fairlead.storage.view.entry import Entry
 
 KEY = ("g", "things", "ns", "a")
 LABELS: Mapping[str, str] = {"team": "red"}

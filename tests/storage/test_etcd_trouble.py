@@ -12,8 +12,8 @@ import pytest
 
 from fairlead.storage.contract import FIRST_REVISION, Change, Compacted, Conflict, Event, Record, Store, Unavailable
 from fairlead.storage.etcd import EtcdStore, parse_address
+from fairlead.storage.etcd.address import Lost
 from fairlead.storage.etcd.client import TXN, Client
-from fairlead.storage.etcd.failures import Lost
 from fairlead.storage.etcd.messages import Outcome, watching
 from tests.storage.etcd_proxy import Proxy
 from tests.storage.etcd_server import Cluster, free_ports, open_etcd, running_etcd, shared

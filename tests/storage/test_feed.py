@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Sequence
 
 from fairlead.storage.contract import Event, Key
-from fairlead.storage.feed import PENDING_BYTES, PIECE_BYTES, Feed, cut_piece
+from fairlead.storage.watch_feed import PENDING_BYTES, PIECE_BYTES, Feed, cut_piece
 
 KEY = ("k",)
 BIG = bytes(PENDING_BYTES // 4)

@@ -4,8 +4,8 @@ import asyncio
 from operator import attrgetter
 
 from fairlead.storage.contract import Key
-from fairlead.storage.entry import Entry
-from fairlead.storage.index import AT_ONCE, Index
+from fairlead.storage.view.collection import AT_ONCE, Index
+from fairlead.storage.view.entry import Entry
 
 MANY = 3 * AT_ONCE
 

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from fairlead.storage.commit import pack, prefix_range, unpack
 from fairlead.storage.contract import Key
-from fairlead.storage.keys import pack, prefix_range, unpack
 
 # Few characters, among them all that could go wrong, so that keys often share beginnings.
 PARTS = st.text(alphabet="\x00\x01ab\xff\u0100\U0010ffff", max_size=4) | st.text(max_size=8)

@@ -9,14 +9,11 @@ from typing import Any
 import asyncpg
 import pytest
 
-from fairlead.storage.commits import prepare
+from fairlead.storage.commit import prefix_range, prepare
 from fairlead.storage.contract import FIRST_REVISION, Change, Check, Compacted, Conflict, Event, Record, Unavailable
-from fairlead.storage.keys import prefix_range
 from fairlead.storage.postgres import PostgresStore, follower, reader
-from fairlead.storage.postgres.address import parse_address
-from fairlead.storage.postgres.compaction import sweep
-from fairlead.storage.postgres.schema import MIGRATIONS
-from fairlead.storage.postgres.session import Session
+from fairlead.storage.postgres.connection import Session, parse_address
+from fairlead.storage.postgres.schema import MIGRATIONS, sweep
 from tests.storage.postgres_server import address_in, schema_for, shared_server
 
 A, B = ("things", "a"), ("things", "b")
@@ -261,7 +258,7 @@ async def test_a_key_too_long_for_the_index_is_a_programming_error(replica: Open
 async def test_history_is_swept_in_many_steps_by_several_replicas_at_once(
     replica: Opened, run_sql: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fairlead.storage.postgres.compaction.SWEEP_ROWS", 3)
+    monkeypatch.setattr("fairlead.storage.postgres.schema.SWEEP_ROWS", 3)
     one, two = await replica(), await replica()
     log: list[Event] = []
     await asyncio.gather(*[count_up(one, f"w{n}", 20, log) for n in range(4)])

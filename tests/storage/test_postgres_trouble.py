@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from fairlead.storage.contract import FIRST_REVISION, Change, Event, Record, Unavailable
-from fairlead.storage.postgres import PostgresStore, follower, reader, session, writer
-from fairlead.storage.postgres.address import MEANINGS, explain, parse_address
+from fairlead.storage.postgres import PostgresStore, connection, follower, reader, writer
+from fairlead.storage.postgres.connection import MEANINGS, explain, parse_address
 from tests.far_side.certificates import authority
 from tests.storage.postgres_server import DATABASE, FAST, USER, Server, free_port, require_postgres, schema_for
 
@@ -171,8 +171,8 @@ async def test_a_commit_that_nobody_answers_is_reported_as_unknown(
     server: Server, store: PostgresStore, impatient: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     good = await store.commit([Change(A, b"good", 0)])
-    monkeypatch.setattr(session, "COMMIT_SECONDS", 0.3)
-    monkeypatch.setattr("fairlead.storage.postgres.address.CONNECT_SECONDS", 0.3)
+    monkeypatch.setattr(connection, "COMMIT_SECONDS", 0.3)
+    monkeypatch.setattr("fairlead.storage.postgres.connection.CONNECT_SECONDS", 0.3)
     server.pause()
     try:
         with pytest.raises(Unavailable, match="not known, so look before you repeat it"):

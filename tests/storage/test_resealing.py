@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from fairlead.core.seal_keys import SealKeys, forget, resealed_under, rotate
-from fairlead.core.sealing import is_sealed, key_id_of
+from fairlead.core.crypto.encryption import is_sealed, key_id_of
+from fairlead.core.crypto.key_file import SealKeys, forget, resealed_under, rotate
 from fairlead.storage.contract import Change, Key, Store, Unavailable
+from fairlead.storage.encrypted import Sealed, every_value, keyring_for
 from fairlead.storage.memory import MemoryStore
-from fairlead.storage.resealing import BATCH, LOOK_SECONDS, heed_keys, keep_sealed
-from fairlead.storage.sealed import Sealed, every_value, keyring_for
+from fairlead.storage.reencrypt import BATCH, LOOK_SECONDS, heed_keys, keep_sealed
 from fairlead.storage.sqlite import SqliteStore
 
 SECONDS = 300.0

@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from fairlead.storage.compaction import heed_compaction, keep_history
 from fairlead.storage.contract import FIRST_REVISION, Change, Unavailable
 from fairlead.storage.memory import MemoryStore
-from fairlead.storage.retention import heed_compaction, keep_history
 
 EVERY = 10.0
 

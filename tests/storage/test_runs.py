@@ -6,10 +6,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fairlead.storage import runs as module
 from fairlead.storage.contract import Key
-from fairlead.storage.runs import Join, Kept, Runs
-from fairlead.storage.view import Entry
+from fairlead.storage.view import sorted_chunks as module
+from fairlead.storage.view.sorted_chunks import Join, Kept, Runs
+from fairlead.storage.view.view import Entry
 
 LOW, HIGH = ("g", "things", "", ""), ("g", "things\x00", "", "")
 

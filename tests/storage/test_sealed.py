@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from fairlead.core.crypto.encryption import MAGIC, Keyring, SealKey, is_sealed, key_id_of
+from fairlead.core.crypto.key_file import SealKeys, rotate
 from fairlead.core.files import FileProblem
-from fairlead.core.seal_keys import SealKeys, rotate
-from fairlead.core.sealing import MAGIC, Keyring, SealKey, is_sealed, key_id_of
 from fairlead.storage.contract import FIRST_REVISION, Change, Event, Key, Record, Store, Unavailable
+from fairlead.storage.encrypted import Sealed, agree_on_active, keyring_for
 from fairlead.storage.memory import MemoryStore
-from fairlead.storage.sealed import Sealed, agree_on_active, keyring_for
 
 KEYRING = Keyring([SealKey("k1", bytes(32))], "/data/seal.keys")
 SECRET: Key = ("", "secrets", "default", "one")
@@ -152,7 +152,7 @@ async def test_a_start_finds_a_value_that_was_tampered_with(below: Store, tmp_pa
 async def test_a_start_with_old_and_new_keys_opens_everything_of_many_pages(
     below: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fairlead.storage.sealed.WALK_PAGE", 3)
+    monkeypatch.setattr("fairlead.storage.encrypted.WALK_PAGE", 3)
     first = Sealed(below, await keyring_for(below, SealKeys(tmp_path)), holds)
     for number in range(10):
         await first.commit([Change(("", "secrets", "", str(number)), b"canary", 0)])

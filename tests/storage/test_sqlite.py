@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.storage import feed
+from fairlead.storage import watch_feed
 from fairlead.storage.contract import FIRST_REVISION, Change, Compacted, Conflict, Event, Record, Unavailable
 from fairlead.storage.sqlite import SqliteStore, writer
 from fairlead.storage.sqlite import store as sqlite_store
@@ -227,7 +227,7 @@ async def test_a_replay_is_refused_when_compaction_overtakes_it(
 async def test_a_watch_that_replays_while_the_store_is_closing_hears_everything_and_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(feed, "PIECE_BYTES", 100)
+    monkeypatch.setattr(watch_feed, "PIECE_BYTES", 100)
     store = await SqliteStore.open(tmp_path / "store.db")
     for number in range(20):
         await store.commit([Change(("k", str(number)), b"x", 0)])

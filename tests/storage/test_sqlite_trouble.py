@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from fairlead.storage.contract import FIRST_REVISION, Change, Event, Record, Unavailable
-from fairlead.storage.sqlite import SqliteStore, file
+from fairlead.storage.sqlite import SqliteStore, database
 
 A, B = ("a",), ("b",)
 
@@ -176,7 +176,7 @@ async def test_a_file_that_becomes_read_only_while_it_is_open_refuses_commits_on
 async def test_a_database_that_somebody_else_holds_refuses_commits_until_it_is_let_go(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(file, "BUSY_SECONDS", 0.05)
+    monkeypatch.setattr(database, "BUSY_SECONDS", 0.05)
     store = await SqliteStore.open(tmp_path / "store.db")
     good = await store.commit([Change(A, b"good", 0)])
     with closing(sqlite3.connect(tmp_path / "store.db", isolation_level=None)) as other:

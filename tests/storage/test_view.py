@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairlead.storage import view as module
 from fairlead.storage.contract import FIRST_REVISION, Change, Compacted, Record
-from fairlead.storage.entry import Entry, Seen
 from fairlead.storage.memory import MemoryStore
-from fairlead.storage.view import View
+from fairlead.storage.view import view as module
+from fairlead.storage.view.entry import Entry, Seen
+from fairlead.storage.view.view import View
 from tests.controllers.virtual_time import VirtualTimeLoop, virtually
 from tests.storage.pictures import heard, place_key, put, shown, started
 

@@ -6,11 +6,11 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from fairlead.storage import view as module
 from fairlead.storage.contract import FIRST_REVISION, Compacted, Event, Key, Page, Record, Unavailable
 from fairlead.storage.memory import MemoryStore
-from fairlead.storage.view import Entry, View
-from fairlead.storage.watchers import Watcher
+from fairlead.storage.view import view as module
+from fairlead.storage.view.fan_out import Watcher
+from fairlead.storage.view.view import Entry, View
 from tests.controllers.virtual_time import virtually
 from tests.storage.pictures import finish, heard, place_key, put, shown, started
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.storage.watchers import BY_NAME, LONGEST_REST_SECONDS, SLICE, Sought, Transition, Watcher, Watchers
+from fairlead.storage.view.fan_out import BY_NAME, LONGEST_REST_SECONDS, SLICE, Sought, Transition, Watcher, Watchers
 from tests.controllers.virtual_time import virtually
 
 

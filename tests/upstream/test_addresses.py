@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.upstream.addresses import AddressPolicy
+from fairlead.upstream.address_policy import AddressPolicy
 from fairlead.upstream.errors import Blocked, Unreachable
 
 PUBLIC = "93.184.215.14"

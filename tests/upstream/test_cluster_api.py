@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from fairlead.upstream.cluster_api import ClusterApi, FarError
 from fairlead.upstream.errors import Broken, TimedOut
+from fairlead.upstream.kube_client import ClusterApi, FarError
 from tests.far_side.asked import Answer, as_json, status_object
 from tests.far_side.far_side import FarSide
 from tests.upstream.reaching import reaching

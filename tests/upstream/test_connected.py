@@ -10,8 +10,8 @@ import pytest
 from fairlead.core.objects import Object, metadata
 from fairlead.registry.kind import MANAGEMENT_GROUP
 from fairlead.storage.contract import Key
-from fairlead.upstream.addresses import AddressPolicy
-from fairlead.upstream.connected import Connected, NotConnected
+from fairlead.upstream.address_policy import AddressPolicy
+from fairlead.upstream.clusters import Connected, NotConnected
 from fairlead.upstream.errors import Blocked, Unreachable
 from fairlead.upstream.upstream import Limits, Request, Upstream
 from tests.admission.world import NAMESPACE, World, as_ada, new_world

@@ -7,7 +7,7 @@ import pytest
 
 from fairlead.upstream.connection import MAX_BETWEEN, Connection
 from fairlead.upstream.errors import Broken
-from fairlead.upstream.response import Response
+from fairlead.upstream.messages import Response
 
 LANDING = memoryview(bytearray(65536))
 

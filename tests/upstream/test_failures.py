@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from fairlead.upstream.errors import Busy, Refused, UpstreamError
-from fairlead.upstream.failures import FailureNotifier
+from fairlead.upstream.errors import Busy, FailureNotifier, Refused, UpstreamError
 from fairlead.upstream.upstream import Limits, Request, Upstream
 from tests.far_side.asked import Answer
 from tests.far_side.certificates import authority

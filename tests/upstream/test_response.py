@@ -2,7 +2,7 @@
 
 import asyncio
 
-from fairlead.upstream.response import HIGH_WATER, LARGE_PIECE, Response
+from fairlead.upstream.messages import HIGH_WATER, LARGE_PIECE, Response
 
 
 class Tap:

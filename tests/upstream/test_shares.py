@@ -2,9 +2,9 @@
 
 import pytest
 
+from fairlead.upstream.access import Limits
 from fairlead.upstream.errors import Busy, Crowding
-from fairlead.upstream.limits import Limits
-from fairlead.upstream.shares import Share, Shares
+from fairlead.upstream.fair_share import Share, Shares
 
 
 def requests(shares: Shares, user: str, count: int, *, is_endless: bool = False) -> list[Share]:

@@ -6,10 +6,10 @@ import pytest
 from websockets.frames import Frame, Opcode
 from websockets.protocol import SERVER, Protocol
 
-from fairlead.upstream import sockets
+from fairlead.upstream import websocket
 from fairlead.upstream.errors import Broken, Busy, Refused, TimedOut
-from fairlead.upstream.sockets import HIGH_WATER, IDLE_FRAMES, LEAST_WEIGHT, SLICE, FarSocket
 from fairlead.upstream.upstream import Limits, Request, Upstream
+from fairlead.upstream.websocket import HIGH_WATER, IDLE_FRAMES, LEAST_WEIGHT, SLICE, FarSocket
 from tests.far_side.asked import Asked
 from tests.far_side.behaviours import sending
 from tests.far_side.far_side import FarSide
@@ -255,7 +255,7 @@ async def test_pings_of_a_cluster_that_does_not_listen_fill_no_memory() -> None:
 
 
 async def test_very_small_frames_are_parsed_slice_by_slice_and_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sockets, "TURN_SECONDS", 0.0)
+    monkeypatch.setattr(websocket, "TURN_SECONDS", 0.0)
     far, line = on_a_line()
     messages = [b"%d" % number for number in range(1000)]
     far.data_received(b"".join(frame(Opcode.BINARY, each) for each in messages))
@@ -267,8 +267,8 @@ async def test_very_small_frames_are_parsed_slice_by_slice_and_in_order(monkeypa
 
 
 async def test_what_is_not_parsed_yet_outlives_its_connection(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sockets, "TURN_SECONDS", 0.0)
-    monkeypatch.setattr(sockets, "HIGH_WATER", 10 * LEAST_WEIGHT)
+    monkeypatch.setattr(websocket, "TURN_SECONDS", 0.0)
+    monkeypatch.setattr(websocket, "HIGH_WATER", 10 * LEAST_WEIGHT)
     far, _ = on_a_line()
     far.data_received(frame(Opcode.BINARY, b"x") * 5000 + frame(Opcode.CLOSE, b"\x03\xe8"))
     far.connection_lost(None)

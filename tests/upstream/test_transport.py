@@ -14,9 +14,9 @@ from websockets.server import ServerProtocol
 from fairlead.upstream import transport as transports
 from fairlead.upstream.connection import Connection
 from fairlead.upstream.errors import Broken, Unreachable
-from fairlead.upstream.sockets import FarSocket
 from fairlead.upstream.transport import READS_AT_ONCE, TlsTransport
 from fairlead.upstream.upstream import Request
+from fairlead.upstream.websocket import FarSocket
 from tests.far_side.asked import Asked
 from tests.far_side.far_side import FarSide
 from tests.far_side.floods import ENDINGS, ERROR, flooding, flooding_body, output

@@ -13,10 +13,9 @@
 `docs/access-keys.md` has the decisions as a table, and the tests hold every route against that table.
 """
 
-from fairlead.authz.scope.authorizer import inside_gateway, is_inside, scoping, touches, within_scope
-from fairlead.authz.scope.covering import covers
+from fairlead.authz.scope.authorizer import allowing_entry, inside_gateway, is_inside, scoping, touches, within_scope
 from fairlead.authz.scope.names import ScopeNames, gateway_target
-from fairlead.authz.scope.reasons import allowing_entry
+from fairlead.authz.scope.subset import covers
 
 __all__ = [
     "ScopeNames",

@@ -3,9 +3,10 @@
 `app` makes one ScopeNames from the settings and the catalog, so that nothing about a vendor's names is fixed here.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from fairlead.authz.scope.path_patterns import is_plain
 from fairlead.core.call import MANAGEMENT, NAMESPACES, Target
 from fairlead.registry.catalog import Catalog
 
@@ -69,3 +70,40 @@ def gateway_target(root: str, name: str, namespace: str = "", verb: str = "use")
     if root not in GATEWAYS or not name or bool(namespace) == (root == CLUSTER):
         raise ValueError(f"no entrance to a gateway: {root!r} {namespace!r} {name!r}")
     return Target(verb, "/", root, namespace=namespace, name=name)
+
+
+# DOC-MERGED authz/scope/basics
+# What every client asks of a cluster, whatever it does then: discovery documents, and questions about oneself.
+#
+# No client can do without, and nobody learns or changes anything by it that is not theirs to know. So it is inside every
+# scope that reaches the cluster, space or virtual cluster (`compiled.py`), and inside every space (`gateway/`).
+
+
+HEALTH = frozenset({"version", "healthz", "livez", "readyz"})
+QUESTIONS = frozenset(
+    {
+        ("authentication.k8s.io", "selfsubjectreviews"),
+        ("authorization.k8s.io", "selfsubjectaccessreviews"),
+        ("authorization.k8s.io", "selfsubjectrulesreviews"),
+    }
+)
+"""`kubectl auth whoami`, `kubectl auth can-i` and `kubectl auth can-i --list`, by group and resource."""
+
+
+def is_basic(target: Target) -> bool:
+    """Whether a request behind a gateway is one of these."""
+    if target.resource:
+        plain = not (target.name or target.subresource or target.namespace)
+        return plain and target.verb == "create" and (target.group, target.resource) in QUESTIONS
+    return target.verb == "get" and is_plain(target.path) and is_document(target.path.strip("/").split("/"))
+
+
+def is_document(steps: Sequence[str]) -> bool:
+    """Discovery, schemas, the version and whether the cluster is well. `steps` are those of a path."""
+    match steps:
+        case [""] | ["api"] | ["api", _] | ["apis"] | ["apis", _] | ["apis", _, _] | ["openapi", *_]:
+            return True
+        case [only]:
+            return only in HEALTH
+        case _:
+            return False

@@ -7,9 +7,9 @@ not depend on how many rules and names there are.
 
 from collections.abc import Collection, Iterable, Sequence
 
-from fairlead.authz.rectangles import Rectangles
-from fairlead.authz.scope.paths import PathPatterns, whole_path
-from fairlead.authz.scope.rules import CompiledRule, Names, Resource, spellings
+from fairlead.authz.name_index import Rectangles
+from fairlead.authz.scope.matching import CompiledRule, Names, Resource, spellings
+from fairlead.authz.scope.path_patterns import PathPatterns, whole_path
 from fairlead.core.call import Target
 
 KEPT_EXTENTS, KEPT_NAMES = 256, 100_000

@@ -3,26 +3,67 @@
 `registry/resource.py` runs `applied` as an edit in its compare-and-swap loop, again after every lost race. The
 configuration is merged into the object; what its manager applied before and left out now goes, unless somebody else
 owns it; a field that others own and that would get another value is a conflict, unless taken by force. The proposed
-object carries the new managedFields with it, and `registry/managed.py` settles their times once the object is as it
+object carries the new managedFields with it, and `registry/patching/managed_fields.py` settles their times once the object is as it
 will be stored.
 """
 
 from dataclasses import dataclass
 from typing import Any
 
-from fairlead.core.errors import BadRequest, Conflict
-from fairlead.core.objects import Object, copied, metadata
-from fairlead.registry import meta
+import orjson
+
+from fairlead.core import json
+from fairlead.core.errors import MAX_PROBLEMS, BadRequest, Conflict, Details, Problem
+from fairlead.core.objects import LAST_APPLIED, Object, copied, dig, metadata
+from fairlead.registry import metadata as meta
 from fairlead.registry.kind import Kind
-from fairlead.registry.managed import Entries, Writer, released, understood
-from fairlead.registry.patching import lastapplied
-from fairlead.registry.patching.conflicts import Contested, conflict
-from fairlead.registry.patching.fieldset import FieldSet, difference, intersection, union, union_of_all
+from fairlead.registry.metadata import ANNOTATIONS_LIMIT
+from fairlead.registry.patching import apply
+from fairlead.registry.patching.field_set import (
+    FieldSet,
+    difference,
+    intersection,
+    paths,
+    shown_path,
+    union,
+    union_of_all,
+)
+from fairlead.registry.patching.field_walk import all_fields, applied_fields, changed, with_parents
+from fairlead.registry.patching.managed_fields import Entries, Writer, released, understood
 from fairlead.registry.patching.merge import merged, without
-from fairlead.registry.patching.shape import Shape, Shapes
-from fairlead.registry.patching.typed import Fitting, faults
-from fairlead.registry.patching.walks import all_fields, applied_fields, changed, with_parents
+from fairlead.registry.patching.merge_schema import Shape, Shapes
+from fairlead.registry.patching.type_check import Fitting, faults
 from fairlead.registry.schema import Schema
+
+# DOC-MERGED registry/patching/conflicts
+# Fields that one manager applies and others own: what `kubectl` shows and `--force-conflicts` overrides.
+
+
+Contested = list[tuple[Object, FieldSet]]
+"""Entries of managedFields, each with the part of its fields that somebody else wants to have."""
+
+
+def conflict(contested: Contested) -> Conflict:
+    """The refusal, with a cause for each field and each of its owners."""
+    named = sorted((_shown_owner(entry), sorted(map(shown_path, paths(fields)))) for entry, fields in contested)
+    causes = [
+        Problem(path, "FieldManagerConflict", f"conflict with {owner}") for owner, fields in named for path in fields
+    ]
+    if len(causes) == 1:
+        message = f"1 conflict: {causes[0].message}: {causes[0].field}"
+    else:
+        shown = ((owner, fields[:MAX_PROBLEMS]) for owner, fields in named[:MAX_PROBLEMS])
+        listed = (f"conflicts with {owner}:" + "".join(f"\n- {path}" for path in fields) for owner, fields in shown)
+        message = f"{len(causes)} conflicts: " + "\n".join(listed)
+    return Conflict(f"Apply failed with {message}", Details(problems=causes[:MAX_PROBLEMS]))
+
+
+def _shown_owner(entry: Object) -> str:
+    owner = f'"{entry.get("manager", "")}"'
+    if entry.get("subresource"):
+        owner += f' with subresource "{entry["subresource"]}"'
+    return f"{owner} using {entry['apiVersion']}" if entry["operation"] == "Update" else owner
+
 
 BEFORE_FIRST_APPLY = "before-first-apply"
 """Owns what was there before anybody was recorded, from the first apply on."""
@@ -91,8 +132,8 @@ class Applying:
         if not force:
             self._refuse_conflicts(live, _contested(others, taken), writer)
         new = copied(new)
-        if writer.manager == lastapplied.KUBECTL:
-            lastapplied.renew(new, config)
+        if writer.manager == apply.KUBECTL:
+            apply.renew(new, config)
         kept = released(others, taken, removed)
         if claimed:
             kept.append(mine if mine is not None and mine["fieldsV1"] == claimed else writer.entry(claimed))
@@ -100,8 +141,8 @@ class Applying:
         return new
 
     def _refuse_conflicts(self, live: Object, contested: Contested, writer: Writer) -> None:
-        if contested and writer.manager == lastapplied.KUBECTL:
-            free = lastapplied.unchanged_since(live, self.shapes.whole, self.schema)
+        if contested and writer.manager == apply.KUBECTL:
+            free = apply.unchanged_since(live, self.shapes.whole, self.schema)
             contested = [(entry, left) for entry, fields in contested if (left := difference(fields, free))]
         if contested:
             raise conflict(contested)
@@ -144,3 +185,48 @@ def _pruned(obj: Object, last: FieldSet, managed: FieldSet, shape: Shape) -> Obj
 
 def _present(obj: Object, shape: Shape) -> FieldSet:
     return with_parents(applied_fields(obj, shape), shape)
+
+
+# DOC-MERGED registry/patching/lastapplied
+# From `kubectl apply` to `kubectl apply --server-side` on the same object, without conflicts with oneself.
+#
+# The older way keeps what was applied in an annotation, and its fields belong to an entry for updates. Whoever goes on as
+# the manager `kubectl` may take those over, as long as nobody has changed them since. While the annotation is there it
+# follows what is applied, so that the older way keeps working, too.
+
+
+KUBECTL = "kubectl"
+"""The manager that this is done for. Under any other name, applying is just applying."""
+
+
+def unchanged_since(live: Object, shape: Shape, schema: Schema) -> FieldSet:
+    """The fields that were applied the older way and still are as they were applied."""
+    text = (dig(live, "metadata.annotations") or {}).get(LAST_APPLIED)
+    try:
+        last = json.decode(text.encode()) if text else None
+    except json.Malformed:
+        return {}
+    if not isinstance(last, dict) or last.get("apiVersion") != live["apiVersion"] or faults(last, schema):
+        return {}
+    taken, removed = changed(last, live, shape)
+    return difference(difference(applied_fields(last, shape), taken), removed)
+
+
+def renew(obj: Object, config: Object) -> None:
+    """Keeps the annotation in step, if the object has it. One that has become too large goes."""
+    annotations = metadata(obj).get("annotations") or {}
+    if not annotations.get(LAST_APPLIED):
+        return
+    meta = {name: value for name, value in metadata(config).items() if name != "annotations"}
+    noted = metadata(config).get("annotations") or {}
+    meta["annotations"] = {name: value for name, value in noted.items() if name != LAST_APPLIED}
+    annotations[LAST_APPLIED] = _as_kubectl_writes({**config, "metadata": meta})
+    if sum(len(name.encode()) + len((value or "").encode()) for name, value in annotations.items()) > ANNOTATIONS_LIMIT:
+        del annotations[LAST_APPLIED]
+
+
+_ESCAPED = str.maketrans({char: f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"})
+
+
+def _as_kubectl_writes(config: Object) -> str:
+    return orjson.dumps(config, option=orjson.OPT_SORT_KEYS | orjson.OPT_APPEND_NEWLINE).decode().translate(_ESCAPED)

@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import Any
 
 from fairlead.core.objects import Object
-from fairlead.registry.patching.fieldset import SELF, FieldSet
-from fairlead.registry.patching.shape import FREE, LEAF, UNOWNED, Shape, indexed, step_of
+from fairlead.registry.patching.field_set import SELF, FieldSet
+from fairlead.registry.patching.merge_schema import FREE, LEAF, UNOWNED, Shape, indexed, step_of
 
 
 def merged(live: Object, config: Object, shape: Shape) -> Object:

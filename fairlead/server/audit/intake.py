@@ -2,7 +2,7 @@
 
     people           what signed-in users do. Every write that may have been done is recorded whole, whatever the rate
     unauthenticated  requests of nobody: refused credentials, failed logins, public documents. By source address
-    agents           what the agents of clusters report (`reported.py`). By cluster
+    agents           what the agents of clusters report (`remote_events.py`). By cluster
 
 Each log has a queue and files of its own, so that those whom nobody has let in can only push out their like. Refusals
 and reads of signed-in users have a quota by user. `stage.py` asks for every request, so most answers take one look into
@@ -10,19 +10,68 @@ a dictionary.
 """
 
 import ipaddress
+import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import lru_cache
 
 from fairlead.core.call import Call, Target
-from fairlead.core.clock import Clock
+from fairlead.core.clock import Clock, micro_timestamp
+from fairlead.core.objects import Object
 from fairlead.registry.catalog import Catalog
-from fairlead.server.audit.credentials import LOGIN, Credentials
-from fairlead.server.audit.event import Exchange, verb_of
-from fairlead.server.audit.quotas import Allowance, Quota, Tally
-from fairlead.server.audit.shown import address
-from fairlead.server.audit.summaries import summarize
-from fairlead.server.audit.trail import Trail
+from fairlead.server.audit.events import Exchange, line, verb_of
+from fairlead.server.audit.log_writer import Trail
+from fairlead.server.audit.policy import COMPLETE, LEVELS, METADATA
+from fairlead.server.audit.quotas import OTHERS, Allowance, Quota, Tally
+from fairlead.server.audit.redaction import LOGIN, Credentials, address, request_uri, shown
+
+# DOC-MERGED server/audit/summaries
+# Summaries of requests that were not recorded one by one, as audit events that every tool can read.
+#
+# A summary has the form of any other event. Its `requestURI`, `verb` and code are those of the most frequent request, and
+# its annotations say how many it stands for. `intake.py` has them written.
+
+
+COUNT, OF, SOURCES, SAMPLES = (
+    "service.sh/summary-count",
+    "service.sh/summary-of",
+    "service.sh/summary-sources",
+    "service.sh/summary-requests",
+)
+"""How many requests a summary stands for, of which sort they were, of how many sources, and what was asked for."""
+
+
+def summarize(tally: Tally, sort: str, *, is_address: bool) -> bytes:
+    """The line for what one source did beyond its quota. `sort` says which requests were counted."""
+    frequent = sorted(tally.samples.items(), key=lambda sample: sample[1], reverse=True)
+    (verb, code, path), _ = frequent[0] if frequent else (("unknown", 0, ""), 0)
+    is_named = tally.source != OTHERS
+    annotations = {COUNT: str(tally.suppressed), OF: sort, SOURCES: str(max(tally.sources, 1))}
+    annotations[SAMPLES] = "; ".join(
+        f"{times} x {verb} {request_uri(path, {}, ())} {code}" for (verb, code, path), times in frequent
+    )
+    made: Object = {
+        "kind": "Event",
+        "apiVersion": "audit.k8s.io/v1",
+        "level": LEVELS[METADATA],
+        "auditID": str(uuid.uuid4()),
+        "stage": COMPLETE,
+        "requestURI": request_uri(path, {}, ()),
+        "verb": verb,
+        "user": {"username": shown(tally.source)} if is_named and not is_address else {},
+        "sourceIPs": [tally.source] if is_named and is_address else [],
+        "requestReceivedTimestamp": _moment(tally.first),
+        "stageTimestamp": _moment(tally.last),
+        "annotations": annotations,
+        "responseStatus": {"metadata": {}, "code": code},
+    }
+    return line(made)
+
+
+def _moment(moment: datetime | None) -> str:
+    return micro_timestamp(moment or datetime.now(UTC))
+
 
 READS = frozenset({"get", "list", "watch", "head", "options"})
 GIVEN_UP = 0

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from fairlead.core.clock import Clock
-from fairlead.server.audit.cluster_reports import ClusterReports
+from fairlead.server.audit.agent_reports import ClusterReports
+from fairlead.server.audit.disk_usage import Shelf
 from fairlead.server.audit.intake import Logs
-from fairlead.server.audit.shelf import Shelf
 from fairlead.server.audit.stage import Audit
 from fairlead.server.metrics.exposition import COUNTER, GAUGE, Family, labelled
 

@@ -1,14 +1,20 @@
 """Which requests are recorded, and how much of each: Kubernetes' audit policy as values. The first rule that fits wins.
 
-`recorder.py` asks once per request. `policy_file.py` makes these out of a file.
+`stage.py` asks once per request. `policy.py` makes these out of a file.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
+from fairlead.core import yaml
+from fairlead.core.body_errors import Malformed
 from fairlead.core.call import Target
+from fairlead.core.files import read_file
 from fairlead.core.user import User
-from fairlead.server.health import HEALTH_PATHS
+from fairlead.server.discovery.health import HEALTH_PATHS
+from fairlead.settings import StartError
 
 NONE, METADATA, REQUEST, REQUEST_RESPONSE = range(4)
 LEVELS = ("None", "Metadata", "Request", "RequestResponse")
@@ -123,3 +129,138 @@ class Policy:
 
 DEFAULT = Policy((Rule(NONE, paths=HEALTH_PATHS), Rule(METADATA, omit=frozenset({RECEIVED}))))
 """Who did what to which object, for everything but health checks."""
+
+
+# DOC-MERGED server/audit/policy_file
+# Policy files in the shape of Kubernetes' `audit.k8s.io/v1` Policy.
+#
+# A policy that is not understood would leave something unrecorded without anybody knowing. So nothing unknown is passed
+# over, and every problem is told at once before the server starts.
+
+
+API_VERSION, KIND = "audit.k8s.io/v1", "Policy"
+_TOP = ("apiVersion", "kind", "metadata", "rules", "omitStages", "omitManagedFields")
+_RULE = (
+    *("level", "users", "userGroups", "verbs", "resources", "namespaces", "nonResourceURLs"),
+    *("omitStages", "omitManagedFields"),
+)
+_RESOURCES = ("group", "resources", "resourceNames")
+
+
+def load_policy(path: Path) -> Policy:
+    """The policy in a file. Raises StartError with one line for each thing that is wrong."""
+    content = read_file(path)
+    if content is None:
+        raise StartError(f"{path}: no such file; write an audit policy there, or leave out audit_policy")
+    try:
+        value, twice = yaml.decode(content)
+    except Malformed as error:
+        raise StartError(f"{path}: not a policy: {error}") from None
+    reader = _Reader()
+    policy = reader.policy(value)
+    problems = [*(f"{key}: given twice; keep one" for key in twice), *reader.problems]
+    if problems:
+        raise StartError("\n".join(f"{path}: {problem}" for problem in problems))
+    return policy
+
+
+class _Reader:
+    """Turns what stands in the file into values, and notes all that is wrong with it on the way."""
+
+    def __init__(self) -> None:
+        self.problems: list[str] = []
+
+    def policy(self, value: Any) -> Policy:
+        top = self._structure(value, "", _TOP)
+        if (top.get("apiVersion"), top.get("kind")) != (API_VERSION, KIND):
+            self._wrong("apiVersion", f"a policy begins with `apiVersion: {API_VERSION}` and `kind: {KIND}`")
+        if not top.get("rules"):
+            self._wrong(
+                "rules", "there are none, so that nothing would be recorded; add one, such as `level: Metadata`"
+            )
+        omit = self._stages(top, "")
+        return Policy(tuple(self._rule(each, where, omit) for each, where in self._entries(top, "rules", "")))
+
+    def _rule(self, value: Any, where: str, omit: frozenset[str]) -> Rule:
+        rule = self._structure(value, where, _RULE)
+        self._check_kind_of_request(rule, where)
+        return Rule(
+            level=self._level(rule, where),
+            users=self._texts(rule, "users", where),
+            groups=self._texts(rule, "userGroups", where),
+            verbs=self._texts(rule, "verbs", where),
+            resources=tuple(self._resources(*each) for each in self._entries(rule, "resources", where)),
+            namespaces=self._texts(rule, "namespaces", where),
+            paths=tuple(sorted(self._paths(rule, where))),
+            omit=omit | self._stages(rule, where),
+        )
+
+    def _resources(self, value: Any, where: str) -> Resources:
+        entry = self._structure(value, where, _RESOURCES)
+        group = entry.get("group") or ""
+        if not isinstance(group, str) or "/" in group:
+            self._wrong(f"{where}.group", "must be the name of an API group without a version")
+            group = ""
+        names = self._texts(entry, "resourceNames", where)
+        resources = self._texts(entry, "resources", where)
+        if names and not resources:
+            self._wrong(f"{where}.resourceNames", "needs resources beside it, to say what they are names of")
+        return Resources(group, resources, names)
+
+    def _check_kind_of_request(self, rule: dict[str, Any], where: str) -> None:
+        if rule.get("nonResourceURLs") and (rule.get("resources") or rule.get("namespaces")):
+            self._wrong(where, "nonResourceURLs fit no resource; make two rules of this one")
+
+    def _level(self, rule: dict[str, Any], where: str) -> int:
+        level = rule.get("level")
+        if level in LEVELS:
+            return LEVELS.index(level)
+        self._wrong(f"{where}.level", f"must be one of {', '.join(LEVELS)}")
+        return 0
+
+    def _stages(self, holder: dict[str, Any], where: str) -> frozenset[str]:
+        if holder.get("omitManagedFields") not in (None, True):
+            self._wrong(_inside(where, "omitManagedFields"), "managedFields are never recorded; leave this out")
+        stages = self._texts(holder, "omitStages", where)
+        if not stages <= set(STAGES):
+            self._wrong(_inside(where, "omitStages"), f"must be out of {', '.join(STAGES)}")
+        return stages
+
+    def _paths(self, rule: dict[str, Any], where: str) -> frozenset[str]:
+        paths = self._texts(rule, "nonResourceURLs", where)
+        for path in sorted(paths):
+            if (path != "*" and not path.startswith("/")) or "*" in path[:-1]:
+                self._wrong(f"{where}.nonResourceURLs", f'"{path}" must begin with a slash; `*` only stands at the end')
+        return paths
+
+    def _texts(self, holder: dict[str, Any], name: str, where: str) -> frozenset[str]:
+        value = holder.get(name)
+        if value is None:
+            return frozenset()
+        if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+            self._wrong(_inside(where, name), "must be a list of texts")
+            return frozenset()
+        return frozenset(value)
+
+    def _entries(self, holder: dict[str, Any], name: str, where: str) -> Iterable[tuple[Any, str]]:
+        value = holder.get(name)
+        if value is not None and not isinstance(value, list):
+            self._wrong(_inside(where, name), "must be a list")
+        for index, entry in enumerate(value if isinstance(value, list) else ()):
+            yield entry, f"{_inside(where, name)}[{index}]"
+
+    def _structure(self, value: Any, where: str, known: Iterable[str]) -> dict[str, Any]:
+        if not isinstance(value, dict):
+            self._wrong(where or "the file", "must be a map of fields")
+            return {}
+        for name in value:
+            if name not in known:
+                self._wrong(_inside(where, str(name)), f"there is no such field; there are {', '.join(known)}")
+        return value
+
+    def _wrong(self, where: str, what: str) -> None:
+        self.problems.append(f"{where}: {what}")
+
+
+def _inside(where: str, name: str) -> str:
+    return f"{where}.{name}" if where else name

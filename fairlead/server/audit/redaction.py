@@ -1,4 +1,4 @@
-"""What a log may have of an object. Called in the writer's thread, by `draft.py`.
+"""What a log may have of an object. Called in the writer's thread, by `body_capture.py`.
 
 For a kind that has credentials, the declared ones are taken out, and then everything that the kind's schema does not
 know: a field that is new, misspelt or in the wrong place may hold one as well. For other kinds it is what is called
@@ -6,10 +6,13 @@ like a credential. managedFields never help a reader and are dropped.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
+from urllib.parse import quote
 
+from fairlead.core.call import Target
 from fairlead.core.objects import LAST_APPLIED, Object
+from fairlead.registry.catalog import Catalog
 from fairlead.registry.kind import Kind
 from fairlead.registry.schema import Schema, anything, array, boolean, integer, mapping, obj, string
 from fairlead.registry.secret_fields import REDACTED, redact
@@ -25,7 +28,7 @@ SUSPICIOUS = (
 DOCUMENTS = frozenset({"lastappliedobjects", "manifests", "objects", "parameters", "raw", "script", "values"})
 """Fields with a whole text of YAML or a script in it: nobody knows what is in it, and people put credentials there."""
 
-_PLAIN = re.compile(r"[A-Za-z0-9 ._/-]{0,64}", re.ASCII)
+_SHORT_WORDS = re.compile(r"[A-Za-z0-9 ._/-]{0,64}", re.ASCII)
 """An annotation that is a word or two, and no text with fields in it."""
 
 _TYPES: Mapping[str, Any] = {"apiVersion": string(), "kind": string()}
@@ -181,5 +184,140 @@ def _cleanse_annotations(shown: Object, strictly: bool) -> None:
     for name, value in annotations.items():
         text = str(value)
         whole = name == LAST_APPLIED or len(text) > LONGEST_ANNOTATION or text.lstrip().startswith(("{", "[", '"', "'"))
-        if value is not None and (whole or (strictly and not _PLAIN.fullmatch(text))):
+        if value is not None and (whole or (strictly and not _SHORT_WORDS.fullmatch(text))):
             annotations[name] = REDACTED
+
+
+# DOC-MERGED server/audit/shown
+# Texts that came with a request, as far as a log may show them.
+#
+# Paths, queries and names are the caller's to choose, and people do paste a key where a name should be. So what looks
+# like a key is never shown, and of a query only the parameters that are known to hold none.
+
+
+MARK = "REDACTED"
+"""Stands for what was taken out. No brackets, as it must fit into a URI."""
+
+LONGEST_URI, LONGEST_TEXT = 4_096, 1_024
+_CUT = "..."
+
+PARAMETERS = frozenset(
+    {
+        *("allowWatchBookmarks", "continue", "dryRun", "explain", "fieldManager", "fieldSelector", "fieldValidation"),
+        *("force", "gracePeriodSeconds", "hash", "includeObject", "labelSelector", "limit", "orphanDependents"),
+        *("pretty", "propagationPolicy", "resourceVersion", "resourceVersionMatch", "sendInitialEvents", "timeout"),
+        *("timeoutSeconds", "verbose", "watch"),
+    }
+)
+"""Query parameters whose values are shown. The others may be anything, so only their names are."""
+
+_METADATA_FIELDS = ("metadata.name", "metadata.namespace")
+_LONG_WORDS = re.compile(r"[A-Za-z0-9_-]{32,}")
+_URL_SAFE = re.compile(r"[A-Za-z0-9/._~:@!$'()*+,;=-]*")
+_TERM = re.compile(r"([^=!]+)(?:==|!=|=)[^=!]*")
+
+
+def shown(text: str, longest: int = LONGEST_TEXT) -> str:
+    """The text without what looks like a key or a token, and not longer than anybody would read.
+
+    Random texts mix cases; names of objects, hashes and uids do not. So nearly every text is done with at a glance.
+    """
+    if len(text) >= 32 and text != text.lower():
+        text = _LONG_WORDS.sub(_judged, text)
+    return text if len(text) <= longest else text[:longest] + _CUT
+
+
+def _judged(match: re.Match[str]) -> str:
+    word = match[0]
+    return MARK if word != word.lower() and word != word.upper() else word
+
+
+def request_uri(path: str, query: Mapping[str, list[str]], kinds: Sequence[Kind]) -> str:
+    """The URI that was asked for, rebuilt from what was understood of it."""
+    path = shown(path if _URL_SAFE.fullmatch(path) else quote(path, safe="/:@!$'()*+,;=~"), LONGEST_URI)
+    if not query:
+        return path
+    pairs = [_parameter(name, value, kinds) for name, values in query.items() for value in values]
+    return f"{path}?{'&'.join(pairs)}"[:LONGEST_URI]
+
+
+def _parameter(name: str, value: str, kinds: Sequence[Kind]) -> str:
+    if name not in PARAMETERS:
+        return f"{shown(quote(name, safe=''))}={MARK if value else ''}"
+    if name == "fieldSelector" and not _may_be_shown(value, kinds):
+        return f"{name}={MARK}"
+    return f"{name}={shown(value if value.isalnum() and value.isascii() else quote(value, safe='/:,'), LONGEST_URI)}"
+
+
+def _may_be_shown(selector: str, kinds: Sequence[Kind]) -> bool:
+    """Whether a field selector only names fields that are no secret. What cannot be selected by can still be asked."""
+    fields = {*_fields(selector)}
+    return bool(kinds) and all(not kind.secret or fields <= {*_METADATA_FIELDS, *kind.selectable} for kind in kinds)
+
+
+def _fields(selector: str) -> Sequence[str]:
+    """Term by term, each looked at from its beginning: strangers choose the text, and looking for terms anywhere in it
+    would take time that grows with the square of its length."""
+    terms = [_TERM.fullmatch(term) for term in selector.split(",")]
+    fields = [term[1] for term in terms if term is not None]
+    return fields if len(fields) == len(terms) else [selector]
+
+
+def address(client: str) -> str:
+    """The IP address of `address:port`."""
+    return client.rpartition(":")[0].strip("[]")
+
+
+# DOC-MERGED server/audit/credentials
+# Which requests hand out, take in or change a credential. They are recorded whatever the policy says.
+#
+# The kinds' own declarations say most of it. Some paths are known by their names alone, because what they answer with is
+# no field of an object.
+
+
+WRITES = frozenset({"create", "update", "patch"})
+READS = frozenset({"get", "list", "watch"})
+
+LOGIN = "/auth/"
+"""Everything below is about signing in."""
+
+SUBRESOURCES = frozenset({"accesskey", "accesskeys", "kubeconfig", "profile", "resetaccesskey", "rotate", "token"})
+RESOURCES = ("accesskeys", "tokens", "tokenkeyrotations")
+"""How the names of resources end whose creation makes a credential, in case their kind does not say so itself."""
+
+Asked = tuple[str, str, str, str]
+"""Verb, group, resource and subresource."""
+
+
+class Credentials:
+    """The register of a catalog's requests about credentials."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._known = frozenset(asked for kind in catalog.kinds for asked in _asked(kind))
+
+    def concern(self, target: Target) -> bool:
+        """Whether the request is about a credential. Rather once too often."""
+        if not target.is_resource:
+            return target.path.startswith(LOGIN)
+        if target.subresource in SUBRESOURCES:
+            return True
+        if target.verb in WRITES and target.resource.endswith(RESOURCES):
+            return True
+        return (target.verb, target.group, target.resource, target.subresource) in self._known
+
+
+def _asked(kind: Kind) -> Iterator[Asked]:
+    for verb in _verbs(kind):
+        for subresource in ("", *kind.subresources):
+            yield verb, kind.group, kind.plural, subresource
+    for action in kind.actions:
+        if (action.kind or kind).secret:
+            for verb in action.verbs:
+                yield verb, kind.group, kind.plural, action.name
+
+
+def _verbs(kind: Kind) -> frozenset[str]:
+    """Writing is always about the credentials of a kind that has some; reading is where an answer shows them."""
+    if not kind.secret:
+        return frozenset()
+    return WRITES if set(kind.secret) <= set(kind.hidden) else WRITES | READS

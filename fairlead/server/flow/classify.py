@@ -12,14 +12,14 @@ large the one is, and the form of the answer. What it really took is charged aft
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
-from fairlead.authn.throttle import place_of
+from fairlead.authn.login_throttle import place_of
 from fairlead.core.call import Call
+from fairlead.core.concurrency import Account
 from fairlead.core.user import SERVICE_ACCOUNT, TEAM_GROUP, User
-from fairlead.core.workers import Account
 from fairlead.registry.limits import SELECTOR_TERMS
 from fairlead.server.flow.fair_queue import Flow
 from fairlead.server.flow.levels import BULK, INTERACTIVE, STRANGERS, SYSTEM, Level
-from fairlead.server.metrics.histogram import Histogram
+from fairlead.server.metrics.exposition import Histogram
 
 PROBES, AGENTS, RUNNERS, USERS, TEAMS, ACCOUNTS, UNKNOWN = (
     *("probes", "agents", "runners", "users", "teams", "service-accounts", "strangers"),

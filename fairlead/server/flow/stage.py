@@ -11,8 +11,9 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from fairlead.core.call import Call, Reply, Socket, Target, Upgrade
+from fairlead.core.concurrency import ACCOUNT
 from fairlead.core.user import User
-from fairlead.core.workers import ACCOUNT
+from fairlead.server.discovery.health import HEALTH_PATHS
 from fairlead.server.flow.classify import (
     BULK_COST,
     CANCELLED,
@@ -29,8 +30,7 @@ from fairlead.server.flow.control import OVERHEAD_SECONDS, UNIT_SECONDS, FlowCon
 from fairlead.server.flow.fair_queue import Ticket
 from fairlead.server.flow.levels import EXEMPT, held_at_most
 from fairlead.server.flow.streams import Streams
-from fairlead.server.health import HEALTH_PATHS
-from fairlead.server.pipeline import Proceed
+from fairlead.server.http.pipeline import Proceed
 
 READS = frozenset({"get", "list", "watch"})
 SLOW_SECONDS = 0.0005

@@ -9,12 +9,12 @@ who somebody is.
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence, Set
 
 from fairlead.core.call import MANAGEMENT, Call, Reply
-from fairlead.core.workers import COMPUTE
-from fairlead.server.accept import accepted
-from fairlead.server.impersonate import asks_to_impersonate
+from fairlead.core.concurrency import COMPUTE
+from fairlead.server.api.content import accepted
+from fairlead.server.auth.impersonation import asks_to_impersonate
+from fairlead.server.http.pipeline import Proceed
 from fairlead.server.metrics.exposition import CONTENT_TYPES, OPEN_METRICS, TEXT, Family, rendered
-from fairlead.server.metrics.process import process_families
-from fairlead.server.pipeline import Proceed
+from fairlead.server.metrics.families import process_families
 
 PATH = "/metrics"
 

@@ -2,8 +2,8 @@
 
 Every request pays for what is done here, so it is little: one look into a dict, and a few additions. The key is what
 the request and its answer were; what it leads to has its labels already. Only keys made of known things are kept
-(`labels.py`), so neither the dict nor the series grow with what people make up. Names, texts and sums are worked out in
-`requests.py`, when somebody asks.
+(`stage.py`), so neither the dict nor the series grow with what people make up. Names, texts and sums are worked out in
+`families.py`, when somebody asks.
 
 What goes on after its answer has begun (watches, WebSockets, long answers of clusters) is counted while it lasts and
 not timed: how long somebody watches says nothing about the server.
@@ -11,25 +11,104 @@ not timed: how long somebody watches says nothing about the server.
 
 import time
 from bisect import bisect_left
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from dataclasses import dataclass
+from http import HTTPStatus
 
-from fairlead.authz.scope.names import GATEWAYS
+from fairlead.authz.scope.names import CLUSTER, GATEWAYS, SPACE, VIRTUAL_CLUSTER
 from fairlead.core.call import Call, Reply, Socket, Target, Upgrade
-from fairlead.server.metrics.histogram import Histogram
-from fairlead.server.metrics.labels import (
-    OTHER,
-    WATCH,
-    Known,
-    Labels,
-    code_class,
-    code_label,
-    dry_run_label,
-    entrance,
-    unknown_verb,
-)
-from fairlead.server.negotiate import media_type_of
-from fairlead.server.pipeline import Proceed
-from fairlead.server.steps import NOTICEABLE, Note, timed_steps
+from fairlead.registry.catalog import Catalog
+from fairlead.registry.kind import Kind
+from fairlead.server.api.content import media_type_of
+from fairlead.server.http.pipeline import Proceed
+from fairlead.server.http.step_timer import NOTICEABLE, Note, timed_steps
+from fairlead.server.metrics.exposition import Histogram
+
+# DOC-MERGED server/metrics/labels
+# Where labels come from: closed sets, all of them. What is in none of them shares one series with all its like.
+#
+# Anybody can make up paths, methods and names, also without signing in. Each label that could hold one of these would be
+# a way to fill the memory of this server, and of everything that collects from it.
+
+
+OTHER = "other"
+"""Stands for every verb and code that is not known."""
+
+WATCH, CONNECT, APPLY = "WATCH", "CONNECT", "APPLY"
+VERBS = {
+    "get": "GET",
+    "list": "LIST",
+    "watch": WATCH,
+    "create": "POST",
+    "update": "PUT",
+    "patch": "PATCH",
+    "apply": APPLY,
+    "delete": "DELETE",
+    "deletecollection": "DELETECOLLECTION",
+}
+"""What metrics call the verbs of resources: for most of them Kubernetes takes the method."""
+METHODS = {"HEAD": "GET", **{method: method for method in ("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")}}
+CODES = frozenset(map(int, HTTPStatus))
+ENTRANCES = {CLUSTER: "cluster", SPACE: "space", VIRTUAL_CLUSTER: "virtualcluster"}
+
+
+@dataclass(frozen=True, slots=True)
+class Labels:
+    """What a request was about, as far as metrics tell. What is not served has a verb only."""
+
+    verb: str
+    group: str = ""
+    version: str = ""
+    resource: str = ""
+    subresource: str = ""
+    scope: str = ""
+
+
+class Known:
+    """All that can be asked for: the catalog's resources with what stands below them, and `paths` beside them."""
+
+    def __init__(self, catalog: Catalog, paths: Iterable[str] = ()) -> None:
+        self._places = frozenset(place for kind in catalog.kinds for place in _places(kind))
+        self._paths = frozenset(paths)
+
+    def labels(self, call: Call, verb: str, scope: str) -> Labels | None:
+        """None for what is not served, or not by that name."""
+        target = call.target
+        if not target.resource:
+            known = METHODS.get(call.method)
+            return Labels(known, subresource=target.path) if known and target.path in self._paths else None
+        known = VERBS.get(verb)
+        place = target.group, target.version, target.resource, target.subresource
+        return Labels(known, *place, scope) if known and place in self._places else None
+
+
+def unknown_verb(call: Call, verb: str) -> str:
+    """All that is told of what is not served."""
+    return VERBS.get(verb, OTHER) if call.target.resource else METHODS.get(call.method, OTHER)
+
+
+def entrance(via: Target) -> Labels:
+    """A gateway, for what stays open through it. Which one of its sort is left out: names are no closed set."""
+    return Labels(CONNECT, via.group, via.version, via.resource, scope="resource")
+
+
+def code_label(status: int) -> str:
+    return str(status) if status in CODES else OTHER
+
+
+def code_class(status: int) -> str:
+    """For the answers of clusters, who may answer with any number."""
+    return f"{status // 100}xx" if 100 <= status < 600 else OTHER
+
+
+def dry_run_label(values: Iterable[str]) -> str:
+    return "All" if set(values) == {"All"} else "invalid"
+
+
+def _places(kind: Kind) -> Iterator[tuple[str, str, str, str]]:
+    for below in ("", *kind.subresources, *(action.name for action in kind.actions)):
+        yield kind.group, kind.version, kind.plural, below
+
 
 DURATIONS = (
     *(0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0),

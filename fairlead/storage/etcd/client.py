@@ -15,8 +15,7 @@ from typing import Any, TypeVar
 import grpc
 
 from fairlead.storage.contract import Unavailable
-from fairlead.storage.etcd.address import Address
-from fairlead.storage.etcd.failures import Gone, LoggedOut, Lost, judge
+from fairlead.storage.etcd.address import Address, Gone, LoggedOut, Lost, judge
 from fairlead.storage.etcd.messages import Notice, login, token
 
 RANGE = "/etcdserverpb.KV/Range"

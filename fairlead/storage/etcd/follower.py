@@ -12,8 +12,8 @@ from typing import Protocol
 import structlog
 
 from fairlead.storage.contract import Unavailable
+from fairlead.storage.etcd.address import Gone, Lost, NotYet
 from fairlead.storage.etcd.client import LONGEST_PAUSE, PAUSE_SECONDS, Client
-from fairlead.storage.etcd.failures import Gone, Lost, NotYet
 from fairlead.storage.etcd.history import History, transactions
 from fairlead.storage.etcd.layout import Names
 from fairlead.storage.etcd.messages import Happening, KeyValue, watching

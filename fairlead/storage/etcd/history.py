@@ -12,11 +12,11 @@ from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
 
 from fairlead.storage.contract import Compacted, Event, Key, Unavailable
+from fairlead.storage.etcd.address import Gone, Lost
 from fairlead.storage.etcd.client import COMPACT, RANGE, Client
-from fairlead.storage.etcd.failures import Gone, Lost
 from fairlead.storage.etcd.layout import Layout, Names
 from fairlead.storage.etcd.messages import Found, Happening, KeyValue, Notice, compaction, find, watching
-from fairlead.storage.feed import EVENT_BYTES
+from fairlead.storage.watch_feed import EVENT_BYTES
 
 PIECE_BYTES = 8 * 1024 * 1024
 """Each piece of a replay costs etcd a new watch, and us up to a tenth of a second: fewer and larger than elsewhere."""

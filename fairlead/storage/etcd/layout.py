@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 import msgspec
 
+from fairlead.storage.commit import pack, prefix_range, unpack
 from fairlead.storage.contract import FIRST_REVISION, Key, Unavailable
 from fairlead.storage.etcd.messages import NEVER, KeyValue
-from fairlead.storage.keys import pack, prefix_range, unpack
 
 VERSION = 1
 

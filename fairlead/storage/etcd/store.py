@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Sequence
 import msgspec
 import structlog
 
-from fairlead.storage.commits import prepare
+from fairlead.storage.commit import prepare
 from fairlead.storage.contract import (
     FIRST_REVISION,
     Change,
@@ -22,9 +22,8 @@ from fairlead.storage.contract import (
     Record,
     Unavailable,
 )
-from fairlead.storage.etcd.address import Address
+from fairlead.storage.etcd.address import Address, Gone, NotYet
 from fairlead.storage.etcd.client import ASK_SECONDS, DEFRAGMENT, RANGE, TXN, Client
-from fairlead.storage.etcd.failures import Gone, NotYet
 from fairlead.storage.etcd.follower import Follower
 from fairlead.storage.etcd.history import History, events_of
 from fairlead.storage.etcd.layout import Format, Layout, Names
@@ -41,7 +40,7 @@ from fairlead.storage.etcd.messages import (
     transaction,
 )
 from fairlead.storage.etcd.writer import Writer
-from fairlead.storage.feed import Feed
+from fairlead.storage.watch_feed import Feed
 
 CHUNK = 1_000
 """Records per question, however many are wanted: etcd builds each answer in memory."""

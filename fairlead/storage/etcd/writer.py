@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count
 
-from fairlead.storage.commits import Prepared, find_conflict
+from fairlead.storage.commit import Prepared, find_conflict
 from fairlead.storage.contract import Unavailable
+from fairlead.storage.etcd.address import Lost
 from fairlead.storage.etcd.client import ASK_SECONDS, LEASE, TXN, Client
-from fairlead.storage.etcd.failures import Lost
 from fairlead.storage.etcd.layout import Layout
 from fairlead.storage.etcd.messages import (
     Happening,

@@ -16,9 +16,17 @@ from operator import attrgetter
 import structlog
 
 from fairlead.storage.contract import Event, Key
-from fairlead.storage.feed import Feed
-from fairlead.storage.postgres.address import PATIENCE_SECONDS, PAUSES, TROUBLE, Address, Connection, connect, explain
+from fairlead.storage.postgres.connection import (
+    PATIENCE_SECONDS,
+    PAUSES,
+    TROUBLE,
+    Address,
+    Connection,
+    connect,
+    explain,
+)
 from fairlead.storage.postgres.reader import LAST, Piece, Readers, Standing, replay_events
+from fairlead.storage.watch_feed import Feed
 
 POLL_SECONDS = 1.0
 PIECE_SECONDS = 10.0

@@ -12,10 +12,9 @@ from typing import TypeVar, cast
 
 import asyncpg
 
+from fairlead.storage.commit import pack, prefix_range, unpack
 from fairlead.storage.contract import Event, Key, Record
-from fairlead.storage.feed import EVENT_BYTES, PIECE_BYTES
-from fairlead.storage.keys import pack, prefix_range, unpack
-from fairlead.storage.postgres.address import (
+from fairlead.storage.postgres.connection import (
     PATIENCE_SECONDS,
     PAUSES,
     TROUBLE,
@@ -25,6 +24,7 @@ from fairlead.storage.postgres.address import (
     explain,
 )
 from fairlead.storage.postgres.schema import NOW
+from fairlead.storage.watch_feed import EVENT_BYTES, PIECE_BYTES
 
 CONNECTIONS = 4
 READ_SECONDS = 30.0

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import asyncpg
 
-from fairlead.storage.commits import prepare
+from fairlead.storage.commit import prefix_range, prepare
 from fairlead.storage.contract import (
     FIRST_REVISION,
     Change,
@@ -22,12 +22,10 @@ from fairlead.storage.contract import (
     Record,
     Unavailable,
 )
-from fairlead.storage.keys import prefix_range
-from fairlead.storage.postgres.address import TROUBLE, Address, Connection, connect, explain, parse_address
-from fairlead.storage.postgres.compaction import scrub, set_compacted, sweep
+from fairlead.storage.postgres.connection import TROUBLE, Address, Connection, connect, explain, parse_address
 from fairlead.storage.postgres.follower import Follower
 from fairlead.storage.postgres.reader import LAST, Readers, Standing, ask_standing, read_record, scan_records
-from fairlead.storage.postgres.schema import migrate
+from fairlead.storage.postgres.schema import migrate, scrub, set_compacted, sweep
 from fairlead.storage.postgres.writer import CLOSED, Commit, Errand, Writer
 
 MAX_KEY_BYTES = 2_500

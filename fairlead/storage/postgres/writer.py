@@ -17,12 +17,11 @@ from dataclasses import dataclass
 
 import asyncpg
 
-from fairlead.storage.commits import Prepared
+from fairlead.storage.commit import Prepared
 from fairlead.storage.contract import Change, Check, Conflict, Event, StorageError, Unavailable
-from fairlead.storage.postgres.address import PATIENCE_SECONDS, PAUSES, TROUBLE, Address, explain
+from fairlead.storage.postgres.connection import PATIENCE_SECONDS, PAUSES, TROUBLE, Address, Outcome, Session, explain
 from fairlead.storage.postgres.follower import Follower
 from fairlead.storage.postgres.reader import is_passing
-from fairlead.storage.postgres.session import Outcome, Session
 
 GROUP_COMMITS = 512
 GROUP_BYTES = 8 * 1024 * 1024

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from fairlead.storage.commits import prepare
+from fairlead.storage.commit import prepare
 from fairlead.storage.contract import (
     FIRST_REVISION,
     Change,
@@ -25,10 +25,10 @@ from fairlead.storage.contract import (
     StorageError,
     Unavailable,
 )
-from fairlead.storage.feed import Feed
-from fairlead.storage.sqlite.file import SEQUENCE_BITS, Database, open_database
+from fairlead.storage.sqlite.database import SEQUENCE_BITS, Database, open_database
 from fairlead.storage.sqlite.reader import Readers, read_record, replay_events, scan_records
 from fairlead.storage.sqlite.writer import Answer, Commit, Compaction, Probe, Report, Scrub, Stop, Writer
+from fairlead.storage.watch_feed import Feed
 
 CLOSED = "the store is closed"
 DIED = "the store has stopped after an internal error, which the log shows; restart the server"

@@ -27,9 +27,9 @@ from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
-from fairlead.storage.commits import Prepared, find_conflict
+from fairlead.storage.commit import Prepared, find_conflict
 from fairlead.storage.contract import Event, StorageError, Unavailable
-from fairlead.storage.sqlite.file import (
+from fairlead.storage.sqlite.database import (
     SEQUENCE_BITS,
     SET_COMPACTED,
     Database,

@@ -7,17 +7,17 @@ from typing import Any
 
 import orjson
 
+from fairlead.agent.config_cache import Keeping, Knowledge
+from fairlead.agent.control_plane import HomeProblem
+from fairlead.agent.endpoint import Direct, Surroundings
+from fairlead.agent.local_cluster import LIMITS, resolve
+from fairlead.agent.reports import Reports
+from fairlead.agent.tokens import Holders
 from fairlead.authn.direct_tokens import SCOPED_AUDIENCE
 from fairlead.core.call import Call, Reply
 from fairlead.core.objects import Object
-from fairlead.gateway.direct.endpoint import Direct, Surroundings
-from fairlead.gateway.direct.holders import Holders
-from fairlead.gateway.direct.home import HomeProblem
-from fairlead.gateway.direct.knowledge import Keeping, Knowledge
-from fairlead.gateway.direct.nearby import LIMITS, resolve
-from fairlead.gateway.direct.reports import Reports
-from fairlead.server.failures import failures
-from fairlead.server.route import api_target
+from fairlead.server.api.errors import failures
+from fairlead.server.api.routing import api_target
 from fairlead.upstream.kubeconfig import parse
 from fairlead.upstream.upstream import Upstream
 from tests.authn.calls import call

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from fairlead.agent.control_plane import HomeProblem
 from fairlead.core.errors import Expired, Forbidden, Unauthorized, Unavailable
-from fairlead.gateway.direct.home import HomeProblem
 from tests.authn.test_direct_tokens import BAD, GOOD, claiming, standing_for
 from tests.far_side.far_side import FarSide
 from tests.gateway.direct.beside import ADA, agent, configuration, said, scoped, without_ada

@@ -6,10 +6,9 @@ from pathlib import Path
 import orjson
 import pytest
 
+from fairlead.agent.config_cache import BadState, Keeping, Knowledge, Place, State
+from fairlead.agent.control_plane import Dismissed, HomeProblem
 from fairlead.core.errors import Unavailable
-from fairlead.gateway.direct.home import Dismissed, HomeProblem
-from fairlead.gateway.direct.knowledge import Keeping, Knowledge
-from fairlead.gateway.direct.state import BadState, Place, State
 from tests.authn.hand_clock import HandClock
 from tests.gateway.direct.beside import FakeHome, configuration
 

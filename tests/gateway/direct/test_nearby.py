@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from fairlead.agent.local_cluster import Nearby, from_kubeconfig, from_pod, resolve
 from fairlead.core.files import FileProblem
-from fairlead.gateway.direct.nearby import Nearby, from_kubeconfig, from_pod, resolve
 from fairlead.upstream.errors import Unreachable
 from fairlead.upstream.upstream import Request
 from tests.far_side.far_side import FarSide

@@ -1,7 +1,7 @@
 """Reports: bounded, in order, told once the server listens, and nothing lost in silence."""
 
-from fairlead.gateway.direct.home import HomeProblem, Unfit
-from fairlead.gateway.direct.reports import BATCH_EVENTS, Copied, Reports
+from fairlead.agent.control_plane import HomeProblem, Unfit
+from fairlead.agent.reports import BATCH_EVENTS, Copied, Reports
 from tests.authn.hand_clock import HandClock
 from tests.gateway.direct.beside import FakeHome
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 
-from fairlead.authz.chain import Decision
+from fairlead.authz import Decision
 from fairlead.core.call import Call, Reply
 from fairlead.core.clock import SystemClock
 from fairlead.core.errors import Unauthorized
@@ -15,14 +15,13 @@ from fairlead.core.user import User
 from fairlead.kinds import KINDS
 from fairlead.registry.catalog import Catalog
 from fairlead.registry.kind import Kind
+from fairlead.server.api.errors import failures
+from fairlead.server.api.routing import Roots, routed
 from fairlead.server.audit.intake import Logs
+from fairlead.server.audit.log_writer import Trail
 from fairlead.server.audit.policy import METADATA, RECEIVED, REQUEST_RESPONSE, Policy, Rule
 from fairlead.server.audit.stage import Audit
-from fairlead.server.audit.trail import Trail
-from fairlead.server.failures import failures
-from fairlead.server.pipeline import Proceed, pipeline
-from fairlead.server.route import Roots
-from fairlead.server.serve import routed
+from fairlead.server.http.pipeline import Proceed, pipeline
 from tests.authn.calls import call
 
 MOUNT = "/kubernetes/management"

@@ -9,11 +9,11 @@ import structlog
 
 from fairlead.core.call import Call, Reply
 from fairlead.core.errors import BadRequest, TooLarge
-from fairlead.kinds.configmap import CONFIGMAP
-from fairlead.server.audit import draft
-from fairlead.server.audit.bodies import CAPTURED_BYTES, YAML_BYTES
+from fairlead.kinds.core.config_data import CONFIGMAP
+from fairlead.server.api.content import read_object
+from fairlead.server.audit import body_capture
+from fairlead.server.audit.body_capture import CAPTURED_BYTES, YAML_BYTES
 from fairlead.server.audit.policy import METADATA, REQUEST, REQUEST_RESPONSE, Policy, Rule
-from fairlead.server.negotiate import read_object
 from tests.server.audit.kit import answers, office, place
 
 CONFIGMAPS = place(CONFIGMAP)
@@ -159,7 +159,7 @@ async def test_a_fault_of_ours_while_looking_into_a_body_does_not_lose_the_recor
     def broken(value: object, kind: object) -> object:
         raise RecursionError
 
-    monkeypatch.setattr(draft, "cleansed", broken)
+    monkeypatch.setattr(body_capture, "cleansed", broken)
 
     with structlog.testing.capture_logs() as lines:
         async with office(answers(201, BODY), Policy((Rule(REQUEST_RESPONSE),))) as desk:

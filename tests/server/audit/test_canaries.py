@@ -16,10 +16,9 @@ from fairlead.core.call import Call, Reply
 from fairlead.core.errors import BadRequest, Invalid, Problem
 from fairlead.core.objects import LAST_APPLIED, Object
 from fairlead.kinds import KINDS
-from fairlead.kinds.accesskey import OWNED_ACCESS_KEY
-from fairlead.kinds.configmap import CONFIGMAP
-from fairlead.kinds.secret import SECRET
-from fairlead.kinds.user import USER
+from fairlead.kinds.access.access_key import OWNED_ACCESS_KEY
+from fairlead.kinds.access.users import USER
+from fairlead.kinds.core.config_data import CONFIGMAP, SECRET
 from fairlead.registry.catalog import Catalog
 from fairlead.registry.kind import Action, Kind
 from fairlead.registry.schema import array, free, integer, mapping, obj, string

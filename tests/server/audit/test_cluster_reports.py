@@ -7,10 +7,10 @@ import pytest
 import structlog
 
 from fairlead.core.errors import TooManyRequests
-from fairlead.server.audit import cluster_reports
-from fairlead.server.audit.cluster_reports import ClusterReports
-from fairlead.server.audit.reported import MAX_LINE, reported
-from fairlead.server.audit.trail import Trail
+from fairlead.server.audit import agent_reports
+from fairlead.server.audit.agent_reports import ClusterReports
+from fairlead.server.audit.log_writer import Trail
+from fairlead.server.audit.remote_events import MAX_LINE, reported
 from tests.server.audit.kit import Notebook
 from tests.server.audit.test_intake import Turned
 
@@ -36,14 +36,14 @@ async def test_a_cluster_over_its_quota_is_told_to_come_again_and_the_others_are
     assert taken == 5_500 and 1 <= refused.value.details.retry_after <= 60
     assert reports.refused == 501
     assert reports.record("paris", {"events": [EVENT]}) == 1
-    clock.seconds += cluster_reports.WINDOW_SECONDS
+    clock.seconds += agent_reports.WINDOW_SECONDS
     assert reports.record("oslo", {"events": [EVENT]}) == 1
     await trail.close()
     assert len(notebook.events) == 5_502
 
 
 async def test_reports_without_events_have_a_quota_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cluster_reports, "CLUSTER_EVENTS", 10)
+    monkeypatch.setattr(agent_reports, "CLUSTER_EVENTS", 10)
     reports = ClusterReports(None, Turned())
     with structlog.testing.capture_logs() as lines, pytest.raises(TooManyRequests):
         for _ in range(20):
@@ -52,7 +52,7 @@ async def test_reports_without_events_have_a_quota_too(monkeypatch: pytest.Monke
 
 
 async def test_a_cluster_has_a_quota_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cluster_reports, "CLUSTER_BYTES", 1_000)
+    monkeypatch.setattr(agent_reports, "CLUSTER_BYTES", 1_000)
     reports = ClusterReports(None, Turned())
     reports.record("oslo", {"events": [EVENT] * 10})
     with pytest.raises(TooManyRequests):
@@ -74,7 +74,7 @@ async def test_the_servers_own_log_takes_few_lines_of_one_report() -> None:
     uses = [{"user": "u" * 100_000, "token": str(number)} for number in range(1_000)]
     with structlog.testing.capture_logs() as lines:
         ClusterReports(None, Turned()).record("oslo", {"activity": uses})
-    assert len(lines) == cluster_reports.MOST_LOGGED + 1 and lines[-1]["more_tokens"] == 900
+    assert len(lines) == agent_reports.MOST_LOGGED + 1 and lines[-1]["more_tokens"] == 900
     assert all(len(line.get("user", "")) < 1_100 for line in lines)
 
 

@@ -4,15 +4,14 @@ import pytest
 
 from fairlead.core.call import Target
 from fairlead.kinds import KINDS
-from fairlead.kinds.accesskey import OWNED_ACCESS_KEY
-from fairlead.kinds.configmap import CONFIGMAP
-from fairlead.kinds.secret import SECRET
-from fairlead.kinds.user import USER
+from fairlead.kinds.access.access_key import OWNED_ACCESS_KEY
+from fairlead.kinds.access.users import USER
+from fairlead.kinds.core.config_data import CONFIGMAP, SECRET
 from fairlead.registry.catalog import Catalog
 from fairlead.registry.kind import MANAGEMENT_GROUP, Action, Kind
 from fairlead.registry.schema import obj, string
-from fairlead.server.audit.credentials import Credentials
 from fairlead.server.audit.policy import COMPLETE, METADATA, NONE, REQUEST_RESPONSE, Policy, Rule
+from fairlead.server.audit.redaction import Credentials
 from tests.server.audit.kit import CATALOG, MOUNT, OK, answers, office, place
 
 MANAGEMENT = f"{MOUNT}/apis/{MANAGEMENT_GROUP}/v1"

@@ -11,9 +11,8 @@ import pytest
 import structlog
 
 from fairlead.core.files import FileProblem
-from fairlead.server.audit import trail
-from fairlead.server.audit.backups import Backups
-from fairlead.server.audit.files import Descriptor, RotatedFile, open_sink
+from fairlead.server.audit import log_writer
+from fairlead.server.audit.log_file import Backups, Descriptor, RotatedFile, open_sink
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, 6, tzinfo=UTC)
 FIRST = "audit-20260102T030405.000006Z.log"
@@ -221,9 +220,9 @@ class Stale:
 
 
 async def test_a_descriptor_that_went_bad_is_replaced(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trail, "RETRY_SECONDS", 0.01)
+    monkeypatch.setattr(log_writer, "RETRY_SECONDS", 0.01)
     with structlog.testing.capture_logs():
-        log = trail.Trail(Stale(sink_of(folder / "audit.log"), folder / "taken"), events=1)
+        log = log_writer.Trail(Stale(sink_of(folder / "audit.log"), folder / "taken"), events=1)
         log.add(b"one\n")
         assert await log.room(30)
         await log.close()
@@ -280,7 +279,7 @@ def test_a_clock_that_was_set_back_makes_no_old_file_of_a_new_one(folder: Path) 
 
 
 async def test_a_trail_of_a_small_file_loses_nothing_on_the_way_through_many(folder: Path) -> None:
-    log = trail.Trail(sink_of(folder / "audit.log", size=200, compress=True))
+    log = log_writer.Trail(sink_of(folder / "audit.log", size=200, compress=True))
     lines = [b"line %d\n" % number for number in range(300)]
     for number, line in enumerate(lines):
         log.add(line)

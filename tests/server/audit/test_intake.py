@@ -7,22 +7,20 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from fairlead.authz.chain import Decision
+from fairlead.authz import Decision
 from fairlead.core.call import Call, Reply
 from fairlead.core.errors import Forbidden, NotFound, TooManyRequests, Unauthorized, Unavailable
 from fairlead.core.user import User
-from fairlead.kinds.configmap import CONFIGMAP
-from fairlead.kinds.reviews import SELF_SUBJECT_ACCESS_REVIEW
-from fairlead.kinds.secret import SECRET
+from fairlead.kinds.core.config_data import CONFIGMAP, SECRET
+from fairlead.kinds.rbac.access_reviews import SELF_SUBJECT_ACCESS_REVIEW
+from fairlead.server.api.errors import failures
+from fairlead.server.api.routing import Roots, routed
 from fairlead.server.audit import quotas
 from fairlead.server.audit.intake import Allowances, Logs, source_of
+from fairlead.server.audit.log_writer import Trail
 from fairlead.server.audit.policy import METADATA, Policy, Rule
 from fairlead.server.audit.stage import Audit
-from fairlead.server.audit.trail import Trail
-from fairlead.server.failures import failures
-from fairlead.server.pipeline import Proceed, pipeline
-from fairlead.server.route import Roots
-from fairlead.server.serve import routed
+from fairlead.server.http.pipeline import Proceed, pipeline
 from tests.authn.calls import call, raising
 from tests.server.audit.kit import ALICE, BASICS, CATALOG, MOUNT, OK, Event, Notebook, place, signed_in
 

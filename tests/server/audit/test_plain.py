@@ -10,16 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from fairlead.authz.chain import Decision
+from fairlead.authz import Decision
 from fairlead.core.call import Call
 from fairlead.core.user import User
 from fairlead.kinds import KINDS
-from fairlead.server.audit import plain
-from fairlead.server.audit.event import Exchange, event, line
-from fairlead.server.audit.plain import Plain
+from fairlead.server.api.routing import Roots, route
+from fairlead.server.audit import metadata_events
+from fairlead.server.audit.events import Exchange, event, line
+from fairlead.server.audit.metadata_events import Plain
 from fairlead.server.audit.policy import COMPLETE, METADATA, REQUEST, STARTED, Rule
-from fairlead.server.audit.shown import _fields
-from fairlead.server.route import Roots, route
+from fairlead.server.audit.redaction import _fields
 from tests.authn.calls import call
 from tests.server.audit.kit import ALICE, MOUNT
 
@@ -115,14 +115,14 @@ def test_whatever_is_sent_is_told_alike(name: str, agent: str, who: str) -> None
 
 
 def test_what_is_kept_of_users_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plain, "KEPT_USERS", 3)
+    monkeypatch.setattr(metadata_events, "KEPT_USERS", 3)
     users = [User(f"user-{number}") for number in range(10)]
     for user in users:
         assert f'"username":"{user.name}"'.encode() in assert_same(asked(APPS, user=user))
-    assert len(plain._users) <= 3
+    assert len(metadata_events._users) <= 3
 
 
-@pytest.mark.parametrize("agent", ["tests/1.0", "a" * plain.LONGEST_KEPT])
+@pytest.mark.parametrize("agent", ["tests/1.0", "a" * metadata_events.LONGEST_KEPT])
 def test_a_new_object_is_named_however_long_the_line_is(agent: str) -> None:
     exchange = Exchange(asked(APPS, agent=agent), NOON, 998.5, Rule(METADATA))
     created = b'{"metadata":{"name":"one","uid":"u-1","resourceVersion":"7"},"spec":{}}'

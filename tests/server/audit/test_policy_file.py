@@ -6,8 +6,17 @@ from pathlib import Path
 import pytest
 
 from fairlead.core.call import Target
-from fairlead.server.audit.policy import METADATA, NONE, REQUEST, REQUEST_RESPONSE, STAGES, Policy, Resources, Rule
-from fairlead.server.audit.policy_file import load_policy
+from fairlead.server.audit.policy import (
+    METADATA,
+    NONE,
+    REQUEST,
+    REQUEST_RESPONSE,
+    STAGES,
+    Policy,
+    Resources,
+    Rule,
+    load_policy,
+)
 from fairlead.settings import StartError
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "audit.md"

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import structlog
 
-from fairlead.server.audit.backups import Backups
-from fairlead.server.audit.shelf import Shelf
+from fairlead.server.audit.disk_usage import Shelf
+from fairlead.server.audit.log_file import Backups
 
 NOW = datetime(2026, 1, 31, tzinfo=UTC)
 KILOBYTE = b"x" * 1_000

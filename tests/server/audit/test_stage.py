@@ -9,13 +9,13 @@ import orjson
 import pytest
 import structlog
 
-from fairlead.authz.chain import Decision
+from fairlead.authz import Decision
 from fairlead.core.call import Call, Reply
 from fairlead.core.errors import AlreadyExists, ApiError, Forbidden, NotFound
 from fairlead.core.user import User
-from fairlead.kinds.configmap import CONFIGMAP
-from fairlead.kinds.project import PROJECT
-from fairlead.server.audit.event import Exchange, event, line
+from fairlead.kinds.core.config_data import CONFIGMAP
+from fairlead.kinds.projects.project import PROJECT
+from fairlead.server.audit.events import Exchange, event, line
 from fairlead.server.audit.policy import COMPLETE, DEFAULT, METADATA, NONE, PANIC, REQUEST, STARTED, Policy, Rule
 from tests.authn.calls import call, raising
 from tests.server.audit.kit import ALICE, EVERYTHING, MOUNT, OK, Office, answers, office, place

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from fairlead.core.call import Call, Reply, Socket, Upgrade
-from fairlead.kinds.configmap import CONFIGMAP
-from fairlead.server.asgi import Front
+from fairlead.kinds.core.config_data import CONFIGMAP
 from fairlead.server.audit.policy import METADATA, RECEIVED, STARTED, Policy, Rule
+from fairlead.server.http.asgi import Front
 from tests.server.audit.kit import Office, office, place
 
 CONFIGMAPS = place(CONFIGMAP)

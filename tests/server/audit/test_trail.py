@@ -10,10 +10,9 @@ import structlog
 
 from fairlead.core.call import Call, Reply
 from fairlead.core.errors import Unavailable
-from fairlead.kinds.configmap import CONFIGMAP
-from fairlead.kinds.secret import SECRET
-from fairlead.server.audit import stage, trail
-from fairlead.server.audit.trail import Trail
+from fairlead.kinds.core.config_data import CONFIGMAP, SECRET
+from fairlead.server.audit import log_writer, stage
+from fairlead.server.audit.log_writer import Trail
 from tests.server.audit.kit import MOUNT, OK, Notebook, Office, office, place
 
 CONFIGMAPS, SECRETS = place(CONFIGMAP), place(SECRET)
@@ -56,7 +55,7 @@ class Note:
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trail, "RETRY_SECONDS", 0.01)
+    monkeypatch.setattr(log_writer, "RETRY_SECONDS", 0.01)
 
 
 async def until(true: Callable[[], bool]) -> None:
@@ -250,7 +249,7 @@ async def test_what_cannot_be_written_in_the_end_is_counted() -> None:
 async def test_a_reader_that_takes_nothing_does_not_keep_the_server_from_ending(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(trail, "CLOSE_SECONDS", 0.05)
+    monkeypatch.setattr(log_writer, "CLOSE_SECONDS", 0.05)
     sink = Stubborn()
     sink.free.clear()
     with structlog.testing.capture_logs() as lines:

@@ -6,15 +6,14 @@ from collections import Counter
 import pytest
 
 from fairlead.core.user import User
-from fairlead.server import options
-from fairlead.server.flow import pacing
+from fairlead.server.api import query_options
+from fairlead.server.api.watch import Opening, Watches
+from fairlead.server.flow import streams as pacing
 from fairlead.server.flow.classify import Clients
 from fairlead.server.flow.control import TURN_SECONDS, FlowControl
 from fairlead.server.flow.fair_queue import QueueLimits, Ticket
 from fairlead.server.flow.levels import BULK, INTERACTIVE, PRIORITIES, Priority
-from fairlead.server.flow.pacing import Pace, Pacer
-from fairlead.server.flow.streams import Streams
-from fairlead.server.watch import Opening, Watches
+from fairlead.server.flow.streams import Pace, Pacer, Streams
 from tests.admission.world import World, new_world
 from tests.authn.calls import call
 from tests.server.flow.test_control import Clock, busy
@@ -157,7 +156,7 @@ class _Pacer(Pacer):
 async def first_chunk(world: World, pacer: Pacer, view: str, queue_after: str = "") -> bytes:
     """The first of a watch; with a name, the first after this was made."""
     gadgets = world.of("Gadget")
-    asked = options.watch_query(call(), gadgets.kind)
+    asked = query_options.watch_query(call(), gadgets.kind)
     watches = Watches(LIMITS, world.clock, Streams(100, 10), pacer)
     stream = await watches.open(Opening(gadgets, "", asked, view), ADA)
     chunk = await anext(stream)

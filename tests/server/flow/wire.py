@@ -10,8 +10,8 @@ from fairlead.server.flow.control import TURN_SECONDS, FlowControl
 from fairlead.server.flow.levels import INTERACTIVE
 from fairlead.server.flow.stage import FlowStage, Judgement
 from fairlead.server.flow.streams import Streams
-from fairlead.server.received import ReceivedHeaders
-from fairlead.server.steps import timed_steps
+from fairlead.server.http.request import ReceivedHeaders
+from fairlead.server.http.step_timer import timed_steps
 from tests.authn.calls import call as made
 
 ADA, BEN = User("ada", ("system:authenticated",)), User("ben", ("system:authenticated",))

@@ -1,0 +1,168 @@
+"""Do the rules that somebody holds cover the rules that they want to give? Pure; `escalation.py` asks.
+
+As in Kubernetes: what is wanted is taken apart into single rights (one verb on one resource of one group, or on one
+path), and each must be covered by one rule that is held. Nobody can make that take long: the work is bounded.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+
+from fairlead.core.errors import MAX_PROBLEMS, MAX_SHOWN
+from fairlead.core.objects import Object
+from fairlead.core.validators import begins_with_one, outermost
+
+ANY = "*"
+BUDGET = 100_000
+"""How many comparisons a question may take: some tens of milliseconds."""
+MAX_WORDS = 1_000_000
+"""How many words of a rule are looked up in others, before it is taken apart into single rights."""
+MAX_DESCRIBED = 2_000
+"""How many of the rights that are missing are put into words; the first are enough to see what it takes."""
+
+
+class TooManyRights(Exception):
+    """The rules are too large to be compared right by right."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """A single right. `name` is None for all objects of the resource; a path has nothing but itself and a verb."""
+
+    verb: str
+    group: str = ""
+    resource: str = ""
+    name: str | None = None
+    path: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """A rule that is held."""
+
+    verbs: frozenset[str]
+    groups: frozenset[str]
+    names: frozenset[str]
+    paths: frozenset[str]
+    beginnings: list[str]
+
+    def covers(self, piece: _Piece) -> bool:
+        if not _within((piece.verb,), self.verbs):
+            return False
+        if piece.path is not None:
+            return piece.path in self.paths or begins_with_one(piece.path, self.beginnings)
+        return _within((piece.group,), self.groups) and (not self.names or piece.name in self.names)
+
+    def covers_all_of(self, rule: Object) -> bool:
+        """The whole rule at once, but for its resources."""
+        names = rule.get("resourceNames")
+        return (
+            _within(rule.get("verbs") or (), self.verbs)
+            and _within(rule.get("apiGroups") or (), self.groups)
+            and (not self.names or (bool(names) and self.names.issuperset(names or ())))
+        )
+
+
+class Holding:
+    """Rules that somebody holds, arranged by resource, with a budget for questions about them."""
+
+    def __init__(self, rules: Iterable[Object]) -> None:
+        self._left = BUDGET
+        self._by_resource: dict[str, list[_Held]] = {}
+        self._about_paths: list[_Held] = []
+        for rule in rules:
+            held = _held(rule)
+            for resource in dict.fromkeys(rule.get("resources") or ()):
+                self._by_resource.setdefault(resource, []).append(held)
+            if held.paths:
+                self._about_paths.append(held)
+
+    def missing(self, wanted: Iterable[Object]) -> list[str]:
+        """The rights that are wanted and not held, as Kubernetes describes them. Raises TooManyRights."""
+        pieces = [piece for rule in wanted if not self._covers(rule) for piece in self._uncovered(rule)]
+        return sorted(dict.fromkeys(_descriptions(pieces[:MAX_DESCRIBED])))
+
+    def _covers(self, rule: Object) -> bool:
+        """Whether rules that are held cover this one as a whole, resource by resource: nearly always the case."""
+        if rule.get("nonResourceURLs"):
+            return False
+        size = sum(len(rule.get(field) or ()) for field in ("verbs", "apiGroups", "resourceNames"))
+        most = 1 + MAX_WORDS // (size + 1)
+        verdicts: dict[int, bool] = {}
+
+        def fits(held: _Held) -> bool:
+            """Compared once, however many resources a rule has. What is not compared is taken apart."""
+            if id(held) not in verdicts:
+                verdicts[id(held)] = len(verdicts) < most and held.covers_all_of(rule)
+            return self._spend() and verdicts[id(held)]
+
+        resources = dict.fromkeys(rule.get("resources") or ())
+        return all(any(fits(held) for held in self._candidates(resource)) for resource in resources)
+
+    def _uncovered(self, rule: Object) -> Iterator[_Piece]:
+        for piece in self._taken_apart(rule):
+            candidates = self._candidates(piece.resource) if piece.path is None else self._about_paths
+            if not any(self._spend() and held.covers(piece) for held in candidates):
+                yield piece
+
+    def _taken_apart(self, rule: Object) -> Iterator[_Piece]:
+        verbs, groups, resources, names, paths = (
+            tuple(dict.fromkeys(rule.get(field) or ()))
+            for field in ("verbs", "apiGroups", "resources", "resourceNames", "nonResourceURLs")
+        )
+        self._spend(len(verbs) * (len(groups) * len(resources) * (len(names) or 1) + len(paths)))
+        for group, resource, verb, name in product(groups, resources, verbs, names or (None,)):
+            yield _Piece(verb, group, resource, name)
+        for path, verb in product(paths, verbs):
+            yield _Piece(verb, path=path)
+
+    def _candidates(self, resource: str) -> Iterator[_Held]:
+        """The rules that are about a resource. `*/s` is about the subresource `s` of every resource."""
+        yield from self._by_resource.get(resource, ())
+        if resource != ANY:
+            yield from self._by_resource.get(ANY, ())
+        _, slash, subresource = resource.partition("/")
+        if slash and resource != f"{ANY}/{subresource}":
+            yield from self._by_resource.get(f"{ANY}/{subresource}", ())
+
+    def _spend(self, count: int = 1) -> bool:
+        self._left -= count
+        if self._left < 0:
+            raise TooManyRights
+        return True
+
+
+def _held(rule: Object) -> _Held:
+    verbs, groups, names, paths = (
+        frozenset(rule.get(field) or ()) for field in ("verbs", "apiGroups", "resourceNames", "nonResourceURLs")
+    )
+    return _Held(verbs, groups, names, paths, outermost(path.rstrip(ANY) for path in paths if path.endswith(ANY)))
+
+
+def _within(wanted: Sequence[str], held: frozenset[str]) -> bool:
+    return ANY in held or held.issuperset(wanted)
+
+
+def _descriptions(pieces: Iterable[_Piece]) -> Iterator[str]:
+    """A line for each object or resource with all the verbs that are missing on it, and one for each verb on a path."""
+    verbs: dict[tuple[str, str, str | None], dict[str, None]] = {}
+    for piece in pieces:
+        if piece.path is not None:
+            yield _shown(("NonResourceURLs", [piece.path]), ("Verbs", [piece.verb]))
+        else:
+            verbs.setdefault((piece.group, piece.resource, piece.name), {})[piece.verb] = None
+    for (group, resource, name), missing in verbs.items():
+        named = [("ResourceNames", [name])] if name is not None else []
+        yield _shown(("APIGroups", [group]), ("Resources", [resource]), *named, ("Verbs", list(missing)))
+
+
+def _shown(*parts: tuple[str, Sequence[str]]) -> str:
+    text = ", ".join(f"{name}:{quoted(values)}" for name, values in parts)
+    return f"{{{text if len(text) <= MAX_SHOWN else f'{text[:MAX_SHOWN]}...'}}}"
+
+
+def quoted(values: Sequence[str]) -> str:
+    """A list of texts as Kubernetes' messages print it; of a long one the beginning."""
+    texts = [json.dumps(value, ensure_ascii=False) for value in values[:MAX_PROBLEMS]]
+    return f"[{' '.join(texts)}{' ...' if len(values) > MAX_PROBLEMS else ''}]"

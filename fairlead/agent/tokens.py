@@ -1,0 +1,110 @@
+"""A direct token, and whom it stands for as things are now.
+
+`verify` has the last word on the token itself. Here it meets what has happened since it was made: users that are gone
+or disabled, generations that have risen, groups that somebody has left, clusters of the same name that are others.
+Asked on every request, so what was found out about a token is kept until the agent learns something new.
+"""
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from fairlead.agent.config_cache import State
+from fairlead.authn.direct_tokens import MAX_SKEW, Claims, InvalidToken, cluster_audience, verify
+from fairlead.authn.principals import own_groups
+from fairlead.core.clock import Clock
+from fairlead.core.cluster_identity import cluster_groups
+from fairlead.core.scope import ANY, Scope
+from fairlead.core.user import AUTHENTICATED, EVERYBODY, TEAM_GROUP, User
+
+TOKEN_ID = "service.sh/direct-token"
+"""Under the `extra` of users: the id of the token that they came with, for audit logs."""
+
+KEPT = 8192
+
+
+class NotKnownYet(InvalidToken):
+    """Nobody of that name and uid is known. It may be somebody new."""
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Whoever holds a token that is good: as whom requests are made, and the id and end of the token."""
+
+    user: User
+    token: str
+    expires: int
+
+
+class Holders:
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._state: State | None = None
+        self._kept: dict[bytes, Holder] = {}
+
+    def of(self, token: str, state: State) -> Holder:
+        """Raises InvalidToken, which tells a log why and has nothing of the token in it."""
+        if state is not self._state or len(self._kept) >= KEPT:
+            self._state, self._kept = state, {}
+        digest = hashlib.sha256(token.encode()).digest()
+        holder = self._kept.get(digest)
+        now = self._clock.now()
+        if holder is None:
+            ours = tuple(cluster_audience(state.cluster_uid, is_scoped=each) for each in (False, True))
+            claims = verify(token, state.jwks, issuer=state.issuer, audience=ours, now=now)
+            holder = self._kept[digest] = _holder(claims, state)
+        elif holder.expires <= now.timestamp() - MAX_SKEW:
+            raise InvalidToken("it has expired")
+        return holder
+
+
+def _holder(claims: Claims, state: State) -> Holder:
+    user = User(
+        claims.user,
+        _groups(claims, state),
+        claims.uid,
+        scope=_bound(claims, state),
+        impersonator=User(claims.original_requester) if claims.original_requester else None,
+        extra=((TOKEN_ID, (claims.id,)),),
+    )
+    return Holder(user, claims.id, claims.expires)
+
+
+def _groups(claims: Claims, state: State) -> tuple[str, ...]:
+    """The groups of the token that still hold. Who is no longer there is refused."""
+    return tuple(dict.fromkeys((*_held(claims, state, cluster_groups(claims.groups)), AUTHENTICATED)))
+
+
+def _held(claims: Claims, state: State, groups: Iterable[str]) -> Iterable[str]:
+    if claims.kind == "User":
+        person = state.users.get(claims.uid)
+        if person is None or claims.user != claims.name:
+            raise NotKnownYet("its user is disabled, deleted or not known yet")
+        if claims.generation < person.generation:
+            raise InvalidToken("its user has revoked all tokens of this generation")
+        own = own_groups(claims.name)
+        return [group for group in groups if group in person.groups or group in own]
+    if claims.kind == "Team":
+        group = f"{TEAM_GROUP}{claims.name}"
+        if claims.uid not in state.teams or claims.user != group:
+            raise NotKnownYet("its team is disabled, deleted or not known yet")
+        return [each for each in groups if each in (group, *EVERYBODY)]
+    return groups
+
+
+def _bound(claims: Claims, state: State) -> Scope | None:
+    """The scope as far as it is about this very cluster: another one may have had its name when the token was made."""
+    scope = Scope.of(claims.scope)
+    if scope is None:
+        return None
+    ours = _is_ours(claims.clusters, state)
+
+    def holds(name: str) -> bool:
+        return name == ANY or (name == state.cluster and ours)
+
+    rules = tuple(rule for rule in scope.rules if not rule.cluster or holds(rule.cluster))
+    return replace(scope, clusters=tuple(filter(holds, scope.clusters)), rules=rules)
+
+
+def _is_ours(clusters: Mapping[str, str], state: State) -> bool:
+    return clusters.get(state.cluster) == state.cluster_uid

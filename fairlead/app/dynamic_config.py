@@ -1,0 +1,90 @@
+"""The settings that can change while the server runs: what the Config object says, and otherwise what it started with.
+
+Each is a question that is asked anew on every use, so a change of the object holds from the next request on.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from fairlead.authn.token_issuer import Lifetimes
+from fairlead.core.errors import AlreadyExists
+from fairlead.core.objects import Object, dig
+from fairlead.kinds.clusters.config import CONFIG, CONFIG_NAME, read
+from fairlead.registry.informer import Following
+from fairlead.registry.registry import Registry
+from fairlead.registry.write_options import by_the_server
+from fairlead.server.audit.policy import LEVELS, NONE
+from fairlead.settings import Settings
+from fairlead.settings.values import ON
+from fairlead.storage.view.view import View
+
+
+class RunTime:
+    def __init__(self, settings: Settings, view: View) -> None:
+        self._settings = settings
+        self._configs = Following(view, settings.api_group, CONFIG.plural)
+        self._generation = self._as_of = -1
+        self._values: Object = {}
+        self._audit_level = NONE
+        self._custom_headers: Mapping[str, str] = {}
+
+    def access_key_max_ttl(self) -> int:
+        """Most seconds that people may give an access key, 0 for no limit."""
+        return int(self._value("auth.accessKeyMaxTTLSeconds", self._settings.access_key_max_ttl))
+
+    def login_key_ttl(self) -> int:
+        """Seconds that a login lasts, 0 for no end."""
+        return int(self._value("auth.loginAccessKeyTTLSeconds", self._settings.login_key_ttl))
+
+    def password_login(self) -> bool:
+        """Whether people can sign in with a password."""
+        return not self._value("auth.password.disabled", self._settings.password_login != ON)
+
+    def token_lifetimes(self) -> Lifetimes:
+        """How long direct tokens live. Without a word on it, they do not live longer than they may."""
+        usual = Lifetimes()
+        most = int(self._value("auth.directTokenMaxTTLSeconds", usual.maximum))
+        return Lifetimes(min(int(self._value("auth.directTokenTTLSeconds", usual.default)), most), most)
+
+    def audit_level(self) -> int:
+        """The least that is recorded of what the audit policy records at all."""
+        if self._configs.as_of != self._as_of:
+            self._take_in()
+        return self._audit_level
+
+    def custom_headers(self) -> Mapping[str, str]:
+        """Headers for every answer."""
+        if self._configs.as_of != self._as_of:
+            self._take_in()
+        return self._custom_headers
+
+    def _value(self, path: str, otherwise: Any) -> Any:
+        self._take_in()
+        found = dig(self._values, path)
+        return otherwise if found is None else found
+
+    def _take_in(self) -> None:
+        """Reads the object if it has changed. What every request asks for is found out here, once."""
+        self._as_of = self._configs.as_of
+        generation = self._configs.refresh()
+        if generation == self._generation:
+            return
+        config = self._configs.objects.get(("", CONFIG_NAME))
+        value, problems = read(dig(config, "spec.raw") or "")
+        self._values = {} if problems else value
+        level = dig(self._values, "audit.level")
+        self._audit_level = LEVELS.index(level) if level in LEVELS else NONE
+        self._custom_headers = dig(self._values, "auth.customHttpHeaders") or {}
+        self._generation = generation
+
+
+async def ensure_config(registry: Registry, api_group: str) -> None:
+    """Makes the one Config if it is not there; what somebody has written into it is left as it is."""
+    configs = registry.resource(api_group, CONFIG.plural)
+    if configs.peek("", CONFIG_NAME) is not None:
+        return
+    body = {"apiVersion": configs.kind.api_version, "kind": "Config", "metadata": {"name": CONFIG_NAME}}
+    try:
+        await configs.create({**body, "spec": {"raw": ""}}, "", by_the_server())
+    except AlreadyExists:
+        return  # another replica was faster

@@ -1,0 +1,93 @@
+"""A new value for an access key, and an end for the old one: at once, or after a while in which both work.
+
+Behind `POST ownedaccesskeys/<name>/rotate`. The object stays: its name, owner, scope and life are as before. Whoever
+rotates a key gets to hold it, so that takes the same as making it.
+"""
+
+from datetime import datetime, timedelta
+
+from fairlead.authn.access_keys import ACCESS_KEYS, Pepper, new_key
+from fairlead.core.clock import parsed, timestamp
+from fairlead.core.errors import Conflict, Details, Forbidden, Invalid, Problem, qualified
+from fairlead.core.objects import Object, copied, dig, name_of
+from fairlead.core.user import CONTROLLER, User
+from fairlead.domain.key_delegation import Covers, holder_of, overreach
+from fairlead.kinds.access.access_key import MAX_OVERLAP, ROTATION
+from fairlead.registry.codec import decode, shown_once
+from fairlead.registry.registry import Registry
+from fairlead.registry.write_options import Writing
+
+MOST_PREVIOUS = 4
+"""Earlier values that can work beside the current one; the oldest give way."""
+
+
+class Rotation:
+    """Rotates keys. Whether the caller may ask for it at all was decided before."""
+
+    def __init__(self, registry: Registry, api_group: str, pepper: Pepper, covers: Covers) -> None:
+        self._keys = registry.resource(api_group, ACCESS_KEYS)
+        self._clock = registry.clock
+        self._pepper = pepper
+        self._covers = covers
+
+    async def rotated(self, user: User, name: str, body: Object, fresh: str = "") -> bytes:
+        """The key with its new value, which is shown here and nowhere else. `fresh` is that value, if it is made."""
+        overlap = dig(body, "spec.overlapSeconds") or 0
+        if overlap > MAX_OVERLAP:
+            why = f"must be at most {MAX_OVERLAP} seconds"
+            problem = Problem.invalid("spec.overlapSeconds", overlap, why)
+            raise Invalid.of(ROTATION.name, self._keys.kind.group, name, [problem])
+        while True:
+            old = decode(await self._keys.get("", name))
+            self._refuse(user, old)
+            value = fresh or new_key()
+            served = await self._exchange(old, value, overlap)
+            if served is not None:
+                return shown_once(served, {"spec.key": value})
+
+    def _refuse(self, user: User, key: Object) -> None:
+        kind, name, now = self._keys.kind, name_of(key), self._clock.now()
+        if dig(key, "status.expired"):
+            why = "the key has expired, and no value of it works again; create another key"
+            raise Conflict.of(kind.plural, kind.group, name, why)
+        why_not = overreach(holder_of(user, self._keys), key, self._covers, now)
+        if why_not is not None:
+            message = f'{qualified(kind.plural, kind.group)} "{name}" is forbidden: {why_not}'
+            raise Forbidden(message, Details(name, kind.group, kind.plural))
+
+    async def _exchange(self, old: Object, value: str, overlap: int) -> bytes | None:
+        """Keeps the old digest aside if it is to last, then puts the new one in its place: no moment is without a value
+        that works. Without an overlap, whatever was kept aside before goes, too. None if somebody else was rotating.
+        """
+        name, digest, fresh = name_of(old), dig(old, "spec.key"), self._pepper.digest(value)
+        kept = _previous(old, self._clock.now(), overlap)
+        if kept and await self._write(name, digest, "status", {"previous": kept}) is None:
+            return None
+        served = await self._write(name, digest, "spec", {"key": fresh})
+        if served is not None and not kept and dig(old, "status.previous"):
+            return await self._write(name, fresh, "status", {"previous": []}) or served
+        return served
+
+    async def _write(self, name: str, digest: str, part: str, fields: Object) -> bytes | None:
+        """Sets fields of the spec or the status, on condition that the key still has that digest."""
+        is_same = True
+
+        def edit(key: Object) -> Object:
+            nonlocal is_same
+            is_same, new = dig(key, "spec.key") == digest, copied(key)
+            if is_same:
+                new[part] = {**(new.get(part) or {}), **fields}
+            return new
+
+        subresource = "status" if part == "status" else ""
+        served = await self._keys.modify("", name, edit, Writing(CONTROLLER, "fairlead", subresource=subresource))
+        return served if is_same else None
+
+
+def _previous(key: Object, now: datetime, overlap: int) -> list[Object]:
+    """The earlier values that go on working. Without an overlap there are none, whatever an earlier rotation said."""
+    if not overlap:
+        return []
+    lasting = [each for each in dig(key, "status.previous") or () if (parsed(each["until"]) or now) > now]
+    until = timestamp(now + timedelta(seconds=overlap))
+    return [*lasting, {"key": dig(key, "spec.key"), "until": until}][-MOST_PREVIOUS:]

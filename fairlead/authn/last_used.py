@@ -1,0 +1,123 @@
+"""When access keys were last used, written down after the fact.
+
+A request only touches a dictionary here (`note`); a task of the server's writes `status.lastActivity` now and then. How
+often is the key's matter: once a minute, more often where its life depends on it, as `domain/key_lifetime.py` says. So a key
+that is used ten thousand times a minute is written once.
+"""
+
+import asyncio
+from datetime import UTC, datetime
+
+import structlog
+
+from fairlead.authn.access_keys import Use
+from fairlead.core.clock import Clock, parsed, timestamp
+from fairlead.core.errors import ApiError, NotFound
+from fairlead.core.objects import Object, dig
+from fairlead.core.user import User
+from fairlead.domain.key_lifetime import cooldown_of
+from fairlead.registry.codec import decode
+from fairlead.registry.resource import Resource
+from fairlead.registry.write_options import by_the_server
+
+TICK = 1.0
+TIDY_EVERY = 60.0
+RETRY = 5.0
+SAME_USE = 0.01
+"""Uses that are closer together than this many seconds are one: nothing that goes by them is as exact as that."""
+AT_ONCE = 16
+"""Writes under way at the same time; the store takes them together."""
+
+log = structlog.get_logger(__name__)
+
+
+class Activity:
+    """The last use of each key, and which of them are not written down yet."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._uses: dict[str, Use] = {}
+        self._unwritten: set[str] = set()
+        self._due: dict[str, float] = {}
+
+    def note(self, user: User) -> None:
+        """Somebody has signed in. This is in the path of every request, so it does nothing more."""
+        key = user.key
+        if not key:
+            return
+        now, last = self._clock.monotonic(), self._uses.get(key)
+        if last is None or not 0.0 <= now - last.monotonic < SAME_USE:
+            self._uses[key] = Use(self._clock.now(), now)
+        self._unwritten.add(key)
+
+    def last_use(self, key: str) -> Use | None:
+        """The last use that this process knows of."""
+        return self._uses.get(key)
+
+    async def run(self, keys: Resource) -> None:
+        """Writes until it is cancelled, and once more then."""
+        tidied = self._clock.monotonic()
+        try:
+            while True:
+                await asyncio.sleep(TICK)
+                await self.flush(keys)
+                if self._clock.monotonic() - tidied >= TIDY_EVERY:
+                    self._forget_the_gone(keys)
+                    tidied = self._clock.monotonic()
+        finally:
+            await self.flush(keys, everything=True)
+
+    async def flush(self, keys: Resource, *, everything: bool = False) -> None:
+        """Writes down the uses whose time has come."""
+        now = self._clock.monotonic()
+        due = [name for name in self._unwritten if everything or self._is_due(name, keys, now)]
+        for start in range(0, len(due), AT_ONCE):
+            await asyncio.gather(*(self._write(name, keys) for name in due[start : start + AT_ONCE]))
+
+    def _is_due(self, name: str, keys: Resource, now: float) -> bool:
+        """Asked of every key in use, each second: the object is looked at only for the first time."""
+        if name not in self._due:
+            entry = keys.peek("", name)
+            self._due[name] = now + _pause(decode(entry), self._clock) if entry is not None else now
+        return self._due[name] <= now
+
+    async def _write(self, name: str, keys: Resource) -> None:
+        use, cooldown = self._uses[name], RETRY
+        self._unwritten.discard(name)
+
+        def used(key: Object) -> Object:
+            nonlocal cooldown
+            cooldown = cooldown_of(key)
+            status = key.get("status") or {}
+            last = max(_moment(status.get("lastActivity")), use.moment)
+            return {**key, "status": {**status, "lastActivity": timestamp(last)}}
+
+        try:
+            await keys.modify("", name, used, by_the_server("status"))
+        except NotFound:
+            self._forget(name)
+            return
+        except ApiError as error:  # the store may be back soon
+            self._unwritten.add(name)
+            cooldown = RETRY
+            log.info("the last use of a key is not written down yet", key=name, reason=error.message)
+        self._due[name] = self._clock.monotonic() + cooldown
+
+    def _forget_the_gone(self, keys: Resource) -> None:
+        for name in [name for name in self._uses if keys.peek("", name) is None]:
+            self._forget(name)
+
+    def _forget(self, name: str) -> None:
+        self._uses.pop(name, None)
+        self._due.pop(name, None)
+        self._unwritten.discard(name)
+
+
+def _pause(key: Object, clock: Clock) -> float:
+    """Seconds until the next write, going by the last one: a restart is no reason to write all keys at once."""
+    since = (clock.now() - _moment(dig(key, "status.lastActivity"))).total_seconds()
+    return max(0.0, cooldown_of(key) - max(0.0, since))
+
+
+def _moment(text: object) -> datetime:
+    return parsed(text) or datetime(1, 1, 1, tzinfo=UTC)

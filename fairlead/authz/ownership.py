@@ -1,0 +1,143 @@
+"""Rights that objects give by themselves: to their owner, and to those whom their `access` entries name.
+
+For kinds declared as `shared`. The owner, or each member of an owning team, may do everything with the object but make
+it; an entry gives its verbs on the object, and on the subresources that it names.
+"""
+
+import asyncio
+from collections.abc import Iterator
+
+import msgspec
+
+from fairlead.authz import Decision
+from fairlead.authz.name_index import ANY, Rectangles, SharedNames, own_names, owns
+from fairlead.core.call import Target
+from fairlead.core.user import User
+from fairlead.registry.catalog import Catalog
+from fairlead.storage.view.view import Entry, View
+
+
+class _Owner(msgspec.Struct):
+    user: str | None = None
+    team: str | None = None
+
+
+class Access(msgspec.Struct):
+    name: str | None = None
+    users: list[str] | None = None
+    teams: list[str] | None = None
+    verbs: list[str] | None = None
+    subresources: list[str] | None = None
+
+
+class Spec(msgspec.Struct):
+    owner: _Owner | None = None
+    access: list[Access] | None = None
+
+
+class _Shared(msgspec.Struct):
+    """Just enough of an object to find out whose it is."""
+
+    spec: Spec | None = None
+
+
+_shared = msgspec.json.Decoder(_Shared).decode
+
+
+class Sharing:
+    """The authorizer for owners and access entries."""
+
+    def __init__(self, catalog: Catalog, view: View) -> None:
+        self._shared = {(kind.group, kind.plural) for kind in catalog.kinds if kind.shared}
+        self._view = view
+        self._names = {resource: SharedNames(view, *resource, _named) for resource in sorted(self._shared)}
+        self._last: tuple[Entry, tuple[str, ...], Given] | None = None
+
+    def __call__(self, user: User, target: Target) -> Decision | None:
+        if not target.name or (target.group, target.resource) not in self._shared:
+            return None
+        entry = self._view.get((target.group, target.resource, target.namespace, target.name))
+        return None if entry is None else self.of(user, target, entry)
+
+    def of(self, user: User, target: Target, entry: Entry) -> Decision | None:
+        if (entry.key[0], entry.key[1]) not in self._shared or (target.verb == "create" and not target.subresource):
+            return None
+        given = self._given(user, entry)
+        reports = target.subresource == "status" and target.verb != "get"  # which is the server's to do
+        if given.is_owner and not reports:
+            return _OWNER
+        return _NAMED if given.allows(target.verb, target.subresource) else None
+
+    def _given(self, user: User, entry: Entry) -> "Given":
+        """The last answer is kept: admission asks about one object and one user for each right that is granted."""
+        last = self._last
+        if last is not None and last[0] is entry and last[1] is user.groups:
+            return last[2]
+        given = Given(_shared(entry.body).spec, user)
+        self._last = entry, user.groups, given
+        return given
+
+    async def run(self) -> None:
+        """Keeps ready what says at once whether something is a user's. Without it, all objects are looked at."""
+        async with asyncio.TaskGroup() as group:
+            for names in self._names.values():
+                group.create_task(names.run())
+
+    def stands(self, user: User, target: Target) -> bool:
+        """Something here is the user's, or shared with it."""
+        resource = (target.group, target.resource)
+        if resource not in self._shared:
+            return False
+        known = self._names[resource].has(user, target.namespace)
+        if known is not None:
+            return known
+        get = Target("get", "")
+        return any(self.of(user, get, entry) for entry in self._view.entries(*resource, target.namespace))
+
+
+def _named(entry: Entry) -> Iterator[tuple[bool, str]]:
+    """Those who may get an object because they own it, or because an entry names them: as `Given` decides it."""
+    spec = _shared(entry.body).spec
+    owner = spec.owner if spec is not None else None
+    for is_team, name in ((False, owner.user), (True, owner.team)) if owner is not None else ():
+        if name and name != ANY:
+            yield is_team, name
+    for each in (spec.access if spec is not None else None) or ():
+        if "get" in (each.verbs or ()) or ANY in (each.verbs or ()):
+            yield from ((False, name) for name in each.users or ())
+            yield from ((True, name) for name in each.teams or ())
+
+
+_OWNER = Decision(True, "owner of the object")
+_NAMED = Decision(True, "named in an access entry of the object")
+
+
+class Given:
+    """What one object gives to one user."""
+
+    __slots__ = ("_access", "_parts", "_verbs", "is_owner")
+
+    def __init__(self, spec: Spec | None, user: User) -> None:
+        owner = spec.owner if spec is not None else None
+        users, teams = own_names(user)
+        self.is_owner = owner is not None and owns(user, owner.user, owner.team)
+        self._access = [
+            each
+            for each in (spec.access if spec is not None else None) or ()
+            if not users.isdisjoint(each.users or ()) or not teams.isdisjoint(each.teams or ())
+        ]
+        self._verbs: frozenset[str] | None = None
+        self._parts: Rectangles | None = None
+
+    def allows(self, verb: str, subresource: str) -> bool:
+        if not self._access:
+            return False
+        if not subresource:
+            if self._verbs is None:
+                self._verbs = frozenset(each for access in self._access for each in access.verbs or ())
+            return verb in self._verbs or ANY in self._verbs
+        if self._parts is None:
+            self._parts = Rectangles(
+                [(frozenset(each.verbs or ()), frozenset(each.subresources or ())) for each in self._access]
+            )
+        return any(self._parts.hold(one, other) for one in {verb, ANY} for other in {subresource, ANY})

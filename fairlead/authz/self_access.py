@@ -1,0 +1,81 @@
+"""What everybody may do with what is their own: read their user and teams, and look after their own access keys."""
+
+import msgspec
+
+from fairlead.authz import Decision
+from fairlead.authz.name_index import is_user, owns
+from fairlead.core.call import Target
+from fairlead.core.user import User
+from fairlead.kinds.access.access_key import OWNED_ACCESS_KEY
+from fairlead.kinds.access.direct_token import DIRECT_CLUSTER_ENDPOINT_TOKEN
+from fairlead.kinds.access.users import TEAM, USER
+from fairlead.storage.view.view import Entry, View
+
+USERS, TEAMS, KEYS = USER.plural, TEAM.plural, OWNED_ACCESS_KEY.plural
+_KEY_VERBS = frozenset({"get", "update", "patch", "delete"})
+_READ = Decision(True, "one's own user, or a team of one's own")
+_KEY = Decision(True, "an access key of one's own")
+_LOGIN = Decision(True, "one's own login")
+_TOKEN = Decision(True, "a direct token of one's own")
+_MADE = {KEYS: _KEY, DIRECT_CLUSTER_ENDPOINT_TOKEN.plural: _TOKEN}
+"""What everybody may make for themselves. How far it reaches is asked when it is made."""
+LOGOUT = ("post", "/auth/logout")
+"""Verb and path, below the platform's root."""
+
+
+class _KeySpec(msgspec.Struct):
+    user: str | None = None
+
+
+class _Key(msgspec.Struct):
+    """Just enough of an access key to know whose it is."""
+
+    spec: _KeySpec | None = None
+
+
+_key = msgspec.json.Decoder(_Key).decode
+
+
+class Oneself:
+    """The authorizer for the user itself. Keys of machines and teams have no user: there is nothing here for them."""
+
+    def __init__(self, api_group: str, view: View) -> None:
+        self._group = api_group
+        self._view = view
+
+    def __call__(self, user: User, target: Target) -> Decision | None:
+        if not target.root and (target.verb, target.path) == LOGOUT:
+            return _LOGIN
+        if target.group != self._group or not is_user(user, (user.name,)):
+            return None
+        if target.resource == USERS and target.name == user.name:
+            return self._own_user(target)
+        if target.resource == TEAMS and target.verb == "get" and not target.subresource:
+            return _READ if owns(user, None, target.name) else None
+        if target.verb == "create" and not target.subresource and target.resource in _MADE:
+            return _MADE[target.resource]
+        if target.resource == KEYS and target.name:
+            entry = self._view.get((self._group, KEYS, "", target.name))
+            return None if entry is None else self._own_key(user, target, entry)
+        return None
+
+    def _own_user(self, target: Target) -> Decision | None:
+        own = {("get", ""), ("get", "accesskeys"), ("get", "profile"), ("create", "profile")}
+        return _READ if (target.verb, target.subresource) in own else None
+
+    def _own_key(self, user: User, target: Target, entry: Entry) -> Decision | None:
+        if target.subresource and (target.verb, target.subresource) != ("create", "rotate"):
+            return None
+        if not target.subresource and target.verb not in _KEY_VERBS:
+            return None
+        spec = _key(entry.body).spec
+        return _KEY if spec is not None and spec.user == user.name else None
+
+    def of(self, user: User, target: Target, entry: Entry) -> Decision | None:
+        if (entry.key[0], entry.key[1]) == (self._group, KEYS) and is_user(user, (user.name,)):
+            return self._own_key(user, target, entry)
+        return self(user, target)
+
+    def stands(self, user: User, target: Target) -> bool:
+        """Everybody sees at least itself, its teams and its keys, if there are any."""
+        return target.group == self._group and target.resource in (USERS, TEAMS, KEYS)

@@ -1,0 +1,112 @@
+"""Scopes of access keys: made from flags or a file, and told in words."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from fairlead.cli.ui.session import WrongUsage
+from fairlead.core import yaml
+from fairlead.core.body_errors import Malformed
+from fairlead.core.files import read_file
+from fairlead.core.objects import Object
+
+ENTRIES = (
+    # The list, what an entry of it names, and both in words.
+    ("projects", ("project",), "project"),
+    ("spaces", ("project", "space"), "space"),
+    ("virtualClusters", ("project", "virtualCluster"), "virtual cluster"),
+    ("clusters", ("cluster",), "cluster"),
+)
+CLI_FLAG = "allowServiceCli"
+
+
+def scope_of(entries: dict[str, Sequence[str]], allow_cli: bool, file: Path | None) -> Object | None:
+    """The scope that the flags ask for, None where they ask for none. `entries` are texts such as `project/space`."""
+    scope: Object = {
+        name: [_entry(parts, text) for text in entries[name]] for name, parts, _ in ENTRIES if entries[name]
+    }
+    if allow_cli:
+        scope[CLI_FLAG] = True
+    if file is None:
+        return scope or None
+    if scope:
+        raise WrongUsage(
+            "--scope-file says all of the scope; leave out the other flags about it, or leave out the file"
+        )
+    return _from_file(file)
+
+
+def _entry(parts: Sequence[str], text: str) -> Object:
+    values = text.split("/")
+    if len(values) != len(parts) or not all(values):
+        form = "/".join(part.upper() for part in parts)
+        raise WrongUsage(f"{text!r} does not name a part of a scope; write it as {form}")
+    return dict(zip(parts, values, strict=True))
+
+
+def _from_file(path: Path) -> Object:
+    content = read_file(path)
+    if content is None:
+        raise WrongUsage(f"{path}: no such file; name a YAML or JSON file with a scope")
+    try:
+        value, doubled = yaml.decode(content)
+    except Malformed as error:
+        raise WrongUsage(f"{path}: {error}") from None
+    if not isinstance(value, dict) or doubled:
+        raise WrongUsage(f"{path}: must hold one scope, each field once, such as `projects: [{{project: demo}}]`")
+    return value
+
+
+def scope_lines(scope: Any, owner: str) -> list[str]:
+    """What a key is good for, line by line."""
+    if not isinstance(scope, dict):
+        return [f"all the rights of {owner}"]
+    lines = [f"{word} {_named(entry, parts)}" for name, parts, word in ENTRIES for entry in _entries(scope, name)]
+    lines += [_role(entry) for entry in _entries(scope, "roles")]
+    lines += [_rule(entry) for entry in _entries(scope, "rules")]
+    if scope.get(CLI_FLAG):
+        lines.append("what the command line reads")
+    return lines or ["nothing but asking who it is"]
+
+
+def _entries(scope: Object, name: str) -> list[Object]:
+    return [entry for entry in scope.get(name) or () if isinstance(entry, dict)]
+
+
+def _named(entry: Object, parts: Sequence[str]) -> str:
+    return "/".join(str(entry.get(part, "")) for part in parts)
+
+
+def _role(entry: Object) -> str:
+    return f"the role {entry.get('role', '')}"
+
+
+def _rule(entry: Object) -> str:
+    """A rule in one line; `key show` has the whole of it with -o yaml."""
+    verbs = ", ".join(entry.get("verbs") or ("everything",))
+    resources = [
+        (f"{name}.{each['group']}" if each.get("group") else name) + _names(each)
+        for each in entry.get("resources") or ()
+        for name in each.get("resources") or ("*",)
+    ]
+    objects = resources + list(entry.get("nonResourceURLs") or ())
+    limits = "".join(_limits(entry))
+    return f"a rule: {verbs} on {', '.join(objects) or 'everything'}{limits}"
+
+
+def _names(entry: Object) -> str:
+    names = entry.get("resourceNames")
+    return f" named {' or '.join(names)}" if names else ""
+
+
+def _limits(entry: Object) -> Iterator[str]:
+    """Whatever else a rule asks for. A rule that is told without would look like more than it is."""
+    yield _names(entry)
+    if namespaces := entry.get("namespaces"):
+        yield f" in {', '.join(each or 'no namespace' for each in namespaces)}"
+    if targets := entry.get("requestTargets"):
+        yield f" of {', '.join(targets)}"
+    if cluster := entry.get("cluster"):
+        yield f" through cluster {cluster}"
+    if clusters := entry.get("virtualClusters"):
+        yield f" through virtual cluster {', '.join(_named(each, ('namespace', 'name')) for each in clusters)}"

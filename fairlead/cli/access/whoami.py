@@ -1,0 +1,55 @@
+"""`fairlead whoami`: who the server takes me for, and what my key may do."""
+
+from typing import Any
+
+from fairlead.cli.access.scope_flags import scope_lines
+from fairlead.cli.ui.flags import ContextFlag, OutputFlag
+from fairlead.cli.ui.output import Output, print_data, print_pairs
+from fairlead.cli.ui.session import Session, connected
+from fairlead.client import ClientError
+from fairlead.core.objects import Object, dig
+
+
+def command(context: ContextFlag = None, output: OutputFlag = Output.TABLE) -> None:
+    """Show who the server takes you for, and which key you use."""
+    with connected(context) as session:
+        status = session.client.whoami()
+        if output is not Output.TABLE:
+            print_data(status, output)
+        else:
+            print_pairs(told(status, session))
+
+
+def told(status: Object, session: Session) -> list[tuple[str, str]]:
+    kind, name = identity(status)
+    scope = scope_lines(status.get("accessKeyScope"), name)
+    pairs = [
+        ("server", session.login.url),
+        (kind, _with_display_name(name, status.get(kind))),
+        ("teams", ", ".join(str(dig(each, "name") or each) for each in dig(status, "user.teams") or ())),
+        ("groups", ", ".join(status.get("groups") or ())),
+        ("key", _key(status)),
+        ("may use", scope[0]),
+        *(("", line) for line in scope[1:]),
+    ]
+    return [pair for pair in pairs if pair[1]]
+
+
+def identity(status: Object) -> tuple[str, str]:
+    """What sort of caller a Self tells of, and its name."""
+    for kind in ("user", "team"):
+        if name := dig(status, f"{kind}.name"):
+            return kind, str(name)
+    if subject := status.get("subject"):
+        return "subject", str(subject)
+    raise ClientError("the server did not say who you are; is it a Fairlead server of this version?")
+
+
+def _with_display_name(name: str, entity: Any) -> str:
+    shown = dig(entity, "displayName")
+    return f"{name} ({shown})" if shown and shown != name else name
+
+
+def _key(status: Object) -> str:
+    key, sort = status.get("accessKey") or "", status.get("accessKeyType") or ""
+    return f"{key} (type {sort})" if key and sort else key

@@ -1,0 +1,67 @@
+"""`fairlead cluster`: connected clusters, from connecting one to letting it go. The larger parts: `cluster_add.py`,
+`cluster_role.py`, `cluster_remove.py`."""
+
+from datetime import UTC, datetime
+from typing import Annotated
+
+import typer
+
+from fairlead.cli.resources import cluster_add, cluster_remove, cluster_role
+from fairlead.cli.resources.cluster_add import CLUSTERS
+from fairlead.cli.resources.cluster_status import BAD, COLUMNS, GOOD, advice, is_healthy, probe_lines, row, standing
+from fairlead.cli.resources.runner import print_key
+from fairlead.cli.ui.completion import names_of
+from fairlead.cli.ui.flags import ContextFlag, OutputFlag, takes
+from fairlead.cli.ui.list import Listing, Shown, show_all
+from fairlead.cli.ui.output import Output, note, plain, print_data
+from fairlead.cli.ui.session import connected
+from fairlead.core.objects import Object
+
+NameArgument = Annotated[str, typer.Argument(help="Name of the cluster.", autocompletion=names_of(CLUSTERS))]
+
+group = typer.Typer(
+    help="Connect, list, check and remove clusters, and read the keys of their agents.", no_args_is_help=True
+)
+group.command("add")(cluster_add.command)
+group.command("role")(cluster_role.command)
+group.command("remove")(cluster_remove.command)
+
+LISTING = Listing(CLUSTERS, "Cluster", COLUMNS, row, "no clusters; `fairlead cluster add` connects one")
+
+
+@group.command("list")
+@takes(Shown)
+def list_clusters(shown: Shown) -> None:
+    """List connected clusters."""
+    show_all(LISTING, shown)
+
+
+@group.command("check")
+def check(name: NameArgument, context: ContextFlag = None, output: OutputFlag = Output.TABLE) -> None:
+    """Tell what the server found when it last looked at a cluster, and what to do about it.
+
+    The exit code is 1 where something is wrong.
+    """
+    with connected(context) as session:
+        found = session.client.get(CLUSTERS, name)
+        if output is Output.TABLE:
+            _explain(found)
+        else:
+            print_data(found, output)
+        if not is_healthy(found):
+            raise typer.Exit(1)
+
+
+def _explain(cluster: Object) -> None:
+    mark = GOOD if is_healthy(cluster) else BAD
+    for line in (*probe_lines(cluster), f"{mark} {standing(cluster)}"):
+        print(plain(line))
+    for line in advice(cluster, datetime.now(UTC)):
+        note(line)
+
+
+@group.command("key")
+def key(name: NameArgument, context: ContextFlag = None, output: OutputFlag = Output.TABLE) -> None:
+    """Print the key that the agent of a cluster signs in with. It is the same one each time."""
+    with connected(context) as session:
+        print_key(session.client.get(CLUSTERS, name, "accesskey"), output)

@@ -1,0 +1,37 @@
+"""`fairlead serve`: the server as a service. Every setting is a flag, logs go to stderr, no secret is shown."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fairlead.cli.server.admin_kubeconfig import settle
+from fairlead.cli.server.event_loop import load_settings, run_until_signal
+from fairlead.cli.server.setting_flags import every_setting
+
+if TYPE_CHECKING:
+    from fairlead.app import Started
+
+
+def command(**flags: str | None) -> None:
+    """Run the server as a service.
+
+    Settings come from flags, then FAIRLEAD_* variables, then the file, then the defaults. The first start writes the
+    administrator's key into admin.kubeconfig in the data folder.
+    """
+    settings = load_settings(flags)
+    from fairlead.app import run
+
+    run_until_signal(run, settings, lambda started: announce(started, settings.data / "admin.kubeconfig"))
+
+
+# Typer reads the flags off the signature; written out by hand, every setting would be described twice.
+command.__signature__ = every_setting()  # type: ignore[attr-defined]
+
+
+def announce(started: "Started", kubeconfig: Path) -> None:
+    import structlog
+
+    key = settle(kubeconfig, started.url, started.ca_file, started.new_key)
+    log = structlog.get_logger()
+    if key is None:
+        log.warning("no kubeconfig", missing=str(kubeconfig), advice="use a key that somebody still has")
+    log.info("ready", url=started.url, kubeconfig=str(kubeconfig) if key else None, first_start=bool(started.new_key))

@@ -1,0 +1,97 @@
+"""`fairlead up`: a server on this machine, for development and first contact. It says what to type next."""
+
+import json
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fairlead import __version__
+from fairlead.cli.server.admin_kubeconfig import settle
+from fairlead.cli.server.event_loop import load_settings, run_until_signal
+from fairlead.cli.server.setting_flags import option
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from fairlead.app import Started
+
+PRIVATE_NETWORKS = ("127.0.0.0/8", "::1/128", "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7")
+DEFAULTS = {"log_level": "warning", "log_format": "console", "cluster_networks": PRIVATE_NETWORKS}
+"""A person is watching: columns, and only what needs attention. Whose machine it is may connect what is on it."""
+
+EXAMPLE = "examples/app.yaml"
+
+
+def command(
+    data: Annotated[str | None, option("data")] = None,
+    port: Annotated[str | None, option("port")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON line when ready, for scripts.")] = False,
+) -> None:
+    """Start a server on this machine and show how to reach it.
+
+    The first start makes the database, a certificate, the user admin and an access key. Later ones find them again.
+
+    FAIRLEAD_* variables count, too; [bold]fairlead serve --help[/bold] lists all settings.
+    """
+    settings = load_settings({"data": data, "port": port}, DEFAULTS)
+    from fairlead.app import run
+
+    kubeconfig = settings.data / "admin.kubeconfig"
+
+    def ready(started: "Started") -> None:
+        key = settle(kubeconfig, started.url, started.ca_file, started.new_key)
+        if as_json:
+            print(as_line(started, kubeconfig, key), flush=True)
+            return
+        from rich.console import Console
+
+        show(Console(markup=False, emoji=False, highlight=False, soft_wrap=True), started, kubeconfig, key)
+
+    run_until_signal(run, settings, ready)
+
+
+def as_line(started: "Started", kubeconfig: Path, key: str | None) -> str:
+    return json.dumps(
+        {
+            "url": started.url,
+            "accessKey": key,
+            "kubeconfig": str(kubeconfig) if key else None,
+            "caFile": str(started.ca_file) if started.ca_file else None,
+        }
+    )
+
+
+def show(console: "Console", started: "Started", kubeconfig: Path, key: str | None) -> None:
+    """Plain lines, no boxes: people copy from here."""
+    from rich.text import Text
+
+    console.print(Text.assemble(f"Fairlead {__version__} is ready at ", (started.url, "bold")))
+    console.print()
+    if started.new_key:
+        console.print(
+            Text.assemble(
+                "  access key  ", (started.new_key, "bold green"), "  user admin; later only in the kubeconfig"
+            )
+        )
+    elif key:
+        console.print("  access key  in the kubeconfig; it was shown at the first start")
+    else:
+        console.print(
+            "  access key  shown at the first start; its kubeconfig is gone, so use a key that you still have"
+        )
+    if key:
+        console.print(f"  kubeconfig  {kubeconfig}")
+        console.print("\nNext, in another terminal:\n")
+        for line in next_commands(kubeconfig, bool(started.new_key)):
+            console.print(f"  {line}", style="cyan")
+    console.print("\nCtrl-C stops the server.")
+
+
+def next_commands(kubeconfig: Path, first_start: bool) -> tuple[str, str, str]:
+    """The example can be created once, and only from a folder that has it."""
+    example = Path(EXAMPLE).resolve()
+    shown = first_start and example.is_file()
+    first_step = f"kubectl apply -f {shlex.quote(str(example))}" if shown else "kubectl api-resources"
+    return f"export KUBECONFIG={shlex.quote(str(kubeconfig))}", first_step, "kubectl get apps"

@@ -1,0 +1,110 @@
+"""Lists of objects, printed once or as they change. Every `list` command that asks a server is a `Listing`."""
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from fairlead.cli.ui.flags import ContextFlag, NamedOutputFlag, WatchFlag
+from fairlead.cli.ui.output import (
+    NamedOutput,
+    Output,
+    column_widths,
+    note,
+    print_event,
+    print_list,
+    print_name,
+    print_row,
+    print_table,
+)
+from fairlead.cli.ui.session import connected
+from fairlead.client import Client, Event
+from fairlead.client.watch import MODIFIED, SYNCED
+from fairlead.core.objects import Object, name_of
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """The flags of every list."""
+
+    watch: WatchFlag = False
+    context: ContextFlag = None
+    output: NamedOutputFlag = NamedOutput.TABLE
+
+
+def everything(obj: Object) -> bool:
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """What is listed, and how it looks to people. `nothing` is said where there is none of it."""
+
+    plural: str
+    kind: str
+    columns: tuple[str, ...]
+    row: Callable[[Object, datetime], Sequence[str]]
+    nothing: str
+    namespace: str = ""
+    wanted: Callable[[Object], bool] = everything
+
+
+def show_all(listing: Listing, shown: Shown) -> None:
+    """The whole of a command whose list depends on nothing that was typed."""
+    with connected(shown.context) as session:
+        show_list(session.client, listing, shown)
+
+
+def show_list(client: Client, listing: Listing, shown: Shown) -> None:
+    if shown.watch:
+        _follow(client, listing, shown.output)
+        return
+    found = [each for each in client.list(listing.plural, namespace=listing.namespace) if listing.wanted(each)]
+    if shown.output is NamedOutput.NAME:
+        for each in found:
+            print_name(listing.kind, name_of(each))
+    elif shown.output is not NamedOutput.TABLE:
+        print_list(found, Output(shown.output))
+    else:
+        now = datetime.now(UTC)
+        print_table(listing.columns, [listing.row(each, now) for each in found], listing.nothing)
+
+
+def _follow(client: Client, listing: Listing, output: NamedOutput) -> None:
+    """Until Ctrl-C, which is the way to end it and no failure."""
+    events = client.watch(listing.plural, namespace=listing.namespace)
+    wanted = (each for each in events if each.type == SYNCED or listing.wanted(each.object))
+    with suppress(KeyboardInterrupt):
+        if output is NamedOutput.TABLE:
+            _follow_rows(wanted, listing)
+            return
+        for event in wanted:
+            if event.type == SYNCED:
+                continue
+            if output is NamedOutput.NAME:
+                print_name(listing.kind, name_of(event.object))
+            else:
+                print_event(event.type, event.object, Output(output))
+
+
+def _follow_rows(events: Iterable[Event], listing: Listing) -> None:
+    """What is there makes a table, whose widths the rows to come keep to. A row says what has happened to it."""
+    headers = ("EVENT", *listing.columns)
+    widths: list[int] | None = None
+    rows: list[Sequence[str]] = []
+    synced = False
+    for event in events:
+        if event.type == SYNCED:
+            synced = True
+        else:
+            rows.append((event.type.ljust(len(MODIFIED)), *listing.row(event.object, datetime.now(UTC))))
+        if not synced:
+            continue
+        if not rows:
+            note(listing.nothing)
+        elif widths is None:
+            widths = column_widths(headers, rows)
+            print_table(headers, rows, listing.nothing)
+        else:
+            print_row(rows[-1], widths)
+        rows.clear()

@@ -1,0 +1,212 @@
+"""Deploys virtual clusters into connected clusters, takes over those that run elsewhere, and says how they do.
+
+One with `spec.config` runs already: it is looked at, and nothing else. Of the others, those in a cluster that is
+connected for real get a namespace there and the chart of their template, through `helm`. The kubeconfig that the chart
+leaves in the Secret `vc-<release>` is copied beside the instance; the gateway finds it there. A chart out of an
+administrator's template is deployed with all rights of the cluster's stored credential. Any other was chosen by
+somebody who may not do all of that, so it is deployed as an identity with rights in its namespace only.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+
+from fairlead.controllers.helm.chart import Release, release_name
+from fairlead.controllers.helm.deploy import Deployer, Deploying
+from fairlead.controllers.helm.helm import WAITING
+from fairlead.controllers.instances.cluster_access import Reach
+from fairlead.controllers.instances.confinement import applied_as, plan_template
+from fairlead.controllers.instances.drift import Upkeep
+from fairlead.controllers.instances.namespace_contents import Contents, Wanted
+from fairlead.controllers.instances.prerequisites import Setting, is_connected
+from fairlead.controllers.instances.remote_errors import Trouble
+from fairlead.controllers.instances.remote_instance import POLL, TURN, ConnectedInstances, Removing, is_resolved
+from fairlead.controllers.instances.remote_names import VIRTUAL_CLUSTER, default_namespace, marks, patterned_namespace
+from fairlead.controllers.instances.remote_namespace import Place, found_at, is_ours, remove_namespace
+from fairlead.controllers.instances.remote_objects import parsed
+from fairlead.controllers.instances.status import DEPLOYED, SPACE_READY, SPACE_SYNCED, VIRTUAL_CLUSTER_FINALIZER
+from fairlead.controllers.instances.vcluster_access import VirtualClusterAccess
+from fairlead.controllers.instances.vcluster_release import SYNCED, confining, release_of, seen_from
+from fairlead.controllers.runtime.backoff import jittered
+from fairlead.controllers.runtime.loop import Requeue
+from fairlead.core.errors import BadRequest, NotFound
+from fairlead.core.objects import Object, dig, metadata, name_of
+from fairlead.registry.conditions import FALSE, TRUE, condition
+from fairlead.registry.registry import Registry
+from fairlead.storage.contract import Key
+from fairlead.storage.view.view import Entry
+from fairlead.upstream.errors import Broken, UpstreamError
+from fairlead.upstream.kube_client import FarError
+
+VIRTUAL_CLUSTERS = "virtualclusterinstances"
+PROBE, LAST_PROBE = 15.0, 120.0
+"""Seconds between two looks at one that is there; and at most, at one that has not answered for long."""
+
+
+class VirtualClusters:
+    # Many, since nearly all that they do is to wait for virtual clusters, which may be in no hurry.
+    name, workers = "virtual-clusters", 512
+
+    def __init__(
+        self, registry: Registry, setting: Setting, reach: Reach, helm: Deployer, repositories: Sequence[str] = ()
+    ) -> None:
+        self._instances = ConnectedInstances(registry, setting, VIRTUAL_CLUSTERS, VIRTUAL_CLUSTER_FINALIZER)
+        self.watches = self._instances.watches
+        self._removing = Removing(self._instances, self._take_down, SPACE_SYNCED, SPACE_READY)
+        self._reach = reach
+        self._access = VirtualClusterAccess(registry, setting, reach)
+        self._deploying = Deploying(registry, reach, helm, repositories)
+        self._upkeep = Upkeep(registry, reach.watching, VIRTUAL_CLUSTER, (setting.api_group, VIRTUAL_CLUSTERS))
+        self._setting = setting
+        self._contents = Contents(registry, setting, reach, self._upkeep)
+        self._unanswered: dict[tuple[str, str], int] = {}
+        """By namespace and name of an instance: how often in a row it was not reached."""
+
+    def subscribe(self, requeue: Requeue) -> Callable[[], None]:
+        """What happens in clusters is heard of, too."""
+        return self._upkeep.informers.subscribe(self._instances.trying_again(requeue))
+
+    def concerned(self, key: Key, entry: Entry | None) -> Iterable[Key]:
+        return self._instances.concerned(key, entry)
+
+    async def reconcile(self, key: Key) -> float | None:
+        instance = self._instances.see(key)
+        if instance is None or "deletionTimestamp" in metadata(instance):
+            self._reach.forget_virtual_cluster(key[2], key[3])
+            self._unanswered.pop((key[2], key[3]), None)
+        if instance is None:
+            self._upkeep.forget(key)
+            return None
+        if "deletionTimestamp" in metadata(instance):
+            return await self._remove(key, instance)
+        if dig(instance, "spec.networkPeer"):
+            return None
+        if dig(instance, "spec.config.secretName"):
+            imported = condition(DEPLOYED, TRUE, "Imported", "it runs already, and spec.config says how to reach it")
+            return await self._look(instance, (imported,))
+        project = self._instances.project(instance)
+        if not is_connected(self._instances.cluster(instance)):
+            self._upkeep.forget(key)
+        if project is None or dig(instance, "spec.external") or not self._is_ready_to_go(instance):
+            return None
+        with self._upkeep.turn(instance, self.workers) as wait:
+            return wait or self._instances.wait(instance) or await self._keep(instance, project)
+
+    async def _remove(self, key: Key, instance: Object) -> float | None:
+        if self._access.holds(instance) and (again := await self._access.take_away(instance)) is not None:
+            return again
+        with self._upkeep.turn(instance, self.workers) as wait:
+            again = wait or await self._remove_from_cluster(instance)
+        if again is None:
+            self._upkeep.forget(key)
+        return again
+
+    async def _remove_from_cluster(self, instance: Object) -> float | None:
+        return await self._removing.remove(instance, self._place) if self._instances.holds(instance) else None
+
+    def _is_ready_to_go(self, instance: Object) -> bool:
+        if not dig(instance, "status.serviceUID") or not is_resolved(instance):
+            return False
+        if not self._instances.can_be_made(instance):
+            self._instances.start_over(instance)
+            return False
+        return is_connected(self._instances.cluster(instance))
+
+    async def _keep(self, instance: Object, project: Object) -> float | None:
+        """Goes through what has to be true, in order, up to where it is not."""
+        told: list[Object] = []
+        fields: Object = {}
+        stage = DEPLOYED
+        try:
+            self._deploying.check(instance)
+            instance = await self._instances.settle(instance, lambda current: self._cluster_ref(current, project))
+            if "deletionTimestamp" in metadata(instance) or not is_resolved(instance):
+                return POLL  # it has changed meanwhile, and what is known was rendered from what it was before
+            stage, release = SPACE_SYNCED, release_of(instance)
+            if release.confined_to:  # before anything is made that a later release would be taken from
+                await self._instances.tell(instance, (), deployedConfined=True)
+            conditions, is_new = await self._make_space(instance, release)
+            told += conditions
+            stage = DEPLOYED
+            if is_new:  # whatever was deployed before went with the namespace
+                fields["deployHash"] = ""
+            fields["deployHash"] = await self._deploying.deploy(instance, release, anew=is_new)
+            told.append(condition(DEPLOYED, TRUE, "Deployed", f'release "{release.name}" is deployed'))
+            stage = SYNCED
+            await self._deploying.take_kubeconfig(instance, release)
+            told.append(condition(SYNCED, TRUE, "Synced", "the kubeconfig that the chart left is in use"))
+        except NotFound:  # it went meanwhile
+            return None
+        except Trouble as trouble:
+            told.append(trouble.as_condition(stage))
+            await self._instances.tell(instance, told, **fields)
+            return jittered(TURN) if trouble.reason == WAITING else self._instances.failed(instance, trouble)
+        self._instances.start_over(instance)
+        return await self._look(instance, told, **fields)
+
+    async def _look(self, instance: Object, told: Sequence[Object], **fields: object) -> float:
+        """Asks the virtual cluster itself how it is."""
+        where = metadata(instance)["namespace"], name_of(instance)
+        answer: Object | UpstreamError | FarError
+        try:
+            answer = await self._reach.version(*where)
+        except (UpstreamError, FarError) as error:
+            answer = error
+        except BadRequest as error:
+            answer = Broken(error.message)
+        online, ready = seen_from(answer)
+        is_online = online["status"] == TRUE
+        access = await self._access.give(instance) if ready["status"] == TRUE else ()
+        await self._instances.tell(instance, (*told, online, ready, *access), online=is_online, **fields)
+        if is_online:
+            self._unanswered.pop(where, None)
+            return jittered(PROBE)
+        failures = self._unanswered[where] = min(self._unanswered.get(where, 0) + 1, 8)
+        return jittered(min(LAST_PROBE, PROBE * 2 ** (failures - 1)))
+
+    def _cluster_ref(self, instance: Object, project: Object) -> Object:
+        """Where it is, settled once and for all."""
+        ref: Object = dig(instance, "spec.clusterRef")
+        names = {"project": name_of(project), "name": name_of(instance)}
+        if not ref.get("namespace"):
+            pattern = dig(project, "spec.namespacePattern.virtualCluster")
+            made = (
+                patterned_namespace(pattern, names)
+                if pattern
+                else default_namespace(VIRTUAL_CLUSTER, names["project"], names["name"])
+            )
+            ref = {**ref, "namespace": made}
+        return {**ref, "virtualCluster": ref.get("virtualCluster") or release_name(names["name"])}
+
+    def _place(self, instance: Object) -> Place:
+        """Its namespace is known by what stays when it moves to another project."""
+        ref, name = dig(instance, "spec.clusterRef"), name_of(instance)
+        uid = dig(instance, "status.serviceUID") or metadata(instance)["uid"]
+        labels = marks(VIRTUAL_CLUSTER, self._instances.project_name(instance), name, uid)
+        return Place(ref["cluster"], ref.get("namespace") or "", labels)
+
+    async def _make_space(self, instance: Object, release: Release) -> tuple[Sequence[Object], bool]:
+        """Its conditions, and whether the namespace was made just now."""
+        place, template = self._place(instance), dig(instance, "status.virtualCluster.spaceTemplate") or {}
+        plan = plan_template(self._setting.confinement, instance, template, place.namespace)
+        objects = () if plan.leaves_contents else parsed(template.get("objects") or "")
+        bindings = confining(release, self._setting.confinement.chart_role)
+        try:
+            made = await self._contents.make(instance, place, plan, Wanted(bindings, objects))
+        finally:
+            await self._instances.tell(instance, (), **applied_as(instance, plan))
+        message = f'namespace "{place.namespace}" in cluster "{place.cluster}" is as it should be'
+        message += f"{self._upkeep.caveat(instance)}{plan.left_out}"
+        status, reason = (TRUE, "Active") if made.usable else (FALSE, "Terminating")
+        ready = condition(SPACE_READY, status, reason, message)
+        return (condition(SPACE_SYNCED, TRUE, "Synced", message), ready), made.is_new
+
+    async def _take_down(self, instance: Object, place: Place) -> Trouble | None:
+        """Takes the release down, then the namespace. Returns what that waits for; None when both are gone."""
+        self._upkeep.follow_removal(instance, place)
+        api = self._reach.cluster(place.cluster)
+        existing = await found_at(api, place.path)
+        if existing is not None and is_ours(existing, place) and "deletionTimestamp" not in metadata(existing):
+            await self._deploying.uninstall(instance)
+        remaining = await remove_namespace(api, place)
+        if remaining is None:
+            self._deploying.forget(instance)
+        return remaining

@@ -1,0 +1,277 @@
+"""Hears what happens in remote clusters to what was made there for instances, and has these reconciled at once.
+
+One for each controller of instances (`controllers/instances/spaces.py`, `controllers/instances/virtual_clusters.py`), which subscribe to it. What there is to
+follow it learns from the passes of that controller, through `controllers/instances/drift.py`: for each cluster that has instances one watch
+of the namespaces, and one of each resource that objects were applied of, all by the labels of `far_names.marks`. A
+watch ends when no instance needs it any more, and all of them end with the controller: on the replica that leads.
+
+A change counts if it leaves an object in another state than the last apply did. What comes while a pass is under way is
+judged after it, so that nobody wakes up from his own writes. A namespace has one owner, the instance that last proved
+that it is its own, and nobody else hears of changes in it: instances can name any namespace.
+"""
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from fairlead.controllers.instances.applied_objects import Trace, collection_of, last_manager, path_of, state_of
+from fairlead.controllers.instances.remote_names import FAIRLEAD, MANAGED
+from fairlead.controllers.instances.remote_namespace import NAMESPACES, Place
+from fairlead.controllers.instances.resync_rate import Pace
+from fairlead.controllers.instances.role_bindings import BINDING_PREFIX
+from fairlead.controllers.runtime.loop import Requeue
+from fairlead.core.objects import Object
+from fairlead.storage.contract import Key
+from fairlead.upstream.kube_client import Sender
+from fairlead.upstream.watch import RemoteWatch
+
+MOST_WATCHES = 32
+"""Of one cluster, by one controller. What is beyond is only looked at again and again."""
+UNWATCHED_SECONDS = 60.0
+"""When an instance is looked at whose watches have broken off, however long it wanted to rely on them."""
+MOST_HEARD = 250
+"""Objects that were not applied before, and that changed during a pass. If there are more, another pass follows."""
+GONE, UNKNOWN = "", "?"
+"""States: of what is not there, and of a namespace of which nobody has seen any."""
+
+
+@dataclass(slots=True)
+class _Followed:
+    """One instance: where it is, and how everything was that was applied for it, by path."""
+
+    cluster: str
+    namespace: str
+    states: dict[str, str]
+    collections: frozenset[str]
+    is_busy: bool = False
+    """Whether a pass is under way."""
+    is_due: bool = False
+    """Whether it is to be reconciled already."""
+    heard: dict[str, str] = field(default_factory=dict)
+    """What came during the pass."""
+    has_missed: bool = False
+    """Whether more came than is kept."""
+    changed_by: dict[str, str] = field(default_factory=dict)
+    """Who has changed applied objects since the last pass, as far as known."""
+
+
+@dataclass(slots=True)
+class _Watch:
+    task: "asyncio.Task[None] | None" = None
+    is_following: bool = False
+    refusal: str = ""
+
+
+class RemoteInformers:
+    """`ways` hands out the way to a cluster for watches. `mark` is the label that all instances of the sort have."""
+
+    def __init__(self, ways: Callable[[str], Sender], mark: str, pace: Pace) -> None:
+        self._ways = ways
+        self._selector = f"{MANAGED}={FAIRLEAD},{mark}"
+        self._pace = pace
+        self._followed: dict[Key, _Followed] = {}
+        self._owners: dict[tuple[str, str], Key] = {}
+        """By cluster and namespace."""
+        self._needed: dict[str, Counter[str]] = {}
+        """By cluster: how many instances need the watch of each resource."""
+        self._watches: dict[tuple[str, str], _Watch] = {}
+        self._requeue: Requeue | None = None
+
+    def subscribe(self, requeue: Requeue) -> Callable[[], None]:
+        """Watches from now on, until what it returns is called."""
+        self._requeue = requeue
+        for watched in self._watches:
+            self._start(watched)
+        return self._stop
+
+    def _stop(self) -> None:
+        self._requeue = None
+        for watch in self._watches.values():
+            if watch.task is not None:
+                watch.task.cancel()
+            watch.task, watch.is_following = None, False
+
+    # --- for upkeep.py -----------------------------------------------------------------------------------------------
+
+    def begin(self, key: Key, place: Place) -> Mapping[str, str]:
+        """A pass begins. Who has changed what since the last one, by path and field manager."""
+        followed = self._followed.get(key)
+        if followed is None or (followed.cluster, followed.namespace) != (place.cluster, place.namespace):
+            self.follow(key, place, {})
+            followed = self._followed[key]
+        followed.is_busy, followed.is_due = True, False
+        changed_by, followed.changed_by = followed.changed_by, {}
+        return changed_by
+
+    def claim(self, key: Key, place: Place) -> None:
+        """The namespace has turned out to be this instance's own: it hears from now on of what happens there."""
+        self._owners[place.cluster, place.namespace] = key
+
+    def follow(self, key: Key, place: Place, states: Mapping[str, str]) -> None:
+        """A pass is over, and has left the objects in these states, by path."""
+        before = self._followed.get(key)
+        if before is not None and (before.cluster, before.namespace) != (place.cluster, place.namespace):
+            self.forget(key)
+            before = None
+        states = {place.path: UNKNOWN, **states}
+        collections = frozenset(map(collection_of, states))
+        followed = self._followed[key] = _Followed(place.cluster, place.namespace, states, collections)
+        self._need(place.cluster, before.collections if before is not None else frozenset(), collections)
+        for path, state in (before.heard if before is not None else {}).items():
+            self._judge(key, followed, path, state)
+        if before is not None and before.has_missed:
+            self._wake(key, followed, "")
+
+    def forget(self, key: Key) -> None:
+        """There is nothing to be followed for it any more."""
+        followed = self._followed.pop(key, None)
+        self._pace.forget(key)
+        if followed is not None:
+            where = followed.cluster, followed.namespace
+            if self._owners.get(where) == key:
+                del self._owners[where]
+            self._need(followed.cluster, followed.collections, frozenset())
+
+    def is_following(self, key: Key) -> bool:
+        """Whether every change of what was applied for it is heard of."""
+        followed = self._followed.get(key)
+        if followed is None:
+            return False
+        watches = (self._watches.get((followed.cluster, each)) for each in followed.collections)
+        return all(watch is not None and watch.is_following for watch in watches)
+
+    def refused(self, key: Key) -> tuple[str, ...]:
+        """The resources of it that the cluster lets nobody watch, such as `configmaps`."""
+        followed = self._followed.get(key)
+        if followed is None:
+            return ()
+        watches = ((each, self._watches.get((followed.cluster, each))) for each in followed.collections)
+        return tuple(sorted(each.rpartition("/")[2] for each, watch in watches if watch is not None and watch.refusal))
+
+    # --- watches -----------------------------------------------------------------------------------------------------
+
+    def _need(self, cluster: str, before: frozenset[str], now: frozenset[str]) -> None:
+        """An instance needs other watches than before: starts those that are missing, and ends those nobody needs."""
+        if before == now:
+            return
+        needed = self._needed.setdefault(cluster, Counter())
+        needed.update(now - before)
+        needed.subtract(before - now)
+        for collection in [each for each in before - now if needed[each] <= 0]:
+            del needed[collection]
+            watch = self._watches.pop((cluster, collection), None)
+            if watch is not None and watch.task is not None:
+                watch.task.cancel()
+        if not needed:
+            del self._needed[cluster]
+        there = {collection for collection in needed if (cluster, collection) in self._watches}
+        missing = sorted(needed.keys() - there, key=lambda each: (each != NAMESPACES, each))
+        for collection in missing[: MOST_WATCHES - len(there)]:
+            self._watches[cluster, collection] = _Watch()
+            self._start((cluster, collection))
+
+    def _start(self, watched: tuple[str, str]) -> None:
+        if self._requeue is None:
+            return  # `subscribe` does it
+        cluster, collection = watched
+        listener = _Listener(self, cluster, collection)
+        watch = RemoteWatch(lambda: self._ways(cluster), collection, self._selector, listener)
+        name = f"watch of {collection} in cluster {cluster}"
+        self._watches[watched].task = asyncio.create_task(watch.run(), name=name)
+
+    def note_health(self, watched: tuple[str, str], is_following: bool, refusal: str) -> None:
+        """A watch has begun to follow, or has ceased to. Conditions tell of refusals, so instances are looked at."""
+        watch = self._watches.get(watched)
+        if watch is None:
+            return
+        news = bool(refusal) != bool(watch.refusal) and (is_following or bool(refusal))
+        ended = watch.is_following and not is_following
+        watch.is_following = is_following
+        watch.refusal = refusal if refusal or is_following else watch.refusal
+        for key, followed in self._followed.items() if news or ended else ():
+            if followed.cluster == watched[0] and watched[1] in followed.collections:
+                if news:
+                    self._wake(key, followed, "")
+                elif self._requeue is not None:
+                    self._requeue(key, UNWATCHED_SECONDS * random.uniform(0.8, 1.2))
+
+    # --- what is heard -----------------------------------------------------------------------------------------------
+
+    def note(self, watched: tuple[str, str], meta: Object, *, is_gone: bool) -> None:
+        """An object is there as its metadata says, or is gone."""
+        cluster, collection = watched
+        namespace = meta["name"] if collection == NAMESPACES else meta.get("namespace") or ""
+        key = self._owners.get((cluster, namespace))
+        followed = self._followed.get(key) if key is not None else None
+        if key is None or followed is None:
+            return
+        path, state = path_of(collection, namespace, meta["name"]), GONE if is_gone else state_of(meta)
+        known = followed.states.get(path)
+        if known is not None and state not in (GONE, known) and (manager := last_manager(meta)):
+            followed.changed_by[path] = manager
+        self._hear(key, followed, path, state)
+
+    def note_all(self, watched: tuple[str, str], names: set[tuple[str, str]]) -> None:
+        """There are these objects and no others."""
+        cluster, collection = watched
+        there = {path_of(collection, *each) for each in names}
+        for key, followed in list(self._followed.items()):
+            if followed.cluster == cluster and collection in followed.collections:
+                for path in [each for each in followed.states if collection_of(each) == collection]:
+                    if path not in there:
+                        self._hear(key, followed, path, GONE)
+
+    def _hear(self, key: Key, followed: _Followed, path: str, state: str) -> None:
+        if not followed.is_busy:
+            self._judge(key, followed, path, state)
+        elif path in followed.states or path in followed.heard or len(followed.heard) < MOST_HEARD:
+            followed.heard[path] = state
+        else:
+            followed.has_missed = True
+
+    def _judge(self, key: Key, followed: _Followed, path: str, state: str) -> None:
+        known = followed.states.get(path)
+        if known == state:
+            return
+        if known is None:
+            # Not of our making, in spite of its labels. Only bindings of our names are the controller's matter.
+            if state != GONE and path.rpartition("/")[2].startswith(BINDING_PREFIX):
+                self._wake(key, followed, path)
+            return
+        followed.states[path] = state
+        self._wake(key, followed, path, urgent=state == GONE and collection_of(path) == NAMESPACES)
+
+    def _wake(self, key: Key, followed: _Followed, path: str, *, urgent: bool = False) -> None:
+        urgent = urgent and self._pace.may_hurry(key)
+        if self._requeue is None or (followed.is_due and not urgent):
+            return
+        delay = self._pace.delay(key, path, urgent=urgent)
+        followed.is_due = True
+        self._requeue(key, delay)
+
+
+@dataclass(frozen=True, slots=True)
+class _Listener:
+    """Of one watch."""
+
+    informers: RemoteInformers
+    cluster: str
+    collection: str
+
+    def saw(self, meta: Object) -> None:
+        self.informers.note((self.cluster, self.collection), meta, is_gone=False)
+
+    def lost(self, meta: Object) -> None:
+        self.informers.note((self.cluster, self.collection), meta, is_gone=True)
+
+    def listed(self, names: set[tuple[str, str]]) -> None:
+        self.informers.note_all((self.cluster, self.collection), names)
+
+    def became(self, following: bool, refusal: str = "") -> None:
+        self.informers.note_health((self.cluster, self.collection), following, refusal)
+
+
+def states_of(traces: Mapping[str, Trace]) -> dict[str, str]:
+    return {path: trace.state for path, trace in traces.items()}

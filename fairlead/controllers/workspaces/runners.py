@@ -1,0 +1,107 @@
+"""Keeps the conditions of runners true. The phase is the runner's own word: it says Initialized when it has come up.
+
+Until then, the server says what is missing. A runner that has lost its cluster, or is silent, stays as it is: nothing
+is ever ended because of lost contact.
+"""
+
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+
+from fairlead.controllers.workspaces.scheduling import READY, RECONCILING, STALLED
+from fairlead.core.clock import timestamp
+from fairlead.core.errors import NotFound
+from fairlead.core.objects import Object, dig, metadata, name_of
+from fairlead.kinds.clusters.runner import RUNNERS
+from fairlead.registry.codec import decode
+from fairlead.registry.conditions import FALSE, TRUE, condition, with_conditions, without_conditions
+from fairlead.registry.registry import Registry
+from fairlead.registry.write_options import by_the_server
+from fairlead.storage.contract import Key
+from fairlead.storage.view.view import Entry
+
+CLUSTERS = "clusters"
+DEPLOYED = "Deployed"
+NO_CLUSTER, SILENT, REPORTED = "ClusterNotFound", "NotReported", "Reported"
+
+
+class Runners:
+    name, workers = "runners", 1
+
+    def __init__(self, registry: Registry, api_group: str) -> None:
+        self.watches = ((api_group, RUNNERS), (api_group, CLUSTERS))
+        self._registry = registry
+        self._runners = registry.resource(api_group, RUNNERS)
+        self._clusters = registry.resource(api_group, CLUSTERS)
+
+    def concerned(self, key: Key, entry: Entry | None) -> Iterable[Key]:
+        if key[1] == RUNNERS:
+            return (key,)
+        entries = self._registry.view.entries(key[0], RUNNERS)
+        return [each.key for each in entries if _cluster(decode(each)) == key[3]]
+
+    async def reconcile(self, key: Key) -> float | None:
+        entry = self._runners.peek("", key[3])
+        if entry is None:
+            return None
+        runner, now = decode(entry), timestamp(self._registry.clock.now())
+
+        def edit(current: Object) -> Object:
+            cluster = _cluster(current)
+            lost = bool(cluster) and self._clusters.peek("", cluster) is None
+            return {**current, "status": told(current, lost, now)}
+
+        if edit(runner) != runner:
+            with suppress(NotFound):  # somebody has deleted it
+                writing = by_the_server("status")
+                await self._runners.modify("", name_of(runner), edit, writing)
+        return None
+
+
+def _cluster(runner: Object) -> str:
+    return str(dig(runner, "spec.clusterRef.cluster") or "")
+
+
+def told(runner: Object, lost: bool, now: str) -> Object:
+    """The runner's status as it should be. `lost` says that it names a cluster that is not there."""
+    generation = metadata(runner).get("generation")
+    status = {**(runner.get("status") or {}), **_phase(runner, lost)}
+    found = (_deployed(runner, status, lost), *_ready(status))
+    over = {RECONCILING, STALLED} - {each["type"] for each in found}
+    status = with_conditions(without_conditions(status, *over), found, now, generation)
+    return {**status, "observedGeneration": generation}
+
+
+def _phase(runner: Object, lost: bool) -> Object:
+    status = runner.get("status") or {}
+    if status.get("phase") and status.get("reason") != NO_CLUSTER:
+        # A runner may have changed the phase alone, and our reason for the one before makes no sense any more.
+        return {"reason": "", "message": ""} if status.get("reason") == SILENT else {}
+    if status.get("phase") == "Initialized":
+        return {"reason": "", "message": ""}
+    if lost:
+        why = f'cluster "{_cluster(runner)}" is not connected; connect it, or change spec.clusterRef'
+        return {"phase": "Failed", "reason": NO_CLUSTER, "message": why}
+    name = name_of(runner)
+    why = f"the runner has not reported yet; start it with the key that `fairlead runner key {name}` prints"
+    return {"phase": "", "reason": SILENT, "message": why}
+
+
+def _deployed(runner: Object, status: Object, lost: bool) -> Object:
+    if lost:
+        return condition(DEPLOYED, FALSE, NO_CLUSTER, f'cluster "{_cluster(runner)}" is not connected', "Error")
+    if status.get("phase"):
+        return condition(DEPLOYED, TRUE, REPORTED, "the runner has reported")
+    return condition(DEPLOYED, FALSE, SILENT, status.get("message") or "", "Info")
+
+
+def _ready(status: Object) -> Iterator[Object]:
+    phase, message = status.get("phase"), status.get("message") or ""
+    reason = status.get("reason") or phase or SILENT
+    if phase == "Initialized":
+        yield condition(READY, TRUE, REPORTED, message)
+    elif phase == "Failed":
+        yield condition(READY, FALSE, reason, message, "Error")
+        yield condition(STALLED, TRUE, reason, message)
+    else:
+        yield condition(READY, FALSE, reason, message, "Info")
+        yield condition(RECONCILING, TRUE, reason, message)

@@ -1,0 +1,140 @@
+"""Gives each workspace of a project a runner, keeps its phase and conditions true, and lets it go when it is deleted.
+
+The runner does the work: it watches the workspaces that are bound to it and says through their `/status` how they are.
+A workspace that a live runner is at work on carries a finalizer, so that its deletion waits until the runner has taken
+it down. It waits for nothing else: if the runner is gone, has failed or never took it, the workspace goes. What
+template a workspace is made from is the matter of `controllers/instances/templates.py`. Workspaces outside of projects are left alone, and so
+are those whose status says so, and all that name no runner as long as there is none at all.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+from contextlib import suppress
+
+from fairlead.controllers.workspaces.scheduling import RUNNER, SCHEDULED, Placement, holds_work, place, told
+from fairlead.core.clock import timestamp
+from fairlead.core.errors import NotFound
+from fairlead.core.objects import Object, add_finalizer, copied, dig, metadata, name_of, remove_finalizer
+from fairlead.kinds.clusters.runner import RUNNERS
+from fairlead.registry.codec import decode
+from fairlead.registry.conditions import TRUE, find_condition
+from fairlead.registry.events import record
+from fairlead.registry.registry import Registry
+from fairlead.registry.write_options import by_the_server
+from fairlead.storage.contract import Key
+from fairlead.storage.view.view import Entry
+
+WORKSPACES, PROJECTS = "devpodworkspaceinstances", "projects"
+FINALIZER = "service.sh/runner"
+ENDPOINT = "service.sh/runner-endpoint"
+
+
+class Workspaces:
+    # One at a time: whoever picks a runner counts what the others have picked.
+    name, workers = "workspaces", 1
+
+    def __init__(self, registry: Registry, api_group: str, prefix: str) -> None:
+        self.watches = ((api_group, WORKSPACES), (api_group, RUNNERS), (api_group, PROJECTS))
+        self._registry = registry
+        self._group = api_group
+        self._prefix = prefix
+        self._workspaces = registry.resource(api_group, WORKSPACES)
+        self._runners = registry.resource(api_group, RUNNERS)
+        self._projects = registry.resource(api_group, PROJECTS)
+
+    def concerned(self, key: Key, entry: Entry | None) -> Iterable[Key]:
+        if key[1] == WORKSPACES:
+            return (key,)
+        if key[1] == PROJECTS:
+            return [each.key for each in self._entries(f"{self._prefix}{key[3]}")]
+        return [each.key for each in self._entries() if each.fields.get(RUNNER) in ("", key[3])]
+
+    def _entries(self, namespace: str = "") -> list[Entry]:
+        return self._registry.view.entries(self._group, WORKSPACES, namespace)
+
+    async def reconcile(self, key: Key) -> float | None:
+        entry = self._workspaces.peek(key[2], key[3])
+        project = self._project(key[2])
+        if entry is None or project is None:
+            return None
+        workspace = decode(entry)
+        if dig(workspace, "status.ignoreReconciliation") or self._is_kept_only(workspace):
+            return None
+        with suppress(NotFound):  # somebody has deleted it
+            await self._settle(workspace, project)
+            await self._tell(workspace, project)
+        return None
+
+    def _is_kept_only(self, workspace: Object) -> bool:
+        """Where nobody runs workspaces, they are objects like others, and answer with just what they were sent."""
+        if self._registry.view.count(self._group, RUNNERS) or dig(workspace, RUNNER):
+            return False
+        return find_condition(workspace.get("status"), SCHEDULED) is None
+
+    def _project(self, namespace: str) -> Object | None:
+        if not namespace.startswith(self._prefix):
+            return None
+        entry = self._projects.peek("", namespace.removeprefix(self._prefix))
+        return decode(entry) if entry is not None else None
+
+    def _placement(self, workspace: Object, project: Object) -> Placement:
+        entries = self._registry.view.entries(self._group, RUNNERS)
+        runners = {entry.key[3]: decode(entry) for entry in entries}
+        load = Counter(entry.fields.get(RUNNER) for entry in self._entries())
+        return place(workspace, project, runners, {name: load[name] for name in runners})
+
+    async def _settle(self, workspace: Object, project: Object) -> None:
+        """The parts that are not status: the runner, its address, and the finalizer."""
+
+        def settled(current: Object) -> Object:
+            new = copied(current)
+            if "deletionTimestamp" not in metadata(new):
+                placement = self._placement(current, project)
+                if placement.runner and not dig(new, RUNNER):
+                    new["spec"] = {**(new.get("spec") or {}), "runnerRef": {"runner": placement.runner}}
+                _set_endpoint(metadata(new), placement.endpoint)
+            is_at_work = holds_work(new, self._runner(new))
+            return add_finalizer(new, FINALIZER) if is_at_work else remove_finalizer(new, FINALIZER)
+
+        if settled(workspace) != workspace:
+            namespace = metadata(workspace)["namespace"]
+            await self._workspaces.modify(namespace, name_of(workspace), settled, by_the_server())
+
+    def _runner(self, workspace: Object) -> Object | None:
+        name = dig(workspace, RUNNER)
+        entry = self._runners.peek("", name) if name else None
+        return decode(entry) if entry is not None else None
+
+    async def _tell(self, workspace: Object, project: Object) -> None:
+        """The status; and an Event when it is decided where the workspace goes, or why nowhere."""
+        now = timestamp(self._registry.clock.now())
+        news: Object | None = None
+
+        def edit(current: Object) -> Object:
+            nonlocal news
+            placement = self._placement(current, project)
+            before = find_condition(current.get("status"), SCHEDULED) or {}
+            changed = (before.get("status"), before.get("reason")) != (
+                placement.scheduled["status"],
+                placement.scheduled["reason"],
+            )
+            news = placement.scheduled if changed else None
+            return {**current, "status": told(current, placement, now)}
+
+        entry = self._workspaces.peek(metadata(workspace)["namespace"], name_of(workspace))
+        if entry is None or edit(current := decode(entry)) == current:
+            return
+        writing = by_the_server("status")
+        await self._workspaces.modify(entry.key[2], entry.key[3], edit, writing)
+        if news is not None and "deletionTimestamp" not in metadata(current):
+            kind = "Normal" if news["status"] == TRUE else "Warning"
+            await record(self._registry, current, news["reason"], news["message"], type=kind)
+
+
+def _set_endpoint(meta: Object, endpoint: str) -> None:
+    """The annotation is the server's: what somebody else has written there could lead clients astray."""
+    annotations = meta.get("annotations") or {}
+    if endpoint:
+        meta["annotations"] = {**annotations, ENDPOINT: endpoint}
+    elif ENDPOINT in annotations:
+        meta["annotations"] = {name: value for name, value in annotations.items() if name != ENDPOINT}

@@ -1,0 +1,201 @@
+"""A certificate authority and a server certificate of our own making, for servers that were given none.
+
+`app` asks for them before it listens. The authority lasts ten years and is never replaced silently, because clients
+trust it by value: their kubeconfigs hold a copy. The server certificate lasts one year and is made again whenever it is
+close to its end, lacks a name, or does not fit the files beside it, which no client notices.
+"""
+
+import ipaddress
+import socket
+import ssl
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from fairlead.core.files import FileProblem, private_folder, read_file, write_file
+from fairlead.core.validators import DNS_NAME
+
+AUTHORITY_LIFE = timedelta(days=3652)
+SERVER_LIFE = timedelta(days=365)
+RENEW_BEFORE = timedelta(days=30)
+CLOCK_SKEW = timedelta(hours=1)
+"""Certificates are valid from a little earlier, for clients whose clock is behind."""
+
+ALWAYS = ("localhost", "127.0.0.1", "::1")
+
+
+@dataclass(frozen=True, slots=True)
+class Certificates:
+    """`ca_file` is what clients need to trust the server; None where their system trusts it already."""
+
+    ca_file: Path | None
+    cert_file: Path
+    key_file: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A certificate and its key."""
+
+    certificate: x509.Certificate
+    key: ec.EllipticCurvePrivateKey
+
+
+def given_certificates(cert_file: Path, key_file: Path, ca_file: Path | None) -> Certificates:
+    """Files that the user named, once they are seen to be usable: better now than at the first handshake."""
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(cert_file, key_file, password="")
+    except ssl.SSLError as error:
+        advice = "both must be PEM, the key without a passphrase and the one of the first certificate"
+        raise FileProblem(f"{cert_file}, {key_file}: no usable pair ({error.reason}); {advice}") from error
+    except OSError as error:
+        raise FileProblem(f"{cert_file}, {key_file}: {error.strerror}; see that both exist and are readable") from error
+    if ca_file is not None and not _parsed_certificate(read_file(ca_file)):
+        raise FileProblem(f"{ca_file}: holds no certificate; name a PEM file with the authority's certificate")
+    return Certificates(ca_file, cert_file, key_file)
+
+
+def ensure_certificates(folder: Path, names: Iterable[str] = (), now: datetime | None = None) -> Certificates:
+    """The certificates in this folder, made or renewed where needed, for this machine's names and the given ones."""
+    now = now or datetime.now(UTC)
+    private_folder(folder)
+    found = Certificates(folder / "ca.crt", folder / "server.crt", folder / "server.key")
+    authority = _ensure_authority(folder / "ca.crt", folder / "ca.key", now)
+    wanted = _alternative_names(names)
+    server = _load(found.cert_file, found.key_file)
+    if server is None or not _serves(server.certificate, authority, wanted, now):
+        _save(_issue(authority, wanted, now), found.cert_file, found.key_file)
+    return found
+
+
+def _alternative_names(names: Iterable[str]) -> x509.SubjectAlternativeName:
+    host = socket.gethostname().lower()
+    own = (*ALWAYS, host) if DNS_NAME.fullmatch(host) else ALWAYS
+    return x509.SubjectAlternativeName([_general_name(name) for name in dict.fromkeys((*own, *names))])
+
+
+def _general_name(name: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(name))
+    except ValueError:
+        return x509.DNSName(name.lower())
+
+
+def _ensure_authority(cert_file: Path, key_file: Path, now: datetime) -> Pair:
+    pair = _load(cert_file, key_file)
+    if pair is None and cert_file.exists():
+        # The key is written first, so this is no accident of ours.
+        raise FileProblem(
+            f"{key_file}: missing, damaged or not the key of {cert_file.name}; restore it from a backup, or remove the "
+            f"folder {cert_file.parent} to start with a new authority, which every client then has to be told"
+        )
+    if pair is None or pair.certificate.not_valid_after_utc - now < RENEW_BEFORE:
+        pair = _make_authority(now)
+        _save(pair, cert_file, key_file)
+    return pair
+
+
+def _serves(certificate: x509.Certificate, authority: Pair, wanted: x509.SubjectAlternativeName, now: datetime) -> bool:
+    try:
+        certificate.verify_directly_issued_by(authority.certificate)
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except (ValueError, InvalidSignature, x509.ExtensionNotFound):
+        return False
+    return set(names) == set(wanted) and certificate.not_valid_after_utc - now >= RENEW_BEFORE
+
+
+def _make_authority(now: datetime) -> Pair:
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "Fairlead CA")])
+    builder = (
+        _builder(name, key, now, AUTHORITY_LIFE)
+        .issuer_name(name)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_usage(signs_certificates=True), critical=True)
+    )
+    return Pair(builder.sign(key, hashes.SHA256()), key)
+
+
+def _issue(authority: Pair, names: x509.SubjectAlternativeName, now: datetime) -> Pair:
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "Fairlead")])
+    life = min(SERVER_LIFE, authority.certificate.not_valid_after_utc - now)
+    signer = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.key.public_key())
+    builder = (
+        _builder(name, key, now, life)
+        .issuer_name(authority.certificate.subject)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_usage(signs_certificates=False), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(signer, critical=False)
+        .add_extension(names, critical=False)
+    )
+    return Pair(builder.sign(authority.key, hashes.SHA256()), key)
+
+
+def _builder(
+    name: x509.Name, key: ec.EllipticCurvePrivateKey, now: datetime, life: timedelta
+) -> x509.CertificateBuilder:
+    return (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - CLOCK_SKEW)
+        .not_valid_after(now + life)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+    )
+
+
+def _usage(signs_certificates: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not signs_certificates,
+        key_cert_sign=signs_certificates,
+        crl_sign=signs_certificates,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _load(cert_file: Path, key_file: Path) -> Pair | None:
+    """None where either is missing or damaged, or where the two do not belong together."""
+    certificate = _parsed_certificate(read_file(cert_file))
+    key = _parsed_key(read_file(key_file))
+    if certificate is None or key is None or certificate.public_key() != key.public_key():
+        return None
+    return Pair(certificate, key)
+
+
+def _parsed_certificate(content: bytes | None) -> x509.Certificate | None:
+    try:
+        return x509.load_pem_x509_certificate(content) if content else None
+    except ValueError:
+        return None
+
+
+def _parsed_key(content: bytes | None) -> ec.EllipticCurvePrivateKey | None:
+    try:
+        key = serialization.load_pem_private_key(content, None) if content else None
+    except (ValueError, TypeError):
+        return None
+    return key if isinstance(key, ec.EllipticCurvePrivateKey) else None
+
+
+def _save(pair: Pair, cert_file: Path, key_file: Path) -> None:
+    """The key first: a certificate on the disk always has one. Two that do not match are noticed by `_load`."""
+    key = pair.key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    write_file(key_file, key)
+    write_file(cert_file, pair.certificate.public_bytes(serialization.Encoding.PEM), mode=0o644)

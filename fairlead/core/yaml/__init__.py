@@ -1,0 +1,152 @@
+"""YAML bodies in and out, meaning what they mean to Kubernetes.
+
+Called wherever a body is read or written, like `core/json.py`. libyaml parses, `composer.py` builds the value
+within a budget and `scalars.py` knows what a word means. As in Kubernetes, only the first document of a body is
+read, and what follows it is not even looked at; a body without any document is null.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import yaml
+from yaml.events import (
+    AliasEvent,
+    DocumentEndEvent,
+    DocumentStartEvent,
+    Event,
+    MappingEndEvent,
+    MappingStartEvent,
+    ScalarEvent,
+    SequenceEndEvent,
+    SequenceStartEvent,
+    StreamEndEvent,
+    StreamStartEvent,
+)
+
+from fairlead.core.body_errors import Malformed
+from fairlead.core.yaml.composer import BUDGET, MERGE_KEY, Composer
+from fairlead.core.yaml.scalars import json_number, reads_as_text
+
+__all__ = ["Malformed", "decode", "encode", "unfolded_size"]
+
+# The pure Python parser and emitter do the same, thirty times slower, where PyYAML was built without libyaml.
+_Parser: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_Emitter: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+
+# libyaml compares each %TAG line with all before it: enough of them would keep it busy for minutes. The line breaks are
+# those that it knows.
+_TAG_LINE = re.compile(rb"(?:\A|\A\xef\xbb\xbf|[\r\n]|\xc2\x85|\xe2\x80[\xa8\xa9])%TAG")
+_MAX_TAG_LINES = 16
+
+# Line breaks and marks that a block of text does not give back as they were.
+_NEEDS_ESCAPES = re.compile("[\r\x85\u2028\u2029\ufeff]")
+_UNLIMITED_WIDTH = 2**31 - 1
+
+
+def decode(data: bytes, fill: Callable[[str], str] | None = None) -> tuple[Any, list[str]]:
+    """The value of the first document, and the paths of keys that occur twice, of which the last value won.
+
+    `fill` may change the text of each scalar once it is known to be one: whatever it puts in stays inside of that
+    scalar. Raises `Malformed`, with the line where it is known.
+    """
+    try:
+        data.decode()
+    except UnicodeDecodeError as error:
+        raise Malformed(f"yaml: byte {error.start} is not UTF-8; encode the body as UTF-8") from None
+    if data.count(b"%TAG") > _MAX_TAG_LINES and len(_TAG_LINE.findall(data)) > _MAX_TAG_LINES:
+        raise Malformed("yaml: too many %TAG lines; remove them")
+    composer = Composer()
+    try:
+        _feed(composer, _Parser(data), fill)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        # The end of a text counts as a line of its own, which no editor shows.
+        last = data.rstrip().count(b"\n") + 1
+        raise Malformed(f"yaml: line {min(mark.line + 1, last) if mark else last}: {error.problem}") from None
+    except yaml.YAMLError as error:
+        raise Malformed(f"yaml: {' '.join(str(error).split())}") from None
+    return composer.value, composer.duplicates.paths
+
+
+def unfolded_size(data: bytes) -> int:
+    """As how many bytes a text has to be reckoned with: with anchors and aliases, few can stand for many."""
+    return BUDGET if b"&" in data and b"*" in data else len(data)
+
+
+def encode(value: Any) -> bytes:
+    """YAML as Kubernetes prints it: blocks, sorted keys, no aliases, no folded lines, ambiguous words in quotes."""
+    events: list[Event] = [StreamStartEvent(), DocumentStartEvent(explicit=False)]
+    _describe(value, events)
+    events += [DocumentEndEvent(explicit=False), StreamEndEvent()]
+    text: str = yaml.emit(events, Dumper=_Emitter, allow_unicode=True, width=_UNLIMITED_WIDTH)
+    return text.encode()
+
+
+def _feed(composer: Composer, parser: Any, fill: Callable[[str], str] | None) -> None:
+    handlers: dict[type, Callable[[Any], None]] = {
+        ScalarEvent: composer.scalar,
+        AliasEvent: composer.alias,
+        MappingStartEvent: composer.open_mapping,
+        MappingEndEvent: composer.close,
+        SequenceStartEvent: composer.open_sequence,
+        SequenceEndEvent: composer.close,
+    }
+    event = parser.get_event()
+    while type(event) is not DocumentEndEvent and type(event) is not StreamEndEvent:
+        handler = handlers.get(type(event))
+        if fill is not None and type(event) is ScalarEvent:
+            _fill(event, fill)
+        if handler:
+            try:
+                handler(event)
+            except Malformed as problem:
+                raise Malformed(f"yaml: line {event.start_mark.line + 1}: {problem}") from None
+        event = parser.get_event()
+
+
+def _fill(event: ScalarEvent, fill: Callable[[str], str]) -> None:
+    filled = fill(event.value)
+    if filled != event.value and filled == MERGE_KEY:  # a text, and no instruction
+        event.style, event.implicit = '"', (False, True)
+    event.value = filled
+
+
+def _describe(value: Any, events: list[Event]) -> None:
+    if isinstance(value, dict):
+        events.append(MappingStartEvent(None, None, implicit=True, flow_style=False))
+        for key in sorted(value):
+            events.append(_text(key))
+            _describe(value[key], events)
+        events.append(MappingEndEvent())
+    elif isinstance(value, list):
+        events.append(SequenceStartEvent(None, None, implicit=True, flow_style=False))
+        for each in value:
+            _describe(each, events)
+        events.append(SequenceEndEvent())
+    elif isinstance(value, str):
+        events.append(_text(value))
+    else:
+        events.append(_scalar(_word(value)))
+
+
+def _word(value: bool | int | float | None) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return repr(json_number(value)) if isinstance(value, float) else str(value)
+
+
+def _text(text: str) -> Event:
+    if _NEEDS_ESCAPES.search(text):
+        return _scalar(text, '"')
+    if "\n" in text:
+        return _scalar(text, "|")
+    return _scalar(text, None if reads_as_text(text) else '"')
+
+
+def _scalar(text: str, style: str | None = None) -> Event:
+    return ScalarEvent(None, None, (True, True), text, style=style)

@@ -1,0 +1,262 @@
+"""Parameters of templates: what may be given, what was given, and whether the one fits the other.
+
+Pure. Templates check their definitions with it; admission and the instance controller check what instances give. What
+was given is YAML text whose keys are variables; a dot nests, so that `image.tag: a` and `image: {tag: a}` are the same.
+
+Regular expressions are the template author's and values the user's, so neither may cost much: they are matched by an
+engine that takes linear time, within limits on the size of both. It has no look-around and no back-references. Classes
+such as `\\w` are those of ASCII, as in Go.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+import jsonschema_rs
+
+from fairlead.core import yaml
+from fairlead.core.body_errors import Malformed
+from fairlead.core.errors import Problem
+from fairlead.core.objects import Object
+
+FIELD = "spec.parameters"
+VALUE_LIMIT = 64 * 1024
+TEXT_LIMIT = 1024 * 1024
+PATTERN_LIMIT = 1_000
+COMPILED_LIMIT = 256 * 1024
+"""Bytes of a value and of all of them together, characters of a regular expression, and bytes that it may come to."""
+
+TEXTS = ("", "string", "multiline", "password")
+_TRUE, _FALSE = ("1", "t", "true"), ("0", "f", "false")
+_HIDDEN = "<hidden>"
+
+_variable = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*", re.ASCII)
+_VARIABLE_LENGTH = 253
+_number = re.compile(r"[+-]?[0-9]{1,18}", re.ASCII)
+# Everything that ends a line or steers a terminal: a value of one line must not add others to what it is rendered into.
+_unprintable = re.compile("[\x00-\x08\x0a-\x1f\x7f\x85\u2028\u2029]")
+
+
+def definition_problems(path: str, definitions: Iterable[Object]) -> Iterator[Problem]:
+    """What is wrong with the definitions themselves."""
+    seen: set[str] = set()
+    inside: dict[str, str] = {}  # by each name that has dots behind it, a variable that begins so
+    for index, definition in enumerate(definitions):
+        at, variable = f"{path}[{index}]", definition.get("variable") or ""
+        if not _variable.fullmatch(variable) or len(variable) > _VARIABLE_LENGTH:
+            why = "must be words of letters, digits, `-` and `_`, with dots between them, such as image.tag"
+            yield Problem.invalid(f"{at}.variable", variable, why)
+        elif variable in seen:
+            yield Problem.duplicate(f"{at}.variable", variable)
+        else:
+            above = [variable[: dot.start()] for dot in re.finditer(r"\.", variable)]
+            other = inside.get(variable) or next((each for each in above if each in seen), "")
+            if other:
+                yield Problem.invalid(f"{at}.variable", variable, f"cannot be nested with {other}; rename one of them")
+            seen.add(variable)
+            inside.update(dict.fromkeys(above, variable))
+        yield from _limit_problems(at, definition)
+        for field in ("validation", "invalidation"):
+            yield from _pattern_problems(f"{at}.{field}", definition.get(field) or "")
+
+
+def _limit_problems(at: str, definition: Object) -> Iterator[Problem]:
+    low, high = definition.get("min"), definition.get("max")
+    if low is not None and high is not None and low > high:
+        yield Problem.invalid(f"{at}.min", low, f"is more than max, which is {high}")
+
+
+def _pattern_problems(path: str, pattern: str) -> Iterator[Problem]:
+    if len(pattern) > PATTERN_LIMIT:
+        yield Problem.too_long(path, PATTERN_LIMIT)
+    elif pattern and _matcher(pattern) is None:
+        why = "must be a regular expression, not too large, without look-around and back-references"
+        yield Problem.invalid(path, pattern, why)
+
+
+_CLASSES = {
+    "d": r"0-9",
+    "w": r"0-9A-Za-z_",
+    "s": r"\t\n\f\r ",
+    "D": "\\x00-/:-\U0010ffff",
+    "W": "\\x00-/:-@\\[-\\^`{-\U0010ffff",
+    "S": "\\x00-\\x08\\x0b\\x0e-\\x1f!-\U0010ffff",
+}
+"""What is in them, as it is written between brackets."""
+
+
+def _spell_out_classes(pattern: str) -> str:
+    """The pattern with `\\w`, `\\D` and their like written out.
+
+    The engine would do it itself, but takes time that grows with the square of their number: half a second for a
+    pattern of a thousand characters.
+    """
+    pieces: list[str] = []
+    is_in_brackets = is_escaped = False
+    for each in pattern:
+        if is_escaped:
+            pieces.append(_spell_out(each, is_in_brackets))
+            is_escaped = False
+        elif each == "\\":
+            is_escaped = True
+        else:
+            is_in_brackets = each != "]" if is_in_brackets else each == "["
+            pieces.append(each)
+    return "".join(pieces) + "\\" * is_escaped
+
+
+def _spell_out(escaped: str, is_in_brackets: bool) -> str:
+    members = _CLASSES.get(escaped)
+    if members is None:
+        return f"\\{escaped}"
+    return members if is_in_brackets else f"[{members}]"
+
+
+@lru_cache(maxsize=512)
+def _matcher(pattern: str) -> jsonschema_rs.Draft202012Validator | None:
+    """What finds the pattern anywhere in a text, or None if it is no pattern that we take."""
+    options = jsonschema_rs.RegexOptions(size_limit=COMPILED_LIMIT, dfa_size_limit=COMPILED_LIMIT)
+    try:
+        return jsonschema_rs.Draft202012Validator({"pattern": _spell_out_classes(pattern)}, pattern_options=options)
+    except jsonschema_rs.ValidationError:
+        return None
+
+
+def given_values(text: str) -> tuple[Mapping[str, Any], Sequence[Problem]]:
+    """What was given, by variable, and what is wrong with the text as such."""
+    if len(text) > TEXT_LIMIT:
+        return {}, (Problem.too_long(FIELD, TEXT_LIMIT),)
+    try:
+        value, duplicates = yaml.decode(text.encode())
+    except Malformed as error:
+        return {}, (Problem(FIELD, "FieldValueInvalid", f"Invalid value: {error}; write `name: value` lines"),)
+    if value is None:
+        return {}, ()
+    if not isinstance(value, dict):
+        return {}, (Problem(FIELD, "FieldValueInvalid", "Invalid value: must be YAML with one `name: value` a line"),)
+    found: dict[str, Any] = {}
+    problems = [_twice(path) for path in duplicates]
+    for variable, each in _flat(value):
+        if variable in found:
+            problems.append(_twice(variable))
+        found[variable] = each
+    return found, problems
+
+
+def _twice(variable: str) -> Problem:
+    return Problem(f"{FIELD}[{variable}]", "FieldValueDuplicate", "Duplicate value: it is given twice; keep one")
+
+
+def _flat(value: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    for name, each in value.items():
+        if isinstance(each, dict) and each:
+            yield from _flat(each, f"{above}{name}.")
+        else:
+            yield f"{above}{name}", each
+
+
+def checked_values(
+    definitions: Iterable[Object], given: Mapping[str, Any], shown: Mapping[str, Any] | None = None
+) -> tuple[Mapping[str, str], Sequence[Problem]]:
+    """The values as they are rendered, defaults filled in, and what is wrong with them. All definitions have a value.
+
+    What is given beyond the definitions is left out: nobody has said what it may be. `shown` is what messages quote in
+    place of what was given: a parameter may have been a password when its value was hidden, and be none any more.
+    """
+    shown = given if shown is None else shown
+    values: dict[str, str] = {}
+    problems: list[Problem] = []
+    for definition in definitions:
+        variable = definition.get("variable") or ""
+        value, fault = _checked(definition, given.get(variable))
+        values[variable] = value
+        if fault:
+            problems.append(_problem(definition, shown.get(variable), fault))
+    return values, problems
+
+
+def undefined(definitions: Iterable[Object], given: Mapping[str, Any]) -> list[str]:
+    """The variables that were given and that no definition has: most likely misspelt."""
+    known = {definition.get("variable") for definition in definitions}
+    return sorted(variable for variable in given if variable not in known)
+
+
+def _problem(definition: Object, value: Any, fault: str) -> Problem:
+    path = f"{FIELD}[{definition.get('variable') or ''}]"
+    if value is None or value == "":
+        return Problem.required(path, fault)
+    return Problem.invalid(path, _HIDDEN if definition.get("type") == "password" else value, fault)
+
+
+def _checked(definition: Object, given: Any) -> tuple[str, str]:
+    """The value as text, and what is wrong with it."""
+    sort = definition.get("type") or ""
+    default = definition.get("defaultValue") or ""
+    if isinstance(given, (dict, list)):
+        return "", "must be a single value, not a list or map"
+    if sort in TEXTS and isinstance(given, (bool, float)):
+        return "", "must be text; put it in quotes, so that it is taken as it is written"
+    value = _text(given) or default
+    if definition.get("required") and not value:
+        return "", f"{definition.get('label') or 'the parameter'} must be given; the template requires it"
+    if sort == "boolean":
+        return _boolean(value)
+    if sort == "number":
+        return _integer(definition, value)
+    if sort in TEXTS:
+        return value, _text_fault(definition, value)
+    return "", f"the template defines it with the unknown type {sort}; have the template mended"
+
+
+def _text(given: Any) -> str:
+    if given is None:
+        return ""
+    if isinstance(given, bool):
+        return "true" if given else "false"
+    return str(given)
+
+
+def _boolean(value: str) -> tuple[str, str]:
+    if value.lower() in _TRUE:
+        return "true", ""
+    if not value or value.lower() in _FALSE:
+        return "false", ""
+    return "", "must be true or false"
+
+
+def _integer(definition: Object, value: str) -> tuple[str, str]:
+    if not value:
+        return "", ""
+    if not _number.fullmatch(value):
+        return "", "must be a whole number"
+    number, low, high = int(value), definition.get("min"), definition.get("max")
+    if low is not None and number < low:
+        return "", f"must be at least {low}"
+    if high is not None and number > high:
+        return "", f"must be at most {high}"
+    return str(number), ""
+
+
+def _text_fault(definition: Object, value: str) -> str:
+    options = definition.get("options") or ()
+    validation, invalidation = definition.get("validation") or "", definition.get("invalidation") or ""
+    if len(value.encode()) > VALUE_LIMIT:
+        return f"may not be more than {VALUE_LIMIT} bytes"
+    if definition.get("type") != "multiline" and _unprintable.search(value):
+        return "must be one line without control characters"
+    if value in options:
+        return ""
+    if options and value and not validation and not invalidation:
+        return f"must be one of {', '.join(options)}"
+    if validation and not _found(validation, value):
+        return f"must match the regular expression {validation}"
+    if invalidation and _found(invalidation, value):
+        return f"must not match the regular expression {invalidation}"
+    return ""
+
+
+def _found(pattern: str, value: str) -> bool:
+    """What is no pattern is in no text. Templates are checked, so that this is about those from before the check."""
+    matcher = _matcher(pattern) if len(pattern) <= PATTERN_LIMIT else None
+    return matcher is not None and matcher.is_valid(value)

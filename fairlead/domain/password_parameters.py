@@ -1,0 +1,186 @@
+"""Values of parameters of the type `password`: taken out of the text of `spec.parameters`, and shown to nobody.
+
+`spec.parameterSecrets` has them, which is hidden like every password; the text has a placeholder in their place. Who
+sends the text back with the placeholder keeps the value, as long as the template is the same one. Rendering goes by the
+real values, so the rendered template and what clusters say about it may contain them: `conceal` takes them out of
+answers. Pure; admission and the instance controller hide, the registry conceals.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import orjson
+
+from fairlead.core import yaml
+from fairlead.core.objects import LAST_APPLIED, Object, dig, metadata
+from fairlead.domain.parameters import given_values
+from fairlead.kinds.fields import PARAMETER_SECRETS, RENDERED_SECRETS
+
+PLACEHOLDER = "<hidden>"
+SECRETS = PARAMETER_SECRETS
+PASSWORD = "password"
+
+_CUT = "\0"
+"""Stands for what was cut out until all of it is: the placeholder itself may contain a password of a few letters."""
+_cuts = re.compile(f"{_CUT}+")
+_timestamp = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]+(Z|[+-][0-9:]+)", re.ASCII)
+_FORCES_QUOTES = "\ufeff"
+"""A text with this is written in YAML with all escapes that YAML knows."""
+
+
+def secrets_of(instance: Object | None) -> Mapping[str, str]:
+    """The hidden values by variable."""
+    return _texts(dig(instance or {}, f"spec.{SECRETS}"))
+
+
+def _texts(value: Any) -> Mapping[str, str]:
+    """What is of the wrong type is for the schema to refuse, and never in the way of showing an object."""
+    return {name: each for name, each in value.items() if isinstance(each, str)} if isinstance(value, dict) else {}
+
+
+def with_secrets(given: Mapping[str, Any], secrets: Mapping[str, str]) -> Mapping[str, Any]:
+    """What was given, with the values in the place of their placeholders."""
+    if not secrets:
+        return given
+    return {name: secrets.get(name, value) if value == PLACEHOLDER else value for name, value in given.items()}
+
+
+def hide_passwords(spec: Object, definitions: Iterable[Object], before: Mapping[str, str]) -> Object | None:
+    """The spec with the values of passwords moved to where nobody reads them; None if there is nothing to move.
+
+    Hidden values from `before` that the text has no placeholder for are dropped: they are not given any more.
+    """
+    known = dict(spec.get(SECRETS) or {})
+    secret = {each.get("variable") for each in definitions if each.get("type") == PASSWORD}
+    if not secret and not known:
+        return None
+    text = spec.get("parameters") or ""
+    given, problems = given_values(text)
+    if problems:
+        return None
+    fresh = {
+        name: value if isinstance(value, str) else orjson.dumps(value).decode()
+        for name, value in given.items()
+        if name in secret and value not in (PLACEHOLDER, None, "") and not isinstance(value, dict | list)
+    }
+    kept = {name: value for name, value in known.items() if given.get(name) == PLACEHOLDER}
+    # Sent beside the text, which does not mention it.
+    added = {
+        name: value
+        for name, value in known.items()
+        if name in secret and name not in given and before.get(name) != value
+    }
+    wanted = {**kept, **added, **fresh}
+    if wanted == known and not fresh and not added:
+        return None
+    new = {name: value for name, value in spec.items() if name != SECRETS}
+    if fresh or added:
+        new["parameters"] = _rewritten(text, given, {**added, **fresh})
+    return {**new, SECRETS: wanted} if wanted else new
+
+
+def _rewritten(text: str, given: Mapping[str, Any], secret: Mapping[str, str]) -> str:
+    """The text with placeholders. It keeps its form and its comments where that is certain to change nothing else."""
+    wanted = {**given, **dict.fromkeys(secret, PLACEHOLDER)}
+    changed = _cut(text, sorted(secret.values(), key=len, reverse=True))
+    found, problems = given_values(changed)
+    if not problems and dict(found) == wanted:
+        return changed
+    return yaml.encode(wanted).decode()
+
+
+def lost_placeholders(spec: Object) -> list[str]:
+    """The variables whose placeholder stands for nothing."""
+    given, _ = given_values(spec.get("parameters") or "")
+    known = spec.get(SECRETS) or {}
+    return [name for name, value in given.items() if value == PLACEHOLDER and name not in known]
+
+
+def conceal(instance: Object) -> None:
+    """Takes hidden values out of all that is derived from them: the status, and what kubectl has written down again."""
+    forms = _all_forms(instance)
+    status = instance.get("status")
+    if forms and isinstance(status, dict):
+        instance["status"] = {name: _shown_part(name, value, forms) for name, value in status.items()}
+    conceal_annotation(instance)
+
+
+def conceal_conditions(instance: Object, conditions: Sequence[Object]) -> Sequence[Object]:
+    """Conditions to be stored: what they quote has to be hidden even when the instance has other passwords by then."""
+    forms = _all_forms(instance)
+    return [_shown_condition(each, forms) for each in conditions] if forms else conditions
+
+
+def _shown_part(name: str, value: Any, forms: Iterable[str]) -> Any:
+    """A field of the status. Words such as the phase are the server's own, and programs go by them."""
+    if name == RENDERED_SECRETS or (isinstance(value, str) and name != "message"):
+        return value
+    if name == "conditions" and isinstance(value, list):
+        return [_shown_condition(each, forms) for each in value]
+    return _without(value, forms)
+
+
+def _shown_condition(condition: Any, forms: Iterable[str]) -> Any:
+    if not isinstance(condition, dict) or not isinstance(condition.get("message"), str):
+        return condition
+    return {**condition, "message": _cut(condition["message"], forms)}
+
+
+def conceal_annotation(instance: Object) -> None:
+    """In the annotation of kubectl alone, which is also stored so: the values in it may be others some day."""
+    forms = _all_forms(instance)
+    annotations = metadata(instance).get("annotations")
+    if forms and isinstance(annotations, dict) and isinstance(annotations.get(LAST_APPLIED), str):
+        annotations[LAST_APPLIED] = _cut(annotations[LAST_APPLIED], forms)
+
+
+def note_rendered(instance: Object, status: Object) -> Object:
+    """The status with the hidden values that are in its rendered template: those of the spec may soon be others."""
+    rest = {name: value for name, value in status.items() if name != RENDERED_SECRETS}
+    secrets = secrets_of(instance)
+    return {**rest, RENDERED_SECRETS: dict(secrets)} if secrets else rest
+
+
+def _all_forms(instance: Object) -> list[str]:
+    rendered = _texts(dig(instance, f"status.{RENDERED_SECRETS}"))
+    values = (value for value in (*secrets_of(instance).values(), *rendered.values()) if value)
+    return sorted({form for value in values for form in _forms(value)}, key=len, reverse=True)
+
+
+def _forms(value: str) -> Iterable[str]:
+    """As it is, and as JSON and YAML write it, once and twice over: annotations hold texts within texts."""
+    once = json.dumps(value, ensure_ascii=False)[1:-1]
+    yield from (value, once, json.dumps(once, ensure_ascii=False)[1:-1], value.replace("'", "''"))
+    ascii_only = json.dumps(value)[1:-1]
+    yield from (ascii_only, json.dumps(ascii_only)[1:-1])
+    escaped = yaml.encode(_FORCES_QUOTES + value).decode().rstrip("\n")[1:-1]
+    escaped = escaped.removeprefix(r"\uFEFF")
+    yield from (escaped, json.dumps(escaped, ensure_ascii=False)[1:-1], *_as_number(value))
+
+
+def _as_number(value: str) -> Iterable[str]:
+    """How a template shows it that has it as a plain word of YAML: `0x1F` is 31 there."""
+    try:
+        number, _ = yaml.decode(value.encode())
+        if isinstance(number, int | float) and not isinstance(number, bool):
+            yield yaml.encode(number).decode().strip()
+            yield from yaml.decode(f"{value}: 0".encode())[0]
+    except (yaml.Malformed, UnicodeEncodeError):
+        return
+
+
+def _without(value: Any, forms: Iterable[str]) -> Any:
+    if isinstance(value, str):
+        return value if _timestamp.fullmatch(value) else _cut(value, forms)
+    if isinstance(value, list):
+        return [_without(each, forms) for each in value]
+    return {name: _without(each, forms) for name, each in value.items()} if isinstance(value, dict) else value
+
+
+def _cut(text: str, forms: Iterable[str]) -> str:
+    for form in forms:
+        if form in text:
+            text = text.replace(form, _CUT)
+    return _cuts.sub(PLACEHOLDER, text) if _CUT in text else text

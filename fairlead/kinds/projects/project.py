@@ -1,0 +1,249 @@
+"""Project: what groups people, their instances, and the clusters and templates that they may use.
+
+Each project has a namespace of its own, named after it: `service-p-<name>` unless a setting says another prefix. The
+prefix counts for how long a name can be and is shown in tables, so the kind is made by a function of it.
+"""
+
+import re
+from collections.abc import Iterable
+
+from fairlead.core.objects import Object, dig, name_of
+from fairlead.kinds.fields import (
+    ACCESS,
+    CATEGORY,
+    CONDITIONS,
+    DESCRIPTION,
+    DISPLAY_NAME,
+    OBSERVED_GENERATION,
+    OWNER,
+    TEXT_MAP,
+    condition_status,
+    owner_problems,
+)
+from fairlead.kinds.projects.migration import MIGRATE, MIGRATION
+from fairlead.registry import limits
+from fairlead.registry.kind import Action, Change, Column, Kind, Problem
+from fairlead.registry.names import LABEL_LENGTH
+from fairlead.registry.schema import Schema, array, boolean, described, enum, free, mapping, obj, string
+
+# DOC-MERGED kinds/project_parts
+# What members read of a project beside the project itself: its members, and the clusters, runners and templates that
+# its instances may use. `subresources/projects.py` answers them; nothing of it is stored.
+
+
+INFO = obj(
+    "Who that is.",
+    required=(),
+    name=string("Name of the object."),
+    displayName=string("Name shown to people."),
+    icon=string("Address of a picture, or the picture itself.", longest=limits.PICTURE),
+    username=string("Name that they sign in with."),
+    email=string("Their address."),
+    subject=string("The name that permissions go by."),
+)
+
+
+def _part(name: str, description: str, **fields: Schema) -> Kind:
+    return Kind(
+        name=name,
+        plural=f"{name.lower()}",
+        namespaced=False,
+        fields=fields,
+        description=description,
+        verbs=("get",),
+        stored=False,
+    )
+
+
+_RUNNERS = array(free(), "Runners that the project's workspaces may run on, as Runner objects.", most=limits.ANSWERED)
+_TEMPLATES = array(free(), most=limits.ANSWERED)
+
+PROJECT_MEMBERS = _part(
+    "ProjectMembers",
+    "Who is in a project: its members and owner, with the members of its teams.",
+    users=array(obj(info=INFO), "The users, by themselves or by a team.", most=limits.ANSWERED),
+    teams=array(obj(info=INFO), "The teams.", most=limits.ANSWERED),
+)
+
+PROJECT_CLUSTERS = _part(
+    "ProjectClusters",
+    "The connected clusters and runners that a project may use.",
+    clusters=array(
+        free(), "Connected clusters that the project's instances may run in, as Cluster objects.", most=limits.ANSWERED
+    ),
+    runners=_RUNNERS,
+)
+
+PROJECT_RUNNERS = _part("ProjectRunners", "The runners that a project may use.", runners=_RUNNERS)
+
+PROJECT_TEMPLATES = _part(
+    "ProjectTemplates",
+    "The templates that a project may use.",
+    defaultVirtualClusterTemplate=string("Name of the template that is chosen when nobody chooses."),
+    virtualClusterTemplates=described(_TEMPLATES, "Templates for virtual clusters, as VirtualClusterTemplate objects."),
+    defaultSpaceTemplate=string("Name of the template that is chosen when nobody chooses."),
+    spaceTemplates=described(_TEMPLATES, "Templates for spaces, as SpaceTemplate objects."),
+    defaultDevPodWorkspaceTemplate=string("Name of the template that is chosen when nobody chooses."),
+    devPodWorkspaceTemplates=described(_TEMPLATES, "Templates for workspaces, as DevPodWorkspaceTemplate objects."),
+)
+
+
+NAMESPACE_PREFIX = "service-p-"
+"""The default of the setting `namespace_prefix`."""
+
+_NAMED = obj(required=("name",), name=string("Name of the object. `*` means all of them."))
+
+SPEC = obj(
+    "Who is in the project and what they may use.",
+    displayName=DISPLAY_NAME,
+    description=DESCRIPTION,
+    owner=OWNER,
+    access=ACCESS,
+    members=array(
+        obj(
+            required=("kind", "name"),
+            kind=enum("Whether the member is a user or a team.", "User", "Team"),
+            group=string("API group of that kind. Empty means the management group."),
+            name=string("Name of the user or team. `*` means all of them."),
+            clusterRole=string(
+                "Role of the member in the project: admin, user, viewer or a project role of one's own."
+            ),
+        ),
+        "The users and teams of the project, with their roles.",
+        most=limits.MEMBERS,
+    ),
+    allowedClusters=array(_NAMED, "Connected clusters that the project's instances may run in.", most=limits.ALLOWED),
+    allowedRunners=array(_NAMED, "Runners that the project's workspaces may run on.", most=limits.ALLOWED),
+    allowedTemplates=array(
+        obj(
+            required=("name",),
+            kind=string("Kind of the template or preset, such as `DevPodWorkspaceTemplate`."),
+            group=string("API group of that kind. Empty means the management group."),
+            name=string("Name of the template. `*` means all of this kind."),
+            isDefault=boolean("Chosen when nobody chooses. One template of each kind can be. Defaults to false."),
+        ),
+        "Templates and presets that the project's instances may be made from.",
+        most=limits.ALLOWED,
+    ),
+    requireTemplate=obj(
+        "Whether instances must be made from a template.",
+        disabled=boolean("Allow instances that are written out in place too. Defaults to false."),
+    ),
+    requirePreset=free("Whether workspaces must be made from a preset."),
+    quotas=obj(
+        "How much may exist in the project at once. Lowering a quota deletes nothing.",
+        project=described(TEXT_MAP, 'Limits for the whole project, such as `virtualclusterinstances: "10"`.'),
+        user=described(
+            TEXT_MAP, "Limits for each user and each team. What a team uses is not counted for its members."
+        ),
+    ),
+    namespacePattern=obj(
+        "How the namespaces of instances are named in connected clusters.",
+        space=string("Pattern for spaces."),
+        virtualCluster=string("Pattern for virtual clusters."),
+    ),
+    argoCD=free("Settings of the Argo CD integration."),
+    vault=free("Settings of the Vault integration."),
+    rancher=free("Settings of the Rancher integration."),
+    workspace=free("Settings for the workspaces of the project."),
+)
+
+_USAGE = mapping(described(TEXT_MAP, "Amounts by what is counted."), most=limits.ANSWERED)
+
+STATUS = obj(
+    "How the project is doing. Written by the server.",
+    conditions=CONDITIONS,
+    observedGeneration=OBSERVED_GENERATION,
+    quotas=obj(
+        "What is used of the quotas.",
+        project=obj(
+            "Of the whole project.",
+            limit=described(TEXT_MAP, "The limits that hold."),
+            used=described(TEXT_MAP, "What is used of them."),
+            clusters=described(_USAGE, "What is used in each connected cluster."),
+        ),
+        user=obj(
+            "Of each user and team.",
+            limit=described(TEXT_MAP, "The limits that hold for each of them."),
+            used=obj(
+                "What each of them uses.",
+                users=described(_USAGE, "What is used by user."),
+                teams=described(_USAGE, "What is used by team."),
+            ),
+            clusters=described(_USAGE, "What is used in each connected cluster."),
+        ),
+    ),
+)
+
+_QUANTITY = re.compile(r"[0-9]+(\.[0-9]+)?(m|k|[MGTPE]|[KMGTPE]i)?", re.ASCII)
+
+
+def _quota_problems(spec: Object) -> Iterable[Problem]:
+    """A limit that cannot be read could not be enforced."""
+    for whose in ("project", "user"):
+        for key, value in (dig(spec, f"quotas.{whose}") or {}).items():
+            if not _QUANTITY.fullmatch(value):
+                why = "must be a quantity such as 10, 500m or 2Gi"
+                yield Problem.invalid(f"spec.quotas.{whose}[{key}]", value, why)
+
+
+def _default_problems(spec: Object) -> Iterable[Problem]:
+    seen: set[str] = set()
+    for index, template in enumerate(spec.get("allowedTemplates") or ()):
+        kind = template.get("kind") or ""
+        if template.get("isDefault") and kind in seen:
+            why = f"another {kind or 'template'} is the default already; keep one"
+            yield Problem.invalid(f"spec.allowedTemplates[{index}].isDefault", True, why)
+        elif template.get("isDefault"):
+            seen.add(kind)
+
+
+def project(prefix: str = NAMESPACE_PREFIX) -> Kind:
+    """The kind, for projects whose namespaces begin with `prefix`."""
+    limit = LABEL_LENGTH - len(prefix)
+
+    def check(change: Change) -> Iterable[Problem]:
+        name = name_of(change.obj)
+        if len(name) > limit:
+            why = (
+                f"must be no more than {limit} characters, because the project's namespace is called "
+                f"{prefix}<name> and names of namespaces end at {LABEL_LENGTH}; choose a shorter name"
+            )
+            yield Problem.invalid("metadata.name", name, why)
+        yield from owner_problems(change.spec)
+        yield from _quota_problems(change.spec)
+        yield from _default_problems(change.spec)
+
+    return Kind(
+        name="Project",
+        plural="projects",
+        namespaced=False,
+        fields={"spec": SPEC, "status": STATUS},
+        description="A project: people, their instances, and the clusters and templates that they may use.",
+        categories=(CATEGORY,),
+        status_subresource=True,
+        name_is_label=True,
+        columns=(
+            Column("Namespace", lambda each: prefix + name_of(each), description="Namespace of the project."),
+            Column("Ready", lambda each: condition_status(each, "Ready"), description="Whether it can be used."),
+            Column("Members", _count_members, type="integer", description="Number of users and teams in it."),
+            Column("Display Name", "spec.displayName", description="Name shown to people.", wide=True),
+        ),
+        shared=True,
+        selectable=("spec.owner.user",),
+        actions=(
+            Action("members", ("get",), PROJECT_MEMBERS),
+            Action("clusters", ("get",), PROJECT_CLUSTERS),
+            Action("runners", ("get",), PROJECT_RUNNERS),
+            Action("templates", ("get",), PROJECT_TEMPLATES),
+            Action(MIGRATE, ("create",), MIGRATION),
+        ),
+        check=check,
+    )
+
+
+def _count_members(each: Object) -> int:
+    return len(dig(each, "spec.members") or ())
+
+
+PROJECT = project()

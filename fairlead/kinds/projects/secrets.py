@@ -1,0 +1,88 @@
+"""What project secrets and shared secrets have in common: credentials by key, with an owner and access entries.
+
+Reading one takes the verb `get`, using one in an instance takes `use`.
+"""
+
+from collections.abc import Iterable
+
+from fairlead.core.objects import Object, dig
+from fairlead.kinds.core.config_data import BYTES, SIZE_LIMIT, decoded_size, key_problems
+from fairlead.kinds.fields import (
+    ACCESS,
+    CATEGORY,
+    CONDITIONS,
+    DESCRIPTION,
+    DISPLAY_NAME,
+    OBSERVED_GENERATION,
+    OWNER,
+    owner_name,
+    owner_problems,
+)
+from fairlead.registry import limits
+from fairlead.registry.kind import Change, Column, Kind, Problem
+from fairlead.registry.schema import mapping, obj
+
+
+def secret_kind(name: str, plural: str, description: str) -> Kind:
+    return Kind(
+        name=name,
+        plural=plural,
+        namespaced=True,
+        fields={
+            "spec": obj(
+                "The credentials and who may use them.",
+                displayName=DISPLAY_NAME,
+                description=DESCRIPTION,
+                owner=OWNER,
+                access=ACCESS,
+                data=mapping(
+                    BYTES, "Credentials by key, base64-encoded. Keys are letters, digits, `-_.`.", most=limits.DATA_KEYS
+                ),
+            ),
+            "status": obj(
+                "What became of the secret. Written by the server.",
+                conditions=CONDITIONS,
+                observedGeneration=OBSERVED_GENERATION,
+            ),
+        },
+        description=description,
+        categories=(CATEGORY,),
+        status_subresource=True,
+        columns=(
+            Column("Data", _count, type="integer", description="Number of keys."),
+            Column("Owner", owner_name, description="User or team that it belongs to."),
+            Column("Display Name", "spec.displayName", description="Name shown to people.", wide=True),
+        ),
+        selectable=("spec.owner.user",),
+        secret=("spec.data",),
+        shared=True,
+        check=_check,
+    )
+
+
+def _check(change: Change) -> Iterable[Problem]:
+    yield from owner_problems(change.spec)
+    data = change.spec.get("data") or {}
+    yield from key_problems("spec.data", data)
+    if sum(decoded_size(value) for value in data.values() if value) > SIZE_LIMIT:
+        yield Problem.too_long("spec.data", SIZE_LIMIT)
+
+
+def _count(each: Object) -> int:
+    return len(dig(each, "spec.data") or ())
+
+
+# DOC-MERGED kinds/projectsecret
+# ProjectSecret: credentials of a project, for the instances and people in it.
+
+
+PROJECT_SECRET = secret_kind("ProjectSecret", "projectsecrets", "Credentials that a project's instances can use.")
+
+
+# DOC-MERGED kinds/sharedsecret
+# SharedSecret: credentials in a namespace that are shared beyond it, by access entries.
+
+
+SHARED_SECRET = secret_kind(
+    "SharedSecret", "sharedsecrets", "Credentials that are shared with people by access entries."
+)

@@ -1,0 +1,164 @@
+"""What RoleBinding and ClusterRoleBinding have in common: subjects, the role that they get, and columns."""
+
+from collections.abc import Callable, Iterable, Iterator
+
+from fairlead.core.objects import Object, dig
+from fairlead.kinds.rbac.roles import GROUP
+from fairlead.registry import limits
+from fairlead.registry.kind import Change, Column, Kind, Problem
+from fairlead.registry.names import path_segment_faults, subdomain_faults
+from fairlead.registry.schema import array, atomic, obj, string
+
+SUBJECTS = array(
+    atomic(
+        obj(
+            kind=string("`User`, `Group` or `ServiceAccount`."),
+            apiGroup=string(f"`{GROUP}` for users and groups, empty for service accounts. Filled in when left out."),
+            name=string("Name of the user, group or service account."),
+            namespace=string("Namespace of a service account. In a RoleBinding, empty means the binding's own."),
+        )
+    ),
+    "Who gets the rights of the role.",
+    most=limits.SUBJECTS,
+)
+
+ROLE_REF = atomic(
+    obj(
+        "The role whose rights they get. Cannot be changed: make a new binding instead.",
+        apiGroup=string(f"`{GROUP}`. Filled in when left out."),
+        kind=string("`ClusterRole`, or in a RoleBinding also `Role`."),
+        name=string("Name of the role. One that does not exist gives no rights until it does."),
+    )
+)
+
+FIELDS = {"subjects": SUBJECTS, "roleRef": ROLE_REF}
+
+
+def prepare(change: Change) -> None:
+    binding = change.obj
+    binding["roleRef"] = {"apiGroup": GROUP, **_without_empty(binding.get("roleRef") or {}, "apiGroup")}
+    subjects = [_completed(each) for each in binding.get("subjects") or ()]
+    if subjects:
+        binding["subjects"] = subjects
+    else:
+        binding.pop("subjects", None)
+
+
+def _completed(subject: Object) -> Object:
+    subject = _without_empty(subject, "apiGroup", "namespace")
+    return {"apiGroup": GROUP, **subject} if subject.get("kind") in ("User", "Group") else subject
+
+
+def _without_empty(part: Object, *fields: str) -> Object:
+    return {name: value for name, value in part.items() if value or name not in fields}
+
+
+def binding_check(*kinds: str, namespaced: bool) -> Callable[[Change], Iterable[Problem]]:
+    """The rules for a binding to one of these kinds of roles."""
+
+    def check(change: Change) -> Iterator[Problem]:
+        reference = change.obj["roleRef"]
+        yield from _reference_problems(reference, kinds)
+        for index, subject in enumerate(change.obj.get("subjects") or ()):
+            yield from _subject_problems(subject, f"subjects[{index}]", namespaced=namespaced)
+        if change.old is not None and change.old["roleRef"] != reference:
+            parts = (("APIGroup", "apiGroup"), ("Kind", "kind"), ("Name", "name"))
+            sent = {shown: reference.get(name, "") for shown, name in parts}
+            yield Problem.invalid("roleRef", sent, "field is immutable")
+
+    return check
+
+
+def _reference_problems(reference: Object, kinds: tuple[str, ...]) -> Iterator[Problem]:
+    if reference["apiGroup"] != GROUP:
+        yield Problem.unsupported("roleRef.apiGroup", reference["apiGroup"], (GROUP,))
+    if reference.get("kind") not in kinds:
+        yield Problem.unsupported("roleRef.kind", reference.get("kind", ""), kinds)
+    name = reference.get("name")
+    if not name:
+        yield Problem.required("roleRef.name")
+    else:
+        yield from (Problem.invalid("roleRef.name", name, fault) for fault in path_segment_faults(name))
+
+
+def _subject_problems(subject: Object, path: str, *, namespaced: bool) -> Iterator[Problem]:
+    kind, name, group = subject.get("kind", ""), subject.get("name", ""), subject.get("apiGroup", "")
+    if not name:
+        yield Problem.required(f"{path}.name")
+    if kind in ("User", "Group"):
+        if group != GROUP:
+            yield Problem.unsupported(f"{path}.apiGroup", group, (GROUP,))
+    elif kind == "ServiceAccount":
+        yield from (Problem.invalid(f"{path}.name", name, fault) for fault in subdomain_faults(name) if name)
+        if group:
+            yield Problem.unsupported(f"{path}.apiGroup", group, ("",))
+        if not namespaced and not subject.get("namespace"):
+            yield Problem.required(f"{path}.namespace")
+    else:
+        yield Problem.unsupported(f"{path}.kind", kind, ("ServiceAccount", "User", "Group"))
+
+
+def _role(binding: Object) -> str:
+    return f"{dig(binding, 'roleRef.kind') or ''}/{dig(binding, 'roleRef.name') or ''}"
+
+
+def _named(kind: str) -> Callable[[Object], str]:
+    def names(binding: Object) -> str:
+        return ", ".join(_name(each) for each in binding.get("subjects") or () if each.get("kind") == kind)
+
+    return names
+
+
+def _name(subject: Object) -> str:
+    name = subject.get("name", "")
+    return f"{subject.get('namespace', '')}/{name}" if subject.get("kind") == "ServiceAccount" else name
+
+
+COLUMNS = (
+    Column("Role", _role, description="Kind and name of the role."),
+    Column("Users", _named("User"), description="Users who get its rights.", wide=True),
+    Column("Groups", _named("Group"), description="Groups that get its rights.", wide=True),
+    Column("ServiceAccounts", _named("ServiceAccount"), description="Service accounts that get its rights.", wide=True),
+)
+
+
+# DOC-MERGED kinds/rolebinding
+# RoleBinding of the group rbac.authorization.k8s.io: gives the rights of a role to people, in its own namespace.
+
+
+ROLEBINDING = Kind(
+    name="RoleBinding",
+    plural="rolebindings",
+    namespaced=True,
+    group=GROUP,
+    fields=FIELDS,
+    description="Gives the rights of a Role or ClusterRole to users and groups, inside the binding's namespace.",
+    columns=COLUMNS,
+    name_is_path_segment=True,
+    tracks_generation=False,
+    builtin=True,
+    writes_without_version=True,
+    prepare=prepare,
+    check=binding_check("Role", "ClusterRole", namespaced=True),
+)
+
+
+# DOC-MERGED kinds/clusterrolebinding
+# ClusterRoleBinding of the group rbac.authorization.k8s.io: gives a ClusterRole's rights to people, everywhere.
+
+
+CLUSTERROLEBINDING = Kind(
+    name="ClusterRoleBinding",
+    plural="clusterrolebindings",
+    namespaced=False,
+    group=GROUP,
+    fields=FIELDS,
+    description="Gives the rights of a ClusterRole to users and groups, in all namespaces and outside of them.",
+    columns=COLUMNS,
+    name_is_path_segment=True,
+    tracks_generation=False,
+    builtin=True,
+    writes_without_version=True,
+    prepare=prepare,
+    check=binding_check("ClusterRole", namespaced=False),
+)

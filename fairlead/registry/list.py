@@ -1,0 +1,239 @@
+"""Lists: selection, paging on a consistent snapshot, and the meanings of resourceVersion."""
+
+import asyncio
+import base64
+import binascii
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import orjson
+
+from fairlead.core.concurrency import COMPUTE, cut, in_slices, putting_together_large
+from fairlead.core.errors import BadRequest, Details, Expired, Problem, Timeout
+from fairlead.core.objects import Object
+from fairlead.registry.codec import show_entry
+from fairlead.registry.kind import Kind
+from fairlead.registry.selectors import EVERYTHING, Selection, narrowing
+from fairlead.registry.storage_errors import storage_errors
+from fairlead.registry.write_options import Listed
+from fairlead.storage.contract import Compacted
+from fairlead.storage.view.collection import AT_ONCE
+from fairlead.storage.view.sorted_chunks import PIECE_BYTES
+from fairlead.storage.view.view import Entry, Stretch, View
+
+# DOC-MERGED registry/paging
+# Continue tokens: where the next page of a list starts, and in which snapshot.
+
+
+_NOT_OURS = "invalid continue token: continue key is not valid: pass metadata.continue of the previous page as it was"
+
+WHATEVER_REVISION = -1
+"""In a token handed out with 410: go on from there in whatever the list looks like now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """The snapshot being paged through and the last place that was handed out."""
+
+    revision: int
+    after: tuple[str, str]
+
+    def token(self) -> str:
+        document = {"v": "meta.k8s.io/v1", "rv": self.revision, "after": self.after}
+        return base64.urlsafe_b64encode(orjson.dumps(document)).rstrip(b"=").decode()
+
+
+def parse_token(token: str) -> Position:
+    """Anything that `Position.token` did not make is a 400, never a crash."""
+    try:
+        padded = token.encode() + b"=" * (-len(token) % 4)
+        document = orjson.loads(base64.b64decode(padded, altchars=b"-_", validate=True))
+        revision, (namespace, name) = document["rv"], document["after"]
+    except (binascii.Error, ValueError, KeyError, TypeError):
+        raise BadRequest(_NOT_OURS) from None
+    if type(revision) is not int or not isinstance(namespace, str) or not isinstance(name, str):
+        raise BadRequest(_NOT_OURS)
+    return Position(revision, (namespace, name))
+
+
+FRESH_SECONDS = 3.0
+"""How long a request for a version that is not there yet waits for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListQuery:
+    """What a list was asked for. `version` is None for the newest; `exact` wants that very snapshot."""
+
+    selection: Selection = EVERYTHING
+    limit: int = 0
+    token: str = ""
+    version: int | None = None
+    exact: bool = False
+    sees: Callable[[Entry], bool] | None = None
+    """What of it is for the asker; None for everything."""
+
+
+class TooOld(Expired):
+    """An expired continue token, with another that goes on from the same place in whatever is there now."""
+
+    def __init__(self, token: str) -> None:
+        super().__init__(
+            "The provided continue parameter is too old to display a consistent list result. You can start a new list "
+            "without the continue parameter, or use the continue token in this response to retrieve the remainder of "
+            "the results. Continuing with the provided token results in an inconsistent list - objects that were "
+            "created, modified, or deleted between the time the first chunk was returned and now may show up in the "
+            "list."
+        )
+        self.token = token
+
+
+async def wait_for_version(view: View, version: int | None) -> None:
+    """Waits until the view is at least at `version` (None: at everything acknowledged so far)."""
+    if version is not None and view.revision >= version:
+        return
+    try:
+        async with asyncio.timeout(FRESH_SECONDS):
+            with storage_errors():
+                await (view.fresh() if version is None else view.reached(version))
+    except TimeoutError:
+        if version is None:
+            why = "the server's picture of its store is behind; try again"
+            raise Timeout(why, Details(retry_after=1)) from None
+        problem = Problem("", "ResourceVersionTooLarge", "Too large resource version")
+        details = Details(problems=(problem,), retry_after=1)
+        raise Timeout(f"Too large resource version: {version}, current: {view.revision}", details) from None
+
+
+async def list_entries(view: View, kind: Kind, namespace: str, query: ListQuery) -> Listed:
+    """One page of a list, or all of it."""
+    listed = await _listed(view, kind, namespace, query)
+    if kind.form is None:
+        return listed
+    return replace(listed, entries=await changed_entries(listed.entries, lambda entry: show_entry(kind, entry)))
+
+
+async def changed_entries(entries: Iterable[Entry], change: Callable[[Entry], Entry]) -> list[Entry]:
+    """What becomes of each entry. Between many of them, others get their turn."""
+    return [change(entry) async for some in in_slices(entries, _size) for entry in some]
+
+
+def _size(entry: Entry) -> int:
+    return len(entry.body)
+
+
+async def _listed(view: View, kind: Kind, namespace: str, query: ListQuery) -> Listed:
+    if query.token:
+        return await _next_page(view, kind, namespace, query)
+    await wait_for_version(view, query.version)
+    if query.selection:
+        await view.prepare(kind.place, narrowing(query.selection))
+    at = query.version if query.exact else None
+    try:
+        return await _page(view, kind, namespace, query, Position(view.revision if at is None else at, ("", "")))
+    except Compacted:
+        raise Expired("The resourceVersion for the provided list is too old.") from None
+
+
+async def _next_page(view: View, kind: Kind, namespace: str, query: ListQuery) -> Listed:
+    if query.version:
+        raise BadRequest("specifying resource version is not allowed when using continue")
+    position = parse_token(query.token)
+    if position.revision == WHATEVER_REVISION:
+        position = Position(view.revision, position.after)
+    await wait_for_version(view, position.revision)
+    if query.selection:
+        await view.prepare(kind.place, narrowing(query.selection))
+    try:
+        return await _page(view, kind, namespace, query, position)
+    except Compacted:
+        raise TooOld(Position(WHATEVER_REVISION, position.after).token()) from None
+
+
+async def _page(view: View, kind: Kind, namespace: str, query: ListQuery, position: Position) -> Listed:
+    revision, limit = position.revision, max(0, query.limit)
+    if query.selection or query.sees:
+        chosen = await _chosen(view, kind, namespace, query, position)
+        if not limit or len(chosen) <= limit:
+            return Listed(chosen, revision)
+        return Listed(chosen[:limit], revision, _token(chosen[limit - 1], revision))
+    entries, rest = view.page(kind.place, namespace, after=position.after, at=revision, limit=limit)
+    if rest <= 0:
+        return Listed(entries, revision)
+    last = entries.last if isinstance(entries, Stretch) else entries[-1]
+    return Listed(entries, revision, _token(last, revision), rest)
+
+
+def _token(last: Entry, revision: int) -> str:
+    return Position(revision, (last.key[2], last.key[3])).token()
+
+
+async def _chosen(view: View, kind: Kind, namespace: str, query: ListQuery, position: Position) -> list[Entry]:
+    """What is selected and for the asker's eyes, all that is left of it."""
+    selection, sees = query.selection, query.sees
+    entries = view.candidates(kind.place, namespace, narrowing(selection), after=position.after, at=position.revision)
+    entries = await _filtered(entries, selection.takes, selection.rows_at_once(AT_ONCE)) if selection else entries
+    return await _filtered(entries, lambda entry: sees(entry) and _still(view, entry, sees)) if sees else entries
+
+
+async def _filtered(entries: list[Entry], takes: Callable[[Entry], bool], at_once: int = AT_ONCE) -> list[Entry]:
+    """Those that are taken. Between many of them, others get their turn."""
+    if len(entries) <= at_once:
+        return [entry for entry in entries if takes(entry)]
+    chosen: list[Entry] = []
+    for start in range(0, len(entries), at_once):
+        chosen += [entry for entry in entries[start : start + at_once] if takes(entry)]
+        await asyncio.sleep(0)
+    return chosen
+
+
+def _still(view: View, entry: Entry, sees: Callable[[Entry], bool]) -> bool:
+    """An old snapshot shows nothing that its asker may not see today, though it was allowed to see it then."""
+    now = view.get(entry.key)
+    return now is entry or (now is not None and sees(now))
+
+
+def list_metadata(listed: Listed) -> Object:
+    """The metadata of a list."""
+    metadata: Object = {"resourceVersion": str(listed.revision)}
+    if listed.token:
+        metadata["continue"] = listed.token
+    if listed.remaining:
+        metadata["remainingItemCount"] = listed.remaining
+    return metadata
+
+
+async def list_body(kind: Kind, listed: Listed) -> bytes:
+    """The list as it is served: finished objects, joined. A large one is put together in a thread, which does not keep
+    the event loop waiting: to join more than a megabyte, Python lets go of its lock."""
+    head = {"kind": kind.list_kind, "apiVersion": kind.api_version, "metadata": list_metadata(listed)}
+    opened = orjson.dumps(head)[:-1] + b',"items":['
+    groups = cut(_items(kind, listed), len, PIECE_BYTES)
+    first = next(groups, [])
+    if next(groups, None) is None:
+        return b"%b%b]}" % (opened, b",".join(first))
+    del groups, first  # nothing large is kept while it is not its turn
+    async with putting_together_large():
+        pieces, size = [opened], 0
+        async for some in in_slices(_items(kind, listed), len, PIECE_BYTES):
+            for piece in some:
+                size += len(piece)
+                pieces += (piece, b",")
+        pieces[-1] = b"]}"
+        return await COMPUTE.run(size, b"".join, pieces)
+
+
+def _items(kind: Kind, listed: Listed) -> Iterable[bytes]:
+    """The objects, joined in groups."""
+    join, entries = partial(_without_types, kind) if kind.builtin else _joined, listed.entries
+    return entries.joined(join) if isinstance(entries, Stretch) else map(join, cut(entries, _size, PIECE_BYTES))
+
+
+def _joined(entries: Sequence[Entry]) -> bytes:
+    return b",".join([entry.body for entry in entries])
+
+
+def _without_types(kind: Kind, entries: Sequence[Entry]) -> bytes:
+    """Items of core kinds do not repeat what the list says."""
+    types = len(b'{"apiVersion":"%b","kind":"%b",' % (kind.api_version.encode(), kind.name.encode()))
+    return b",".join([b"{" + entry.body[types:] for entry in entries])

@@ -1,0 +1,246 @@
+"""JSON patch, RFC 6902: a list of operations, all of which succeed or none.
+
+`server/api/verbs.py` decodes the body; the registry applies the patch to the current object, again after every lost race,
+so the result shares nothing with either argument and may be changed at will.
+
+Two things are as Kubernetes has them and laxer than the RFC: `replace` may name a field that is not there yet, and
+`test` for null holds for a field that is not there. A body that is no list of operations is a 400; an operation that
+cannot be carried out is a 422. A patch can ask for far more work than its size suggests, by copying what it has
+copied before or by shifting a long list one by one, so both are counted and end in a 413.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import orjson
+
+from fairlead.core.body_errors import MAX_DEPTH, Malformed
+from fairlead.core.errors import BadRequest, Invalid, TooLarge
+from fairlead.core.json import decode
+from fairlead.core.objects import Object, copied
+from fairlead.registry.patching.field_set import same
+
+MAX_OPERATIONS = 10_000
+MAX_COPIED_BYTES = 3 * 1024 * 1024
+MAX_SHIFTED_ENTRIES = 20_000_000
+"""Some ten milliseconds."""
+
+_REJECTED = "the server rejected our request due to an error in our request"
+_TOO_LARGE = "Request entity is too large"
+_TOO_DEEP = "the object would have too many levels; send a patch that nests less"
+_LONGEST_INDEX = 9
+"""Digits; no list that fits into a request needs more."""
+
+
+class _Refused(Exception):
+    """An operation that cannot be carried out, and why."""
+
+
+def apply(document: Object, operations: Any) -> Object:
+    """The document after all the operations, as a new value."""
+    _check(operations)
+    patched = _Patched(document)
+    for number, operation in enumerate(operations):
+        try:
+            patched.carry_out(operation)
+        except _Refused as refusal:
+            named = f"{operation.get('op', '')} {operation.get('path', '')}".strip()
+            raise Invalid(f"{_REJECTED}: operation {number} ({named:.100}): {refusal!s:.200}") from refusal
+        except orjson.JSONEncodeError as error:
+            raise Invalid(f"{_REJECTED}: operation {number}: {_TOO_DEEP}") from error
+    return patched.result()
+
+
+def copies(operations: Any) -> bool:
+    """Whether a patch may make an object grow by more than its own size."""
+    return isinstance(operations, list) and any(
+        isinstance(each, dict) and each.get("op") == "copy" for each in operations[:MAX_OPERATIONS]
+    )
+
+
+def _check(operations: Any) -> None:
+    """Refuses what is no JSON patch at all."""
+    if not isinstance(operations, list):
+        raise BadRequest("error decoding patch: the body must be a list of operations, each with op and path")
+    if len(operations) > MAX_OPERATIONS:
+        raise TooLarge(
+            f"{_TOO_LARGE}: The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {len(operations)}"
+        )
+    for number, operation in enumerate(operations):
+        if not isinstance(operation, dict):
+            raise BadRequest(f"error decoding patch: operation {number} must be an object with op and path")
+        if isinstance(operation.get("op"), str) and isinstance(operation.get("path"), str) and "from" not in operation:
+            continue
+        for name in ("op", "path", "from"):
+            if not isinstance(operation.get(name, ""), str):
+                raise BadRequest(f"error decoding patch: {name} of operation {number} must be a string")
+
+
+class _Patched:
+    """A document under change. It hangs in `_holder` under the empty name, so the whole is replaced like any part."""
+
+    def __init__(self, document: Object) -> None:
+        self._holder: Object = {"": copied(document)}
+        self._copied_bytes = 0
+        self._shifted_entries = 0
+
+    def result(self) -> Object:
+        """The document, if it is still an object and no deeper than a body may be: moving parts about nests them."""
+        document = self._holder.get("")
+        if not isinstance(document, dict):
+            raise Invalid(f"{_REJECTED}: what is left is no object; patch parts of it, or delete it")
+        try:
+            text = orjson.dumps(document)
+            if text.count(b"{") + text.count(b"[") > MAX_DEPTH:
+                decode(text)
+        except (Malformed, orjson.JSONEncodeError) as error:
+            raise Invalid(f"{_REJECTED}: {_TOO_DEEP}") from error
+        return document
+
+    def carry_out(self, operation: Object) -> None:
+        act = _ACTS.get(operation.get("op", ""))
+        if act is None:
+            raise _Refused(f"op must be one of {', '.join(_ACTS)}")
+        act(self, operation)
+
+    def add(self, operation: Object) -> None:
+        self._put(_pointer(operation), _value(operation))
+
+    def replace(self, operation: Object) -> None:
+        tokens = _pointer(operation)
+        place = self._parent(tokens)
+        if isinstance(place, list):
+            place[_index(tokens[-1], len(place))] = _value(operation)
+        else:
+            _named_fields(place)[tokens[-1]] = _value(operation)
+
+    def remove(self, operation: Object) -> None:
+        self._take(_pointer(operation))
+
+    def move(self, operation: Object) -> None:
+        source, target = _pointer(operation, "from"), _pointer(operation)
+        if source == target:
+            self._at(source)
+        elif target[: len(source)] == source:
+            raise _Refused("a value cannot be moved into itself; copy it instead")
+        else:
+            self._put(target, self._take(source))
+
+    def copy(self, operation: Object) -> None:
+        encoded = orjson.dumps(self._at(_pointer(operation, "from")))
+        self._copied_bytes += len(encoded)
+        if self._copied_bytes > MAX_COPIED_BYTES:
+            raise TooLarge(
+                f"{_TOO_LARGE}: The copy operations of a JSON patch may copy {MAX_COPIED_BYTES} bytes in total; "
+                "copy less, or send several patches"
+            )
+        self._put(_pointer(operation), orjson.loads(encoded))
+
+    def test(self, operation: Object) -> None:
+        tokens, wanted = _pointer(operation), _given(operation)
+        place = self._parent(tokens)
+        absent = isinstance(place, dict) and tokens[-1] not in place
+        if absent and wanted is None:
+            return
+        if absent or not same(_inside(place, tokens[-1]), wanted):
+            raise _Refused("the value is another one; read the object again and send a patch for what it is now")
+
+    def _at(self, tokens: list[str]) -> Any:
+        return _inside(self._parent(tokens), tokens[-1])
+
+    def _parent(self, tokens: list[str]) -> Any:
+        place: Any = self._holder
+        for token in tokens[:-1]:
+            place = _inside(place, token)
+        return place
+
+    def _put(self, tokens: list[str], value: Any) -> None:
+        place = self._parent(tokens)
+        if isinstance(place, list):
+            index = len(place) if tokens[-1] == "-" else _index(tokens[-1], len(place) + 1)
+            self._shift(len(place) - index)
+            place.insert(index, value)
+        else:
+            _named_fields(place)[tokens[-1]] = value
+
+    def _take(self, tokens: list[str]) -> Any:
+        place = self._parent(tokens)
+        if isinstance(place, list):
+            index = _index(tokens[-1], len(place))
+            self._shift(len(place) - index)
+            return place.pop(index)
+        value = _inside(place, tokens[-1])
+        del place[tokens[-1]]
+        return value
+
+    def _shift(self, entries: int) -> None:
+        self._shifted_entries += entries
+        if self._shifted_entries > MAX_SHIFTED_ENTRIES:
+            raise TooLarge(
+                f"{_TOO_LARGE}: The operations of this JSON patch shift too many list entries; "
+                "replace the list as a whole, or work from its end"
+            )
+
+
+_ACTS: Mapping[str, Callable[[_Patched, Object], None]] = {
+    "add": _Patched.add,
+    "remove": _Patched.remove,
+    "replace": _Patched.replace,
+    "move": _Patched.move,
+    "copy": _Patched.copy,
+    "test": _Patched.test,
+}
+
+
+def _pointer(operation: Object, name: str = "path") -> list[str]:
+    """The names along a JSON pointer (RFC 6901). The first is always empty: it is where the document hangs."""
+    pointer = operation.get(name)
+    if pointer is None:
+        raise _Refused(f"it needs a {name}")
+    tokens: list[str] = pointer.split("/")
+    if tokens[0]:
+        raise _Refused(f"{name} must begin with a slash, as in /metadata/labels")
+    return [_unescaped(token) for token in tokens] if "~" in pointer else tokens
+
+
+def _unescaped(token: str) -> str:
+    plain = token.replace("~1", "/").replace("~0", "~")
+    if token.count("~") != token.count("~0") + token.count("~1"):
+        raise _Refused("in a path, ~ is written as ~0 and / within a name as ~1")
+    return plain
+
+
+def _given(operation: Object) -> Any:
+    if "value" not in operation:
+        raise _Refused("it needs a value, be it null")
+    return operation["value"]
+
+
+def _value(operation: Object) -> Any:
+    """The operation's value, as the document's own."""
+    value = _given(operation)
+    return orjson.loads(orjson.dumps(value)) if isinstance(value, dict | list) else value
+
+
+def _inside(place: Any, token: str) -> Any:
+    """What a name or index leads to."""
+    if isinstance(place, list):
+        return place[_index(token, len(place))]
+    fields = _named_fields(place)
+    if token not in fields:
+        raise _Refused(f"there is no {token!r}; add what leads there first")
+    return fields[token]
+
+
+def _named_fields(place: Any) -> Object:
+    if not isinstance(place, dict):
+        raise _Refused("the path leads into a value that is neither an object nor a list")
+    return place
+
+
+def _index(token: str, size: int) -> int:
+    """The index that a token stands for, within a list of this size."""
+    plain = token.isascii() and token.isdigit() and (token == "0" or token[0] != "0")
+    if not plain or len(token) > _LONGEST_INDEX or int(token) >= size:
+        raise _Refused(f"{token!r} is no index into a list where indexes end before {size}")
+    return int(token)

@@ -1,0 +1,137 @@
+"""Whether a configuration that somebody applies can be merged at all: every field declared, every value of its type.
+
+A configuration is a part of an object, so nothing is required of it. What else the kind asks for is asked of the
+merged object. The words are those of structured-merge-diff, which says the same inside Kubernetes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+import jsonschema_rs
+
+from fairlead.core.errors import shown
+from fairlead.core.objects import Object
+from fairlead.registry.patching.field_set import key_text, shown_path
+from fairlead.registry.schema import Schema
+
+_EXPECTED: dict[str, tuple[str, type | tuple[type, ...]]] = {
+    "object": ("map", dict),
+    "array": ("list", list),
+    "string": ("string", str),
+    "boolean": ("boolean", bool),
+    "integer": ("numeric (int or float)", (int, float)),
+    "number": ("numeric (int or float)", (int, float)),
+}
+_MOST_FAULTS = 10
+_LONGEST_VALUE = 60
+
+
+class Fitting:
+    """Whether a configuration surely has no faults, in one call of a compiled validator.
+
+    Where it says no there may still be none: of lists whose entries are told apart it takes those with one entry only,
+    which cannot be there twice. Then `faults` has to look.
+    """
+
+    __slots__ = ("_compiled", "_schema")
+
+    def __init__(self, schema: Schema) -> None:
+        self._schema = schema
+        self._compiled: jsonschema_rs.Draft4Validator | None = None
+
+    def __call__(self, config: Object) -> bool:
+        if self._compiled is None:  # not before somebody applies: most kinds never see that
+            self._compiled = jsonschema_rs.Draft4Validator(_fitting(self._schema))
+        return self._compiled.is_valid(config)
+
+
+def _fitting(schema: Schema) -> Schema:
+    wanted = schema.get("type")
+    if wanted is None:
+        return {}
+    fitting: Schema = {"type": [wanted, "null"]}
+    if wanted == "object":
+        others = schema.get("additionalProperties")
+        fitting["properties"] = {name: _fitting(each) for name, each in schema.get("properties", {}).items()}
+        keeps_all = bool(schema.get("x-kubernetes-preserve-unknown-fields"))
+        fitting["additionalProperties"] = keeps_all if others is None else _fitting(others)
+    elif wanted == "array":
+        fitting["items"] = items = _fitting(schema["items"])
+        if schema.get("x-kubernetes-list-type") in ("set", "map"):
+            fitting["maxItems"] = 1
+        if schema.get("x-kubernetes-list-type") == "map":
+            keys = schema["x-kubernetes-list-map-keys"]
+            known = {key: {"not": {"type": "null"}, **items["properties"][key]} for key in keys}
+            fitting["items"] = {**items, "required": keys, "properties": {**items["properties"], **known}}
+    return fitting
+
+
+def faults(config: Object, schema: Schema) -> str:
+    """What is wrong, as one text; empty if nothing is. The first few faults are enough to mend a file."""
+    found = list(islice(_object_faults(config, schema, None), _MOST_FAULTS))
+    return "\n  ".join(["errors:", *found]) if len(found) > 1 else "".join(found)
+
+
+Path = tuple["Path | None", str] | None
+"""The way to a value: the way to what it is in, and one step. It becomes a text where there is a fault, and only
+there: a long name on the way would be copied for every value below it."""
+
+
+def _text(path: Path) -> str:
+    steps = []
+    while path is not None:
+        path, step = path
+        steps.append(step)
+    return shown_path(tuple(reversed(steps)))
+
+
+def _faults(value: Any, schema: Schema, path: Path) -> Iterator[str]:
+    wanted = schema.get("type")
+    if value is None or wanted is None:
+        return
+    name, types = _EXPECTED[wanted]
+    fits = isinstance(value, types) and (wanted == "boolean" or not isinstance(value, bool))
+    if not fits:
+        yield f"{_text(path)}: expected {name}, got {shown(value):.{_LONGEST_VALUE}}"
+    elif wanted == "object":
+        yield from _object_faults(value, schema, path)
+    elif wanted == "array":
+        yield from _list_faults(value, schema, path)
+
+
+def _object_faults(value: Object, schema: Schema, path: Path) -> Iterator[str]:
+    properties, others = schema.get("properties", {}), schema.get("additionalProperties")
+    for name, each in value.items():
+        expected = properties.get(name, others)
+        if expected is not None:
+            yield from _faults(each, expected, (path, f"f:{name}"))
+        elif not schema.get("x-kubernetes-preserve-unknown-fields"):
+            yield f"{_text(path)}.{name}: field not declared in schema"
+
+
+def _list_faults(values: list[Any], schema: Schema, path: Path) -> Iterator[str]:
+    sort, items = schema.get("x-kubernetes-list-type"), schema["items"]
+    seen = set()
+    for place, each in enumerate(values):
+        step = f"i:{place}"
+        if sort == "set":
+            step = "v:" + key_text(each)
+        elif sort == "map" and isinstance(each, dict):
+            keys = {key: each.get(key, _default(items, key)) for key in sorted(schema["x-kubernetes-list-map-keys"])}
+            missing = [key for key, value in keys.items() if value is None]
+            if missing:
+                where = f"{_text(path)}: element {place}"
+                yield f'{where}: associative list with keys has an element that omits "{missing[0]}"'
+                continue
+            step = "k:" + key_text(keys)
+        if step in seen:
+            yield f"{_text(path)}: duplicate entries for key {shown_path((step,))}"
+        seen.add(step)
+        yield from _faults(each, items, (path, step))
+
+
+def _default(items: Schema, key: str) -> Any:
+    return items.get("properties", {}).get(key, {}).get("default")

@@ -1,0 +1,74 @@
+"""What holds for a changed object beside its kind's own rules: versions, who owns the status, and what never changes.
+
+`registry/resource.py` calls these on every update and patch. All of them are computed from the old and the new state
+alone, so they can be run in a thread.
+"""
+
+from fairlead.core.errors import Conflict, Invalid, Problem
+from fairlead.core.objects import Object, copied, dig, identical, metadata
+from fairlead.registry.kind import Kind
+from fairlead.registry.write_options import Writing
+
+MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
+
+
+def check_versions(kind: Kind, old: Object, new: Object, writing: Writing) -> None:
+    """Refuses a change that was made to another object, or to an older state of this one."""
+    before, after = metadata(old), metadata(new)
+    if after.get("uid") and after["uid"] != before["uid"]:
+        if writing.patching:
+            problem = Problem.invalid("metadata.uid", after["uid"], "field is immutable")
+            raise Invalid.of(kind.name, kind.group, before["name"], [problem])
+        why = f"Precondition failed: UID in precondition: {after['uid']}, UID in object meta: {before['uid']}"
+        raise Conflict.of(kind.plural, kind.group, before["name"], why)
+    version = after.get("resourceVersion")
+    if not version and not kind.writes_without_version:
+        problem = Problem.invalid("metadata.resourceVersion", 0, "must be specified for an update")
+        raise Invalid.of(kind.plural, kind.group, before["name"], [problem])
+    if version and version != before["resourceVersion"]:
+        raise Conflict.of(kind.plural, kind.group, before["name"], MODIFIED)
+
+
+def keep_apart(kind: Kind, old: Object, new: Object, subresource: str) -> None:
+    """Where a controller owns the status, /status writes nothing else and everything else leaves it alone."""
+    if subresource == "status":
+        status = new.get("status")
+        managed = metadata(new).get("managedFields")
+        new.clear()
+        new.update(copied(old))
+        new.pop("status", None)
+        if status is not None:
+            new["status"] = status
+        if managed is not None:
+            metadata(new)["managedFields"] = managed
+    elif kind.status_subresource:
+        if old.get("status"):
+            new["status"] = old["status"]
+        elif "status" in new:
+            new["status"] = {}
+
+
+def problems_of_part(kind: Kind, problems: list[Problem], subresource: str = "") -> list[Problem]:
+    """/status takes the status alone, and where there is one, everything else takes all but that."""
+    if not problems or (subresource != "status" and not kind.status_subresource):
+        return problems
+    return [each for each in problems if (each.field.partition(".")[0] == "status") == (subresource == "status")]
+
+
+def immutable_problems(kind: Kind, old: Object, new: Object) -> list[Problem]:
+    """A problem for each field that may not change once it is set, and has."""
+    values = [(path, dig(old, path), dig(new, path)) for path in kind.immutable]
+    return [
+        Problem.invalid(path, after, "field is immutable")
+        for path, before, after in values
+        if before is not None and before != after
+    ]
+
+
+def same_desire(old: Object, new: Object) -> bool:
+    """Whether two states of an object want the same: everything but metadata and status counts."""
+    if old.get("spec") != new.get("spec"):
+        return False
+    apart = ("metadata", "status")
+    before, after = ({name: value for name, value in each.items() if name not in apart} for each in (old, new))
+    return identical(before, after)

@@ -1,0 +1,288 @@
+"""The walk over an object that is not simply fine: prunes what nobody declared, fills in defaults, names problems.
+
+`registry/validate.py` starts it. A body may be wrong in a million places, so the walk ends where an answer does: after
+`MAX_PROBLEMS` for each field of the object, and one more that tells that there are more. For each field, because what
+is wrong with a status does not count where the status is not taken, and must not hide what is wrong with the spec.
+
+Bounds are ratcheted: a value that breaks one is no problem where the object had that very value before, or a longer
+one. So what was stored before there was a bound can still be changed in other places, and be made shorter step by step.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Callable, Mapping
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Any
+
+from fairlead.core.body_errors import field_path
+from fairlead.core.errors import MAX_PROBLEMS, Problem
+from fairlead.core.objects import Object
+from fairlead.registry import limits
+from fairlead.registry.freeform_limits import ELSEWHERE, free_problem, has_long_key, long_key_problem
+from fairlead.registry.schema import Schema
+
+# DOC-MERGED registry/formats
+# The formats of texts that schemas ask for and that are checked: base64, and dates and times.
+#
+# Both ways of validating go by this page: the compiled validator calls these functions, and so does the walk in Python.
+
+
+def _is_base64(text: str) -> bool:
+    try:
+        base64.b64decode(text, validate=True)
+    except ValueError:
+        return False
+    return True
+
+
+KEPT_MOMENTS = 4_096
+"""How many times are remembered: anybody can send others."""
+
+# Stricter than RFC 3339, which knows leap seconds, small letters and the year 0: whatever passes can be reckoned with.
+_MOMENT = re.compile(r"[1-9]\d{3}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)", re.ASCII)
+
+
+def _is_moment(text: str) -> bool:
+    """Every write asks about the same few times again: those of the metadata."""
+    return len(text) <= limits.TIME and _is_remembered_moment(text)
+
+
+@lru_cache(KEPT_MOMENTS)
+def _is_remembered_moment(text: str) -> bool:
+    if not _MOMENT.fullmatch(text):
+        return False
+    try:
+        datetime.fromisoformat(text).astimezone(UTC)
+    except (ValueError, OverflowError):
+        return False
+    return True
+
+
+FORMATS: dict[str, Callable[[str], bool]] = {"byte": _is_base64, "date-time": _is_moment}
+WANTED: Mapping[str, str] = {
+    "byte": "must be base64, with the standard alphabet and padding",
+    "date-time": "must be a date and time as RFC 3339 writes them, such as 2026-01-31T12:00:00Z",
+}
+INT_BOUNDS: Mapping[str, tuple[int, int]] = {"int32": (-(2**31), 2**31 - 1), "int64": (-(2**63), 2**63 - 1)}
+
+
+OPEN = "x-kubernetes-preserve-unknown-fields"
+
+TOO_LARGE = frozenset({"FieldValueTooLong", "FieldValueTooMany"})
+"""The reasons of problems with bounds."""
+
+Place = tuple[Any, str | int] | None
+"""Where a value stands: the place of what holds it, and its name or index there. None for the object itself."""
+
+_NOTHING = object()
+"""What was there before, where nothing was."""
+
+
+@dataclass(slots=True)
+class Findings:
+    """What a walk over an object found. Unknown fields and nulls have been taken out of the object by then."""
+
+    unknown: list[str] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+    has_more_unknown: bool = False
+    """There are more unknown fields than `unknown` names."""
+
+
+class Walk:
+    """One walk. `findings` is what it found, `has_tolerated` whether it let something pass that was there before."""
+
+    __slots__ = ("_guarded", "_stop", "findings", "has_tolerated")
+
+    def __init__(self, *, guarded: bool) -> None:
+        self.findings = Findings()
+        self.has_tolerated = False
+        self._guarded = guarded
+        self._stop = MAX_PROBLEMS + 1
+
+    def over(self, obj: Object, schema: Schema, before: Object | None) -> Findings:
+        """Walks over the whole object; `before` is what it was, None for a new one."""
+        self._object(obj, schema, None, _NOTHING if before is None else before)
+        return self.findings
+
+    @property
+    def _is_full(self) -> bool:
+        return len(self.findings.problems) >= self._stop
+
+    def _add(self, problem: Problem) -> None:
+        self.findings.problems.append(problem)
+
+    def _value(self, value: Any, schema: Schema, place: Place, before: Any) -> None:
+        wanted = schema.get("type")
+        if value is None and schema.get("nullable"):
+            return
+        if wanted is None:
+            self._free(value, schema, place, before)
+        elif not fits(value, wanted):
+            path, found = path_of(place), type_name(value)
+            self._add(Problem.wrong_type(path, found, f'{path} in body must be of type {wanted}: "{found}"'))
+        elif wanted == "object":
+            self._object(value, schema, place, before)
+        elif wanted == "array":
+            self._list(value, schema, place, before)
+        elif wanted == "string":
+            self._text(value, schema, place, before)
+        elif wanted != "boolean":
+            self._number(value, schema, place)
+
+    def _object(self, value: Object, schema: Schema, place: Place, before: Any) -> None:
+        properties: dict[str, Schema] = schema.get("properties", {})
+        additional = schema.get("additionalProperties")
+        if (schema.get(OPEN) or additional is not None) and not self._map(value, schema, place, before):
+            return
+        old = before if isinstance(before, dict) else {}
+        for name in list(value):
+            expected = properties.get(name, additional)
+            if expected is None:
+                if not schema.get(OPEN):
+                    self._drop(value, name, place)
+            elif value[name] is None and name in properties and not expected.get("nullable"):
+                del value[name]
+            else:
+                if place is None:
+                    self._stop = len(self.findings.problems) + MAX_PROBLEMS + 1
+                self._value(value[name], expected, (place, name), old.get(name, _NOTHING))
+                if self._is_full and place is not None:
+                    return
+        for name, expected in properties.items():
+            if name not in value and "default" in expected:
+                value[name] = deepcopy(expected["default"])
+        for name in schema.get("required", ()):
+            if name not in value:
+                self._add(Problem.required(path_of((place, name))))
+
+    def _drop(self, value: Object, name: str, place: Place) -> None:
+        """Takes an unknown field out, and notes it unless there are too many."""
+        del value[name]
+        if len(self.findings.unknown) < MAX_PROBLEMS:
+            self.findings.unknown.append(path_of((place, name)))
+        else:
+            self.findings.has_more_unknown = True
+
+    def _map(self, value: Object, schema: Schema, place: Place, before: Any) -> bool:
+        """The bounds of a map, and of a structure whose fields are the caller's own. False if it has too many entries:
+        then it is refused for that, and what is in it need not be looked at."""
+        most = schema.get("maxProperties")
+        if most is not None and len(value) > most and self._is_new(value, before):
+            self._add(Problem.too_many(path_of(place), len(value), most))
+            return False
+        if self._guarded and not schema.get(OPEN) and has_long_key(value) and self._is_new(value, before):
+            self._add(long_key_problem(path_of(place)))
+        self._free(value, schema, place, before)
+        return True
+
+    def _free(self, value: Any, schema: Schema, place: Place, before: Any) -> None:
+        if self._guarded and schema.get(OPEN) and not schema.get(ELSEWHERE):
+            problem = free_problem(value)
+            if problem is not None and value == before:
+                self.has_tolerated = True
+            elif problem is not None:
+                self._add(replace(problem, field=path_of(place)))
+
+    def _is_new(self, value: Any, before: Any) -> bool:
+        """Whether a value that breaks a bound was neither there before nor is what is left of a longer one."""
+        is_new: bool = value != before and not _is_shorter(value, before)
+        self.has_tolerated = self.has_tolerated or not is_new
+        return is_new
+
+    def _list(self, value: list[Any], schema: Schema, place: Place, before: Any) -> None:
+        most, items = schema.get("maxItems"), schema["items"]
+        if most is not None and len(value) > most and self._is_new(value, before):
+            self._add(Problem.too_many(path_of(place), len(value), most))
+            return
+        plain = _longest_plain(items)
+        old = before if isinstance(before, list) else ()
+        for index, item in enumerate(value):
+            if type(item) is str and len(item) <= plain:
+                continue  # nearly all entries of long lists, in as few steps as can be
+            self._value(item, items, (place, index), old[index] if index < len(old) else _NOTHING)
+            if self._is_full:
+                return
+
+    def _text(self, value: str, schema: Schema, place: Place, before: Any) -> None:
+        """Text is not repeated in the message: it may be a password that was pasted where base64 belongs."""
+        longest, format = schema.get("maxLength"), schema.get("format", "")
+        if longest is not None and len(value) > longest:
+            if self._is_new(value, before):
+                self._add(Problem.too_long(path_of(place), longest, "characters"))
+        elif "enum" in schema and value not in schema["enum"]:
+            self._add(Problem.unsupported(path_of(place), value, schema["enum"]))
+        elif format in FORMATS and not FORMATS[format](value):
+            self._add(Problem(path_of(place), "FieldValueInvalid", f"Invalid value: {WANTED[format]}"))
+
+    def _number(self, value: float, schema: Schema, place: Place) -> None:
+        low, high = number_bounds(schema)
+        path = path_of(place)
+        if low is not None and value < low:
+            self._add(Problem.invalid(path, value, f"{path} in body should be greater than or equal to {low}"))
+        if high is not None and value > high:
+            self._add(Problem.invalid(path, value, f"{path} in body should be less than or equal to {high}"))
+
+
+def _is_shorter(value: Any, before: Any) -> bool:
+    return type(value) is type(before) and len(value) < len(before)
+
+
+def number_bounds(schema: Schema) -> tuple[int | None, int | None]:
+    """The least and the largest number, by the format and by what else the schema says."""
+    least, most = INT_BOUNDS.get(schema.get("format", ""), (None, None))
+    low, high = schema.get("minimum", least), schema.get("maximum", most)
+    if least is not None and low is not None:
+        low = max(least, low)
+    if most is not None and high is not None:
+        high = min(most, high)
+    return low, high
+
+
+def _longest_plain(schema: Schema) -> int:
+    """How long a text may be that needs no further look; -1 where each has to be looked at."""
+    if schema.get("type") != "string" or "enum" in schema or schema.get("format") in FORMATS:
+        return -1
+    longest: int = schema.get("maxLength", 2**63)
+    return longest
+
+
+def path_of(place: Place) -> str:
+    """The place as messages name it. What is too long ends in dots."""
+    steps: list[str | int] = []
+    while place is not None:
+        place, step = place
+        steps.append(step)
+    path = ""
+    for step in reversed(steps):
+        path = field_path(path, step)
+    return path
+
+
+def fits(value: Any, wanted: str) -> bool:
+    """Whether a value is of a type, by its name in a schema."""
+    match wanted:
+        case "string":
+            return isinstance(value, str)
+        case "object":
+            return isinstance(value, dict)
+        case "array":
+            return isinstance(value, list)
+        case "boolean":
+            return isinstance(value, bool)
+        case "integer":
+            return isinstance(value, int) and not isinstance(value, bool)
+        case _:
+            return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def type_name(value: Any) -> str:
+    """The name that schemas have for the type of a value."""
+    for name in ("string", "object", "array", "boolean", "integer", "number"):
+        if fits(value, name):
+            return name
+    return "null"

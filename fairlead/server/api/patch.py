@@ -1,0 +1,73 @@
+"""Patch bodies: the media type says which kind of patch it is, the body becomes an edit of the old object.
+
+What is applied is no edit but a configuration, in YAML or in JSON, which the registry merges knowing who owns what.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from fairlead.core import json, yaml
+from fairlead.core.body_errors import Malformed
+from fairlead.core.call import Call
+from fairlead.core.concurrency import COMPUTE, LARGE, LARGE_YAML
+from fairlead.core.errors import BadRequest, UnsupportedMediaType
+from fairlead.core.objects import Object
+from fairlead.registry.patching import json_patch, merge_patch, strategic_merge
+from fairlead.registry.patching.merge_schema import Shape
+from fairlead.registry.resource import Edit
+from fairlead.server.api.content import check_values, media_type_of, parsed_json, read_raw
+
+_APPLY = "application/apply-patch+yaml"
+_STRATEGIC = "application/strategic-merge-patch+json"
+_JSON_PATCH = "application/json-patch+json"
+_PATCHES: dict[str, Callable[[Object, Any], Any]] = {
+    _JSON_PATCH: json_patch.apply,
+    "application/merge-patch+json": merge_patch.apply,
+}
+_ACCEPTED = (*_PATCHES, _STRATEGIC, _APPLY)
+
+
+def applies(call: Call) -> bool:
+    """Whether the body is a configuration to apply. Refuses what is no patch at all."""
+    media_type = media_type_of(call)
+    if media_type not in _ACCEPTED:
+        raise UnsupportedMediaType(
+            f"the body of the request was in an unknown format - accepted media types include: {', '.join(_ACCEPTED)}"
+        )
+    return media_type == _APPLY
+
+
+async def read_patch(call: Call, shape: Shape) -> tuple[Edit, Sequence[str]]:
+    """The edit that a patch asks for, and the keys that its body holds twice. `shape` says how lists merge."""
+    media_type = media_type_of(call)
+    raw = await read_raw(call)
+    size = len(raw)
+    body, duplicates = parsed_json(raw) if size <= LARGE else await COMPUTE.run(size, parsed_json, raw)
+    if media_type == _JSON_PATCH and json_patch.copies(body):
+        call.body_size += json_patch.MAX_COPIED_BYTES
+    patch = _PATCHES.get(media_type) or partial(strategic_merge.apply, shape=shape)
+    return lambda old: patch(old, body), duplicates
+
+
+async def read_configuration(call: Call) -> tuple[Any, Sequence[str]]:
+    """What shall be applied, and the keys that the body holds twice. Nearly all clients send JSON, which is quicker."""
+    body = await read_raw(call)
+    call.body_size = size = yaml.unfolded_size(body)
+    if size <= (LARGE if body.startswith(b"{") else LARGE_YAML):
+        return _parsed_configuration(body)
+    return await COMPUTE.run(size, _parsed_configuration, body)
+
+
+def _parsed_configuration(body: bytes) -> tuple[Any, Sequence[str]]:
+    if body.lstrip().startswith(b"{"):
+        check_values(body)
+        try:
+            value = json.decode(body)
+            return value, json.duplicate_keys(body, value)
+        except Malformed:
+            pass  # YAML may begin with a brace as well
+    try:
+        return yaml.decode(body)
+    except Malformed as error:
+        raise BadRequest(f"error decoding patch: error converting YAML to JSON: {error}") from None

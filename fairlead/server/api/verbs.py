@@ -1,0 +1,318 @@
+"""What each verb answers: a few lines each onto the registry.
+
+The end of the pipeline for resources. By now it is known what is asked, by whom, and that they may. Whether there is
+such a thing is found out once for each verb and resource.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+import orjson
+
+from fairlead.core.call import Call, Reply, Target, Verdict
+from fairlead.core.concurrency import COMPUTE
+from fairlead.core.errors import BadRequest, MethodNotAllowed, NotAcceptable, NotFound, Unauthorized
+from fairlead.core.objects import Object, copied, metadata
+from fairlead.core.user import User
+from fairlead.registry.kind import Kind
+from fairlead.registry.list import ListQuery, changed_entries, list_body, list_entries, list_metadata, wait_for_version
+from fairlead.registry.registry import Registry
+from fairlead.registry.resource import Resource
+from fairlead.registry.write_options import Deleted, Listed
+from fairlead.server.api import query_options
+from fairlead.server.api.actions import Actions, is_action
+from fairlead.server.api.content import JSON, Form, chosen_form, read_object, rendered, wants_pretty
+from fairlead.server.api.patch import applies, read_configuration, read_patch
+from fairlead.server.api.presentation import Presentation, present_list, present_object
+from fairlead.server.api.routing import truthy
+from fairlead.server.api.watch import Opening, Watches
+
+# DOC-MERGED server/extended
+# `extended=true` on get and list: what the asker may do with each object, filled into its status.
+#
+# Clients show instances with it that somebody may see, and leave out those that he may not use. Nothing of it is stored:
+# it is another answer for everybody who asks.
+
+
+Decide = Callable[[User, Target], Verdict]
+
+VERBS = {"canUse": "use", "canUpdate": "update"}
+"""The fields of the status, and the verb that each is about."""
+
+
+def nobody_asks(user: User, target: Target) -> Verdict:
+    """For servers without permissions to ask."""
+    raise RuntimeError("extended answers need to know who may do what")
+
+
+def is_extended(call: Call, kind: Kind) -> bool:
+    """Whether the answer is to say what the asker may do, and the kind has a place for that."""
+    if not truthy(call.parameter("extended"), present="extended" in call.query):
+        return False
+    return all(field in kind.fields.get("status", {}).get("properties", {}) for field in VERBS)
+
+
+def extended(body: bytes, call: Call, user: User, decide: Decide) -> bytes:
+    """The object of an answer with what the user may do with it."""
+    obj: Object = orjson.loads(body)
+    return orjson.dumps(with_rights(obj, call.target, user, decide))
+
+
+def with_rights(obj: Object, asked: Target, user: User, decide: Decide) -> Object:
+    meta, status = metadata(obj), obj.get("status") or {}
+    one = replace(asked, path="", subresource="", namespace=meta.get("namespace", ""), name=meta["name"])
+    rights = {field: decide(user, replace(one, verb=verb)).allowed for field, verb in VERBS.items()}
+    return {**obj, "status": {**status, **rights}}
+
+
+Verb = Callable[[Call, Resource, str], Awaitable[Reply]]
+
+Manner = tuple[str, str, str, str, str, bool, bool, bool]
+"""What is asked for but for the names in it."""
+
+DELETED_AT_ONCE = 20
+"""So many deletes of a collection are done before others get their turn."""
+_NEEDS_NAME = frozenset({"update", "patch"})
+
+
+class Verbs:
+    """The verbs on resources. Each gets the call, the resource, and the namespace the objects live in."""
+
+    def __init__(self, registry: Registry, watches: Watches, actions: Actions, decide: Decide = nobody_asks) -> None:
+        self._registry = registry
+        self._watches = watches
+        self._actions = actions
+        self._decide = decide
+        self._ways: dict[Manner, tuple[Verb, Resource]] = {}
+        self._verbs: dict[str, Verb] = {
+            "get": self._get,
+            "list": self._list,
+            "watch": self._watch,
+            "create": self._create,
+            "update": self._update,
+            "patch": self._patch,
+            "delete": self._delete,
+            "deletecollection": self._delete_collection,
+        }
+
+    def __call__(self, call: Call) -> Awaitable[Reply]:
+        target = call.target
+        _refuse_form(chosen_form(call.headers.get("accept", "")), call)
+        way = self._ways.get(_manner(target))
+        if way is None:
+            return self._find_way(call)
+        verb, resource = way
+        return verb(call, resource, target.namespace if resource.kind.namespaced else "")
+
+    def _find_way(self, call: Call) -> Awaitable[Reply]:
+        target = call.target
+        kind = self._registry.catalog.find(target.group, target.version, target.resource)
+        if kind is not None and (target.subresource or not kind.stored) and is_action(kind, target):
+            return self._actions(call, kind)
+        if kind is None or not _exists(kind, target):
+            raise NotFound("the server could not find the requested resource")
+        verb = self._verbs.get(target.verb)
+        if verb is None or not _serves(kind, target):
+            raise MethodNotAllowed("the server does not allow this method on the requested resource")
+        if target.verb in _NEEDS_NAME and not target.name:
+            raise BadRequest("name must be provided")
+        # All of it is known now, and names are not in it: there are not more of these than there is to ask for.
+        self._ways[_manner(target)] = way = verb, self._registry.of(kind)
+        return verb(call, way[1], target.namespace if kind.namespaced else "")
+
+    def _get(self, call: Call, resource: Resource, namespace: str) -> Awaitable[Reply]:
+        if not call.query:
+            entry = resource.at_once(namespace, call.target.name)
+            if entry is not None:
+                return self._object(call, resource.kind, entry.body)
+        return self._get_later(call, resource, namespace)
+
+    async def _get_later(self, call: Call, resource: Resource, namespace: str) -> Reply:
+        version = call.parameter("resourceVersion") if call.query else ""
+        if version:
+            await wait_for_version(resource.view, query_options.revision(version))
+        entry = await resource.get(namespace, call.target.name)
+        body = entry.body
+        if call.query and is_extended(call, resource.kind):
+            body = extended(body, call, _user(call), self._decide)
+        return await self._object(call, resource.kind, body)
+
+    async def _list(self, call: Call, resource: Resource, namespace: str) -> Reply:
+        kind = resource.kind
+        listed = await list_entries(
+            resource.view, kind, namespace, self._cut(call, query_options.list_query(call, kind))
+        )
+        if is_extended(call, kind):
+            user = _user(call)
+            listed = replace(
+                listed,
+                entries=await changed_entries(
+                    listed.entries, lambda each: each.with_body(extended(each.body, call, user, self._decide))
+                ),
+            )
+        return await self._list_reply(call, kind, listed)
+
+    async def _watch(self, call: Call, resource: Resource, namespace: str) -> Reply:
+        form = chosen_form(call.headers.get("accept", ""))
+        query = query_options.watch_query(call, resource.kind)
+        opening = Opening(resource, namespace, query, form.view, call.sieve, call.recheck)
+        stream = await self._watches.open(opening, _user(call))
+        return Reply(200, stream=stream)
+
+    def _cut(self, call: Call, query: ListQuery) -> ListQuery:
+        return query if call.sieve is None else replace(query, sees=call.sieve.sees)
+
+    async def _create(self, call: Call, resource: Resource, namespace: str) -> Reply:
+        writing = query_options.writing(call, _user(call))
+        body, duplicates = await read_object(call, resource.kind.name)
+        writing.size = call.body_size
+        created = await resource.create(body, namespace, writing, duplicates)
+        return await self._object(call, resource.kind, created, 201)
+
+    async def _update(self, call: Call, resource: Resource, namespace: str) -> Reply:
+        writing = query_options.writing(call, _user(call))
+        body, duplicates = await read_object(call, resource.kind.name)
+        writing.size = call.body_size
+        updated = await resource.modify(namespace, call.target.name, lambda old: _again(body), writing, duplicates)
+        return await self._object(call, resource.kind, updated)
+
+    async def _patch(self, call: Call, resource: Resource, namespace: str) -> Reply:
+        applying = applies(call)
+        writing = query_options.writing(call, _user(call), applying=applying)
+        if applying:
+            right = replace(call.target, verb="create")
+            writing = replace(writing, before_creating=lambda: call.require(right))
+            config, duplicates = await read_configuration(call)
+            writing.size = call.body_size
+            applied, created = await resource.apply(config, namespace, call.target.name, writing, duplicates)
+            return await self._object(call, resource.kind, applied, 201 if created else 200)
+        edit, duplicates = await read_patch(call, resource.shapes.whole)
+        writing.size = call.body_size
+        patched = await resource.modify(namespace, call.target.name, edit, writing, duplicates)
+        return await self._object(call, resource.kind, patched)
+
+    async def _delete(self, call: Call, resource: Resource, namespace: str) -> Reply:
+        deleting, writing = query_options.deleting(call, await _delete_body(call), _user(call))
+        deleted = await resource.delete(namespace, call.target.name, deleting, writing)
+        if deleted.gone:
+            form = chosen_form(call.headers.get("accept", ""))
+            return _reply(call, 200, orjson.dumps(_success(resource.kind, deleted)), form.media_type)
+        return await self._object(call, resource.kind, deleted.body)
+
+    async def _delete_collection(self, call: Call, resource: Resource, namespace: str) -> Reply:
+        deleting, writing = query_options.deleting(call, await _delete_body(call), _user(call))
+        kind = resource.kind
+        listed = await list_entries(resource.view, kind, namespace, query_options.list_query(call, kind))
+        for count, entry in enumerate(listed.entries):
+            if count % DELETED_AT_ONCE == DELETED_AT_ONCE - 1:
+                await asyncio.sleep(0)  # what is not written, as in a dry run, is not waited for, either
+            with suppress(NotFound):
+                await resource.delete(entry.key[2], entry.key[3], deleting, writing)
+        return await self._list_reply(call, kind, listed)
+
+    def _object(self, call: Call, kind: Kind, body: bytes, status: int = 200) -> Awaitable[Reply]:
+        form = chosen_form(call.headers.get("accept", ""))
+        if not form.view and form.media_type == JSON and not wants_pretty(call):
+            return Reply(status, body, JSON)
+        how, size = self._presentation(call, kind), len(body)
+        if how.is_large(size):
+            return self._large_object(body, how, status)
+        return Reply(status, present_object(body, how), form.media_type)
+
+    async def _large_object(self, body: bytes, how: Presentation, status: int) -> Reply:
+        return Reply(status, await COMPUTE.run(len(body), present_object, body, how), how.form.media_type)
+
+    async def _list_reply(self, call: Call, kind: Kind, listed: Listed) -> Reply:
+        how = self._presentation(call, kind)
+        if how.is_plain:
+            return Reply(200, await list_body(kind, listed), JSON)
+        bodies = [entry.body for entry in listed.entries]
+        size, metadata = sum(map(len, bodies)), list_metadata(listed)
+        if how.is_large(size):
+            body = await COMPUTE.run(size, present_list, bodies, metadata, how)
+        else:
+            body = present_list(bodies, metadata, how)
+        return Reply(200, body, how.form.media_type)
+
+    def _presentation(self, call: Call, kind: Kind) -> Presentation:
+        form = chosen_form(call.headers.get("accept", ""))
+        include = query_options.include_object(call) if form.view == "Table" else ""
+        return Presentation(kind, form, wants_pretty(call), include, self._registry.clock.now())
+
+
+def _manner(target: Target) -> Manner:
+    name, namespace = target.name, target.namespace
+    return (
+        target.verb,
+        target.group,
+        target.version,
+        target.resource,
+        target.subresource,
+        bool(name),
+        bool(namespace),
+        name == namespace,
+    )
+
+
+def _refuse_form(form: Form, call: Call) -> None:
+    """What cannot be answered in the form that was asked for is not done either."""
+    verb = call.target.verb
+    if not form.view and verb != "watch":
+        return
+    if form.view == "Table":
+        query_options.include_object(call)
+    if form.view == "PartialObjectMetadata" and verb in ("list", "deletecollection"):
+        raise NotAcceptable("you requested PartialObjectMetadata, but this is a list; ask for its List form")
+    if form.view == "PartialObjectMetadataList" and verb not in ("list", "watch", "deletecollection"):
+        raise NotAcceptable("you requested PartialObjectMetadataList, but this is not a list")
+    if verb == "watch" and form.media_type != JSON:
+        raise NotAcceptable(f"a watch is only sent as {JSON}")
+
+
+def _exists(kind: Kind, target: Target) -> bool:
+    """Whether the path fits the kind's scope and subresources."""
+    if target.subresource and target.subresource not in kind.subresources:
+        return False
+    if kind.namespaced:
+        return bool(target.namespace) or not target.name
+    return not target.namespace or (kind.plural == "namespaces" and target.name == target.namespace)
+
+
+def _serves(kind: Kind, target: Target) -> bool:
+    if target.subresource:
+        return target.verb in ("get", "update", "patch")
+    if kind.namespaced and not target.namespace and target.verb not in ("list", "watch"):
+        return False
+    return target.verb in kind.verbs and not (target.verb == "create" and target.name)
+
+
+def _user(call: Call) -> User:
+    if call.user is None:
+        raise Unauthorized
+    return call.user
+
+
+def _again(body: Any) -> Any:
+    """A fresh copy for each attempt, since the registry changes what it is given."""
+    return copied(body) if isinstance(body, dict) else body
+
+
+async def _delete_body(call: Call) -> Any:
+    body, _ = await read_object(call, query_options.DELETE_OPTIONS, optional=True)
+    return body
+
+
+def _success(kind: Kind, deleted: Deleted) -> Object:
+    details = {"name": deleted.name, "group": kind.group, "kind": kind.plural, "uid": deleted.uid}
+    found = {name: value for name, value in details.items() if value}
+    return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": found}
+
+
+def _reply(call: Call, status: int, body: bytes, media_type: str) -> Reply:
+    pretty = wants_pretty(call)
+    if pretty or media_type != JSON:
+        body = rendered(body, media_type, pretty)
+    return Reply(status, body, media_type)

@@ -1,0 +1,50 @@
+"""The issuer of direct tokens as OpenID Connect describes one: where it is, and the keys to verify its tokens with.
+
+Anybody may read both, below the platform's root; `server/api/routing.py` calls them by verb and path. A kube-apiserver that
+is told the base URL finds everything else here.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+
+import orjson
+
+from fairlead.core.call import Call, Reply
+from fairlead.core.objects import Object
+
+CONFIGURATION_PATH, KEYS_PATH = "/.well-known/openid-configuration", "/openid/v1/jwks"
+CACHING = "public, max-age=60"
+"""Short: verifiers ask again when they meet a key that they do not know, and must not get the old answer for long."""
+
+Handler = Callable[[Call], Awaitable[Reply]]
+
+
+@dataclass(frozen=True, slots=True)
+class Issuer:
+    """The handlers. `url` is the base URL, `keys` tells the public keys."""
+
+    url: str
+    keys: Callable[[], Awaitable[list[Object]]]
+
+    def endpoints(self) -> Mapping[tuple[str, str], Handler]:
+        """By verb and path, both below the platform's root."""
+        return {("get", CONFIGURATION_PATH): self.configuration, ("get", KEYS_PATH): self.jwks}
+
+    async def configuration(self, call: Call) -> Reply:
+        return _answer(
+            {
+                "issuer": self.url,
+                "jwks_uri": self.url + KEYS_PATH,
+                "response_types_supported": ["id_token"],
+                "subject_types_supported": ["public"],
+                "id_token_signing_alg_values_supported": ["RS256"],
+            },
+            "application/json",
+        )
+
+    async def jwks(self, call: Call) -> Reply:
+        return _answer({"keys": await self.keys()}, "application/jwk-set+json")
+
+
+def _answer(value: Object, content_type: str) -> Reply:
+    return Reply(200, orjson.dumps(value), content_type, [("cache-control", CACHING)], cacheable=True)

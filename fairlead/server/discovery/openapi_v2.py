@@ -1,0 +1,100 @@
+"""OpenAPI v2 (Swagger 2.0): the v3 documents said again in the older words, all groups in one.
+
+`documents.py` calls `swagger` once at start. Terraform plans with it, Argo CD and kubectl up to 1.28 need it for every
+apply. Those two ask for protobuf and parse nothing else, so `openapi_v2_protobuf.py` encodes the same value once more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from fairlead.registry.schema import Schema
+from fairlead.server.discovery.openapi_meta import REFERENCE
+
+_DEFINITIONS = "#/definitions/"
+_METHODS = ("get", "put", "post", "delete", "patch")
+_UNKNOWN_TO_V2 = ("nullable", "oneOf", "anyOf", "not")
+_OPEN = "x-kubernetes-preserve-unknown-fields"
+
+
+def swagger(documents: Iterable[dict[str, Any]], prefix: str) -> dict[str, Any]:
+    """One v2 document out of the v3 documents of all groups and versions."""
+    paths: dict[str, Any] = {}
+    definitions: dict[str, Schema] = {}
+    info: dict[str, Any] = {}
+    for document in documents:
+        info = document["info"]
+        paths |= {path: _path_item(item) for path, item in document["paths"].items()}
+        definitions |= {name: _schema(each) for name, each in document["components"]["schemas"].items()}
+    bearer = {"type": "apiKey", "name": "authorization", "in": "header", "description": "Bearer and an access key."}
+    return {
+        "swagger": "2.0",
+        "info": info,
+        "basePath": prefix or "/",
+        "paths": paths,
+        "definitions": dict(sorted(definitions.items())),
+        "securityDefinitions": {"BearerToken": bearer},
+        "security": [{"BearerToken": []}],
+    }
+
+
+def _path_item(item: Schema) -> Schema:
+    found: Schema = {method: _operation(item[method]) for method in _METHODS if method in item}
+    return {**found, "parameters": [_parameter(each) for each in item["parameters"]]}
+
+
+def _operation(operation: Schema) -> Schema:
+    found = {name: value for name, value in operation.items() if name != "requestBody"}
+    found["parameters"] = [_parameter(each) for each in operation["parameters"]]
+    body = operation.get("requestBody")
+    if body:
+        found["consumes"] = list(body["content"])
+        found["parameters"].append(_body_parameter(body))
+    found["produces"] = list(operation["responses"][_success(operation)]["content"])
+    found["responses"] = {code: _response(each) for code, each in operation["responses"].items()}
+    return found
+
+
+def _success(operation: Schema) -> str:
+    codes: Iterable[str] = operation["responses"]
+    return next(code for code in codes if code.startswith("2"))
+
+
+def _parameter(parameter: Schema) -> Schema:
+    found = {name: value for name, value in parameter.items() if name != "schema"}
+    return {**found, **parameter["schema"]}
+
+
+def _body_parameter(body: Schema) -> Schema:
+    found: Schema = {"name": "body", "in": "body", "schema": _schema(_content_schema(body))}
+    return {**found, "required": True} if body.get("required") else found
+
+
+def _response(response: Schema) -> Schema:
+    found: Schema = {"description": response["description"]}
+    return {**found, "schema": _schema(_content_schema(response))} if "content" in response else found
+
+
+def _content_schema(part: Schema) -> Schema:
+    """v2 knows one schema for all media types; ours are alike for all of them."""
+    first: Schema = next(iter(part["content"].values()))["schema"]
+    return first
+
+
+def _schema(schema: Schema) -> Schema:
+    """The same schema without what v2 cannot say."""
+    found = {name: value for name, value in schema.items() if name not in _UNKNOWN_TO_V2}
+    if "allOf" in found:
+        found |= found.pop("allOf")[0]
+    if "$ref" in found:
+        found["$ref"] = found["$ref"].replace(REFERENCE, _DEFINITIONS)
+    if found.get(_OPEN):
+        # Old kubectl takes a list of fields for the whole truth and refuses others; without one it lets all pass.
+        found.pop("properties", None)
+    if "properties" in found:
+        found["properties"] = {name: _schema(each) for name, each in found["properties"].items()}
+    for inner in ("items", "additionalProperties"):
+        if isinstance(found.get(inner), dict):
+            found[inner] = _schema(found[inner])
+    return found

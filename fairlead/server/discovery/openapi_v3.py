@@ -1,0 +1,324 @@
+"""OpenAPI v3: one document for each group and version, and the index that names them by their content's hash.
+
+`documents.py` makes these once at start. The schemas are those that kinds are declared and validated with, so what
+`kubectl explain` says is what the server checks. Schema names are the group's domain backwards, as in Kubernetes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fairlead.registry import schema as words
+from fairlead.registry.kind import Kind
+from fairlead.registry.schema import Schema
+from fairlead.server.discovery.openapi_meta import (
+    DELETE_OPTIONS,
+    LIST_META,
+    OBJECT_META,
+    PATCH,
+    STATUS,
+    ref,
+    shared_schemas,
+    type_fields,
+)
+from fairlead.server.discovery.resources import Resource, gvk, root_of
+
+# DOC-MERGED server/openapi_paths
+# The paths of an OpenAPI document: what can be done to a kind, where, with which parameters and bodies.
+#
+# `openapi_v3.py` calls `paths_of` for each resource. kubectl reads more out of this than one would think: it validates on
+# the server only where PATCH has the parameter `fieldValidation`, computes a strategic merge patch on `apply` only
+# where PATCH takes one, and finds the kind behind a path by `x-kubernetes-group-version-kind`.
+
+
+PatchTypes = Callable[[Kind], tuple[str, ...]]
+SchemaName = Callable[[Kind], str]
+
+APPLY = "application/apply-patch+yaml"
+JSON_PATCH = "application/json-patch+json"
+MERGE_PATCH = "application/merge-patch+json"
+STRATEGIC_PATCH = "application/strategic-merge-patch+json"
+
+_BODIES = ("application/json", "application/yaml")
+_WATCH = "application/json;stream=watch"
+
+_COLLECTION = {"get": "list", "post": "create", "delete": "deletecollection"}
+_ALL_NAMESPACES = {"get": "list"}
+_OBJECT = {"get": "get", "put": "update", "patch": "patch", "delete": "delete"}
+_SUBRESOURCE = {"get": "get", "post": "create", "put": "update", "patch": "patch", "delete": "delete"}
+
+_ACTIONS = {"create": "post", "update": "put"}
+_WORDS = {"get": "read", "update": "replace", "deletecollection": "delete"}
+
+_DESCRIPTIONS = {
+    "create": "Create an object of kind {}.",
+    "delete": "Delete one {} by name.",
+    "deletecollection": "Delete every {} that the selectors find.",
+    "get": "Read one {} by name.",
+    "list": "List or watch objects of kind {}.",
+    "patch": "Change parts of one {}.",
+    "update": "Replace one {}.",
+}
+_ASKING = "Ask with a {}. The answer is all there is: nothing of it is stored."
+_LISTING = "List every {} that belongs to the object."
+
+_PARAMETERS: dict[str, tuple[str, str]] = {
+    "allowWatchBookmarks": ("boolean", "With watch: also send BOOKMARK events, which carry a version to go on from."),
+    "continue": ("string", "The value of metadata.continue of the part before this one."),
+    "dryRun": ("string", "All: go through every step but store nothing."),
+    "fieldManager": ("string", "Who makes this change; the owner of the fields that it sets."),
+    "fieldSelector": ("string", "Select by fields, such as metadata.name=a."),
+    "fieldValidation": ("string", "Unknown and duplicate fields: Ignore, Warn (the default) or Strict."),
+    "force": ("boolean", "With apply: take fields over from other managers."),
+    "gracePeriodSeconds": ("integer", "Seconds that the object may take to end; 0 is at once."),
+    "labelSelector": ("string", "Select by labels, such as team=a,tier!=test."),
+    "limit": ("integer", "Most objects to return; more are asked for with continue."),
+    "pretty": ("string", "true: indent the answer."),
+    "propagationPolicy": ("string", "What becomes of dependants: Background, Foreground or Orphan."),
+    "resourceVersion": ("string", "The version to read at, or to watch from."),
+    "resourceVersionMatch": ("string", "How to take resourceVersion: Exact or NotOlderThan."),
+    "sendInitialEvents": ("boolean", "With watch: start with what is there, then mark the end of it with a bookmark."),
+    "timeoutSeconds": ("integer", "End the list or watch after this time."),
+    "watch": ("boolean", "Send changes as they happen, as a stream of events."),
+}
+
+_SELECTION = ("continue", "fieldSelector", "labelSelector", "limit", "resourceVersion", "resourceVersionMatch")
+_WATCHING = ("allowWatchBookmarks", "sendInitialEvents", "timeoutSeconds", "watch")
+_WRITING = ("dryRun", "fieldManager", "fieldValidation")
+_DELETING = ("dryRun", "gracePeriodSeconds", "propagationPolicy")
+
+_QUERY: dict[str, tuple[str, ...]] = {
+    "create": _WRITING,
+    "delete": _DELETING,
+    "deletecollection": (*_SELECTION, *_DELETING),
+    "get": (),
+    "list": (*_SELECTION, *_WATCHING),
+    "patch": (*_WRITING, "force"),
+    "update": _WRITING,
+}
+
+
+def patch_types(kind: Kind) -> tuple[str, ...]:
+    """The patch types that the document announces for a kind.
+
+    Strategic merge patches are announced for Kubernetes' own kinds only: where they are announced, `kubectl apply`
+    sends them, and for ours a plain merge patch is what people know from custom resources.
+    """
+    announced = (APPLY, JSON_PATCH, MERGE_PATCH)
+    native = not kind.group or kind.group.endswith(".k8s.io")
+    return (*announced, STRATEGIC_PATCH) if native else announced
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A path that operations hang at. `kind` is what they are about; `before` and `after` stand around it in ids.
+
+    `lists` says that reading it answers with a list, though its path is below an object's.
+    """
+
+    kind: Kind
+    verbs: tuple[str, ...]
+    methods: dict[str, str]
+    before: str = ""
+    after: str = ""
+    lists: bool = False
+
+    def served(self) -> Iterable[tuple[str, str]]:
+        return ((method, verb) for method, verb in self.methods.items() if verb in self.verbs)
+
+
+def paths_of(resource: Resource, name_of: SchemaName, types: PatchTypes) -> dict[str, Schema]:
+    """path -> what can be done there, for a kind and its subresources."""
+    kind, root = resource.kind, root_of(resource.kind.group, resource.kind.version)
+    before = "Namespaced" if kind.namespaced else ""
+    home = f"{root}/namespaces/{{namespace}}/{kind.plural}" if kind.namespaced else f"{root}/{kind.plural}"
+    places = {home: _Place(kind, kind.verbs, _COLLECTION, before)}
+    places[f"{home}/{{name}}"] = _Place(kind, kind.verbs, _OBJECT, before)
+    for sub in resource.subresources:
+        after = sub.name.capitalize() if sub.kind == kind else f"For{kind.name}{sub.name.capitalize()}"
+        places[f"{home}/{{name}}/{sub.name}"] = _Place(sub.kind, sub.verbs, _SUBRESOURCE, before, after, sub.lists)
+    if kind.namespaced:
+        places[f"{root}/{kind.plural}"] = _Place(kind, kind.verbs, _ALL_NAMESPACES, after="ForAllNamespaces")
+    return {path: _path_item(path, place, name_of, types) for path, place in places.items() if any(place.served())}
+
+
+def _path_item(path: str, place: _Place, name_of: SchemaName, types: PatchTypes) -> Schema:
+    parameters = [_path_parameter(name) for name in ("name", "namespace") if f"{{{name}}}" in path]
+    item: Schema = {"parameters": [*parameters, _query_parameter("pretty")]}
+    for method, verb in place.served():
+        item[method] = _operation(place, verb, name_of, types)
+    return item
+
+
+def _operation(place: _Place, verb: str, name_of: SchemaName, types: PatchTypes) -> Schema:
+    kind = place.kind
+    operation: Schema = {
+        "tags": [_tag(kind)],
+        "description": _description(place, verb).format(kind.name),
+        "operationId": _operation_id(place, verb),
+        "parameters": [_query_parameter(name) for name in _QUERY[verb] if name not in _unserved(kind)],
+        "responses": _responses(place, verb, name_of),
+        "x-kubernetes-action": _ACTIONS.get(verb, verb),
+        "x-kubernetes-group-version-kind": gvk(kind),
+    }
+    body = _request_body(kind, verb, name_of, types)
+    return {**operation, "requestBody": body} if body else operation
+
+
+def _description(place: _Place, verb: str) -> str:
+    if verb == "get" and place.lists:
+        return _LISTING
+    return _ASKING if verb == "create" and not place.kind.stored else _DESCRIPTIONS[verb]
+
+
+def _unserved(kind: Kind) -> tuple[str, ...]:
+    return () if "watch" in kind.verbs else _WATCHING
+
+
+def _query_parameter(name: str) -> Schema:
+    type_, description = _PARAMETERS[name]
+    return {"name": name, "in": "query", "description": description, "schema": {"type": type_}}
+
+
+def _path_parameter(name: str) -> Schema:
+    description = "Name of the object." if name == "name" else "Namespace of the object, or of all objects listed."
+    return {"name": name, "in": "path", "required": True, "description": description, "schema": {"type": "string"}}
+
+
+def _request_body(kind: Kind, verb: str, name_of: SchemaName, types: PatchTypes) -> Schema | None:
+    match verb:
+        case "create" | "update":
+            return {"required": True, "content": _content(ref(name_of(kind)))}
+        case "patch":
+            return {"required": True, "content": _content(ref(PATCH), types(kind))}
+        case "delete" | "deletecollection":
+            return {"content": _content(ref(DELETE_OPTIONS))}
+    return None
+
+
+def _responses(place: _Place, verb: str, name_of: SchemaName) -> Schema:
+    kind = place.kind
+    refused = {"401": {"description": "Unauthorized"}}
+    match verb:
+        case "list":
+            bodies = (*_BODIES, _WATCH) if "watch" in kind.verbs else _BODIES
+            return {"200": _response("OK", ref(f"{name_of(kind)}List"), bodies), **refused}
+        case "create":
+            return {"201": _response("Created", ref(name_of(kind))), **refused}
+        case "patch":
+            found = ref(name_of(kind))
+            return {"200": _response("OK", found), "201": _response("Created by apply", found), **refused}
+        case "delete" | "deletecollection":
+            return {"200": _response("OK", ref(STATUS)), **refused}
+        case "get" if place.lists:
+            return {"200": _response("OK", ref(f"{name_of(kind)}List")), **refused}
+    return {"200": _response("OK", ref(name_of(kind))), **refused}
+
+
+def _response(description: str, schema: Schema, media_types: Iterable[str] = _BODIES) -> Schema:
+    return {"description": description, "content": _content(schema, media_types)}
+
+
+def _content(schema: Schema, media_types: Iterable[str] = _BODIES) -> dict[str, Any]:
+    return {media_type: {"schema": schema} for media_type in media_types}
+
+
+def _group_word(kind: Kind) -> str:
+    return "".join(part.capitalize() for part in kind.group.removesuffix(".k8s.io").split(".")) or "Core"
+
+
+def _tag(kind: Kind) -> str:
+    word = _group_word(kind)
+    return f"{word[0].lower()}{word[1:]}_{kind.version}"
+
+
+def _operation_id(place: _Place, verb: str) -> str:
+    kind = place.kind
+    collection = "Collection" if verb == "deletecollection" else ""
+    prefix = f"{_WORDS.get(verb, verb)}{_group_word(kind)}{kind.version.capitalize()}"
+    return f"{prefix}{collection}{place.before}{kind.name}{place.after}"
+
+
+TITLE = "Fairlead"
+
+_ENDING = ".k8s.io"
+_GVK = "x-kubernetes-group-version-kind"
+
+
+def schema_name(kind: Kind) -> str:
+    """`sh.service.management.v1.App`; Kubernetes' own groups keep the names that it gives them."""
+    if not kind.group:
+        return f"io.k8s.api.core.{kind.version}.{kind.name}"
+    if kind.group.endswith(_ENDING):
+        return f"io.k8s.api.{kind.group.partition('.')[0]}.{kind.version}.{kind.name}"
+    domain = ".".join(reversed(kind.group.split(".")))
+    return f"{domain}.{kind.version}.{kind.name}"
+
+
+def describe(
+    resources: Iterable[Resource], *, version: str, prefix: str, types: PatchTypes = patch_types
+) -> dict[str, Any]:
+    """The document of one group and version. `prefix` is where the API root is mounted, `version` the server's own."""
+    schemas, paths = shared_schemas(), {}
+    for resource in resources:
+        paths.update(paths_of(resource, schema_name, types))
+        for kind in (resource.kind, *(sub.kind for sub in resource.subresources)):
+            schemas.update(_schemas_of(kind, merges=STRATEGIC_PATCH in types(kind)))
+    return {
+        "openapi": "3.0.0",
+        "info": {"title": TITLE, "version": version},
+        "servers": [{"url": prefix or "/"}],
+        "security": [{"BearerToken": []}],
+        "paths": paths,
+        "components": {
+            "schemas": dict(sorted(schemas.items())),
+            "securitySchemes": {"BearerToken": {"type": "http", "scheme": "bearer", "description": "An access key."}},
+        },
+    }
+
+
+def index(locations: Mapping[str, str]) -> dict[str, Any]:
+    """The answer to /openapi/v3: for `apis/<group>/<version>` the URL of its document."""
+    return {"paths": {name: {"serverRelativeURL": location} for name, location in locations.items()}}
+
+
+def _schemas_of(kind: Kind, merges: bool) -> dict[str, Schema]:
+    name = schema_name(kind)
+    found = {name: _object_schema(kind, merges)}
+    if "list" in kind.verbs:
+        found[f"{name}List"] = _list_schema(kind)
+    return found
+
+
+def _object_schema(kind: Kind, merges: bool) -> Schema:
+    schema = kind.schema()
+    fields = {name: _with_merge_keys(each) if merges else each for name, each in schema["properties"].items()}
+    own: Schema = {**fields, **type_fields(), "metadata": ref(OBJECT_META, "Standard object metadata.")}
+    return {**schema, "properties": own, _GVK: [gvk(kind)]}
+
+
+def _list_schema(kind: Kind) -> Schema:
+    schema = words.obj(
+        f"A list of {kind.name} objects.",
+        required=("items",),
+        **type_fields(),
+        items={"type": "array", "items": ref(schema_name(kind)), "description": "The objects."},
+        metadata=ref(LIST_META, "Standard list metadata."),
+    )
+    return {**schema, _GVK: [gvk(kind, kind.list_kind)]}
+
+
+def _with_merge_keys(schema: Schema) -> Schema:
+    """The same schema in the words of strategic merge patches too, where a list's entries are told apart by one key."""
+    found = dict(schema)
+    keys = schema.get("x-kubernetes-list-map-keys", ())
+    if len(keys) == 1:
+        found |= {"x-kubernetes-patch-merge-key": keys[0], "x-kubernetes-patch-strategy": "merge"}
+    if "properties" in schema:
+        found["properties"] = {name: _with_merge_keys(each) for name, each in schema["properties"].items()}
+    for inner in ("items", "additionalProperties"):
+        if isinstance(schema.get(inner), dict):
+            found[inner] = _with_merge_keys(schema[inner])
+    return found

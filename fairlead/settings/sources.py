@@ -1,0 +1,80 @@
+"""Where settings are read from beside the command line: the file, and the environment. For `settings/__init__.py`."""
+
+import difflib
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fairlead.core.files import read_file
+
+# Kubernetes tells every container about the services beside it. One named `fairlead` must not look like settings.
+SERVICE_LINK = re.compile(r"FAIRLEAD_(\w+_)?(SERVICE_(HOST|PORT)|PORT_\d+_(TCP|UDP|SCTP))(_\w+)?")
+SERVICE_ADDRESS = re.compile(r"(tcp|udp|sctp)://\S+")
+
+Given = dict[str, tuple[str, Any]]
+"""By the setting's name: what the user calls it, and the value as it stands there."""
+
+
+class StartError(Exception):
+    """The server cannot start until the user mends something. The message says what, one line for each thing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """`names` are those of all settings, `config` is that of the file, and `others` are variables with our prefix that
+    are no settings."""
+
+    names: Sequence[str]
+    prefix: str
+    config: str
+    others: Collection[str]
+
+    def read_environment(self, environment: Mapping[str, str], problems: list[str]) -> Given:
+        known = {self._variable(name): name for name in self.names}
+        found: Given = {}
+        for key, value in environment.items():
+            if not key.startswith(self.prefix) or _is_service_link(key, value):
+                continue
+            if key in known:
+                # `FAIRLEAD_PORT=` is how compose files and shells say "not set".
+                found.update({known[key]: (key, value)} if value else {})
+            elif key not in self.others:
+                problems.append(_unknown(key, [*known, self._variable(self.config)], "unset it"))
+        return found
+
+    def read_config(self, path: Path, problems: list[str]) -> Given:
+        import yaml
+
+        content = read_file(path)
+        if content is None:
+            advice = f"create it, or leave out --{self.config} and {self._variable(self.config)}"
+            raise StartError(f"{path}: no such file; {advice}")
+        try:
+            values = yaml.safe_load(content) or {}
+        except yaml.MarkedYAMLError as error:
+            # Not the error's own text: it quotes the file, which may hold a password.
+            line = error.problem_mark.line + 1 if error.problem_mark else "?"
+            raise StartError(f"{path}: not YAML in line {line}; texts that end in a colon need quotes") from error
+        except (yaml.YAMLError, UnicodeDecodeError) as error:
+            raise StartError(f"{path}: not a text in UTF-8; save it as one") from error
+        if not isinstance(values, dict):
+            raise StartError(f"{path}: must hold settings, one `name: value` a line")
+        unknown = [key for key in values if key not in self.names]
+        problems.extend(f"{path}: {_unknown(str(key), self.names, 'remove it')}" for key in unknown)
+        return {
+            key: (f"{path}: {key}", value) for key, value in values.items() if key in self.names and value is not None
+        }
+
+    def _variable(self, name: str) -> str:
+        return self.prefix + name.upper()
+
+
+def _is_service_link(key: str, value: str) -> bool:
+    return bool(SERVICE_LINK.fullmatch(key) or (key.endswith("_PORT") and SERVICE_ADDRESS.fullmatch(value)))
+
+
+def _unknown(key: str, known: Sequence[str], advice: str) -> str:
+    (nearest,) = difflib.get_close_matches(key, known, n=1, cutoff=0.0)
+    return f"there is no setting {key}; did you mean {nearest}? Otherwise {advice}"

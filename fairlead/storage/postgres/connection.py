@@ -1,0 +1,216 @@
+"""Where the database is: the URL, connecting to it, and what goes wrong, in words for people.
+
+Called by everything in this package that needs a connection or has to explain an error. Host, user, password and TLS
+are asyncpg's to read from the URL and from PostgreSQL's environment variables (PGPASSWORD, PGSSLROOTCERT and so on).
+"""
+
+import asyncio
+import re
+import ssl
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+from urllib.parse import parse_qsl, urlencode, urlsplit
+
+import asyncpg
+
+from fairlead.storage.commit import Prepared
+from fairlead.storage.contract import Unavailable
+
+Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
+
+DEFAULT_SCHEMA = "fairlead"
+CONNECT_SECONDS = 5.0
+PATIENCE_SECONDS = 3.0
+"""How long a caller waits for a database that is away: long enough for most restarts not to be noticed."""
+PAUSES = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
+"""Between attempts to connect; the last one over and over."""
+
+TROUBLE = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError)
+"""All that a question to the database may end with. OSError holds broken connections, TLS and timeouts."""
+
+SETTINGS = {
+    "application_name": "fairlead",
+    "default_transaction_isolation": "read committed",  # each statement of the commit function sees what is newest
+    "statement_timeout": "0",  # this side has its own, and knows what to do when they pass
+    "lock_timeout": "0",
+    "idle_in_transaction_session_timeout": "30000",  # a replica that is stopped must not hold up the others
+    "jit": "off",  # compiling takes longer than these queries do
+    # Every query has its index. Statistics that are missing or old, and a plan that was kept from when the tables were
+    # small, must not tempt the planner to read and sort everything for the sake of a few rows.
+    "enable_seqscan": "off",
+    "enable_bitmapscan": "off",
+    "enable_hashjoin": "off",
+    "enable_mergejoin": "off",
+}
+
+START = "it is starting up or shutting down; the store goes on by itself once it is back"
+MEANINGS: tuple[tuple[type[Exception], str], ...] = (
+    (asyncpg.InvalidPasswordError, "the password is refused; correct it in the URL or in PGPASSWORD"),
+    (asyncpg.InvalidAuthorizationSpecificationError, "the user is refused; see the URL's user and pg_hba.conf"),
+    (asyncpg.InvalidCatalogNameError, "there is no such database; create it with `createdb`, or correct the URL"),
+    (asyncpg.InsufficientPrivilegeError, "the user lacks a right; let it own the schema that the server uses"),
+    (asyncpg.TooManyConnectionsError, "it has no connection left; raise max_connections or stop other clients"),
+    (asyncpg.CannotConnectNowError, START),
+    (asyncpg.AdminShutdownError, START),
+    (asyncpg.CrashShutdownError, START),
+    (asyncpg.DiskFullError, "its disk is full; free some space, and the store goes on by itself"),
+    (asyncpg.ReadOnlySQLTransactionError, "it is read-only, perhaps a standby; name the primary in the URL"),
+    (asyncpg.TargetServerAttributeNotMatched, "it is read-only, perhaps a standby; name the primary in the URL"),
+    (asyncpg.UndefinedTableError, "its tables are gone; restore a backup, or restart the server to begin anew"),
+    (asyncpg.UndefinedFunctionError, "its schema is damaged; restore a backup"),
+    (ssl.SSLError, "TLS fails; see sslmode, sslrootcert, sslcert and sslkey in the URL"),
+    (TimeoutError, "it does not answer in time; see whether it is overloaded, stopped or cut off"),
+    (OSError, "it cannot be reached; see that it runs, and that host and port are right"),
+    (asyncpg.InterfaceError, "the connection is broken; the store goes on by itself once the database is back"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    dsn: str
+    schema: str
+    name: str
+    """For people: without user and password."""
+
+    @property
+    def channel(self) -> str:
+        """Where commits are made known. Channels belong to the whole database, hence the schema."""
+        return f"fairlead_{self.schema}"
+
+
+def parse_address(url: str) -> Address:
+    """ValueError, which does not repeat the URL: there may be a password in it."""
+    parts = urlsplit(url)
+    database = parts.path.removeprefix("/")
+    if parts.scheme not in ("postgres", "postgresql") or not parts.netloc or not database or "/" in database:
+        raise ValueError("a host and the name of a database are needed")
+    options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    schema = options.pop("schema", DEFAULT_SCHEMA)
+    if not re.fullmatch(r"[a-z_][a-z0-9_]{0,47}", schema):
+        raise ValueError("schema is up to 48 lower-case letters, digits and underscores")
+    host = parts.netloc.rpartition("@")[2]
+    return Address(parts._replace(query=urlencode(options)).geturl(), schema, f"PostgreSQL at {host}/{database}")
+
+
+def connection_arguments(address: Address) -> dict[str, Any]:
+    return {
+        "dsn": address.dsn,
+        "timeout": CONNECT_SECONDS,
+        "server_settings": {**SETTINGS, "search_path": address.schema},
+        # A standby refuses commits and shows a past that was acknowledged as present long ago.
+        "target_session_attrs": "read-write",
+    }
+
+
+async def connect(address: Address) -> Connection:
+    """Raises TROUBLE, or ValueError where the address is not understood."""
+    return await asyncpg.connect(**connection_arguments(address))
+
+
+def explain(address: Address, error: BaseException) -> Unavailable:
+    meanings = [meaning for sort, meaning in MEANINGS if isinstance(error, sort)]
+    meaning = meanings[0] if meanings else "it refuses; its log says more"
+    detail = str(error) or type(error).__name__
+    return Unavailable(f"{address.name}: {meaning} ({detail})")
+
+
+# DOC-MERGED storage/postgres/session
+# The writer's connection: the call that commits a group, and looking up what became of one. Called by Writer.
+
+
+COMMIT_SECONDS = 15.0
+PROBE_SECONDS = 5.0
+
+# Whatever the database's default, a commit is on the disk before anyone hears of it.
+BEGIN = """
+    SELECT nextval('writers'),
+        CASE current_setting('synchronous_commit') WHEN 'off' THEN set_config('synchronous_commit', 'on', false) END
+"""
+COMMIT = "SELECT base, revisions, wrong, actual FROM commit_group($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)"
+# Waits for a transaction that is just writing the same row.
+GIVE_UP = "INSERT INTO groups (writer, number) VALUES ($1, $2) ON CONFLICT DO NOTHING"
+LOOK_UP = "SELECT base, revisions, wrong, actual FROM groups WHERE writer = $1 AND number = $2"
+PROBE = """
+    INSERT INTO groups (writer, number) VALUES ($1, 0)
+    ON CONFLICT (writer, number) DO UPDATE SET made = excluded.made
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a group: for each commit its revision, or where it conflicts and what is there."""
+
+    base: int
+    """The revision before the group."""
+    revisions: Sequence[int | None]
+    wrong: Sequence[int | None]
+    actual: Sequence[int]
+
+
+class Session:
+    def __init__(self, connection: Connection, writer: int) -> None:
+        self._connection = connection
+        self._writer = writer
+        self._number = 0
+        self._spent = 0
+
+    @classmethod
+    async def open(cls, address: Address) -> "Session":
+        connection = await connect(address)
+        async with asyncio.timeout(COMMIT_SECONDS):
+            return cls(connection, await connection.fetchval(BEGIN))
+
+    def is_closed(self) -> bool:
+        return self._connection.is_closed()
+
+    def close(self) -> None:
+        self._connection.terminate()
+
+    def begin(self) -> tuple[int, int]:
+        """By which the next group can be looked up, should its answer be lost."""
+        self._number += 1
+        return self._writer, self._number
+
+    async def commit(self, group: Sequence[Prepared], channel: str) -> Outcome:
+        async with asyncio.timeout(COMMIT_SECONDS):
+            row = await self._connection.fetchrow(
+                COMMIT, self._writer, self._number, self._spent, channel, *_columns(group)
+            )
+        outcome = _read_outcome(row)
+        assert outcome is not None
+        if any(outcome.revisions):
+            self._spent = self._number
+        return outcome
+
+    async def look_up(self, writer: int, number: int) -> Outcome | None:
+        """None if it did not happen; from now on it cannot."""
+        async with asyncio.timeout(COMMIT_SECONDS):
+            await self._connection.execute(GIVE_UP, writer, number)
+            return _read_outcome(await self._connection.fetchrow(LOOK_UP, writer, number))
+
+    async def probe(self) -> None:
+        async with asyncio.timeout(PROBE_SECONDS):
+            await self._connection.execute(PROBE, self._writer)
+
+
+def _read_outcome(row: asyncpg.Record | None) -> Outcome | None:
+    if row is None or row["base"] is None:
+        return None
+    return Outcome(row["base"], row["revisions"], row["wrong"], row["actual"])
+
+
+def _columns(group: Sequence[Prepared]) -> tuple[list[object], ...]:
+    """Commit, place, key, value, expected revision, and whether it is a change: of everything that the group names."""
+    columns: tuple[list[object], ...] = ([], [], [], [], [], [])
+    for number, commit in enumerate(group):
+        count = len(commit.changes) + len(commit.checks)
+        columns[0].extend([number] * count)
+        columns[1].extend(range(count))
+        columns[2].extend(commit.changed)
+        columns[2].extend(commit.checked)
+        columns[3].extend([change.value for change in commit.changes] + [None] * len(commit.checks))
+        columns[4].extend([change.expected for change in commit.changes])
+        columns[4].extend([check.expected for check in commit.checks])
+        columns[5].extend([True] * len(commit.changes) + [False] * len(commit.checks))
+    return columns

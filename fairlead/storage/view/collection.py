@@ -1,0 +1,213 @@
+"""The objects of one resource: as they are now, in order and by label; as they were; and who watches them.
+
+Kept by the View, one for each resource. Its ranges of keys are half-open, from `low` to before `high`.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Collection as AbstractCollection
+from operator import attrgetter
+from typing import NamedTuple
+
+from fairlead.storage.contract import Key
+from fairlead.storage.view.entry import Entry
+from fairlead.storage.view.fan_out import Transition, Watchers
+from fairlead.storage.view.sorted_chunks import Kept, Runs, Stretch
+
+# DOC-MERGED storage/index
+# Which objects have which value under a name: a label, or a field that people select by. Kept by Collection.
+#
+# Built for a name when it is first asked for, and kept up from then on, so that names nobody asks for cost nothing. It
+# only narrows: what it finds may be more than what is wanted, and whoever asks still looks at each.
+#
+# Among many objects it is built with pauses, so that the event loop is not held. What changes meanwhile is taken note of,
+# and whoever asks before it is finished goes without.
+
+
+MOST_NAMES = 16
+"""Anybody may ask for any label: the one not asked for longest makes room."""
+
+AT_ONCE = 2_000
+"""So many objects are looked at without a pause: some milliseconds, if none of them has been looked at before."""
+
+Read = Callable[[Entry], Mapping[str, str]]
+
+
+class Index:
+    __slots__ = ("_names", "_read", "_unfinished")
+
+    def __init__(self, read: Read) -> None:
+        self._read = read
+        self._names: dict[str, dict[str, set[Key]]] = {}
+        self._unfinished: dict[str, dict[str, set[Key]]] = {}
+
+    async def build(self, name: str, entries: Mapping[Key, Entry]) -> None:
+        """Builds what `find` would not, because there are too many objects. `entries` are those there are, by key."""
+        if len(entries) <= AT_ONCE or name in self._names or name in self._unfinished:
+            return
+        found = self._unfinished[name] = {}
+        try:
+            keys = list(entries)
+            for start in range(0, len(keys), AT_ONCE):
+                some = [entries[key] for key in keys[start : start + AT_ONCE] if key in entries]
+                self._add(found, name, some)
+                await asyncio.sleep(0)
+        finally:
+            del self._unfinished[name]
+        self._keep(name, found)
+
+    def find(
+        self, name: str, values: AbstractCollection[str] | None, everything: AbstractCollection[Entry]
+    ) -> list[set[Key]] | None:
+        """The objects with any of the values, or (None) with any value at all, in disjoint sets. None if they are not
+        known, and there are too many objects to find out at once."""
+        found = self._names.pop(name, None)
+        if found is None:
+            if len(everything) > AT_ONCE:
+                return None
+            found = {}
+            self._add(found, name, everything)
+        self._keep(name, found)
+        return list(found.values()) if values is None else [found[value] for value in values if value in found]
+
+    def move(self, key: Key, previous: Entry | None, current: Entry | None) -> None:
+        """Takes note of an object's step from one state to the next."""
+        if not self._names and not self._unfinished:
+            return
+        before = self._read(previous) if previous is not None else {}
+        after = self._read(current) if current is not None else {}
+        for name, found in (*self._names.items(), *self._unfinished.items()):
+            old, new = before.get(name), after.get(name)
+            if old == new:
+                continue
+            if old is not None and old in found:  # which it need not be yet in what is unfinished
+                found[old].discard(key)
+                if not found[old]:
+                    del found[old]
+            if new is not None:
+                found.setdefault(new, set()).add(key)
+
+    def _keep(self, name: str, found: dict[str, set[Key]]) -> None:
+        if len(self._names) >= MOST_NAMES:
+            del self._names[next(iter(self._names))]
+        self._names[name] = found  # the last now, and the first to go in the end
+
+    def _add(self, found: dict[str, set[Key]], name: str, entries: Iterable[Entry]) -> None:
+        for entry in entries:
+            value = self._read(entry).get(name)
+            if value is not None:
+                found.setdefault(value, set()).add(entry.key)
+
+
+WORTH = 4
+"""How much smaller than all must what an index finds be: it has to be sorted, and the rest would come in order."""
+
+
+class Wanted(NamedTuple):
+    """A condition that an index can narrow a list down by: one of some values, or (None) any value at all."""
+
+    sort: str
+    """`labels`, or `selectable` for fields."""
+    name: str
+    values: frozenset[str] | None
+
+
+class Collection:
+    __slots__ = ("_indexes", "_order", "entries", "history", "watchers")
+
+    def __init__(self, kept: Kept, entries: Sequence[Entry] = ()) -> None:
+        """`entries` are there from the start, and in order."""
+        self.entries: dict[Key, Entry] = {entry.key: entry for entry in entries}
+        self._order = Runs(kept, entries)
+        self._indexes = {sort: Index(attrgetter(sort)) for sort in ("labels", "selectable")}
+        self.history: deque[Transition[Entry]] = deque()
+        self.watchers: Watchers[Entry] = Watchers()
+
+    def put(self, entry: Entry) -> Entry | None:
+        previous = self.entries.get(entry.key)
+        self.entries[entry.key] = entry
+        self._order.put(entry)
+        self._move(entry.key, previous, entry)
+        return previous
+
+    def drop(self, key: Key) -> Entry | None:
+        previous = self.entries.pop(key, None)
+        if previous is not None:
+            self._order.drop(key)
+            self._move(key, previous, None)
+        return previous
+
+    def _move(self, key: Key, previous: Entry | None, current: Entry | None) -> None:
+        for index in self._indexes.values():
+            index.move(key, previous, current)
+
+    def count(self, low: Key, high: Key) -> int:
+        return self._order.count(low, high)
+
+    def now(self, low: Key, high: Key, limit: int) -> tuple[Stretch, int]:
+        """At most `limit` objects (0 = all), and how many more there are."""
+        found = self._order.stretch(low, high, limit)
+        return found, (self._order.count(low, high) - len(found) if limit else 0)
+
+    def then(self, low: Key, high: Key, limit: int, revision: int) -> tuple[list[Entry], int]:
+        """The same at an earlier revision: what changed since, undone."""
+        undone = self._undone(low, high, revision)
+        # As many of today's may have to go as have changed, and then there still are enough.
+        today = self._order.stretch(low, high, limit + len(undone) if limit else 0)
+        found = {entry.key: entry for entry in today if entry.key not in undone}
+        there = self._order.count(low, high) - sum([key in self.entries for key in undone])
+        old = [entry for entry in undone.values() if entry is not None]
+        found.update({entry.key: entry for entry in old})
+        chosen = [found[key] for key in sorted(found)]
+        return (chosen[:limit], there + len(old) - min(limit, len(chosen))) if limit else (chosen, 0)
+
+    async def prepare(self, wanted: Iterable[Wanted]) -> None:
+        """Builds the indexes that `candidates` can use, with pauses."""
+        for sort, name, _ in wanted:
+            await self._indexes[sort].build(name, self.entries)
+
+    def candidates(self, low: Key, high: Key, wanted: Iterable[Wanted], revision: int | None) -> list[Entry]:
+        """The objects in order, now (None) or then; of those that fail one of the conditions, only some."""
+        keys = self._narrowed(wanted)
+        if keys is None or len(keys) * WORTH > len(self.entries):
+            if revision is None:
+                return self._order.stretch(low, high).entries()
+            return self.then(low, high, 0, revision)[0]
+        undone = self._undone(low, high, revision) if revision is not None else {}
+        found = {key: self.entries[key] for key in keys if low <= key < high and key not in undone}
+        found.update({key: entry for key, entry in undone.items() if entry is not None})
+        return [found[key] for key in sorted(found)]
+
+    def _narrowed(self, wanted: Iterable[Wanted]) -> set[Key] | None:
+        """What the most telling of the conditions leaves over."""
+        least: list[set[Key]] | None = None
+        for sort, name, values in wanted:
+            sets = self._indexes[sort].find(name, values, self.entries.values())
+            if sets is None:
+                continue
+            if least is None or sum(map(len, sets)) < sum(map(len, least)):
+                least = sets
+        if least is None:
+            return None
+        return least[0] if len(least) == 1 else set().union(*least)
+
+    def _undone(self, low: Key, high: Key, revision: int) -> dict[Key, Entry | None]:
+        """What stood at a revision wherever something has changed since."""
+        undone: dict[Key, Entry | None] = {}
+        for transition in reversed(self.history):
+            if transition.revision <= revision:
+                break
+            if low <= transition.key < high:
+                undone[transition.key] = transition.previous
+        return undone
+
+    def since(self, revision: int) -> list[Transition[Entry]]:
+        """What happened after a revision, oldest first."""
+        found: list[Transition[Entry]] = []
+        for transition in reversed(self.history):
+            if transition.revision <= revision:
+                break
+            found.append(transition)
+        found.reverse()
+        return found
