@@ -1,8 +1,8 @@
-"""What the agents of clusters report, on its way into the log that is kept for them.
+"""Writes the audit events that cluster agents report into their own log, with a quota for each cluster.
 
-An agent is trusted for its own cluster and for nothing else. It must not push out what others have reported, nor fill
-the server's own log: so each cluster has a quota, and who is over it is told to come again. An honest agent keeps its
-events until then, and counts those that it has to give up. `subresources/cluster_agents.py` calls this.
+An agent is only trusted for its own cluster. It must not displace the reports of other agents or fill the server's own
+log. An agent over its quota gets 429 with Retry-After. It keeps its events until then, and counts those that it has to
+drop. `subresources/cluster_agents.py` calls this.
 """
 
 from typing import Any
@@ -21,9 +21,9 @@ from fairlead.server.audit.remote_events import FROM_AGENT, reported
 
 WINDOW_SECONDS = 60.0
 CLUSTER_EVENTS, CLUSTER_BYTES = 6_000, 8 * 1024 * 1024
-"""What one cluster may report in a minute."""
+"""The quota of one cluster per minute."""
 MOST_LOGGED = 100
-"""Uses of a direct endpoint that one report may have in the server's log."""
+"""Uses of the direct endpoint that are written to the server log for one report."""
 
 log = structlog.get_logger(__name__)
 
@@ -34,7 +34,7 @@ class _Used(Struct, eq=False):
 
 
 class ClusterReports:
-    """`trail` is the log for what agents report; None where there is no audit log."""
+    """The reports of all agents. `writer` is the agents' audit log; None if there is no audit log."""
 
     def __init__(self, trail: Trail | None, clock: Clock) -> None:
         self._trail = trail
@@ -42,12 +42,12 @@ class ClusterReports:
         self._until = 0.0
         self._used: dict[str, _Used] = {}
         self.refused = 0
-        """Events that were sent back since the start, because their cluster was over its quota."""
+        """Events rejected since the start because their cluster was over its quota."""
         self.dropped = 0
-        """Events that agents have given up, or that could not be read, since the start."""
+        """Events lost since the start: dropped by an agent, or invalid."""
 
     def record(self, cluster: str, spec: Object) -> int:
-        """Writes the events into the log; all of them or, where there is no room, none. Tells how many there are."""
+        """Writes all events to the log, or raises if there is no space. Returns the number of events recorded."""
         events, activity = spec.get("events") or (), spec.get("activity") or ()
         if self._trail is not None and (self._trail.is_full or self._trail.failure):
             raise self._trail.unavailable()
@@ -63,27 +63,27 @@ class ClusterReports:
                 self._trail.add(each)
         if lost:
             self.dropped += lost
-            log.warning("audit events are lost", cluster=cluster, events=lost)
+            log.warning("audit events of an agent were lost", cluster=cluster, events=lost)
         _log_activity(cluster, activity)
         return recorded if self._trail is not None else 0
 
     def _take(self, cluster: str, events: int) -> _Used:
-        """Counts a report against the quota of its cluster, before anything else is done for it."""
+        """Charges a report to the quota of its cluster, before its events are processed."""
         now = self._clock.monotonic()
         if now >= self._until:
             self._until, self._used = now + WINDOW_SECONDS, {}
         used = self._used.setdefault(cluster, _Used())
         if used.events + events > CLUSTER_EVENTS or used.bytes >= CLUSTER_BYTES:
             self.refused += events
-            most = f"{CLUSTER_EVENTS} events or {CLUSTER_BYTES} bytes a minute"
-            message = f"the agent of this cluster reports more than {most}; keep the events and report them later"
+            limit = f"{CLUSTER_EVENTS} events or {CLUSTER_BYTES} bytes per minute"
+            message = f"the agent of this cluster reports more than {limit}; keep the events and report them later"
             raise TooManyRequests(message, Details(retry_after=max(int(self._until - now), 1)))
         used.events += events
         return used
 
     def _summary(self, cluster: str, lost: int) -> bytes:
         moment = micro_timestamp(self._clock.now())
-        made: Object = {
+        event: Object = {
             "kind": "Event",
             "apiVersion": "audit.k8s.io/v1",
             "level": "Metadata",
@@ -96,7 +96,7 @@ class ClusterReports:
             "stageTimestamp": moment,
             "annotations": {FROM_AGENT: cluster, COUNT: str(lost), OF: "lost by the agent"},
         }
-        return line(made)
+        return line(event)
 
 
 def _log_activity(cluster: str, activity: Any) -> None:

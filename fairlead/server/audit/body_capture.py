@@ -1,7 +1,7 @@
-"""Bodies as values, for the log: decoded if that is cheap, and otherwise the reason why not.
+"""Audit events that need a request or response body: recorded bodies, error messages, names of created objects.
 
-Called in the writer's thread, by `body_capture.py`. A body that the server could not read has been answered with an error
-already; here it is no error but a remark.
+The writer thread decodes and redacts the bodies, so that no request waits for it. A body that is too large, malformed
+or of an unknown type is left out, and an annotation says why.
 """
 
 from collections.abc import Callable, Sequence
@@ -29,18 +29,18 @@ from fairlead.server.audit.redaction import (
 
 CAPTURED_BYTES = 2 * 1024 * 1024
 YAML_BYTES = 256 * 1024
-"""YAML is read a hundred times as slowly as JSON; what is larger than this is not worth the time."""
+"""Parsing YAML is about a hundred times slower than JSON, so larger YAML bodies are left out."""
 
 JSON_PATCH = "application/json-patch+json"
 _APPLY = "application/apply-patch+yaml"
 
 
 class Omitted(Exception):
-    """There is a body, but the log does not have it. The text says why."""
+    """The body is left out of the event. The message becomes the annotation that says why."""
 
 
 def decoded(body: bytes, media_type: str) -> Any:
-    """The value of a body. Raises Omitted."""
+    """The decoded body. Raises BodyOmitted."""
     decode = _DECODERS.get(media_type)
     if decode is None:
         raise Omitted("neither JSON nor YAML nor protobuf")
@@ -60,7 +60,7 @@ def _from_yaml(body: bytes) -> Any:
 
 
 def _from_configuration(body: bytes) -> Any:
-    """What is applied is YAML by name, and JSON nearly always."""
+    """An apply patch. Its media type says YAML, but clients nearly always send JSON."""
     if body.lstrip().startswith(b"{"):
         try:
             return json.decode(body)
@@ -81,16 +81,10 @@ _DECODERS: dict[str, Callable[[bytes], Any]] = {
 }
 
 
-# DOC-MERGED server/audit/draft
-# Events that need a look at a body, finished in the writer's thread so that no request waits for it.
-#
-# That is: bodies that are recorded, why a request was refused, and the name that the server gave to a new object.
-
-
 REQUEST_OMITTED, RESPONSE_OMITTED = "service.sh/request-object-omitted", "service.sh/response-object-omitted"
 UNREADABLE = "service.sh/unreadable"
 QUOTING_CODES = (400, 422)
-"""Refusals that quote what was sent."""
+"""Status codes of errors whose message may quote values from the request body."""
 
 ENVELOPE_BYTES = 1024
 _DETAILS = ("name", "group", "kind", "uid", "retryAfterSeconds")
@@ -100,7 +94,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """Bytes and their media type. None for bytes that were sent and never read, or not to their end."""
+    """Bytes and their media type. `data` is None if a body was sent but not read completely."""
 
     data: bytes | None
     media_type: str
@@ -112,10 +106,10 @@ class Body:
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """An event and the bodies that are still to be looked at, of a request that was answered with `code`.
+    """An event of a request that got the status `code`, with bodies that are processed in `render`.
 
-    `request` and `response` are recorded unless None. `answer` is looked into for why the request was refused or what
-    the new object is called. `kinds` are those of the objects in the bodies, first what the request takes.
+    `request` and `response` are recorded unless None. `inspected_response` is only read for the error message or the
+    name of a created object. `kinds` are the kinds of the objects in the bodies, the request's kind first.
     """
 
     event: Object
@@ -125,23 +119,23 @@ class Draft:
     request: Body | None = None
     response: Body | None = None
     discreet: bool = False
-    """Whether an error's message may quote a credential."""
+    """Whether an error message may quote a credential."""
 
     @property
     def size(self) -> int:
-        """Bytes held in memory until it is written."""
-        held = {id(body): body.size for body in (self.answer, self.request, self.response) if body is not None}
-        return ENVELOPE_BYTES + sum(held.values())
+        """Bytes of memory that the event uses until it is written."""
+        sizes = {id(body): body.size for body in (self.answer, self.request, self.response) if body is not None}
+        return ENVELOPE_BYTES + sum(sizes.values())
 
     def line(self) -> bytes:
         try:
             self._look_into_bodies()
             return line(self.event)
-        except Exception:  # whatever a body does to us, that it was sent is still recorded
-            log.exception("an audit event was recorded without its bodies", audit_id=self.event["auditID"])
+        except Exception:  # a body that breaks the decoder must not suppress the event itself
+            log.exception("recorded an audit event without its bodies", audit_id=self.event["auditID"])
         for name in ("requestObject", "responseObject"):
             self.event.pop(name, None)
-        self.event["annotations"][UNREADABLE] = "the bodies could not be looked into; the server's log has more"
+        self.event["annotations"][UNREADABLE] = "the bodies could not be processed; see the server log"
         return line(self.event)
 
     def _look_into_bodies(self) -> None:
@@ -181,7 +175,7 @@ class Draft:
         if body.data is None:
             raise Omitted("not read")
         if not self.kinds:
-            raise Omitted("nothing is known of its kind")
+            raise Omitted("unknown kind")
         value = decoded(body.data, body.media_type)
         if place == "responseObject":
             return _response(value, self.kinds, self._is_discreet)
@@ -206,7 +200,7 @@ def _request(value: Any, kind: Kind, verb: str) -> Any:
     if verb in ("delete", "deletecollection"):
         return known(value, DELETE_OPTIONS)
     if isinstance(value, dict) and value.get("kind") not in (None, "", kind.name):
-        raise Omitted("of another kind than the path says")
+        raise Omitted("kind does not match the path")
     return cleansed(value, kind)
 
 
@@ -224,26 +218,26 @@ def _response(value: Any, kinds: Sequence[Kind], discreet: bool) -> Any:
         if name in (kind.list_kind, "PartialObjectMetadataList"):
             clean = cleansed if name == kind.list_kind else without_fields
             return {**value, "items": [clean(item, kind) for item in value.get("items") or ()]}
-    raise Omitted("of another kind than the path says")
+    raise Omitted("kind does not match the path")
 
 
 def _table(value: Object, kinds: Sequence[Kind]) -> Object:
-    """The rows' cells are for people to read in a terminal; what they say is in the objects."""
+    """The table without its cells: they are printer columns, and the objects contain the same data."""
     objects = [row.get("object") for row in value.get("rows") or ()]
     rows = [{"object": _response(obj, kinds, False)} for obj in objects if obj]
     return {"kind": "Table", "apiVersion": value.get("apiVersion"), "metadata": value.get("metadata"), "rows": rows}
 
 
 def _status(answer: Object, discreet: bool) -> Object:
-    """Of an error what the event has of it. Where the message may quote a credential, the fields at fault only."""
+    """The `responseStatus` of an error. If the message may quote a credential, only the invalid fields are kept."""
     details = answer.get("details") or {}
-    told: Object = {name: _told(details[name]) for name in _DETAILS if name in details}
+    recorded: Object = {name: _told(details[name]) for name in _DETAILS if name in details}
     if discreet and details.get("causes"):
-        told["causes"] = [
+        recorded["causes"] = [
             {"reason": cause.get("reason"), "field": shown(cause.get("field", ""))} for cause in details["causes"]
         ]
     status: Object = {"status": answer.get("status"), "message": _message(answer, discreet)}
-    status |= {"reason": answer.get("reason"), "details": told, "code": answer.get("code")}
+    status |= {"reason": answer.get("reason"), "details": recorded, "code": answer.get("code")}
     return {name: value for name, value in status.items() if value}
 
 

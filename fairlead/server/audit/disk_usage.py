@@ -1,8 +1,8 @@
-"""The files of all logs together: how much of the disk they take, and which go first when that is too much.
+"""The disk budget of all audit logs together: removes rotated files when they exceed it.
 
-What nobody has signed in for goes first, then what agents have reported, and the log of people last. A file that goes
-although it is younger than the least age is an alarm: in the server's log, and in the metrics. `log_file.py` calls after
-each rotation, in a thread of its own.
+The logs lose files in the order in which they are given: unauthenticated requests first, then agent reports, and those
+of signed-in users last. Removing a file younger than the minimum age is reported in the server log and in the metrics.
+`log_file.py` calls this after each rotation, in a separate thread.
 """
 
 import threading
@@ -19,12 +19,12 @@ log = structlog.get_logger(__name__)
 
 @dataclass(slots=True)
 class Shelf:
-    """`logs` are the old files by the name of their log, in the order in which they go. A `budget` of 0 is no limit."""
+    """`logs` are the rotated files by log name, in the order of removal. `max_bytes` of 0 means no limit."""
 
     logs: Mapping[str, Backups]
     budget: int
     removed_early: dict[str, int] = field(default_factory=dict)
-    """By log: files that were removed before their time."""
+    """By log: files removed before they reached the minimum age."""
     _last_alarm: datetime | None = None
     _one_at_a_time: threading.Lock = field(default_factory=threading.Lock)
 
@@ -38,12 +38,12 @@ class Shelf:
             try:
                 self._make_room(now)
             except OSError as error:
-                log.warning("old audit logs could not be removed to make room", reason=str(error))
+                log.warning("could not remove old audit logs to free disk space", reason=str(error))
 
     def is_complete(self, now: datetime) -> bool:
-        """Whether everything is still there that is younger than the least age, as far as this server has seen."""
-        least = max((backups.days_min for backups in self.logs.values()), default=0)
-        return self._last_alarm is None or now - self._last_alarm >= timedelta(days=least)
+        """Whether all events younger than the minimum age are still there, as far as this process knows."""
+        min_days = max((backups.days_min for backups in self.logs.values()), default=0)
+        return self._last_alarm is None or now - self._last_alarm >= timedelta(days=min_days)
 
     def _make_room(self, now: datetime) -> None:
         if not self.budget:
@@ -59,7 +59,7 @@ class Shelf:
                     self._alarm(name, path.name, backups.days_min, now)
 
     def size(self) -> int:
-        """Bytes of all files, those included that are being written."""
+        """Bytes of all files, including those being written."""
         size = 0
         for backups in self.logs.values():
             for path in (backups.path, *(path for _, path in backups.files())):
@@ -73,8 +73,8 @@ class Shelf:
         self.removed_early[name] += 1
         self._last_alarm = now
         log.error(
-            "audit records were removed before their time because all audit files together are too large; "
-            "find out who floods the log, raise audit_disk, or ship the files elsewhere",
+            "removed audit files before audit_days_min because the audit logs exceed audit_disk; "
+            "find the source of the flood, raise audit_disk, or ship the files elsewhere",
             log=name,
             file=file,
             audit_days_min=days_min,

@@ -1,6 +1,6 @@
-"""An event without its bodies: what is known of a request on the event loop, quickly.
+"""Builds audit events without request and response bodies, on the event loop.
 
-`body_capture.py` goes on with those that need a look at a body. For the others, `metadata_events.py` has a quicker way to the same line.
+`body_capture.py` adds bodies where needed. `metadata_events.py` is a faster way to the same JSON line for the rest.
 """
 
 from collections.abc import Sequence
@@ -18,14 +18,14 @@ from fairlead.server.audit.policy import LEVELS, UNRECORDED, Rule
 from fairlead.server.audit.redaction import LONGEST_TEXT, address, request_uri, shown
 
 ACCESS_KEY = "service.sh/access-key"
-"""Under `user.extra`: the name of the access key that the request came with."""
+"""Key in `user.extra`: the name of the access key that authenticated the request."""
 
 DECISION, REASON = "authorization.k8s.io/decision", "authorization.k8s.io/reason"
 LATENCY = "service.sh/latency"
 CUT_OFF = "service.sh/cut-off"
-CUT_LIST = "sees what it may get of the list"
+CUT_LIST = "the list is filtered to the objects that the user may get"
 MOST_GROUPS, MOST_EXTRA = 100, 16
-"""How many groups, and values of an extra field, a record names."""
+"""How many groups, and how many extra fields and values of each, an event contains."""
 
 _VERBS = frozenset(
     {
@@ -35,8 +35,8 @@ _VERBS = frozenset(
 )
 
 
-class Exchange(Struct, eq=False):  # made for every request, and much more quickly than a dataclass
-    """A request, when it came, and the rule that says how much of it is recorded."""
+class Exchange(Struct, eq=False):  # one for every request: a Struct is created much faster than a dataclass
+    """A request, when it was received, and the policy rule that applies to it."""
 
     call: Call
     received: datetime
@@ -45,12 +45,12 @@ class Exchange(Struct, eq=False):  # made for every request, and much more quick
 
 
 def event(exchange: Exchange, stage: str, kinds: Sequence[Kind], now: datetime, seconds: float) -> Object:
-    """What the log says of a request `seconds` after it came. The status comes later, if there is one.
+    """The event of a request, `seconds` after it was received, still without `responseStatus`.
 
-    `kinds` say which fields a selector may be shown for; without any it is not.
+    `kinds` decide which fields a logged field selector may contain. Without kinds it is redacted.
     """
     call = exchange.call
-    made: Object = {
+    built: Object = {
         "kind": "Event",
         "apiVersion": "audit.k8s.io/v1",
         "level": LEVELS[exchange.rule.level],
@@ -63,13 +63,13 @@ def event(exchange: Exchange, stage: str, kinds: Sequence[Kind], now: datetime, 
         "userAgent": shown(call.headers.get("user-agent", "")),
     }
     if call.user is not None:
-        _name_users(made, call.user)
+        _name_users(built, call.user)
     if call.target.resource:
-        made["objectRef"] = _reference(call.target)
-    made["requestReceivedTimestamp"] = _moment(exchange.received)
-    made["stageTimestamp"] = _moment(now)
-    made["annotations"] = _annotations(call, seconds)
-    return made
+        built["objectRef"] = _reference(call.target)
+    built["requestReceivedTimestamp"] = _moment(exchange.received)
+    built["stageTimestamp"] = _moment(now)
+    built["annotations"] = _annotations(call, seconds)
+    return built
 
 
 def line(made: Object) -> bytes:
@@ -77,13 +77,13 @@ def line(made: Object) -> bytes:
 
 
 def verb_of(call: Call) -> str:
-    """A method can be any word, and the log takes none that it does not know."""
+    """The verb for the log. Clients can send any HTTP method, so unknown ones become "unknown"."""
     verb = call.target.verb or call.method.lower()
     return verb if verb in _VERBS else "unknown"
 
 
 def _name_users(made: Object, user: User) -> None:
-    """Kubernetes names whoever really asks first, and whom they act as beside it."""
+    """As in Kubernetes, `user` is the authenticated requester and `impersonatedUser` the identity acted as."""
     if user.impersonator is not None:
         made["user"] = described(user.impersonator)
         made["impersonatedUser"] = described(user)
@@ -92,21 +92,21 @@ def _name_users(made: Object, user: User) -> None:
 
 
 def described(user: User) -> Object:
-    described: Object = {"username": user.name[:LONGEST_TEXT]}
+    info: Object = {"username": user.name[:LONGEST_TEXT]}
     if user.uid:
-        described["uid"] = user.uid[:LONGEST_TEXT]
+        info["uid"] = user.uid[:LONGEST_TEXT]
     if user.groups:
-        described["groups"] = bounded(user.groups)
+        info["groups"] = bounded(user.groups)
     if user.extra or user.key:
         extra = {name[:LONGEST_TEXT]: bounded(values, MOST_EXTRA) for name, values in user.extra[:MOST_EXTRA]}
         if user.key:
             extra[ACCESS_KEY] = [user.key]
-        described["extra"] = extra
-    return described
+        info["extra"] = extra
+    return info
 
 
 def bounded(texts: Sequence[str], most: int = MOST_GROUPS) -> list[str]:
-    """No more of a user's texts than a record has room for. Whoever impersonates can name thousands of groups."""
+    """At most so many values, sanitized. A client that impersonates can send thousands of groups."""
     listed = [shown(text) for text in texts[:most]]
     return listed if len(texts) <= most else [*listed, f"... and {len(texts) - most} more"]
 
@@ -130,7 +130,7 @@ def _annotations(call: Call, seconds: float) -> Object:
     annotations.update((name, shown(value)) for name, value in call.annotations.items())
     decision = call.decision
     if decision is not None:
-        # Whoever may not list all is let in to see a part, which is no refusal.
+        # A user who may not list everything gets a filtered list: the request is allowed.
         allowed = decision.allowed or call.sieve is not None
         annotations[DECISION] = "allow" if allowed else "forbid"
         annotations[REASON] = shown(decision.reason) if decision.allowed or not allowed else CUT_LIST
@@ -138,5 +138,5 @@ def _annotations(call: Call, seconds: float) -> Object:
 
 
 def _moment(moment: datetime) -> datetime | str:
-    """The encoder leaves out a fraction of zero, which Kubernetes' own readers do not expect."""
+    """Formats whole seconds here: the encoder would omit the zero fraction that Kubernetes' MicroTime requires."""
     return moment if moment.microsecond else micro_timestamp(moment)

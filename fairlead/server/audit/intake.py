@@ -1,12 +1,13 @@
-"""Which requests are recorded whole, and into which log; the others are counted, and summed up once a minute.
+"""Selects the audit log of each request, and writes summaries for requests over their quota.
 
-    people           what signed-in users do. Every write that may have been done is recorded whole, whatever the rate
-    unauthenticated  requests of nobody: refused credentials, failed logins, public documents. By source address
-    agents           what the agents of clusters report (`remote_events.py`). By cluster
+    authenticated    requests of signed-in users. Every write that may have taken effect is recorded, without a quota
+    unauthenticated  failed authentication and logins, public documents. Quota by source address
+    agents           events that cluster agents report (`agent_reports.py`). Quota by cluster
 
-Each log has a queue and files of its own, so that those whom nobody has let in can only push out their like. Refusals
-and reads of signed-in users have a quota by user. `stage.py` asks for every request, so most answers take one look into
-a dictionary.
+Each log has its own queue and files, so a flood of unauthenticated requests can only displace its own kind. Rejected
+requests and reads of signed-in users have a quota by user. Requests over a quota are counted, and summarized once a
+minute. A summary is an ordinary audit event: `requestURI`, `verb` and code are those of the most frequent request, and
+annotations say how many requests it stands for. `stage.py` calls this for every request, so it must be fast.
 """
 
 import ipaddress
@@ -26,24 +27,17 @@ from fairlead.server.audit.policy import COMPLETE, LEVELS, METADATA
 from fairlead.server.audit.quotas import OTHERS, Allowance, Quota, Tally
 from fairlead.server.audit.redaction import LOGIN, Credentials, address, request_uri, shown
 
-# DOC-MERGED server/audit/summaries
-# Summaries of requests that were not recorded one by one, as audit events that every tool can read.
-#
-# A summary has the form of any other event. Its `requestURI`, `verb` and code are those of the most frequent request, and
-# its annotations say how many it stands for. `intake.py` has them written.
-
-
 COUNT, OF, SOURCES, SAMPLES = (
     "service.sh/summary-count",
     "service.sh/summary-of",
     "service.sh/summary-sources",
     "service.sh/summary-requests",
 )
-"""How many requests a summary stands for, of which sort they were, of how many sources, and what was asked for."""
+"""Annotations of a summary: number of requests, their category, number of sources, and samples of the requests."""
 
 
 def summarize(tally: Tally, sort: str, *, is_address: bool) -> bytes:
-    """The line for what one source did beyond its quota. `sort` says which requests were counted."""
+    """The summary event of one source's requests over the quota. `category` says which requests were counted."""
     frequent = sorted(tally.samples.items(), key=lambda sample: sample[1], reverse=True)
     (verb, code, path), _ = frequent[0] if frequent else (("unknown", 0, ""), 0)
     is_named = tally.source != OTHERS
@@ -51,7 +45,7 @@ def summarize(tally: Tally, sort: str, *, is_address: bool) -> bytes:
     annotations[SAMPLES] = "; ".join(
         f"{times} x {verb} {request_uri(path, {}, ())} {code}" for (verb, code, path), times in frequent
     )
-    made: Object = {
+    event: Object = {
         "kind": "Event",
         "apiVersion": "audit.k8s.io/v1",
         "level": LEVELS[METADATA],
@@ -66,7 +60,7 @@ def summarize(tally: Tally, sort: str, *, is_address: bool) -> bytes:
         "annotations": annotations,
         "responseStatus": {"metadata": {}, "code": code},
     }
-    return line(made)
+    return line(event)
 
 
 def _moment(moment: datetime | None) -> str:
@@ -75,16 +69,16 @@ def _moment(moment: datetime | None) -> str:
 
 READS = frozenset({"get", "list", "watch", "head", "options"})
 GIVEN_UP = 0
-"""Stands for the code of a request that was given up before its answer."""
+"""Used as the status code of a request that was aborted before its response."""
 
 UNAUTHENTICATED, LOGINS, REFUSED, READ, CREDENTIALS = "unauthenticated", "logins", "refused", "reads", "credentials"
 
 
 @dataclass(frozen=True, slots=True)
 class Allowances:
-    """Records of one user or address that are written whole in a minute; 0 for all of them.
+    """Events per minute of one user or address that are recorded one by one; 0 for no limit.
 
-    All users, and all addresses, together may have as much as some of them.
+    All users together, and all addresses together, have a multiple of it.
     """
 
     refused: int = 120
@@ -98,12 +92,12 @@ class Allowances:
 
 
 READS_OF_CREDENTIAL = Allowance(10, 0, shares=False)
-"""Of one user about one object, once other reads are no longer recorded: a flood must not hide one of these."""
+"""Per user and object, after the quota for reads is used up: a flood of reads must not hide reads of credentials."""
 
 
 @dataclass(frozen=True, slots=True)
 class Logs:
-    """Where records go. `unauthenticated` may be the same as `people`."""
+    """The log writers. `unauthenticated` may be the same as `authenticated`."""
 
     people: Trail
     unauthenticated: Trail
@@ -112,7 +106,7 @@ class Logs:
 
     @classmethod
     def single(cls, trail: Trail) -> "Logs":
-        """One log for everything."""
+        """One writer for all logs."""
         return cls(trail, trail, trail)
 
     @property
@@ -130,11 +124,11 @@ class Intake:
         def quota(sort: str, allowance: Allowance, trail: Trail, *, is_address: bool = False) -> Quota:
             return Quota(allowance, clock, _writer(trail, sort, is_address))
 
-        refused, strangers = allowances.of_refused(), logs.unauthenticated
-        self._by_address = quota(UNAUTHENTICATED, refused, strangers, is_address=True)
-        # Apart from the others, so that a flood of them does not hide who tries passwords.
-        self._logins = quota(LOGINS, refused, strangers, is_address=True)
-        self._refused = quota(REFUSED, refused, logs.people)
+        rejected, unauthenticated = allowances.of_refused(), logs.unauthenticated
+        self._by_address = quota(UNAUTHENTICATED, rejected, unauthenticated, is_address=True)
+        # A quota of their own, so that a flood of other requests does not hide password guessing.
+        self._logins = quota(LOGINS, rejected, unauthenticated, is_address=True)
+        self._refused = quota(REFUSED, rejected, logs.people)
         self._reads = quota(READ, allowances.of_reads(), logs.people)
         self._objects = quota(CREDENTIALS, READS_OF_CREDENTIAL, logs.people)
         self._quotas = {
@@ -146,7 +140,7 @@ class Intake:
         }
 
     def admit(self, exchange: Exchange, code: int) -> Trail | None:
-        """The log for a request that was answered with `code`. None if it is over a quota: it has been counted."""
+        """The log for a request that got the status `code`. None if it is over a quota: then it has been counted."""
         call = exchange.call
         user = call.user
         if user is None:
@@ -158,7 +152,7 @@ class Intake:
         elif target.verb in READS or self._changes_nothing(call):
             quota = self._reads
         else:
-            return self._people  # it was done, or nobody can say that it was not
+            return self._people  # the write took effect, or may have
         if quota.admits(name):
             return self._people
         if quota is self._reads and self._credentials.concern(target):
@@ -169,42 +163,42 @@ class Intake:
         return None
 
     def announces(self, call: Call) -> bool:
-        """Whether a request is announced that has not been answered yet."""
+        """Whether to write RequestReceived for a request that has no response yet."""
         user = call.user
         if user is None or call.target.verb not in READS:
             return True
         return self._reads.has_room((user.impersonator or user).name) or self._credentials.concern(call.target)
 
     def flush(self) -> None:
-        """Writes the summaries of what was counted until now."""
+        """Writes the summaries of the requests counted so far."""
         for quota in self._quotas.values():
             quota.flush()
 
     @property
     def suppressed(self) -> Mapping[str, int]:
-        """By sort, how many requests were counted only."""
+        """Requests over a quota by category: counted in a summary instead of recorded."""
         return {sort: quota.suppressed for sort, quota in self._quotas.items()}
 
     def _admit_unauthenticated(self, call: Call, code: int) -> Trail | None:
         quota = self._logins if call.path.startswith(LOGIN) else self._by_address
         source = source_of(address(call.client))
-        # A disk that takes nothing must not make those wait who are signed in, so these do not wait for it either.
+        # Does not wait for space in the queue: if this log is stuck, only signed-in users may wait for theirs.
         if not self._unauthenticated.is_full and quota.admits(source):
             return self._unauthenticated
         quota.count(source, verb_of(call), code, call.path)
         return None
 
     def _may_be_done_in_part(self, call: Call) -> bool:
-        """Whether something was deleted before one object of many was refused."""
+        """Whether a deletecollection may have deleted some objects before it failed."""
         if call.target.verb != "deletecollection" or self._changes_nothing(call):
             return False
         return call.sieve is not None or (call.decision is not None and call.decision.allowed)
 
     def _changes_nothing(self, call: Call) -> bool:
-        """Whether a write leaves no trace: a dry run, or a question that is asked by creating an object."""
+        """Whether a write stores nothing: a dry run, or a review, which is a create that is only answered."""
         target = call.target
         if target.via is not None or not target.resource:
-            return False  # what a cluster makes of it is not known here, and what is no resource has no dry run
+            return False  # the effect on a remote cluster is unknown, and non-resource paths have no dry run
         return (bool(call.query) and call.query.get("dryRun") == ["All"]) or self._is_question(target)
 
     def _is_question(self, target: Target) -> bool:
@@ -217,7 +211,7 @@ class Intake:
 
 
 def _place(target: Target) -> str:
-    """What is asked for, in one spelling: a path has many."""
+    """A canonical key for the request's target; one target can have many paths."""
     through = f"{_place(target.via)} " if target.via is not None else ""
     parts = target.verb, target.group, target.resource, target.namespace, target.name, target.subresource
     return f"{through}{'/'.join(parts)}" if target.resource else f"{through}{target.verb} {target.path}"
@@ -225,7 +219,7 @@ def _place(target: Target) -> str:
 
 @lru_cache(maxsize=4_096)
 def source_of(host: str) -> str:
-    """The source that an address belongs to. A site has at least one /64 of IPv6, and all of its addresses."""
+    """The source that an address counts for: an IPv4 address, or the /64 of IPv6, because sites own at least a /64."""
     if ":" not in host:
         return host
     try:

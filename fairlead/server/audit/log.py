@@ -1,4 +1,4 @@
-"""The audit log as the rest of the server sees it, and the numbers that `/metrics` tells of it."""
+"""`AuditLog`: the audit log for the rest of the server, and its metrics."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from fairlead.server.metrics.exposition import COUNTER, GAUGE, Family, labelled
 
 @dataclass(frozen=True, slots=True)
 class AuditLog:
-    """`shelf` is None where somebody else looks after the files."""
+    """`disk_budget` is None if the server does not manage log files, as with standard output."""
 
     audit: Audit
     logs: Logs
@@ -23,7 +23,7 @@ class AuditLog:
 
     @property
     def events(self) -> int:
-        """How many events there were since the start."""
+        """The number of events since the start."""
         return sum(trail.total for trail in self.logs.trails)
 
     def families(self) -> Iterator[Family]:
@@ -31,18 +31,23 @@ class AuditLog:
         yield Family(
             "fairlead_audit_suppressed_total",
             COUNTER,
-            "Events over a quota: summed up instead of recorded whole, or sent back to the agent that reports them.",
+            "Events over a quota: counted in a summary instead of recorded, or rejected and returned to the agent.",
             [(labelled({"sort": sort}), count) for sort, count in counted.items()],
         )
         lost = [("", self.reports.dropped)]
-        yield Family("fairlead_audit_reports_lost_total", COUNTER, "Events that agents have given up.", lost)
+        yield Family(
+            "fairlead_audit_reports_lost_total",
+            COUNTER,
+            "Events that agents dropped before they could report them.",
+            lost,
+        )
         if self.shelf is None:
             return
         early = [(labelled({"log": log}), count) for log, count in self.shelf.removed_early.items()]
         yield Family(
             "fairlead_audit_files_removed_early_total",
             COUNTER,
-            "Audit files removed to make room although they were younger than audit_days_min.",
+            "Audit files removed to free disk space although they were younger than audit_days_min.",
             early,
         )
         yield Family(

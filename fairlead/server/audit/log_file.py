@@ -1,7 +1,9 @@
-"""The file that events are appended to, and its rotation. Only the writer's thread calls this.
+"""The audit log file, its rotation, and the retention of rotated files. Called in the writer thread.
 
-The file is for its owner alone. When it would grow past its limit it is renamed with the time, and a new one begun;
-`log_file.py` looks after the old ones meanwhile. Whoever moves the file away by other means gets a new one, too.
+Only the owner can read the file. When it would exceed its size limit it is renamed with a timestamp, and a new file is
+opened. If another process moves the file away, a new one is opened too. After each rotation, a separate thread
+compresses the rotated files, and removes those that are too many or too old. `disk_usage.py` does the same for several
+logs together. The cleanup may be interrupted at any point; the next one continues.
 """
 
 import gzip
@@ -22,13 +24,6 @@ from fairlead.core.clock import Clock
 from fairlead.core.files import FileProblem
 from fairlead.server.audit.log_writer import Sink
 
-# DOC-MERGED server/audit/backups
-# Log files that were rotated away: compressed, and removed when they are too many or too old.
-#
-# Called by `log_file.py` after each rotation, in a thread of its own, or by `disk_usage.py` for several logs. It may be
-# interrupted at any point; the next time goes on where it stopped.
-
-
 _TIME = "%Y%m%dT%H%M%S.%fZ"
 _PACKED, _DRAFT = ".gz", ".gz.part"
 
@@ -37,10 +32,10 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Backups:
-    """The old files beside `path`: `audit.log` becomes `audit-20260102T030405.000006Z.log`, then with `.gz`.
+    """The rotated files of `path`: `audit.log` becomes `audit-20260102T030405.000006Z.log`, then `.log.gz`.
 
-    `count` files at most and none older than `days`, both without limit if 0. However many there are, none goes that
-    is younger than `days_min`: then only `disk_usage.py` removes them, to make room.
+    Keeps at most `max_files` files, and none older than `max_days`; 0 means no limit. `max_files` does not remove files
+    younger than `min_days`: only `disk_usage.py` removes these, to free disk space.
     """
 
     path: Path
@@ -51,7 +46,7 @@ class Backups:
     _one_at_a_time: threading.Lock = field(default_factory=threading.Lock)
 
     def next(self, moment: datetime) -> Path:
-        """Where the file goes that is rotated now. Names sort by age, even if the clock was set back meanwhile."""
+        """The path for the file that is rotated now. Names sort by age, even if the clock was set back."""
         newest = max((when for when, _ in self._files()), default=None)
         return self.name(moment if newest is None else max(moment, newest + timedelta(microseconds=1)))
 
@@ -63,7 +58,7 @@ class Backups:
             try:
                 self._tidy(now)
             except OSError as error:
-                log.warning("old audit logs could not be tidied up", folder=str(self.path.parent), reason=str(error))
+                log.warning("could not clean up old audit logs", folder=str(self.path.parent), reason=str(error))
 
     def _tidy(self, now: datetime) -> None:
         for path in self._named():
@@ -79,15 +74,15 @@ class Backups:
                 _pack(path)
 
     def is_expendable(self, rotated: datetime, now: datetime) -> bool:
-        """Whether a file that was rotated then is older than the least age."""
+        """Whether a file that was rotated then is older than the minimum age."""
         return not self.days_min or now - rotated >= timedelta(days=self.days_min)
 
     def files(self) -> list[tuple[datetime, Path]]:
-        """The old files and when they were rotated, the newest first."""
+        """The rotated files with the time of their rotation, newest first."""
         return sorted(self._files(), reverse=True)
 
     def _files(self) -> Iterator[tuple[datetime, Path]]:
-        """Only what bears a name of ours: what else lies in the folder is none of our business."""
+        """Only files whose names have our timestamp format. Other files in the folder are ignored."""
         for path in self._named():
             middle = path.name.removesuffix(_PACKED).removesuffix(self.path.suffix).removeprefix(f"{self.path.stem}-")
             try:
@@ -112,9 +107,9 @@ def _pack(path: Path) -> None:
 
 def _compress(path: Path, draft: Path) -> None:
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, path.stat().st_mode & 0o777)
-    with path.open("rb") as plain, os.fdopen(descriptor, "wb") as raw:
+    with path.open("rb") as source, os.fdopen(descriptor, "wb") as raw:
         with gzip.GzipFile(fileobj=raw, mode="wb") as packed:
-            shutil.copyfileobj(plain, packed, 1024 * 1024)
+            shutil.copyfileobj(source, packed, 1024 * 1024)
         raw.flush()
         os.fsync(descriptor)
 
@@ -124,13 +119,13 @@ MODE = 0o600
 POLL_SECONDS = 0.2
 
 Tidy = Callable[[datetime], None]
-"""Looks after old files, at the moment given."""
+"""Cleans up rotated files; the argument is the current time."""
 
 
 class RotatedFile:
-    """`size` is in bytes. Opens the file at once, so that a wrong path is told at the start.
+    """A log file that is rotated at `max_bytes`. Opens the file at once, so that a wrong path fails at startup.
 
-    `tidy` looks after old files instead of the backups alone.
+    `clean_up` is called after each rotation; by default it is the cleanup of `retention`.
     """
 
     def __init__(self, backups: Backups, size: int, clock: Clock, tidy: Tidy | None = None) -> None:
@@ -145,7 +140,7 @@ class RotatedFile:
         try:
             self._open()
         except OSError as error:
-            advice = "see that its folder exists and is writable for the user that runs fairlead, or set audit_path"
+            advice = "make sure that its folder exists and fairlead's user can write to it, or set audit_path"
             raise FileProblem(f"{self._path}: {error.strerror}; {advice}") from error
         self._tidy()
 
@@ -167,18 +162,18 @@ class RotatedFile:
     def _open(self) -> None:
         self._descriptor = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, MODE)
         status = os.fstat(self._descriptor)
-        # A device such as /dev/null can be written but neither grows nor moves.
+        # A device such as /dev/null can be written to, but cannot be rotated.
         self._rotates = stat.S_ISREG(status.st_mode)
         self._size = status.st_size if self._rotates else 0
         if self._size and os.pread(self._descriptor, 1, self._size - 1) != b"\n":
-            self.write(memoryview(b"\n"))  # the last line broke off when the server was killed
+            self.write(memoryview(b"\n"))  # the server was killed while it wrote the last line
 
     def _is_in_place(self) -> bool:
         try:
-            mine, there = os.fstat(self._descriptor), os.stat(self._path)
-        except OSError:  # opening it anew will tell what is wrong
+            opened, current = os.fstat(self._descriptor), os.stat(self._path)
+        except OSError:  # opening the file again raises the actual error
             return False
-        return (mine.st_dev, mine.st_ino) == (there.st_dev, there.st_ino)
+        return (opened.st_dev, opened.st_ino) == (current.st_dev, current.st_ino)
 
     def _rotate(self) -> None:
         os.rename(self._path, self._backups.next(self._clock.now()))
@@ -187,7 +182,7 @@ class RotatedFile:
         self._tidy()
 
     def _tidy(self) -> None:
-        """In a thread of its own: compressing a large file takes longer than events may wait."""
+        """In a separate thread: compressing a large file takes too long for the writer thread."""
         threading.Thread(target=self._tidy_files, args=(self._clock.now(),), name="fairlead-tidy", daemon=True).start()
 
     def _close(self) -> None:
@@ -197,7 +192,7 @@ class RotatedFile:
 
 
 class Descriptor:
-    """A stream that somebody else looks after, such as the standard output."""
+    """A sink for a stream that the server does not own, such as standard output."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -206,7 +201,7 @@ class Descriptor:
         return None
 
     def write(self, data: memoryview) -> int:
-        """Whoever reads the other end may be slow, which is no error: that is what the queue is for."""
+        """A slow reader is not an error: waits a moment, and the queue absorbs the delay."""
         try:
             return os.write(self._descriptor, data)
         except BlockingIOError:
@@ -218,7 +213,7 @@ class Descriptor:
 
 
 def open_sink(place: str, backups: Callable[[Path], Backups], size: int, clock: Clock) -> Sink:
-    """The sink that a setting names: a path, or `-` for the standard output."""
+    """The sink for a path, or for standard output if it is `-`."""
     if place == STANDARD_OUTPUT:
         return Descriptor(sys.stdout.fileno())
     return RotatedFile(backups(Path(place)), size, clock)

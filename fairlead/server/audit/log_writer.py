@@ -1,10 +1,10 @@
-"""The way from the event loop to the file: a bounded queue, and one thread that writes in batches.
+"""The audit log writer: a bounded queue, and one thread that writes batches of events to a sink.
 
-Most events are put into words on the event loop, some at a time; those that take long, in the thread.
+Most events are rendered on the event loop, in batches. Events with bodies are rendered in the writer thread.
 
-Nothing is ever dropped to make room. When the queue is full, requests wait before anything is done for them; when
-nothing can be written, the thread tries again every second with the very bytes that are missing, and `stage.py` refuses
-what must not happen unrecorded. The bounds are checked before a request, so events of requests under way always fit.
+No event is ever dropped. While the queue is full, new requests wait before they have any effect. If a write fails, the
+thread retries every second with the remaining bytes, and `stage.py` rejects requests that must not go unrecorded. The
+limits are checked before a request starts, so events of requests in flight are always accepted.
 """
 
 import asyncio
@@ -16,13 +16,13 @@ import structlog
 from fairlead.core.errors import Details, Unavailable
 
 GROUP = 32
-"""How many events are put into words together: in a row, each takes half as long as now and then."""
+"""Events rendered in one batch: back to back, each takes half the time."""
 LINGER_SECONDS = 0.02
-"""How long events are let to gather, first for that and then in the thread: waking it up for each would cost more than
-writing them."""
+"""How long events are collected before a batch is rendered, and again before it is written: waking the thread for each
+event would cost more than writing it."""
 RETRY_SECONDS = 1.0
 CLOSE_SECONDS = 5.0
-"""How long the end of the server waits for a disk or a reader that takes nothing."""
+"""How long shutdown waits for a disk or pipe that accepts no data."""
 BATCH_BYTES = 1024 * 1024
 QUEUE_EVENTS = 10_000
 QUEUE_BYTES = 64 * 1024 * 1024
@@ -33,32 +33,32 @@ log = structlog.get_logger(__name__)
 
 
 class Words(Protocol):
-    """An event, and what it says."""
+    """An event that is rendered later."""
 
     def line(self) -> bytes: ...
 
 
 class Draft(Words, Protocol):
-    """An event that is finished in the thread."""
+    """An event that is rendered in the writer thread. `size` is its memory until then."""
 
     @property
     def size(self) -> int: ...
 
 
 class Sink(Protocol):
-    """Where lines go. Both raise OSError, and are then called again."""
+    """The destination of the lines. `prepare_write` and `write` may raise OSError; the writer then retries."""
 
     def make_ready(self, size: int) -> None:
-        """Before a batch of so many bytes."""
+        """Called before a batch of this many bytes: reopens or rotates the file if necessary."""
 
     def write(self, data: memoryview) -> int:
-        """How many of the bytes were written."""
+        """Returns the number of bytes written."""
 
     def close(self) -> None: ...
 
 
 class Trail:
-    """Takes events from any thread; starts its own at once. Made on the event loop whose requests may have to wait."""
+    """Accepts events from any thread, and writes them in its own. Must be created on the server's event loop."""
 
     def __init__(self, sink: Sink, events: int = QUEUE_EVENTS, size: int = QUEUE_BYTES) -> None:
         self._sink = sink
@@ -66,13 +66,13 @@ class Trail:
         self._gathered: list[Words] = []
         self._pending: list[bytearray | Draft] = []
         self._count = self._total = self._bytes = self._waiting = 0
-        # An event may be added by a finalizer, in the middle of whatever this thread is doing: so it is reentrant.
+        # Reentrant: a finalizer may add an event in any thread, even while that thread holds the lock.
         self._lock = threading.RLock()
         self._wake, self._stopping = threading.Event(), threading.Event()
         self._loop, self._room = asyncio.get_running_loop(), asyncio.Event()
         self._loops_thread = threading.get_ident()
         self.failure = ""
-        """Why the last attempt to write failed; empty while all is well. Set in the thread, read in the loop."""
+        """Why the last write failed; empty if it succeeded. Set in the writer thread, read on the event loop."""
         self._thread = threading.Thread(target=self._run, name="fairlead-audit", daemon=True)
         self._thread.start()
 
@@ -82,13 +82,13 @@ class Trail:
 
     @property
     def total(self) -> int:
-        """How many events there were since the start."""
+        """The number of events since the start."""
         return self._total + len(self._gathered)
 
     def gather(self, entry: Words) -> None:
-        """Takes an event that is quickly put into words, which is done together with others of the same moment."""
+        """Adds an event that is cheap to render. It is rendered on the event loop, in a batch."""
         if threading.get_ident() != self._loops_thread:
-            # Streams that were forgotten are noticed in whichever thread cleans up.
+            # The finalizer of an abandoned stream runs in whichever thread collects the garbage.
             self._loop.call_soon_threadsafe(self.gather, entry)
             return
         gathered = self._gathered
@@ -104,19 +104,19 @@ class Trail:
             self._add(b"".join(map(_line, gathered)), len(gathered))
 
     def add(self, entry: bytes | Draft) -> None:
-        """Takes an event that is finished, or is finished in the thread."""
+        """Adds a rendered event, or one that is rendered in the writer thread."""
         self._put_into_words()
         self._add(entry, 1)
 
     def _add(self, entry: bytes | Draft, events: int) -> None:
         with self._lock:
             pending = self._pending
-            asleep = not pending
+            was_empty = not pending
             if not isinstance(entry, bytes):
                 pending.append(entry)
                 self._bytes += entry.size
             else:
-                # Into one buffer: keeping thousands of lines apart costs four times as much, for fresh memory.
+                # Append to one buffer: thousands of separate lines cost four times as much, because of allocations.
                 last = pending[-1] if pending else None
                 if not isinstance(last, bytearray):
                     last = bytearray()
@@ -125,11 +125,11 @@ class Trail:
                 self._bytes += len(entry)
             self._count += events
             self._total += events
-        if asleep:
+        if was_empty:
             self._wake.set()
 
     async def room(self, seconds: float) -> bool:
-        """Waits until there is room for more, and tells whether there is."""
+        """Waits until the queue has space; False on timeout."""
         self._waiting += 1
         try:
             async with asyncio.timeout(seconds):
@@ -143,23 +143,23 @@ class Trail:
         return True
 
     def unavailable(self) -> Unavailable:
-        why = self.failure or "more happens than the disk takes"
-        message = f"the audit log cannot be written ({why}), and nothing is done that it could not have; try again"
+        reason = self.failure or "the disk is too slow for the request rate"
+        message = f"the audit log cannot be written ({reason}), so the request was rejected; try again later"
         return Unavailable(message, Details(retry_after=RETRY_AFTER))
 
     async def check(self) -> None:
-        """For /readyz: raises while the log cannot be written."""
+        """The /readyz check: raises while the log cannot be written."""
         if self.failure:
             raise Unavailable(f"the audit log cannot be written: {self.failure}")
 
     async def close(self) -> None:
-        """Writes what is left, as far as that is possible in time, and ends the thread."""
+        """Writes the remaining events and stops the thread. Gives up after a timeout."""
         self._put_into_words()
         self._stopping.set()
         self._wake.set()
         await asyncio.to_thread(self._thread.join, CLOSE_SECONDS)
         if self._count:
-            log.error("the server ends with audit events that could not be written", events=self._count)
+            log.error("the server stops with audit events that could not be written", events=self._count)
 
     def _run(self) -> None:
         going = True
@@ -193,7 +193,7 @@ class Trail:
         return True
 
     def _written(self, data: bytearray) -> bool:
-        """Writes all of it, however long that takes; False if the server ends and the last attempt failed, too."""
+        """Writes all data and retries until it succeeds; False if the last attempt during shutdown failed."""
         rest, ready = memoryview(data), False
         while rest:
             last = self._stopping.is_set()
@@ -206,23 +206,23 @@ class Trail:
                 self._fail(error)
                 if last:
                     return False
-                ready = len(rest) < len(data)  # a line that has begun goes on in the same place
+                ready = len(rest) < len(data)  # a partly written line must continue in the same file
                 self._stopping.wait(RETRY_SECONDS)
         if self.failure:
-            log.info("the audit log is written again")
+            log.info("the audit log can be written again")
             self.failure = ""
         return True
 
     def _fail(self, error: OSError) -> None:
         reason = error.strerror or type(error).__name__
         if reason != self.failure:
-            log.error("the audit log cannot be written; writes and reads of credentials are refused", reason=reason)
+            log.error("the audit log cannot be written; rejecting writes and reads of credentials", reason=reason)
         self.failure = reason
 
 
 def _line(entry: Words) -> bytes:
     try:
         return entry.line()
-    except Exception:  # one that cannot be put into words must not take its neighbours along
-        log.exception("an audit event could not be put into words")
+    except Exception:  # one event that cannot be rendered must not lose the rest of its batch
+        log.exception("an audit event could not be rendered")
         return UNREADABLE

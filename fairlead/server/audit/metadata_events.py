@@ -1,9 +1,8 @@
-"""Events that need no look at a body, which is nearly all of them.
+"""Renders audit events that need no body, which is nearly all of them, from cached JSON fragments.
 
-Every request makes one, so at first nothing more is done than to note what came when. `log_writer.py` asks for the lines of
-some at a time. A line says exactly what `events.py` would have it say. But most of that is the same for very many
-requests - who asks, with what, for which kind of object, and why they may - so those parts are kept as text, and a line
-is put together from them.
+Every request creates a `MetadataEvent`, which only stores references. `log_writer.py` renders them in batches. The line
+is identical to the one that `events.py` would produce, but the parts that repeat between requests (user, user agent,
+resource, authorization decision) are cached as JSON text.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,10 +23,10 @@ from fairlead.server.audit.redaction import address, request_uri, shown
 
 KEPT_USERS = 4_096
 LONGEST_KEPT = 512
-"""What anybody can send must not be able to fill the memory: texts that are longer are not kept."""
+"""Clients choose paths and user agents. Longer ones are not cached, so that they cannot fill the memory."""
 
 _users: dict[int, tuple[User, str, str]] = {}
-"""By identity, and with the users themselves: while they are in here, nobody else can have their identity."""
+"""By `id()`. The entry holds the user itself, so that its id cannot be reused while it is cached."""
 
 
 class _Metadata(Struct):
@@ -44,7 +43,7 @@ _created = msgspec.json.Decoder(_Created).decode
 
 
 class Plain(Struct, eq=False):
-    """A request that was answered with `code`. `kinds` are held against a selector before it is shown."""
+    """The event of a request that got the status `code`. `kinds` decide whether a field selector may be logged."""
 
     exchange: Exchange
     stage: str
@@ -53,7 +52,7 @@ class Plain(Struct, eq=False):
     ended: datetime
     seconds: float
     created: bytes = b""
-    """The new object, if the request made one: it has a name by now, and more."""
+    """The response body if the request created an object: it has the generated name, uid and resourceVersion."""
 
     def line(self) -> bytes:
         exchange = self.exchange
@@ -63,8 +62,8 @@ class Plain(Struct, eq=False):
             return self._long_line()
         user, acted_as = _who(call.user) if call.user is not None else ("{}", "")
         reference = _reference(call.target, self.created) if call.target.resource else ""
-        # None of what stands here without being encoded could hold a character that JSON writes otherwise: they are
-        # words and numbers of ours, and a URI has its own way to write them.
+        # Values inserted without JSON encoding cannot contain characters that need escaping: they are our own
+        # constants and numbers, or a percent-encoded URI.
         return (
             f'{{"kind":"Event","apiVersion":"audit.k8s.io/v1","level":"{LEVELS[exchange.rule.level]}",'
             f'"auditID":"{call.audit_id}","stage":"{self.stage}",'
@@ -76,12 +75,12 @@ class Plain(Struct, eq=False):
         ).encode()
 
     def _long_line(self) -> bytes:
-        made = event(self.exchange, self.stage, self.kinds, self.ended, self.seconds)
-        if self.created and "objectRef" in made:
+        built = event(self.exchange, self.stage, self.kinds, self.ended, self.seconds)
+        if self.created and "objectRef" in built:
             new = _new(self.exchange.call.target, self.created)
-            made["objectRef"] |= {name: shown(value) for name, value in new.items()}
-        made["responseStatus"] = {"metadata": {}, "code": self.code}
-        return line(made)
+            built["objectRef"] |= {name: shown(value) for name, value in new.items()}
+        built["responseStatus"] = {"metadata": {}, "code": self.code}
+        return line(built)
 
 
 def _text(value: str) -> str:
@@ -90,19 +89,19 @@ def _text(value: str) -> str:
 
 @lru_cache(maxsize=4_096)
 def _source(client: str, agent: str) -> str:
-    """From where and with what, which a connection does not change."""
+    """Client address and user agent. Both stay the same for a connection."""
     return f'"sourceIPs":[{_text(address(client))}],"userAgent":{_text(agent)}'
 
 
 def _who(user: User) -> tuple[str, str]:
-    """Who really asks, and whom they act as. An authenticator hands out the same users again and again."""
-    kept = _users.get(id(user))
-    if kept is not None:
-        return kept[1], kept[2]
-    asker, acted_as = user.impersonator or user, ""
+    """The requester and the impersonated user as JSON. Authenticators return the same User instances repeatedly."""
+    cached = _users.get(id(user))
+    if cached is not None:
+        return cached[1], cached[2]
+    requester, acted_as = user.impersonator or user, ""
     if user.impersonator is not None:
         acted_as = f',"impersonatedUser":{orjson.dumps(described(user)).decode()}'
-    who = orjson.dumps(described(asker)).decode()
+    who = orjson.dumps(described(requester)).decode()
     if len(_users) >= KEPT_USERS:
         _users.clear()
     _users[id(user)] = user, who, acted_as
@@ -119,18 +118,18 @@ def _reference(target: Target, created: bytes) -> str:
 
 
 def _new(target: Target, created: bytes) -> Mapping[str, str]:
-    """What a new object is called, unless the request has said so, and what tells it from others of that name."""
+    """Name (unless the request has it), uid and resourceVersion of the created object."""
     try:
-        made = _created(created).metadata
+        meta = _created(created).metadata
     except msgspec.DecodeError:
         return {}
-    found = {"name": "" if target.name else made.name, "uid": made.uid, "resourceVersion": made.resourceVersion}
+    found = {"name": "" if target.name else meta.name, "uid": meta.uid, "resourceVersion": meta.resourceVersion}
     return {name: value for name, value in found.items() if value}
 
 
 @lru_cache(maxsize=1_024)
 def _kind(resource: str, group: str, version: str, subresource: str) -> tuple[str, str]:
-    """What stands before the place of an object, and what after it."""
+    """The `objectRef` fields before and after namespace and name."""
     api_group = f',"apiGroup":{_text(group)}' if group else ""
     below = f',"subresource":{_text(subresource)}' if subresource else ""
     return f',"objectRef":{{"resource":{_text(resource)}', f'{api_group},"apiVersion":{_text(version)}{below}'
@@ -145,7 +144,7 @@ def _annotations(call: Call) -> str:
         return others
     if decision.allowed:
         return others + _decided("allow", decision.reason)
-    # Whoever may not list all is let in to see a part, which is no refusal.
+    # A user who may not list everything gets a filtered list: the request is allowed.
     return others + (_decided("forbid", decision.reason) if call.sieve is None else _decided("allow", CUT_LIST))
 
 
@@ -155,7 +154,7 @@ def _decided(decision: str, reason: str) -> str:
 
 
 def _moment(moment: datetime) -> str:
-    """With its quotes. By far the quickest way, but for a whole second, of which the encoder leaves out the zeros."""
+    """A quoted timestamp. orjson is fastest, but omits the fraction of a whole second, which MicroTime requires."""
     if not moment.microsecond:
         return f'"{micro_timestamp(moment)}"'
     return orjson.dumps(moment, option=orjson.OPT_UTC_Z).decode()

@@ -1,6 +1,7 @@
-"""Which requests are recorded, and how much of each: Kubernetes' audit policy as values. The first rule that fits wins.
+"""The audit policy: which requests are recorded, and at which level. The first matching rule wins, as in Kubernetes.
 
-`stage.py` asks once per request. `policy.py` makes these out of a file.
+`stage.py` looks up the rule once per request. `load_policy` reads an `audit.k8s.io/v1` Policy file. A policy that is
+misread would silently leave requests unrecorded. So unknown fields are errors, and all errors are reported at startup.
 """
 
 from collections.abc import Iterable
@@ -18,7 +19,7 @@ from fairlead.settings import StartError
 
 NONE, METADATA, REQUEST, REQUEST_RESPONSE = range(4)
 LEVELS = ("None", "Metadata", "Request", "RequestResponse")
-"""The names of the levels; a larger one holds more."""
+"""The names of the levels, in ascending order of detail."""
 
 RECEIVED, STARTED, COMPLETE, PANIC = STAGES = ("RequestReceived", "ResponseStarted", "ResponseComplete", "Panic")
 
@@ -27,10 +28,10 @@ _ANY: frozenset[str] = frozenset()
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """Resources of one group. No `resources` are all of them, no `names` all objects.
+    """Resources of one API group. Empty `resources` match all resources, empty `names` all objects.
 
-    `*` stands for every resource and subresource, `apps/*` for apps and all below them, `*/status` for that of every
-    resource: just as Kubernetes matches them.
+    As in Kubernetes, `*` matches every resource and subresource, `apps/*` apps and their subresources, and `*/status`
+    the status subresource of every resource.
     """
 
     group: str
@@ -46,7 +47,7 @@ class Resources:
 
 
 def _spellings(target: Target) -> Iterable[str]:
-    """Every way in which a policy can name what is asked for."""
+    """All patterns of a policy that match the target's resource."""
     resource, subresource = target.resource, target.subresource
     if not subresource:
         return resource, "*", f"{resource}/*"
@@ -55,7 +56,7 @@ def _spellings(target: Target) -> Iterable[str]:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A level for the requests that fit in every respect; an empty respect fits all. `omit` are stages left out."""
+    """The level for requests that match every field; an empty field matches all. `omit` are the `omitStages`."""
 
     level: int
     users: frozenset[str] = _ANY
@@ -94,20 +95,20 @@ def _reaches(pattern: str, path: str) -> bool:
 
 
 UNRECORDED = Rule(NONE)
-"""What holds where no rule fits, as in Kubernetes."""
+"""Applies where no rule matches: not recorded, as in Kubernetes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
     rules: tuple[Rule, ...]
     highest: int = field(init=False)
-    """The highest level of any rule: below REQUEST, no body needs to be kept."""
+    """The highest level of any rule: below REQUEST, no body needs to be captured."""
     announces: bool = field(init=False)
-    """Whether any rule wants to hear of requests before they are answered."""
+    """Whether any rule records the RequestReceived stage."""
     _for_resources: tuple[Rule, ...] = field(init=False, repr=False, compare=False)
-    """Those that a resource could fit: the others only name paths."""
+    """Rules that can match a resource request; the others only have `nonResourceURLs`."""
     _for_every_resource: Rule | None = field(init=False, repr=False, compare=False)
-    """The first of those, if it fits all of them."""
+    """The first of these, if it matches every resource request."""
 
     def __post_init__(self) -> None:
         fitting = tuple(rule for rule in self.rules if rule.resources or rule.namespaces or not rule.paths)
@@ -128,14 +129,7 @@ class Policy:
 
 
 DEFAULT = Policy((Rule(NONE, paths=HEALTH_PATHS), Rule(METADATA, omit=frozenset({RECEIVED}))))
-"""Who did what to which object, for everything but health checks."""
-
-
-# DOC-MERGED server/audit/policy_file
-# Policy files in the shape of Kubernetes' `audit.k8s.io/v1` Policy.
-#
-# A policy that is not understood would leave something unrecorded without anybody knowing. So nothing unknown is passed
-# over, and every problem is told at once before the server starts.
+"""Metadata of every request except health checks."""
 
 
 API_VERSION, KIND = "audit.k8s.io/v1", "Policy"
@@ -148,24 +142,24 @@ _RESOURCES = ("group", "resources", "resourceNames")
 
 
 def load_policy(path: Path) -> Policy:
-    """The policy in a file. Raises StartError with one line for each thing that is wrong."""
+    """Reads a policy file. Raises StartError with one line for each problem."""
     content = read_file(path)
     if content is None:
         raise StartError(f"{path}: no such file; write an audit policy there, or leave out audit_policy")
     try:
-        value, twice = yaml.decode(content)
+        value, duplicates = yaml.decode(content)
     except Malformed as error:
-        raise StartError(f"{path}: not a policy: {error}") from None
+        raise StartError(f"{path}: not an audit policy: {error}") from None
     reader = _Reader()
     policy = reader.policy(value)
-    problems = [*(f"{key}: given twice; keep one" for key in twice), *reader.problems]
+    problems = [*(f"{key}: duplicate field; remove one" for key in duplicates), *reader.problems]
     if problems:
         raise StartError("\n".join(f"{path}: {problem}" for problem in problems))
     return policy
 
 
 class _Reader:
-    """Turns what stands in the file into values, and notes all that is wrong with it on the way."""
+    """Parses a decoded policy file and collects all problems."""
 
     def __init__(self) -> None:
         self.problems: list[str] = []
@@ -173,11 +167,9 @@ class _Reader:
     def policy(self, value: Any) -> Policy:
         top = self._structure(value, "", _TOP)
         if (top.get("apiVersion"), top.get("kind")) != (API_VERSION, KIND):
-            self._wrong("apiVersion", f"a policy begins with `apiVersion: {API_VERSION}` and `kind: {KIND}`")
+            self._wrong("apiVersion", f"must be {API_VERSION}, with `kind: {KIND}`")
         if not top.get("rules"):
-            self._wrong(
-                "rules", "there are none, so that nothing would be recorded; add one, such as `level: Metadata`"
-            )
+            self._wrong("rules", "must not be empty: nothing would be recorded; add a rule, such as `level: Metadata`")
         omit = self._stages(top, "")
         return Policy(tuple(self._rule(each, where, omit) for each, where in self._entries(top, "rules", "")))
 
@@ -204,12 +196,12 @@ class _Reader:
         names = self._texts(entry, "resourceNames", where)
         resources = self._texts(entry, "resources", where)
         if names and not resources:
-            self._wrong(f"{where}.resourceNames", "needs resources beside it, to say what they are names of")
+            self._wrong(f"{where}.resourceNames", "requires resources in the same entry")
         return Resources(group, resources, names)
 
     def _check_kind_of_request(self, rule: dict[str, Any], where: str) -> None:
         if rule.get("nonResourceURLs") and (rule.get("resources") or rule.get("namespaces")):
-            self._wrong(where, "nonResourceURLs fit no resource; make two rules of this one")
+            self._wrong(where, "nonResourceURLs cannot be combined with resources or namespaces; use two rules")
 
     def _level(self, rule: dict[str, Any], where: str) -> int:
         level = rule.get("level")
@@ -220,17 +212,17 @@ class _Reader:
 
     def _stages(self, holder: dict[str, Any], where: str) -> frozenset[str]:
         if holder.get("omitManagedFields") not in (None, True):
-            self._wrong(_inside(where, "omitManagedFields"), "managedFields are never recorded; leave this out")
+            self._wrong(_inside(where, "omitManagedFields"), "managedFields are never recorded; remove this field")
         stages = self._texts(holder, "omitStages", where)
         if not stages <= set(STAGES):
-            self._wrong(_inside(where, "omitStages"), f"must be out of {', '.join(STAGES)}")
+            self._wrong(_inside(where, "omitStages"), f"may only contain {', '.join(STAGES)}")
         return stages
 
     def _paths(self, rule: dict[str, Any], where: str) -> frozenset[str]:
         paths = self._texts(rule, "nonResourceURLs", where)
         for path in sorted(paths):
             if (path != "*" and not path.startswith("/")) or "*" in path[:-1]:
-                self._wrong(f"{where}.nonResourceURLs", f'"{path}" must begin with a slash; `*` only stands at the end')
+                self._wrong(f"{where}.nonResourceURLs", f'"{path}" must start with `/`; `*` is only allowed at the end')
         return paths
 
     def _texts(self, holder: dict[str, Any], name: str, where: str) -> frozenset[str]:
@@ -238,7 +230,7 @@ class _Reader:
         if value is None:
             return frozenset()
         if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
-            self._wrong(_inside(where, name), "must be a list of texts")
+            self._wrong(_inside(where, name), "must be a list of strings")
             return frozenset()
         return frozenset(value)
 
@@ -251,11 +243,11 @@ class _Reader:
 
     def _structure(self, value: Any, where: str, known: Iterable[str]) -> dict[str, Any]:
         if not isinstance(value, dict):
-            self._wrong(where or "the file", "must be a map of fields")
+            self._wrong(where or "the file", "must be a mapping")
             return {}
         for name in value:
             if name not in known:
-                self._wrong(_inside(where, str(name)), f"there is no such field; there are {', '.join(known)}")
+                self._wrong(_inside(where, str(name)), f"unknown field; expected one of {', '.join(known)}")
         return value
 
     def _wrong(self, where: str, what: str) -> None:

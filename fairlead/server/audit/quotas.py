@@ -1,9 +1,9 @@
-"""How many records one source may have written whole in a minute. What is beyond that is counted, and not lost.
+"""Audit quotas: how many events per minute a source (a user, address or object) may write. The rest is counted.
 
-A flood must not push the records of others out of the log. So the first requests of each source are recorded whole, and
-of the rest there is one summary for each minute and source: how many, when, and what for. The sources that are tracked
-are bounded as well, because an attacker can have more addresses than the server has memory: what does not fit shares
-one bucket. `intake.py` asks; only the event loop calls this.
+A flood from one source must not displace the events of others. So the first requests of each source are recorded one by
+one, and the rest in one summary per minute and source: how many, when, and samples. The number of tracked sources is
+limited as well, because an attacker can use more addresses than fit into memory; the others share one counter.
+`intake.py` calls this, on the event loop only.
 """
 
 import asyncio
@@ -19,24 +19,24 @@ from fairlead.core.clock import Clock
 WINDOW_SECONDS = 60.0
 MOST_SOURCES = 4_096
 MOST_SUMMARIES = 256
-"""Summaries written for one window. The sources with fewer requests are merged into one."""
+"""Summaries written per window. The sources with the fewest requests are merged into one summary."""
 MOST_SAMPLES = 8
 SAMPLED_PATH = 256
 OTHERS = "(others)"
-"""No user or address is called that."""
+"""The source name of the shared counter. No user or address has this name."""
 
 Request = tuple[str, int, str]
-"""Verb, code and path of a sampled request."""
+"""Verb, status code and path of a sampled request."""
 
 
 class Tally(Struct, eq=False):
-    """What one source has done in the current window."""
+    """The requests of one source in the current window."""
 
     source: str
     whole: int = 0
     suppressed: int = 0
     sources: int = 1
-    """More than one in a bucket that several share."""
+    """More than one in a counter that several sources share."""
     first: datetime | None = None
     last: datetime | None = None
     samples: dict[Request, int] = field(default_factory=dict)
@@ -58,16 +58,16 @@ class Tally(Struct, eq=False):
 
 @dataclass(frozen=True, slots=True)
 class Allowance:
-    """Whole records in a minute: of `each` source, and of `all` of them together. 0 is no limit."""
+    """Events per minute: `per_source`, and in `total` for all sources. 0 means no limit."""
 
     each: int
     all: int
     shares: bool = True
-    """Whether sources that are too many to be tracked share one bucket. Otherwise all of theirs are recorded whole."""
+    """Whether sources beyond MAX_SOURCES share one counter. Otherwise all of their events are recorded."""
 
 
 class Quota:
-    """`write` takes the tallies of a window that is over. It returns False if it cannot take them yet."""
+    """A quota per source. `write` gets the counters of a finished window; it returns False if it cannot write now."""
 
     def __init__(self, allowance: Allowance, clock: Clock, write: Callable[[list[Tally]], bool]) -> None:
         self._each, self._all, self._shares = allowance.each, allowance.all or (1 << 62), allowance.shares
@@ -79,10 +79,10 @@ class Quota:
         self._until = 0.0
         self._whole = 0
         self.suppressed = 0
-        """How many records were not written whole since the start."""
+        """Requests since the start that were counted instead of recorded."""
 
     def admits(self, source: str) -> bool:
-        """Whether one more request of the source is recorded whole. What is not must be counted."""
+        """Takes one event from the source's quota. If False, the caller must call `record_suppressed`."""
         if not self._each:
             return True
         if self._clock.monotonic() >= self._until:
@@ -99,14 +99,14 @@ class Quota:
         return True
 
     def has_room(self, source: str) -> bool:
-        """The same question without a request."""
+        """Whether the source has quota left. Takes nothing from it."""
         if not self._each or self._clock.monotonic() >= self._until:
             return True
         tally = self._tallies.get(source)
         return (tally is None or tally.whole < self._each) and self._whole < self._all
 
     def count(self, source: str, verb: str, code: int, path: str) -> None:
-        """Notes a request that is not recorded whole."""
+        """Counts a request that is not recorded."""
         self.suppressed += 1
         tally = self._tallies.get(source) or self._begin_tally(source)
         tally.count(verb, code, path, self._clock.now())
@@ -114,13 +114,13 @@ class Quota:
             self._timer = self._loop.call_later(WINDOW_SECONDS, self.flush)
 
     def flush(self) -> None:
-        """Writes the summaries of what was counted until now."""
+        """Writes the summaries of the requests counted so far."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         counted = [tally for tally in self._tallies.values() if tally.suppressed]
         if counted and not self._write(list(_largest(counted))):
-            # The numbers are kept and written later, together with those to come.
+            # Keep the counters, and write them together with those of the next window.
             self._tallies = {tally.source: tally for tally in counted}
             self._timer = self._loop.call_later(WINDOW_SECONDS, self.flush)
         else:

@@ -1,8 +1,14 @@
-"""What a log may have of an object. Called in the writer's thread, by `body_capture.py`.
+"""Keeps credentials out of the audit log: in objects, URIs and texts. Also which requests involve credentials.
 
-For a kind that has credentials, the declared ones are taken out, and then everything that the kind's schema does not
-know: a field that is new, misspelt or in the wrong place may hold one as well. For other kinds it is what is called
-like a credential. managedFields never help a reader and are dropped.
+Objects (`redact_object`, called in the writer thread): for a kind with sensitive fields, these are redacted, and so is
+everything that the kind's schema does not declare, because a new, misspelt or misplaced field may hold a credential.
+For other kinds, fields with sensitive names are redacted. managedFields are dropped.
+
+Texts (`sanitize`, `request_uri`): clients choose paths, queries and names, and users paste keys in the wrong place.
+Anything that looks like a key is redacted. Only known query parameters are logged with their values.
+
+Requests (`CredentialRequests`): those that return, accept or change a credential are recorded whatever the policy says.
+The kinds' declarations say which. Some subresources are listed by name, because their response is no stored field.
 """
 
 import re
@@ -23,13 +29,13 @@ SUSPICIOUS = (
     *("accesskey", "apikey", "authorization", "clientkeydata", "connectordata", "credential", "credentials"),
     *("kubeconfig", "passphrase", "passwd", "password", "privatekey", "secret", "secretkey", "token"),
 )
-"""How the names of fields end whose texts are not shown in any kind, without regard to case, `-` and `_`."""
+"""Suffixes of field names whose values are redacted in every kind. Case, `-` and `_` are ignored."""
 
 DOCUMENTS = frozenset({"lastappliedobjects", "manifests", "objects", "parameters", "raw", "script", "values"})
-"""Fields with a whole text of YAML or a script in it: nobody knows what is in it, and people put credentials there."""
+"""Fields that contain embedded YAML or scripts, which often include credentials."""
 
 _SHORT_WORDS = re.compile(r"[A-Za-z0-9 ._/-]{0,64}", re.ASCII)
-"""An annotation that is a word or two, and no text with fields in it."""
+"""An annotation value that is a few words, not a structured text."""
 
 _TYPES: Mapping[str, Any] = {"apiVersion": string(), "kind": string()}
 _OWNER = obj(apiVersion=string(), kind=string(), name=string(), uid=string(), controller=boolean())
@@ -68,26 +74,26 @@ _SCALARS: Mapping[type, tuple[str, ...]] = {
 
 
 def cleansed(value: Any, kind: Kind) -> Any:
-    """An object of the kind, or a part of one as in a patch. May change what it is given."""
+    """Redacts an object of the kind, or a part of one as in a patch. May modify the argument."""
     if not isinstance(value, dict):
         return REDACTED if kind.secret else masked(value)
     if isinstance(value.get("metadata"), dict):
         value["metadata"].pop("managedFields", None)
     schema = {"type": "object", "properties": {**_TYPES, "metadata": _METADATA, **kind.fields}}
-    shown: Object = known(redact(value, kind.secret), schema) if kind.secret else declared(masked(value), schema)
-    _cleanse_annotations(shown, bool(kind.secret))
-    return shown
+    result: Object = known(redact(value, kind.secret), schema) if kind.secret else declared(masked(value), schema)
+    _cleanse_annotations(result, bool(kind.secret))
+    return result
 
 
 def without_fields(value: Any, kind: Kind) -> Any:
-    """An object of which only the metadata was asked for."""
+    """Redacts a PartialObjectMetadata, and drops everything else."""
     if not isinstance(value, dict):
         return REDACTED
     return cleansed({name: value[name] for name in ("apiVersion", "kind", "metadata") if name in value}, kind)
 
 
 def known(value: Any, schema: Schema) -> Any:
-    """The value as far as the schema knows it; a mark for everything else."""
+    """Keeps values that the schema declares with this type, and redacts everything else."""
     if value is None or value == "":
         return value
     if isinstance(value, dict):
@@ -104,7 +110,7 @@ def _known_structure(value: Object, schema: Schema) -> Any:
         return REDACTED
     fields, others = schema.get("properties", {}), schema.get("additionalProperties")
     if not fields and not isinstance(others, dict):
-        return REDACTED  # the caller's own structure: nobody knows what is in it
+        return REDACTED  # a free-form object
     unknown = others if isinstance(others, dict) else anything()
     return {
         name: REDACTED if is_opaque(name) and isinstance(each, str) else known(each, fields.get(name, unknown))
@@ -113,7 +119,7 @@ def _known_structure(value: Object, schema: Schema) -> Any:
 
 
 def masked(value: Any) -> Any:
-    """The value without the texts that are called like a credential."""
+    """Redacts the values of fields with sensitive names."""
     if isinstance(value, list):
         return [masked(each) for each in value]
     if not isinstance(value, dict):
@@ -125,9 +131,9 @@ def masked(value: Any) -> Any:
 
 
 def declared(value: Any, schema: Schema) -> Any:
-    """The value with a mark for each field that its schema does not know, for a kind without credentials.
+    """Redacts fields that the schema does not declare, for a kind without sensitive fields.
 
-    It has been refused, or the field was dropped: it is not a part of the object, and may belong to another kind.
+    Such a field was rejected or pruned. It is not part of the object, and may belong to another kind.
     """
     if isinstance(value, list):
         return [declared(each, schema["items"]) for each in value] if "items" in schema else value
@@ -143,18 +149,18 @@ def declared(value: Any, schema: Schema) -> Any:
 
 
 def _is_directive(name: str) -> bool:
-    """What strategic merge patches say beside fields."""
+    """Whether this is a directive of a strategic merge patch, not a field."""
     return name == "$patch" or name.startswith(("$setElementOrder/", "$deleteFromPrimitiveList/", "$retainKeys"))
 
 
 def is_opaque(name: str) -> bool:
-    """Whether what stands under the name is not to be shown, whatever the kind."""
+    """Whether the value of a field with this name is redacted in every kind."""
     plain = name.replace("-", "").replace("_", "").lower()
     return plain.endswith(SUSPICIOUS) or plain in DOCUMENTS
 
 
 def cleansed_json_patch(operations: Any, kind: Kind) -> Any:
-    """What a JSON patch does where. Of a kind with credentials no values, since they do not say what is in them."""
+    """Operations and paths of a JSON patch. For a kind with sensitive fields, all values are redacted."""
     if not isinstance(operations, list):
         return REDACTED
     return [_cleansed_operation(operation, kind) for operation in operations]
@@ -163,20 +169,22 @@ def cleansed_json_patch(operations: Any, kind: Kind) -> Any:
 def _cleansed_operation(operation: Any, kind: Kind) -> Any:
     if not isinstance(operation, dict):
         return REDACTED
-    shown: Object = {}
+    result: Object = {}
     for name in ("op", "from", "path"):
         if name in operation:
-            shown[name] = operation[name] if isinstance(operation[name], str) else REDACTED
+            result[name] = operation[name] if isinstance(operation[name], str) else REDACTED
     if "value" in operation:
         path = str(operation.get("path", ""))
         opaque = bool(kind.secret) or "managedFields" in path or is_opaque(path.rpartition("/")[2])
-        shown["value"] = REDACTED if opaque else masked(operation["value"])
-    return shown
+        result["value"] = REDACTED if opaque else masked(operation["value"])
+    return result
 
 
 def _cleanse_annotations(shown: Object, strictly: bool) -> None:
-    """Tools keep whole objects in annotations, credentials included; people do not. Where an object has credentials,
-    only what is plainly a word stays."""
+    """Redacts annotations that hold whole objects, as tools store them, credentials included.
+
+    For a kind with sensitive fields, only short plain values stay.
+    """
     metadata = shown.get("metadata")
     annotations = metadata.get("annotations") if isinstance(metadata, dict) else None
     if not isinstance(annotations, dict):
@@ -188,15 +196,8 @@ def _cleanse_annotations(shown: Object, strictly: bool) -> None:
             annotations[name] = REDACTED
 
 
-# DOC-MERGED server/audit/shown
-# Texts that came with a request, as far as a log may show them.
-#
-# Paths, queries and names are the caller's to choose, and people do paste a key where a name should be. So what looks
-# like a key is never shown, and of a query only the parameters that are known to hold none.
-
-
 MARK = "REDACTED"
-"""Stands for what was taken out. No brackets, as it must fit into a URI."""
+"""Replaces redacted parts of a URI or text. No brackets, because it must be valid in a URI."""
 
 LONGEST_URI, LONGEST_TEXT = 4_096, 1_024
 _CUT = "..."
@@ -209,7 +210,7 @@ PARAMETERS = frozenset(
         *("timeoutSeconds", "verbose", "watch"),
     }
 )
-"""Query parameters whose values are shown. The others may be anything, so only their names are."""
+"""Query parameters that are logged with their values. Of all others, only the names are logged."""
 
 _METADATA_FIELDS = ("metadata.name", "metadata.namespace")
 _LONG_WORDS = re.compile(r"[A-Za-z0-9_-]{32,}")
@@ -218,9 +219,9 @@ _TERM = re.compile(r"([^=!]+)(?:==|!=|=)[^=!]*")
 
 
 def shown(text: str, longest: int = LONGEST_TEXT) -> str:
-    """The text without what looks like a key or a token, and not longer than anybody would read.
+    """Redacts what looks like a key or token, and truncates the text.
 
-    Random texts mix cases; names of objects, hashes and uids do not. So nearly every text is done with at a glance.
+    Random tokens mix upper and lower case; object names, hashes and uids do not. So most texts need no regex search.
     """
     if len(text) >= 32 and text != text.lower():
         text = _LONG_WORDS.sub(_judged, text)
@@ -233,7 +234,7 @@ def _judged(match: re.Match[str]) -> str:
 
 
 def request_uri(path: str, query: Mapping[str, list[str]], kinds: Sequence[Kind]) -> str:
-    """The URI that was asked for, rebuilt from what was understood of it."""
+    """The request URI, rebuilt from the parsed path and query, and redacted."""
     path = shown(path if _URL_SAFE.fullmatch(path) else quote(path, safe="/:@!$'()*+,;=~"), LONGEST_URI)
     if not query:
         return path
@@ -250,14 +251,13 @@ def _parameter(name: str, value: str, kinds: Sequence[Kind]) -> str:
 
 
 def _may_be_shown(selector: str, kinds: Sequence[Kind]) -> bool:
-    """Whether a field selector only names fields that are no secret. What cannot be selected by can still be asked."""
+    """Whether a field selector only names non-sensitive fields. Clients also send selectors that are not supported."""
     fields = {*_fields(selector)}
     return bool(kinds) and all(not kind.secret or fields <= {*_METADATA_FIELDS, *kind.selectable} for kind in kinds)
 
 
 def _fields(selector: str) -> Sequence[str]:
-    """Term by term, each looked at from its beginning: strangers choose the text, and looking for terms anywhere in it
-    would take time that grows with the square of its length."""
+    """The fields of a selector. Matches term by term: a regex search over untrusted text would take quadratic time."""
     terms = [_TERM.fullmatch(term) for term in selector.split(",")]
     fields = [term[1] for term in terms if term is not None]
     return fields if len(fields) == len(terms) else [selector]
@@ -268,35 +268,28 @@ def address(client: str) -> str:
     return client.rpartition(":")[0].strip("[]")
 
 
-# DOC-MERGED server/audit/credentials
-# Which requests hand out, take in or change a credential. They are recorded whatever the policy says.
-#
-# The kinds' own declarations say most of it. Some paths are known by their names alone, because what they answer with is
-# no field of an object.
-
-
 WRITES = frozenset({"create", "update", "patch"})
 READS = frozenset({"get", "list", "watch"})
 
 LOGIN = "/auth/"
-"""Everything below is about signing in."""
+"""All paths below this prefix handle logins."""
 
 SUBRESOURCES = frozenset({"accesskey", "accesskeys", "kubeconfig", "profile", "resetaccesskey", "rotate", "token"})
 RESOURCES = ("accesskeys", "tokens", "tokenkeyrotations")
-"""How the names of resources end whose creation makes a credential, in case their kind does not say so itself."""
+"""Suffixes of resources whose creation returns a credential, in case their kind does not declare it."""
 
 Asked = tuple[str, str, str, str]
 """Verb, group, resource and subresource."""
 
 
 class Credentials:
-    """The register of a catalog's requests about credentials."""
+    """The requests of a catalog's kinds that involve credentials."""
 
     def __init__(self, catalog: Catalog) -> None:
         self._known = frozenset(asked for kind in catalog.kinds for asked in _asked(kind))
 
     def concern(self, target: Target) -> bool:
-        """Whether the request is about a credential. Rather once too often."""
+        """Whether the request involves a credential. Errs on the side of yes."""
         if not target.is_resource:
             return target.path.startswith(LOGIN)
         if target.subresource in SUBRESOURCES:
@@ -317,7 +310,7 @@ def _asked(kind: Kind) -> Iterator[Asked]:
 
 
 def _verbs(kind: Kind) -> frozenset[str]:
-    """Writing is always about the credentials of a kind that has some; reading is where an answer shows them."""
+    """Writes to a kind with sensitive fields always count; reads only if the response includes these fields."""
     if not kind.secret:
         return frozenset()
     return WRITES if set(kind.secret) <= set(kind.hidden) else WRITES | READS

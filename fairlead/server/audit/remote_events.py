@@ -1,7 +1,7 @@
-"""Audit events that a cluster's agent reports of its direct endpoint, as lines for this server's own log.
+"""Renders audit events that a cluster agent reports for its direct endpoint, as lines for this server's log.
 
-The agent is trusted for what happens at its endpoint and for nothing else: an event is built anew from the fields that
-are known, and marked with the cluster that it is from. `subresources/cluster_agents.py` calls this.
+The agent is only trusted for its own endpoint. So each event is rebuilt from known fields, and annotated with the
+cluster it comes from. `agent_reports.py` calls this.
 """
 
 from datetime import datetime
@@ -15,11 +15,11 @@ from fairlead.server.audit.events import line
 from fairlead.server.audit.redaction import LONGEST_URI, shown
 
 FROM_AGENT = "service.sh/agent"
-"""The annotation that says which cluster's agent has seen the request. No event of this server's own has it."""
+"""The annotation with the cluster whose agent reported the event. Events of this server never have it."""
 
 MAX_VALUES = 100
 MAX_LINE = 16 * 1024
-"""A longer event is recorded without what makes it long."""
+"""A longer event is recorded without its groups, extra fields and annotations."""
 CUT = "service.sh/cut"
 
 
@@ -46,7 +46,7 @@ class _Status(msgspec.Struct):
 
 
 class _Event(msgspec.Struct):
-    """What is taken of an event."""
+    """The fields of a reported event that are recorded."""
 
     auditID: str
     stage: Literal["RequestReceived", "ResponseStarted", "ResponseComplete", "Panic"]
@@ -63,43 +63,43 @@ class _Event(msgspec.Struct):
 
 
 def reported(event: Any, cluster: str) -> bytes | None:
-    """The line for the log; None for what is no event."""
+    """The line for the log; None if the value is not a valid event."""
     try:
-        told = msgspec.convert(event, _Event)
+        parsed = msgspec.convert(event, _Event)
     except msgspec.ValidationError:
         return None
-    made: Object = {
+    rebuilt: Object = {
         "kind": "Event",
         "apiVersion": "audit.k8s.io/v1",
         "level": "Metadata",
-        "auditID": shown(told.auditID),
-        "stage": told.stage,
-        "requestURI": shown(told.requestURI, LONGEST_URI),
-        "verb": shown(told.verb),
-        "user": _clean(told.user),
-        "sourceIPs": _clean(told.sourceIPs),
-        "userAgent": shown(told.userAgent),
+        "auditID": shown(parsed.auditID),
+        "stage": parsed.stage,
+        "requestURI": shown(parsed.requestURI, LONGEST_URI),
+        "verb": shown(parsed.verb),
+        "user": _clean(parsed.user),
+        "sourceIPs": _clean(parsed.sourceIPs),
+        "userAgent": shown(parsed.userAgent),
     }
-    if told.objectRef is not None:
-        made["objectRef"] = _clean(told.objectRef)
-    if told.responseStatus is not None:
-        made["responseStatus"] = {"metadata": {}, **_clean(told.responseStatus)}
-    made["requestReceivedTimestamp"] = micro_timestamp(told.requestReceivedTimestamp)
-    made["stageTimestamp"] = micro_timestamp(told.stageTimestamp)
-    made["annotations"] = {**_clean(told.annotations), FROM_AGENT: cluster}
-    found = line(made)
-    return found if len(found) <= MAX_LINE else line(_shortened(made, cluster))
+    if parsed.objectRef is not None:
+        rebuilt["objectRef"] = _clean(parsed.objectRef)
+    if parsed.responseStatus is not None:
+        rebuilt["responseStatus"] = {"metadata": {}, **_clean(parsed.responseStatus)}
+    rebuilt["requestReceivedTimestamp"] = micro_timestamp(parsed.requestReceivedTimestamp)
+    rebuilt["stageTimestamp"] = micro_timestamp(parsed.stageTimestamp)
+    rebuilt["annotations"] = {**_clean(parsed.annotations), FROM_AGENT: cluster}
+    encoded = line(rebuilt)
+    return encoded if len(encoded) <= MAX_LINE else line(_shortened(rebuilt, cluster))
 
 
 def _shortened(made: Object, cluster: str) -> Object:
-    """The event without the fields of which an agent can send as many values as it likes."""
+    """The event without the fields that can have any number of values."""
     user = {name: value for name, value in made["user"].items() if name in ("username", "uid")}
-    annotations = {FROM_AGENT: cluster, CUT: "groups, extra fields and annotations were too long"}
+    annotations = {FROM_AGENT: cluster, CUT: "groups, extra fields and annotations removed: the event was too long"}
     return {**made, "user": user, "sourceIPs": made["sourceIPs"][:1], "annotations": annotations}
 
 
 def _clean(value: Any) -> Any:
-    """The same without empty fields, without what looks like a credential, and no longer than anybody would read."""
+    """Removes empty fields, redacts what looks like a credential, and truncates texts and lists."""
     if isinstance(value, msgspec.Struct):
         return {name: _clean(each) for name, each in msgspec.structs.asdict(value).items() if each}
     if isinstance(value, dict):

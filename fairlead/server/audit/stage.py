@@ -1,8 +1,8 @@
-"""The two stages that keep the audit log. `app` puts them into the pipeline.
+"""The two pipeline stages of the audit log, and the recorder that turns requests into audit events. Used by `app`.
 
-`recorded` stands outside of everything that can fail, so that it sees the answer to every request, and has what became
-of it written: exactly one ResponseComplete each. `accountable` stands where it is known who asks for what and nothing
-has been done yet: there a request is refused that could not be recorded, and announced if the policy asks for that.
+`audit` runs outside every stage that can fail. It sees the response to each request and writes exactly one
+ResponseComplete event for it. `require_auditable` runs after authentication and routing, before the request has any
+effect: it rejects requests that could not be audited, and writes RequestReceived if the policy asks for it.
 """
 
 import weakref
@@ -38,17 +38,13 @@ from fairlead.server.audit.redaction import Credentials
 from fairlead.server.discovery.health import HEALTH_PATHS
 from fairlead.server.http.pipeline import Proceed
 
-# DOC-MERGED server/audit/recorder
-# Turns requests and what became of them into events, as far as the policy asks for them. `stage.py` calls it.
-
-
 CREATED, BROKEN = 201, 500
 QUICKLY_READ = 16 * 1024
-"""How many bytes of a new object are looked into on the event loop."""
+"""Created objects up to this size are decoded on the event loop; larger ones in the writer thread."""
 
 
 class Kept:
-    """Remembers the body that somebody reads; copies nothing."""
+    """Keeps a reference to the request body once a later stage reads it. Does not copy it."""
 
     def __init__(self, call: Call) -> None:
         self._read = call.read_body
@@ -65,7 +61,7 @@ def _nothing() -> int:
 
 
 class Recorder:
-    """`at_least` is a level below which nothing stays that is recorded at all. It takes nothing away."""
+    """Writes the events that the policy asks for. `minimum_level` can raise the level of a rule, never lower it."""
 
     def __init__(self, policy: Policy, logs: Logs, catalog: Catalog, clock: Clock) -> None:
         self._policy = policy
@@ -77,7 +73,7 @@ class Recorder:
         self.at_least: Callable[[], int] = _nothing
 
     def is_recorded(self, exchange: Exchange) -> bool:
-        """Whether anything is to be recorded of a request, and how much, once it is known who asks for what."""
+        """Sets the request's policy rule; returns whether to record it. Needs the call's user and target."""
         call = exchange.call
         rule = exchange.rule = self._rule(call.user, call.target)
         return rule.level != NONE
@@ -91,16 +87,16 @@ class Recorder:
             self._add_plain(trail, exchange, STARTED, code)
 
     def ended(self, exchange: Exchange, code: int, trail: Trail) -> None:
-        """A stream is over."""
+        """The end of a watch, WebSocket or other streamed response."""
         if COMPLETE not in exchange.rule.omit:
             self._add_plain(trail, exchange, COMPLETE, code)
 
     def cut_off(self, exchange: Exchange) -> None:
-        """The request was given up before there was an answer."""
+        """The request was cancelled or failed before there was a response."""
         if COMPLETE not in exchange.rule.omit and (trail := self.intake.admit(exchange, GIVEN_UP)) is not None:
-            made = self._event(exchange, COMPLETE)
-            made["annotations"][CUT_OFF] = "the server gave the request up before its answer"
-            trail.add(line(made))
+            aborted = self._event(exchange, COMPLETE)
+            aborted["annotations"][CUT_OFF] = "the server aborted the request before it sent a response"
+            trail.add(line(aborted))
 
     def answered(self, exchange: Exchange, reply: Reply, body: Kept | None) -> None:
         omit = exchange.rule.omit
@@ -113,16 +109,16 @@ class Recorder:
             self._add_answer(trail, exchange, COMPLETE, reply, body)
 
     def _add_answer(self, trail: Trail, exchange: Exchange, stage: str, reply: Reply, body: Kept | None) -> None:
-        """Most answers need no look at any body, or only a quick one at a new object."""
+        """Most responses need no body, or only a small created object, and take the fast path."""
         status, level, is_resource = reply.status, exchange.rule.level, bool(exchange.call.target.resource)
         if status < 400 and (not is_resource or (level < REQUEST and status != CREATED)):
             self._add_plain(trail, exchange, stage, status)
         elif status == CREATED and level < REQUEST and reply.content_type == JSON and len(reply.body) <= QUICKLY_READ:
             self._add_plain(trail, exchange, stage, status, reply.body)
         else:
-            made = self._event(exchange, stage)
-            made["responseStatus"] = {"metadata": {}, "code": status}
-            trail.add(self._draft(made, exchange, reply, body))
+            deferred = self._event(exchange, stage)
+            deferred["responseStatus"] = {"metadata": {}, "code": status}
+            trail.add(self._draft(deferred, exchange, reply, body))
 
     def _draft(self, made: Object, exchange: Exchange, reply: Reply, body: Kept | None) -> Draft:
         call = exchange.call
@@ -150,13 +146,13 @@ class Recorder:
         return event(exchange, stage, self._shown_kinds(exchange.call), clock.now(), seconds)
 
     def _shown_kinds(self, call: Call) -> tuple[Kind, ...]:
-        """What a selector is held against before it is shown."""
+        """The kinds whose schemas decide whether a field selector may be logged."""
         return self._kinds(call.target) if call.query and "fieldSelector" in call.query else ()
 
     def _rule(self, user: User | None, target: Target) -> Rule:
-        """What the policy says, and at least that something is written where a credential is concerned."""
-        asker = user.impersonator or user if user is not None else None
-        rule = self._policy.rule_for(asker, target)
+        """The policy's rule. Requests that involve credentials are always recorded, at least as Metadata."""
+        requester = user.impersonator or user if user is not None else None
+        rule = self._policy.rule_for(requester, target)
         if NONE < rule.level < (least := self.at_least()):
             rule = replace(rule, level=least)
         if (rule.level == NONE or COMPLETE in rule.omit) and self.credentials.concern(target):
@@ -164,7 +160,7 @@ class Recorder:
         return rule
 
     def _kinds(self, target: Target) -> tuple[Kind, ...]:
-        """The kinds of the objects in the bodies, first what the request takes. None where nothing is known of them."""
+        """The kinds of the objects in the bodies, the request's kind first. Empty if the resource is unknown."""
         kind = self._catalog.find(target.group, target.version, target.resource)
         if kind is None:
             return ()
@@ -174,7 +170,7 @@ class Recorder:
 
 
 def _sent(call: Call, body: Kept) -> Body | None:
-    """The request's body; None if there was none."""
+    """The request body; None if there was none. Its data is None if a body was sent but not read."""
     if body.data is not None:
         return Body(body.data, media_type_of(call)) if body.data else None
     announced = call.headers.get("content-length", "0") != "0" or bool(call.headers.get("transfer-encoding", ""))
@@ -182,13 +178,13 @@ def _sent(call: Call, body: Kept) -> Body | None:
 
 
 ROOM_SECONDS = 10.0
-"""How long a request waits for room in a full queue before it is sent away."""
+"""How long a request waits for space in a full queue before it is rejected with 503."""
 
 _BODILESS = ("GET", "HEAD")
 
 
 class Audit:
-    """The audit log of one server. `mount` is where the management API hangs."""
+    """The audit stages of one server. `mount` is the path prefix of the management API."""
 
     def __init__(self, policy: Policy, logs: Logs, catalog: Catalog, clock: Clock, mount: str) -> None:
         self._policy = policy
@@ -200,12 +196,12 @@ class Audit:
         self._streams: dict[Exchange, tuple[int, Trail]] = {}
 
     def record_at_least(self, level: Callable[[], int]) -> None:
-        """From now on, whatever is recorded is recorded at this level or the policy's, whichever has more."""
+        """Records at this level or the policy's, whichever is higher. Requests at level None stay unrecorded."""
         self._recorder.at_least = level
 
     @property
     def suppressed(self) -> Mapping[str, int]:
-        """By sort, how many requests were counted and not recorded whole."""
+        """Requests over a quota by category: counted in a summary instead of recorded one by one."""
         return self._recorder.intake.suppressed
 
     def recorded(self, call: Call, proceed: Proceed) -> Awaitable[Reply]:
@@ -233,9 +229,9 @@ class Audit:
         return self._complete(exchange, reply, kept)
 
     async def _recorded_with_room(self, call: Call, proceed: Proceed) -> Reply:
-        """Waits before anything is done."""
+        """Back pressure: waits for space in the queue before the request has any effect."""
         if call.path in self._health:
-            return await proceed(call)  # whoever asks how the server is must be told
+            return await proceed(call)  # health checks must be answered even if the audit log is stuck
         if not await self._trail.room(ROOM_SECONDS):
             return await failures(call, self._refuse)
         return await self.recorded(call, proceed)
@@ -268,17 +264,17 @@ class Audit:
         return proceed(call)
 
     def finish(self) -> None:
-        """For the end of the server: streams that nobody has ended are over now, and summaries are due."""
+        """For shutdown: writes the end of all open streams and the pending summaries."""
         for exchange in list(self._streams):
             self._end(exchange)
         self._recorder.intake.flush()
 
     def _begin(self, exchange: Exchange, reply: Reply, kept: Kept | None) -> None:
-        """Notes an answer that goes on, and follows it to its end. To a HEAD, nothing is sent of it."""
+        """Records the start of a streamed response or upgrade, and tracks its end. A HEAD response has no stream."""
         if reply.upgrade is None and exchange.call.method == "HEAD":
             self._recorder.answered(exchange, reply, kept)
             return
-        # What goes on as a WebSocket is a command or a tunnel, and recorded whatever the rate.
+        # WebSockets are exec, attach or port-forward: always recorded, without a quota.
         trail = self._trail if reply.upgrade is not None else self._recorder.intake.admit(exchange, reply.status)
         if trail is None:
             return
@@ -288,7 +284,7 @@ class Audit:
             reply.upgrade = self._accompanied(exchange, reply.upgrade)
         elif reply.stream is not None:
             reply.stream = self._followed(exchange, reply.stream)
-            # One that is never begun never ends by itself either; it is only forgotten.
+            # A generator that was never started does not run its `finally`; it is only garbage collected.
             weakref.finalize(reply.stream, self._end, exchange).atexit = False
 
     async def _followed(self, exchange: Exchange, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
@@ -310,10 +306,10 @@ class Audit:
         return Upgrade(upgrade.protocol, run)
 
     def _end(self, exchange: Exchange) -> None:
-        """However many ways a stream ends in, it is written once."""
-        begun = self._streams.pop(exchange, None)
-        if begun is not None:
-            self._recorder.ended(exchange, *begun)
+        """Records the end of a stream once, even if several code paths report it."""
+        started = self._streams.pop(exchange, None)
+        if started is not None:
+            self._recorder.ended(exchange, *started)
 
     async def _refuse(self, call: Call) -> Reply:
         raise self._trail.unavailable()

@@ -125,8 +125,8 @@ async def test_where_there_is_no_body_nothing_is_noted() -> None:
         (b"kind: [", YAML, "malformed"),
         (b"plain", "text/plain; charset=utf-8", "neither JSON nor YAML nor protobuf"),
         (large(CAPTURED_BYTES), JSON, f"larger than {CAPTURED_BYTES} bytes"),
-        (b'{"kind":"Surprise"}', JSON, "of another kind than the path says"),
-        (b'"text"', JSON, "of another kind than the path says"),
+        (b'{"kind":"Surprise"}', JSON, "kind does not match the path"),
+        (b'"text"', JSON, "kind does not match the path"),
     ],
 )
 async def test_an_answer_that_is_not_recorded_leaves_the_reason(answer: bytes, content_type: str, remark: str) -> None:
@@ -168,5 +168,5 @@ async def test_a_fault_of_ours_while_looking_into_a_body_does_not_lose_the_recor
     assert {line["audit_id"] for line in lines} == {"0000-audit"}
     first, second = desk.completed()
     assert first["objectRef"]["name"] == "a" and second["objectRef"]["name"] == "b"
-    assert "could not be looked into" in first["annotations"]["service.sh/unreadable"]
+    assert "could not be processed" in first["annotations"]["service.sh/unreadable"]
     assert not {"requestObject", "responseObject"} & first.keys()

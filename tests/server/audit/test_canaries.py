@@ -315,7 +315,7 @@ async def test_below_a_path_that_nobody_knows_nothing_is_recorded_but_that_it_wa
         await desk("POST", place(CONFIGMAP, "a", "proxy"), {"kind": "ConfigMap", "data": {"a": CANARY}})
     assert_no_canary(desk.notebook.data)
     (event,) = desk.completed()
-    assert event["annotations"]["service.sh/request-object-omitted"] == "nothing is known of its kind"
+    assert event["annotations"]["service.sh/request-object-omitted"] == "unknown kind"
 
 
 async def test_in_other_kinds_what_is_called_like_a_credential_is_not_shown() -> None:

@@ -240,7 +240,7 @@ def test_a_device_is_never_rotated() -> None:
 @pytest.mark.parametrize("name", ["missing/audit.log", ".", "file/audit.log"])
 def test_a_path_that_cannot_be_written_is_told_at_the_start(folder: Path, name: str) -> None:
     (folder / "file").write_bytes(b"")
-    with pytest.raises(FileProblem, match=r"see that its folder exists and is writable .* or set audit_path"):
+    with pytest.raises(FileProblem, match=r"make sure that its folder exists .* or set audit_path"):
         sink_of(folder / name)
 
 

@@ -77,7 +77,7 @@ async def test_what_is_added_is_written_in_order() -> None:
 
 
 class Words:
-    """An event that is put into words with others."""
+    """A lazy event, rendered in a batch."""
 
     def __init__(self, text: bytes) -> None:
         self.text = text
@@ -314,7 +314,7 @@ async def test_who_has_waited_long_enough_is_sent_away_before_anything_is_done(m
         refused = await desk("GET", CONFIGMAPS)
         assert refused.status == 503
         assert ("retry-after", "5") in refused.headers
-        assert b"the audit log cannot be written (more happens than the disk takes)" in refused.body
+        assert b"the audit log cannot be written (the disk is too slow for the request rate)" in refused.body
         sink.free.set()
     assert len(desk.completed()) == 1
 
