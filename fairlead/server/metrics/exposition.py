@@ -1,16 +1,13 @@
-"""Families of metrics as text: Prometheus' own format, and OpenMetrics for those who ask for it."""
+"""Metric families as text, in the Prometheus format or OpenMetrics, and the histograms they contain."""
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-# DOC-MERGED server/metrics/histogram
-# Counts by size. Filled on the event loop, read when somebody asks for metrics.
-
 
 class Histogram:
-    """How many values were how large. `counts` has one place for each bound, and one for what is above all of them."""
+    """A histogram, filled on the event loop. `counts` has one entry for each bound, and one for values above them."""
 
     __slots__ = ("bounds", "counts", "sum")
 
@@ -24,22 +21,22 @@ class Histogram:
         self.sum += value
 
     def copy(self) -> "Histogram":
-        """One that stays as it is, for whoever reads it in another thread."""
-        found = Histogram(())
-        found.bounds, found.counts, found.sum = self.bounds, self.counts.copy(), self.sum
-        return found
+        """A snapshot that another thread can read."""
+        snapshot = Histogram(())
+        snapshot.bounds, snapshot.counts, snapshot.sum = self.bounds, self.counts.copy(), self.sum
+        return snapshot
 
     def within(self, bounds: Sequence[float]) -> "Histogram":
-        """The same values by fewer bounds, each of which is one of these."""
-        found = Histogram(bounds)
+        """The same values in fewer buckets. `bounds` must be a subset of the histogram's own."""
+        result = Histogram(bounds)
         for bound, count in zip((*self.bounds, float("inf")), self.counts, strict=True):
-            found.counts[bisect_left(bounds, bound)] += count
-        found.sum = self.sum
-        return found
+            result.counts[bisect_left(bounds, bound)] += count
+        result.sum = self.sum
+        return result
 
 
 def merged(histograms: Iterable[Histogram], bounds: Sequence[float]) -> Histogram:
-    """The values of all of them together."""
+    """The sum of several histograms."""
     total = Histogram(bounds)
     for each in histograms:
         part = each.within(bounds)
@@ -58,27 +55,27 @@ COUNTER, GAUGE, HISTOGRAM = "counter", "gauge", "histogram"
 _ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 Sample = tuple[str, float | Histogram]
-"""What `labelled` makes of labels, and the value: a Histogram in families of that type."""
+"""The labels as formatted by `format_labels`, and the value: a Histogram in families of that type."""
 
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """One metric with all its series. The name of a counter ends in `_total`."""
+    """A metric with all its series. The name of a counter ends in `_total`."""
 
     name: str
     type: str
     help: str
     samples: Iterable[Sample]
-    """Read once, and in another thread: either finished, or worked out from what does not change any more."""
+    """Read once, in another thread: a finished list, or a generator over data that no longer changes."""
 
 
 def labelled(labels: Mapping[str, str]) -> str:
-    """Labels as they stand between braces."""
+    """Labels as text, without the braces."""
     return ",".join(f'{name}="{value.translate(_ESCAPES)}"' for name, value in labels.items())
 
 
 def rendered(families: Iterable[Family], media_type: str) -> bytes:
-    """All of them as one page."""
+    """All families as one response body."""
     is_open = media_type == OPEN_METRICS
     lines = [line for family in families for line in _lines(family, is_open)]
     if is_open:
@@ -87,7 +84,7 @@ def rendered(families: Iterable[Family], media_type: str) -> bytes:
 
 
 def _lines(family: Family, is_open: bool) -> Iterator[str]:
-    # OpenMetrics names a counter without its suffix.
+    # OpenMetrics omits the suffix of a counter in HELP and TYPE.
     title = family.name.removesuffix("_total") if is_open and family.type == COUNTER else family.name
     yield f"# HELP {title} {family.help}"
     yield f"# TYPE {title} {family.type}"
@@ -99,19 +96,19 @@ def _lines(family: Family, is_open: bool) -> Iterator[str]:
 
 
 def _histogram_lines(name: str, labels: str, histogram: Histogram, is_open: bool) -> Iterator[str]:
-    before = f"{name}_bucket{{{labels}," if labels else f"{name}_bucket{{"
-    so_far = 0
+    prefix = f"{name}_bucket{{{labels}," if labels else f"{name}_bucket{{"
+    cumulative = 0
     for bound, count in zip(_bounds(tuple(histogram.bounds), is_open), histogram.counts, strict=True):
-        so_far += count
-        yield f'{before}le="{bound}"}} {so_far}'
+        cumulative += count
+        yield f'{prefix}le="{bound}"}} {cumulative}'
     braces = f"{{{labels}}}" if labels else ""
     yield f"{name}_sum{braces} {histogram.sum!r}"
-    yield f"{name}_count{braces} {so_far}"
+    yield f"{name}_count{braces} {cumulative}"
 
 
 @lru_cache(maxsize=16)
 def _bounds(bounds: tuple[float, ...], is_open: bool) -> tuple[str, ...]:
-    """As Go writes them in each of the formats: dashboards compare the texts."""
+    """The `le` labels, formatted as Go does in each format: dashboards compare them as strings."""
     texts = [f"{bound:g}" for bound in bounds]
     if is_open:
         texts = [text if "." in text or "e" in text else f"{text}.0" for text in texts]

@@ -1,12 +1,12 @@
-"""The stage that counts. It stands outside of all others, so that it sees what everybody is answered in the end.
+"""The stage that counts and times requests. It runs outside all other stages, so it sees the final response.
 
-Every request pays for what is done here, so it is little: one look into a dict, and a few additions. The key is what
-the request and its answer were; what it leads to has its labels already. Only keys made of known things are kept
-(`stage.py`), so neither the dict nor the series grow with what people make up. Names, texts and sums are worked out in
-`families.py`, when somebody asks.
+It runs for every request, so it does little: one dict lookup and a few additions. The key describes the request and its
+status code; the counter it maps to already has its labels. All labels come from closed sets: clients can send any path,
+method or name without signing in, and each would otherwise become a new series here and in Prometheus. Requests outside
+these sets share one series. `families.py` computes names, texts and sums when `/metrics` is scraped.
 
-What goes on after its answer has begun (watches, WebSockets, long answers of clusters) is counted while it lasts and
-not timed: how long somebody watches says nothing about the server.
+Watches, WebSockets and other streams are counted while they are open, but not timed: how long a client watches says
+nothing about the server.
 """
 
 import time
@@ -24,15 +24,8 @@ from fairlead.server.http.pipeline import Proceed
 from fairlead.server.http.step_timer import NOTICEABLE, Note, timed_steps
 from fairlead.server.metrics.exposition import Histogram
 
-# DOC-MERGED server/metrics/labels
-# Where labels come from: closed sets, all of them. What is in none of them shares one series with all its like.
-#
-# Anybody can make up paths, methods and names, also without signing in. Each label that could hold one of these would be
-# a way to fill the memory of this server, and of everything that collects from it.
-
-
 OTHER = "other"
-"""Stands for every verb and code that is not known."""
+"""The label for every unknown verb and status code."""
 
 WATCH, CONNECT, APPLY = "WATCH", "CONNECT", "APPLY"
 VERBS = {
@@ -46,7 +39,7 @@ VERBS = {
     "delete": "DELETE",
     "deletecollection": "DELETECOLLECTION",
 }
-"""What metrics call the verbs of resources: for most of them Kubernetes takes the method."""
+"""The verb labels of resource requests, as in Kubernetes: mostly the HTTP method."""
 METHODS = {"HEAD": "GET", **{method: method for method in ("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")}}
 CODES = frozenset(map(int, HTTPStatus))
 ENTRANCES = {CLUSTER: "cluster", SPACE: "space", VIRTUAL_CLUSTER: "virtualcluster"}
@@ -54,7 +47,7 @@ ENTRANCES = {CLUSTER: "cluster", SPACE: "space", VIRTUAL_CLUSTER: "virtualcluste
 
 @dataclass(frozen=True, slots=True)
 class Labels:
-    """What a request was about, as far as metrics tell. What is not served has a verb only."""
+    """The labels of a request. A request for an unknown resource or path has only a verb."""
 
     verb: str
     group: str = ""
@@ -65,14 +58,14 @@ class Labels:
 
 
 class Known:
-    """All that can be asked for: the catalog's resources with what stands below them, and `paths` beside them."""
+    """The closed set of labels: the catalog's resources and subresources, and the non-resource `paths`."""
 
     def __init__(self, catalog: Catalog, paths: Iterable[str] = ()) -> None:
         self._places = frozenset(place for kind in catalog.kinds for place in _places(kind))
         self._paths = frozenset(paths)
 
     def labels(self, call: Call, verb: str, scope: str) -> Labels | None:
-        """None for what is not served, or not by that name."""
+        """The labels of a request; None if its resource, path or verb is unknown."""
         target = call.target
         if not target.resource:
             known = METHODS.get(call.method)
@@ -83,12 +76,12 @@ class Known:
 
 
 def unknown_verb(call: Call, verb: str) -> str:
-    """All that is told of what is not served."""
+    """The only label of a request for an unknown resource or path."""
     return VERBS.get(verb, OTHER) if call.target.resource else METHODS.get(call.method, OTHER)
 
 
 def entrance(via: Target) -> Labels:
-    """A gateway, for what stays open through it. Which one of its sort is left out: names are no closed set."""
+    """The labels of streams through a gateway. Without its name, because names are not a closed set."""
     return Labels(CONNECT, via.group, via.version, via.resource, scope="resource")
 
 
@@ -97,7 +90,7 @@ def code_label(status: int) -> str:
 
 
 def code_class(status: int) -> str:
-    """For the answers of clusters, who may answer with any number."""
+    """The class of a cluster's status code, which can be any number."""
     return f"{status // 100}xx" if 100 <= status < 600 else OTHER
 
 
@@ -121,7 +114,7 @@ _APPLY = "application/apply-patch+yaml"
 
 
 class Tally:
-    """What was answered with one code. Those of the same labels share their histograms; some have none."""
+    """Counts the responses with one status code. Counters with the same labels share histograms; some have none."""
 
     __slots__ = ("count", "durations", "sizes")
 
@@ -132,7 +125,7 @@ class Tally:
 
 
 class Lasting:
-    """What is open at the moment, and how many events were sent through it since the start."""
+    """The number of open streams, and of watch events sent since the start."""
 
     __slots__ = ("events", "open")
 
@@ -146,9 +139,9 @@ def _ignore(call: Call, seconds: float) -> None:
 
 
 class Requests:
-    """All requests that this server was ever asked. `now` tells seconds that never go backwards.
+    """Counters of all requests since the start. `now` is a monotonic clock in seconds.
 
-    `note` is handed what each request took on the event loop between two awaits, where that is noticeable.
+    `on_slow_step` is called with the seconds that a request ran on the event loop between two awaits, if noticeable.
     """
 
     def __init__(self, known: Known, now: Callable[[], float] = time.perf_counter, note: Note = _ignore) -> None:
@@ -157,31 +150,31 @@ class Requests:
         self._note = note
         self._kept: dict[tuple[str | int, ...], Tally] = {}
         self.under_way = [0, 0]
-        """Reads, and writes, of those that are not answered at once."""
+        """Number of reads and of writes in flight. Requests that complete without awaiting are not included."""
         self.tallies: dict[tuple[Labels, str, str], Tally] = {}
-        """By labels, dry run and code."""
+        """By labels, dry run and status code."""
         self.durations: dict[tuple[Labels, str], Histogram] = {}
         self.sizes: dict[Labels, Histogram] = {}
         self.lasting: dict[Labels, Lasting] = {}
         self.gateways: dict[tuple[str, str], int] = {}
-        """By the sort of entrance, and the class of the code."""
+        """By gateway type and class of the status code."""
         self.gateway_durations = {root: Histogram(DURATIONS) for root in sorted(GATEWAYS)}
 
     def measured(self, call: Call, proceed: Proceed) -> Awaitable[Reply]:
-        begun = self._now()
+        started = self._now()
         answer = proceed(call)
-        seconds = self._now() - begun
+        seconds = self._now() - started
         if seconds > NOTICEABLE:
             self._note(call, seconds)
-        return self._count(call, answer, seconds) if isinstance(answer, Reply) else self._later(call, answer, begun)
+        return self._count(call, answer, seconds) if isinstance(answer, Reply) else self._later(call, answer, started)
 
     async def _later(self, call: Call, answer: Awaitable[Reply], begun: float) -> Reply:
-        under_way, writes = self.under_way, call.method not in _READS
-        under_way[writes] += 1
+        in_flight, is_write = self.under_way, call.method not in _READS
+        in_flight[is_write] += 1
         try:
             reply = await timed_steps(answer, call, self._note)
         finally:
-            under_way[writes] -= 1
+            in_flight[is_write] -= 1
         return self._count(call, reply, self._now() - begun)
 
     def _count(self, call: Call, reply: Reply, seconds: float) -> Reply:
@@ -212,11 +205,11 @@ class Requests:
         return reply
 
     def _found(self, key: tuple[str | int, ...], call: Call, verb: str, scope: str) -> Tally:
-        """The tally of a key that is not kept, and perhaps is from now on."""
+        """The counter of a key that is not in the cache. Adds it to the cache if its labels are known."""
         *_, dry_run, status = key
         labels, code = self._known.labels(call, verb, scope), code_label(int(status))
         if labels is None:
-            key = unknown_verb(call, verb), dry_run, code  # of known things again, and so few that they are kept, too
+            key = unknown_verb(call, verb), dry_run, code  # again from closed sets, so these can be cached too
             tally = self._kept.get(key)
             if tally is not None:
                 return tally
@@ -235,7 +228,7 @@ class Requests:
         return tally
 
     def _through(self, call: Call, via: Target, reply: Reply, seconds: float) -> Reply:
-        """Counts what a cluster was asked. Its answer takes as long as it takes to begin."""
+        """Counts a request through a gateway. Its duration is the time until the response starts."""
         place = via.root, code_class(reply.status)
         self.gateways[place] = self.gateways.get(place, 0) + 1
         self.gateway_durations[via.root].observe(seconds)
@@ -243,7 +236,7 @@ class Requests:
         return self._last(entrance(via), call, reply) if lasts else reply
 
     def _last(self, labels: Labels, call: Call, reply: Reply) -> Reply:
-        """Follows what goes on. To a HEAD, nothing is sent of it."""
+        """Counts a stream or WebSocket while it is open. A HEAD response has no stream."""
         if reply.upgrade is not None:
             reply.upgrade = _accompanied(self._lasting(labels), reply.upgrade)
         elif reply.stream is not None and call.method != "HEAD":
@@ -255,7 +248,7 @@ class Requests:
 
 
 async def _followed(lasting: Lasting, chunks: AsyncIterator[bytes], has_events: bool) -> AsyncIterator[bytes]:
-    """Counted from its first step, not before: one that is never begun would never end either."""
+    """Counts from the first iteration on: a generator that is never started never runs its `finally`."""
     lasting.open += 1
     try:
         async for chunk in chunks:
@@ -269,7 +262,7 @@ async def _followed(lasting: Lasting, chunks: AsyncIterator[bytes], has_events: 
 
 
 def _count_lines(chunk: bytes) -> int:
-    """Events: one a line, and JSON has no others. Lines are long, and `find` passes over them faster than `count`."""
+    """The number of watch events, one per line. Lines are long, so repeated `find` is faster than `count`."""
     lines, at = 0, chunk.find(b"\n")
     while at >= 0:
         lines, at = lines + 1, chunk.find(b"\n", at + 1)
