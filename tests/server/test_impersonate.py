@@ -113,7 +113,7 @@ def test_extra_keys_that_differ_in_case_alone_are_one_key_with_one_right() -> No
 
 def test_t19_a_scoped_key_never_impersonates() -> None:
     scoped = User("root", ("system:masters",), key="k", scope=Scope(projects=("*",)))
-    with pytest.raises(Forbidden, match="scope cannot impersonate"):
+    with pytest.raises(Forbidden, match="scope and cannot impersonate"):
         acting(scoped, {"impersonate-user": "bob"})
 
 

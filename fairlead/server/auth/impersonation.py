@@ -1,9 +1,9 @@
-"""Acting as somebody else, by Kubernetes' rules.
+"""Impersonation by Kubernetes' rules, for direct requests and through gateways. `stages.py` calls it.
 
-`Impersonate-User`, `-Group`, `-Uid` and `-Extra-*` each need the verb `impersonate` on what they name. Beyond those
-rules: keys with a scope never impersonate, and nobody gets into a built-in admin group, or becomes a user who is in
-one, without being in one. The name of such a user is enough for that, whatever groups are asked for beside it: keys are
-made for a name. `stages.py` asks here after it has found out who really asks, on the way through a gateway too.
+`Impersonate-User`, `-Group`, `-Uid` and `-Extra-*` each need the verb `impersonate` on what they name. Stricter than
+Kubernetes: keys with a scope cannot impersonate, and only members of a built-in admin group can impersonate such a
+group or a user who is in one. The name of such a user is enough, whatever groups are requested: access keys are issued
+by user name.
 """
 
 from collections.abc import Callable, Iterator
@@ -23,20 +23,20 @@ JOINED_GROUP = "impersonate-joined-group"
 _AUTHENTICATION = "authentication.k8s.io"
 
 UserNamed = Callable[[str], User | None]
-"""The user of that name with all of its groups, if there is one."""
+"""Finds a user by name, with all of its groups."""
 IsAdministrator = Callable[[str], bool]
-"""Whether the user of that name is in a built-in admin group, also one who cannot sign in now."""
+"""Whether the user of that name is in a built-in admin group, even if the user is disabled."""
 Generation = Callable[[], object]
-"""Another value whenever anybody may have become somebody else, or may do something else."""
+"""Returns a new value whenever users, groups or permissions may have changed."""
 Asked = tuple[tuple[str, tuple[str, ...]], ...]
-"""The headers that say whom to act as."""
+"""The `Impersonate-*` headers with their values."""
 
 KEPT, LONGEST_KEPT = 1_024, 2_048
-"""How many answers are kept, and for how many characters of headers at most."""
+"""Number of cached results, and the maximum length of the headers of a cached one."""
 
 
 def nothing_lasts() -> object:
-    """The generation where nobody can say it: whatever was found out may have changed."""
+    """A generation that always differs, so that nothing is cached."""
     return object()
 
 
@@ -45,7 +45,7 @@ def asks_to_impersonate(headers: Headers) -> bool:
 
 
 class Impersonation:
-    """Turns who asks into whom they act as, if they may."""
+    """Returns the impersonated user, if the requester may impersonate."""
 
     def __init__(
         self,
@@ -62,51 +62,53 @@ class Impersonation:
         self._kept: dict[tuple[int, Asked], tuple[User, User]] = {}
 
     def __call__(self, call: Call, asker: User) -> User:
-        """Whoever acts as others does so again and again, so what was allowed is kept until anything changes."""
+        """The same impersonation is requested repeatedly, so results are cached until the generation changes."""
         if not asks_to_impersonate(call.headers):
             return asker
         generation = self._generation()
         if generation != self._kept_in:
             self._kept.clear()
             self._kept_in = generation
-        # By identity, and with the asker itself: while it is in here, nobody else can have its identity.
-        place = id(asker), _asked(call.headers)
-        kept = self._kept.get(place)
-        if kept is not None:
-            return kept[1]
-        wanted = self._allowed(call, asker)
-        if _length(place[1]) <= LONGEST_KEPT:
+        # By `id()`. The entry holds the requester itself, so that its id cannot be reused while it is cached.
+        key = id(asker), _asked(call.headers)
+        cached = self._kept.get(key)
+        if cached is not None:
+            return cached[1]
+        user = self._allowed(call, asker)
+        if _length(key[1]) <= LONGEST_KEPT:
             if len(self._kept) >= KEPT:
                 self._kept.clear()
-            self._kept[place] = asker, wanted
-        return wanted
+            self._kept[key] = asker, user
+        return user
 
     def _allowed(self, call: Call, asker: User) -> User:
         wanted = self._wanted(call.headers)
         if asker.scope is not None:
-            raise Forbidden(f'an access key with a scope cannot impersonate: "{asker.key}" has one; use a key without')
+            raise Forbidden(f'access key "{asker.key}" has a scope and cannot impersonate; use a key without a scope')
         for target in _rights(wanted, call.headers):
             decision = self._decide(asker, target)
             if not decision.allowed:
                 raise forbidden(asker, target, decision)
         if not asker.is_admin and (above := self._above(wanted)):
-            raise Forbidden(f'User "{asker.name}" cannot act as a member of a built-in admin group: {", ".join(above)}')
+            raise Forbidden(
+                f'User "{asker.name}" cannot impersonate members of built-in admin groups: {", ".join(above)}'
+            )
         return replace(wanted, impersonator=asker)
 
     def _above(self, wanted: User) -> list[str]:
-        """The built-in admin groups in this identity, and the administrators whom it would be taken for."""
-        people = [
+        """The built-in admin groups of this identity, and the administrators whose names it has."""
+        user_names = [
             wanted.name,
             *(each.removeprefix(USER_GROUP) for each in wanted.groups if each.startswith(USER_GROUP)),
         ]
-        names = filter(self._is_administrator, dict.fromkeys(people))
+        names = filter(self._is_administrator, dict.fromkeys(user_names))
         return [*sorted(ADMIN_GROUPS.intersection(wanted.groups)), *(f'user "{name}"' for name in names)]
 
     def _wanted(self, headers: Headers) -> User:
         _refuse_unreadable(headers)
         name = headers.get(USER)
         if not name:
-            raise BadRequest("to impersonate groups, a uid or extra values, name the user too: send Impersonate-User")
+            raise BadRequest("to impersonate groups, a uid or extra values, also send Impersonate-User")
         groups = tuple(requested_groups(headers))
         known = None if groups else self._user_named(name)
         if known is None:
@@ -116,7 +118,7 @@ class Impersonation:
 
 
 def _asked(headers: Headers) -> Asked:
-    names = [name for name in headers.keys() if name.startswith(PREFIX)]  # noqa: SIM118 - they are no mapping
+    names = [name for name in headers.keys() if name.startswith(PREFIX)]  # noqa: SIM118 - not a mapping
     return tuple([(name, tuple(headers.get_all(name))) for name in names])
 
 
@@ -125,14 +127,14 @@ def _length(asked: Asked) -> int:
 
 
 def _refuse_unreadable(headers: Headers) -> None:
-    """The HTTP server keeps values from us that are no ASCII. Acting without them could be acting with more rights."""
-    for name in headers.keys():  # noqa: SIM118 - they are no mapping
+    """The HTTP server drops values that are not ASCII. Ignoring such a header could grant more permissions."""
+    for name in headers.keys():  # noqa: SIM118 - not a mapping
         if name.startswith(PREFIX) and not headers.get_all(name):
-            raise BadRequest(f"the value of the header {name} cannot be read: it may have ASCII characters only")
+            raise BadRequest(f"the value of the header {name} cannot be read: only ASCII characters are allowed")
 
 
 def requested_groups(headers: Headers) -> Iterator[str]:
-    """The groups that the client names, each once; AUTHENTICATED comes by itself."""
+    """The groups in the headers, without duplicates and without AUTHENTICATED, which is added anyway."""
     joined = (name.strip() for text in headers.get_all(JOINED_GROUP) for name in text.split(","))
     for group in dict.fromkeys((*headers.get_all(GROUP), *joined)):
         if group and group != AUTHENTICATED:
@@ -140,7 +142,7 @@ def requested_groups(headers: Headers) -> Iterator[str]:
 
 
 def _implied(name: str) -> Iterator[str]:
-    """The groups that a service account is in by its name."""
+    """The groups that a service account has because of its name."""
     if name.startswith(SERVICE_ACCOUNT):
         namespace = name.removeprefix(SERVICE_ACCOUNT).partition(":")[0]
         yield "system:serviceaccounts"
@@ -153,7 +155,7 @@ def _extra(headers: Headers) -> Extra:
 
 
 def _rights(wanted: User, headers: Headers) -> Iterator[Target]:
-    """What must be allowed, in the order in which it is asked."""
+    """The permissions that the requester needs, in the order in which they are checked."""
     if wanted.name.startswith(SERVICE_ACCOUNT):
         namespace, _, name = wanted.name.removeprefix(SERVICE_ACCOUNT).partition(":")
         yield _target("serviceaccounts", name, namespace=namespace)

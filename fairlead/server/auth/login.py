@@ -1,9 +1,9 @@
-"""Signing in with a password, signing out, and what ways there are: the platform's paths below `/auth`.
+"""Password login, logout and the list of login methods: the platform's paths below `/auth`.
 
-`endpoints` gives the handlers that `server/api/routing.py` calls by verb and path. Signing in and asking for the ways are for
-everybody, signing out for those who are signed in. A wrong password, a user that does not exist, one that is disabled
-and one without a password are answered alike and at the same cost. Nothing of a body is ever quoted or logged, not even
-the user name: people type their password there.
+`server/api/routing.py` calls the handlers from `endpoints` by verb and path. Login and the list of methods need no
+authentication; logout does. A wrong password, an unknown user, a disabled user and a user without a password get the
+same response, in the same time. No part of a body is quoted or logged, not even the user name: users sometimes type
+their password there.
 """
 
 from collections.abc import Callable, Mapping
@@ -27,10 +27,10 @@ from fairlead.server.api.content import JSON, media_type_of, read_raw
 from fairlead.server.api.routing import Handler, truthy
 
 LOGIN, METHODS = ("post", "/auth/password/login"), ("get", "/auth/methods")
-"""What is there for those who are not signed in yet: verb and path, as authorizers see them."""
+"""Verb and path of the endpoints that need no authentication, as authorizers see them."""
 BODY_LIMIT = 64 * 1024
 WRONG = "user name or password is wrong"
-_SHAPE = 'the body must be a JSON object {"username": "...", "password": "..."} with two texts that are not empty'
+_SHAPE = 'the body must be a JSON object {"username": "...", "password": "..."} with two non-empty strings'
 _NO_FORMER_COOKIE = ("set-cookie", clear_cookie(FORMER_COOKIE))
 
 log = structlog.get_logger(__name__)
@@ -38,7 +38,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """What somebody signs in with."""
+    """User name and password of a login request."""
 
     username: str = field(repr=False)
     password: str = field(repr=False)
@@ -46,7 +46,7 @@ class Credentials:
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """The handlers. `public_url` is the origin of our own pages where a proxy stands before the server."""
+    """The login handlers. `public_url` is the origin of our own pages if the server is behind a proxy."""
 
     passwords: PasswordStore
     keys: LoginKeys
@@ -55,7 +55,7 @@ class Login:
     public_url: str = ""
 
     def endpoints(self) -> Mapping[tuple[str, str], Handler]:
-        """By verb and path, both below the platform's root."""
+        """Handlers by verb and path below the platform root."""
         return {
             LOGIN: self.sign_in,
             LOGOUT: self.sign_out,
@@ -63,15 +63,15 @@ class Login:
         }
 
     async def methods(self, call: Call) -> Reply:
-        """The ways to sign in."""
+        """The login methods of this server."""
         return _answer({"methods": {"sso": [], "password": {"enabled": self.enabled()}}})
 
     async def sign_in(self, call: Call) -> Reply:
-        """User name and password in, a new access key out: in the body, or with `?cookie=true` as a cookie alone."""
+        """Verifies user name and password; returns an access key in the body, or only as a cookie (`?cookie=true`)."""
         if not self.enabled():
-            raise Forbidden("signing in with a password is turned off on this server; use an access key instead")
+            raise Forbidden("password login is disabled on this server; use an access key instead")
         as_cookie = truthy(call.parameter("cookie"), present="cookie" in call.query)
-        if as_cookie:  # nobody shall be signed in as somebody else by a page that he happens to look at
+        if as_cookie:  # login CSRF: another site must not sign a browser in as a different user
             refuse_foreign(call, self.public_url)
         credentials = await _credentials(call)
         user, key = await self._new_login(call, credentials)
@@ -83,7 +83,7 @@ class Login:
 
     async def _new_login(self, call: Call, credentials: Credentials) -> tuple[Object, NewKey]:
         user = await self.passwords.user_called(credentials.username)
-        # Counted by the name that was typed, known or not, or the waiting would tell which ones are.
+        # Throttled by the submitted name, whether it exists or not: otherwise the delay would reveal valid names.
         with self.throttle.attempt(credentials.username, call.client) as attempt:
             verified = await self.passwords.verified(user, credentials.password)
             if verified is not None:
@@ -93,7 +93,7 @@ class Login:
             raise Unauthorized(WRONG)
         name = name_of(user)
         key = await self.keys.create(name, call.headers.get("user-agent", ""))
-        # The password may have been changed since it was checked, and whoever did so has ended the logins he saw.
+        # The password may have changed since it was verified; that change could not revoke the login created here.
         if not await self.passwords.still_fits(name, credentials.password, verified):
             await self.keys.end(key.name)
             raise Unauthorized(WRONG)
@@ -102,21 +102,21 @@ class Login:
         return user, key
 
     async def sign_out(self, call: Call) -> Reply:
-        """Ends the login that the request came with, and takes the cookie away. Other keys are not ended by this."""
-        ended = await self.keys.end(call.user.key) if call.user is not None else False
-        told = "signed out" if ended else "this access key was not made by signing in and goes on working"
-        status = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "message": told}
+        """Revokes the login of the request, and clears the cookie. Access keys from other sources stay valid."""
+        revoked = await self.keys.end(call.user.key) if call.user is not None else False
+        message = "signed out" if revoked else "this access key was not created by a login and stays valid"
+        status = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "message": message}
         return _answer(status, ("set-cookie", clear_cookie()), _NO_FORMER_COOKIE)
 
 
 async def _credentials(call: Call) -> Credentials:
-    """What was sent. The length must be announced: strangers shall not make the server hold more than this."""
-    if media_type_of(call) != JSON:  # which a page elsewhere cannot make a browser send without asking us
+    """Reads the request body. Requires Content-Length, so that unauthenticated clients cannot make it buffer more."""
+    if media_type_of(call) != JSON:  # a page of another origin cannot send this type without a CORS preflight
         raise UnsupportedMediaType(f"the body must be {JSON}; set Content-Type")
-    announced = call.headers.get("content-length", "")
-    if not announced.isdecimal():
-        raise BadRequest("the length of the body must be announced; send Content-Length")
-    if len(announced) > 10 or int(announced) > BODY_LIMIT:
+    length = call.headers.get("content-length", "")
+    if not length.isdecimal():
+        raise BadRequest("Content-Length is required; send the length of the body")
+    if len(length) > 10 or int(length) > BODY_LIMIT:
         raise TooLarge(f"Request entity too large: limit is {BODY_LIMIT}")
     return _parsed(await read_raw(call))
 
@@ -126,7 +126,7 @@ def _parsed(body: bytes) -> Credentials:
         raise TooLarge(f"Request entity too large: limit is {BODY_LIMIT}")
     try:
         value = json.decode(body)
-    except Malformed:  # whose message could quote a part of the password
+    except Malformed:  # its message could quote a part of the password
         raise BadRequest(_SHAPE) from None
     username, password = (value.get(name) if isinstance(value, dict) else None for name in ("username", "password"))
     if not isinstance(username, str) or not isinstance(password, str) or not username or not password:
@@ -135,5 +135,5 @@ def _parsed(body: bytes) -> Credentials:
 
 
 def _answer(value: Object, *headers: tuple[str, str]) -> Reply:
-    """An answer that nobody may keep a copy of on the way."""
+    """A JSON response with `Cache-Control: no-store`."""
     return Reply(200, orjson.dumps(value), headers=[("cache-control", "no-store"), *headers], cacheable=True)

@@ -1,7 +1,7 @@
-"""The issuer of direct tokens as OpenID Connect describes one: where it is, and the keys to verify its tokens with.
+"""OpenID Connect discovery for the issuer of direct tokens: the configuration document and the JWKS.
 
-Anybody may read both, below the platform's root; `server/api/routing.py` calls them by verb and path. A kube-apiserver that
-is told the base URL finds everything else here.
+Both are public and below the platform root; `server/api/routing.py` calls the handlers by verb and path. A
+kube-apiserver with the base URL as its `--oidc-issuer-url` finds everything else here.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -14,20 +14,20 @@ from fairlead.core.objects import Object
 
 CONFIGURATION_PATH, KEYS_PATH = "/.well-known/openid-configuration", "/openid/v1/jwks"
 CACHING = "public, max-age=60"
-"""Short: verifiers ask again when they meet a key that they do not know, and must not get the old answer for long."""
+"""Short: verifiers fetch the keys again when they see an unknown key, and must not get a stale response for long."""
 
 Handler = Callable[[Call], Awaitable[Reply]]
 
 
 @dataclass(frozen=True, slots=True)
 class Issuer:
-    """The handlers. `url` is the base URL, `keys` tells the public keys."""
+    """The handlers. `url` is the base URL, `keys` returns the public keys as JWKs."""
 
     url: str
     keys: Callable[[], Awaitable[list[Object]]]
 
     def endpoints(self) -> Mapping[tuple[str, str], Handler]:
-        """By verb and path, both below the platform's root."""
+        """Handlers by verb and path below the platform root."""
         return {("get", CONFIGURATION_PATH): self.configuration, ("get", KEYS_PATH): self.jwks}
 
     async def configuration(self, call: Call) -> Reply:

@@ -1,7 +1,7 @@
-"""The stages that find out who is asking and whether they may.
+"""The pipeline stages for authentication and authorization.
 
-The order of authenticators and authorizers is the order they are handed in. Everything is denied that nobody allows.
-The call takes along how to ask again: streams could outlive keys and permissions, and must not.
+Authenticators and authorizers run in the order in which they are given. What no authorizer allows is denied. The call
+keeps a reference to the authorization stage, so that a stream can check again: it must not outlive keys or permissions.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -20,7 +20,7 @@ from fairlead.server.discovery.health import HEALTH_PATHS
 from fairlead.server.http.pipeline import Proceed, Stage
 
 PUBLIC_PATHS = frozenset({"/version", *HEALTH_PATHS})
-"""What anybody may read, under the platform's root and under the management API's."""
+"""Paths that need no authentication, below the platform root and below the management API."""
 
 PUBLIC_ENDPOINTS = frozenset(
     {
@@ -30,7 +30,7 @@ PUBLIC_ENDPOINTS = frozenset(
         ("get", "/openid/v1/jwks"),
     }
 )
-"""What is there for those who are not signed in yet, or verify tokens, under the platform's root."""
+"""Verb and path of endpoints below the platform root that need no authentication: login, and verification of tokens."""
 
 Identify = Callable[[Call], User]
 
@@ -38,15 +38,15 @@ Identify = Callable[[Call], User]
 def identification(
     authenticators: Sequence[Authenticator], impersonation: Impersonation, names: ClusterNames
 ) -> Identify:
-    """Who asks, or whom they act as. `names` say what may be handed on to clusters."""
+    """A function that returns the authenticated or impersonated user. `names` checks identities sent to clusters."""
 
     def identify(call: Call) -> User:
-        asker = authenticate(authenticators, call)
+        requester = authenticate(authenticators, call)
         if not asks_to_impersonate(call.headers):
-            return asker
-        if call.user is None:  # so that a refused impersonation is on record with who asked for it
-            call.user = asker
-        user = impersonation(call, asker)
+            return requester
+        if call.user is None:  # so that the audit event of a rejected impersonation has the requester
+            call.user = requester
+        user = impersonation(call, requester)
         if call.target.via is not None:
             names.refuse_untransferable(user, requested_groups(call.headers))
         return user
@@ -55,9 +55,10 @@ def identification(
 
 
 def authenticated(identify: Identify, note: Callable[[User], None]) -> Stage:
-    """`note` hears of everybody who has signed in, so that it is known when a key was last used.
+    """The authentication stage. `on_authenticated` is called with the requester, to track when a key was last used.
 
-    Who could not be identified goes on, too, up to flow control: strangers wait for the answer to that like all others.
+    A request that fails authentication continues to flow control, so that unauthenticated clients are queued as well.
+    The authorization stage then raises the deferred error.
     """
 
     def stage(call: Call, proceed: Proceed) -> Awaitable[Reply]:
@@ -74,7 +75,7 @@ def authenticated(identify: Identify, note: Callable[[User], None]) -> Stage:
 
 
 class Authorized:
-    """The stage that lets in who may, and that is asked again while what was let in goes on."""
+    """The authorization stage, and the `AccessGuard` of the call while its stream is open."""
 
     def __init__(self, permissions: Permissions, identify: Identify) -> None:
         self._permissions = permissions
@@ -109,7 +110,7 @@ class Authorized:
     def recheck(self, call: Call) -> None:
         user = _known(call)
         if self._identify(call) != user:
-            raise Expired("who you are, or what your access key reaches, has changed; list again and watch from there")
+            raise Expired("your identity or the scope of your access key has changed; list again and watch from there")
         target = about(call)
         decision = self._permissions.decide(user, target)
         if decision.allowed:
@@ -125,7 +126,7 @@ def _known(call: Call) -> User:
 
 
 def about(call: Call) -> Target:
-    """What the permission is asked for. A list or watch that selects one name is about that object alone."""
+    """The target to authorize. A list or watch with a field selector on one name is authorized for that object."""
     target = call.target
     if target.verb in CUT_VERBS and not target.name and "fieldSelector" in call.query:
         return replace(target, name=selected_name(call.parameter("fieldSelector")))
@@ -133,7 +134,7 @@ def about(call: Call) -> Target:
 
 
 def is_public(call: Call) -> bool:
-    """Whether anybody may ask. Who acts as somebody else must say who they are, also where nobody else has to."""
+    """Whether the request needs no authentication. Impersonation always needs it, even on public paths."""
     target = call.target
     if target.resource or target.via is not None or asks_to_impersonate(call.headers):
         return False

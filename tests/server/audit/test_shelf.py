@@ -84,4 +84,4 @@ def test_files_that_cannot_be_removed_are_told_of(tmp_path: Path) -> None:
     shelf.logs["people"].name(NOW).mkdir()
     with structlog.testing.capture_logs() as lines:
         shelf.tidy(NOW)
-    assert [line["event"] for line in lines] == ["old audit logs could not be removed to make room"]
+    assert [line["event"] for line in lines] == ["could not remove old audit logs to free disk space"]
