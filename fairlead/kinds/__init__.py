@@ -1,7 +1,14 @@
-"""The API itself: one file per kind, nothing but declarations.
+"""The kinds that the API serves: declarations of schemas, columns, defaulting and validation. No I/O.
 
-A new kind is a file here and a place in `KINDS`; everything else derives from its `Kind` value. `app` makes the catalog
-from this tuple.
+To add a kind, declare a `Kind` and add it to `KINDS`; routes, discovery, OpenAPI and tables derive from it.
+
+- `fields`: schemas that several management kinds share
+- `access`: users, teams, access keys and their scopes, direct tokens, whoami reviews
+- `clusters`: Cluster, Runner, App, Config
+- `instances`: spaces, virtual clusters, workspaces and their templates
+- `projects`: Project and its subresources, project secrets, migration
+- `core`: kinds of the core group, events.k8s.io and coordination.k8s.io
+- `rbac`: roles, bindings, access reviews
 """
 
 from fairlead.kinds.access.access_key import OWNED_ACCESS_KEY

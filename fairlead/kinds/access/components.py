@@ -1,33 +1,33 @@
-"""Components of the platform that sign in with a key that the server makes for them: runners, and agents of clusters.
+"""Platform components that authenticate with server-issued access keys: runners and cluster agents.
 
-Each belongs to an object and goes with it. `authn/component_keys.py` makes and keeps the keys, `authz/component_access.py`
-tells whose key it is that somebody came with.
+A component's key is owned by its Runner or Cluster and is deleted with it. `authn/component_keys.py` issues the keys,
+`authz/component_access.py` authorizes the components.
 """
 
 import hashlib
 from dataclasses import dataclass
 
 KEY_ANNOTATION = "service.sh/access-key"
-"""On the Secret of a component: the name of the access key whose value it holds."""
+"""Annotation on a component's Secret: the name of the access key whose value it contains."""
 
 LONGEST_LABEL = 63
 
 
 @dataclass(frozen=True, slots=True)
 class Component:
-    """One sort of them. `plural` and `owner` are the kind that they belong to, `word` is what one is called."""
+    """A type of component. `plural` and `owner` name the owning kind; `word` is the component's singular."""
 
     plural: str
     owner: str
     word: str
     label: str
-    """On access keys and their Secrets: the object that they are for."""
+    """Label on access keys and their Secrets: the name of the owning object."""
     group: str
-    """The group that every one of this sort is in, for roles that are bound to all of them."""
+    """The group that all components of this type are in, for role bindings."""
 
     @property
     def subject_prefix(self) -> str:
-        """What the names of their identities begin with. Users and teams cannot be called so."""
+        """Prefix of the components' user names. Users and teams cannot have such names."""
         return f"service:{self.word}:"
 
     @property
@@ -38,9 +38,9 @@ class Component:
         return f"{self.subject_prefix}{name}"
 
     def label_value(self, name: str) -> str:
-        """A name as a label can hold it: some kinds have longer ones."""
+        """The name as a label value; a hash of it if it is longer than a label value may be."""
         return name if len(name) <= LONGEST_LABEL else hashlib.sha256(name.encode()).hexdigest()[:LONGEST_LABEL]
 
     def key_secret(self, name: str) -> str:
-        """The name of the Secret that holds a component's key."""
+        """Name of the Secret that contains a component's key."""
         return f"{self.word}-{self.label_value(name)}-key"

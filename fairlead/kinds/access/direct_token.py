@@ -1,7 +1,7 @@
-"""DirectClusterEndpointToken and TokenKeyRotation: tokens for clusters themselves, and a new key to sign them with.
+"""DirectClusterEndpointToken and TokenKeyRotation: issue tokens for direct cluster endpoints, rotate their signing key.
 
-Both are asked with a POST and answered; nothing is stored. `subresources/direct_tokens.py` answers them. docs/direct-tokens.md says
-what a token holds and who can verify it.
+Both are create-only and not persisted; `subresources/direct_tokens.py` implements them. docs/direct-tokens.md describes
+the claims and the verification of a token.
 """
 
 from collections.abc import Iterable
@@ -27,22 +27,22 @@ DIRECT_CLUSTER_ENDPOINT_TOKEN = Kind(
     namespaced=False,
     fields={
         "spec": obj(
-            "What token is wanted. May be empty.",
-            ttl=integer("Seconds that the token lives. 0 or nothing for the default of the server.", minimum=0),
+            "Requested properties of the token. May be empty.",
+            ttl=integer("Lifetime of the token in seconds. 0 or omitted means the server's default.", minimum=0),
             scope=described(
-                SCOPE, "What the token is cut down to: a part of the scope of the key in use, which is the default."
+                SCOPE, "Restricts the token. A subset of the scope of the key in use. Defaults to that scope."
             ),
         ),
         "status": obj(
-            "The answer.",
+            "The issued token.",
             token=string(
-                "The token, a signed JWT. Shown this once, and kept nowhere.",
+                "The token, a signed JWT. Returned only once and not stored.",
                 format="password",
                 longest=limits.CREDENTIAL,
             ),
         ),
     },
-    description="A token that lets a client connect directly to a connected cluster. Nothing is stored.",
+    description="Issues a token for direct connections to connected clusters. Not persisted.",
     verbs=("create",),
     secret=("status.token",),
     stored=False,
@@ -57,15 +57,15 @@ TOKEN_KEY_ROTATION = Kind(
     namespaced=False,
     fields={
         "status": obj(
-            "What has become of the keys.",
-            keyID=string("Names the key that direct tokens are signed with from now on."),
+            "Signing keys after the rotation.",
+            keyID=string("ID of the key that signs direct tokens from now on."),
             retiredUntil=timestamp(
-                "When the last token of the key before has ended; until then that key is published. "
-                "Absent if there was none."
+                "When the last token signed with the previous key expires; until then that key stays published. "
+                "Absent if there was no previous key."
             ),
         ),
     },
-    description="Puts a new key to use for signing direct tokens. Earlier tokens stay valid. Nothing is stored.",
+    description="Rotates the signing key of direct tokens. Tokens issued before stay valid. Not persisted.",
     verbs=("create",),
     stored=False,
     builtin=True,

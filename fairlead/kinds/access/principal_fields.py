@@ -1,4 +1,4 @@
-"""What users and teams have in common: their names, roles and references to secrets."""
+"""Fields and validation that User and Team share: user names, role templates, references to secrets."""
 
 from collections.abc import Iterable
 
@@ -6,12 +6,11 @@ from fairlead.core.objects import Object, dig, name_of
 from fairlead.registry.kind import Change, Problem
 from fairlead.registry.schema import Schema, array, obj, string
 
-"""How the groups begin that a team is to its members, and a user to itself."""
 NAME_LENGTH = 253
 
 ROLE_NAMES = array(
     obj(required=("name",), name=string("Name of the role template.")),
-    "Role templates that are assigned everywhere. Only administrators set them.",
+    "Role templates that apply everywhere. Only administrators can set them.",
 )
 
 IMAGE_PULL_SECRETS = array(
@@ -22,7 +21,7 @@ IMAGE_PULL_SECRETS = array(
         secretNamespace=string("Namespace of the secret."),
         key=string("Key within the secret."),
     ),
-    "Secrets that images may be pulled with.",
+    "Secrets for pulling images.",
 )
 
 
@@ -36,7 +35,7 @@ def secret_ref(description: str) -> Schema:
 
 
 def name_it(change: Change) -> None:
-    """The username is the object's name unless another one is chosen: what people see and what rules name agree."""
+    """Defaults spec.username to the object's name, so that role bindings can use either."""
     if change.new is None or change.subresource:
         return
     spec = change.new.setdefault("spec", {})
@@ -48,7 +47,7 @@ def username_problems(spec: Object) -> Iterable[Problem]:
     if len(username) > NAME_LENGTH:
         yield Problem.too_long("spec.username", NAME_LENGTH)
     elif not username.isprintable() or " " in username:
-        yield Problem.invalid("spec.username", username, "must be printable and without spaces")
+        yield Problem.invalid("spec.username", username, "must have only printable characters and no spaces")
 
 
 def is_disabled(identity: Object) -> bool:

@@ -1,7 +1,6 @@
-"""The scope of access keys and direct cluster endpoint tokens: its schema, and what a schema cannot say about it.
+"""Schema and validation of the scope of access keys and direct cluster endpoint tokens.
 
-`kinds/access/access_key.py` and whoever else has a `scope` field put these into their own declarations. What a scope allows is
-told in docs/access-keys.md and decided in `authz/scope`.
+docs/access-keys.md describes what a scope allows; `authz/scope` enforces it.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -38,7 +37,7 @@ _RULE = obj(
             group=string("API group of the resources. Empty means the core group."),
             resources=array(
                 string(),
-                "Resources in plural, such as `configmaps` or `clusters/status`. `*` means all of them with their "
+                "Plural names of resources, such as `configmaps` or `clusters/status`. `*` means all resources and "
                 "subresources, `clusters/*` all subresources of one, `*/status` one subresource of all. They must not "
                 "overlap. Empty means everything in the group.",
             ),
@@ -46,51 +45,51 @@ _RULE = obj(
                 string(), "Names of the objects that match. Empty means every object.", most=limits.NAMES_IN_A_RULE
             ),
         ),
-        "Resources that match, group by group. Empty means all resources of all groups.",
+        "Resources that match, by API group. Empty means all resources of all groups.",
         most=limits.SCOPE_ENTRIES,
     ),
     resourceNames=array(
         string(),
-        "Names of the objects that match; needs `resources`. Empty means every object.",
+        "Names of the objects that match; requires `resources`. Empty means every object.",
         most=limits.NAMES_IN_A_RULE,
     ),
     namespaces=array(
         string(),
-        "Namespaces that match. An empty text means what is in no namespace. Empty means all namespaces.",
+        "Namespaces that match. An empty string matches cluster-scoped objects. An empty list means all namespaces.",
         most=limits.NAMES_IN_A_RULE,
     ),
     nonResourceURLs=array(
         string(),
-        "Paths that match, for requests that are not about resources. A `*` as the last step means everything below. "
-        "Either this or resources.",
+        "Non-resource paths that match. A `*` as the last segment means everything below. Mutually exclusive with "
+        "resources.",
         most=limits.SCOPE_ENTRIES,
     ),
     requestTargets=array(
-        string(), f"What the request must be sent to: {', '.join(REQUEST_TARGETS[:-1])}. Empty means all of them."
+        string(), f"APIs that the request may target: {', '.join(REQUEST_TARGETS[:-1])}. Empty means all of them."
     ),
-    cluster=string("Connected cluster that the request must be sent to. Empty means that this does not matter."),
+    cluster=string("Connected cluster that the request must target. Empty means any."),
     virtualClusters=array(
         obj(
             name=string("Name of the virtual cluster. Empty means all of them."),
             namespace=string("Namespace of the virtual cluster. Empty means all of them."),
         ),
-        "Virtual clusters that the request must be sent to. Empty means that this does not matter.",
+        "Virtual clusters that the request may target. Empty means any.",
     ),
 )
 
 _CLI: Mapping[str, Any] = {
     CLI_FLAG: boolean(
-        "Allow the read-only requests that the command-line tool needs. They show nothing outside of the other "
-        "entries. Defaults to false."
+        "Allow the read-only requests that the command-line tool needs. They return only objects that the other "
+        "entries allow. Defaults to false."
     )
 }
 
 SCOPE = obj(
-    "What is left of the owner's rights. Every entry allows something; what no entry allows is refused.",
+    "Restricts the owner's permissions. A request must be allowed by at least one entry; all others are denied.",
     **_CLI,
     projects=array(
         obj(project=string("Name of the project. `*` means all of them.")),
-        "Projects that can be read, with everything in them.",
+        "Projects that can be read, with all objects in them.",
         most=limits.SCOPE_ENTRIES,
     ),
     spaces=array(
@@ -98,29 +97,27 @@ SCOPE = obj(
             project=string("Project of the space."),
             space=string("Name of the space. `*` means all of the project."),
         ),
-        "Single spaces.",
+        "Individual spaces.",
         most=limits.SCOPE_ENTRIES,
     ),
-    virtualClusters=array(_VIRTUAL_CLUSTERS, "Single virtual clusters.", most=limits.SCOPE_ENTRIES),
+    virtualClusters=array(_VIRTUAL_CLUSTERS, "Individual virtual clusters.", most=limits.SCOPE_ENTRIES),
     clusters=array(
         obj(cluster=string("Name of the connected cluster. `*` means all of them.")),
-        "Connected clusters that can be read and reached.",
+        "Connected clusters that can be read, and accessed through their gateway.",
         most=limits.SCOPE_ENTRIES,
     ),
     roles=array(
         obj(
             role=string(f"Name of the role: {', '.join(ROLES)}."),
-            projects=array(string(), "Projects that the role is for. Empty means that this does not matter."),
-            virtualClusters=array(
-                _VIRTUAL_CLUSTERS, "Virtual clusters that the role is for. Empty means that this does not matter."
-            ),
+            projects=array(string(), "Projects that the role applies to. Empty means any."),
+            virtualClusters=array(_VIRTUAL_CLUSTERS, "Virtual clusters that the role applies to. Empty means any."),
         ),
-        f"Bundles of rights for components of the platform. `service-cli` is the same as {CLI_FLAG}.",
+        f"Predefined permissions for platform components. `service-cli` is the same as {CLI_FLAG}.",
     ),
     rules=array(
         _RULE,
-        "DEPRECATED: use projects, spaces and virtualClusters. A request is allowed that matches one rule in all of "
-        "its fields.",
+        "DEPRECATED: use projects, spaces and virtualClusters. A request is allowed if it matches all fields of one "
+        "rule.",
         most=limits.SCOPE_ENTRIES,
     ),
 )
@@ -129,7 +126,7 @@ Faults = Callable[[str], Iterator[str]]
 
 
 def scope_problems(scope: Object | None, path: str) -> Iterable[Problem]:
-    """What is wrong with a scope that fits the schema; `path` is where it stands. None is a key without a scope."""
+    """Validation errors of a scope at `path` that the schema cannot express. None means a key without a scope."""
     scope = scope or {}
     for index, each in _listed(scope, "projects"):
         yield from _named(f"{path}.projects[{index}].project", each.get("project"), any_allowed=True)
@@ -151,9 +148,9 @@ def _listed(obj: Object, field: str) -> Iterator[tuple[int, Any]]:
 
 
 def _named(path: str, name: str | None, *, any_allowed: bool = False) -> Iterator[Problem]:
-    """A name is there and could be one. `*` only where it has a meaning: elsewhere it would silently allow nothing."""
+    """Reports a missing or invalid name. Rejects `*` where it is no wildcard, since it would silently match nothing."""
     if not name:
-        yield Problem.required(path, "name one, or use `*` for all of them" if any_allowed else "name one")
+        yield Problem.required(path, "set a name, or `*` for all of them" if any_allowed else "set a name")
     elif not (any_allowed and name == ANY):
         yield from (Problem.invalid(path, name, fault) for fault in subdomain_faults(name))
 
@@ -161,7 +158,7 @@ def _named(path: str, name: str | None, *, any_allowed: bool = False) -> Iterato
 def _rule_problems(rule: Object, path: str) -> Iterator[Problem]:
     for index, verb in _listed(rule, "verbs"):
         if verb != ANY and not (verb.isalpha() and verb.islower()):
-            yield Problem.invalid(f"{path}.verbs[{index}]", verb, "must be a verb in lower case, such as `get`")
+            yield Problem.invalid(f"{path}.verbs[{index}]", verb, "must be a lowercase verb, such as `get`")
     yield from _resources_problems(rule, path)
     yield from _path_problems(rule, path)
     for index, namespace in _listed(rule, "namespaces"):
@@ -179,16 +176,18 @@ def _rule_problems(rule: Object, path: str) -> Iterator[Problem]:
 
 
 def _free_when_empty(path: str, text: str, faults: Faults) -> Iterator[Problem]:
-    """In rules, empty means all; who writes `*` instead would allow nothing."""
+    """Rejects `*` in rule fields where an empty value means all: it would be a literal and match nothing."""
     if text == ANY:
-        yield Problem.invalid(path, text, "there is no wildcard here; leave it empty to allow all of them")
+        yield Problem.invalid(path, text, "wildcards are not supported here; leave it empty to allow all of them")
         return
     yield from (Problem.invalid(path, text, fault) for fault in faults(text))
 
 
 def _resources_problems(rule: Object, path: str) -> Iterator[Problem]:
     if rule.get("resourceNames") and not rule.get("resources"):
-        yield Problem.forbidden(f"{path}.resourceNames", f"say which resources they are names of, in {path}.resources")
+        yield Problem.forbidden(
+            f"{path}.resourceNames", f"set the resources that the names belong to in {path}.resources"
+        )
     seen: dict[str, _NamesSeen] = {}
     for index, entry in _listed(rule, "resources"):
         here = f"{path}.resources[{index}]"
@@ -197,7 +196,7 @@ def _resources_problems(rule: Object, path: str) -> Iterator[Problem]:
             yield Problem.invalid(f"{here}.group", group, f"leave {path}.resources empty to allow all groups")
         if entry.get("resourceNames") and not entry.get("resources"):
             yield Problem.forbidden(
-                f"{here}.resourceNames", f"say which resources they are names of, in {here}.resources"
+                f"{here}.resourceNames", f"set the resources that the names belong to in {here}.resources"
             )
         others = seen.setdefault(group, _NamesSeen())
         for number, name in _listed(entry, "resources"):
@@ -208,22 +207,22 @@ def _resource_problems(path: str, name: str, others: "_NamesSeen") -> Iterator[P
     resource, slash, subresource = name.partition("/")
     steps = (resource, subresource) if slash else (resource,)
     if not all(step == ANY or (step and not set(step) & set("*/")) for step in steps) or name == "*/*":
-        why = "must be a resource, resource/subresource, resource/*, */subresource or *"
-        yield Problem.invalid(path, name, why)
+        reason = "must be a resource, resource/subresource, resource/*, */subresource or *"
+        yield Problem.invalid(path, name, reason)
         return
     other = others.overlapping(name)
     if other == name:
         yield Problem.duplicate(path, name)
     elif other is not None:
-        yield Problem.invalid(path, name, f'overlaps with "{other}"; what a wildcard includes must not be repeated')
+        yield Problem.invalid(path, name, f'overlaps with "{other}"; do not repeat what a wildcard includes')
     others.add(name)
 
 
 class _NamesSeen:
-    """The resources that entries of one group have named so far, by what another name could have in common with them.
+    """Index of the resource names that the entries of one API group have used so far, to detect overlaps.
 
-    Two names overlap if they stand for some resource in common: the same name, or one of them by a wildcard. Only the
-    first name of each sort is kept, so that a name is compared with a few others however many there are.
+    Two names overlap if they match a common resource: they are equal, or one of them has a wildcard. The index keeps
+    the first name for each pattern, so the cost of a lookup does not depend on the number of names.
     """
 
     __slots__ = ("_first", "_names")
@@ -233,29 +232,29 @@ class _NamesSeen:
         self._first: dict[tuple[str, str], str] = {}
 
     def overlapping(self, name: str) -> str | None:
-        """A name seen before that overlaps with this one: the same one, if it is there."""
+        """An earlier name that overlaps with this one; preferably the same name."""
         if name in self._names:
             return name
         if name == ANY:
             return self._first.get(("", ""))
         resource, slash, subresource = name.partition("/")
-        sorts = [(ANY, "")]
+        patterns = [(ANY, "")]
         if slash:
-            sorts += _meeting(resource, subresource)
-        return next((self._first[sort] for sort in sorts if sort in self._first), None)
+            patterns += _meeting(resource, subresource)
+        return next((self._first[pattern] for pattern in patterns if pattern in self._first), None)
 
     def add(self, name: str) -> None:
         self._names.add(name)
         resource, slash, subresource = name.partition("/")
-        sorts = [("", ""), (resource, subresource)]
+        patterns = [("", ""), (resource, subresource)]
         if slash:  # and every subresource of this resource, and this subresource of every resource
-            sorts += [(resource, "/"), ("/", subresource)]
-        for sort in sorts:
-            self._first.setdefault(sort, name)
+            patterns += [(resource, "/"), ("/", subresource)]
+        for pattern in patterns:
+            self._first.setdefault(pattern, name)
 
 
 def _meeting(resource: str, subresource: str) -> list[tuple[str, str]]:
-    """The sorts of names that `resource/subresource`, of which one may be `*`, has something in common with."""
+    """The patterns that overlap with `resource/subresource`, one of which may be `*`."""
     if resource == ANY:
         return [("/", subresource), ("/", ANY)]
     if subresource == ANY:
@@ -268,13 +267,13 @@ def _path_problems(rule: Object, path: str) -> Iterator[Problem]:
         return
     for field in ("resources", "resourceNames", "namespaces"):
         if rule.get(field):
-            why = f"{path}.nonResourceURLs is set too, and no request is about both; make two rules of it"
-            yield Problem.forbidden(f"{path}.{field}", why)
+            reason = f"{path}.nonResourceURLs is set too, and no request matches both; split it into two rules"
+            yield Problem.forbidden(f"{path}.{field}", reason)
     for index, url in _listed(rule, "nonResourceURLs"):
         here, steps = f"{path}.nonResourceURLs[{index}]", url.split("/")
         if url != ANY and not url.startswith("/"):
-            yield Problem.invalid(here, url, "must be a path that begins with `/`, or `*` for all paths")
+            yield Problem.invalid(here, url, "must be a path that starts with `/`, or `*` for all paths")
         elif ANY in "".join(steps[:-1]) or (ANY in steps[-1] and steps[-1] != ANY):
-            yield Problem.invalid(here, url, "`*` can only be the whole last step of a path, as in /apis/*")
+            yield Problem.invalid(here, url, "`*` can only be the whole last segment of a path, as in /apis/*")
         elif {".", ".."} & set(steps) or "" in steps[1:-1]:
-            yield Problem.invalid(here, url, "must be a plain path, without empty steps, `.` and `..`")
+            yield Problem.invalid(here, url, "must be a normalized path, without empty segments, `.` and `..`")

@@ -1,7 +1,7 @@
-"""User: somebody who signs in. Groups, teams and roles hang on users, and access keys stand for them.
+"""User and Team, with the user profile.
 
-What a user may do comes from elsewhere: `spec.groups` and `spec.clusterRoles` are written by administrators only
-(`admission/users.py`), teams name their members, roles are bound to users and groups.
+A user's permissions come from role bindings to the user, its groups and its teams. Only administrators can write
+`spec.groups` and `spec.clusterRoles` (`admission/users.py`). A team is a group to its members and can have access keys.
 """
 
 from collections.abc import Iterable
@@ -22,43 +22,41 @@ from fairlead.registry.kind import Action, Change, Column, Kind, Problem
 from fairlead.registry.schema import array, boolean, free, integer, obj, string
 
 _ICON = string(
-    "Address of a picture, or the picture itself as a data URL. The console shows https URLs only.",
+    "URL of an image, or the image itself as a data URL. The console shows https URLs only.",
     longest=limits.PICTURE,
 )
 
 USER_SPEC = obj(
-    "Who the user is and which groups it is in.",
+    "Identity and groups of the user.",
     displayName=DISPLAY_NAME,
     description=DESCRIPTION,
     owner=OWNER,
     access=ACCESS,
-    username=string("Name to sign in with. Defaults to the object's name and stays as it is."),
-    email=string("Address of the user."),
-    subject=string("What an identity provider calls the user."),
+    username=string("Name for signing in. Defaults to the object's name. Immutable."),
+    email=string("Email address of the user."),
+    subject=string("Subject of the user at an identity provider."),
     icon=_ICON,
     groups=array(
         string(),
-        "Groups that the user is in beside those of its teams. Only administrators set them.",
+        "Groups of the user in addition to those of its teams. Only administrators can set them.",
         most=limits.GROUPS,
     ),
     ssoGroups=array(
         string(),
-        "Groups that an identity provider has the user in. Teams can take their members by them.",
+        "Groups of the user at an identity provider. A team can include their users as members.",
         most=limits.GROUPS,
     ),
     clusterRoles=ROLE_NAMES,
-    passwordRef=secret_ref("Where the hash of the password is kept. Set through the profile."),
-    codesRef=secret_ref("Where the codes are kept that the user can sign in with once each."),
+    passwordRef=secret_ref("Secret with the password hash. Set through the profile."),
+    codesRef=secret_ref("Secret with the user's one-time login codes."),
     imagePullSecrets=IMAGE_PULL_SECRETS,
-    tokenGeneration=integer("Raising it makes every direct token of the user invalid. It never falls.", minimum=0),
-    disabled=boolean("The user cannot sign in, and none of its keys work. They survive. Defaults to false."),
+    tokenGeneration=integer("Raising it invalidates all direct tokens of the user. It cannot be lowered.", minimum=0),
+    disabled=boolean("The user cannot sign in, and its keys are rejected but not deleted. Defaults to false."),
 )
 
 USER_STATUS = obj(
-    "What the server knows about the user.",
-    teams=array(
-        string(), "The teams that the user is in, by name or through an identity provider.", most=limits.ANSWERED
-    ),
+    "Observed state of the user. Written by the server.",
+    teams=array(string(), "Teams of the user, by name or through an identity provider.", most=limits.ANSWERED),
 )
 
 PROFILE = Kind(
@@ -67,21 +65,21 @@ PROFILE = Kind(
     namespaced=False,
     fields={
         "displayName": DISPLAY_NAME,
-        "username": string("Name to sign in with. Shown, and cannot be changed."),
-        "email": string("Address of the user."),
+        "username": string("Name for signing in. Read-only."),
+        "email": string("Email address of the user."),
         "icon": _ICON,
-        "custom": free("Settings that the console keeps for the user."),
+        "custom": free("Settings that the console stores for the user."),
         "password": string("A new password.", format="password"),
-        "currentPassword": string("The password until now. Needed to set a new one for oneself.", format="password"),
+        "currentPassword": string("The current password. Required to change one's own password.", format="password"),
     },
-    description="What users can see and change of themselves.",
+    description="The part of a user that the user can read and change.",
     verbs=("create", "get"),
     secret=("password", "currentPassword"),
     hidden=("password", "currentPassword"),
     stored=False,
     builtin=True,
 )
-"""What `users/<name>/profile` takes and answers with."""
+"""Request and response body of `users/<name>/profile`."""
 
 
 def check_user(change: Change) -> Iterable[Problem]:
@@ -89,8 +87,8 @@ def check_user(change: Change) -> Iterable[Problem]:
     yield from username_problems(change.spec)
     before, after = dig(change.old or {}, "spec.tokenGeneration") or 0, change.spec.get("tokenGeneration") or 0
     if after < before:
-        why = f"must not fall below {before}: direct tokens that were made invalid would work again"
-        yield Problem.invalid("spec.tokenGeneration", after, why)
+        reason = f"must not be lower than {before}: invalidated direct tokens would become valid again"
+        yield Problem.invalid("spec.tokenGeneration", after, reason)
 
 
 def _groups(user: Object) -> str:
@@ -102,15 +100,15 @@ USER = Kind(
     plural="users",
     namespaced=False,
     fields={"spec": USER_SPEC, "status": USER_STATUS},
-    description="Somebody who signs in.",
+    description="A user of the platform.",
     categories=(CATEGORY,),
     status_subresource=True,
     columns=(
-        Column("Display Name", "spec.displayName", description="Name shown to people."),
-        Column("Email", "spec.email", description="Address of the user."),
-        Column("Disabled", is_disabled, type="boolean", description="Whether the user is kept from signing in."),
-        Column("Username", "spec.username", description="Name to sign in with.", wide=True),
-        Column("Groups", _groups, description="Groups beside those of the teams.", wide=True),
+        Column("Display Name", "spec.displayName", description="Human-readable name."),
+        Column("Email", "spec.email", description="Email address of the user."),
+        Column("Disabled", is_disabled, type="boolean", description="Whether the user is disabled."),
+        Column("Username", "spec.username", description="Name for signing in.", wide=True),
+        Column("Groups", _groups, description="Groups in addition to those of the teams.", wide=True),
     ),
     selectable=("spec.username", "spec.email", "spec.subject"),
     immutable=("spec.username",),
@@ -120,26 +118,23 @@ USER = Kind(
 )
 
 
-# DOC-MERGED kinds/team
-# Team: users who work together. Each team is a group to its members, and can have access keys of its own.
-
-
 TEAM_SPEC = obj(
-    "Who is in the team.",
+    "Members of the team.",
     displayName=DISPLAY_NAME,
     description=DESCRIPTION,
     owner=OWNER,
     access=ACCESS,
-    username=string("Short name of the team. Defaults to the object's name and stays as it is."),
+    username=string("Short name of the team. Defaults to the object's name. Immutable."),
     users=array(string(), "Names of the users who are members.", most=limits.MEMBERS),
-    groups=array(string(), "Groups of an identity provider whose users are members, too.", most=limits.GROUPS),
+    groups=array(string(), "Groups of an identity provider whose users are members too.", most=limits.GROUPS),
     clusterRoles=ROLE_NAMES,
     imagePullSecrets=IMAGE_PULL_SECRETS,
-    disabled=boolean("Nobody is a member, and none of the team's keys work. They survive. Defaults to false."),
+    disabled=boolean("Membership has no effect, and the team's keys are rejected but not deleted. Defaults to false."),
 )
 
 TEAM_STATUS = obj(
-    "What the server knows about the team.", members=array(string(), "The users who are members.", most=limits.ANSWERED)
+    "Observed state of the team. Written by the server.",
+    members=array(string(), "Users who are members.", most=limits.ANSWERED),
 )
 
 
@@ -161,9 +156,9 @@ TEAM = Kind(
     categories=(CATEGORY,),
     status_subresource=True,
     columns=(
-        Column("Display Name", "spec.displayName", description="Name shown to people."),
-        Column("Users", _count_users, type="integer", description="Number of users who are named as members."),
-        Column("Disabled", is_disabled, type="boolean", description="Whether membership gives nothing for now."),
+        Column("Display Name", "spec.displayName", description="Human-readable name."),
+        Column("Users", _count_users, type="integer", description="Number of users in spec.users."),
+        Column("Disabled", is_disabled, type="boolean", description="Whether the team is disabled."),
         Column("Username", "spec.username", description="Short name of the team.", wide=True),
     ),
     selectable=("spec.username",),

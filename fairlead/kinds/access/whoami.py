@@ -1,7 +1,7 @@
-"""Who somebody is: Self, SelfSubjectReview and TokenReview. Asked with a POST, never stored.
+"""Self, SelfSubjectReview and TokenReview: identity reviews. Create-only and not persisted.
 
-Self is what tools of the platform ask first; SelfSubjectReview is `kubectl auth whoami`; with TokenReview a service
-finds out whose a token is. `subresources/whoami.py` answers them.
+Self is for tools of the platform, SelfSubjectReview for `kubectl auth whoami`, TokenReview for services that
+authenticate tokens. `subresources/whoami.py` implements them.
 """
 
 from fairlead.kinds.access.scope import SCOPE
@@ -15,20 +15,20 @@ AUTHENTICATION_GROUP = "authentication.k8s.io"
 def _user_info(description: str) -> Schema:
     return obj(
         description,
-        username=string("The name that permissions go by."),
-        uid=string("Tells users of the same name apart, over time."),
-        groups=array(string(), "The groups that they are in.", most=limits.ANSWERED),
-        extra=mapping(array(string(longest=limits.MESSAGE)), "What else the authenticator had to say."),
+        username=string("The name that uniquely identifies this user among all active users."),
+        uid=string("A value that identifies this user across time, if a user of the same name is created again."),
+        groups=array(string(), "The groups that this user is in.", most=limits.ANSWERED),
+        extra=mapping(array(string(longest=limits.MESSAGE)), "Additional information from the authenticator."),
     )
 
 
 _ENTITY = {
     "name": string("Name of the object."),
-    "displayName": string("Name shown to people."),
-    "icon": string("Address of a picture, or the picture itself.", longest=limits.PICTURE),
-    "username": string("Name that they sign in with."),
-    "email": string("Their address."),
-    "subject": string("The name that permissions go by."),
+    "displayName": string("Human-readable name."),
+    "icon": string("URL of an image, or the image itself as a data URL.", longest=limits.PICTURE),
+    "username": string("Name for signing in."),
+    "email": string("Email address."),
+    "subject": string("The user name that authorization uses."),
 }
 
 SELF = Kind(
@@ -37,29 +37,29 @@ SELF = Kind(
     namespaced=False,
     fields={
         "spec": obj(
-            "Whom to tell about. Empty for the caller.",
-            accessKey=string("Name of an OwnedAccessKey to tell about. Open to its owner and to administrators."),
+            "The identity to describe. Empty for the requester.",
+            accessKey=string("Name of an OwnedAccessKey to describe. Allowed for its owner and for administrators."),
         ),
         "status": obj(
-            "Who that is.",
+            "The identity.",
             user=obj(
-                "The user, unless it is a team.",
+                "The user, unless the identity is a team.",
                 required=(),
                 **_ENTITY,
-                teams=array(obj(required=(), **_ENTITY), "The teams that the user is in.", most=limits.ANSWERED),
+                teams=array(obj(required=(), **_ENTITY), "Teams of the user.", most=limits.ANSWERED),
             ),
-            team=obj("The team, where a team's key is used.", required=(), **_ENTITY),
+            team=obj("The team, if the key belongs to a team.", required=(), **_ENTITY),
             accessKey=string("Name of the access key in use. Never the key itself."),
             accessKeyType=string("Type of that key."),
-            accessKeyScope=described(SCOPE, "Scope of that key; absent if it has all the rights of its owner."),
-            subject=string("The name that permissions go by."),
-            uid=string("The uid of the user."),
-            groups=array(string(), "The groups that permissions go by.", most=limits.ANSWERED),
-            instanceID=string("Names this installation."),
-            projectNamespacePrefix=string("What the names of projects' namespaces begin with."),
+            accessKeyScope=described(SCOPE, "Scope of that key; absent if it has all permissions of its owner."),
+            subject=string("The user name that authorization uses."),
+            uid=string("UID of the user."),
+            groups=array(string(), "The groups that authorization uses.", most=limits.ANSWERED),
+            instanceID=string("ID of this installation."),
+            projectNamespacePrefix=string("Prefix of the names of project namespaces."),
         ),
     },
-    description="Tells who the caller is, and which access key is in use. Nothing is stored.",
+    description="Returns the identity of the requester and the access key in use. Not persisted.",
     verbs=("create",),
     stored=False,
     builtin=True,
@@ -70,8 +70,8 @@ SELF_SUBJECT_REVIEW = Kind(
     plural="selfsubjectreviews",
     namespaced=False,
     group=AUTHENTICATION_GROUP,
-    fields={"status": obj("The answer.", userInfo=_user_info("Who the caller is."))},
-    description="Asks who the caller is. Nothing is stored.",
+    fields={"status": obj("The result of the review.", userInfo=_user_info("User attributes of the requester."))},
+    description="Returns the user attributes of the requester. Not persisted.",
     verbs=("create",),
     stored=False,
     builtin=True,
@@ -84,27 +84,27 @@ TOKEN_REVIEW = Kind(
     group=AUTHENTICATION_GROUP,
     fields={
         "spec": obj(
-            "The token in question.",
-            token=string("The token. The answer leaves it out.", longest=limits.CREDENTIAL),
+            "The token to review.",
+            token=string("The bearer token. Omitted in the response.", longest=limits.CREDENTIAL),
             audiences=array(
                 string(),
-                "Whom the token should be meant for. Access keys are meant for this server.",
+                "Audiences that the token should be valid for. The audience of access keys is this server.",
                 most=limits.AUDIENCES,
             ),
         ),
         "status": obj(
-            "The answer.",
-            authenticated=boolean("Whether the token is good."),
-            user=_user_info("Whose it is."),
+            "The result of the review.",
+            authenticated=boolean("Whether the token is valid."),
+            user=_user_info("The user that the token authenticates as."),
             audiences=array(
                 string(),
-                "Those audiences that the token is meant for. Empty for this server alone.",
+                "Requested audiences that the token is valid for. Empty means this server only.",
                 most=limits.AUDIENCES,
             ),
-            error=string("Why the token is not good.", longest=limits.MESSAGE),
+            error=string("Why the token is not valid.", longest=limits.MESSAGE),
         ),
     },
-    description="Asks whose a token is. Nothing is stored.",
+    description="Authenticates a token and returns its user. Not persisted.",
     verbs=("create",),
     secret=("spec.token",),
     hidden=("spec.token",),

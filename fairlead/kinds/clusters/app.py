@@ -1,4 +1,4 @@
-"""App: a package of an application or script that admins make available for clusters, spaces and virtual clusters."""
+"""App: a Helm chart, manifests or script that administrators publish for clusters, spaces and virtual clusters."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -22,61 +22,55 @@ from fairlead.registry.kind import Change, Column, Kind, Problem
 from fairlead.registry.schema import array, boolean, described, free, obj, string
 
 _CONFIG: Mapping[str, Any] = {
-    "chart": obj("A chart to deploy. One of chart, manifests and bash.", **CHART),
+    "chart": obj("A Helm chart to deploy. Set one of chart, manifests and bash.", **CHART),
     "manifests": string(
-        "Kubernetes objects to create, as YAML text. One of chart, manifests and bash.", longest=limits.DOCUMENT
+        "Kubernetes objects to create, as YAML text. Set one of chart, manifests and bash.", longest=limits.DOCUMENT
     ),
     "bash": obj(
-        "A script to run in a pod in the target cluster. One of chart, manifests and bash.",
-        script=string("The script itself.", longest=limits.DOCUMENT),
-        image=string("Image of the container that the script runs in."),
-        clusterRole=string("Cluster role that the pod gets in the target cluster."),
-        podSecurityContext=free("Security context of the pod, as Kubernetes has it."),
-        securityContext=free("Security context of the container, as Kubernetes has it."),
+        "A script to run in a pod in the target cluster. Set one of chart, manifests and bash.",
+        script=string("The script.", longest=limits.DOCUMENT),
+        image=string("Image of the container that runs the script."),
+        clusterRole=string("Cluster role bound to the pod in the target cluster."),
+        podSecurityContext=free("Kubernetes PodSecurityContext of the pod."),
+        securityContext=free("Kubernetes SecurityContext of the container."),
     ),
     "values": string(
-        "Values for the chart, as YAML text. Parameters can be used in it as template variables.",
+        "Values for the chart, as YAML text. Parameters are available as template variables.",
         longest=limits.DOCUMENT,
     ),
-    "parameters": string(
-        "Values for the parameters when nobody chooses others, as YAML text.", longest=limits.DOCUMENT
-    ),
-    "annotations": described(TEXT_MAP, "Annotations for what is deployed."),
+    "parameters": string("Default values for the parameters, as YAML text.", longest=limits.DOCUMENT),
+    "annotations": described(TEXT_MAP, "Annotations for the deployed objects."),
 }
 
 SPEC = obj(
-    "What the app is and who may use it.",
+    "Content of the app, and access to it.",
     displayName=DISPLAY_NAME,
     description=DESCRIPTION,
-    icon=string(
-        "URL of an icon: https, or data:image of a picture. The console shows https URLs only.", longest=limits.PICTURE
-    ),
+    icon=string("URL of an icon: https or data:image. The console shows https URLs only.", longest=limits.PICTURE),
     owner=OWNER,
     access=ACCESS,
     recommendedApp=array(string(), "Where the app is recommended: `cluster`, `space`, `virtualcluster`."),
-    clusters=array(
-        string(), "Connected clusters that the app is meant for. Empty means all of them.", most=limits.ALLOWED
-    ),
-    defaultNamespace=string("Namespace that the app goes to when nobody names another."),
-    readme=string("Longer text about the app, in Markdown. Shown without any HTML in it.", longest=limits.README),
-    wait=boolean("Wait until everything that was deployed is ready. Defaults to false."),
-    timeout=string("How long a deployment may take, such as `90s`. Defaults to `5m0s`."),
-    config=obj("What is deployed, for an app without versions.", **_CONFIG),
+    clusters=array(string(), "Connected clusters that the app is for. Empty means all of them.", most=limits.ALLOWED),
+    defaultNamespace=string("Default namespace for deployments of the app."),
+    readme=string("Description of the app in Markdown. HTML in it is not rendered.", longest=limits.README),
+    wait=boolean("Wait until all deployed objects are ready. Defaults to false."),
+    timeout=string("Timeout of a deployment, such as `90s`. Defaults to `5m0s`."),
+    config=obj("Content of an unversioned app.", **_CONFIG),
     parameters=PARAMETERS,
     versions=array(
         obj(
             **_CONFIG,
-            version=string("Version in three parts, such as `1.4.0`."),
+            version=string("Version with three components, such as `1.4.0`."),
         ),
-        "What is deployed, for an app with versions: one entry for each.",
+        "Content of a versioned app, one entry for each version.",
         most=limits.VERSIONS,
     ),
-    streamContainer=free("DEPRECATED, kept as sent. The container whose output was shown during a deployment."),
+    streamContainer=free("DEPRECATED, stored as sent. The container whose output was shown during a deployment."),
     manifests=string(
         "DEPRECATED: use config.manifests. Kubernetes objects to create, as YAML text.", longest=limits.DOCUMENT
     ),
     helm=obj(
-        "DEPRECATED: use config.chart. A chart to deploy.",
+        "DEPRECATED: use config.chart. A Helm chart to deploy.",
         name=CHART["name"],
         repoUrl=CHART["repoURL"],
         version=CHART["version"],
@@ -87,7 +81,7 @@ SPEC = obj(
     ),
 )
 
-STATUS = free("What became of the app. A part of the object like any other: whoever may update the app may write it.")
+STATUS = free("Status of the app. Not a subresource: it is written with the permission to update the app.")
 
 FIELDS = {"spec": SPEC, "status": STATUS}
 
@@ -99,7 +93,7 @@ _DEPRECATED = {
 
 
 def warn(change: Change) -> None:
-    """Deprecated fields stay and work, but their users hear of it."""
+    """Adds a warning for each deprecated field that is set."""
     spec = change.spec
     if _DEPRECATED.keys().isdisjoint(spec):
         return
@@ -117,7 +111,7 @@ def check(change: Change) -> Iterable[Problem]:
 
 
 def _one_source(path: str, config: Any) -> Iterable[Problem]:
-    """A chart counts once it says which or where; an empty script or empty text is none."""
+    """Reports more than one source. A chart without name and URL, an empty script and empty manifests do not count."""
     if not config:
         return
     found = {
@@ -142,10 +136,10 @@ APP = Kind(
     description="An application or script that can be deployed into clusters, spaces and virtual clusters.",
     categories=(CATEGORY,),
     columns=(
-        Column("Display Name", "spec.displayName", description="Name shown to people."),
+        Column("Display Name", "spec.displayName", description="Human-readable name."),
         Column("Chart", "spec.config.chart.name", description="Chart that is deployed."),
         Column("Version", "spec.config.chart.version", description="Version of that chart."),
-        Column("Repository", "spec.config.chart.repoURL", description="Where the chart comes from.", wide=True),
+        Column("Repository", "spec.config.chart.repoURL", description="Repository of the chart.", wide=True),
         Column("Recommended", _recommended, description="Where the app is recommended.", wide=True),
     ),
     selectable=("spec.config.chart.name", "spec.owner.user"),

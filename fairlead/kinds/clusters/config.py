@@ -1,7 +1,7 @@
-"""Config: the settings that administrators change while the server runs. There is one, and it is always there.
+"""Config: the settings that administrators can change at run time. A singleton that always exists.
 
-`spec.raw` holds them as YAML text; the status shows what the server has understood of it and goes by. What it leaves
-out is as the server was started with. `app/dynamic_config.py` reads it on each use, so a change holds from the next request.
+`spec.raw` contains the settings as YAML text; the status shows the parsed values. Settings that it omits keep their
+startup values. `app/dynamic_config.py` reads it on each use, so a change takes effect with the next request.
 """
 
 import difflib
@@ -32,7 +32,7 @@ RESERVED_HEADERS = frozenset(
         *("vary", "www-authenticate"),
     }
 )
-"""Headers by which an answer is read; another value would make it unreadable, or sign somebody in."""
+"""Headers that custom headers must not override: a response could become unreadable, or set a login cookie."""
 
 
 def _seconds(description: str, minimum: int = 0) -> Schema:
@@ -41,68 +41,68 @@ def _seconds(description: str, minimum: int = 0) -> Schema:
 
 VALUES = {
     "auth": obj(
-        "Signing in, and the credentials that people make.",
-        accessKeyMaxTTLSeconds=_seconds("Most seconds that people may give an access key to live. 0 means no limit."),
-        loginAccessKeyTTLSeconds=_seconds("Seconds that a login lasts. 0 means no end."),
-        directTokenTTLSeconds=_seconds("Seconds that a direct token lives when nobody says how long.", 1),
-        directTokenMaxTTLSeconds=_seconds("Most seconds that a direct token may live.", 1),
-        password=obj("Signing in with a password.", disabled=boolean("Nobody can. Defaults to false.")),
+        "Logins and user-created credentials.",
+        accessKeyMaxTTLSeconds=_seconds("Maximum lifetime of an access key in seconds. 0 means no limit."),
+        loginAccessKeyTTLSeconds=_seconds("Lifetime of a login in seconds. 0 means no expiry."),
+        directTokenTTLSeconds=_seconds("Default lifetime of a direct token in seconds.", 1),
+        directTokenMaxTTLSeconds=_seconds("Maximum lifetime of a direct token in seconds.", 1),
+        password=obj("Password login.", disabled=boolean("Disable password login. Defaults to false.")),
         customHttpHeaders=mapping(
             string(longest=2 * MAX_HEADER_LENGTH),
-            "Headers that every answer carries, such as Strict-Transport-Security.",
+            "Headers added to every response, such as Strict-Transport-Security.",
         ),
     ),
     "audit": obj(
         "The audit log.",
-        level=enum("Least that is recorded of the requests that the policy records at all.", *AUDIT_LEVELS),
+        level=enum("Minimum audit level of all requests that the policy does not exclude.", *AUDIT_LEVELS),
     ),
 }
 _VALIDATOR = Validator(obj(required=(), **VALUES))
 
 
 def read(raw: str) -> tuple[Object, list[Problem]]:
-    """What a text says, and what is wrong with it. The problems name the place within the text."""
+    """Parses and validates the settings. The problems name the path within the text."""
     try:
-        value, twice = yaml.decode(raw.encode())
+        value, duplicates = yaml.decode(raw.encode())
     except (Malformed, UnicodeEncodeError) as error:
         return {}, [_problem(str(error))]
     if value is None:
         return {}, []
     if not isinstance(value, dict):
-        return {}, [_problem("must hold settings, as in `auth: {accessKeyMaxTTLSeconds: 86400}`")]
+        return {}, [_problem("must be a mapping of settings, such as `auth: {accessKeyMaxTTLSeconds: 86400}`")]
     findings = _VALIDATOR.examine(value)
-    problems = [_problem(f"{path} is set twice; keep one of them") for path in twice]
+    problems = [_problem(f"{path} is set twice; keep one of them") for path in duplicates]
     problems += [_problem(_unknown(path)) for path in findings.unknown]
     problems += [_problem(f"{each.field}: {each.message}") for each in findings.problems]
     if not findings.problems:
-        problems += [_problem(why) for why in _contradictions(value)]
+        problems += [_problem(reason) for reason in _contradictions(value)]
     return value, problems
 
 
 def _contradictions(value: Object) -> Iterator[str]:
-    usual, most = (dig(value, f"auth.directToken{word}Seconds") for word in ("TTL", "MaxTTL"))
-    if usual is not None and most is not None and usual > most:
-        yield f"auth.directTokenTTLSeconds: {usual} is more than auth.directTokenMaxTTLSeconds, {most}; lower it"
+    default, maximum = (dig(value, f"auth.directToken{name}Seconds") for name in ("TTL", "MaxTTL"))
+    if default is not None and maximum is not None and default > maximum:
+        yield f"auth.directTokenTTLSeconds: {default} is more than auth.directTokenMaxTTLSeconds, {maximum}; lower it"
     headers = dig(value, "auth.customHttpHeaders") or {}
     if len(headers) > MAX_HEADERS:
-        yield f"auth.customHttpHeaders: {len(headers)} headers are too many; {MAX_HEADERS} is the limit"
+        yield f"auth.customHttpHeaders: has {len(headers)} headers; at most {MAX_HEADERS} are allowed"
     for name, text in headers.items():
-        where = f"auth.customHttpHeaders[{name}]"
+        path = f"auth.customHttpHeaders[{name}]"
         if not _HEADER_NAME.fullmatch(name):
-            yield f"{where}: is no name of a header; use letters, digits and dashes"
+            yield f"{path}: is not a valid header name; use letters, digits and dashes"
         elif name.lower() in RESERVED_HEADERS:
-            yield f"{where}: the server sets this header itself; remove it"
+            yield f"{path}: the server sets this header itself; remove it"
         if len(text) > MAX_HEADER_LENGTH or not _HEADER_VALUE.fullmatch(text):
-            yield f"{where}: must be one line of printable ASCII, at most {MAX_HEADER_LENGTH} characters"
+            yield f"{path}: must be one line of printable ASCII, at most {MAX_HEADER_LENGTH} characters"
 
 
 def _unknown(path: str) -> str:
     (nearest,) = difflib.get_close_matches(path, list(_paths(VALUES)), n=1, cutoff=0.0)
-    return f"there is no setting {path}; did you mean {nearest}? Otherwise remove it"
+    return f"unknown setting {path}; did you mean {nearest}? Otherwise remove it"
 
 
 def _paths(fields: dict[str, Schema], above: str = "") -> Iterator[str]:
-    """Every setting there is, by its dotted path."""
+    """The dotted paths of all settings."""
     for name, schema in fields.items():
         inner = schema.get("properties")
         yield from _paths(inner, f"{above}{name}.") if inner else (f"{above}{name}",)
@@ -118,7 +118,7 @@ def _raw(change: Change) -> str:
 
 
 def show(change: Change) -> None:
-    """The status is what the text says, whatever was sent for it."""
+    """Sets the status to the parsed settings; a status in the request is ignored."""
     value, problems = read(_raw(change))
     if change.new is not None and not problems:
         change.new["status"] = value
@@ -126,7 +126,7 @@ def show(change: Change) -> None:
 
 def check(change: Change) -> Iterable[Problem]:
     if name_of(change.obj) != CONFIG_NAME:
-        yield Problem.invalid("metadata.name", name_of(change.obj), f"there is one Config only, {CONFIG_NAME}")
+        yield Problem.invalid("metadata.name", name_of(change.obj), f"must be {CONFIG_NAME}; there is only one Config")
     yield from read(_raw(change))[1]
 
 
@@ -142,25 +142,23 @@ CONFIG = Kind(
         "spec": obj(
             "The settings.",
             raw=string(
-                "The settings as YAML text. What is left out is as the server was started with.",
+                "The settings as YAML text. Omitted settings keep their startup values.",
                 longest=limits.SETTINGS,
             ),
         ),
-        "status": obj(
-            "What the server goes by. Follows from the spec; what is sent for it is passed over.", required=(), **VALUES
-        ),
+        "status": obj("The settings in effect. Derived from the spec; ignored in requests.", required=(), **VALUES),
     },
-    description="The settings of the server that can be changed while it runs. There is one, service-manager-config.",
+    description="The settings of the server that can be changed at run time. A singleton: service-manager-config.",
     categories=(CATEGORY,),
     verbs=("get", "list", "patch", "update", "watch"),
     columns=(
-        Column("Key TTL", "status.auth.accessKeyMaxTTLSeconds", "integer", "Most seconds that access keys may live."),
-        Column("Login TTL", "status.auth.loginAccessKeyTTLSeconds", "integer", "Seconds that a login lasts."),
-        Column("Password Login", _password_login, description="Whether the settings leave it on."),
+        Column(
+            "Key TTL", "status.auth.accessKeyMaxTTLSeconds", "integer", "Maximum lifetime of access keys, in seconds."
+        ),
+        Column("Login TTL", "status.auth.loginAccessKeyTTLSeconds", "integer", "Lifetime of a login, in seconds."),
+        Column("Password Login", _password_login, description="Whether password login is on."),
     ),
-    secret=(
-        "spec.raw",
-    ),  # whoever writes a setting that there is not, or one of another product, may write a credential
+    secret=("spec.raw",),  # an unknown setting, or one of another product, may contain a credential
     prepare=show,
     check=check,
 )

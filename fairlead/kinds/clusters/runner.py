@@ -1,8 +1,7 @@
-"""Runner: what executes workspaces. With it, what stands below its path: the key that it signs in with, what it needs
-to know of the server, and a new value for the key.
+"""Runner: executes workspaces. Its subresources are the access key, the key rotation, and the runner's configuration.
 
-A runner signs in as `service:runner:<name>`, with a key that belongs to its Runner and goes with it.
-`authn/component_keys.py` makes and keeps these keys, `authz/component_access.py` says what such an identity may do.
+A runner authenticates as `service:runner:<name>` with a key that is owned by its Runner and deleted with it.
+`authn/component_keys.py` issues these keys, `authz/component_access.py` authorizes the runner.
 """
 
 from collections.abc import Iterable
@@ -29,11 +28,11 @@ from fairlead.registry.schema import Schema, array, boolean, described, enum, fr
 
 RUNNERS = "runners"
 RUNNER_COMPONENT = Component(RUNNERS, "Runner", "runner", "service.sh/runner", "service:runners")
-"""Runners, as components that sign in."""
+"""Runners as authenticating components."""
 
 
 _METADATA = obj(
-    "Labels and annotations for what is made.",
+    "Labels and annotations of the created object.",
     labels=described(TEXT_MAP, "Labels to set."),
     annotations=described(TEXT_MAP, "Annotations to set."),
 )
@@ -47,38 +46,38 @@ _POD = obj(
     "The runner's pod.",
     metadata=_METADATA,
     spec=obj(
-        "What differs from the pod that the server would make. Each part is as Kubernetes has it.",
-        image=string("Image of the runner. Empty means the one of this server's version."),
-        resource=free("Requests and limits of the runner's container."),
+        "Overrides for the default pod. The fields have the types of a Kubernetes PodSpec.",
+        image=string("Image of the runner. Defaults to the image for this server's version."),
+        resource=free("Resource requests and limits of the runner's container."),
         env=_parts("Environment variables of the runner."),
-        envFrom=_parts("Sources of further environment variables."),
-        nodeSelector=described(TEXT_MAP, "Labels of the nodes that it may run on."),
-        affinity=free("Which nodes it prefers or needs."),
-        tolerations=_parts("Taints of nodes that it puts up with."),
-        volumes=_parts("Further volumes of the pod."),
-        volumeMounts=_parts("Where the runner's container mounts them."),
-        initContainers=_parts("Containers that run before the runner."),
-        hostAliases=_parts("Further entries for the pod's hosts file."),
+        envFrom=_parts("Sources of additional environment variables."),
+        nodeSelector=described(TEXT_MAP, "Node selector of the pod."),
+        affinity=free("Scheduling constraints of the pod."),
+        tolerations=_parts("Tolerations of the pod."),
+        volumes=_parts("Additional volumes of the pod."),
+        volumeMounts=_parts("Volume mounts of the runner's container."),
+        initContainers=_parts("Init containers of the pod."),
+        hostAliases=_parts("Additional entries for the pod's hosts file."),
     ),
 )
 
 SPEC = obj(
-    "Where the runner is and who may use it.",
+    "Location of the runner, and access to it.",
     displayName=DISPLAY_NAME,
     description=DESCRIPTION,
     owner=OWNER,
     access=ACCESS,
     clusterRef=obj(
-        "The connected cluster that the runner is deployed into. Left out for a runner that is started elsewhere.",
+        "The connected cluster that the runner is deployed into. Omitted for a runner that is started elsewhere.",
         cluster=string("Name of the connected cluster."),
         namespace=string("Namespace within that cluster."),
         persistentVolumeClaimTemplate=obj(
-            "The volume that the runner keeps its state on.",
+            "The persistent volume claim for the runner's state.",
             metadata=_METADATA,
             spec=obj(
-                "What is claimed.",
-                accessModes=array(string(), "How the volume can be mounted, such as `ReadWriteOnce`."),
-                storageClassName=string("Class of the storage. Empty means the cluster's default."),
+                "Spec of the claim.",
+                accessModes=array(string(), "Access modes of the volume, such as `ReadWriteOnce`."),
+                storageClassName=string("Storage class. Empty means the cluster's default."),
                 storageSize=string("Size of the volume, such as `10Gi`."),
             ),
         ),
@@ -86,22 +85,22 @@ SPEC = obj(
         serviceTemplate=obj(
             "The service in front of the runner.",
             metadata=_METADATA,
-            spec=obj("What differs.", type=string("Type of the service. Empty means `ClusterIP`.")),
+            spec=obj("Spec of the service.", type=string("Type of the service. Empty means `ClusterIP`.")),
         ),
     ),
-    networkPeerName=string("Name of the runner in the peer network, if it is reached through that."),
+    networkPeerName=string("Name of the runner in the peer network, if it is in one."),
     endpoint=string(
-        "Where clients reach the runner directly: `host`, `host:port` or `https://host:port`. "
-        "Its workspaces carry it as the annotation `service.sh/runner-endpoint`."
+        "Address for direct connections of clients: `host`, `host:port` or `https://host:port`. "
+        "It is copied to workspaces as the annotation `service.sh/runner-endpoint`."
     ),
-    unusable=boolean("No further workspace is scheduled here; those that are here stay. Defaults to false."),
+    unusable=boolean("No new workspaces are scheduled here; existing ones stay. Defaults to false."),
 )
 
 STATUS = obj(
-    "How the runner is doing. Written by the server and by the runner itself.",
-    phase=enum("Empty until the runner has reported for the first time.", "", "Initialized", "Failed"),
-    reason=string("Why the phase is what it is, as one word."),
-    message=string("The same for people.", longest=limits.MESSAGE),
+    "Observed state of the runner. Written by the server and the runner.",
+    phase=enum("Empty until the first report of the runner.", "", "Initialized", "Failed"),
+    reason=string("Machine-readable reason for the phase."),
+    message=string("Human-readable reason for the phase.", longest=limits.MESSAGE),
     conditions=CONDITIONS,
     observedGeneration=OBSERVED_GENERATION,
 )
@@ -110,13 +109,13 @@ RUNNER_ACCESS_KEY = Kind(
     name="RunnerAccessKey",
     plural="runneraccesskeys",
     namespaced=False,
-    fields={"accessKey": string("The key that the runner signs in with, as a bearer token.", format="password")},
-    description="The access key of a runner. It stays the same until it is rotated. Every read is audited.",
+    fields={"accessKey": string("The bearer token of the runner.", format="password")},
+    description="The access key of a runner. It does not change until it is rotated. Every read is audited.",
     verbs=("get",),
     secret=("accessKey",),
     stored=False,
 )
-"""What `runners/<name>/accesskey` answers with."""
+"""Response body of `runners/<name>/accesskey`."""
 
 RUNNER_KEY_ROTATION = Kind(
     name="RunnerKeyRotation",
@@ -124,21 +123,21 @@ RUNNER_KEY_ROTATION = Kind(
     namespaced=False,
     fields={
         "spec": obj(
-            "How to change over.",
+            "Options of the rotation.",
             overlapSeconds=integer(
-                f"Seconds that the old key goes on working, at most {MAX_OVERLAP}. Defaults to 0: it ends at once.",
+                f"Seconds that the old key stays valid, at most {MAX_OVERLAP}. Defaults to 0: it is revoked at once.",
                 minimum=0,
             ),
         ),
-        "accessKey": string("The new key. In the answer only.", format="password"),
+        "accessKey": string("The new key. Only in the response.", format="password"),
     },
-    description="Gives a runner a new access key.",
+    description="Rotates the access key of a runner.",
     verbs=("create",),
     secret=("accessKey",),
     stored=False,
     builtin=True,
 )
-"""What `runners/<name>/rotatekey` takes and answers with."""
+"""Request and response body of `runners/<name>/rotatekey`."""
 
 RUNNER_CONFIG = Kind(
     name="RunnerConfig",
@@ -146,31 +145,30 @@ RUNNER_CONFIG = Kind(
     namespaced=False,
     fields={
         "tokenCaCert": string(
-            "PEM with what this server's tokens are verified with, so that a runner can do so by itself. "
-            "Empty where the server signs none.",
+            "PEM for verifying this server's tokens offline. Empty if the server signs none.",
             longest=limits.CERTIFICATES,
         ),
-        "serviceHost": string("Address of this server as its users know it."),
-        "projectNamespacePrefix": string("What the names of projects' namespaces begin with."),
-        "serviceInstanceID": string("Names this installation."),
+        "serviceHost": string("External address of this server."),
+        "projectNamespacePrefix": string("Prefix of the names of project namespaces."),
+        "serviceInstanceID": string("ID of this installation."),
     },
-    description="What a runner needs to know of this server.",
+    description="Configuration for a runner.",
     verbs=("get",),
     stored=False,
 )
-"""What `runners/<name>/config` answers with."""
+"""Response body of `runners/<name>/config`."""
 
 
 def check(change: Change) -> Iterable[Problem]:
     yield from owner_problems(change.spec)
     endpoint = change.spec.get("endpoint")
     if endpoint and not _is_address(endpoint):
-        why = "must be a host, with a port if it needs one, such as runner.example.com:8443; https:// may stand before"
-        yield Problem.invalid("spec.endpoint", endpoint, why)
+        reason = "must be a host with an optional port and an optional https://, such as runner.example.com:8443"
+        yield Problem.invalid("spec.endpoint", endpoint, reason)
 
 
 def _is_address(text: str) -> bool:
-    """A host that clients can dial over TLS, and nothing that could carry a credential or a path along."""
+    """Whether clients can connect to it over TLS. Rejects addresses with user info, path, query or fragment."""
     try:
         parts = urlsplit(text if "://" in text else f"https://{text}")
         host, port = parts.hostname, parts.port
@@ -181,7 +179,7 @@ def _is_address(text: str) -> bool:
 
 
 def is_unusable(runner: Object) -> Any:
-    """For tables and the scheduler: absent means that it can be used."""
+    """Whether spec.unusable is set, for tables and the scheduler."""
     return bool(dig(runner, "spec.unusable"))
 
 
@@ -190,17 +188,17 @@ RUNNER = Kind(
     plural=RUNNERS,
     namespaced=False,
     fields={"spec": SPEC, "status": STATUS},
-    description="A runner: it executes the workspaces that are scheduled to it.",
+    description="A runner, which executes the workspaces that are scheduled to it.",
     categories=(CATEGORY,),
     status_subresource=True,
     name_is_label=True,
     columns=(
-        Column("Phase", "status.phase", description="Initialized, Failed, or empty until the runner has reported."),
-        Column("Endpoint", "spec.endpoint", description="Where clients reach the runner directly."),
-        Column("Unusable", is_unusable, type="boolean", description="Whether nothing more is scheduled here."),
+        Column("Phase", "status.phase", description="Initialized, Failed, or empty until the first report."),
+        Column("Endpoint", "spec.endpoint", description="Address for direct connections."),
+        Column("Unusable", is_unusable, type="boolean", description="Whether scheduling to it is disabled."),
         Column("Cluster", "spec.clusterRef.cluster", description="Cluster that it is deployed into.", wide=True),
-        Column("Reason", "status.reason", description="Why the phase is what it is.", wide=True),
-        Column("Display Name", "spec.displayName", description="Name shown to people.", wide=True),
+        Column("Reason", "status.reason", description="Reason for the phase.", wide=True),
+        Column("Display Name", "spec.displayName", description="Human-readable name.", wide=True),
     ),
     selectable=("spec.owner.user", "status.phase"),
     shared=True,

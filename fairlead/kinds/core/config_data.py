@@ -1,4 +1,7 @@
-"""ConfigMap of the core group: settings as text or bytes, for people and tools that expect a Kubernetes API."""
+"""ConfigMap and Secret of the core group, with validation of keys, total size and immutability.
+
+Clusters refer to Secrets that contain kubeconfigs.
+"""
 
 import json
 import re
@@ -11,20 +14,16 @@ from fairlead.registry import limits
 from fairlead.registry.kind import Change, Column, Kind, Problem
 from fairlead.registry.schema import Schema, boolean, mapping, string
 
-# DOC-MERGED kinds/keyed_data
-# What ConfigMap and Secret have in common: maps of named pieces, a limit for all of them together, and freezing.
-
-
 SIZE_LIMIT = limits.DATA_BYTES
-"""Bytes of all values together, decoded."""
+"""Maximum total size of all decoded values, in bytes."""
 
-# Null stands for an empty piece, so that a client may leave a value open.
+# Kubernetes accepts null as an empty value.
 TEXT: Schema = {**string(longest=limits.DATA), "nullable": True}
 BYTES: Schema = {**string(format="byte", longest=limits.DATA), "nullable": True}
 
 IMMUTABLE = boolean(
-    "Freeze the data: only metadata can change from then on, and there is no way back but to delete the object. "
-    "Defaults to false."
+    "If true, the data cannot be updated; only object metadata can be modified. It cannot be reset to false without "
+    "deleting the object. Defaults to false."
 )
 
 _KEY = "[-._a-zA-Z0-9]+"
@@ -33,7 +32,7 @@ _KEY_LENGTH = 253
 
 
 def key_faults(key: str) -> Iterator[str]:
-    """Why a key is none: it must be able to be a file's name, and no way out of the file's folder."""
+    """Validation errors of a data key, as in kube-apiserver. A key must be a safe file name without path traversal."""
     if len(key) > _KEY_LENGTH:
         yield f"must be no more than {_KEY_LENGTH} bytes"
     if not _key.fullmatch(key):
@@ -52,30 +51,30 @@ def key_problems(field: str, data: Mapping[str, str]) -> Iterable[Problem]:
 
 
 def frozen_problems(change: Change, *fields: str) -> Iterable[Problem]:
-    """Changes of what an immutable object froze."""
+    """Reports changes to the data of an object with `immutable: true`."""
     old, new = change.old, change.new
     if old is None or new is None or not old.get("immutable"):
         return
-    why = "field is immutable when `immutable` is set"
+    reason = "field is immutable when `immutable` is set"
     if not new.get("immutable"):
-        yield Problem.forbidden("immutable", why)
+        yield Problem.forbidden("immutable", reason)
     for field in fields:
         if (old.get(field) or {}) != (new.get(field) or {}):
-            yield Problem.forbidden(field, why)
+            yield Problem.forbidden(field, reason)
 
 
 def decoded_size(text: str) -> int:
-    """How many bytes a base64 text stands for."""
+    """Decoded length of a base64 text, in bytes."""
     return len(text) * 3 // 4 - text[-2:].count("=")
 
 
 def pieces(obj: Object, field: str) -> dict[str, str]:
-    """The map in `field`, null standing for an empty piece."""
+    """The map in `field`, with null values replaced by empty strings."""
     return {key: "" if value is None else value for key, value in (obj.get(field) or {}).items()}
 
 
 def put(obj: Object, field: str, data: dict[str, str]) -> None:
-    """Sets the map in `field`. Without entries it is left out."""
+    """Sets the map in `field`, or removes the field if the map is empty."""
     if data:
         obj[field] = data
     else:
@@ -109,14 +108,18 @@ CONFIGMAP = Kind(
     group="",
     fields={
         "data": mapping(
-            TEXT, "Settings as text by key. Keys are letters, digits, `-`, `_` and `.`.", most=limits.DATA_KEYS
+            TEXT,
+            "Configuration data as text by key. Keys consist of letters, digits, `-`, `_` and `.`.",
+            most=limits.DATA_KEYS,
         ),
         "binaryData": mapping(
-            BYTES, "Settings as bytes by key, base64-encoded. Keys as in `data`.", most=limits.DATA_KEYS
+            BYTES,
+            "Base64-encoded binary data by key. Keys must not overlap with those in `data`.",
+            most=limits.DATA_KEYS,
         ),
         "immutable": IMMUTABLE,
     },
-    description="Settings by key. Not for credentials: those belong into a Secret.",
+    description="Configuration data by key. Use a Secret for credentials.",
     short_names=("cm",),
     columns=(Column("Data", _config_map_entries, description="Number of keys."),),
     tracks_generation=False,
@@ -127,13 +130,9 @@ CONFIGMAP = Kind(
 )
 
 
-# DOC-MERGED kinds/secret
-# Secret of the core group: credentials by key. Clusters find their kubeconfigs in Secrets.
-
-
 OPAQUE = "Opaque"
 OWN_TYPES = "service.sh/"
-"""How the types of those Secrets begin that the server keeps for itself: hashes, and keys that it signs with."""
+"""Prefix of the types of Secrets that the server owns: password hashes and signing keys."""
 
 _REQUIRED = {
     "kubernetes.io/dockercfg": (".dockercfg",),
@@ -145,7 +144,7 @@ _ACCOUNT_TOKEN, _ACCOUNT_NAME = "kubernetes.io/service-account-token", "kubernet
 
 
 def default_secret(change: Change) -> None:
-    """`stringData` is a convenience of writing: it goes over `data` and is never stored or shown."""
+    """Merges the write-only `stringData` into `data`, and defaults the type."""
     new = change.obj
     encoded = {key: b64encode(text.encode()).decode() for key, text in pieces(new, "stringData").items()}
     new.pop("stringData", None)
@@ -163,7 +162,7 @@ def check_secret(change: Change) -> Iterable[Problem]:
 
 
 def _type_problems(obj: Object, data: Mapping[str, str]) -> Iterable[Problem]:
-    """What the well-known types promise to those who use them."""
+    """Reports missing or malformed keys of Secrets with a well-known type."""
     kind = obj.get("type")
     for key in _REQUIRED.get(kind or "", ()):
         if key not in data:
@@ -197,17 +196,21 @@ SECRET = Kind(
     group="",
     fields={
         "data": mapping(
-            BYTES, "Credentials by key, base64-encoded. Keys are letters, digits, `-_.`.", most=limits.DATA_KEYS
+            BYTES,
+            "Base64-encoded secret data by key. Keys consist of letters, digits, `-`, `_` and `.`.",
+            most=limits.DATA_KEYS,
         ),
         "stringData": mapping(
-            TEXT, "Credentials by key as text. Goes over `data` on writing and is never shown.", most=limits.DATA_KEYS
+            TEXT,
+            "Secret data by key as text. Write-only: merged into `data`, whose values it overrides.",
+            most=limits.DATA_KEYS,
         ),
-        "type": string("What the secret is for. Well-known types need certain keys. Stays as it is.", default=OPAQUE),
+        "type": string("Type of the secret. Well-known types require certain keys. Immutable.", default=OPAQUE),
         "immutable": IMMUTABLE,
     },
-    description="Credentials by key, left out of logs.",
+    description="Secret data by key. The values are redacted in logs.",
     columns=(
-        Column("Type", "type", description="What the secret is for."),
+        Column("Type", "type", description="Type of the secret."),
         Column("Data", _secret_entries, description="Number of keys."),
     ),
     selectable=("type",),

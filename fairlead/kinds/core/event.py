@@ -1,7 +1,7 @@
-"""Event of the core group: something that happened to an object, for `kubectl get events` and `kubectl describe`.
+"""Event of the core group, for `kubectl get events` and `kubectl describe`.
 
-Events come in two styles. The older one counts repetitions between firstTimestamp and lastTimestamp; the newer one has
-an eventTime and must then be complete. Clients of both expect a few fields to be there even when they are empty.
+Legacy Events count repetitions between firstTimestamp and lastTimestamp. Events with an eventTime must also set the
+reporting controller, action and reason. Clients of both expect the fields in `EMPTY` even if they have no value.
 """
 
 from collections.abc import Iterable
@@ -22,43 +22,43 @@ REFERENCE = atomic(
     obj(
         apiVersion=string("API version of the object."),
         kind=string("Kind of the object."),
-        namespace=string("Namespace of the object; empty for objects outside namespaces."),
+        namespace=string("Namespace of the object; empty for cluster-scoped objects."),
         name=string("Name of the object."),
-        uid=string("Uid of the object."),
-        resourceVersion=string("Version of the object that this is about."),
-        fieldPath=string("Part of the object that this is about, such as `spec.containers{web}`."),
+        uid=string("UID of the object."),
+        resourceVersion=string("Resource version of the referenced object."),
+        fieldPath=string("Referenced part of the object, such as `spec.containers{web}`."),
     )
 )
 
 
 def _time(description: str) -> Schema:
-    """A date that is shown as null while there is none."""
+    """Schema of a timestamp that is null if not set."""
     return {**words.timestamp(description), "nullable": True}
 
 
 FIELDS = {
-    "involvedObject": described(REFERENCE, "The object that something happened to. Its namespace is the Event's."),
-    "related": described(REFERENCE, "A second object that had a part in it."),
-    "reason": string("Why it happened, as one word for programs."),
-    "message": string("What happened, for people.", longest=limits.MESSAGE),
-    "type": string("`Normal` for information, `Warning` for what may need a look."),
-    "action": string("What was done, or failed, as one word."),
-    "count": integer("How often it has happened.", bits=32),
-    "firstTimestamp": _time("When it happened first."),
-    "lastTimestamp": _time("When it last happened."),
-    "eventTime": _time("When it happened, to the microsecond. With it, an Event must be complete."),
+    "involvedObject": described(REFERENCE, "The object that the Event is about. Must be in the Event's namespace."),
+    "related": described(REFERENCE, "Optional secondary object."),
+    "reason": string("Machine-readable reason for the Event."),
+    "message": string("Human-readable description of the Event.", longest=limits.MESSAGE),
+    "type": string("Type of the Event: `Normal` or `Warning`."),
+    "action": string("Action that was taken or failed, machine-readable."),
+    "count": integer("Number of occurrences.", bits=32),
+    "firstTimestamp": _time("Time of the first occurrence."),
+    "lastTimestamp": _time("Time of the last occurrence."),
+    "eventTime": _time("Time when the Event was first observed, in microseconds. Makes the reporting fields required."),
     "series": obj(
-        "Repetitions of an Event with an eventTime. Absent for something that happened once.",
-        count=integer("How often it has happened.", bits=32),
-        lastObservedTime=words.timestamp("When it last happened, to the microsecond."),
+        "Repetitions of an Event with an eventTime. Absent for a singleton Event.",
+        count=integer("Number of occurrences.", bits=32),
+        lastObservedTime=words.timestamp("Time of the last occurrence, in microseconds."),
     ),
     "source": obj(
-        "Who saw it, in the older style.",
-        component=string("Name of the program."),
-        host=string("Machine that it runs on."),
+        "The component that reported a legacy Event.",
+        component=string("Name of the component."),
+        host=string("Node name of the component."),
     ),
-    "reportingComponent": string("Who saw it: the name of a controller, such as `example.com/runner`."),
-    "reportingInstance": string("Which instance of that controller."),
+    "reportingComponent": string("Name of the controller that reported the Event, such as `example.com/runner`."),
+    "reportingInstance": string("ID of the controller instance."),
 }
 
 
@@ -88,21 +88,21 @@ def check(change: Change) -> Iterable[Problem]:
 
 
 def problems(event: Object, controller: str) -> Iterable[Problem]:
-    """What is wrong with an Event. `controller` is what the reporting component is called in the group at hand."""
+    """Validation errors of an Event. `controller` is the name of the field reportingComponent in the API group."""
     namespace = metadata(event).get("namespace")
-    about = dig(event, "involvedObject.namespace") or ""
+    involved = dig(event, "involvedObject.namespace") or ""
     if not event.get("eventTime"):
-        # Objects outside namespaces have their Events in the namespace `default`.
-        if (about or "default") != namespace:
-            yield Problem.invalid("involvedObject.namespace", about, "does not match event.namespace")
+        # Events of cluster-scoped objects are in the namespace `default`.
+        if (involved or "default") != namespace:
+            yield Problem.invalid("involvedObject.namespace", involved, "does not match event.namespace")
         return
-    if not about and namespace not in ("default", "kube-system"):
-        yield Problem.invalid("involvedObject.namespace", about, "does not match event.namespace")
+    if not involved and namespace not in ("default", "kube-system"):
+        yield Problem.invalid("involvedObject.namespace", involved, "does not match event.namespace")
     yield from _completeness_problems(event, controller)
 
 
 def _completeness_problems(event: Object, controller: str) -> Iterable[Problem]:
-    """With eventTime, an Event says who did what and why, in few words."""
+    """Reports missing or too long fields of an Event with an eventTime."""
     component = event.get("reportingComponent") or ""
     if not component:
         yield Problem.required(controller)
@@ -116,7 +116,7 @@ def _completeness_problems(event: Object, controller: str) -> Iterable[Problem]:
 
 
 def selectable(event: Object, path: str) -> Any:
-    """`source` selects by the name of whoever saw it, in either style."""
+    """Field selector value. `source` matches the reporting component of legacy and new Events."""
     if path == "source":
         return dig(event, "source.component") or event.get("reportingComponent")
     return dig(event, path)
@@ -155,21 +155,21 @@ EVENT = Kind(
     namespaced=True,
     group="",
     fields=FIELDS,
-    description="Something that happened to an object. Events go by themselves after a while.",
+    description="A report of an event about an object. Events are deleted after their retention time.",
     short_names=("ev",),
-    # A name that nobody chose does not come first, and the age that counts is that of what happened.
+    # As in Kubernetes: the generated name is not the first column, and the age is that of the last occurrence.
     whole_table=True,
     columns=(
-        Column("Last Seen", _last_seen, type="date", description="When it last happened."),
+        Column("Last Seen", _last_seen, type="date", description="Time of the last occurrence."),
         Column("Type", "type", description="Normal or Warning."),
-        Column("Reason", "reason", description="Why, in one word."),
-        Column("Object", _target, description="What it happened to."),
-        Column("Subobject", "involvedObject.fieldPath", description="Which part of it.", wide=True),
-        Column("Source", _source, description="Who saw it.", wide=True),
-        Column("Message", _message, description="What happened."),
-        Column("First Seen", _first_seen, type="date", description="When it happened first.", wide=True),
-        Column("Count", _count, description="How often it has happened.", wide=True),
-        Column("Name", "metadata.name", description="Name of the Event itself.", wide=True),
+        Column("Reason", "reason", description="Machine-readable reason."),
+        Column("Object", _target, description="The involved object."),
+        Column("Subobject", "involvedObject.fieldPath", description="Part of the involved object.", wide=True),
+        Column("Source", _source, description="The component that reported the Event.", wide=True),
+        Column("Message", _message, description="Human-readable description."),
+        Column("First Seen", _first_seen, type="date", description="Time of the first occurrence.", wide=True),
+        Column("Count", _count, description="Number of occurrences.", wide=True),
+        Column("Name", "metadata.name", description="Name of the Event.", wide=True),
     ),
     selectable=(
         *(f"involvedObject.{field}" for field in REFERENCE["properties"]),

@@ -1,8 +1,7 @@
-"""Event of `events.k8s.io`: the Events of the core group under the names that newer clients use.
+"""Event of `events.k8s.io/v1`: another API version of the core group's Events, with newer field names.
 
-There is one set of Events. Each is shown in both groups, and can be written through either. This group asks more of
-those who write: a new Event is complete and leaves the older fields alone, and only its series can change later. As in
-a kube-apiserver, problems name the fields of the core group.
+Both groups serve the same stored Events. Validation is stricter here: a new Event sets the reporting fields and none of
+the deprecated ones, and updates can change only its series. As in kube-apiserver, errors name the core group's fields.
 """
 
 from collections.abc import Iterable
@@ -25,8 +24,8 @@ NAMES = {
     "deprecatedFirstTimestamp": "firstTimestamp",
     "deprecatedLastTimestamp": "lastTimestamp",
 }
-"""What fields are called here, and what in the core group. All others have the same name in both."""
-_CORE_NAMES = {theirs: ours for ours, theirs in NAMES.items()}
+"""Field names of this group and the corresponding names in the core group. All other names are the same."""
+_CORE_NAMES = {core_name: name for name, core_name in NAMES.items()}
 _OMITTED_WHEN_EMPTY = ("reportingController", "reportingInstance")
 _TYPES = ("Normal", "Warning")
 _UNSET = ("firstTimestamp", "lastTimestamp", "count")
@@ -39,21 +38,21 @@ FIELDS = {_CORE_NAMES.get(name, name): schema for name, schema in core.FIELDS.it
 
 
 def show(event: Object) -> Object:
-    """The fields of a core Event as this group has them."""
-    shown = {_CORE_NAMES.get(name, name): value for name, value in event.items()}
+    """Converts a core Event to this group."""
+    converted = {_CORE_NAMES.get(name, name): value for name, value in event.items()}
     for name in _OMITTED_WHEN_EMPTY:
-        if not shown.get(name):
-            shown.pop(name, None)
-    return shown
+        if not converted.get(name):
+            converted.pop(name, None)
+    return converted
 
 
 EMPTY = show(core.EMPTY)
 
 
 def store(event: Object) -> Object:
-    """The fields of this group's Event as the core group has them."""
-    stored = {NAMES.get(name, name): value for name, value in event.items()}
-    return {"reportingComponent": "", "reportingInstance": "", **stored}
+    """Converts an Event of this group to the core group, which is the storage version."""
+    converted = {NAMES.get(name, name): value for name, value in event.items()}
+    return {"reportingComponent": "", "reportingInstance": "", **converted}
 
 
 def prepare(change: Change) -> None:
@@ -110,7 +109,7 @@ def _new_problems(event: Object) -> Iterable[Problem]:
 
 
 def _column(column: Column) -> Column:
-    """The same column of a table, read from an object of this group."""
+    """The core group's column, for objects of this group."""
 
     def value(path: Any, event: Object) -> Any:
         stored = store(event)
@@ -130,7 +129,7 @@ EVENT_V1 = Kind(
     namespaced=True,
     group=GROUP,
     fields=FIELDS,
-    description="Something that happened to an object: the Events of the core group under newer names.",
+    description="A report of an event about an object: the Events of the core group with newer field names.",
     short_names=("ev",),
     whole_table=True,
     columns=tuple(_column(column) for column in core.EVENT.columns),

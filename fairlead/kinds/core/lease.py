@@ -1,4 +1,4 @@
-"""Lease of the group coordination.k8s.io: who leads, and until when. Client libraries elect their leaders with it."""
+"""Lease of coordination.k8s.io, which client libraries use for leader election."""
 
 from collections.abc import Iterable
 
@@ -9,17 +9,19 @@ from fairlead.registry.schema import integer, obj, string, timestamp
 _STRATEGY = "OldestEmulationVersion"
 
 SPEC = obj(
-    "Who holds the lease, and since when.",
-    holderIdentity=string("Who holds the lease. Empty once the holder has given it up."),
-    leaseDurationSeconds=integer("Seconds after renewTime in which nobody else takes the lease. At least 1.", bits=32),
-    acquireTime=timestamp("When the holder took the lease, to the microsecond."),
-    renewTime=timestamp("When the holder last renewed it, to the microsecond."),
-    leaseTransitions=integer("How often the lease has gone from one holder to another.", bits=32),
-    strategy=string(
-        f"How the holder is chosen when somebody else chooses: `{_STRATEGY}`, or a name with a domain of one's own. "
-        "Empty means that candidates race for it."
+    "Holder and duration of the lease.",
+    holderIdentity=string("Identity of the current holder. Empty if the lease was released."),
+    leaseDurationSeconds=integer(
+        "Seconds that candidates must wait after renewTime before they force-acquire the lease. At least 1.", bits=32
     ),
-    preferredHolder=string("Who shall have the lease next, for leases with a strategy."),
+    acquireTime=timestamp("Time when the current holder acquired the lease, in microseconds."),
+    renewTime=timestamp("Time when the current holder last renewed the lease, in microseconds."),
+    leaseTransitions=integer("Number of transitions of the lease between holders.", bits=32),
+    strategy=string(
+        f"Strategy for coordinated leader election: `{_STRATEGY}`, or a custom name with a domain. "
+        "Empty means that candidates compete for the lease."
+    ),
+    preferredHolder=string("Identity that should hold the lease next. Only with a strategy."),
 )
 
 
@@ -48,8 +50,8 @@ LEASE = Kind(
     namespaced=True,
     group="coordination.k8s.io",
     fields={"spec": SPEC},
-    description="A claim to lead that ends unless it is renewed. Two holders can never replace each other unseen.",
-    columns=(Column("Holder", "spec.holderIdentity", description="Who holds the lease."),),
+    description="A lease for leader election, which expires unless it is renewed.",
+    columns=(Column("Holder", "spec.holderIdentity", description="Identity of the current holder."),),
     tracks_generation=False,
     builtin=True,
     prepare=prepare,

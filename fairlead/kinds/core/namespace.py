@@ -1,7 +1,7 @@
-"""Namespace of the core group: where the names of objects are unique. Each project has one.
+"""Namespace of the core group. Each project has one.
 
-A namespace is held by `spec.finalizers`, not by those in its metadata: only the subresource `finalize` changes them,
-and only once they are gone does a deleted namespace go. Its phase follows the deletion mark.
+Deletion waits for `spec.finalizers`, which only the subresource `finalize` can change, in addition to the finalizers in
+the metadata. The phase follows metadata.deletionTimestamp.
 """
 
 from collections.abc import Iterable
@@ -13,36 +13,36 @@ from fairlead.registry.names import qualified_faults
 from fairlead.registry.schema import array, array_map, enum, obj, string, timestamp
 
 FINALIZER = "kubernetes"
-"""Stands in every new namespace, and holds it until its content is gone."""
+"""Finalizer of every new namespace, removed once the namespace is empty."""
 
 NAME_LABEL = "kubernetes.io/metadata.name"
-"""Repeats the name as a label, so that namespaces can be selected by name wherever labels are."""
+"""Label with the name of the namespace, for label selectors."""
 
 _STANDARD_FINALIZERS = {FINALIZER, "orphan", "foregroundDeletion"}
 
 SPEC = obj(
-    "What holds the namespace.",
+    "Finalizers of the namespace.",
     finalizers=array(
         string(longest=limits.METADATA_TEXT),
-        "Who must let go before the namespace can end. `kubernetes` removes the content.",
+        "Must be empty before the namespace is removed from storage. `kubernetes` stands for deleting its content.",
         most=limits.FINALIZERS,
     ),
 )
 
 STATUS = obj(
-    "Where the namespace stands. Written by the server.",
-    phase=enum("`Terminating` from the deletion on, while the content is being removed.", "Active", "Terminating"),
+    "Current state of the namespace. Written by the server.",
+    phase=enum("Lifecycle phase; `Terminating` while the content is being deleted.", "Active", "Terminating"),
     conditions=array_map(
         ("type",),
         obj(
             required=("type", "status"),
-            type=string("What the condition is about."),
-            status=enum("Whether it holds.", "True", "False", "Unknown"),
-            lastTransitionTime=timestamp("When the status last changed to another value."),
-            reason=string("Why, as one word for programs."),
-            message=string("Why, for people.", longest=limits.MESSAGE),
+            type=string("Type of the condition."),
+            status=enum("Status of the condition.", "True", "False", "Unknown"),
+            lastTransitionTime=timestamp("Last time the status changed to another value."),
+            reason=string("Machine-readable reason in CamelCase."),
+            message=string("Human-readable message.", longest=limits.MESSAGE),
         ),
-        "What keeps an ending namespace from ending, one entry for each aspect.",
+        "Why a terminating namespace is not deleted yet, one entry for each type.",
         most=limits.CONDITIONS,
     ),
 )
@@ -65,7 +65,7 @@ def prepare(change: Change) -> None:
 
 
 def mark(namespace: Object) -> None:
-    """Shows the deletion in the phase. Namespaces know no grace period: they end when their content is gone."""
+    """Sets the phase to Terminating and removes the grace period, which does not apply to namespaces."""
     namespace["status"] = {**(namespace.get("status") or {}), "phase": _phase(metadata(namespace))}
     metadata(namespace).pop("deletionGracePeriodSeconds", None)
 
@@ -76,9 +76,10 @@ def check(change: Change) -> Iterable[Problem]:
         yield from (Problem.invalid(path, name, fault) for fault in qualified_faults(name))
         if "/" not in name and name not in _STANDARD_FINALIZERS:
             yield Problem.invalid(path, name, "name is neither a standard finalizer name nor is it fully qualified")
-    phase, due = (change.obj.get("status") or {}).get("phase"), _phase(metadata(change.obj))
-    if phase != due:
-        yield Problem.invalid("status.phase", phase, f"must be {due}: the phase follows metadata.deletionTimestamp")
+    phase, expected = (change.obj.get("status") or {}).get("phase"), _phase(metadata(change.obj))
+    if phase != expected:
+        reason = f"must be {expected}: the phase follows metadata.deletionTimestamp"
+        yield Problem.invalid("status.phase", phase, reason)
 
 
 def _phase(meta: Object) -> str:
@@ -91,12 +92,12 @@ NAMESPACE = Kind(
     namespaced=False,
     group="",
     fields={"spec": SPEC, "status": STATUS},
-    description="A scope for names. What is in a namespace ends with it.",
+    description="A scope for names. Deleting a namespace deletes the objects in it.",
     short_names=("ns",),
     verbs=tuple(verb for verb in ALL_VERBS if verb != "deletecollection"),
     status_subresource=True,
     parts=("finalize",),
-    columns=(Column("Status", "status.phase", description="Active, or Terminating once it is deleted."),),
+    columns=(Column("Status", "status.phase", description="Active, or Terminating while it is being deleted."),),
     selectable=("status.phase",),
     name_is_label=True,
     held_by=("spec.finalizers", "metadata.finalizers"),

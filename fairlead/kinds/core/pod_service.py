@@ -1,8 +1,8 @@
-"""Pod and Service of the core group: readable, and always empty.
+"""Pod and Service of the core group: read-only, and always empty.
 
-Both run in connected clusters and are reached through the gateways. They are served here because clients ask every
-Kubernetes for them: `kubectl cluster-info` lists Services before it prints anything, and `kubectl create clusterrole
---resource=pods` looks the resource up. A list that is empty says the truth, where a missing resource is an error.
+Both exist only in connected clusters, behind the gateways. They are served here for clients that expect them in every
+Kubernetes API: `kubectl cluster-info` lists Services, and `kubectl create clusterrole --resource=pods` looks up the
+resource. An empty list is correct, while a missing resource would be an error.
 """
 
 from fairlead.registry.kind import Kind
@@ -15,8 +15,8 @@ def _empty_kind(name: str, plural: str, short_name: str) -> Kind:
         plural=plural,
         namespaced=True,
         group="",
-        fields={"spec": free("What is wanted."), "status": free("How it is doing.")},
-        description=f"A {name} of a cluster. There are none here: ask a connected cluster through its gateway.",
+        fields={"spec": free("Desired state."), "status": free("Observed state.")},
+        description=f"A {name} of a cluster. The list is always empty here: use the gateway of a connected cluster.",
         short_names=(short_name,),
         verbs=("get", "list", "watch"),
         tracks_generation=False,

@@ -1,8 +1,7 @@
-"""ServiceAccount of the core group: an identity for automation in a namespace, and TokenRequest, which asks for its
-tokens.
+"""ServiceAccount of the core group, and TokenRequest, which issues its tokens.
 
-Whoever holds a token of an account is `system:serviceaccount:<namespace>:<name>`. A token is an access key underneath
-(`authn/service_accounts.py` makes it) that carries the account's uid in a label, so that it stands for no later account
+A token authenticates as `system:serviceaccount:<namespace>:<name>`. It is stored as an access key
+(`authn/service_accounts.py` creates it) with the account's uid in a label, so that it is not valid for a later account
 of the same name.
 """
 
@@ -17,10 +16,10 @@ from fairlead.registry.kind import Action, Change, Kind, Problem
 from fairlead.registry.schema import array, array_map, atomic, boolean, integer, obj, string, timestamp
 
 UID_LABEL = "service.sh/service-account-uid"
-"""On an access key: the uid of the service account that it stands for."""
+"""Label on an access key: the uid of its service account."""
 TOKEN = "token"
 DEFAULT_SECONDS, SHORTEST_SECONDS, LONGEST_SECONDS = 3600, 600, 1 << 32
-"""How long a token is asked for where nobody says so, at least and at most. The server may make it less."""
+"""Default, minimum and maximum of spec.expirationSeconds. The server may issue a shorter-lived token."""
 
 
 def subject_of(namespace: str, name: str) -> str:
@@ -40,23 +39,23 @@ def is_account_key(key: Object) -> bool:
 
 
 def account_uid(key: Object) -> str:
-    """The uid of the service account that an access key was made for."""
+    """The uid of the service account that an access key belongs to."""
     return str((metadata(key).get("labels") or {}).get(UID_LABEL) or "")
 
 
 def token_problems(spec: Object) -> Iterable[Problem]:
-    """What is wrong with the life that a token is asked for."""
+    """Validation errors of the requested lifetime."""
     seconds = spec.get("expirationSeconds")
     if seconds is not None and seconds < SHORTEST_SECONDS:
-        why = "may not specify a duration less than 10 minutes"
-        yield Problem.invalid("spec.expirationSeconds", seconds, why)
+        reason = "may not specify a duration less than 10 minutes"
+        yield Problem.invalid("spec.expirationSeconds", seconds, reason)
     if seconds is not None and seconds > LONGEST_SECONDS:
-        why = "may not specify a duration larger than 2^32 seconds"
-        yield Problem.invalid("spec.expirationSeconds", seconds, why)
+        reason = "may not specify a duration larger than 2^32 seconds"
+        yield Problem.invalid("spec.expirationSeconds", seconds, reason)
 
 
 def _keep_names(change: Change) -> None:
-    """Of a reference to a Secret only the name counts: the Secret is in the account's own namespace."""
+    """Reduces the references to Secrets to names: the Secrets are in the account's namespace."""
     if change.obj.get("secrets"):
         change.obj["secrets"] = [{"name": each["name"]} for each in change.obj["secrets"]]
 
@@ -68,41 +67,41 @@ TOKEN_REQUEST = Kind(
     group=AUTHENTICATION_GROUP,
     fields={
         "spec": obj(
-            "What token is wanted. May be empty.",
+            "Requested properties of the token. May be empty.",
             audiences=array(
                 string(),
-                "Whom the token is meant for. Tokens of this server are meant for it alone.",
+                "Intended audiences of the token. The only supported audience is this server.",
                 most=limits.AUDIENCES,
             ),
             expirationSeconds=integer(
-                f"Seconds that the token lives, at least {SHORTEST_SECONDS}. Defaults to {DEFAULT_SECONDS}. The server "
-                "may make it less: the answer says how long it is."
+                f"Requested lifetime in seconds, at least {SHORTEST_SECONDS}. Defaults to {DEFAULT_SECONDS}. The "
+                "server may issue a shorter-lived token; see status.expirationTimestamp."
             ),
             boundObjectRef=obj(
-                "An object that the token should not outlive. Not supported: leave it out.",
+                "An object that the token is bound to. Not supported: leave it out.",
                 kind=string("Kind of the object."),
                 apiVersion=string("API version of the object."),
                 name=string("Name of the object."),
-                uid=string("Uid of the object."),
+                uid=string("UID of the object."),
             ),
         ),
         "status": obj(
-            "The answer.",
+            "The issued token.",
             token=string(
-                "The token, used as a bearer token. Shown this once.",
+                "The bearer token. Returned only once.",
                 format="password",
                 longest=limits.CREDENTIAL,
             ),
             expirationTimestamp=timestamp("When the token expires."),
         ),
     },
-    description="Asks for a token of a service account.",
+    description="Requests a token for a service account.",
     verbs=("create",),
     secret=("status.token",),
     stored=False,
     builtin=True,
 )
-"""What `serviceaccounts/<name>/token` takes and answers with."""
+"""Request and response body of `serviceaccounts/<name>/token`."""
 
 SERVICE_ACCOUNT = Kind(
     name="ServiceAccount",
@@ -113,14 +112,14 @@ SERVICE_ACCOUNT = Kind(
         "secrets": array_map(
             ("name",),
             atomic(obj(required=("name",), **REFERENCE["properties"])),
-            "Secrets of the same namespace, by their names. Kept; nothing here goes by it.",
+            "Names of Secrets in the same namespace. Stored; has no effect here.",
         ),
         "imagePullSecrets": array(
-            obj(name=string("Name of a Secret in the same namespace.")), "Kept as sent; nothing here goes by it."
+            obj(name=string("Name of a Secret in the same namespace.")), "Stored as sent; has no effect here."
         ),
-        "automountServiceAccountToken": boolean("Kept as sent; nothing here goes by it."),
+        "automountServiceAccountToken": boolean("Stored as sent; has no effect here."),
     },
-    description="An identity for automation: who has a token of it acts as the account, with the rights of its roles.",
+    description="An identity for automation. Requests with one of its tokens have the permissions of its roles.",
     short_names=("sa",),
     actions=(Action(TOKEN, ("create",), TOKEN_REQUEST),),
     tracks_generation=False,

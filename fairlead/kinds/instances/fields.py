@@ -1,6 +1,6 @@
-"""What spaces and virtual clusters have in common: fields, rules and columns of things that live in a project.
+"""Fields, defaulting, validation and columns that SpaceInstance and VirtualClusterInstance share.
 
-Workspaces are instances, too, but are declared by themselves: they run on runners and not in a cluster of one's choice.
+Workspaces are instances too, but run on runners instead of clusters; `workspace.py` declares them separately.
 """
 
 from collections.abc import Iterable, Mapping
@@ -35,85 +35,88 @@ from fairlead.registry.schema import Schema, array, boolean, described, enum, fr
 PENDING, READY, RECONCILING, PROGRESSING = "Pending", "Ready", "Reconciling", "Progressing"
 PHASES = ("", PENDING, READY, "Sleeping", "Failed")
 COMPUTED = ("canUse", "canUpdate")
-"""Fields of the status that are found out for whoever asks, and never stored."""
+"""Status fields that are computed for the requester and never stored."""
 
 SPEC_FIELDS: Mapping[str, Any] = {
     "displayName": DISPLAY_NAME,
     "description": DESCRIPTION,
-    "owner": described(OWNER, "Whom this belongs to: one user or one team. Whoever creates it, if nobody is named."),
+    "owner": described(OWNER, "Owner of the instance: one user or one team. Defaults to the requester of the create."),
     "access": ACCESS,
-    "templateRef": described(TEMPLATE_REF, "Template that this is made from. One of templateRef and template."),
+    "templateRef": described(TEMPLATE_REF, "Template of the instance. Mutually exclusive with template."),
     "parameters": PARAMETER_VALUES,
     "parameterSecrets": PARAMETER_PASSWORDS,
     "clusterRef": CLUSTER_REF,
     "extraAccessRules": array(
         obj(
-            users=array(string(), "Users that the rule is about. `*` means every user.", most=limits.MEMBERS),
-            teams=array(string(), "Teams that the rule is about.", most=limits.MEMBERS),
-            clusterRole=string("Cluster role that they get inside."),
+            users=array(string(), "Users that the rule applies to. `*` means every user.", most=limits.MEMBERS),
+            teams=array(string(), "Teams that the rule applies to.", most=limits.MEMBERS),
+            clusterRole=string("Cluster role granted in the instance."),
         ),
-        "Rights inside, beyond what the template's access rules give. Rules add up.",
+        "Permissions in the instance, in addition to the template's access rules. Rules are additive.",
         most=limits.ACCESS_ENTRIES,
     ),
 }
 
 
 def deployed_objects(what: str) -> Schema:
-    """What was deployed from the template, as the cluster's agent reports it."""
+    """Schema of the objects deployed from the template, as the cluster's agent reports them."""
     return obj(
-        f"What was deployed into the {what}.",
-        lastAppliedObjects=string("The objects that were applied last, as YAML text.", longest=limits.DOCUMENT),
-        charts=array(free(), "The charts that were deployed, each with its state."),
-        apps=array(free(), "The apps that were deployed, each with its state."),
+        f"Objects deployed into the {what}.",
+        lastAppliedObjects=string("The last applied objects, as YAML text.", longest=limits.DOCUMENT),
+        charts=array(free(), "The deployed charts and their state."),
+        apps=array(free(), "The deployed apps and their state."),
     )
 
 
 STATUS_FIELDS: Mapping[str, Any] = {
-    "phase": enum("Where it stands. Empty means Pending.", *PHASES),
-    "reason": string("Why the phase is what it is, as one word."),
-    "message": string("The same for people.", longest=limits.MESSAGE),
+    "phase": enum("Phase of the instance. Empty means Pending.", *PHASES),
+    "reason": string("Machine-readable reason for the phase."),
+    "message": string("Human-readable reason for the phase.", longest=limits.MESSAGE),
     "conditions": CONDITIONS,
     "observedGeneration": OBSERVED_GENERATION,
     "templateHash": TEMPLATE_HASH,
     "renderedSecrets": RENDERED_PASSWORDS,
     "templateTrust": enum(
-        "Whose rights the rendered template has in a cluster: the stored credential's (Trusted), or those of the owner "
-        "in the namespace (Confined). Unmarked: the template is from before there was that difference.",
+        "Permissions that the rendered template is applied with: those of the cluster's stored credential (Trusted), "
+        "or those of the owner in the namespace (Confined). Unmarked: the template predates the distinction.",
         *LEVELS,
     ),
-    "templateApplied": enum("With which of them the namespace was made.", *LEVELS),
+    "templateApplied": enum("Trust level that the namespace was created with.", *LEVELS),
     "spaceObjects": deployed_objects("space"),
     "sleepModeConfig": SLEEP_MODE,
-    "online": boolean("Whether it can be reached right now."),
-    "canUse": boolean("Whether you may use it. Only in answers to requests with `extended=true`."),
-    "canUpdate": boolean("Whether you may change it. Only in answers to requests with `extended=true`."),
-    "ignoreReconciliation": boolean("Controllers leave it alone, as during a migration. Defaults to false."),
+    "online": boolean("Whether the instance is reachable."),
+    "canUse": boolean("Whether the requester may use it. Only in responses to requests with `extended=true`."),
+    "canUpdate": boolean("Whether the requester may update it. Only in responses to requests with `extended=true`."),
+    "ignoreReconciliation": boolean("Controllers skip the instance, as during a migration. Defaults to false."),
 }
 
 _PLACE = ("cluster", "namespace", "virtualCluster")
 RELEASE_LENGTH = 53
-"""How long Helm lets the names of releases be, which virtual clusters are."""
+"""Maximum length of a Helm release name. Virtual clusters are Helm releases."""
 
 
 def prepare_instance(change: Change) -> None:
-    """What was settled stays when it is left out: people keep files without the place that the server has chosen."""
+    """Sets the initial status, and keeps the stored clusterRef if a request omits it.
+
+    Manifests usually do not contain the location that the server has chosen.
+    """
     if change.old is None and not change.obj.get("status"):
         change.obj["status"] = _first_status(metadata(change.obj))
     if change.subresource == "status":
         for field in COMPUTED:
             (change.obj.get("status") or {}).pop(field, None)
-    settled = {part: value for part in _PLACE if (value := dig(change.old, f"spec.clusterRef.{part}"))}
-    if settled:
-        sent = {part: value for part, value in (change.spec.get("clusterRef") or {}).items() if value}
-        change.obj["spec"] = {**change.spec, "clusterRef": {**settled, **sent}}
+    stored = {field: value for field in _PLACE if (value := dig(change.old, f"spec.clusterRef.{field}"))}
+    if stored:
+        sent = {field: value for field, value in (change.spec.get("clusterRef") or {}).items() if value}
+        change.obj["spec"] = {**change.spec, "clusterRef": {**stored, **sent}}
 
 
 def _first_status(meta: Object) -> Object:
-    """In the very first revision already: an object without conditions counts as finished for generic tools."""
-    message = "it has not been looked at yet"
+    """The status of the first revision. Generic tools treat an object without conditions as ready."""
+    message = "waiting for the first reconcile"
     first = condition(READY, UNKNOWN, PROGRESSING, message), condition(RECONCILING, TRUE, PROGRESSING, message)
-    told = {"phase": PENDING, "reason": PROGRESSING, "message": message}
-    return with_conditions(told, first, meta.get("creationTimestamp") or "", meta.get("generation"))
+    status = {"phase": PENDING, "reason": PROGRESSING, "message": message}
+    return with_conditions(status, first, meta.get("creationTimestamp") or "", meta.get("generation"))
 
 
 def instance_problems(change: Change) -> Iterable[Problem]:
@@ -131,7 +134,7 @@ def instance_problems(change: Change) -> Iterable[Problem]:
 
 
 def _release_problems(change: Change) -> Iterable[Problem]:
-    """It becomes a part of names and paths in the cluster. What was kept before this was asked may stay."""
+    """Validates a new release name, which becomes part of names and paths in the cluster. Stored names are accepted."""
     before, name = (dig(each, "spec.clusterRef.virtualCluster") for each in (change.old, change.obj))
     if name and name != before:
         faults = [*label_faults(name)]
@@ -141,19 +144,19 @@ def _release_problems(change: Change) -> Iterable[Problem]:
 
 
 def project_name(each: Object) -> str:
-    """The project of an instance, for tables. Under another prefix than usual it shows with it."""
+    """The project of an instance, for tables. A prefix other than the default is not stripped."""
     return str(metadata(each).get("namespace", "")).removeprefix(NAMESPACE_PREFIX)
 
 
 COLUMNS = (
     Column("Phase", "status.phase", description="Pending, Ready, Sleeping or Failed."),
-    Column("Project", project_name, description="Project that it lives in."),
-    Column("Owner", owner_name, description="User or team that it belongs to."),
-    Column("Template", "spec.templateRef.name", description="Template that it is made from."),
-    Column("Cluster", "spec.clusterRef.cluster", description="Connected cluster that it lives in."),
+    Column("Project", project_name, description="Project of the instance."),
+    Column("Owner", owner_name, description="Owning user or team."),
+    Column("Template", "spec.templateRef.name", description="Template of the instance."),
+    Column("Cluster", "spec.clusterRef.cluster", description="Connected cluster that it runs in."),
     Column("Version", "spec.templateRef.version", description="Version of the template.", wide=True),
-    Column("Display Name", "spec.displayName", description="Name shown to people.", wide=True),
-    Column("Reason", "status.reason", description="Why the phase is what it is.", wide=True),
+    Column("Display Name", "spec.displayName", description="Human-readable name.", wide=True),
+    Column("Reason", "status.reason", description="Reason for the phase.", wide=True),
 )
 
 SELECTABLE = ("spec.clusterRef.cluster", "spec.owner.team", "spec.owner.user", "spec.templateRef.name", "status.phase")

@@ -1,4 +1,4 @@
-"""SpaceInstance: a namespace in a connected cluster, given to a project."""
+"""SpaceInstance: a namespace in a connected cluster that belongs to a project."""
 
 from fairlead.domain.password_parameters import conceal
 from fairlead.kinds.fields import CATEGORY, passwords, unbound_from_passwords
@@ -16,14 +16,14 @@ from fairlead.registry.schema import described, obj
 
 FIELDS = {
     "spec": obj(
-        "The space that is wanted.",
+        "Desired state of the space.",
         **SPEC_FIELDS,
-        template=described(SPACE_TEMPLATE_SPEC, "The same written out in place. One of templateRef and template."),
+        template=described(SPACE_TEMPLATE_SPEC, "Inline definition. Mutually exclusive with templateRef."),
     ),
     "status": obj(
-        "How the space is doing. Written by the server and the cluster's agent.",
+        "Observed state of the space. Written by the server and the cluster's agent.",
         **STATUS_FIELDS,
-        space=described(SPACE_TEMPLATE_SPEC, "The template as it was rendered for this space."),
+        space=described(SPACE_TEMPLATE_SPEC, "The rendered template of this space."),
     ),
 }
 

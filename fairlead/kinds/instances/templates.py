@@ -1,7 +1,10 @@
-"""The definitions inside templates: of workspaces, spaces and virtual clusters.
+"""SpaceTemplate, VirtualClusterTemplate and DevPodWorkspaceTemplate, and the trust level of a template.
 
-Instances carry them too, written out in `spec.template` or rendered in their status, so that they live beside the kinds
-and not in one of them.
+The definitions (`*_TEMPLATE_SPEC`) are also part of instances: inline in `spec.template`, and rendered in the status.
+
+A template is trusted if an administrator wrote it: its objects may then be created with the cluster's stored
+credential. The annotation `service.sh/trusted` records this, and only `admission/templates.py` writes it. An instance
+stores the level in `status.templateTrust` when it is rendered, because the template may change afterwards.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -29,23 +32,23 @@ from fairlead.registry.kind import Change, Column, Kind, Problem
 from fairlead.registry.schema import Schema, array, boolean, described, enum, free, mapping, obj, string
 
 _METADATA = obj(
-    "Labels and annotations for what is made.",
+    "Labels and annotations of the created objects.",
     labels=described(TEXT_MAP, "Labels to set."),
     annotations=described(TEXT_MAP, "Annotations to set."),
 )
 
-_INSTANCE_TEMPLATE = obj("What the instance object itself gets.", metadata=_METADATA)
+_INSTANCE_TEMPLATE = obj("Metadata for the instance object.", metadata=_METADATA)
 
 _INSTANCE_ACCESS = obj(
-    "Which rights people have inside the instance.",
-    defaultClusterRole=string("Cluster role of those that no rule is about."),
+    "Permissions of users and teams in the instance.",
+    defaultClusterRole=string("Cluster role of users that no rule applies to."),
     rules=array(
         obj(
-            users=array(string(), "Users that the rule is about. `*` means every user.", most=limits.MEMBERS),
-            teams=array(string(), "Teams that the rule is about.", most=limits.MEMBERS),
-            clusterRole=string("Cluster role that they get."),
+            users=array(string(), "Users that the rule applies to. `*` means every user.", most=limits.MEMBERS),
+            teams=array(string(), "Teams that the rule applies to.", most=limits.MEMBERS),
+            clusterRole=string("Cluster role that is granted."),
         ),
-        "Rules by user and team. All that match add up; the default holds when none does.",
+        "Rules by user and team. All matching rules apply; the default applies if none matches.",
         most=limits.ACCESS_ENTRIES,
     ),
 )
@@ -55,10 +58,10 @@ _APPS = array(
         name=string("Name of the App."),
         namespace=string("Namespace to deploy it to. Empty means the App's default namespace."),
         releaseName=string("Name of the release. Empty means the name of the App."),
-        version=string("Version of the App. Empty means the App as it stands."),
+        version=string("Version of the App. Empty means its unversioned content."),
         parameters=string("Values for the App's parameters, as YAML text.", longest=limits.DOCUMENT),
     ),
-    "Apps to deploy into it.",
+    "Apps to deploy.",
     most=limits.DEPLOYMENTS,
 )
 
@@ -68,14 +71,14 @@ _CHARTS = array(
         releaseName=string("Name of the release. Empty means the name of the chart."),
         releaseNamespace=string("Namespace to deploy to."),
         values=string("Values for the chart, as YAML text.", longest=limits.DOCUMENT),
-        wait=boolean("Wait until everything that was deployed is ready. Defaults to false."),
-        timeout=string("How long to wait at most, such as `5m0s`."),
+        wait=boolean("Wait until all deployed objects are ready. Defaults to false."),
+        timeout=string("Timeout of the wait, such as `5m0s`."),
     ),
-    "Charts to deploy into it.",
+    "Charts to deploy.",
     most=limits.DEPLOYMENTS,
 )
 
-_OBJECTS = string("Kubernetes objects to create in it, as YAML text with `---` between them.", longest=limits.DOCUMENT)
+_OBJECTS = string("Kubernetes objects to create, as YAML documents separated by `---`.", longest=limits.DOCUMENT)
 
 SPACE_TEMPLATE_SPEC = obj(
     "A space: a namespace in a connected cluster.",
@@ -96,7 +99,7 @@ VIRTUAL_CLUSTER_TEMPLATE_SPEC = obj(
     apps=_APPS,
     access=_INSTANCE_ACCESS,
     helmRelease=obj(
-        "How the virtual cluster itself is deployed.",
+        "Helm release of the virtual cluster.",
         chart=obj(
             "Chart of the virtual cluster.",
             name=CHART["name"],
@@ -108,10 +111,10 @@ VIRTUAL_CLUSTER_TEMPLATE_SPEC = obj(
         values=string("Values for the chart, as YAML text.", longest=limits.DOCUMENT),
     ),
     accessPoint=obj(
-        "How the virtual cluster is reached from outside.",
-        ingress=obj("Through an ingress.", enabled=boolean("Make an ingress for it. Defaults to false.")),
+        "External access to the virtual cluster.",
+        ingress=obj("Access through an ingress.", enabled=boolean("Create an ingress for it. Defaults to false.")),
     ),
-    forwardToken=boolean("Hand the caller's own token on to the virtual cluster. Defaults to false."),
+    forwardToken=boolean("Forward the requester's token to the virtual cluster. Defaults to false."),
     spaceTemplate=obj(
         "The space that the virtual cluster runs in.",
         metadata=_METADATA,
@@ -123,9 +126,9 @@ VIRTUAL_CLUSTER_TEMPLATE_SPEC = obj(
 
 _VALUES = mapping(
     obj(
-        value=string("The value itself.", longest=limits.ENVIRONMENT),
+        value=string("The value.", longest=limits.ENVIRONMENT),
         valueFrom=obj(
-            "Where to read the value from instead.",
+            "Source of the value, instead of `value`.",
             projectSecretRef=PROJECT_SECRET_REF,
             sharedSecretRef=obj(
                 "A key of a shared secret.",
@@ -143,74 +146,70 @@ def _switch(what: str) -> Schema:
 
 
 WORKSPACE_TEMPLATE_SPEC = obj(
-    "How a workspace is made.",
+    "Definition of a workspace.",
     provider=obj(
-        "What runs the workspace.",
+        "Provider that runs the workspace.",
         required=("name",),
         name=string("Name of the provider."),
         options=described(_VALUES, "Options of the provider by name."),
-        env=described(_VALUES, "Environment of the provider's own commands."),
+        env=described(_VALUES, "Environment variables of the provider's commands."),
     ),
-    spaceTemplate=described(SPACE_TEMPLATE_SPEC, "Space to make for the workspace."),
-    spaceTemplateRef=described(TEMPLATE_REF, "Space template to make a space for the workspace from."),
-    virtualClusterTemplate=described(VIRTUAL_CLUSTER_TEMPLATE_SPEC, "Virtual cluster to make for the workspace."),
-    virtualClusterTemplateRef=described(TEMPLATE_REF, "Virtual cluster template to make one for the workspace from."),
-    workspaceEnv=described(_VALUES, "Environment inside the workspace."),
-    initEnv=described(_VALUES, "Environment while the workspace is being set up."),
+    spaceTemplate=described(SPACE_TEMPLATE_SPEC, "Space to create for the workspace."),
+    spaceTemplateRef=described(TEMPLATE_REF, "Template of the space to create for the workspace."),
+    virtualClusterTemplate=described(VIRTUAL_CLUSTER_TEMPLATE_SPEC, "Virtual cluster to create for the workspace."),
+    virtualClusterTemplateRef=described(TEMPLATE_REF, "Template of the virtual cluster to create for the workspace."),
+    workspaceEnv=described(_VALUES, "Environment variables of the workspace."),
+    initEnv=described(_VALUES, "Environment variables during the setup of the workspace."),
     instanceTemplate=_INSTANCE_TEMPLATE,
     useProjectGitCredentials=boolean("Offer the project's Git credentials in the workspace. Defaults to false."),
     useProjectSSHCredentials=boolean("Offer the project's SSH keys in the workspace. Defaults to false."),
     gitCloneStrategy=enum(
-        "How much of a Git repository is fetched. Empty means all of it.", "", "blobless", "treeless", "shallow"
+        "Clone strategy for Git repositories. Empty means a full clone.", "", "blobless", "treeless", "shallow"
     ),
     credentialForwarding=obj(
         "Which of the user's own credentials the workspace may use.",
         docker=_switch("container registry"),
         git=_switch("Git"),
     ),
-    preventWakeUpOnConnection=boolean("Stay asleep when somebody connects over SSH. Defaults to false."),
+    preventWakeUpOnConnection=boolean("Do not wake up on SSH connections. Defaults to false."),
 )
 
 
-# DOC-MERGED kinds/template_kinds
-# What the three kinds of templates have in common: one definition or versions of it, and parameters for either.
-
-
 def template_kind(name: str, what: str, template: Schema) -> Kind:
-    """The kind of templates for `what`, whose definitions look like `template`."""
+    """Builds a template kind. `what` is the plural of the instances, `template` the schema of the definition."""
     fields = {
         "spec": obj(
-            f"How {what} made from this template look, and who may make them.",
+            f"Definition of {what} created from this template, and access to it.",
             displayName=DISPLAY_NAME,
             description=DESCRIPTION,
             owner=OWNER,
             access=ACCESS,
-            template=described(template, "The definition, for instances that name no version."),
+            template=described(template, "The unversioned definition, for instances without a version."),
             parameters=described(PARAMETERS, "The parameters of `template`."),
             versions=array(
                 obj(
                     template=described(template, "The definition of this version."),
                     parameters=described(PARAMETERS, "The parameters of this version."),
-                    version=string("Version in three parts, such as `1.4.0`."),
+                    version=string("Version with three components, such as `1.4.0`."),
                 ),
-                "Versions of the template: one entry for each.",
+                "Versions of the template, one entry for each.",
                 most=limits.VERSIONS,
             ),
         ),
-        "status": free("Nothing so far. A part of the object like any other."),
+        "status": free("Not used. Not a subresource."),
     }
     return Kind(
         name=name,
         plural=f"{name.lower()}s",
         namespaced=False,
         fields=fields,
-        description=f"A template that {what} are made from.",
+        description=f"A template for {what}.",
         categories=(CATEGORY,),
         columns=(
-            Column("Display Name", "spec.displayName", description="Name shown to people."),
+            Column("Display Name", "spec.displayName", description="Human-readable name."),
             Column("Newest", _newest, description="Newest version, if it has versions."),
             Column("Parameters", _count_parameters, type="integer", description="Number of parameters."),
-            Column("Description", "spec.description", description="What it is for.", wide=True),
+            Column("Description", "spec.description", description="Purpose of the template.", wide=True),
         ),
         selectable=("spec.owner.user",),
         secret=passwords(fields),
@@ -224,9 +223,9 @@ def template_kind(name: str, what: str, template: Schema) -> Kind:
 def check(change: Change) -> Iterable[Problem]:
     spec = change.spec
     yield from owner_problems(spec)
-    crowded = list(_crowd_problems(spec, (change.old or {}).get("spec") or {}))
-    if crowded:
-        yield from crowded
+    too_many = list(_crowd_problems(spec, (change.old or {}).get("spec") or {}))
+    if too_many:
+        yield from too_many
         return
     yield from definition_problems("spec.parameters", spec.get("parameters") or ())
     seen: set[tuple[int, ...]] = set()
@@ -234,9 +233,7 @@ def check(change: Change) -> Iterable[Problem]:
         path, text = f"spec.versions[{index}]", entry.get("version") or ""
         version = parse_version(text)
         if version is None:
-            yield Problem.invalid(
-                f"{path}.version", text, "must be three numbers with dots between them, such as 1.4.0"
-            )
+            yield Problem.invalid(f"{path}.version", text, "must be three numbers separated by dots, such as 1.4.0")
         elif version in seen:
             yield Problem.duplicate(f"{path}.version", text)
         else:
@@ -245,8 +242,10 @@ def check(change: Change) -> Iterable[Problem]:
 
 
 def _crowd_problems(spec: Object, before: Object) -> Iterator[Problem]:
-    """What all versions have together: to look at a parameter costs something, and to compile a regular expression for
-    the first time costs milliseconds. What was stored with more before may not grow."""
+    """Limits the totals over all versions, because validating parameters and compiling regular expressions takes time.
+
+    An object that was stored with more, before the limits existed, must not grow.
+    """
     counts: tuple[tuple[Callable[[Object], int], int, str], ...] = (
         (lambda each: len(_definitions(each)), limits.DEFINITIONS, "parameters in all versions together"),
         (lambda each: len(_patterns(each)), limits.PATTERNS, "different regular expressions in all versions together"),
@@ -256,10 +255,10 @@ def _crowd_problems(spec: Object, before: Object) -> Iterator[Problem]:
             "characters in the different regular expressions of all versions together",
         ),
     )
-    for count_in, most, what in counts:
+    for count_in, limit, what in counts:
         count = count_in(spec)
-        if count > most and count > count_in(before):
-            yield Problem.too_many("spec.versions", count, most, what)
+        if count > limit and count > count_in(before):
+            yield Problem.too_many("spec.versions", count, limit, what)
 
 
 def _definitions(spec: Object) -> list[Object]:
@@ -279,47 +278,28 @@ def _count_parameters(each: Object) -> int:
     return len(dig(each, "spec.parameters") or ())
 
 
-# DOC-MERGED kinds/spacetemplate
-# SpaceTemplate: what spaces are made from.
-
-
 SPACE_TEMPLATE = template_kind("SpaceTemplate", "spaces", SPACE_TEMPLATE_SPEC)
-
-
-# DOC-MERGED kinds/virtualclustertemplate
-# VirtualClusterTemplate: what virtual clusters are made from.
 
 
 VIRTUAL_CLUSTER_TEMPLATE = template_kind("VirtualClusterTemplate", "virtual clusters", VIRTUAL_CLUSTER_TEMPLATE_SPEC)
 
 
-# DOC-MERGED kinds/workspacetemplate
-# DevPodWorkspaceTemplate: what workspaces are made from.
-
-
 WORKSPACE_TEMPLATE = template_kind("DevPodWorkspaceTemplate", "workspaces", WORKSPACE_TEMPLATE_SPEC)
-
-
-# DOC-MERGED kinds/template_trust
-# Whose a template is: an administrator's, or somebody's who could otherwise not do in a cluster what it asks for.
-#
-# The annotation `service.sh/trusted` says so; `admission/templates.py` is the only writer of it. What an instance
-# was rendered from is remembered in its status (`templateTrust`), because the template may change afterwards. Pure.
 
 
 TRUST_ANNOTATION = "service.sh/trusted"
 TRUE, FALSE = "true", "false"
 
 TRUSTED, CONFINED, UNMARKED = "Trusted", "Confined", "Unmarked"
-"""An administrator's; anybody's; stored before there was a mark, so that nobody can tell."""
+"""Written by an administrator; written by another user; stored before the annotation existed."""
 LEVELS = (TRUSTED, CONFINED, UNMARKED)
 
 DEFINITIONS = ("template", "parameters", "versions")
-"""The fields of a template's spec that decide what is made in a cluster."""
+"""The fields of a template's spec that determine what is created in a cluster."""
 
 
 def find_trust(instance: Object, template: Object | None) -> str:
-    """How far what the instance asks for is to be trusted. What is written out in place never is."""
+    """The trust level of an instance's definition. An inline template is always `CONFINED`."""
     if template is None or not dig(instance, "spec.templateRef.name"):
         return CONFINED
     mark = (metadata(template).get("annotations") or {}).get(TRUST_ANNOTATION)

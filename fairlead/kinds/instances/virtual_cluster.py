@@ -1,4 +1,4 @@
-"""VirtualClusterInstance: a virtual cluster in a connected cluster, given to a project."""
+"""VirtualClusterInstance: a virtual cluster in a connected cluster that belongs to a project."""
 
 from collections.abc import Iterable
 
@@ -20,32 +20,28 @@ from fairlead.registry.schema import boolean, described, obj, string
 
 FIELDS = {
     "spec": obj(
-        "The virtual cluster that is wanted.",
+        "Desired state of the virtual cluster.",
         **SPEC_FIELDS,
-        template=described(
-            VIRTUAL_CLUSTER_TEMPLATE_SPEC, "The same written out in place. One of templateRef and template."
+        template=described(VIRTUAL_CLUSTER_TEMPLATE_SPEC, "Inline definition. Mutually exclusive with templateRef."),
+        networkPeer=boolean(
+            "The virtual cluster connects to the server, so it need not be reachable. Defaults to false."
         ),
-        networkPeer=boolean("The virtual cluster dials in, so that nobody needs to reach it. Defaults to false."),
         config=obj(
-            "How to reach a virtual cluster that runs already; nothing is deployed then. Whoever names a secret must "
-            "be allowed to read it.",
-            secretName=string("Name of the secret that holds a kubeconfig, in the namespace of the project."),
+            "Kubeconfig of an existing virtual cluster; nothing is deployed then. The requester must be allowed to "
+            "read the secret.",
+            secretName=string("Name of the secret that contains a kubeconfig, in the namespace of the project."),
             key=string("Key of the kubeconfig within the secret. Defaults to `config`."),
         ),
-        external=boolean(
-            "Somebody else has deployed it: it is never deployed, changed or deleted from here. Defaults to false."
-        ),
+        external=boolean("Deployed externally: the server never deploys, changes or deletes it. Defaults to false."),
     ),
     "status": obj(
-        "How the virtual cluster is doing. Written by the server and the cluster's agent.",
+        "Observed state of the virtual cluster. Written by the server and the cluster's agent.",
         **STATUS_FIELDS,
-        virtualCluster=described(
-            VIRTUAL_CLUSTER_TEMPLATE_SPEC, "The template as it was rendered for this virtual cluster."
-        ),
+        virtualCluster=described(VIRTUAL_CLUSTER_TEMPLATE_SPEC, "The rendered template of this virtual cluster."),
         virtualClusterObjects=deployed_objects("virtual cluster"),
-        serviceUID=string("Identifies the virtual cluster for good, also after a move to another project."),
-        deployedConfined=boolean("Whether anything of it was ever made with no more rights than its owner has."),
-        deployHash=string("Tells whether what is deployed is what was rendered."),
+        serviceUID=string("Permanent ID of the virtual cluster; a migration to another project keeps it."),
+        deployedConfined=boolean("Whether any of its objects were ever created with only the owner's permissions."),
+        deployHash=string("Hash of the deployed definition; a different hash means the deployment is outdated."),
     ),
 }
 
@@ -66,13 +62,18 @@ def check(change: Change) -> Iterable[Problem]:
 
 
 def _confinement_problems(change: Change) -> Iterable[Problem]:
-    """A chart out of a template has other rights in the cluster than one that is written out in place. What was chosen
-    first holds from when there may be something of it in the cluster, so that neither gets the rights of the other."""
+    """Forbids switching between templateRef and an inline template once the instance has a namespace.
+
+    The two are deployed with different permissions in the cluster; a switch would mix their objects.
+    """
     before, after = (bool(dig(each, "spec.templateRef.name")) for each in (change.old, change.obj))
     if dig(change.old, "spec.clusterRef.namespace") and before != after:
         chosen, other = ("spec.templateRef", "spec.template") if before else ("spec.template", "spec.templateRef")
-        why = f"it has a namespace already, and stays with {chosen}; delete it and make one with {other}"
-        yield Problem.forbidden("spec.templateRef.name" if after else other, why)
+        reason = (
+            f"the virtual cluster already has a namespace, so it must keep {chosen}; "
+            f"to use {other}, delete it and create a new one"
+        )
+        yield Problem.forbidden("spec.templateRef.name" if after else other, reason)
 
 
 VIRTUAL_CLUSTER = Kind(

@@ -1,4 +1,4 @@
-"""DevPodWorkspaceInstance: a developer workspace that lives in a project and is run by a runner."""
+"""DevPodWorkspaceInstance: a developer workspace of a project, executed by a runner."""
 
 from collections.abc import Iterable
 
@@ -32,57 +32,57 @@ from fairlead.registry.names import subdomain_faults
 from fairlead.registry.schema import boolean, described, enum, free, obj, string, timestamp
 
 SPEC = obj(
-    "The workspace that is wanted.",
+    "Desired state of the workspace.",
     displayName=DISPLAY_NAME,
     description=DESCRIPTION,
     owner=OWNER,
     access=ACCESS,
-    templateRef=described(TEMPLATE_REF, "Template that the workspace is made from. One of templateRef and template."),
-    template=described(WORKSPACE_TEMPLATE_SPEC, "The same written out in place. One of templateRef and template."),
+    templateRef=described(TEMPLATE_REF, "Template of the workspace. Mutually exclusive with template."),
+    template=described(WORKSPACE_TEMPLATE_SPEC, "Inline definition. Mutually exclusive with templateRef."),
     parameters=PARAMETER_VALUES,
     parameterSecrets=PARAMETER_PASSWORDS,
     runnerRef=obj(
-        "The runner that the workspace runs on.",
-        runner=string("Name of the runner. Empty means that the server picks one. Stays as it is once set."),
+        "The runner of the workspace.",
+        runner=string("Name of the runner. If empty, the server schedules the workspace. Immutable once set."),
     ),
     target=obj(
-        "Where the workspace runs, in place of a runner.",
+        "Where the workspace runs, instead of a runner.",
         cluster=obj("A connected cluster.", name=string("Name of the cluster.")),
         virtualCluster=obj("A virtual cluster of the project.", name=string("Name of the virtual cluster.")),
     ),
-    presetRef=described(NAMED_VERSION, "Preset that the workspace was started from."),
-    environmentRef=described(NAMED_VERSION, "Environment template that describes the inside of the workspace."),
-    preventWakeUpOnConnection=boolean("Stay asleep when somebody connects over SSH. Defaults to false."),
+    presetRef=described(NAMED_VERSION, "Preset that the workspace was created from."),
+    environmentRef=described(NAMED_VERSION, "Environment template of the workspace."),
+    preventWakeUpOnConnection=boolean("Do not wake up on SSH connections. Defaults to false."),
 )
 
 STATUS = obj(
-    "How the workspace is doing. Written by the server and the runner.",
-    phase=enum("Where the workspace stands. Empty means Pending.", "", "Pending", "Ready", "Sleeping", "Failed"),
-    reason=string("Why the phase is what it is, as one word."),
-    message=string("The same for people.", longest=limits.MESSAGE),
+    "Observed state of the workspace. Written by the server and the runner.",
+    phase=enum("Phase of the workspace. Empty means Pending.", "", "Pending", "Ready", "Sleeping", "Failed"),
+    reason=string("Machine-readable reason for the phase."),
+    message=string("Human-readable reason for the phase.", longest=limits.MESSAGE),
     conditions=CONDITIONS,
     observedGeneration=OBSERVED_GENERATION,
-    lastWorkspaceStatus=enum("What the runner last said about it.", "", "NotFound", "Stopped", "Busy", "Running"),
-    instance=described(WORKSPACE_TEMPLATE_SPEC, "The template as it was rendered for this workspace."),
+    lastWorkspaceStatus=enum("Last status that the runner reported.", "", "NotFound", "Stopped", "Busy", "Running"),
+    instance=described(WORKSPACE_TEMPLATE_SPEC, "The rendered template of this workspace."),
     templateHash=TEMPLATE_HASH,
     renderedSecrets=RENDERED_PASSWORDS,
     clusterRef=CLUSTER_REF,
-    resolvedTarget=free("Where the workspace came to run."),
+    resolvedTarget=free("Where the workspace actually runs."),
     kubernetes=obj(
-        "What it looks like in the cluster, if it runs in one.",
-        podStatus=free("Status of its pod, as Kubernetes has it."),
-        persistentVolumeClaimStatus=free("Status of its volume claim, as Kubernetes has it."),
+        "State of its objects in the cluster, if it runs in one.",
+        podStatus=free("Kubernetes PodStatus of its pod."),
+        persistentVolumeClaimStatus=free("Kubernetes PersistentVolumeClaimStatus of its volume claim."),
         lastTransitionTime=timestamp("When either of them last changed."),
     ),
     sleepModeConfig=SLEEP_MODE,
-    ignoreReconciliation=boolean("Controllers leave the workspace alone, as during a migration. Defaults to false."),
+    ignoreReconciliation=boolean("Controllers skip the workspace, as during a migration. Defaults to false."),
 )
 
 FIELDS = {"spec": SPEC, "status": STATUS}
 
 
 def keep_runner(change: Change) -> None:
-    """A PUT with the empty `runnerRef` that people keep in their files does not take a workspace off its runner."""
+    """Keeps the assigned runner if a PUT has an empty `runnerRef`, as manifests usually do."""
     runner = dig(change.old, "spec.runnerRef.runner")
     if runner and not dig(change.obj, "spec.runnerRef.runner"):
         change.obj["spec"] = {**change.spec, "runnerRef": {"runner": runner}}
@@ -113,11 +113,11 @@ WORKSPACE = Kind(
     status_subresource=True,
     columns=(
         Column("Phase", "status.phase", description="Pending, Ready, Sleeping or Failed."),
-        Column("Owner", owner_name, description="User or team that the workspace belongs to."),
-        Column("Template", "spec.templateRef.name", description="Template that it is made from."),
-        Column("Runner", "spec.runnerRef.runner", description="Runner that it runs on."),
-        Column("Display Name", "spec.displayName", description="Name shown to people.", wide=True),
-        Column("Last Status", "status.lastWorkspaceStatus", description="What the runner last said.", wide=True),
+        Column("Owner", owner_name, description="Owning user or team."),
+        Column("Template", "spec.templateRef.name", description="Template of the workspace."),
+        Column("Runner", "spec.runnerRef.runner", description="Runner of the workspace."),
+        Column("Display Name", "spec.displayName", description="Human-readable name.", wide=True),
+        Column("Last Status", "status.lastWorkspaceStatus", description="Last status from the runner.", wide=True),
     ),
     selectable=("spec.owner.user", "spec.runnerRef.runner", "spec.templateRef.name", "status.phase"),
     secret=passwords(FIELDS),

@@ -1,6 +1,6 @@
-"""ProjectMigrateVirtualClusterInstance: asks that a virtual cluster move into the project that it is posted to.
+"""ProjectMigrateVirtualClusterInstance: moves a virtual cluster instance to another project.
 
-`POST projects/<target>/migratevirtualclusterinstance`. Nothing of it is stored; `subresources/migration.py` does it.
+`POST projects/<target>/migratevirtualclusterinstance`. Not persisted; `subresources/migration.py` implements it.
 """
 
 from collections.abc import Iterable
@@ -9,20 +9,20 @@ from fairlead.registry.kind import Change, Kind, Problem
 from fairlead.registry.schema import obj, string
 
 MIGRATE = "migratevirtualclusterinstance"
-"""What it is called below a project."""
+"""Name of the subresource."""
 SOURCE = "sourceVirtualClusterInstance"
-_PARTS = {"name": "say which virtual cluster is to move", "namespace": "say which project's namespace it is in"}
+_PARTS = {"name": "set the virtual cluster to move", "namespace": "set the namespace of the project that it is in"}
 
 
 def _check(change: Change) -> Iterable[Problem]:
-    """All of it is needed, and a text without letters says nothing."""
+    """Requires all fields, and rejects empty strings."""
     source = change.obj.get(SOURCE)
     if source is None:
-        yield Problem.required(SOURCE, "say which virtual cluster is to move, by name and namespace")
+        yield Problem.required(SOURCE, "set the name and namespace of the virtual cluster to move")
         return
-    for part, why in _PARTS.items():
-        if not source.get(part):
-            yield Problem.required(f"{SOURCE}.{part}", why)
+    for field, reason in _PARTS.items():
+        if not source.get(field):
+            yield Problem.required(f"{SOURCE}.{field}", reason)
 
 
 MIGRATION = Kind(
@@ -31,12 +31,12 @@ MIGRATION = Kind(
     namespaced=False,
     fields={
         SOURCE: obj(
-            "The virtual cluster that moves.",
+            "The virtual cluster to move.",
             name=string("Name of the virtual cluster instance."),
-            namespace=string("Namespace that it is in now: that of the project which it leaves."),
+            namespace=string("Its current namespace: that of the source project."),
         )
     },
-    description="Moves a virtual cluster instance into the project that this is posted to. Nothing of it is stored.",
+    description="Moves a virtual cluster instance into this project. Not persisted.",
     verbs=("create",),
     stored=False,
     check=_check,

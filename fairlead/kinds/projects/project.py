@@ -1,7 +1,8 @@
-"""Project: what groups people, their instances, and the clusters and templates that they may use.
+"""Project: groups users and teams, their instances, and the clusters and templates that they may use.
 
-Each project has a namespace of its own, named after it: `service-p-<name>` unless a setting says another prefix. The
-prefix counts for how long a name can be and is shown in tables, so the kind is made by a function of it.
+Each project has a namespace `<prefix><name>`; the prefix is a setting and defaults to `service-p-`. It limits the
+length of names and is shown in tables, so the kind is built by a function of it. The read-only subresources of a
+project (members, clusters, runners, templates) are not persisted; `subresources/projects.py` implements them.
 """
 
 import re
@@ -26,20 +27,15 @@ from fairlead.registry.kind import Action, Change, Column, Kind, Problem
 from fairlead.registry.names import LABEL_LENGTH
 from fairlead.registry.schema import Schema, array, boolean, described, enum, free, mapping, obj, string
 
-# DOC-MERGED kinds/project_parts
-# What members read of a project beside the project itself: its members, and the clusters, runners and templates that
-# its instances may use. `subresources/projects.py` answers them; nothing of it is stored.
-
-
 INFO = obj(
-    "Who that is.",
+    "The user or team.",
     required=(),
     name=string("Name of the object."),
-    displayName=string("Name shown to people."),
-    icon=string("Address of a picture, or the picture itself.", longest=limits.PICTURE),
-    username=string("Name that they sign in with."),
-    email=string("Their address."),
-    subject=string("The name that permissions go by."),
+    displayName=string("Human-readable name."),
+    icon=string("URL of an image, or the image itself as a data URL.", longest=limits.PICTURE),
+    username=string("Name for signing in."),
+    email=string("Email address."),
+    subject=string("The user name that authorization uses."),
 )
 
 
@@ -60,8 +56,8 @@ _TEMPLATES = array(free(), most=limits.ANSWERED)
 
 PROJECT_MEMBERS = _part(
     "ProjectMembers",
-    "Who is in a project: its members and owner, with the members of its teams.",
-    users=array(obj(info=INFO), "The users, by themselves or by a team.", most=limits.ANSWERED),
+    "The members of a project: spec.members and the owner, including the members of teams.",
+    users=array(obj(info=INFO), "The users, direct members and those of teams.", most=limits.ANSWERED),
     teams=array(obj(info=INFO), "The teams.", most=limits.ANSWERED),
 )
 
@@ -79,11 +75,11 @@ PROJECT_RUNNERS = _part("ProjectRunners", "The runners that a project may use.",
 PROJECT_TEMPLATES = _part(
     "ProjectTemplates",
     "The templates that a project may use.",
-    defaultVirtualClusterTemplate=string("Name of the template that is chosen when nobody chooses."),
+    defaultVirtualClusterTemplate=string("Name of the default template."),
     virtualClusterTemplates=described(_TEMPLATES, "Templates for virtual clusters, as VirtualClusterTemplate objects."),
-    defaultSpaceTemplate=string("Name of the template that is chosen when nobody chooses."),
+    defaultSpaceTemplate=string("Name of the default template."),
     spaceTemplates=described(_TEMPLATES, "Templates for spaces, as SpaceTemplate objects."),
-    defaultDevPodWorkspaceTemplate=string("Name of the template that is chosen when nobody chooses."),
+    defaultDevPodWorkspaceTemplate=string("Name of the default template."),
     devPodWorkspaceTemplates=described(_TEMPLATES, "Templates for workspaces, as DevPodWorkspaceTemplate objects."),
 )
 
@@ -94,7 +90,7 @@ NAMESPACE_PREFIX = "service-p-"
 _NAMED = obj(required=("name",), name=string("Name of the object. `*` means all of them."))
 
 SPEC = obj(
-    "Who is in the project and what they may use.",
+    "Members of the project, and what they may use.",
     displayName=DISPLAY_NAME,
     description=DESCRIPTION,
     owner=OWNER,
@@ -105,9 +101,7 @@ SPEC = obj(
             kind=enum("Whether the member is a user or a team.", "User", "Team"),
             group=string("API group of that kind. Empty means the management group."),
             name=string("Name of the user or team. `*` means all of them."),
-            clusterRole=string(
-                "Role of the member in the project: admin, user, viewer or a project role of one's own."
-            ),
+            clusterRole=string("Role of the member in the project: admin, user, viewer or a custom project role."),
         ),
         "The users and teams of the project, with their roles.",
         most=limits.MEMBERS,
@@ -120,22 +114,20 @@ SPEC = obj(
             kind=string("Kind of the template or preset, such as `DevPodWorkspaceTemplate`."),
             group=string("API group of that kind. Empty means the management group."),
             name=string("Name of the template. `*` means all of this kind."),
-            isDefault=boolean("Chosen when nobody chooses. One template of each kind can be. Defaults to false."),
+            isDefault=boolean("Default template. At most one of each kind can be the default. Defaults to false."),
         ),
-        "Templates and presets that the project's instances may be made from.",
+        "Templates and presets that the project's instances may be created from.",
         most=limits.ALLOWED,
     ),
     requireTemplate=obj(
-        "Whether instances must be made from a template.",
-        disabled=boolean("Allow instances that are written out in place too. Defaults to false."),
+        "Whether instances must be created from a template.",
+        disabled=boolean("Also allow instances with an inline `template`. Defaults to false."),
     ),
-    requirePreset=free("Whether workspaces must be made from a preset."),
+    requirePreset=free("Whether workspaces must be created from a preset."),
     quotas=obj(
-        "How much may exist in the project at once. Lowering a quota deletes nothing.",
+        "Limits for objects of the project. Lowering a quota deletes nothing.",
         project=described(TEXT_MAP, 'Limits for the whole project, such as `virtualclusterinstances: "10"`.'),
-        user=described(
-            TEXT_MAP, "Limits for each user and each team. What a team uses is not counted for its members."
-        ),
+        user=described(TEXT_MAP, "Limits for each user and each team. Usage of a team does not count for its members."),
     ),
     namespacePattern=obj(
         "How the namespaces of instances are named in connected clusters.",
@@ -148,29 +140,29 @@ SPEC = obj(
     workspace=free("Settings for the workspaces of the project."),
 )
 
-_USAGE = mapping(described(TEXT_MAP, "Amounts by what is counted."), most=limits.ANSWERED)
+_USAGE = mapping(described(TEXT_MAP, "Usage by resource."), most=limits.ANSWERED)
 
 STATUS = obj(
-    "How the project is doing. Written by the server.",
+    "Observed state of the project. Written by the server.",
     conditions=CONDITIONS,
     observedGeneration=OBSERVED_GENERATION,
     quotas=obj(
-        "What is used of the quotas.",
+        "Usage of the quotas.",
         project=obj(
-            "Of the whole project.",
-            limit=described(TEXT_MAP, "The limits that hold."),
-            used=described(TEXT_MAP, "What is used of them."),
-            clusters=described(_USAGE, "What is used in each connected cluster."),
+            "Usage of the whole project.",
+            limit=described(TEXT_MAP, "Enforced limits."),
+            used=described(TEXT_MAP, "Current usage."),
+            clusters=described(_USAGE, "Usage in each connected cluster."),
         ),
         user=obj(
-            "Of each user and team.",
-            limit=described(TEXT_MAP, "The limits that hold for each of them."),
+            "Usage of each user and team.",
+            limit=described(TEXT_MAP, "Enforced limits for each of them."),
             used=obj(
-                "What each of them uses.",
-                users=described(_USAGE, "What is used by user."),
-                teams=described(_USAGE, "What is used by team."),
+                "Current usage of each of them.",
+                users=described(_USAGE, "Usage by user."),
+                teams=described(_USAGE, "Usage by team."),
             ),
-            clusters=described(_USAGE, "What is used in each connected cluster."),
+            clusters=described(_USAGE, "Usage in each connected cluster."),
         ),
     ),
 )
@@ -179,37 +171,38 @@ _QUANTITY = re.compile(r"[0-9]+(\.[0-9]+)?(m|k|[MGTPE]|[KMGTPE]i)?", re.ASCII)
 
 
 def _quota_problems(spec: Object) -> Iterable[Problem]:
-    """A limit that cannot be read could not be enforced."""
-    for whose in ("project", "user"):
-        for key, value in (dig(spec, f"quotas.{whose}") or {}).items():
+    """Reports limits that are not quantities."""
+    for subject in ("project", "user"):
+        for key, value in (dig(spec, f"quotas.{subject}") or {}).items():
             if not _QUANTITY.fullmatch(value):
-                why = "must be a quantity such as 10, 500m or 2Gi"
-                yield Problem.invalid(f"spec.quotas.{whose}[{key}]", value, why)
+                reason = "must be a quantity such as 10, 500m or 2Gi"
+                yield Problem.invalid(f"spec.quotas.{subject}[{key}]", value, reason)
 
 
 def _default_problems(spec: Object) -> Iterable[Problem]:
+    """Reports more than one default template of a kind."""
     seen: set[str] = set()
     for index, template in enumerate(spec.get("allowedTemplates") or ()):
         kind = template.get("kind") or ""
         if template.get("isDefault") and kind in seen:
-            why = f"another {kind or 'template'} is the default already; keep one"
-            yield Problem.invalid(f"spec.allowedTemplates[{index}].isDefault", True, why)
+            reason = f"another {kind or 'template'} is the default already; keep one"
+            yield Problem.invalid(f"spec.allowedTemplates[{index}].isDefault", True, reason)
         elif template.get("isDefault"):
             seen.add(kind)
 
 
 def project(prefix: str = NAMESPACE_PREFIX) -> Kind:
-    """The kind, for projects whose namespaces begin with `prefix`."""
+    """Builds the Project kind for the given prefix of project namespaces."""
     limit = LABEL_LENGTH - len(prefix)
 
     def check(change: Change) -> Iterable[Problem]:
         name = name_of(change.obj)
         if len(name) > limit:
-            why = (
+            reason = (
                 f"must be no more than {limit} characters, because the project's namespace is called "
-                f"{prefix}<name> and names of namespaces end at {LABEL_LENGTH}; choose a shorter name"
+                f"{prefix}<name> and namespace names have at most {LABEL_LENGTH} characters; choose a shorter name"
             )
-            yield Problem.invalid("metadata.name", name, why)
+            yield Problem.invalid("metadata.name", name, reason)
         yield from owner_problems(change.spec)
         yield from _quota_problems(change.spec)
         yield from _default_problems(change.spec)
@@ -219,15 +212,15 @@ def project(prefix: str = NAMESPACE_PREFIX) -> Kind:
         plural="projects",
         namespaced=False,
         fields={"spec": SPEC, "status": STATUS},
-        description="A project: people, their instances, and the clusters and templates that they may use.",
+        description="A project: its members, their instances, and the clusters and templates that they may use.",
         categories=(CATEGORY,),
         status_subresource=True,
         name_is_label=True,
         columns=(
             Column("Namespace", lambda each: prefix + name_of(each), description="Namespace of the project."),
             Column("Ready", lambda each: condition_status(each, "Ready"), description="Whether it can be used."),
-            Column("Members", _count_members, type="integer", description="Number of users and teams in it."),
-            Column("Display Name", "spec.displayName", description="Name shown to people.", wide=True),
+            Column("Members", _count_members, type="integer", description="Number of users and teams in spec.members."),
+            Column("Display Name", "spec.displayName", description="Human-readable name.", wide=True),
         ),
         shared=True,
         selectable=("spec.owner.user",),

@@ -1,6 +1,7 @@
-"""What project secrets and shared secrets have in common: credentials by key, with an owner and access entries.
+"""ProjectSecret and SharedSecret: credentials by key, with an owner and access entries.
 
-Reading one takes the verb `get`, using one in an instance takes `use`.
+Reading one requires the verb `get`, using one in an instance requires `use`. A ProjectSecret is for the instances of
+its project; a SharedSecret is shared beyond its namespace by access entries.
 """
 
 from collections.abc import Iterable
@@ -30,17 +31,19 @@ def secret_kind(name: str, plural: str, description: str) -> Kind:
         namespaced=True,
         fields={
             "spec": obj(
-                "The credentials and who may use them.",
+                "The credentials, and access to them.",
                 displayName=DISPLAY_NAME,
                 description=DESCRIPTION,
                 owner=OWNER,
                 access=ACCESS,
                 data=mapping(
-                    BYTES, "Credentials by key, base64-encoded. Keys are letters, digits, `-_.`.", most=limits.DATA_KEYS
+                    BYTES,
+                    "Base64-encoded credentials by key. Keys consist of letters, digits, `-`, `_` and `.`.",
+                    most=limits.DATA_KEYS,
                 ),
             ),
             "status": obj(
-                "What became of the secret. Written by the server.",
+                "Observed state of the secret. Written by the server.",
                 conditions=CONDITIONS,
                 observedGeneration=OBSERVED_GENERATION,
             ),
@@ -50,8 +53,8 @@ def secret_kind(name: str, plural: str, description: str) -> Kind:
         status_subresource=True,
         columns=(
             Column("Data", _count, type="integer", description="Number of keys."),
-            Column("Owner", owner_name, description="User or team that it belongs to."),
-            Column("Display Name", "spec.displayName", description="Name shown to people.", wide=True),
+            Column("Owner", owner_name, description="Owning user or team."),
+            Column("Display Name", "spec.displayName", description="Human-readable name.", wide=True),
         ),
         selectable=("spec.owner.user",),
         secret=("spec.data",),
@@ -72,17 +75,9 @@ def _count(each: Object) -> int:
     return len(dig(each, "spec.data") or ())
 
 
-# DOC-MERGED kinds/projectsecret
-# ProjectSecret: credentials of a project, for the instances and people in it.
-
-
 PROJECT_SECRET = secret_kind("ProjectSecret", "projectsecrets", "Credentials that a project's instances can use.")
 
 
-# DOC-MERGED kinds/sharedsecret
-# SharedSecret: credentials in a namespace that are shared beyond it, by access entries.
-
-
 SHARED_SECRET = secret_kind(
-    "SharedSecret", "sharedsecrets", "Credentials that are shared with people by access entries."
+    "SharedSecret", "sharedsecrets", "Credentials that are shared with users and teams by access entries."
 )

@@ -1,8 +1,8 @@
-"""Reviews of access: may somebody do something, and what may I do at all? Asked with a POST, never stored.
+"""Access reviews: SubjectAccessReview and its variants. Create-only and not persisted.
 
-The kinds of authorization.k8s.io are Kubernetes' own, which `kubectl auth can-i` asks. Those of the management group
-have the same shape and two fields more: they can be asked about an access key, and they tell the path of the decision.
-`subresources/access_reviews.py` answers them; here stands only what they look like and what makes no sense.
+The kinds of authorization.k8s.io are those of Kubernetes, for `kubectl auth can-i`. The kinds of the management group
+add two fields: the access key to review, and the decision path of the authorizers. This module declares schemas and
+validation; `subresources/access_reviews.py` implements the reviews.
 """
 
 from collections.abc import Callable, Iterable
@@ -19,93 +19,91 @@ Check = Callable[[Change], Iterable[Problem]]
 
 def _selector(description: str) -> Schema:
     requirement = obj(
-        key=string("What is selected by."),
-        operator=string("How the values are compared: `In`, `NotIn`, `Exists` or `DoesNotExist`."),
-        values=array(string(), "What is compared with.", most=limits.SELECTOR_VALUES),
+        key=string("Key that the selector applies to."),
+        operator=string("Relation of the key to the values: `In`, `NotIn`, `Exists` or `DoesNotExist`."),
+        values=array(string(), "Values for the operator.", most=limits.SELECTOR_VALUES),
     )
     return obj(
         description,
-        rawSelector=string("The selector as it stands in a URL.", longest=limits.SELECTOR_LENGTH),
-        requirements=array(requirement, "The same, taken apart.", most=limits.SELECTOR_TERMS),
+        rawSelector=string("The selector as in a query parameter.", longest=limits.SELECTOR_LENGTH),
+        requirements=array(requirement, "The selector as parsed requirements.", most=limits.SELECTOR_TERMS),
     )
 
 
 _RESOURCE = obj(
-    "Something to be done to a resource. Either this or nonResourceAttributes.",
-    verb=string("What is to be done: `get`, `list`, `create`, `use` and so on. `*` means everything."),
-    group=string("API group of the resource, empty for the core group. `*` means all of them."),
-    version=string("Version of the API. Permissions do not depend on it."),
-    resource=string("The resource, in plural. `*` means all of them."),
-    subresource=string("A part of the resource, such as `status`."),
-    namespace=string("Namespace of the object; empty for all namespaces, or where there is none."),
-    name=string("Name of the object; empty for all of them."),
-    fieldSelector=_selector("Limits a list by fields. Accepted, and without effect on the answer."),
-    labelSelector=_selector("Limits a list by labels. Accepted, and without effect on the answer."),
+    "A request for a resource. Mutually exclusive with nonResourceAttributes.",
+    verb=string("Verb: `get`, `list`, `create`, `use` and so on. `*` means all verbs."),
+    group=string("API group of the resource, empty for the core group. `*` means all groups."),
+    version=string("API version of the resource. Ignored by the authorizers."),
+    resource=string("Plural name of the resource. `*` means all resources."),
+    subresource=string("Subresource, such as `status`."),
+    namespace=string("Namespace of the object; empty for all namespaces or cluster-scoped objects."),
+    name=string("Name of the object; empty for all objects."),
+    fieldSelector=_selector("Field selector of a list. Accepted, but ignored by the authorizers."),
+    labelSelector=_selector("Label selector of a list. Accepted, but ignored by the authorizers."),
 )
 
 _PATH = obj(
-    "Something to be done to a path that is no resource. Either this or resourceAttributes.",
+    "A request for a non-resource path. Mutually exclusive with resourceAttributes.",
     path=string("The path, such as `/version`.", longest=limits.URL),
-    verb=string("The HTTP method in lower case, such as `get`."),
+    verb=string("The lowercase HTTP method, such as `get`."),
 )
 
 _ATTRIBUTES = {"resourceAttributes": _RESOURCE, "nonResourceAttributes": _PATH}
 
 _SUBJECT = {
-    "user": string("Whom the question is about. With a user and no groups, the user is taken to be in none."),
-    "groups": array(string(), "The groups of whom the question is about.", most=limits.GROUPS),
-    "uid": string("The uid of whom the question is about. Permissions do not depend on it."),
+    "user": string("The user to review. With a user and no groups, the user is treated as a member of no groups."),
+    "groups": array(string(), "The groups to review.", most=limits.GROUPS),
+    "uid": string("UID of the user. Ignored by the authorizers."),
     "extra": mapping(
-        array(string(longest=limits.DESCRIPTION)), "What else is known about them. Permissions do not depend on it."
+        array(string(longest=limits.DESCRIPTION)), "Extra attributes of the user. Ignored by the authorizers."
     ),
 }
 
 _ACCESS_KEY = {
-    "accessKey": string(
-        "Name of an OwnedAccessKey: the question is about whoever uses this key, within the key's scope."
-    )
+    "accessKey": string("Name of an OwnedAccessKey: reviews requests with this key, restricted by its scope.")
 }
 
 _VERDICT = {
-    "allowed": boolean("Whether it is allowed."),
-    "denied": boolean("Not used: what is not allowed is denied."),
-    "reason": string("What allows it, or what was missing.", longest=limits.MESSAGE),
-    "evaluationError": string("What went wrong while the question was being answered.", longest=limits.MESSAGE),
+    "allowed": boolean("Whether the request is allowed."),
+    "denied": boolean("Not used: a request that is not allowed is denied."),
+    "reason": string("Why the request is allowed or not.", longest=limits.MESSAGE),
+    "evaluationError": string("An error during the authorization check.", longest=limits.MESSAGE),
 }
 
 _PATH_OF_DECISION = array(
     obj(
-        step=string("Who was asked."),
-        verdict=string("The answer: `allow`, `deny`, `no opinion`, or `not asked` once another one has decided."),
-        reason=string("Why.", longest=limits.MESSAGE),
+        step=string("Name of the authorizer."),
+        verdict=string("Its decision: `allow`, `deny`, `no opinion`, or `not asked` if an earlier one has decided."),
+        reason=string("Reason for the decision.", longest=limits.MESSAGE),
     ),
-    "How the answer came about: everyone who has a say, in the order in which they are asked.",
+    "The decisions of all authorizers, in the order of the chain.",
 )
 
-_STATUS = obj("The answer.", required=(), **_VERDICT)
-_EXPLAINED = obj("The answer, and how it came about.", required=(), **_VERDICT, path=_PATH_OF_DECISION)
+_STATUS = obj("The result of the review.", required=(), **_VERDICT)
+_EXPLAINED = obj("The result of the review, and its decision path.", required=(), **_VERDICT, path=_PATH_OF_DECISION)
 
-_RULE = {"verbs": array(string(), "What may be done. `*` means everything.")}
+_RULE = {"verbs": array(string(), "Allowed verbs. `*` means all verbs.")}
 _RULES = obj(
-    "The answer.",
+    "The result of the review.",
     resourceRules=array(
         obj(
             required=(),
             **_RULE,
-            apiGroups=array(string(), "API groups of the resources. `*` means all of them."),
-            resources=array(string(), "Resources that it may be done to. `*` means all of them."),
-            resourceNames=array(string(), "Names of the objects; empty for all of them.", most=limits.ANSWERED),
+            apiGroups=array(string(), "API groups of the resources. `*` means all groups."),
+            resources=array(string(), "Resources that the rule applies to. `*` means all resources."),
+            resourceNames=array(string(), "Names of the objects; empty for all objects.", most=limits.ANSWERED),
         ),
-        "What may be done to resources. In no particular order.",
+        "Allowed actions on resources. The order is not significant.",
         most=limits.ANSWERED,
     ),
     nonResourceRules=array(
-        obj(required=(), **_RULE, nonResourceURLs=array(string(), "Paths; a `*` at the end stands for all below.")),
-        "What may be done to paths that are no resources.",
+        obj(required=(), **_RULE, nonResourceURLs=array(string(), "Paths; a `*` at the end matches everything below.")),
+        "Allowed actions on non-resource paths.",
         most=limits.ANSWERED,
     ),
-    incomplete=boolean("Something is missing, or not all of this holds: ask about it one by one."),
-    evaluationError=string("Why the answer is incomplete.", longest=limits.MESSAGE),
+    incomplete=boolean("The rules are incomplete or may not all apply: use SelfSubjectAccessReview for each action."),
+    evaluationError=string("Why the rules are incomplete.", longest=limits.MESSAGE),
 )
 
 
@@ -134,7 +132,8 @@ def check_explained(change: Change) -> Iterable[Problem]:
     yield from check_subject(change)
     named = [name for name in ("user", "groups", "uid", "extra") if change.spec.get(name)]
     if change.spec.get("accessKey") and named:
-        yield Problem.forbidden("spec.accessKey", f"a key says by itself whose it is; leave out {', '.join(named)}")
+        reason = f"the subject is derived from the key; leave out {', '.join(named)}"
+        yield Problem.forbidden("spec.accessKey", reason)
 
 
 def check_local(change: Change) -> Iterable[Problem]:
@@ -150,17 +149,17 @@ def check_local(change: Change) -> Iterable[Problem]:
 def _attribute_problems(spec: Object) -> Iterable[Problem]:
     resource, path = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
     if (resource is None) == (path is None):
-        why = "exactly one of nonResourceAttributes or resourceAttributes must be specified"
-        yield Problem.invalid("spec", _told(path), why)
+        reason = "exactly one of nonResourceAttributes or resourceAttributes must be specified"
+        yield Problem.invalid("spec", _told(path), reason)
 
 
 def _told(path: Object | None) -> Object | None:
-    """Attributes as a kube-apiserver quotes them."""
+    """Non-resource attributes as kube-apiserver formats them in error messages."""
     return None if path is None else {"Path": path.get("path", ""), "Verb": path.get("verb", "")}
 
 
 def _metadata_problems(review: Object) -> Iterable[Problem]:
-    """What is not stored has no name and no labels. Who manages its fields is nobody's concern."""
+    """Reports metadata other than the namespace; reviews are not persisted. managedFields are ignored."""
     found = {name: value for name, value in metadata(review).items() if name not in ("namespace", "managedFields")}
     if found:
         yield Problem.invalid("metadata", found, "must be empty")
@@ -173,7 +172,7 @@ def _review(group: str, name: str, spec: Schema, status: Schema, check: Check, *
         namespaced=namespaced,
         group=group,
         fields={"spec": spec, "status": status},
-        description=f"{spec['description']} Asked with a POST and answered; nothing is stored.",
+        description=f"{spec['description']} Create-only; not persisted.",
         verbs=("create",),
         stored=False,
         builtin=True,
@@ -185,7 +184,7 @@ def _review(group: str, name: str, spec: Schema, status: Schema, check: Check, *
 SELF_SUBJECT_ACCESS_REVIEW = _review(
     AUTHORIZATION_GROUP,
     "SelfSubjectAccessReview",
-    obj("What the caller would like to do.", required=(), **_ATTRIBUTES),
+    obj("Checks whether the requester may perform an action.", required=(), **_ATTRIBUTES),
     _STATUS,
     check_self,
 )
@@ -193,7 +192,7 @@ SELF_SUBJECT_ACCESS_REVIEW = _review(
 SUBJECT_ACCESS_REVIEW = _review(
     AUTHORIZATION_GROUP,
     "SubjectAccessReview",
-    obj("What somebody would like to do.", required=(), **_ATTRIBUTES, **_SUBJECT),
+    obj("Checks whether a user or group may perform an action.", required=(), **_ATTRIBUTES, **_SUBJECT),
     _STATUS,
     check_subject,
 )
@@ -201,7 +200,12 @@ SUBJECT_ACCESS_REVIEW = _review(
 LOCAL_SUBJECT_ACCESS_REVIEW = _review(
     AUTHORIZATION_GROUP,
     "LocalSubjectAccessReview",
-    obj("What somebody would like to do in this namespace.", required=(), **_ATTRIBUTES, **_SUBJECT),
+    obj(
+        "Checks whether a user or group may perform an action in this namespace.",
+        required=(),
+        **_ATTRIBUTES,
+        **_SUBJECT,
+    ),
     _STATUS,
     check_local,
     namespaced=True,
@@ -210,7 +214,10 @@ LOCAL_SUBJECT_ACCESS_REVIEW = _review(
 SELF_SUBJECT_RULES_REVIEW = _review(
     AUTHORIZATION_GROUP,
     "SelfSubjectRulesReview",
-    obj("Where the caller would like to know what roles allow.", namespace=string("The namespace in question.")),
+    obj(
+        "Lists the actions that roles allow the requester in a namespace.",
+        namespace=string("The namespace to evaluate rules for."),
+    ),
     _RULES,
     check_nothing,
 )
@@ -218,7 +225,12 @@ SELF_SUBJECT_RULES_REVIEW = _review(
 EXPLAINED_SELF_REVIEW = _review(
     MANAGEMENT_GROUP,
     "SelfSubjectAccessReview",
-    obj("What the caller would like to do, perhaps with another key.", required=(), **_ATTRIBUTES, **_ACCESS_KEY),
+    obj(
+        "Checks whether the requester, or one of its access keys, may perform an action.",
+        required=(),
+        **_ATTRIBUTES,
+        **_ACCESS_KEY,
+    ),
     _EXPLAINED,
     check_self,
 )
@@ -226,7 +238,13 @@ EXPLAINED_SELF_REVIEW = _review(
 EXPLAINED_REVIEW = _review(
     MANAGEMENT_GROUP,
     "SubjectAccessReview",
-    obj("What somebody would like to do, or whoever has a key.", required=(), **_ATTRIBUTES, **_SUBJECT, **_ACCESS_KEY),
+    obj(
+        "Checks whether a user, a group or an access key may perform an action.",
+        required=(),
+        **_ATTRIBUTES,
+        **_SUBJECT,
+        **_ACCESS_KEY,
+    ),
     _EXPLAINED,
     check_explained,
 )

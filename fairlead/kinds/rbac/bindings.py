@@ -1,4 +1,4 @@
-"""What RoleBinding and ClusterRoleBinding have in common: subjects, the role that they get, and columns."""
+"""RoleBinding and ClusterRoleBinding of rbac.authorization.k8s.io: schemas, defaulting, validation and columns."""
 
 from collections.abc import Callable, Iterable, Iterator
 
@@ -13,21 +13,21 @@ SUBJECTS = array(
     atomic(
         obj(
             kind=string("`User`, `Group` or `ServiceAccount`."),
-            apiGroup=string(f"`{GROUP}` for users and groups, empty for service accounts. Filled in when left out."),
+            apiGroup=string(f"`{GROUP}` for users and groups, empty for service accounts. Defaulted if omitted."),
             name=string("Name of the user, group or service account."),
-            namespace=string("Namespace of a service account. In a RoleBinding, empty means the binding's own."),
+            namespace=string("Namespace of a service account. Empty in a RoleBinding means the binding's namespace."),
         )
     ),
-    "Who gets the rights of the role.",
+    "Subjects that the role is granted to.",
     most=limits.SUBJECTS,
 )
 
 ROLE_REF = atomic(
     obj(
-        "The role whose rights they get. Cannot be changed: make a new binding instead.",
-        apiGroup=string(f"`{GROUP}`. Filled in when left out."),
+        "The role to grant. Immutable: create a new binding instead.",
+        apiGroup=string(f"`{GROUP}`. Defaulted if omitted."),
         kind=string("`ClusterRole`, or in a RoleBinding also `Role`."),
-        name=string("Name of the role. One that does not exist gives no rights until it does."),
+        name=string("Name of the role. A role that does not exist grants nothing until it is created."),
     )
 )
 
@@ -54,7 +54,7 @@ def _without_empty(part: Object, *fields: str) -> Object:
 
 
 def binding_check(*kinds: str, namespaced: bool) -> Callable[[Change], Iterable[Problem]]:
-    """The rules for a binding to one of these kinds of roles."""
+    """Builds the validation of a binding whose roleRef may have one of `kinds`."""
 
     def check(change: Change) -> Iterator[Problem]:
         reference = change.obj["roleRef"]
@@ -116,14 +116,10 @@ def _name(subject: Object) -> str:
 
 COLUMNS = (
     Column("Role", _role, description="Kind and name of the role."),
-    Column("Users", _named("User"), description="Users who get its rights.", wide=True),
-    Column("Groups", _named("Group"), description="Groups that get its rights.", wide=True),
-    Column("ServiceAccounts", _named("ServiceAccount"), description="Service accounts that get its rights.", wide=True),
+    Column("Users", _named("User"), description="Users in the binding.", wide=True),
+    Column("Groups", _named("Group"), description="Groups in the binding.", wide=True),
+    Column("ServiceAccounts", _named("ServiceAccount"), description="Service accounts in the binding.", wide=True),
 )
-
-
-# DOC-MERGED kinds/rolebinding
-# RoleBinding of the group rbac.authorization.k8s.io: gives the rights of a role to people, in its own namespace.
 
 
 ROLEBINDING = Kind(
@@ -132,7 +128,7 @@ ROLEBINDING = Kind(
     namespaced=True,
     group=GROUP,
     fields=FIELDS,
-    description="Gives the rights of a Role or ClusterRole to users and groups, inside the binding's namespace.",
+    description="Grants a Role or ClusterRole to users and groups, within the namespace of the binding.",
     columns=COLUMNS,
     name_is_path_segment=True,
     tracks_generation=False,
@@ -143,17 +139,13 @@ ROLEBINDING = Kind(
 )
 
 
-# DOC-MERGED kinds/clusterrolebinding
-# ClusterRoleBinding of the group rbac.authorization.k8s.io: gives a ClusterRole's rights to people, everywhere.
-
-
 CLUSTERROLEBINDING = Kind(
     name="ClusterRoleBinding",
     plural="clusterrolebindings",
     namespaced=False,
     group=GROUP,
     fields=FIELDS,
-    description="Gives the rights of a ClusterRole to users and groups, in all namespaces and outside of them.",
+    description="Grants a ClusterRole to users and groups, for cluster-scoped resources and in all namespaces.",
     columns=COLUMNS,
     name_is_path_segment=True,
     tracks_generation=False,

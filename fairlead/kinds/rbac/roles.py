@@ -1,4 +1,7 @@
-"""Role of the group rbac.authorization.k8s.io: rights inside one namespace, for RoleBindings to give to people."""
+"""Role and ClusterRole of rbac.authorization.k8s.io: schemas, defaulting, validation and columns.
+
+`controllers/core/role_aggregation.py` maintains the rules of a ClusterRole with an aggregation rule.
+"""
 
 from collections.abc import Iterable, Iterator
 
@@ -9,50 +12,46 @@ from fairlead.registry.metadata import label_problems
 from fairlead.registry.names import qualified_faults, value_faults
 from fairlead.registry.schema import Schema, array, atomic, mapping, nullable, obj, string
 
-# DOC-MERGED kinds/rules
-# What Role and ClusterRole have in common: their rules, how these come back, and what is wrong with them.
-
-
 GROUP = "rbac.authorization.k8s.io"
 
 RULE = obj(
-    "Verbs on resources, or on paths that are no resources.",
-    verbs=array(string(), "What may be done: `get`, `list`, `create` and so on. `*` means everything."),
-    apiGroups=array(string(), "Groups of the resources. The empty text is the core group, `*` means all of them."),
+    "Allows verbs on resources, or on non-resource paths.",
+    verbs=array(string(), "Verbs: `get`, `list`, `create` and so on. `*` means all verbs."),
+    apiGroups=array(string(), "API groups of the resources. The empty string is the core group, `*` means all groups."),
     resources=array(
         string(),
-        "Resources by their plural, such as `configmaps`, and subresources, such as `namespaces/status`. `*` means all "
-        "of both, `*/status` that subresource of every resource.",
+        "Plural names of resources, such as `configmaps`, and subresources, such as `namespaces/status`. `*` means all "
+        "resources and subresources, `*/status` that subresource of every resource.",
     ),
     resourceNames=array(
-        string(), "Names of the objects that the rule is about. Empty means all of them.", most=limits.ROLE_NAMES
+        string(), "Names of the objects that the rule applies to. Empty means all objects.", most=limits.ROLE_NAMES
     ),
     nonResourceURLs=array(
         string(),
-        "Paths that are no resources, such as `/version`. A `*` at the end stands for everything that goes on from "
-        "there. Only in a ClusterRole, and not beside resources.",
+        "Non-resource paths, such as `/version`. A `*` at the end matches every path with that prefix. Only in a "
+        "ClusterRole, and not together with resources.",
     ),
 )
 
 RULES: Schema = nullable(
-    array(RULE, "What the role allows. Rules add up and never take rights away.", most=limits.ROLE_RULES)
+    array(RULE, "Permissions of the role. Rules are additive; there are no deny rules.", most=limits.ROLE_RULES)
 )
 
 EVERYTHING: tuple[Object, ...] = (
     {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]},
     {"verbs": ["*"], "nonResourceURLs": ["*"]},
 )
-"""The rules of those who may do everything."""
+"""The rules of `cluster-admin`: all verbs on all resources and paths."""
 
 COLUMNS = (
     Column("Name", "metadata.name", description="Name of the role."),
     Column("Created At", "metadata.creationTimestamp", description="When it was created."),
 )
-"""A role shows a date instead of an age: so `kubectl get` has printed roles from the beginning."""
+"""As in Kubernetes, roles show the creation date instead of the age."""
 
 
 def tidy(role: Object) -> None:
-    """Clients rely on `rules` being there, null when there are none; inside a rule, empty lists say nothing."""
+    """Sets `rules` to null if there are none, which clients rely on, and drops empty lists within rules."""
     rules = [{field: values for field, values in rule.items() if values} for rule in role.get("rules") or ()]
     role["rules"] = rules or None
 
@@ -68,11 +67,11 @@ def _problems(rule: Object, path: str, *, namespaced: bool) -> Iterable[Problem]
     urls = rule.get("nonResourceURLs")
     if urls:
         if namespaced:
-            why = "namespaced rules cannot apply to non-resource URLs"
-            yield Problem.invalid(f"{path}.nonResourceURLs", urls, why)
+            reason = "namespaced rules cannot apply to non-resource URLs"
+            yield Problem.invalid(f"{path}.nonResourceURLs", urls, reason)
         if any(rule.get(field) for field in ("apiGroups", "resources", "resourceNames")):
-            why = "rules cannot apply to both regular resources and non-resource URLs"
-            yield Problem.invalid(f"{path}.nonResourceURLs", urls, why)
+            reason = "rules cannot apply to both regular resources and non-resource URLs"
+            yield Problem.invalid(f"{path}.nonResourceURLs", urls, reason)
         return
     if not rule.get("apiGroups"):
         yield Problem.required(f"{path}.apiGroups", "resource rules must supply at least one api group")
@@ -94,7 +93,7 @@ ROLE = Kind(
     namespaced=True,
     group=GROUP,
     fields={"rules": RULES},
-    description="Rights inside one namespace. A RoleBinding gives them to users and groups.",
+    description="Permissions within one namespace. A RoleBinding grants them to users and groups.",
     columns=COLUMNS,
     whole_table=True,
     name_is_path_segment=True,
@@ -106,18 +105,12 @@ ROLE = Kind(
 )
 
 
-# DOC-MERGED kinds/clusterrole
-# ClusterRole of the group rbac.authorization.k8s.io: rights everywhere, or wherever a RoleBinding gives them.
-#
-# One with an aggregation rule gets its rules from others: `controllers/core/role_aggregation.py` keeps them so.
-
-
 _SELECTORS = "aggregationRule.clusterRoleSelectors"
 
 SELECTOR = atomic(
     obj(
-        "A choice by labels. Everything in it must hold; an empty one chooses all.",
-        matchLabels=mapping(string(), "Labels that must be there with these values."),
+        "A label selector. All requirements must match; an empty selector matches all objects.",
+        matchLabels=mapping(string(), "Labels that must have these values."),
         matchExpressions=array(
             obj(
                 required=("key", "operator"),
@@ -125,19 +118,19 @@ SELECTOR = atomic(
                 operator=string("`In`, `NotIn`, `Exists` or `DoesNotExist`."),
                 values=array(
                     string(),
-                    "What `In` and `NotIn` compare with; the other two take none.",
+                    "Values for `In` and `NotIn`; must be empty for the other operators.",
                     most=limits.SELECTOR_VALUES,
                 ),
             ),
-            "Further conditions on labels.",
+            "Further requirements on labels.",
             most=limits.SELECTOR_TERMS,
         ),
     )
 )
 
 AGGREGATION = obj(
-    "Makes the server gather the rules of other ClusterRoles into this one. Its own rules are overwritten.",
-    clusterRoleSelectors=array(SELECTOR, "Which ClusterRoles: those that at least one of these chooses."),
+    "Aggregates the rules of other ClusterRoles into this one. The controller overwrites `rules`.",
+    clusterRoleSelectors=array(SELECTOR, "Selects the ClusterRoles that match at least one of these selectors."),
 )
 
 
@@ -152,7 +145,7 @@ def default_cluster_role(change: Change) -> None:
 
 
 def _full(selector: Object) -> Object:
-    """A selector without what is empty in it."""
+    """The selector without empty fields."""
     expressions = [
         {field: value for field, value in each.items() if value or field != "values"}
         for each in selector.get("matchExpressions") or ()
@@ -168,8 +161,8 @@ def check_cluster_role(change: Change) -> Iterable[Problem]:
         return
     selectors = aggregation.get("clusterRoleSelectors") or ()
     if not selectors:
-        why = "at least one clusterRoleSelector required if aggregationRule is non-nil"
-        yield Problem.required(_SELECTORS, why)
+        reason = "at least one clusterRoleSelector required if aggregationRule is non-nil"
+        yield Problem.required(_SELECTORS, reason)
     for index, selector in enumerate(selectors):
         yield from _selector_problems(selector, f"{_SELECTORS}[{index}]")
 
@@ -187,11 +180,11 @@ def _expression_problems(expression: Object, path: str) -> Iterator[Problem]:
             yield Problem.required(f"{path}.values", "must be specified when `operator` is 'In' or 'NotIn'")
     elif operator in ("Exists", "DoesNotExist"):
         if values:
-            why = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
-            yield Problem.forbidden(f"{path}.values", why)
+            reason = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
+            yield Problem.forbidden(f"{path}.values", reason)
     else:
-        why = "not a valid selector operator; use In, NotIn, Exists or DoesNotExist"
-        yield Problem.invalid(f"{path}.operator", operator, why)
+        reason = "not a valid selector operator; use In, NotIn, Exists or DoesNotExist"
+        yield Problem.invalid(f"{path}.operator", operator, reason)
     yield from (
         Problem.invalid(f"{path}.key", expression["key"], fault) for fault in qualified_faults(expression["key"])
     )
@@ -205,7 +198,7 @@ CLUSTERROLE = Kind(
     namespaced=False,
     group=GROUP,
     fields={"rules": RULES, "aggregationRule": AGGREGATION},
-    description="Rights in all namespaces and outside of them, or in the namespace of the RoleBinding that gives them.",
+    description="Permissions for cluster-scoped resources and all namespaces, or for the namespace of a RoleBinding.",
     columns=COLUMNS,
     whole_table=True,
     name_is_path_segment=True,
