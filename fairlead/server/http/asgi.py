@@ -1,9 +1,9 @@
-"""The only module that speaks to the HTTP server: its request becomes a Call, our Reply its response or stream.
+"""The ASGI application: turns requests into a `Call`, and a `Reply` into a response, stream or WebSocket.
 
-granian runs embedded, in our own event loop and process: TLS, HTTP/1.1 and HTTP/2 are handled by its threads, and
-what reaches Python is one coroutine per request. Of its interfaces this is ASGI: its own, RSGI, is a little faster, but
-knows neither a path as it was sent nor the subprotocols of WebSockets, which gateways need, and takes streams into
-memory as fast as they are made. Here, to send waits until the client has read.
+No other module talks to the HTTP server. granian runs embedded in this process and event loop. Its threads handle TLS,
+HTTP/1.1 and HTTP/2; Python runs one coroutine per request. We use its ASGI interface. RSGI, its own one, is slightly
+faster, but exposes neither the raw path nor the WebSocket subprotocols, which the gateways need, and it buffers streams
+in memory without back pressure. With ASGI, `send` waits until the client has read.
 """
 
 import asyncio
@@ -34,34 +34,34 @@ HEADER_BYTES = 64 * 1024
 HEADER_MILLISECONDS = 10_000
 WARNINGS_BYTES = 4 * 1024
 MAX_CONNECTIONS = 65_536
-"""Far more than there are file descriptors, so that silent connections do not keep the others from being served."""
+"""More than there are file descriptors, so that idle connections never block new ones."""
 MAX_STREAMS = 100
-"""Requests at once on one connection of HTTP/2, as many as kube-apiserver allows. Clients open another one for more."""
+"""Concurrent streams per HTTP/2 connection, the same as kube-apiserver. Clients open another connection for more."""
 WINDOW_BYTES = 256 * 1024
-"""What may come in over one connection of HTTP/2 before anybody asks for it."""
+"""Flow control window of an HTTP/2 connection: bytes a client may send before the application reads them."""
 SEND_BUFFER_BYTES = 64 * 1024
-"""What waits in the HTTP server of one answer over HTTP/2."""
+"""Bytes of one HTTP/2 response that the HTTP server buffers."""
 AUDIT_IDS = 256
 LOOK_SECONDS = 5.0
-"""How often a stream is looked at: a client that has taken in nothing meanwhile is let go; it will come again."""
+"""How often a stream is checked for progress. A client that has read nothing since is disconnected, and reconnects."""
 
 PIECE_BYTES = 32 * 1024
-"""What is handed over of a stream at once: the HTTP server takes several of these before the client has read any."""
+"""Bytes of a stream passed to one `send`. The HTTP server buffers several of them before the client reads any."""
 
 NOT_MODIFIED = 304
 NO_CONTENT = frozenset({204, NOT_MODIFIED})
-"""Answers without a body, and so without its type: clients write that of a 304 into the answer that they have kept."""
+"""Responses without a body have no Content-Type: clients copy the headers of a 304 into their cached response."""
 
 NOSNIFF = (b"x-content-type-options", b"nosniff")
-"""On every answer, so that no browser takes it for something else than it says; an installation may set its own."""
+"""Sent with every response to prevent MIME sniffing, unless the custom headers of the Config set it."""
 
 Scope = dict[str, Any]
-"""What granian tells of a request, as ASGI has it."""
+"""The connection scope of ASGI."""
 
 
 @dataclass(frozen=True, slots=True)
 class Listening:
-    """Where to listen, with which certificate, and how many seconds requests under way get to finish in the end."""
+    """Listen address, certificate, and how long in-flight requests may take to finish at shutdown."""
 
     address: str
     port: int
@@ -71,7 +71,7 @@ class Listening:
 
 
 class Front:
-    """The application that granian calls."""
+    """The ASGI application. `limiter` bounds the memory of responses that clients have not read."""
 
     def __init__(self, handle: Proceed, body_limit: int, unsent: Unsent | None = None) -> None:
         self._handle = handle
@@ -85,19 +85,19 @@ class Front:
         if scope["type"] == "websocket":
             await self._socket(scope, receive, send)
             return
-        headers, is_framed = ReceivedHeaders(scope["headers"]), scope["http_version"].startswith("1")
-        body = Body(headers, receive, self._body_limit, is_framed)
+        headers, is_http1 = ReceivedHeaders(scope["headers"]), scope["http_version"].startswith("1")
+        body = Body(headers, receive, self._body_limit, is_http1)
         call = _call(scope, scope["method"], headers, body)
         call.fault = headers.find_ambiguity(call.method, call.path, scope["http_version"])
-        if self._whole.unread and is_framed:
+        if self._whole.unread and is_http1:
             self._whole.unread.pop(call.client, None)
         answer = self._handle(call)
         reply = answer if isinstance(answer, Reply) else await answer
         if headers.announce_a_body:
             await body.discard()
-        if is_framed and (call.fault or (headers.announce_a_body and body.is_unfinished)):
+        if is_http1 and (call.fault or (headers.announce_a_body and body.is_unfinished)):
             reply.headers = [*reply.headers, ("connection", "close")]
-        if len(reply.body) > SMALL_BYTES and self._goes_in_pieces(call, reply, is_framed):
+        if len(reply.body) > SMALL_BYTES and self._goes_in_pieces(call, reply, is_http1):
             await self._send_large(send, call, reply)
         elif reply.stream is None or call.method == "HEAD":
             content = b"" if call.method == "HEAD" else reply.body
@@ -105,7 +105,7 @@ class Front:
             await send({"type": "http.response.body", "body": content, "more_body": False})
         else:
             await send({"type": "http.response.start", "status": reply.status, "headers": _headers(call, reply)})
-            # The head waits for a first chunk. A watch may have none for long, and its client wants to know it stands.
+            # granian sends the response head with the first chunk. A watch may be quiet for long, so send an empty one.
             await send({"type": "http.response.body", "body": b"", "more_body": True})
             self._streaming += 1
             try:
@@ -115,20 +115,20 @@ class Front:
                 self._stream_ended.set()
 
     def _goes_in_pieces(self, call: Call, reply: Reply, is_framed: bool) -> bool:
-        """Whether an answer is too large to be left to the HTTP server as a whole."""
+        """Whether a response is too large to pass to the HTTP server in one piece."""
         if call.method == "HEAD":
             return False
         size = len(reply.body)
         return not is_framed or (size > SINGLE_BYTES and not self._whole.admit(call.client, size))
 
     async def _send_large(self, send: Send, call: Call, reply: Reply) -> None:
-        holding = self._unsent.hold_reply(call, reply)
+        handle = self._unsent.hold_reply(call, reply)
         headers = [*_headers(call, reply), (b"content-length", b"%d" % len(reply.body))]
         await send({"type": "http.response.start", "status": reply.status, "headers": headers})
-        await send_in_pieces(send, reply.body, holding)
+        await send_in_pieces(send, reply.body, handle)
 
     async def finish_streams(self, seconds: float) -> None:
-        """Waits for all streams to come to their ends, which somebody has told them to; not longer than this."""
+        """Waits until all streams have ended, at most `timeout` seconds. The caller has already asked them to end."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 while self._streaming:
@@ -136,21 +136,21 @@ class Front:
                     await self._stream_ended.wait()
 
     async def _socket(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """A request to go on as a WebSocket: it passes the same stages, and is answered like any other if refused."""
+        """Runs a WebSocket handshake through the same pipeline. If rejected, it gets an ordinary HTTP response."""
         await receive()
         headers = ReceivedHeaders(scope["headers"])
         call = _call(scope, "GET", headers, Body(headers, _nothing, self._body_limit))
         call.fault = headers.find_ambiguity("GET", call.path, scope["http_version"])
         call.wants_socket = True
-        offered = (each.strip() for each in ",".join(headers.get_all("sec-websocket-protocol")).split(","))
-        call.protocols = tuple(each for each in offered if each)
+        offered = (name.strip() for name in ",".join(headers.get_all("sec-websocket-protocol")).split(","))
+        call.protocols = tuple(name for name in offered if name)
         reply = await self._handle(call)
         if reply.upgrade is not None:
             await go_on(reply.upgrade, receive, send, call.client)
             return
-        kind = "websocket.http.response"
-        await send({"type": f"{kind}.start", "status": reply.status, "headers": _headers(call, reply)})
-        await send({"type": f"{kind}.body", "body": reply.body, "more_body": False})
+        message = "websocket.http.response"
+        await send({"type": f"{message}.start", "status": reply.status, "headers": _headers(call, reply)})
+        await send({"type": f"{message}.body", "body": reply.body, "more_body": False})
 
 
 async def _nothing() -> dict[str, Any]:
@@ -174,40 +174,40 @@ def _call(scope: Scope, method: str, headers: ReceivedHeaders, body: Body) -> Ca
 
 
 async def _stream(receive: Receive, send: Send, call: Call, chunks: AsyncIterator[bytes], unsent: Unsent) -> None:
-    """Sends until the stream ends or the client goes away, whichever is first."""
-    pump, slow, stalled = _Pump(send, chunks, call, unsent), SlowClient(call.client), 0.0
-    sending = asyncio.ensure_future(pump.run())
+    """Sends chunks until the stream ends, the client disconnects, or it stops reading."""
+    sender, detector, stalled = _Pump(send, chunks, call, unsent), SlowClient(call.client), 0.0
+    sending = asyncio.ensure_future(sender.run())
     gone = asyncio.ensure_future(_disconnected(receive))
     try:
         while True:
-            before = pump.sent
+            before = sender.sent
             done, _ = await asyncio.wait((sending, gone), timeout=LOOK_SECONDS, return_when=asyncio.FIRST_COMPLETED)
             if done:
                 break
-            if pump.sent != before or not pump.is_waiting:
-                slow.go_on()
+            if sender.sent != before or not sender.is_waiting:
+                detector.go_on()
                 stalled = 0.0
             else:
                 stalled += LOOK_SECONDS
-                # What arrives on the connection may be other streams of HTTP/2, so this is not asked for ever.
-                if stalled > LONGEST_STALL or not await slow.takes_enough():
+                # Acknowledged bytes may belong to other HTTP/2 streams of the connection, hence the upper bound.
+                if stalled > LONGEST_STALL or not await detector.takes_enough():
                     break
-            if not pump.is_waiting:
-                # Nothing is sent by this, but a stream of HTTP/2 that was reset is only noticed by whoever sends.
+            if not sender.is_waiting:
+                # Sends nothing, but only a send detects that the HTTP/2 stream was reset.
                 await send({"type": "http.response.body", "body": b"", "more_body": True})
-        is_cut_short = not gone.done() and (not sending.done() or sending.exception() is not None)
-        if is_cut_short and not slow.cut():
+        is_aborted = not gone.done() and (not sending.done() or sending.exception() is not None)
+        if is_aborted and not detector.cut():
             sever(call.client)
     finally:
-        slow.close()
+        detector.close()
         for task in (sending, gone):
             task.cancel()
         await asyncio.gather(sending, gone, return_exceptions=True)
-        await pump.close()
+        await sender.close()
 
 
 class _Pump:
-    """Hands chunks over as the client reads them."""
+    """Sends the chunks of a stream at the pace at which the client reads them."""
 
     __slots__ = ("_call", "_chunks", "_send", "_unsent", "is_waiting", "sent")
 
@@ -220,7 +220,7 @@ class _Pump:
         self.is_waiting = False
 
     async def run(self) -> None:
-        # Chunks are made when they are asked for, and in memory from then on: nobody gets one more than he may have.
+        # The iterator allocates a chunk when it is asked for the next one, so check the memory limits first.
         if self._unsent.is_used:
             await self._unsent.wait_for_room(self._call)
         async for chunk in self._chunks:
@@ -236,23 +236,23 @@ class _Pump:
         await self._send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _hand_over_in_pieces(self, chunk: bytes) -> None:
-        """The HTTP server copies some of what it is given before the client reads; of large chunks not more, either."""
-        holding = self._unsent.hold_chunk(self._call, chunk)
+        """Splits a large chunk, because the HTTP server buffers several sends before the client has read any."""
+        handle = self._unsent.hold_chunk(self._call, chunk)
         try:
             for at in range(0, len(chunk), PIECE_BYTES):
                 piece = chunk[at : at + PIECE_BYTES]
                 await self._send({"type": "http.response.body", "body": piece, "more_body": True})
                 self.sent += 1
-                holding.held.sent = self.sent
+                handle.held.sent = self.sent
                 if self.sent % YIELD_PIECES == 0:
                     await asyncio.sleep(0)
         finally:
-            holding.release()
+            handle.release()
 
     async def close(self) -> None:
-        """Lets go of the source, which may be waiting in the middle of a chunk that nobody took."""
+        """Closes the source, which may be suspended at a chunk that was never sent."""
         if isinstance(self._chunks, AsyncGenerator):
-            with suppress(Exception):  # it has been given up already
+            with suppress(Exception):  # the stream is already abandoned
                 await self._chunks.aclose()
 
 
@@ -262,7 +262,7 @@ async def _disconnected(receive: Receive) -> None:
 
 
 def _audit_ids() -> Iterator[str]:
-    """Random names for requests, in the shape of UUIDs. The kernel is asked for many at once, which costs the same."""
+    """Random audit IDs in UUID format, generated in batches to save system calls."""
     while True:
         text = os.urandom(16 * AUDIT_IDS).hex()
         yield from [
@@ -284,17 +284,17 @@ def _headers(call: Call, reply: Reply) -> list[tuple[bytes, bytes]]:
     if not reply.cacheable:
         headers.append((b"cache-control", b"no-cache, private"))
     if reply.headers:
-        given = [(name.encode(), value.encode("latin-1")) for name, value in reply.headers]
-        if reply.status != NOT_MODIFIED and any(name == NOSNIFF[0] for name, _ in given):
+        encoded = [(name.encode(), value.encode("latin-1")) for name, value in reply.headers]
+        if reply.status != NOT_MODIFIED and any(name == NOSNIFF[0] for name, _ in encoded):
             headers.remove(NOSNIFF)
-        headers += given
+        headers += encoded
     if call.warnings:
         headers += [(b"warning", f"299 - {warning}".encode()) for warning in _told(call.warnings)]
     return headers
 
 
 def _told(warnings: Iterable[str]) -> Iterator[str]:
-    """Warnings as header values, each once, as many as clients can be expected to read."""
+    """Deduplicated warnings as header values, up to `MAX_WARNING_BYTES` in total."""
     room = WARNINGS_BYTES
     for warning in dict.fromkeys(warnings):
         quoted = _quoted(warning)
@@ -305,22 +305,22 @@ def _told(warnings: Iterable[str]) -> Iterator[str]:
 
 
 def _quoted(text: str) -> str:
-    """Text for a header: printable ASCII only, the rest written as escapes."""
+    """Text as a quoted header value: printable ASCII, everything else as escape sequences."""
     plain = "".join(each if each.isascii() and each.isprintable() else ascii(each)[1:-1] for each in text)
     return '"' + plain.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
 def allow_many_connections() -> None:
-    """Every connection is a descriptor, and silent ones are cheap: take as many as this process may have."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    """Raises the soft limit of open files to the hard limit: every connection needs a descriptor."""
+    _, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard_limit, hard_limit))
 
 
 @asynccontextmanager
 async def listening(front: Front, where: Listening, interface: Interfaces = Interfaces.ASGINL) -> AsyncIterator[int]:
-    """Serves while the context lasts; yields the port. Leaving it finishes the requests under way.
+    """Serves HTTPS while the context is open, and yields the port. On exit, in-flight requests finish first.
 
-    `interface` is another one only for what the benchmarks hold us against.
+    Only the benchmarks pass another `interface`, for comparison.
     """
     allow_many_connections()
     server = Server(
@@ -354,7 +354,7 @@ async def listening(front: Front, where: Listening, interface: Interfaces = Inte
 
 
 def free_port(address: str, port: int) -> int:
-    """The port to listen on. granian shares ports between processes, so one in use must be noticed here."""
+    """Returns the port to bind, raising OSError if it is in use. granian sets SO_REUSEPORT and would not notice."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -364,7 +364,7 @@ def free_port(address: str, port: int) -> int:
 
 
 async def _accepting(address: str, port: int, serving: "asyncio.Task[None]") -> None:
-    """Returns once connections are taken."""
+    """Returns once the server accepts connections."""
     reachable = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(address, address)
     while not serving.done():
         try:

@@ -1,12 +1,12 @@
-"""Ends clients' connections under the HTTP server.
+"""Closes client connections below the HTTP server, at the socket.
 
-The HTTP server has no way to say that an answer broke off: whatever has been sent is closed properly, and the client
-takes half an object for a whole one. So the connection itself is cut, which no client can mistake. The server's socket
-is found among the descriptors of this process by the other side's address.
+The HTTP server offers no way to abort a response: it terminates the body properly, and the client takes a truncated
+object for a complete one. Shutting down the TCP connection is unambiguous. We find the socket among the file
+descriptors of this process, by the address of its peer.
 
-All descriptors have to be looked at for that, and where a cluster dies, or a key is revoked, many connections end at
-once. So what is to be cut is gathered during one turn of the event loop, and looked for once. Handles can wait:
-another thread looks for them, for all that want one by then.
+That is a scan of all descriptors, and many connections may end at once, for example when a cluster goes down or a key
+is revoked. So all closes requested in one iteration of the event loop share one scan. Lookups that only need a
+duplicate of the socket (`dup_connection`) are batched as well, and run in a thread.
 """
 
 import asyncio
@@ -24,11 +24,11 @@ _finding: WeakKeyDictionary[asyncio.AbstractEventLoop, "asyncio.Task[None]"] = W
 
 Handle = asyncio.Future[socket.socket | None]
 Wanted = dict[str, list[Handle]]
-"""By client: many streams may share the connection of one, and each gets a handle of its own."""
+"""By client. Several HTTP/2 streams may share a connection, and each gets its own duplicate of the socket."""
 
 
 def sever(client: str) -> None:
-    """Cuts the connection to a client, given as `address:port`, before anything that is begun after this call."""
+    """Closes the connection to a client (`address:port`) in the next iteration of the event loop."""
     loop = asyncio.get_running_loop()
     clients = _gathered.setdefault(loop, set())
     if not clients:
@@ -41,7 +41,7 @@ def _cut_gathered(loop: asyncio.AbstractEventLoop) -> None:
 
 
 async def hold(client: str) -> socket.socket | None:
-    """A handle of our own on the connection to a client, which stays open until it is closed: None where it is gone."""
+    """Duplicates the socket of a client's connection; the caller closes it. None if the client has disconnected."""
     loop = asyncio.get_running_loop()
     handle: Handle = loop.create_future()
     _wanted.setdefault(loop, {}).setdefault(client, []).append(handle)
@@ -65,20 +65,20 @@ async def _find_wanted(loop: asyncio.AbstractEventLoop) -> None:
 
 def _hand_out(wanted: Wanted, found: Collection[socket.socket]) -> None:
     for connection in found:
-        with connection, suppress(OSError):  # no descriptor is left for a handle
+        with connection, suppress(OSError):  # out of file descriptors
             for handle in wanted.get(_peer(connection) or "", ()):
                 if not handle.done():
                     handle.set_result(connection.dup())
-    for handle in (each for handles in wanted.values() for each in handles):
+    for handle in (handle for handles in wanted.values() for handle in handles):
         if not handle.done():
             handle.set_result(None)
 
 
 def cut(clients: Collection[str]) -> int:
-    """Cuts the connections to clients, and says how many there were: none where nobody tells of descriptors."""
+    """Closes the connections to clients and returns how many were found. Always 0 on systems without /proc."""
     found = _connections_to(clients)
     for connection in found:
-        with connection, suppress(OSError):  # it is gone already
+        with connection, suppress(OSError):  # already closed
             connection.shutdown(socket.SHUT_RDWR)
     return len(found)
 
@@ -86,50 +86,50 @@ def cut(clients: Collection[str]) -> int:
 def _connections_to(clients: Collection[str]) -> list[socket.socket]:
     try:
         descriptors = os.listdir(DESCRIPTORS)
-    except OSError:  # there is no such folder here, or no descriptor is left to read it with
+    except OSError:  # no /proc on this system, or out of file descriptors
         return []
-    sought, found = frozenset(clients), dict[int, socket.socket]()
+    peers, found = frozenset(clients), dict[int, socket.socket]()
     for descriptor in map(int, descriptors):
-        # A number in the list is free again by now: that of the folder itself. A handle of ours may have got it.
-        if descriptor not in found and (connection := _connection_to(sought, descriptor)) is not None:
+        # The descriptor that listdir used is in the list, and one of our duplicates may have reused its number.
+        if descriptor not in found and (connection := _connection_to(peers, descriptor)) is not None:
             found[connection.fileno()] = connection
     return list(found.values())
 
 
 def _connection_to(clients: frozenset[str], descriptor: int) -> socket.socket | None:
-    """A handle of our own on a socket, if it leads to one of the clients."""
+    """A duplicate of a socket, if its peer is one of the clients."""
     if _peer_at(descriptor) not in clients:
         return None
     try:
         connection = socket.socket(fileno=os.dup(descriptor))
-    except OSError:  # closed meanwhile
+    except OSError:  # closed in the meantime
         return None
     if _peer(connection) in clients:
         return connection
-    connection.close()  # the number has become another's
+    connection.close()  # the descriptor number was reused
     return None
 
 
 def _peer_at(descriptor: int) -> str | None:
-    """Asks without a handle of our own, which takes far longer to make than to use; most descriptors are others'."""
+    """The peer of a descriptor, without a dup, which would dominate the cost: most descriptors are not clients."""
     try:
-        # The family only says how much room there is for an address, and that of Unix has the longest.
-        looked_at = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, 0, fileno=descriptor)
-    except OSError:  # no socket
+        # The family only determines the size of the address buffer; AF_UNIX has the largest.
+        borrowed = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, 0, fileno=descriptor)
+    except OSError:  # not a socket
         return None
     try:
-        return _peer(looked_at)
+        return _peer(borrowed)
     finally:
-        looked_at.detach()
+        borrowed.detach()
 
 
 def _peer(connection: socket.socket) -> str | None:
-    """None where there is nobody to be named: that is never a client, whatever clients are called."""
+    """The peer as `address:port`. None if the socket has no peer, or one that is not an Internet address."""
     try:
         address = connection.getpeername()
-    except OSError:  # it listens, or is gone
+    except OSError:  # a listening or closed socket
         return None
     if not isinstance(address, tuple) or not isinstance(address[0], str):
-        return None  # not of the internet
+        return None  # not AF_INET or AF_INET6
     host, port, *_ = address
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

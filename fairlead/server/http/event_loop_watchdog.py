@@ -1,19 +1,19 @@
-"""The event loop's watchdog: how long the loop was held, and by which request.
+"""Event loop watchdog: measures how long the loop was blocked, and by which request.
 
-Every request, watch and controller shares one event loop. Whatever runs on it without awaiting holds up all the others,
-so nothing may hold it for longer than `HOLD_LIMIT`. The watchdog measures that in two ways:
+All requests, watches and controllers share one event loop. Code that runs without awaiting blocks everything else. Such
+a period is a "hold", and none may last longer than `MAX_HOLD_SECONDS`. The watchdog measures holds in two ways:
 
-- A timer that is due every `INTERVAL` notes how late it is. It sees requests and background work alike, but not the
-  part of a hold that was before it was due.
-- The stage that counts requests times each step of a request, from one await to the next (`step_timer.py`), and hands over
-  those that are worth a second look. That measure is exact, and it knows whose request it was.
+- A timer fires every `TICK_SECONDS` and measures its own delay. It covers requests and background work, but misses the
+  part of a hold before the timer was due.
+- The metrics stage times each step of a request, from one await to the next (`step_timer.py`), and reports the long
+  ones. That is exact, and attributes the hold to a request.
 
-A hold is at most the processor time that the loop's thread has used meanwhile: a machine that is busy with other
-things delays the timer, too, and that is no request's fault. How late the timer was by the wall clock is kept apart.
+A hold is capped by the CPU time that the loop's thread used in the meantime, because a busy machine delays the timer as
+well. The delay in wall-clock time is a separate metric (lag).
 
-A thread looks at the loop twice a second and writes its stack into the log when it has been held for seconds.
+A monitor thread polls the loop twice a second and logs the stack of the loop's thread if the loop is stuck for seconds.
 
-`app` runs the watchdog for as long as the server listens; `metrics/event_loop.py` shows what it has measured.
+`app` runs the watchdog while the server listens; `server/metrics/families.py` exposes the measurements.
 """
 
 import asyncio
@@ -30,17 +30,17 @@ from fairlead.core.call import Call
 from fairlead.server.metrics.exposition import Histogram
 
 INTERVAL = 0.02
-"""Seconds between two looks at a loop that has work to do."""
+"""Interval of the timer while the loop is busy."""
 IDLE_INTERVAL, IDLE = 0.1, 0.001
-"""Seconds between two looks at a loop that has used less than `IDLE` since the last one: ten wakeups a second, which
-cost about a thousandth of a processor."""
+"""Interval of the timer after a tick in which the loop used less than `IDLE_CPU_SECONDS`: ten wakeups a second, which
+cost about 0.1 % of a CPU."""
 HOLD_LIMIT = 0.05
-"""Seconds that nothing on the event loop may take without awaiting."""
+"""Longer holds are logged."""
 STUCK_SECONDS = 1.0
-"""How long the loop is held before its stack is written into the log."""
+"""A loop blocked for longer than this is stuck, and its stack is logged."""
 LOOK_SECONDS = 0.5
 LOG_SECONDS = 10.0
-"""How often holds are logged at most; those in between are counted."""
+"""At most one hold is logged in this interval; the others are counted."""
 STACK_SECONDS = 60.0
 BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.015, 0.02, 0.025, 0.03, 0.035, 0.04, 0.045, 0.05, 0.075, 0.1, 0.25, 0.5, 1.0)
 
@@ -48,7 +48,7 @@ log = structlog.get_logger(__name__)
 
 
 class Watchdog:
-    """What is known about the holds of one event loop. Both clocks are those of the loop's thread."""
+    """Measures the holds of one event loop. All methods run in the thread of the loop, as `cpu_clock` is per thread."""
 
     def __init__(
         self, now: Callable[[], float] = time.perf_counter, used: Callable[[], float] = time.thread_time
@@ -58,9 +58,9 @@ class Watchdog:
         self.holds = Histogram(BOUNDS)
         self.lags = Histogram(BOUNDS)
         self.longest = 0.0
-        """The longest hold since the start, or since `reset`."""
+        """In seconds, since the start or since `reset_longest_hold`."""
         self.ticked = self._due = now()
-        """When the loop was last seen at work."""
+        """When the timer last fired; the monitor thread reads it."""
         self._used_before = 0.0
         self._step = 0.0
         self._call: Call | None = None
@@ -68,17 +68,17 @@ class Watchdog:
         self._unlogged = 0
 
     def reset(self) -> None:
-        """Forgets the longest hold, so that the next one can be told."""
+        """Starts a new period for `longest_hold`."""
         self.longest = 0.0
 
     def begin(self) -> None:
-        """From here on, time counts. Called in the loop's thread, like everything else here."""
+        """Starts measuring."""
         self.ticked = self._now()
         self._due = self.ticked + INTERVAL
         self._used_before = self._used()
 
     def tick(self) -> float:
-        """Measures what has gone by since the last tick, and says in how many seconds to call it again."""
+        """Measures the time since the last tick. Returns the delay in seconds until the next one."""
         now, used = self._now(), self._used()
         lag, worked = max(0.0, now - self._due), used - self._used_before
         self.lags.observe(lag)
@@ -88,7 +88,7 @@ class Watchdog:
         return pause
 
     def settle(self) -> None:
-        """Counts what requests took since the last tick, so that whoever reads the figures now has all of them."""
+        """Records the longest step since the last tick, so that a scrape of the metrics is complete."""
         if self._step:
             self._observe(self._now(), self._step)
 
@@ -100,7 +100,7 @@ class Watchdog:
         self._step, self._call = 0.0, None
 
     def note(self, call: Call, seconds: float) -> None:
-        """One step of a request took so long by the wall clock. The longest since the last tick counts."""
+        """Reports one step of a request, in wall-clock seconds. Only the longest since the last tick is recorded."""
         hold = min(seconds, self._used() - self._used_before)
         if hold > self._step:
             self._step, self._call = hold, call
@@ -109,10 +109,10 @@ class Watchdog:
         if now - self._logged < LOG_SECONDS:
             self._unlogged += 1
             return
-        # A tick late by much more than the longest step was delayed by something else.
+        # If the tick was delayed much longer than the longest step, something else caused it.
         call = self._call if self._step > hold / 2 else None
-        about = _describe(call) if call is not None else {"by": "background work, or many requests at once"}
-        log.warning("the event loop was held", seconds=round(hold, 3), not_logged_before=self._unlogged, **about)
+        cause = _describe(call) if call is not None else {"by": "background work, or many requests at once"}
+        log.warning("the event loop was held", seconds=round(hold, 3), not_logged_before=self._unlogged, **cause)
         self._logged, self._unlogged = now, 0
 
 
@@ -129,7 +129,7 @@ def _describe(call: Call) -> dict[str, str]:
 
 
 class _Sentry:
-    """The thread that writes down where the loop is stuck."""
+    """The thread that logs the stack of a stuck event loop."""
 
     def __init__(self, watchdog: Watchdog, loop_thread: int) -> None:
         self._watchdog = watchdog
@@ -145,28 +145,28 @@ class _Sentry:
 
     def _run(self) -> None:
         loop_clock = time.pthread_getcpuclockid(self._loop_thread)
-        looked, used, silent_until = time.perf_counter(), time.clock_gettime(loop_clock), 0.0
+        now, used, silent_until = time.perf_counter(), time.clock_gettime(loop_clock), 0.0
         while not self._stop.wait(LOOK_SECONDS):
-            before, used_before = looked, used
-            looked, used = time.perf_counter(), time.clock_gettime(loop_clock)
-            held = looked - self._watchdog.ticked
-            # Who comes late itself waited for the loop's thread, which was busy then, or the whole process was asleep.
-            was_asleep = looked - before > 2 * LOOK_SECONDS and used - used_before < (looked - before) / 2
-            if held > STUCK_SECONDS and looked > silent_until and not was_asleep:
-                silent_until = looked + STACK_SECONDS
-                log.error("the event loop is stuck", seconds=round(held, 1), stack=stack_of(self._loop_thread))
+            before, used_before = now, used
+            now, used = time.perf_counter(), time.clock_gettime(loop_clock)
+            stuck = now - self._watchdog.ticked
+            # If this thread woke late, either the loop's thread held the GIL, or the whole process was suspended.
+            was_suspended = now - before > 2 * LOOK_SECONDS and used - used_before < (now - before) / 2
+            if stuck > STUCK_SECONDS and now > silent_until and not was_suspended:
+                silent_until = now + STACK_SECONDS
+                log.error("the event loop is stuck", seconds=round(stuck, 1), stack=stack_of(self._loop_thread))
 
 
 def stack_of(thread: int) -> str:
-    """Where a thread is, the innermost function last, one a line. Files and functions, no values."""
+    """The stack of a thread, innermost frame last, one frame per line. Contains no values of variables."""
     frame = sys._current_frames().get(thread)
-    found = traceback.extract_stack(frame) if frame is not None else []
-    return "\n".join([f"{each.filename}:{each.lineno} {each.name}" for each in found[-40:]])
+    entries = traceback.extract_stack(frame) if frame is not None else []
+    return "\n".join([f"{entry.filename}:{entry.lineno} {entry.name}" for entry in entries[-40:]])
 
 
 @asynccontextmanager
 async def running(watchdog: Watchdog) -> AsyncIterator[None]:
-    """Watches the loop that this is called in while the context lasts."""
+    """Measures the running event loop while the context is open."""
     loop = asyncio.get_running_loop()
     sentry = _Sentry(watchdog, threading.get_ident())
     watchdog.begin()

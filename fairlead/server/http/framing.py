@@ -1,16 +1,15 @@
-"""Requests that could be read in two ways, as far as the HTTP server lets them through.
+"""Rejects ambiguous requests, which a proxy in front of the server may parse differently (request smuggling).
 
-It refuses most of them itself. What it is lenient with and what can still be seen here is refused with 400, and the
-connection is closed, since whoever stands in between may have read something else. `asgi.py` asks about each request.
+The HTTP server rejects most of them itself. The rest is rejected here with 400, and the connection is closed. `asgi.py`
+checks every request.
 
-Three things cannot be seen from here, because nothing is left of them when a request is handed over:
+Three cases cannot be detected here, because the HTTP server has already normalized them:
 
-- Content-Length beside Transfer-Encoding: the length is ignored and the connection closed after the answer, which is
-  what RFC 9112 asks for (6.1).
-- Lines of the head that end in LF alone: they are taken for lines, as RFC 9112 allows (2.2). Around chunks they are
-  refused.
-- The host in an absolute request target: it is ignored, as is Host but for the origin of our own pages. Nothing is
-  routed by either of them.
+- Content-Length together with Transfer-Encoding: the length is ignored and the connection closed after the response,
+  as RFC 9112 requires (6.1).
+- Header lines that end in a bare LF: accepted, as RFC 9112 allows (2.2). Around chunks they are rejected.
+- The host of a request target in absolute form: ignored. Routing uses neither it nor the Host header, which only serves
+  to check the origin of browser requests.
 """
 
 import re
@@ -28,15 +27,15 @@ Pairs = Sequence[tuple[bytes, bytes]]
 
 
 def find_ambiguity(method: str, path: str, version: str, pairs: Pairs, first: Mapping[bytes, bytes]) -> str:
-    """What is wrong with a request, in words; empty where nothing is. `first` has the first value of each header."""
+    """The problem as an error message, or an empty string. `first_values` has the first value of each header."""
     if len(first) != len(pairs):
         for name in _ONCE:
-            if name in first and sum(each == name for each, _ in pairs) > 1:
-                return f"the header {name.decode()} must not come more than once"
+            if name in first and sum(key == name for key, _ in pairs) > 1:
+                return f"the header {name.decode()} must not be repeated"
     if b"transfer-encoding" in first and first[b"transfer-encoding"].strip().lower() != b"chunked":
-        return "of all transfer encodings only chunked is understood; send the body as it is, with its length"
+        return "the only supported transfer encoding is chunked; use it, or send the body with a Content-Length"
     if method not in METHODS and (method == "CONNECT" or not _METHOD.fullmatch(method)):
-        return "this is not a method of HTTP that a server like this one has; methods are in capital letters"
+        return "unsupported HTTP method; method names are case-sensitive and in upper case"
     if not path.startswith("/") and not (path == "*" and method == "OPTIONS"):
         return "the request target must be a path that begins with a slash"
     if first.get(b"host") not in _known_hosts:
@@ -46,9 +45,9 @@ def find_ambiguity(method: str, path: str, version: str, pairs: Pairs, first: Ma
 
 def _find_fault_of_host(host: bytes, version: str) -> str:
     if not host:
-        return "the header host is missing; HTTP/1.1 demands one" if version == "1.1" else ""
+        return "the header host is missing; HTTP/1.1 requires it" if version == "1.1" else ""
     if not _HOST.fullmatch(host):
-        return "the header host is not the name of a host with or without a port"
+        return "the header host is not a valid host name with an optional port"
     if len(_known_hosts) < MAX_KNOWN:
         _known_hosts.add(host)
     return ""

@@ -1,11 +1,13 @@
-"""How many bytes are held in memory for clients at once: for one connection, for one user, and in all.
+"""Memory accounting for clients: bytes reserved per connection, per user and in total.
 
-`unsent.py` keeps two of these: one for answers that their clients have not read yet, one for request bodies that are
-on their way in. A budget refuses nobody by itself. It says which limit is reached, and a single request is always
-taken, however large it is: so a list that is larger than a limit can still be read, if only one at a time.
+`unsent.py` has two budgets: one for responses that clients have not read yet, one for incoming request bodies. A budget
+rejects nothing itself; it reports which limit is reached. As long as a limit is not reached, a request of any size is
+admitted. So a list that exceeds a limit can still be read, one at a time.
 
-Many answers may share their content: an object that a thousand clients read is in memory once, and counts once in
-each account.
+Responses may share their content: an object that a thousand clients read is in memory once, and counts once in each
+account.
+
+`WholeResponses` bounds the responses that bypass this accounting, because they are passed to the HTTP server whole.
 """
 
 import asyncio
@@ -18,12 +20,12 @@ from fairlead.server.http.disconnect import DESCRIPTORS, hold
 from fairlead.server.http.slow_clients import unacknowledged
 
 REQUEST_BYTES = 4 * 1024
-"""What a request that is under way costs beside its content, roughly."""
+"""Approximate memory of an in-flight request besides its content."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Bytes for one connection, for all connections of one user, and for everybody."""
+    """Bytes per connection, per user over all connections, and in total."""
 
     connection: int
     user: int
@@ -32,9 +34,9 @@ class Limits:
 
 @dataclass(slots=True, eq=False)
 class Held:
-    """What is held for one request: `cost` for itself, and a `content` that it may share with others.
+    """The memory of one request: `cost` bytes of its own, and `content`, which other requests may share.
 
-    `sent` grows whenever some of it has left; the rest is what `unsent.py` remembers of it.
+    `chunks_sent` counts the chunks that were sent. `unsent.py` uses it and the other fields to track progress.
     """
 
     user: str
@@ -49,7 +51,7 @@ class Held:
 
 
 class _Account:
-    """What is held for one connection, one user, or everybody."""
+    """The reservations of one connection, of one user, or all of them."""
 
     __slots__ = ("contents", "held", "size")
 
@@ -57,7 +59,7 @@ class _Account:
         self.size = 0
         self.held: dict[Held, None] = {}
         self.contents: dict[int, int] = {}
-        """By the identity of each content: how many requests share it."""
+        """Reference count of each content, by object identity."""
 
     def add(self, held: Held) -> None:
         self.held[held] = None
@@ -83,8 +85,8 @@ class _Account:
 
 
 class Holding:
-    """A handle on what is held. It is released at the latest when nobody refers to the handle any more, so an answer
-    that is dropped on its way out, by whichever stage and for whatever reason, is not counted for ever."""
+    """Owns a reservation in a budget. It is released at the latest when the handle is garbage collected, so a response
+    that a stage drops on its way out does not leak its reservation."""
 
     __slots__ = ("_budget", "held")
 
@@ -94,7 +96,7 @@ class Holding:
         budget.add(held)
 
     def replace_content(self, content: bytes) -> None:
-        """The same answer in another form, such as compressed."""
+        """Replaces the content of the same response, for example by its compressed form."""
         if self._budget is not None and content is not self.held.content:
             self._budget.remove(self.held)
             self.held.content = content
@@ -109,7 +111,7 @@ class Holding:
 
 
 class Budget:
-    """The accounts. Those that nothing is held for are not kept."""
+    """The accounts. Empty ones are removed."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -119,7 +121,7 @@ class Budget:
 
     @property
     def size(self) -> int:
-        """Bytes held for everybody."""
+        """Bytes reserved in total."""
         return self._total.size
 
     @property
@@ -127,7 +129,7 @@ class Budget:
         return self._total.size >= self._limits.total
 
     def find_reached_limit(self, user: str, client: str) -> str:
-        """Which limit leaves no room for another request, in words; empty where there is room."""
+        """The limit that leaves no room for another request, as text for an error message; empty if there is room."""
         limits = self._limits
         if self.is_exhausted:
             return f"{limits.total // 2**20} MiB for all users"
@@ -140,13 +142,13 @@ class Budget:
         return ""
 
     def add(self, held: Held) -> None:
-        """Called by the handle."""
+        """Called by `ReservationHandle`."""
         self._total.add(held)
         self._users.setdefault(held.user, _Account()).add(held)
         self._connections.setdefault(held.client, _Account()).add(held)
 
     def remove(self, held: Held) -> None:
-        """Called by the handle, once."""
+        """Called by `ReservationHandle`, once."""
         self._total.remove(held)
         for accounts, name in ((self._users, held.user), (self._connections, held.client)):
             account = accounts[name]
@@ -163,47 +165,44 @@ class Budget:
         return list(account.held) if account is not None else []
 
     def find_oldest_of_largest_user(self) -> Held | None:
-        """Whose turn it is to give way when everything is held."""
+        """The reservation to evict when the total limit is reached."""
         if not self._users:
             return None
         largest = max(self._users.values(), key=lambda account: account.size)
         return next(iter(largest.held))
 
 
-# DOC-MERGED server/whole_answers
-# Large answers that are handed to the HTTP server whole, because that costs it half of what pieces do.
-#
-# It copies such an answer and keeps the copy until the client has read it, and nobody hears when that was. But over
-# HTTP/1.1 it has one answer at a time for each connection, and reads the next request of the connection when that one
-# has left. So a connection that asks again has its last answer, and what remains is bounded by the number of connections
-# that have not asked again: `MOST` of them. While there are as many, further answers go in pieces (`unsent.py`), and the
-# kernel is asked which of the connections have read theirs or are gone.
-
-
 WHOLE_BYTES = 512 * 1024
-"""The largest answer that is handed over whole."""
+"""The largest response that is passed to the HTTP server whole."""
 MOST = 64
-"""Connections that may have one of them unread: 32 MiB in all."""
+"""Connections that may have an unread whole response: 32 MiB in total."""
 SETTLED_SECONDS = 1.0
-"""After so much time an answer has been written to the socket, as far as there is room."""
+"""After this time the HTTP server has written a response to the socket, as far as its buffer has room."""
 LOOK_SECONDS = 5.0
-"""How long it takes until the kernel is asked again."""
+"""Minimum interval between two checks of the sockets."""
 
 
 class WholeAnswers:
-    """The connections that may not have read theirs. `now` tells seconds that never go backwards."""
+    """HTTP/1.1 connections that may have an unread response which was passed to the HTTP server whole.
+
+    Passing a large response whole costs the HTTP server half as much as chunks do. It copies the response, keeps the
+    copy until the client has read it, and does not report when that is. But an HTTP/1.1 connection has one response at
+    a time: if the next request arrives, the last response was read. So the memory is bounded by the number of
+    connections without a further request, `MAX_UNREAD_CONNECTIONS`. At that number, further responses are sent in
+    chunks (`unsent.py`), and the kernel is asked which of the connections have read theirs or are closed.
+    """
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
         self.unread: dict[str, float] = {}
-        """By connection, since when."""
+        """By connection: when its response was passed on, in monotonic seconds."""
         self._looking: asyncio.Task[None] | None = None
         self._look_again = 0.0
-        # Where the kernel cannot be asked, nobody would ever be found to have read anything.
+        # Without /proc the sockets cannot be checked, and no entry would ever be removed.
         self._most = MOST if os.path.isdir(DESCRIPTORS) else 0
 
     def admit(self, client: str, size: int) -> bool:
-        """Whether an answer of this size may be handed over whole. The connection has read all others of its own."""
+        """Whether a response of this size may be passed on whole. The caller has removed any earlier entry."""
         if size > WHOLE_BYTES:
             return False
         if len(self.unread) >= self._most:
@@ -224,12 +223,12 @@ class WholeAnswers:
         self._looking = None
 
     async def _forget_readers(self, clients: Iterable[str]) -> None:
-        """Forgets those that have read everything, or are gone."""
+        """Removes connections that have read everything, or are closed."""
         before = {client: self.unread[client] for client in clients}
         for client, connection in zip(before, await asyncio.gather(*map(hold, before)), strict=True):
             has_unread = connection is not None and unacknowledged(connection) > 0
             if connection is not None:
                 connection.close()
-            # It may have been handed another one meanwhile.
+            # It may have received another whole response in the meantime.
             if not has_unread and self.unread.get(client) == before[client]:
                 del self.unread[client]

@@ -1,13 +1,11 @@
-"""The stages that every request passes, in order, and the loop that strings them together.
+"""The request pipeline (middleware chain), and its stages for deadlines, compression and custom headers.
 
-A stage takes the call and the rest of the pipeline. It answers itself, or it goes on and may look at the reply. What
-comes back from the rest is a Reply, or something that will become one and is to be awaited. Most requests are answered
-from memory at once, and for these no stage makes a coroutine: who looks at replies does so now if there is one, and
-otherwise hands on a coroutine that looks at it later.
+A stage gets the call and `proceed`, the rest of the pipeline. It replies itself, or calls `proceed` and may modify the
+reply. `proceed` returns a Reply or an awaitable of one. Most requests are served from memory synchronously, without a
+coroutine in any stage: a stage that handles replies checks for a Reply first, and otherwise returns a coroutine.
 
-`fairlead/app/http.py` names the stages: measured (the metrics), custom headers, compressed, recorded (the audit
-log), failures, deadline, routed, authenticated, flow control, authorized, accountable (the audit log again), and Serve
-at the end.
+`fairlead/app/http.py` assembles the pipeline: metrics, custom headers, compression, audit, error rendering, deadline,
+routing, authentication, flow control, memory limits, authorization, the audit check, and `Dispatcher` at the end.
 """
 
 import asyncio
@@ -22,7 +20,7 @@ Stage = Callable[[Call, Proceed], Awaitable[Reply]]
 
 
 def pipeline(stages: Sequence[Stage], serve: Proceed) -> Proceed:
-    """One function that runs the stages from first to last, and `serve` in the end."""
+    """One handler that runs the stages in order, with `serve` at the end."""
     handler = serve
     for stage in reversed(stages):
         handler = _followed(stage, handler)
@@ -36,22 +34,18 @@ def _followed(stage: Stage, proceed: Proceed) -> Proceed:
     return handler
 
 
-# DOC-MERGED server/deadline
-# How long a request may take: the stage that gives up what takes longer.
-#
-# There is one timer for all requests, not one for each: nearly every request is answered long before its time, and a
-# timer that is set and called off again costs more than all the rest of this stage. All get the same time, so whoever
-# came first is due first, and the timer only ever looks at the front of the line. What is answered at once is never in
-# line at all.
-
-
 def deadline(seconds: float) -> Stage:
-    """The stage that bounds how long a request may take. Streams have begun by then and end by their own rules."""
+    """The stage that cancels requests after `seconds`. Streams have started by then, and have limits of their own."""
     return _Line(seconds).stage
 
 
 class _Line:
-    """The requests under way, in the order in which they are due."""
+    """The in-flight requests, ordered by deadline.
+
+    One timer serves all of them: nearly every request finishes long before its deadline, and a timer for each would
+    cost more than the rest of this stage. All have the same timeout, so insertion order is deadline order, and the
+    timer only checks the front. Requests that are served synchronously never enter the queue.
+    """
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -65,7 +59,7 @@ class _Line:
     async def _in_time(self, answer: Awaitable[Reply]) -> Reply:
         task = asyncio.current_task()
         if task is None:
-            raise RuntimeError("requests are tasks of the event loop")
+            raise RuntimeError("a request must run in an asyncio task")
         loop = asyncio.get_running_loop()
         self._due[task] = due = loop.time() + self._seconds
         if self._timer is None:
@@ -74,7 +68,7 @@ class _Line:
         try:
             return await answer
         except asyncio.CancelledError:
-            # It was us if the task is no longer in line; somebody else may have given it up besides.
+            # A missing entry means that the deadline cancelled the task; something else may have cancelled it as well.
             if task not in self._due and task.cancelling() - 1 <= cancelled:
                 raise TimeoutError from None
             raise
@@ -83,7 +77,7 @@ class _Line:
                 task.uncancel()
 
     def _look(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Gives up whatever is due, and comes again when the next one is."""
+        """Cancels all overdue requests, and sets the timer for the next deadline."""
         self._timer = None
         now = loop.time()
         while self._due:
@@ -95,17 +89,13 @@ class _Line:
             task.cancel()
 
 
-# DOC-MERGED server/compress
-# Large answers are sent compressed to those who ask for it.
-
-
 THRESHOLD = 128 * 1024
 LEVEL = 1
-"""The fastest: on the networks this serves, time is dearer than bytes."""
+"""The fastest: on typical networks, latency matters more than size."""
 
 
 def compressed(call: Call, proceed: Proceed) -> Awaitable[Reply]:
-    """The stage that compresses. It is done in a thread, which lets other requests go on meanwhile."""
+    """The stage that compresses large responses with gzip, in a thread, if the client accepts it."""
     answer = proceed(call)
     if isinstance(answer, Reply) and len(answer.body) <= THRESHOLD:
         return answer
@@ -121,7 +111,7 @@ async def _packed(call: Call, answer: Awaitable[Reply]) -> Reply:
 
 
 def accepts_gzip(header: str) -> bool:
-    """Whether an Accept-Encoding header names gzip and does not rule it out with a quality of zero."""
+    """Whether an Accept-Encoding header lists gzip with a quality other than zero."""
     for entry in header.split(","):
         coding, *parameters = (part.strip().lower() for part in entry.split(";"))
         if coding == "gzip":
@@ -129,12 +119,8 @@ def accepts_gzip(header: str) -> bool:
     return False
 
 
-# DOC-MERGED server/custom_headers
-# Headers of the installation's own on every answer, as the Config has them: for browsers and proxies.
-
-
 def custom_headers(headers: Callable[[], Mapping[str, str]]) -> Stage:
-    """The stage that adds them. It stands outermost, so that refusals have them, too."""
+    """The stage that adds the custom headers of the Config. It wraps all others, so that errors carry them as well."""
 
     def stage(call: Call, proceed: Proceed) -> Awaitable[Reply]:
         answer = proceed(call)
@@ -149,7 +135,7 @@ def custom_headers(headers: Callable[[], Mapping[str, str]]) -> Stage:
 
 def _with(wanted: Mapping[str, str], reply: Reply) -> Reply:
     if wanted:
-        said = {name.lower() for name, _ in reply.headers}
-        added = [(name.lower(), value) for name, value in wanted.items() if name.lower() not in said]
+        existing = {name.lower() for name, _ in reply.headers}
+        added = [(name.lower(), value) for name, value in wanted.items() if name.lower() not in existing]
         reply.headers = [*reply.headers, *added]
     return reply

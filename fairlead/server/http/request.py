@@ -1,7 +1,7 @@
-"""What the HTTP server hands over of a request, as the Call has it: headers and body.
+"""Request headers and request bodies, as a `Call` provides them.
 
-`asgi.py` makes these. Both are cheap to make and do their work only when asked: most requests have no body, and of most
-headers nobody wants to know.
+`asgi.py` creates both for every request. They are cheap to create and work lazily: most requests have no body, and most
+headers are never read.
 """
 
 import asyncio
@@ -13,21 +13,21 @@ from fairlead.core.errors import BadRequest, Timeout, TooLarge
 from fairlead.server.http.framing import find_ambiguity
 
 MAX_PAUSES = 16
-"""Empty chunks in a body: a few are a client's habit, more are somebody's idea of an attack."""
+"""Empty chunks allowed in a body. Some clients send a few; more are treated as an attack."""
 DISCARD_SECONDS = 5.0
 BODY_SECONDS, BODY_RATE = 10.0, 64 * 1024
-"""How long a body may take that is kept in memory until it is whole, and a second more for each so many bytes."""
+"""Timeout for a body that is buffered in memory: this many seconds, plus one for every `MIN_BODY_RATE` bytes."""
 DRAIN_FACTOR = 4
-"""How many times the limit of a body is read and thrown away, so that its sender comes to read the answer."""
+"""An oversized body is drained up to this multiple of the limit, so that the client gets to read the response."""
 
 Receive = Callable[[], Awaitable[dict[str, Any]]]
 
-_BROKE_OFF = "the body broke off before its end"
+_BROKE_OFF = "the request body is incomplete"
 
 
 class ReceivedHeaders:
-    """Request headers by their lower case names. A value that is no ASCII cannot be read, nor can others of its name:
-    the half that can be read might say something else than the whole."""
+    """Request headers by lower-case name. If one value of a header is not ASCII, all values of that header are ignored:
+    a partial header might mean something else."""
 
     __slots__ = ("_first", "_pairs")
 
@@ -49,28 +49,28 @@ class ReceivedHeaders:
         first = self._first.get(name)
         if first is None:
             return []
-        if len(self._first) == len(self._pairs):  # no name is there twice
+        if len(self._first) == len(self._pairs):  # no repeated headers
             return [first.decode()] if first.isascii() else []
-        values = [value for each, value in self._pairs if each == name]
+        values = [value for header, value in self._pairs if header == name]
         return [value.decode() for value in values] if all(map(bytes.isascii, values)) else []
 
     def keys(self) -> Iterable[str]:
-        # In one step: names are tokens, and a line break cannot be in one.
+        # One decode for all names: a header name cannot contain a line break.
         return b"\n".join(self._first).decode("latin-1").split("\n") if self._first else ()
 
     def any_begins(self, prefix: str) -> bool:
-        # One look at all names at once: every request is asked this, and hardly any has such a header.
+        # One substring test first: every request runs this, and hardly any has such a header.
         return prefix.encode() in b"".join(self._first) and any(
             name.startswith(prefix.encode()) for name in self._first
         )
 
     def find_ambiguity(self, method: str, path: str, version: str) -> str:
-        """What of the request could be read in two ways; empty where nothing could."""
+        """See `framing.find_ambiguity`."""
         return find_ambiguity(method, path, version, self._pairs, self._first)
 
     @property
     def body_length(self) -> int:
-        """What was announced, -1 if nothing was that is a number."""
+        """The Content-Length; -1 if it is missing or not a number."""
         text = self._first.get(b"content-length", b"")
         return int(text) if text.isdigit() else -1
 
@@ -81,12 +81,12 @@ class ReceivedHeaders:
 
 
 class Body:
-    """A request's body: taken in at most once, by whoever needs it."""
+    """A request body. It can be read once, either whole or as a stream."""
 
     __slots__ = ("_headers", "_is_framed", "_limit", "_missing", "_receive", "_untouched", "_whole")
 
     def __init__(self, headers: ReceivedHeaders, receive: Receive, limit: int, is_framed: bool = False) -> None:
-        """`is_framed` where the announced length is what ends it, as in HTTP/1.1. In HTTP/2, more may come."""
+        """With `is_http1`, the body ends after Content-Length bytes. In HTTP/2, more data may follow."""
         self._headers = headers
         self._is_framed = is_framed
         self._receive = receive
@@ -96,9 +96,9 @@ class Body:
         self._whole = False
 
     async def read(self) -> bytes:
-        """The whole body, or an error if it is too large or only a part of it came."""
+        """Reads the whole body. Raises TooLarge over the limit, BadRequest if it is incomplete, Timeout if slow."""
         body = await self._next()
-        if not self._whole:  # which nearly every body is by now
+        if not self._whole:  # nearly every body arrives in one message
             kept = bytearray(body)
             if await self._take_in_time(kept) <= self._limit:
                 return bytes(kept)
@@ -107,20 +107,18 @@ class Body:
         raise TooLarge(f"Request entity too large: limit is {self._limit}")
 
     async def _take_in_time(self, kept: bytearray) -> int:
-        """Not for ever: what has come so far is in memory until the rest is there."""
+        """Reads the rest with a timeout, because the part that has arrived stays in memory."""
         length = self._headers.body_length
         seconds = BODY_SECONDS + min(length if length >= 0 else self._limit, self._limit) / BODY_RATE
         try:
             async with asyncio.timeout(seconds):
                 return await self._take_in(kept)
         except TimeoutError:
-            why = (
-                f"the body was not complete after {seconds:.0f} seconds; send it faster than {BODY_RATE} bytes a second"
-            )
-            raise Timeout(why) from None
+            message = f"the body was not complete after {seconds:.0f} seconds; send at least {BODY_RATE} bytes a second"
+            raise Timeout(message) from None
 
     async def _take_in(self, kept: bytearray | None) -> int:
-        """Reads as far as it makes sense and keeps what fits; tells the size."""
+        """Reads to the end, or to `DRAIN_FACTOR` times the limit. Buffers up to the limit; returns the size read."""
         size = len(kept or b"")
         async for chunk in self.stream():
             size += len(chunk)
@@ -131,7 +129,7 @@ class Body:
         return size
 
     async def stream(self) -> AsyncIterator[bytes]:
-        """Chunk by chunk, without a limit. Half a body must never be taken for a whole one."""
+        """The chunks of the body, without a size limit. Raises BadRequest if the body ends early."""
         pauses = 0
         while not self._whole:
             chunk = await self._next()
@@ -150,12 +148,12 @@ class Body:
             raise BadRequest(_BROKE_OFF)
         chunk: bytes = message["body"]
         self._missing -= len(chunk)
-        # When all is there that was announced, there is no need to wait for being told so.
+        # After Content-Length bytes the body is complete; no need to wait for the final message.
         self._whole = not message["more_body"] or self._missing == 0
         return chunk
 
     async def discard(self) -> None:
-        """Takes in what nobody asked for: a client that is still sending would never see an answer sent before."""
+        """Drains an unread body: a client that is still sending does not read the response."""
         if not self.is_left:
             return
         with suppress(TimeoutError, BadRequest):
@@ -164,10 +162,10 @@ class Body:
 
     @property
     def is_left(self) -> bool:
-        """Whether there is a body that nobody has asked for."""
+        """Whether there is a body of which nothing was read."""
         return self._untouched and self._headers.announce_a_body
 
     @property
     def is_unfinished(self) -> bool:
-        """Whether a part of it was never taken in: nothing else can come over that connection then."""
+        """Whether part of the body was never read. The connection cannot be reused then."""
         return not self._whole and self._headers.announce_a_body

@@ -1,15 +1,15 @@
-"""Slow clients: whether one still takes in what is sent to it, and time for it to read to the end.
+"""Slow clients: detects whether a client still receives data, and delays the close of a WebSocket until it has.
 
-A body is given up when its client takes nothing for a while. That cannot be seen by what was handed over: on a slow
-network megabytes wait in the kernel, which asks for more only when much of it has gone. But the kernel knows how much
-has arrived.
+Stall detection (`StallDetector`, used by `asgi.py` and `unsent.py`). A response is aborted when its client receives
+nothing for a while. The progress of `send` does not show that: on a slow network, megabytes wait in the socket buffer,
+and the kernel becomes writable only when much of it has drained. So we ask the kernel how many bytes were acknowledged.
 
-The HTTP server closes a WebSocket's connection as soon as it has written the closing frame. What a slow client has not
-read by then waits in the kernel, and whatever the client says afterwards, if only a ping, makes the kernel reset the
-connection and drop it all: the end of a command's output. So a handle of our own is kept on the socket, with which it
-stays open until the client has everything and leaves, or takes nothing for a while. `asgi.py` and `websocket.py` call.
+Lingering close (`linger`, used by `websocket.py`). The HTTP server closes the connection of a WebSocket right after the
+close frame. If the client then sends anything, if only a ping, the kernel resets the connection and discards the
+unread data, such as the end of a command's output. So we keep a duplicate of the socket open until the client has
+received everything and closes, or stalls.
 
-None of that goes on for ever: a client that takes a little now and then is given up, too.
+Both are bounded: a client that receives a few bytes now and then is disconnected as well.
 """
 
 import asyncio
@@ -23,24 +23,24 @@ from fairlead.server.http.disconnect import hold
 
 LOOK_SECONDS = 0.25
 STALLED_LOOKS = 20
-"""After so many looks at a client that has taken nothing it is given up: five seconds, as with other streams."""
+"""Polls without progress after which a lingering client is disconnected: five seconds, as with other streams."""
 LEAVE_SECONDS = 2.0
-"""How long a client may take to leave that has everything."""
+"""How long a client that has received everything may take to close the connection."""
 LINGER_SECONDS = 60.0
-"""How long it may take for all of it."""
+"""Upper bound of the whole lingering close."""
 MOST_LINGERING = 256
-"""So many connections are kept open in this way at once. The next ones are closed as the HTTP server closes them."""
+"""Connections that may linger at once. Beyond that, the HTTP server closes them immediately."""
 TAKING_LOOKS = 10
-"""For so many looks it is waited whether a client takes in anything at all."""
+"""Polls for the first acknowledged byte of a stalled client."""
 LEAST_BYTES, LEAST_SECONDS = 16 * 1024, 30.0
-"""A client has to take in so much of a stream that has stalled in so much time."""
+"""A client must receive this many bytes of a stalled stream within this time."""
 
 _ACKNOWLEDGED = slice(120, 128)
-"""Where Linux says in its `tcp_info` how many bytes have arrived in all."""
+"""The position of `tcpi_bytes_acked` in Linux' `struct tcp_info`."""
 
 
 class SlowClient:
-    """The client of one stream. Its connection is found once, when the stream stalls for the first time."""
+    """Detects whether the client of one stream has stalled. Looks up its socket when the stream first stalls."""
 
     __slots__ = ("_at_first", "_client", "_connection", "_since")
 
@@ -51,7 +51,7 @@ class SlowClient:
         self._at_first = 0
 
     async def takes_enough(self) -> bool:
-        """Whether what is on its way to the client goes on arriving, if slowly. Call it while the stream stalls."""
+        """Whether the client still receives data, if slowly. To be called while the stream is stalled."""
         if self._connection is None:
             self._connection = await hold(self._client)
         connection = self._connection
@@ -73,14 +73,14 @@ class SlowClient:
         return now - self._since <= LEAST_SECONDS
 
     def go_on(self) -> None:
-        """The stream does not stall any longer."""
+        """To be called when the stream is no longer stalled."""
         self._since = None
 
     def cut(self) -> bool:
-        """Cuts the connection, if it was found before."""
+        """Shuts down the connection. False if its socket was never looked up."""
         if self._connection is None:
             return False
-        with suppress(OSError):  # it is gone already
+        with suppress(OSError):  # already closed
             self._connection.shutdown(socket.SHUT_RDWR)
         return True
 
@@ -90,7 +90,7 @@ class SlowClient:
 
 
 def acknowledged(connection: socket.socket) -> int:
-    """Bytes that the other side has taken in since the beginning."""
+    """Bytes acknowledged by the peer since the connection was opened."""
     try:
         info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _ACKNOWLEDGED.stop)
     except OSError:
@@ -106,7 +106,7 @@ def can_linger() -> bool:
 
 
 async def linger(connection: socket.socket) -> None:
-    """Takes the handle, and closes it in the end."""
+    """Keeps a connection open until the client has received everything, then closes this socket."""
     with connection:
         if not can_linger():
             return
@@ -121,10 +121,10 @@ async def linger(connection: socket.socket) -> None:
 
 
 async def _has_taken_everything(connection: socket.socket) -> bool:
-    before, looks = sys.maxsize, 0
+    before, stalled_polls = sys.maxsize, 0
     while left := unacknowledged(connection):
-        looks = looks + 1 if left >= before else 0
-        if looks > STALLED_LOOKS:
+        stalled_polls = stalled_polls + 1 if left >= before else 0
+        if stalled_polls > STALLED_LOOKS:
             return False
         before = left
         await asyncio.sleep(LOOK_SECONDS)
@@ -132,7 +132,7 @@ async def _has_taken_everything(connection: socket.socket) -> bool:
 
 
 async def _leave_together(connection: socket.socket) -> None:
-    """Reads what nobody wants to know any more, to the end: unread, it would be a reason to reset the connection."""
+    """Shuts down the write side and discards input until EOF. Unread input would cause a reset of the connection."""
     connection.setblocking(False)
     connection.shutdown(socket.SHUT_WR)
     while await asyncio.get_running_loop().sock_recv(connection, 65536):
@@ -140,10 +140,10 @@ async def _leave_together(connection: socket.socket) -> None:
 
 
 def unacknowledged(connection: socket.socket) -> int:
-    """Bytes that the other side has not taken in yet; none where the connection is gone."""
-    counted = bytearray(4)
+    """Bytes in the send buffer that the peer has not acknowledged; 0 if the connection is closed."""
+    value = bytearray(4)
     try:
-        fcntl.ioctl(connection, termios.TIOCOUTQ, counted)
+        fcntl.ioctl(connection, termios.TIOCOUTQ, value)
     except OSError:
         return 0
-    return int.from_bytes(counted, sys.byteorder)
+    return int.from_bytes(value, sys.byteorder)

@@ -1,7 +1,7 @@
-"""How long a request keeps the event loop busy: the time of its steps, not of what it waits for between them.
+"""Measures how long a request occupies the event loop: its steps between awaits, without the time spent waiting.
 
-The metrics stage times the steps of every request that is not answered at once. The event loop's watchdog hears of the
-long ones, and flow control charges all of them to the client. One pass over the steps serves both.
+The metrics stage times the steps of every request that is not served synchronously. Long steps are reported to the
+event loop watchdog; flow control charges all of them to the client.
 """
 
 import time
@@ -15,11 +15,11 @@ NOTICEABLE = 0.002
 """Shorter steps are not reported to the watchdog."""
 
 Note = Callable[[Call, float], None]
-"""Takes a request, and how many seconds one step of it took."""
+"""Called with a request and the seconds that one of its steps took."""
 
 
 class Steps:
-    """The steps of one request so far. `spend`, if set, is called with the seconds of each step as it ends."""
+    """Times the steps of one request. `on_step`, if set, is called with the seconds of each step when it ends."""
 
     __slots__ = ("_began", "_now", "_seconds", "spend")
 
@@ -33,7 +33,7 @@ class Steps:
         self._began = self._now()
 
     def end(self) -> float:
-        """Counts the step that `begin` began, and returns its seconds."""
+        """Adds the step since `start_step` to the total, and returns its seconds."""
         seconds = self._now() - self._began
         self._seconds += seconds
         if self.spend is not None:
@@ -41,7 +41,7 @@ class Steps:
         return seconds
 
     def seconds(self) -> float:
-        """What all steps took, the current one included. Only valid within a step."""
+        """The total of all steps, including the current one. Only valid within a step."""
         return self._seconds + self._now() - self._began
 
 
@@ -53,7 +53,7 @@ def timed_steps(
     now: Callable[[], float] = time.perf_counter,
     used: Callable[[], float] = time.thread_time,
 ) -> Generator[Any, Any, Reply]:
-    """Awaits an answer and times its steps. Steps of noticeable processor time are handed to `note`."""
+    """Awaits a reply and times its steps. Passes steps over `MIN_REPORTED_SECONDS` of CPU time to `observe`."""
     call.steps = timer = Steps(now)
     steps = answer.__await__()
     sent: Any = None
@@ -67,8 +67,8 @@ def timed_steps(
             reply: Reply = end.value
             return reply
         finally:
-            # The error has this frame in its traceback. Kept here, it would keep the request, and with it the client's
-            # connection, until the garbage collector finds the cycle.
+            # The traceback of an error refers to this frame. A reference from here would be a cycle, which keeps the
+            # request and the client's connection alive until the next garbage collection.
             sent = thrown = None
             if timer.end() > NOTICEABLE and (seconds := used() - used_before) > NOTICEABLE:
                 note(call, seconds)
@@ -77,5 +77,5 @@ def timed_steps(
         except GeneratorExit:
             steps.close()
             raise
-        except BaseException as error:  # noqa: BLE001 - handed on, as `await` itself does
+        except BaseException as error:  # noqa: BLE001 - thrown into the coroutine, as `await` does
             thrown = error

@@ -1,17 +1,16 @@
-"""Bounds what clients make the server hold: answers that they do not read, and bodies that they do not finish.
+"""Bounds the memory that clients can occupy: responses they do not read, and request bodies they do not finish.
 
-The HTTP server copies a finished answer into memory of its own and keeps it until the client has read it, without a
-word to anybody. A client of HTTP/2 that opens no window would make it keep one copy for each of its requests. So only
-small answers are handed over whole. Larger ones go in pieces, as a stream does: handing over the next piece waits
-until the client has read, all answers with the same content share it, and each is held on three accounts: of its
-connection, of its user, and of everybody.
+The HTTP server copies a response into its own memory until the client has read it, and does not report when that is. An
+HTTP/2 client that never opens its window would pin one copy per request. So only small responses are passed on whole.
+Larger ones are sent in chunks, with back pressure: the next chunk waits until the client has read. Responses with the
+same content share it in memory. Each one is reserved in three accounts: its connection, its user, and the total.
 
-A user whose account is full is told to come again with his next request, before anything is done for it. A read that
-was on its way meanwhile is refused, too; a write that was done is always answered. When everybody's account is full,
-the user who holds most loses his oldest connection. And whoever reads nothing, or too little, loses his connection,
-too: after five seconds without a byte, or when an answer takes longer than `LEAST_RATE` allows.
+- If the account of a user or connection is full, further requests are rejected with 429 before any work is done. A read
+  that completes at that point is rejected as well; a completed write is always answered.
+- If the total is full, the user with the largest account loses its oldest connection.
+- A client that reads nothing for five seconds, or more slowly than `MIN_SEND_RATE`, is disconnected.
 
-`asgi.py` sends what is held here, `app/http.py` has the stage.
+`asgi.py` sends the responses; `app/http.py` adds the stage to the pipeline.
 """
 
 import asyncio
@@ -28,37 +27,37 @@ from fairlead.server.http.websocket import Send
 
 MIB = 2**20
 SMALL_BYTES = 16 * 1024
-"""Answers up to this size are handed over whole. A connection of HTTP/2 can have a hundred of them unread."""
+"""Responses up to this size are passed on whole. An HTTP/2 connection can have a hundred of them unread."""
 SINGLE_BYTES = 64 * 1024
-"""The same for HTTP/1.1, where a connection has one answer at a time."""
+"""The same for HTTP/1.1, where a connection has one response at a time."""
 PIECE_BYTES = 64 * 1024
-"""What is handed over at once of a larger one."""
+"""Bytes of a larger response that are sent at once."""
 LAST_PIECES = 5
-"""One more than the HTTP server queues: when it has taken them all, it has got rid of what came before."""
+"""One more than the HTTP server queues: once it has accepted them all, everything before them was written."""
 PIECES_UNDER_WAY = LAST_PIECES + 1
-"""So many pieces are copied at most: those in the queue, one before it and one behind."""
+"""Chunks of one response that are copied at most: those in the queue, and one on either side of it."""
 ANSWERS = Limits(connection=32 * MIB, user=96 * MIB, total=256 * MIB)
 BODIES = Limits(connection=16 * MIB, user=32 * MIB, total=128 * MIB)
 
 LOOK_SECONDS = 1.0
-"""How often answers under way are looked at."""
+"""How often in-flight responses are checked for progress."""
 STALLED_SECONDS = 5.0
-"""After so much time without progress a connection is looked at closely."""
+"""After this time without progress, the socket of a connection is checked."""
 LONGEST_STALL = 60.0
-"""No answer goes on after so much time without progress, even if others on its connection do."""
+"""A response without progress for this long is aborted, even if others on its connection make progress."""
 GRACE_SECONDS, LEAST_RATE = 60.0, 16 * 1024
-"""An answer may take this long, and a second more for each so many bytes of it."""
+"""The time a response may take: this many seconds, plus one for every `MIN_SEND_RATE` bytes."""
 YOUNG_SECONDS = 1.0
-"""Answers younger than this are not taken away from anybody: they may just be fast ones."""
+"""Younger responses are not evicted: they may be about to finish."""
 RETRY_SECONDS = 1
 ROOM_SECONDS = 0.25
-"""How often a stream that has to wait for room looks whether there is some."""
+"""How often a stream that waits for memory checks the limits."""
 YIELD_PIECES = 64
-"""Handing over does not wait while the client is fast, or gone: so often, others get their turn all the same."""
+"""`send` does not suspend while the client is fast, or disconnected. So yield to the event loop this often."""
 
 
 class Unsent:
-    """Answers that are not read yet and request bodies that are not read in yet, of all clients."""
+    """Tracks unread responses and incoming request bodies of all clients, and enforces the limits."""
 
     def __init__(self, body_limit: int = 3 * MIB, answers: Limits = ANSWERS, bodies: Limits = BODIES) -> None:
         self._answers = Budget(answers)
@@ -68,9 +67,9 @@ class Unsent:
         self._judging: dict[str, asyncio.Task[None]] = {}
 
     def bounded(self, call: Call, proceed: Proceed) -> Awaitable[Reply]:
-        """The stage that refuses those who hold too much already. It stands behind those that find out who asks."""
+        """The stage that rejects clients over their limits. It runs after authentication."""
         if self._answers.size:
-            self._require_room(self._answers, call, "answers that nobody reads")
+            self._require_room(self._answers, call, "unread responses")
         if call.method != "GET" and call.target.via is None and (expected := self._expected_body(call)) > SMALL_BYTES:
             return self._with_body(call, proceed, expected)
         answer = proceed(call)
@@ -87,16 +86,16 @@ class Unsent:
         return reply
 
     async def _with_body(self, call: Call, proceed: Proceed, expected: int) -> Reply:
-        """A request that brings much: it is on the account until it is done."""
-        self._require_room(self._bodies, call, "request bodies under way")
-        holding = Holding(self._bodies, self._describe(call, expected, b""))
+        """Serves a request with a large body, which is reserved until the request is done."""
+        self._require_room(self._bodies, call, "incoming request bodies")
+        handle = Holding(self._bodies, self._describe(call, expected, b""))
         try:
             return await self._later(call, proceed(call))
         finally:
-            holding.release()
+            handle.release()
 
     def _expected_body(self, call: Call) -> int:
-        """Bytes of the body that has been announced; as many as there may be where that is left open."""
+        """The Content-Length, capped by the body limit; the limit itself for a chunked body."""
         length = call.headers.get("content-length")
         if length.isdecimal():
             return min(int(length), self._body_limit) if len(length) < 20 else self._body_limit
@@ -111,29 +110,29 @@ class Unsent:
             self._make_room()
             if not budget.find_reached_limit(user, client):
                 return
-        message = f"{what} take up all the memory that there is for them: {reached}; read them, or try again later"
+        message = f"{what} have reached the memory limit of {reached}; finish them, or try again later"
         raise TooManyRequests(message, Details(retry_after=RETRY_SECONDS))
 
     def _admit(self, call: Call, reply: Reply) -> None:
-        """Puts a reply on the account. A read for which there is no room by now is refused."""
+        """Reserves memory for a reply. Rejects a read if a limit has been reached in the meantime."""
         if call.method == "GET" and self._answers.size:
             try:
-                self._require_room(self._answers, call, "answers that nobody reads")
+                self._require_room(self._answers, call, "unread responses")
             except TooManyRequests:
-                reply.body = b""  # the traceback refers to the reply, and may be there until garbage is collected
+                reply.body = b""  # the traceback may keep the reply alive until the next garbage collection
                 raise
         reply.holding = self.hold_reply(call, reply)
 
     def hold_reply(self, call: Call, reply: Reply) -> Holding:
-        """What is held for a reply, which may not have been on the account yet, or in another form."""
+        """Reserves memory for a reply, or updates its reservation if the body has changed, as by compression."""
         if isinstance(reply.holding, Holding):
             reply.holding.replace_content(reply.body)
             return reply.holding
         return self._hold(call, min(len(reply.body), PIECES_UNDER_WAY * PIECE_BYTES), reply.body)
 
     def hold_chunk(self, call: Call, content: bytes) -> Holding:
-        """What is held for a part of a stream: it is there already, so it is held whether there is room or not. What
-        it was made of is there as well, as long as the stream stands still."""
+        """Reserves memory for a chunk of a stream, regardless of the limits: it is already allocated, and so is the
+        data that it was built from."""
         return self._hold(call, len(content), content)
 
     def _hold(self, call: Call, cost: int, content: bytes) -> Holding:
@@ -143,11 +142,11 @@ class Unsent:
 
     @property
     def is_used(self) -> bool:
-        """Whether anything is held at all; most of the time nothing is."""
+        """Whether any response is reserved. Usually none is, so callers check this first."""
         return self._answers.size > 0
 
     async def wait_for_room(self, call: Call) -> None:
-        """Returns when there is room for another part of a stream. Those that hold it read on, or are cut off."""
+        """Waits until the limits allow another chunk of a stream. Other clients read on, or are disconnected."""
         user = _user_name(call)
         while self._answers.find_reached_limit(user, call.client):
             if self._answers.is_exhausted:
@@ -160,18 +159,18 @@ class Unsent:
         return Held(_user_name(call), call.client, REQUEST_BYTES + cost, content, now, due, moved=now)
 
     def _look(self) -> None:
-        """Notes who has got on, and looks after those who have not."""
+        """Periodic check: records progress, and disconnects clients that make none."""
         loop = asyncio.get_running_loop()
         now, self._timer = loop.time(), None
-        for held in self._answers.all_held():
-            if held.sent != held.sent_before:
-                held.sent_before, held.moved = held.sent, now
-            if now > held.due or now - held.moved > LONGEST_STALL:
-                self._cut(held.client)
-            elif now - held.moved >= STALLED_SECONDS and held.client not in self._judging:
-                task = loop.create_task(self._judge(held.client))
-                self._judging[held.client] = task
-                task.add_done_callback(partial(self._judged, held.client))
+        for reservation in self._answers.all_held():
+            if reservation.sent != reservation.sent_before:
+                reservation.sent_before, reservation.moved = reservation.sent, now
+            if now > reservation.due or now - reservation.moved > LONGEST_STALL:
+                self._cut(reservation.client)
+            elif now - reservation.moved >= STALLED_SECONDS and reservation.client not in self._judging:
+                task = loop.create_task(self._judge(reservation.client))
+                self._judging[reservation.client] = task
+                task.add_done_callback(partial(self._judged, reservation.client))
         if self._answers.size:
             self._timer = loop.call_later(LOOK_SECONDS, self._look)
 
@@ -179,54 +178,54 @@ class Unsent:
         del self._judging[client]
 
     async def _judge(self, client: str) -> None:
-        """Cuts a connection on which nothing arrives any more."""
-        slow = SlowClient(client)
+        """Closes a connection whose peer acknowledges no more data."""
+        detector = SlowClient(client)
         try:
             while self._is_stalled(client):
-                if not await slow.takes_enough():
+                if not await detector.takes_enough():
                     if self._is_stalled(client):
                         self._cut(client)
                     return
                 await asyncio.sleep(LOOK_SECONDS)
         finally:
-            slow.close()
+            detector.close()
 
     def _is_stalled(self, client: str) -> bool:
         now = asyncio.get_running_loop().time()
         return any(
-            held.sent == held.sent_before and now - held.moved >= STALLED_SECONDS
-            for held in self._answers.held_for(client)
+            reservation.sent == reservation.sent_before and now - reservation.moved >= STALLED_SECONDS
+            for reservation in self._answers.held_for(client)
         )
 
     def _make_room(self) -> None:
-        """Takes the oldest answer away from the user who holds most, with all that there is on its connection."""
+        """Closes the connection with the oldest response of the user who has reserved most."""
         oldest = self._answers.find_oldest_of_largest_user()
         if oldest is not None and asyncio.get_running_loop().time() - oldest.began >= YOUNG_SECONDS:
             self._cut(oldest.client)
 
     def _cut(self, client: str) -> None:
-        """What is held for a connection goes when the HTTP server has noticed: it then takes whatever is sent."""
+        """Closes a connection. Its reservations end once the HTTP server notices, as `send` then never waits."""
         sever(client)
 
 
 def _user_name(call: Call) -> str:
-    """Whoever really asks."""
+    """The authenticated user, behind any impersonation."""
     return (call.user.impersonator or call.user).name if call.user is not None else ""
 
 
 async def send_in_pieces(send: Send, content: bytes, holding: Holding) -> None:
-    """Sends the body of an answer as fast as its client reads, and releases what was held for it.
+    """Sends a response body in chunks, at the pace at which the client reads, and releases its reservation.
 
-    The HTTP server says nothing of a piece that it has taken; only that there is room for the next. So the last bytes
-    go one by one: when it has taken the last of them, nothing but these is left of the answer.
+    The HTTP server does not report when a chunk was written, only that its queue has room for the next. So the last
+    `TAIL_CHUNKS` bytes are sent one by one: once the last is accepted, the rest of the body was written.
     """
-    held, whole = holding.held, len(content) - LAST_PIECES
+    reservation, whole = holding.held, len(content) - LAST_PIECES
     try:
         for at in range(0, whole, PIECE_BYTES):
             piece = content[at : min(at + PIECE_BYTES, whole)]
             await send({"type": "http.response.body", "body": piece, "more_body": True})
-            held.sent += 1
-            if held.sent % YIELD_PIECES == 0:
+            reservation.sent += 1
+            if reservation.sent % YIELD_PIECES == 0:
                 await asyncio.sleep(0)
         for at in range(whole, len(content)):
             await send({"type": "http.response.body", "body": content[at : at + 1], "more_body": True})

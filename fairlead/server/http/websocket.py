@@ -1,4 +1,4 @@
-"""A WebSocket of the HTTP server as a Socket of ours. `asgi.py` hands over requests that ask to go on as one."""
+"""The server side of a WebSocket, on top of ASGI. Called by `asgi.py` for upgrade requests."""
 
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -12,13 +12,13 @@ from fairlead.server.http.slow_clients import can_linger, linger
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 
 NEVER_QUEUED = 16 * 1024
-"""Less than this in all is on its way at once: no need to see that it arrives."""
+"""If less was sent in total, it fits the socket buffers, and closing needs no lingering."""
 REASON_BYTES = 123
-"""What WebSocket has room for in a closing frame."""
+"""The maximum of a WebSocket close frame."""
 
 
 class AcceptedSocket:
-    """The client's side of a WebSocket. `client` is its address, as in a Call."""
+    """An accepted WebSocket. `client` is the address of the peer, as in a `Call`."""
 
     __slots__ = ("_client", "_closed", "_receive", "_send", "_sent")
 
@@ -44,7 +44,7 @@ class AcceptedSocket:
         if self._closed:
             return
         self._sent += len(message)
-        with suppress(RuntimeError):  # the client has gone meanwhile; receiving will tell
+        with suppress(RuntimeError):  # the client has disconnected; `receive` reports it
             await self._send({"type": "websocket.send", "text" if isinstance(message, str) else "bytes": message})
 
     async def close(self, code: int, reason: str) -> None:
@@ -52,18 +52,18 @@ class AcceptedSocket:
             return
         self._closed = True
         connection = await hold(self._client) if self._sent > NEVER_QUEUED and can_linger() else None
-        shortened = reason.encode()[:REASON_BYTES].decode(errors="ignore")
+        truncated = reason.encode()[:REASON_BYTES].decode(errors="ignore")
         with suppress(RuntimeError):
-            await self._send({"type": "websocket.close", "code": code, "reason": shortened})
+            await self._send({"type": "websocket.close", "code": code, "reason": truncated})
         if connection is not None:
             await linger(connection)
 
 
 async def go_on(upgrade: Upgrade, receive: Receive, send: Send, client: str) -> None:
-    """Accepts the WebSocket and has the upgrade run on it until it is over."""
+    """Accepts the WebSocket, runs the upgrade on it, and closes it."""
     await send({"type": "websocket.accept", "subprotocol": upgrade.protocol or None, "headers": []})
     accepted = AcceptedSocket(receive, send, client)
     try:
         await upgrade.run(accepted)
     finally:
-        await accepted.close(1001, "the server ends this connection")
+        await accepted.close(1001, "the server closes this connection")
