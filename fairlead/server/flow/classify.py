@@ -1,12 +1,13 @@
-"""Which flow a request belongs to, and what it will probably cost.
+"""Classifies requests: the priority level and flow of a request, and its estimated cost.
 
-Whoever really asks pays: all access keys and sessions of a user are one flow, those of a team another, and so is
-everybody whom a user impersonates. Kubernetes goes by the impersonated user; there, who may impersonate many has many
-shares. The service accounts of a namespace are one flow, because whoever may make one there may make a hundred. Agents
-and runners are told apart by what they stand for. Strangers go by their address, of IPv6 by the network of it.
+The authenticated user is charged. All access keys and sessions of a user are one flow, those of a team another.
+Impersonated requests belong to the flow of the impersonator; Kubernetes uses the impersonated user, so a user who may
+impersonate many gets many shares there. The service accounts of a namespace are one flow, because a user who can create
+one can create a hundred. Agents and runners each have a flow of their own. Anonymous clients are classified by IP
+address, or by network for IPv6.
 
-What a request costs is estimated from what is known without doing any of it: the verb, how many objects there are, how
-large the one is, and the form of the answer. What it really took is charged afterwards.
+The cost is estimated from what is known in advance: the verb, the number of objects or the size of the object, and the
+representation of the response. The actual cost is charged afterwards.
 """
 
 import asyncio
@@ -24,38 +25,38 @@ from fairlead.server.metrics.exposition import Histogram
 PROBES, AGENTS, RUNNERS, USERS, TEAMS, ACCOUNTS, UNKNOWN = (
     *("probes", "agents", "runners", "users", "teams", "service-accounts", "strangers"),
 )
-"""The flow schemas: what a request is counted under. There are no others, whatever anybody sends."""
+"""The flow schemas, a fixed set: they are label values of the metrics."""
 
 BULK_COST = 100.0
-"""Whatever is expected to cost more is bulk."""
+"""Requests with a higher estimated cost are in the bulk level."""
 SEATLESS_COST = 8.0
-"""Whatever is expected to cost no more is done in a step or two, and needs no seats."""
+"""Requests up to this estimated cost take a step or two of the event loop, and need no seats."""
 WRITE_COST = 4
 COLLECTION_COST = 16
 WATCH_COST = 2.0
 
 _JSON_ROWS, _VIEW_ROWS, _YAML_ROWS = 40.0, 2.0, 0.25
-"""Objects of a list that cost a unit, by the form of the answer. To look at one costs a thousandth."""
+"""Listed objects per unit of cost, by representation. Scanning an object costs 1/1000 of a unit."""
 _SCANNED_ROWS = 1000.0
 _TERMS_PER_ROW = 0.2
-"""Each further term of a selector takes five times as long to test as it takes to look at an object."""
+"""Each further selector term costs five times as much to evaluate as scanning the object."""
 _VIEW_BYTES, _YAML_BYTES, _BODY_BYTES = 5_000.0, 500.0, 10_000.0
-"""Bytes of one object that cost a unit: to be turned into a Table, into YAML, and to be taken in."""
+"""Bytes of an object per unit of cost: converted to a Table, converted to YAML, and parsed from a request body."""
 
 TIMED_OUT, QUEUE_FULL, TOO_LARGE, CANCELLED = REASONS = ("time-out", "queue-full", "concurrency-limit", "cancelled")
-"""Why a request is refused, in Kubernetes' words."""
+"""Why a request is rejected. The same values as in kube-apiserver's metrics."""
 DURATIONS = (0.0, 0.005, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 15.0, 30.0)
 MOST = 4096
-"""How many clients are remembered."""
+"""How many clients are cached."""
 
 Rows = Callable[[str, str], int]
-"""How many objects of a group's resource there are."""
+"""The number of objects of a resource: by group and resource."""
 Size = Callable[[str, str, str, str], int]
-"""How many bytes an object has: by group, resource, namespace and name. 0 if there is none."""
+"""The size of an object in bytes: by group, resource, namespace and name. 0 if it does not exist."""
 
 
 class Tally:
-    """What was let in and refused of one flow schema in one level, and how long it waited and took."""
+    """Metrics of one flow schema in one priority level: dispatched and rejected requests, wait and execution time."""
 
     __slots__ = (
         "dispatched",
@@ -80,7 +81,7 @@ class Tally:
 
 
 class Lane:
-    """Where requests of somebody belong: a level, the flow in it, and what they are counted under."""
+    """Where a client's requests are queued: the priority level, the flow in it, and its metrics."""
 
     __slots__ = ("account", "flow", "level", "tally")
 
@@ -89,11 +90,11 @@ class Lane:
         self.flow = Flow(name)
         self.tally = tally
         self.account = account
-        """For work in threads: one for all lanes of a client."""
+        """Accounts for work in threads; shared by all lanes of a client."""
 
 
 class Client:
-    """Somebody who asks: a lane for small requests, and one for large ones."""
+    """A client: the lane for its ordinary requests, and the one for bulk requests."""
 
     __slots__ = ("bulk", "small", "stream_turns")
 
@@ -101,7 +102,7 @@ class Client:
         self.small = small
         self.bulk = bulk
         self.stream_turns = asyncio.Lock()
-        """Held by the one of its streams that waits for a turn."""
+        """Held by the stream that is waiting for a slot: one stream of a client at a time."""
 
     @property
     def is_idle(self) -> bool:
@@ -109,7 +110,7 @@ class Client:
 
 
 class Clients:
-    """Everybody who has asked lately. `prefixes` are how the names of components begin, with their schemas."""
+    """Recent clients. `prefixes` are the user name prefixes of platform components, with their flow schemas."""
 
     def __init__(self, levels: Mapping[str, Level], prefixes: Sequence[tuple[str, str]] = (), most: int = MOST) -> None:
         self._levels = levels
@@ -146,18 +147,19 @@ class Clients:
         return self._keep(self._strangers, (place_of(address), address.rpartition(":")[0]), STRANGERS, UNKNOWN)
 
     def _keep(self, clients: dict[str, Client], names: tuple[str, str], level: str, schema: str) -> Client:
-        """The client of the first name, from now on also found by the second."""
+        """The client of the first name, added if missing, and cached under both names."""
         if len(clients) >= self._most:
-            # What those still owe who have nothing waiting is forgiven: it is milliseconds.
+            # Evicts idle clients. That cancels what they owe, a few milliseconds at most.
             for name in [name for name, client in clients.items() if client.is_idle]:
                 del clients[name]
         client = clients.get(names[0])
         if client is None:
-            # Strangers have no lane for large requests: there is nothing large for them.
-            large = level if level == STRANGERS else BULK
+            # Anonymous clients have no bulk lane: nothing that they may request is large.
+            bulk_level = level if level == STRANGERS else BULK
             account = Account()
             small = Lane(self._levels[level], names[0], self._tally(level, schema), account)
-            client = Client(small, Lane(self._levels[large], names[0], self._tally(large, schema), account))
+            bulk = Lane(self._levels[bulk_level], names[0], self._tally(bulk_level, schema), account)
+            client = Client(small, bulk)
         clients[names[0]] = clients[names[1]] = client
         return client
 
@@ -166,16 +168,16 @@ class Clients:
 
 
 class Costs:
-    """What requests will probably cost, in units."""
+    """Estimates the cost of requests, in units."""
 
     def __init__(self, rows: Rows, size: Size, form: Callable[[str], tuple[bool, bool]]) -> None:
-        """`form` tells of an Accept header whether YAML is asked for, and whether a Table or metadata alone."""
+        """`read_accept` returns whether an Accept header asks for YAML, and whether for a Table or metadata only."""
         self._rows = rows
         self._size = size
         self._form = form
 
     def of_read(self, call: Call) -> float:
-        """Of a request for a resource that changes nothing."""
+        """The estimated cost of a get, list or watch."""
         target = call.target
         is_yaml, is_view = self._form(call.headers.get("accept", ""))
         if target.name and target.verb != "watch":
@@ -188,7 +190,7 @@ class Costs:
         rows = self._rows(target.group, target.resource)
         scanned = rows * (1.0 + _count_terms(call) / _TERMS_PER_ROW) / _SCANNED_ROWS
         if target.verb == "watch":
-            return WATCH_COST + scanned  # what it sends is paid for as it is made, see pacing.py
+            return WATCH_COST + scanned  # its events are charged as they are produced, see streams.py
         limit = call.parameter("limit") if call.query else ""
         sent = min(rows, int(limit)) if limit.isdecimal() and len(limit) < 10 and int(limit) else rows
         per_unit = _YAML_ROWS if is_yaml else _VIEW_ROWS if is_view else _JSON_ROWS
@@ -196,12 +198,12 @@ class Costs:
 
 
 def _tells_what_exists(call: Call) -> bool:
-    """Whether a watch begins with everything that there is."""
+    """Whether a watch starts with synthetic ADDED events for all existing objects."""
     return call.parameter("resourceVersion") in ("", "0") or "sendInitialEvents" in call.query
 
 
 def _count_terms(call: Call) -> int:
-    """How many conditions a list has beyond the first, at most: values in parentheses are counted, too."""
+    """Upper bound of the selector terms beyond the first. Commas within parentheses count as well."""
     if not call.query:
         return 0
     commas = call.parameter("labelSelector").count(",") + call.parameter("fieldSelector").count(",")

@@ -1,8 +1,7 @@
-"""The priority levels: their shares of the server, and what each has waiting and under way.
+"""The priority levels: their shares, seats and queues.
 
-Shares are of the event loop's time while more is asked for than can be done; what a level does not use, others do.
-Seats are for what goes on while the event loop does something else, such as a write on its way to the disk, and bound
-how much of that there is at once.
+A share is a percentage of the event loop's time while the server is saturated; levels may use what others leave. Seats
+bound the concurrency of work that runs outside the event loop, such as writes to the store.
 """
 
 from dataclasses import dataclass, field
@@ -13,19 +12,19 @@ EXEMPT, SYSTEM, INTERACTIVE, BULK, STRANGERS = "exempt", "system", "interactive"
 
 TOTAL_SEATS = 256
 BULK_AT_ONCE = 2
-"""Large answers that are worked out at the same time, in threads or on the event loop: one user has one of them."""
+"""Bulk requests that run concurrently, in threads or on the event loop. One user can have one of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Priority:
-    """A level: its part of the time in percent, its seats, and how many requests may wait."""
+    """The configuration of a priority level: its share in percent, its seats, and its queue limits."""
 
     name: str
     share: int
     seats: int
     limits: QueueLimits = field(default_factory=QueueLimits)
     borrows: bool = True
-    """Whether it takes seats that others leave unused."""
+    """Whether it may use free seats of other levels."""
 
 
 PRIORITIES = (
@@ -37,12 +36,12 @@ PRIORITIES = (
 
 
 def held_at_most(priority: Priority, cost: int) -> int:
-    """Seats for a request that expects this cost: no single one holds more than a small part of its level."""
+    """Seats for a request of this estimated cost: at most an eighth of its level."""
     return max(1, min(cost, priority.seats * 15 // 100, priority.seats // 8))
 
 
 class Seats:
-    """All seats that are held, whatever the level."""
+    """Counts the seats in use over all levels."""
 
     __slots__ = ("held", "total")
 
@@ -52,7 +51,7 @@ class Seats:
 
 
 class Level:
-    """A priority at work."""
+    """The state of a priority level."""
 
     __slots__ = ("_seats", "executing", "held", "priority", "queue", "tag")
 
@@ -62,14 +61,14 @@ class Level:
         self.held = 0
         self.executing = 0
         self.tag = 0.0
-        """What the level has been served, divided by its share."""
+        """The cost that the level was served, divided by its share."""
         self._seats = seats
 
     def has_seats(self, flow: Flow, seats: int) -> bool:
-        """Whether the flow may have so many more seats.
+        """Whether the flow may acquire this many more seats.
 
-        A level's own seats are never lent for good: it may always fill them. One flow may have as many as it leaves
-        free, so that there is room for another however many there are; the first request of a flow only needs a seat.
+        A level can always use all of its own seats, even if others have borrowed some. A flow may have at most as many
+        seats as it leaves free, so there is always room for another flow. Its first request only needs one free seat.
         """
         free = self.priority.seats - self.held
         if self.priority.borrows:

@@ -1,8 +1,8 @@
-"""The stage of the pipeline: it stands where it is known who asks for what, and before anything is decided about it.
+"""The flow control stage of the pipeline. It runs after authentication and before authorization.
 
-Most requests pay for `__call__` alone. A request that changes something is let in twice: as itself, and once its body
-is there, with seats. So whoever sends slowly holds none (`unsent.py` bounds what is on its way in). What waits for a
-cluster holds no seats, and neither do watches and other streams once they have begun.
+Most requests only run `__call__`. A write is admitted twice: when it arrives, and again with seats once its body was
+read. So a slow upload holds no seats (`server/http/unsent.py` bounds the memory of incoming bodies). Requests to a
+remote cluster hold no seats, nor do watches and other streams once they have started.
 """
 
 import asyncio
@@ -34,16 +34,16 @@ from fairlead.server.http.pipeline import Proceed
 
 READS = frozenset({"get", "list", "watch"})
 SLOW_SECONDS = 0.0005
-"""A step that takes longer is charged even while nothing waits: the next one to wait should not be somebody else."""
+"""Longer steps are charged even while nothing is queued, so that their client, not another one, waits next."""
 BYTES_PER_UNIT = 100_000
 PROBES_PER_TURN = 16
-"""Health checks that are answered at once in one turn. More than that are no health checks."""
+"""Health checks that bypass the queues in one iteration. More than that are treated as ordinary requests."""
 
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What the stage has to be told about requests. `changes_store` says whether a write ends in the store, `renew`
-    asks again who is asking, once a request had to wait."""
+    """What the stage needs to know about requests. `writes_to_store` returns whether a write changes a stored object.
+    `reauthenticate` repeats authentication after a request was queued."""
 
     costs: Costs
     changes_store: Callable[[Target], bool]
@@ -65,23 +65,23 @@ class FlowStage:
         client = self._clients.of(call)
         if client is not control.latest:
             control.note(client)
-        lane, cost, change = client.small, 1.0, None
+        lane, cost, write = client.small, 1.0, None
         if target.resource and target.via is None and call.user is not None:
             if target.verb in READS:
                 cost = self._of_read(call)
                 if cost > SEATLESS_COST:
                     return self._wait(call, proceed, *_with_seats(client, cost))
             elif self._judgement.changes_store(target):
-                change = _Change(self, lane, target.verb, call.read_body)
-                call.read_body = change.read
+                write = _Change(self, lane, target.verb, call.read_body)
+                call.read_body = write.read
         elif target.via is not None:
             self._require_stream(call)
         elif call.user is None and target.path.startswith(HEALTH_PATHS) and self._is_probe():
             return proceed(call)
-        level, tally = lane.level, lane.tally
+        level, metrics = lane.level, lane.tally
         if level.queue.length or control.spent >= control.budget:
-            return self._wait(call, proceed, lane, Ticket(lane.flow, cost), change)
-        tally.dispatched += 1
+            return self._wait(call, proceed, lane, Ticket(lane.flow, cost), write)
+        metrics.dispatched += 1
         began = control.now()
         try:
             answer = proceed(call)
@@ -91,12 +91,12 @@ class FlowStage:
             if took > SLOW_SECONDS:
                 control.charge(level, lane.flow, took / UNIT_SECONDS)
         if isinstance(answer, Reply):
-            tally.took.observe(took)
+            metrics.took.observe(took)
             return answer
-        return self._finish(call, lane, answer, change)
+        return self._finish(call, lane, answer, write)
 
     def _is_probe(self) -> bool:
-        """Whether a request for the server's health is answered at once, however busy the server is."""
+        """Whether a health check bypasses the queues."""
         if not self._control.spent:
             self._probed = 0
         self._probed += 1
@@ -109,11 +109,11 @@ class FlowStage:
     async def _wait(
         self, call: Call, proceed: Proceed, lane: Lane, ticket: Ticket, change: "_Change | None" = None
     ) -> Reply:
-        """Lets a request go on when it is its turn. Its seats are held until it is answered."""
+        """Serves a request once it is admitted. Its seats are released when it is done."""
         control = self._control
-        turn = control.ask(lane.level, ticket)
-        if turn is not None:
-            await self._turn(lane, ticket, turn)
+        admission = control.ask(lane.level, ticket)
+        if admission is not None:
+            await self._turn(lane, ticket, admission)
         else:
             control.spend(OVERHEAD_SECONDS)
         if call.steps is not None:
@@ -121,7 +121,7 @@ class FlowStage:
         lane.tally.dispatched += 1
         began, paid = control.now(), ticket.cost
         try:
-            if turn is not None:
+            if admission is not None:
                 self._judgement.renew(call)
             try:
                 answer = proceed(call)
@@ -139,39 +139,39 @@ class FlowStage:
                 control.leave(lane.level, ticket)
 
     async def _turn(self, lane: Lane, ticket: Ticket, turn: "asyncio.Future[str]") -> None:
-        """Waits for the turn of a request, and counts how long that took."""
-        tally = lane.tally
-        tally.waiting += 1
+        """Waits until a request is dispatched, and records the wait. Raises `RequestRejected`."""
+        metrics = lane.tally
+        metrics.waiting += 1
         try:
-            why = await turn
+            reject_reason = await turn
         except BaseException:
-            tally.rejected[CANCELLED] += 1
+            metrics.rejected[CANCELLED] += 1
             self._control.give_up(lane.level, ticket, turn)
             raise
         finally:
-            tally.waiting -= 1
-        if why:
-            tally.rejected[why] += 1
-            tally.waited_in_vain.observe(self._control.now() - ticket.since)
-            raise refusal(why, self._control.longest_wait)
-        tally.waited.observe(self._control.now() - ticket.since)
+            metrics.waiting -= 1
+        if reject_reason:
+            metrics.rejected[reject_reason] += 1
+            metrics.waited_in_vain.observe(self._control.now() - ticket.since)
+            raise refusal(reject_reason, self._control.longest_wait)
+        metrics.waited.observe(self._control.now() - ticket.since)
 
     async def _finish(
         self, call: Call, lane: Lane, answer: Awaitable[Reply], change: "_Change | None", paid: float = 0.0
     ) -> Reply:
-        """Has a request answered that takes more than one step, and charges what its steps took."""
-        control, tally = self._control, lane.tally
+        """Awaits a request that takes more than one step, and charges the time of its steps."""
+        control, metrics = self._control, lane.tally
         ACCOUNT.set(lane.account)
         timer, before = call.steps, 0.0
         if timer is not None:
             timer.spend, before = control.spend, timer.seconds()
-        tally.executing += 1
+        metrics.executing += 1
         began = control.now()
         try:
             reply = await answer
         finally:
-            tally.executing -= 1
-            tally.took.observe(control.now() - began)
+            metrics.executing -= 1
+            metrics.took.observe(control.now() - began)
             if change is not None:
                 paid += change.leave()
             seconds = timer.seconds() - before if timer is not None else 0.0
@@ -185,7 +185,7 @@ class FlowStage:
         return reply
 
     def _require_stream(self, call: Call) -> None:
-        """Refuses what would go on for long through a gateway, for users who have too much of that open."""
+        """Rejects long-running gateway requests of users with too many open streams."""
         target, query = call.target, call.query
         if call.user is not None and (
             call.wants_socket or target.verb == "watch" or "follow" in query or target.subresource == "proxy"
@@ -193,25 +193,25 @@ class FlowStage:
             self._judgement.streams.require_room(call.user)
 
     def _follow(self, reply: Reply, user: User, lane: Lane) -> None:
-        """Counts what goes on through a gateway for as long as it does."""
-        counted = self._judgement.streams.counted(user)
+        """Counts a stream or WebSocket through a gateway while it is open."""
+        tracking = self._judgement.streams.counted(user)
         if reply.stream is not None:
-            reply.stream = _charged(reply.stream, lane, self._control, counted)
+            reply.stream = _charged(reply.stream, lane, self._control, tracking)
         elif reply.upgrade is not None:
-            reply.upgrade = _accompanied(reply.upgrade, counted)
+            reply.upgrade = _accompanied(reply.upgrade, tracking)
 
     async def take_seats(self, lane: Lane, ticket: Ticket) -> None:
-        """Waits until there are seats for a request."""
-        turn = self._control.ask(lane.level, ticket)
-        if turn is not None:
-            await self._turn(lane, ticket, turn)
+        """Waits until a request is admitted with its seats."""
+        admission = self._control.ask(lane.level, ticket)
+        if admission is not None:
+            await self._turn(lane, ticket, admission)
 
     def leave(self, lane: Lane, ticket: Ticket) -> None:
         self._control.leave(lane.level, ticket)
 
 
 def _with_seats(client: Client, cost: float) -> tuple[Lane, Ticket]:
-    """Where a read belongs that has much to send, with seats for as long as it is worked on."""
+    """The lane and ticket of an expensive read, with seats for its execution."""
     if cost > BULK_COST:
         return client.bulk, Ticket(client.bulk.flow, cost, 1)
     lane = client.small
@@ -227,9 +227,9 @@ def _accompanied(upgrade: Upgrade, counted: AbstractContextManager[None]) -> Upg
 
 
 class _Change:
-    """A request that changes something: it gets seats when its body is there, and gives them back in the end.
+    """The second admission of a write: acquires seats once the body was read, and releases them at the end.
 
-    The call knows this, and this not the call: two that know each other stay until the garbage collector comes by.
+    The call refers to this object, so it must not refer to the call: a cycle would live until the next collection.
     """
 
     __slots__ = ("_lane", "_read", "_stage", "_ticket", "_verb")
@@ -251,7 +251,7 @@ class _Change:
         return body
 
     def leave(self) -> float:
-        """Gives back the seats. What was paid for them is what the request was expected to cost."""
+        """Releases the seats. Returns the estimated cost, which was charged on admission."""
         ticket, self._ticket = self._ticket, None
         if ticket is None:
             return 0.0
@@ -262,7 +262,7 @@ class _Change:
 async def _charged(
     chunks: AsyncIterator[bytes], lane: Lane, control: FlowControl, counted: AbstractContextManager[None]
 ) -> AsyncIterator[bytes]:
-    """What goes through a gateway is paid for by whoever asked for it, as it comes."""
+    """Charges the bytes of a gateway stream to the requester."""
     try:
         with counted:
             async for chunk in chunks:

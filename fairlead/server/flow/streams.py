@@ -1,11 +1,14 @@
-"""How many long-running requests may be open: watches, WebSockets, and what goes on through gateways.
+"""Long-running requests: how many may be open, and when they may work.
 
-They hold no seats, because they hardly cost anything while nothing happens. But each is memory and a connection, and
-each event costs as many times as there are watches. So they are counted by user, with all keys, sessions and
-impersonated identities, whatever sort they are.
+Limits (`StreamLimiter`). Watches, WebSockets and streams through gateways hold no seats, because an idle stream costs
+next to nothing. But each needs memory and a connection, and an event costs as much as there are watches for it. So they
+are limited per user, over all access keys, sessions and impersonated identities. A user may not have more streams than
+are left for others, so there is always room for another user. A tenth is reserved for administrators and components.
 
-Nobody has more of them than are left for others, so that there is always room for one more user. The last part is for
-administrators and for components of the platform: whoever has to look after the server must be able to.
+Slots (`Pacer`). The work of a watch after its response has started, such as its initial events, is scheduled like a
+request. A stream produces its output in chunks and waits for a slot before each. Only one stream of a user is served
+at a time, in the user's bulk lane, so opening more streams does not speed them up. The time of each chunk is charged to
+the user. A slot is never rejected, as the response has already started; the limits above bound how many streams wait.
 """
 
 import asyncio
@@ -21,14 +24,14 @@ from fairlead.server.flow.control import OVERHEAD_SECONDS, UNIT_SECONDS, FlowCon
 from fairlead.server.flow.fair_queue import Ticket
 
 RESERVED = 10
-"""One out of so many is for administrators and components alone."""
+"""One in this many streams is reserved for administrators and platform components."""
 RETRY_SECONDS = 5
 
 IsComponent = Callable[[User], bool]
 
 
 class Streams:
-    """All long-running requests that are open."""
+    """Counts open streams, and enforces the limits."""
 
     def __init__(self, total: int, per_user: int, is_component: IsComponent = lambda user: False) -> None:
         self._total = total
@@ -38,21 +41,21 @@ class Streams:
         self._count = 0
 
     def require_room(self, user: User) -> None:
-        """Raises TooManyRequests where the user may not have another one."""
+        """Raises TooManyRequests if the user may not open another stream."""
         real = user.impersonator or user
         is_privileged = real.is_admin or self._is_component(real)
         total = self._total if is_privileged else self._total - self._total // RESERVED
         own, free = self._open[user.payer], total - self._count
         if own >= self._per_user:
-            raise _refusal(f"you have {self._per_user} watches and other streams open, which is the limit")
+            raise _refusal(f"you have {self._per_user} watches and other streams open, which is the limit per user")
         if free <= 0:
-            raise _refusal(f"{self._count} watches and other streams are open, as many as there may be")
+            raise _refusal(f"{self._count} watches and other streams are open, which is the limit of the server")
         if own >= free:
-            raise _refusal(f"you have {own} watches and other streams open, and others have hardly any room left")
+            raise _refusal(f"you have {own} watches and other streams open, and only {free} are left for all users")
 
     @contextmanager
     def counted(self, user: User) -> Iterator[None]:
-        """Counts one for as long as it lasts."""
+        """Counts a stream while the context is open."""
         name = user.payer
         self._open[name] += 1
         self._count += 1
@@ -66,47 +69,35 @@ class Streams:
 
     @contextmanager
     def admitted(self, user: User) -> Iterator[None]:
-        """The same, and asks again whether there is room: many may have been told so at the same time."""
+        """Checks the limits again, then counts the stream: many may have passed `require_room` at the same time."""
         self.require_room(user)
         with self.counted(user):
             yield
 
 
 def _refusal(why: str) -> TooManyRequests:
-    message = f"{why}; close some that you do not need, or try again later"
+    message = f"{why}; close streams that you do not need, or try again later"
     return TooManyRequests(message, Details(retry_after=RETRY_SECONDS))
 
 
-# DOC-MERGED server/flow/pacing
-# Turns for streams: what a watch works out after its answer has begun waits for its turn like requests do.
-#
-# A stream that has much to say makes it in pieces, and asks for a turn before each. Of all streams of a user one is
-# served at a time, in the user's lane for large requests, so opening many of them makes none of them faster, and the
-# event loop has one piece of work of that user in a round, however many there are. What each piece really took is
-# charged to the user.
-#
-# A turn is never refused: the answer has begun, and there is nobody left to tell. How many streams may wait is bounded by
-# how many may be open.
-
-
 PIECE_COST = 10.0
-"""What a piece is expected to cost, in units."""
+"""The estimated cost of a chunk, in units."""
 AGAIN_SECONDS = 0.05
-"""How long a stream waits whose turn has not come while requests of its kind were refused."""
+"""Delay before a stream asks for a slot again after flow control has rejected it."""
 
 
 class Pace(Protocol):
-    """The turns of one stream."""
+    """The slots of one stream."""
 
     async def wait_for_turn(self) -> None:
-        """Returns when the next piece may be made."""
+        """Waits until the next chunk may be produced."""
 
     def end_turn(self) -> None:
-        """Says that the piece is made. Nothing may have been awaited since its turn came."""
+        """Ends the slot, and charges its time. There must be no await since `wait_for_slot` returned."""
 
 
 class NoPace:
-    """For streams that nobody else waits for."""
+    """For streams that are not subject to flow control."""
 
     async def wait_for_turn(self) -> None:
         pass
@@ -116,7 +107,7 @@ class NoPace:
 
 
 class Pacer:
-    """Has the streams of all users take turns."""
+    """Schedules the streams of all users."""
 
     def __init__(self, control: FlowControl, clients: Clients) -> None:
         self._control = control
@@ -139,15 +130,15 @@ class _UserPace:
         async with self._client.stream_turns:
             while True:
                 ticket = Ticket(lane.flow, PIECE_COST)
-                turn = control.ask(lane.level, ticket)
-                if turn is None:
+                admission = control.ask(lane.level, ticket)
+                if admission is None:
                     break
                 try:
-                    why = await turn
+                    reject_reason = await admission
                 except BaseException:
-                    control.give_up(lane.level, ticket, turn)
+                    control.give_up(lane.level, ticket, admission)
                     raise
-                if not why:
+                if not reject_reason:
                     break
                 await asyncio.sleep(AGAIN_SECONDS)
         self._began = control.now()

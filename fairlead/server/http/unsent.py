@@ -110,7 +110,7 @@ class Unsent:
             self._make_room()
             if not budget.find_reached_limit(user, client):
                 return
-        message = f"{what} have reached the memory limit of {reached}; finish them, or try again later"
+        message = f"{what} have reached the memory limit of {reached}; complete them, or try again later"
         raise TooManyRequests(message, Details(retry_after=RETRY_SECONDS))
 
     def _admit(self, call: Call, reply: Reply) -> None:
