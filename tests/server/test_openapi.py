@@ -204,7 +204,7 @@ def test_what_is_only_asked_has_one_operation_and_no_list():
     assert paths == [f"{GROUP_PATH}/tokens"]
     assert actions(paths[0]) == {"post": "post"}
     asking = operation(paths[0], "post")
-    assert "nothing of it is stored" in asking["description"]
+    assert "Nothing is stored" in asking["description"]
     assert {each["name"] for each in asking["parameters"]} == {"dryRun", "fieldManager", "fieldValidation"}
     assert f"{schema_name(TOKEN)}List" not in MANAGEMENT["components"]["schemas"]
 
@@ -213,7 +213,7 @@ def test_an_action_that_lists_answers_with_a_list():
     reading = operation(f"{GROUP_PATH}/owners/{{name}}/apps", "get")
     content = reading["responses"]["200"]["content"]["application/json"]["schema"]
     assert content == {"$ref": f"#/components/schemas/{schema_name(APP)}List"}
-    assert reading["description"] == "List every App that belongs to the object."
+    assert reading["description"] == "List all App objects that belong to the object."
 
 
 def test_owner_references_merge_by_uid():

@@ -1,8 +1,8 @@
-"""A document that is the same for every request: its variants, and the reply that a request for it gets.
+"""Static documents: their variants, content negotiation, ETags and caching.
 
-Discovery and OpenAPI are functions of the catalog alone, so their bytes are made once: at start, or what takes long and
-is seldom asked for when somebody first does. `documents.py` makes them, the pipeline looks a path up with `find` and
-hands the rest to `answer`, which is pure: headers in, Reply out.
+Discovery and OpenAPI depend on the catalog alone, so their bytes are built once: at startup, or on the first request if
+that is slow and rarely needed. `documents.py` builds them. The dispatcher looks up a path with `find_document` and
+calls `build_reply`, which is a pure function of the request headers.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _NO_QUERY: Mapping[str, list[str]] = {}
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """Parameters of a media type that ask for the same facts in another shape."""
+    """The media type parameters `g`, `v` and `as`, which request the same data as another kind."""
 
     kind: str
     group: str
@@ -36,7 +36,7 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """One representation. `alias` is another name that Accept may call its media type by."""
+    """One representation of a document. `alias` is another media type that matches it in Accept."""
 
     body: bytes
     hash: str
@@ -53,16 +53,16 @@ class Variant:
         return f'"{self.hash}"'
 
 
-@dataclass(frozen=True)  # without slots: what is made later needs a place to be kept
+@dataclass(frozen=True)  # no slots: `cached_property` needs a `__dict__`
 class Document:
-    """What stands at a path. Where a client likes several variants alike, it gets the first of them.
+    """A document. If a client accepts several variants equally, it gets the first.
 
-    `negotiated` says whether Accept is looked at; a few documents are JSON whatever is asked. `location` is the URL
-    that names this very content by its hash: asked for by that name, it may be kept for ever.
+    Without `is_negotiated`, Accept is ignored: a few documents are always JSON. `location` is the URL that contains the
+    hash of the content: a response to that URL can be cached forever.
     """
 
     given: tuple[Variant, ...] | Callable[[], tuple[Variant, ...]]
-    """The variants, or what makes them when they are first asked for."""
+    """The variants, or a function that builds them on the first request."""
     negotiated: bool = True
     location: str = ""
 
@@ -75,7 +75,7 @@ class Document:
         return not callable(self.given) or "variants" in vars(self)
 
     def make(self) -> None:
-        """Makes the variants, in whichever thread it is called."""
+        """Builds the variants in the calling thread."""
         assert self.variants
 
     @property
@@ -88,7 +88,7 @@ def variant(body: bytes, media_type: str = JSON, *, view: View | None = None, al
 
 
 def find(documents: Mapping[str, Document], path: str) -> Document | None:
-    """The document at a path below the API root, with or without a slash at its end."""
+    """The document at a path below the API root, with or without a trailing slash."""
     return documents.get(path) or documents.get(path.removesuffix("/") or "/")
 
 
@@ -98,42 +98,42 @@ def answer(
     if_none_match: str = "",
     query: Mapping[str, list[str]] = _NO_QUERY,
 ) -> Reply:
-    """The reply to GET: the variant that Accept prefers, 304 if the client has it, 301 if it asked for an old hash."""
-    wanted = (query.get("hash") or [""])[0]
-    if wanted and document.location and wanted != document.hash:
+    """The response to GET: the variant that Accept prefers, 304 if the client has it, 301 for an outdated hash."""
+    requested_hash = (query.get("hash") or [""])[0]
+    if requested_hash and document.location and requested_hash != document.hash:
         return Reply(301, headers=[("Location", document.location)])
     chosen = _choose(document.variants, accept) if document.negotiated else document.variants[0]
     headers = [("ETag", chosen.etag)]
     if document.negotiated:
         headers.append(("Vary", "Accept"))
-    lasting = bool(wanted and document.location)
-    if lasting:
+    is_immutable = bool(requested_hash and document.location)
+    if is_immutable:
         headers.append(("Cache-Control", _FOR_EVER))
     if _has(if_none_match, chosen.etag):
-        return Reply(304, content_type=chosen.content_type, headers=headers, cacheable=lasting)
-    return Reply(200, chosen.body, chosen.content_type, headers, cacheable=lasting)
+        return Reply(304, content_type=chosen.content_type, headers=headers, cacheable=is_immutable)
+    return Reply(200, chosen.body, chosen.content_type, headers, cacheable=is_immutable)
 
 
 def _has(if_none_match: str, etag: str) -> bool:
-    held = [tag.strip().removeprefix("W/") for tag in if_none_match.split(",")]
-    return etag in held or "*" in held
+    tags = [tag.strip().removeprefix("W/") for tag in if_none_match.split(",")]
+    return etag in tags or "*" in tags
 
 
 def _choose(variants: Sequence[Variant], accept: str) -> Variant:
-    wanted = wishes(accept)
-    best = max(variants, key=lambda each: _liking(each, wanted))
-    if not _liking(best, wanted):
+    ranges = wishes(accept)
+    best = max(variants, key=lambda each: _liking(each, ranges))
+    if not _liking(best, ranges):
         offered = ", ".join(dict.fromkeys(each.media_type for each in variants))
         raise NotAcceptable(f"only the following media types are accepted: {offered}")
     return best
 
 
 def _liking(offer: Variant, wanted: Sequence[Wish]) -> float:
-    """The best quality that a client gives to this variant, 0 if it cannot read it."""
+    """The highest quality value that Accept gives this variant; 0 if it is not accepted."""
     return max((wish.quality for wish in wanted if _fits(wish, offer)), default=0.0)
 
 
 def _fits(wish: Wish, offer: Variant) -> bool:
-    """A view is only for those who name it: `*/*` means the plain variant."""
-    asked = View(wish.kind, wish.group, wish.version) if wish.kind else None
-    return asked == offer.view and (wish.covers(offer.media_type) or wish.media_type == offer.alias)
+    """A variant with media type parameters must be requested by these: `*/*` matches only plain variants."""
+    params = View(wish.kind, wish.group, wish.version) if wish.kind else None
+    return params == offer.view and (wish.covers(offer.media_type) or wish.media_type == offer.alias)

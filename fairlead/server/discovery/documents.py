@@ -1,7 +1,7 @@
-"""Every document that the catalog alone decides on, by its path below the API root.
+"""All static documents by path: those of the management API, and those of the platform at the base URL.
 
-`app` calls `documents` once; the pipeline finds a path's document in the result and answers with it (`document.py`).
-What the documents say is in `resources.py` and the `openapi` modules; here stands only which path has which.
+`app` calls `build_documents` and `platform_documents` once; the dispatcher serves the result (`document.py`). The
+content comes from `resources.py` and the `openapi` modules.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def documents(
     subresources: Sequence[Subresource] = (),
     types: PatchTypes = patch_types,
 ) -> dict[str, Document]:
-    """path -> document. `prefix` is where the API root is mounted, `version` and `address` are this server's own."""
+    """path -> document. `prefix` is the path of the API root; `version` and `address` are this server's."""
     groups = resources.served(catalog)
     described = {
         root_of(group, each): openapi_v3.describe(
@@ -53,6 +53,14 @@ def documents(
     }
 
 
+def platform_documents(version: str, mount: str) -> dict[str, Document]:
+    """The documents at the base URL: the list of paths, and the version of the platform itself."""
+    major, minor, _ = version.split(".", 2)
+    info = {"version": f"v{version}", "major": major, "minor": minor}
+    paths = {"paths": ["/healthz", "/livez", "/readyz", "/version", mount]}
+    return {"/": _plain(paths), "/version": _plain(info)}
+
+
 def _discovery_documents(groups: Served, extra: Sequence[Subresource], address: str) -> dict[str, Document]:
     core, named = {"": groups[""]}, {group: versions for group, versions in groups.items() if group}
     found = {
@@ -69,7 +77,7 @@ def _discovery_documents(groups: Served, extra: Sequence[Subresource], address: 
 
 
 def _aggregated(groups: Served, extra: Sequence[Subresource], plain: Mapping[str, Any]) -> Document:
-    """Both generations at one path. The aggregated lists stand first: who names them at all prefers them."""
+    """Both discovery formats at one path. The aggregated ones come first: clients that accept them prefer them."""
     lists = (
         variant(orjson.dumps(resources.aggregated(groups, extra, version)), view=resources.aggregated_view(version))
         for version in resources.AGGREGATED_VERSIONS
@@ -78,9 +86,9 @@ def _aggregated(groups: Served, extra: Sequence[Subresource], plain: Mapping[str
 
 
 def _openapi_v3_documents(described: Mapping[str, Mapping[str, Any]], prefix: str) -> dict[str, Document]:
-    """The index and what it names.
+    """The index and the documents that it links to.
 
-    Its URLs begin at the API root: clients put the prefix of their server in front of what begins with /openapi/v3.
+    The URLs in the index are relative to the API root: clients prepend the path of their server to /openapi/v3.
     """
     found = {f"/openapi/v3{root}": _named_by_hash(prefix, root, value) for root, value in described.items()}
     locations = {
@@ -95,15 +103,17 @@ def _named_by_hash(prefix: str, root: str, value: Mapping[str, Any]) -> Document
 
 
 def _openapi_v2_document(described: Mapping[str, dict[str, Any]], prefix: str) -> Document:
-    """JSON for all who can read it, protobuf for those who ask for nothing else. Only clients of old times ask at all,
-    and packing it would take longer than everything else here: it is made for the first of them."""
+    """JSON, or protobuf for clients that accept nothing else.
 
-    def made() -> tuple[Variant, ...]:
+    Only old clients request it, and encoding it takes longer than everything else here. So it is built on demand.
+    """
+
+    def build_variants() -> tuple[Variant, ...]:
         value = openapi_v2.swagger(described.values(), prefix)
-        packed = variant(protobuf.encode(value), protobuf.MEDIA_TYPE, alias=protobuf.ASKED_AS)
-        return variant(orjson.dumps(value)), packed
+        encoded = variant(protobuf.encode(value), protobuf.MEDIA_TYPE, alias=protobuf.ASKED_AS)
+        return variant(orjson.dumps(value)), encoded
 
-    return Document(made)
+    return Document(build_variants)
 
 
 def _plain(value: Mapping[str, Any]) -> Document:
@@ -112,19 +122,3 @@ def _plain(value: Mapping[str, Any]) -> Document:
 
 def _readable(value: Mapping[str, Any]) -> tuple[Variant, ...]:
     return variant(orjson.dumps(value)), variant(yaml.encode(value), YAML)
-
-
-# DOC-MERGED server/platform
-# The platform's own documents, at the base URL beside the management API.
-
-
-def platform_documents(version: str, mount: str) -> dict[str, Document]:
-    """What stands at the base URL: where things are, and the version of the platform itself."""
-    major, minor, _ = version.split(".", 2)
-    about = {"version": f"v{version}", "major": major, "minor": minor}
-    places = {"paths": ["/healthz", "/livez", "/readyz", "/version", mount]}
-    return {"/": _document(places), "/version": _document(about)}
-
-
-def _document(value: object) -> Document:
-    return Document((variant(orjson.dumps(value)),), negotiated=False)

@@ -1,6 +1,6 @@
-"""/healthz, /livez and /readyz: is the process alive, and could it take a write now?
+"""The health endpoints: /healthz and /livez if the process runs, /readyz if it can serve writes.
 
-Each check also stands at a path of its own, such as `/readyz/store`, as in a kube-apiserver.
+Each check also has its own path, such as `/readyz/store`, as in kube-apiserver.
 """
 
 import json
@@ -13,11 +13,11 @@ TEXT = "text/plain; charset=utf-8"
 HEALTH_PATHS = ("/healthz", "/livez", "/readyz")
 
 Probe = Callable[[], Awaitable[None]]
-"""Raises an ApiError while something is wrong."""
+"""Raises an ApiError if the check fails."""
 
 
 class Health:
-    """What the health paths answer. Being alive needs nothing; being ready needs every probe to pass."""
+    """The handler of the health endpoints. Liveness checks nothing; readiness needs all checks to pass."""
 
     def __init__(self, probes: Mapping[str, Probe]) -> None:
         self._probes = probes

@@ -1,11 +1,11 @@
-"""The schemas that every kind's document shares: metadata, Status, options of a delete. `openapi_v3.py` includes them.
+"""The schemas that all OpenAPI documents share: ObjectMeta, ListMeta, Status, DeleteOptions.
 
-They carry the names that Kubernetes gives them, because clients look some up by name. The descriptions are what
-`kubectl explain app.metadata` shows.
+They have their Kubernetes names, because clients look some of them up by name. `kubectl explain app.metadata` shows the
+descriptions.
 """
 
 from fairlead.registry import limits
-from fairlead.registry import schema as words
+from fairlead.registry import schema as schemas
 from fairlead.registry.schema import Schema
 
 _META = "io.k8s.apimachinery.pkg.apis.meta.v1"
@@ -24,20 +24,20 @@ REFERENCE = "#/components/schemas/"
 
 
 def ref(name: str, description: str = "") -> Schema:
-    """A schema by its name. OpenAPI 3.0 ignores whatever stands beside `$ref`, hence `allOf` around a described one."""
+    """A reference to a schema. OpenAPI 3.0 ignores siblings of `$ref`, so a description needs `allOf`."""
     pointer = {"$ref": REFERENCE + name}
     return {"description": description, "allOf": [pointer]} if description else pointer
 
 
 def shared_schemas() -> dict[str, Schema]:
-    """name -> schema of everything that kinds refer to."""
+    """name -> schema, for all schemas that kinds refer to."""
     return {
         DELETE_OPTIONS: _delete_options(),
         LIST_META: _list_meta(),
         MANAGED_FIELDS_ENTRY: _managed_fields_entry(),
         OBJECT_META: _object_meta(),
         OWNER_REFERENCE: _owner_reference(),
-        PATCH: {"type": "object", "description": "A change in the format that the Content-Type header names."},
+        PATCH: {"type": "object", "description": "A patch in the format given by the Content-Type header."},
         STATUS: _status(),
         STATUS_CAUSE: _status_cause(),
         STATUS_DETAILS: _status_details(),
@@ -45,12 +45,12 @@ def shared_schemas() -> dict[str, Schema]:
 
 
 def type_fields() -> dict[str, Schema]:
-    """The two fields that say what an object is."""
+    """The fields `apiVersion` and `kind`."""
     return {
-        "apiVersion": words.string(
+        "apiVersion": schemas.string(
             "Group and version of this object's schema, as in `group/v1`, or `v1` in the core group."
         ),
-        "kind": words.string("The kind of object that this is, in CamelCase."),
+        "kind": schemas.string("The kind of this object, in CamelCase."),
     }
 
 
@@ -59,114 +59,112 @@ def _known_as(schema: Schema, kind: str) -> Schema:
 
 
 def _merged(schema: Schema, key: str = "") -> Schema:
-    """A list whose entries a strategic merge patch adds to, told apart by `key` if they are structures."""
+    """A list that a strategic merge patch merges; `key` is the merge key if its entries are objects."""
     merged = {**schema, "x-kubernetes-patch-strategy": "merge"}
     return {**merged, "x-kubernetes-patch-merge-key": key} if key else merged
 
 
 def _text(description: str = "") -> Schema:
-    """A text of metadata, as long as the validator of metadata lets it be."""
-    return words.string(description, longest=limits.METADATA_TEXT)
+    """A string in metadata, with the maximum length that the metadata validator enforces."""
+    return schemas.string(description, longest=limits.METADATA_TEXT)
 
 
 def _answer(description: str) -> Schema:
-    """A text that nobody sends: as long as the server needs it."""
-    return words.string(description, longest=0)
+    """A string that only responses contain, without a maximum length."""
+    return schemas.string(description, longest=0)
 
 
 def _object_meta() -> Schema:
-    text, when = _text, words.timestamp
-    owners = words.array_map(
+    text, when = _text, schemas.timestamp
+    owners = schemas.array_map(
         ("uid",),
         ref(OWNER_REFERENCE),
-        "Objects that this one depends on; it goes with the last.",
+        "Objects that this one depends on. It is garbage collected when all of them are gone.",
         most=limits.OWNERS,
     )
-    finalizers = words.array_set(
+    finalizers = schemas.array_set(
         text(),
-        "Must be empty before the object goes; each entry's owner removes it when done.",
+        "The object is only removed once this list is empty; the component behind each entry removes it when done.",
         most=limits.FINALIZERS,
     )
-    return words.obj(
-        "What every stored object has: its name, where it is, and its history.",
-        annotations=words.mapping(
-            words.string(longest=limits.ANNOTATION),
-            "Notes of tools and people. Not used for selection.",
+    return schemas.obj(
+        "Metadata that all persisted objects have.",
+        annotations=schemas.mapping(
+            schemas.string(longest=limits.ANNOTATION),
+            "Unstructured data set by tools and users. Cannot be used in selectors.",
             most=limits.ANNOTATIONS,
         ),
         creationTimestamp=when("When the object was created. Set by the server."),
-        deletionGracePeriodSeconds=words.integer(
-            "Seconds left to the object when its deletion was asked for. Read-only."
+        deletionGracePeriodSeconds=schemas.integer(
+            "Grace period in seconds, set when deletion was requested. Read-only."
         ),
         deletionTimestamp=when(
-            "When deletion was asked for. Set by the server; the object goes once finalizers are empty."
+            "When deletion was requested. Set by the server; the object is removed once finalizers are empty."
         ),
         finalizers=_merged(finalizers),
-        generateName=text("Start of a name that the server completes, used when name is empty."),
-        generation=words.integer("Counts the changes of the desired state. Set by the server."),
-        labels=words.mapping(text(), "Short texts to select objects by.", most=limits.LABELS),
-        managedFields=words.array(
-            ref(MANAGED_FIELDS_ENTRY), "Who set which field. Kept by the server.", most=limits.MANAGERS
+        generateName=text("Prefix of a name that the server generates, used if name is empty."),
+        generation=schemas.integer("Incremented with every change of the desired state. Set by the server."),
+        labels=schemas.mapping(text(), "Keys and values that selectors can match.", most=limits.LABELS),
+        managedFields=schemas.array(
+            ref(MANAGED_FIELDS_ENTRY), "Which manager set which fields. Maintained by the server.", most=limits.MANAGERS
         ),
         name=text("Unique among the objects of this kind in the same namespace. Cannot change."),
-        namespace=text("The namespace that the object lives in, empty if its kind has none. Cannot change."),
+        namespace=text("The namespace of the object; empty for cluster-scoped kinds. Cannot change."),
         ownerReferences=_merged(owners, "uid"),
-        resourceVersion=text(
-            "The version of this state. Sent back with an update, it makes sure that nothing gets lost."
-        ),
-        selfLink=text("No longer filled in."),
-        uid=text("Unique over all objects and times. Set by the server."),
+        resourceVersion=text("The version of this object. Sent with an update, it prevents lost updates."),
+        selfLink=text("Deprecated: no longer set."),
+        uid=text("Unique in space and time. Set by the server."),
     )
 
 
 def _list_meta() -> Schema:
-    return words.obj(
-        "What every list has.",
+    return schemas.obj(
+        "Metadata that all lists have.",
         required=(),
-        **{"continue": _answer("Asks for the next part of the list. Empty if this is the last.")},
-        remainingItemCount=words.integer("How many objects come after this part, if known."),
-        resourceVersion=_answer("The version of this state of the list; a watch can start here."),
-        selfLink=_answer("No longer filled in."),
+        **{"continue": _answer("Token for the next page of the list. Empty on the last page.")},
+        remainingItemCount=schemas.integer("Number of objects after this page, if known."),
+        resourceVersion=_answer("The version of this list. A watch can start from it."),
+        selfLink=_answer("Deprecated: no longer set."),
     )
 
 
 def _owner_reference() -> Schema:
-    schema = words.obj(
-        "An object that another one depends on, in the same namespace or in none.",
+    schema = schemas.obj(
+        "An object that this one depends on, in the same namespace or cluster-scoped.",
         required=("apiVersion", "kind", "name", "uid"),
         apiVersion=_text("Group and version of the owner."),
-        blockOwnerDeletion=words.boolean("A foreground deletion of the owner waits for this object."),
-        controller=words.boolean("The owner is the one that controls this object."),
+        blockOwnerDeletion=schemas.boolean("A foreground deletion of the owner waits for this object."),
+        controller=schemas.boolean("The owner is the one that controls this object."),
         kind=_text("Kind of the owner."),
         name=_text("Name of the owner."),
         uid=_text("Uid of the owner."),
     )
-    return words.atomic(schema)
+    return schemas.atomic(schema)
 
 
 def _managed_fields_entry() -> Schema:
-    return words.obj(
-        "The fields that one manager set in one way.",
-        apiVersion=_text("Version of the object that the fields are named by."),
+    return schemas.obj(
+        "The fields that a manager set with one operation.",
+        apiVersion=_text("API version of the object that the fields refer to."),
         fieldsType=_text("Format of the fields: always FieldsV1."),
-        fieldsV1=words.free(
-            "The fields as a tree: f: starts a field's name, k: the keys of a list entry, v: its value."
+        fieldsV1=schemas.free(
+            "The fields as a tree: f: is a field name, k: the keys of a list entry, v: the value of a list entry."
         ),
-        manager=_text("Who set the fields."),
+        manager=_text("Name of the manager that set the fields."),
         operation=_text("How they were set: Apply or Update."),
         subresource=_text("The subresource through which they were set, empty for the object itself."),
-        time=words.timestamp("When the manager last set or gave up a field."),
+        time=schemas.timestamp("When the manager last added, changed or removed a field."),
     )
 
 
 def _status() -> Schema:
-    schema = words.obj(
+    schema = schemas.obj(
         "The outcome of a request that returns no object.",
         required=(),
         **type_fields(),
-        code=words.integer("The HTTP status code.", bits=32),
-        details=ref(STATUS_DETAILS, "What the outcome is about, for programs."),
-        message=_answer("The outcome for people."),
+        code=schemas.integer("The HTTP status code.", bits=32),
+        details=ref(STATUS_DETAILS, "Machine-readable details of the outcome."),
+        message=_answer("Human-readable description of the outcome."),
         metadata=ref(LIST_META, "Standard list metadata."),
         reason=_answer("Why the request failed, in one word."),
         status=_answer("Success or Failure."),
@@ -175,39 +173,39 @@ def _status() -> Schema:
 
 
 def _status_details() -> Schema:
-    return words.obj(
-        "What an outcome is about.",
-        causes=words.array(ref(STATUS_CAUSE), "Everything that is wrong, one entry each.", most=0),
+    return schemas.obj(
+        "Machine-readable details of an outcome.",
+        causes=schemas.array(ref(STATUS_CAUSE), "All causes of the error, one entry each.", most=0),
         group=_answer("Group of the resource."),
         kind=_answer("The resource or kind."),
         name=_answer("Name of the object."),
-        retryAfterSeconds=words.integer("Seconds to wait before asking again.", bits=32),
+        retryAfterSeconds=schemas.integer("Seconds to wait before retrying.", bits=32),
         uid=_answer("Uid of the object."),
     )
 
 
 def _status_cause() -> Schema:
-    return words.obj(
-        "One thing that is wrong.",
+    return schemas.obj(
+        "One cause of an error.",
         field=_answer("The field in question, such as spec.ttl or spec.access[0].verbs."),
-        message=_answer("What is wrong with it, for people."),
-        reason=_answer("The same in one word."),
+        message=_answer("Human-readable description of the cause."),
+        reason=_answer("Machine-readable reason of the cause, in one word."),
     )
 
 
 def _delete_options() -> Schema:
-    schema = words.obj(
-        "How to delete.",
+    schema = schemas.obj(
+        "Options of a delete request.",
         required=(),
         **type_fields(),
-        dryRun=words.array(words.string(), "All: check everything, change nothing."),
-        gracePeriodSeconds=words.integer("Seconds that the object may take to end; 0 is at once."),
-        orphanDependents=words.boolean("Deprecated: use propagationPolicy."),
-        preconditions=words.obj(
-            "Delete only if the object is still this one.",
-            resourceVersion=words.string("The resourceVersion that it must have."),
-            uid=words.string("The uid that it must have."),
+        dryRun=schemas.array(schemas.string(), "All: run all checks, but change nothing."),
+        gracePeriodSeconds=schemas.integer("Seconds until the object is deleted; 0 deletes it immediately."),
+        orphanDependents=schemas.boolean("Deprecated: use propagationPolicy."),
+        preconditions=schemas.obj(
+            "Delete only if the object has these values.",
+            resourceVersion=schemas.string("The resourceVersion that it must have."),
+            uid=schemas.string("The uid that it must have."),
         ),
-        propagationPolicy=words.string("What becomes of its dependants: Background, Foreground or Orphan."),
+        propagationPolicy=schemas.string("How dependents are deleted: Background, Foreground or Orphan."),
     )
     return _known_as(schema, "DeleteOptions")

@@ -1,7 +1,7 @@
-"""OpenAPI v2 (Swagger 2.0): the v3 documents said again in the older words, all groups in one.
+"""OpenAPI v2 (Swagger 2.0): the v3 documents of all groups, converted into one v2 document.
 
-`documents.py` calls `swagger` once at start. Terraform plans with it, Argo CD and kubectl up to 1.28 need it for every
-apply. Those two ask for protobuf and parse nothing else, so `openapi_v2_protobuf.py` encodes the same value once more.
+`documents.py` calls `build_swagger` on the first request. Terraform plans with it; Argo CD and kubectl up to 1.28 need
+it for every apply. The latter two only accept protobuf, so `openapi_v2_protobuf.py` encodes the same document again.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def swagger(documents: Iterable[dict[str, Any]], prefix: str) -> dict[str, Any]:
         info = document["info"]
         paths |= {path: _path_item(item) for path, item in document["paths"].items()}
         definitions |= {name: _schema(each) for name, each in document["components"]["schemas"].items()}
-    bearer = {"type": "apiKey", "name": "authorization", "in": "header", "description": "Bearer and an access key."}
+    bearer = {"type": "apiKey", "name": "authorization", "in": "header", "description": "`Bearer` and an access key."}
     return {
         "swagger": "2.0",
         "info": info,
@@ -77,20 +77,20 @@ def _response(response: Schema) -> Schema:
 
 
 def _content_schema(part: Schema) -> Schema:
-    """v2 knows one schema for all media types; ours are alike for all of them."""
+    """v2 has one schema for all media types. In our documents, they are the same for all media types."""
     first: Schema = next(iter(part["content"].values()))["schema"]
     return first
 
 
 def _schema(schema: Schema) -> Schema:
-    """The same schema without what v2 cannot say."""
+    """The schema without the keywords that v2 does not support."""
     found = {name: value for name, value in schema.items() if name not in _UNKNOWN_TO_V2}
     if "allOf" in found:
         found |= found.pop("allOf")[0]
     if "$ref" in found:
         found["$ref"] = found["$ref"].replace(REFERENCE, _DEFINITIONS)
     if found.get(_OPEN):
-        # Old kubectl takes a list of fields for the whole truth and refuses others; without one it lets all pass.
+        # Old kubectl rejects fields that are not in `properties`; without `properties` it accepts all fields.
         found.pop("properties", None)
     if "properties" in found:
         found["properties"] = {name: _schema(each) for name, each in found["properties"].items()}

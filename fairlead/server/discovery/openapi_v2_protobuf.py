@@ -1,13 +1,13 @@
-"""OpenAPI v2 as protobuf: the only form that client-go's `OpenAPISchema()` reads.
+"""OpenAPI v2 as protobuf, the only format that client-go's `OpenAPISchema()` reads.
 
-Handed JSON instead, client-go fails with "cannot parse invalid wire-format data" whatever the Content-Type says. Then
-kubectl up to 1.28 neither explains nor applies anything, and Argo CD gives the whole cluster up. The media type that
-they ask with has an @, which Go refuses to parse in an answer; so the answer carries the later name.
+With JSON, client-go fails with "cannot parse invalid wire-format data", whatever the Content-Type is. Then kubectl up
+to 1.28 can neither explain nor apply, and Argo CD marks the whole cluster as failed. These clients accept a media type
+with an `@`, which Go cannot parse in a Content-Type; so the response uses the newer name of the type.
 
-The messages are those of the schema `openapi.v2`; the numbers below are its field numbers. Only what `openapi_v2.py`
-produces is encoded, and the security part, which nobody reads, is left out.
+The messages are those of the protobuf schema `openapi.v2`; the numbers below are its field numbers. Only what
+`openapi_v2.py` produces is encoded. The security definitions are left out, because no client reads them.
 
-Each encoder takes a field number and a value and returns the field's bytes. A message is its fields, one after another.
+Each encoder takes a field number and a value, and returns the bytes of the field. A message is a sequence of fields.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _EXTENSION = "x-"
 
 
 def encode(document: Mapping[str, Any]) -> bytes:
-    """The bytes of a v2 document."""
+    """Encodes a v2 document."""
     return _fields(_DOCUMENT, document)
 
 
@@ -68,7 +68,7 @@ def _flag(number: int, value: bool) -> bytes:
 
 
 def _whole(number: int, value: int) -> bytes:
-    # Negative numbers go as their 64 bit two's complement.
+    # Negative numbers are encoded as 64-bit two's complement.
     return _tag(number, _VARINT) + _varint(value & 0xFFFF_FFFF_FFFF_FFFF)
 
 
@@ -77,18 +77,18 @@ def _double(number: int, value: float) -> bytes:
 
 
 def _fields(known: Fields, value: Mapping[str, Any], extensions: int = 0) -> bytes:
-    """A message's fields in the order of the value; `extensions` is the number that its `x-` fields go under."""
+    """The fields of a message. `extensions` is the field number for its `x-` extensions; 0 if it has none."""
     parts = [encoder(number, value[name]) for name, (number, encoder) in known.items() if name in value]
     if extensions:
         parts += [_named(_any)(extensions, pair) for pair in value.items() if pair[0].startswith(_EXTENSION)]
     return b"".join(parts)
 
 
-# --- shapes that recur ---
+# --- common structures ---
 
 
 def _any(number: int, value: Any) -> bytes:
-    """A value of any shape, as YAML text; JSON is YAML."""
+    """Any value, as YAML text; JSON is valid YAML."""
     return _block(number, _block(2, orjson.dumps(value)))
 
 
@@ -97,12 +97,12 @@ def _anys(number: int, values: Iterable[Any]) -> bytes:
 
 
 def _named(encoder: Field) -> Field:
-    """An entry of a map: the key as field 1, the value as field 2."""
+    """A map entry: the key is field 1, the value field 2."""
     return lambda number, pair: _block(number, _text(1, pair[0]) + encoder(2, pair[1]))
 
 
 def _map(encoder: Field, inner: int = 1) -> Field:
-    """A map as a message of its own, whose entries are all field `inner`."""
+    """A map as a message whose entries are all field `inner`."""
     entry = _named(encoder)
     return lambda number, value: _block(number, b"".join(entry(inner, pair) for pair in value.items()))
 
@@ -119,7 +119,7 @@ def _schema_type(number: int, value: str) -> bytes:
 
 
 def _inner_schema(number: int, value: Schema) -> bytes:
-    """Items of a list, or the schema of a response: a message around a schema."""
+    """A message that wraps a schema: the items of a list, or the schema of a response."""
     return _block(number, _schema(1, value))
 
 
@@ -144,7 +144,7 @@ def _parameters(number: int, values: Iterable[Schema]) -> bytes:
 
 
 def _parameter(value: Schema) -> bytes:
-    """Wrapped by where it stands: body is 1; others are 2, in which query is 3 and path is 4."""
+    """Wrapped by location: body parameters are field 1, others field 2, in which query is 3 and path is 4."""
     if value["in"] == "body":
         return _block(1, _fields(_BODY, value))
     return _block(2, _block(3, _fields(_QUERY, value)) if value["in"] == "query" else _block(4, _fields(_PATH, value)))

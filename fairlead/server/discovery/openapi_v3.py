@@ -1,7 +1,11 @@
-"""OpenAPI v3: one document for each group and version, and the index that names them by their content's hash.
+"""OpenAPI v3: one document for each group and version, and the index that links to them by content hash.
 
-`documents.py` makes these once at start. The schemas are those that kinds are declared and validated with, so what
-`kubectl explain` says is what the server checks. Schema names are the group's domain backwards, as in Kubernetes.
+`documents.py` builds these once at startup. The schemas are those that kinds are declared and validated with, so
+`kubectl explain` describes what the server checks. Schema names are the reversed domain of the group, as in Kubernetes.
+
+kubectl depends on details of the paths: it validates on the server only if PATCH has the parameter `fieldValidation`,
+computes a strategic merge patch on `apply` only if PATCH accepts one, and finds the kind of a path by
+`x-kubernetes-group-version-kind`.
 """
 
 from __future__ import annotations
@@ -10,9 +14,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fairlead.registry import schema as words
 from fairlead.registry.kind import Kind
-from fairlead.registry.schema import Schema
+from fairlead.registry.schema import Schema, obj
 from fairlead.server.discovery.openapi_meta import (
     DELETE_OPTIONS,
     LIST_META,
@@ -25,16 +28,13 @@ from fairlead.server.discovery.openapi_meta import (
 )
 from fairlead.server.discovery.resources import Resource, gvk, root_of
 
-# DOC-MERGED server/openapi_paths
-# The paths of an OpenAPI document: what can be done to a kind, where, with which parameters and bodies.
-#
-# `openapi_v3.py` calls `paths_of` for each resource. kubectl reads more out of this than one would think: it validates on
-# the server only where PATCH has the parameter `fieldValidation`, computes a strategic merge patch on `apply` only
-# where PATCH takes one, and finds the kind behind a path by `x-kubernetes-group-version-kind`.
-
-
 PatchTypes = Callable[[Kind], tuple[str, ...]]
 SchemaName = Callable[[Kind], str]
+
+TITLE = "Fairlead"
+
+_ENDING = ".k8s.io"
+_GVK = "x-kubernetes-group-version-kind"
 
 APPLY = "application/apply-patch+yaml"
 JSON_PATCH = "application/json-patch+json"
@@ -55,31 +55,40 @@ _WORDS = {"get": "read", "update": "replace", "deletecollection": "delete"}
 _DESCRIPTIONS = {
     "create": "Create an object of kind {}.",
     "delete": "Delete one {} by name.",
-    "deletecollection": "Delete every {} that the selectors find.",
+    "deletecollection": "Delete all {} objects that match the selectors.",
     "get": "Read one {} by name.",
     "list": "List or watch objects of kind {}.",
-    "patch": "Change parts of one {}.",
+    "patch": "Patch one {}.",
     "update": "Replace one {}.",
 }
-_ASKING = "Ask with a {}. The answer is all there is: nothing of it is stored."
-_LISTING = "List every {} that belongs to the object."
+_ASKING = "Create a {} and return the result. Nothing is stored."
+_LISTING = "List all {} objects that belong to the object."
 
 _PARAMETERS: dict[str, tuple[str, str]] = {
-    "allowWatchBookmarks": ("boolean", "With watch: also send BOOKMARK events, which carry a version to go on from."),
-    "continue": ("string", "The value of metadata.continue of the part before this one."),
-    "dryRun": ("string", "All: go through every step but store nothing."),
-    "fieldManager": ("string", "Who makes this change; the owner of the fields that it sets."),
+    "allowWatchBookmarks": (
+        "boolean",
+        "With watch: also send BOOKMARK events, whose resourceVersion a new watch can start from.",
+    ),
+    "continue": ("string", "The metadata.continue of the previous page."),
+    "dryRun": ("string", "All: run all checks, but store nothing."),
+    "fieldManager": (
+        "string",
+        "Name of the client that makes this change. It becomes the owner of the fields that it sets.",
+    ),
     "fieldSelector": ("string", "Select by fields, such as metadata.name=a."),
     "fieldValidation": ("string", "Unknown and duplicate fields: Ignore, Warn (the default) or Strict."),
-    "force": ("boolean", "With apply: take fields over from other managers."),
-    "gracePeriodSeconds": ("integer", "Seconds that the object may take to end; 0 is at once."),
+    "force": ("boolean", "With apply: take over fields that other managers own."),
+    "gracePeriodSeconds": ("integer", "Seconds until the object is deleted; 0 deletes it immediately."),
     "labelSelector": ("string", "Select by labels, such as team=a,tier!=test."),
-    "limit": ("integer", "Most objects to return; more are asked for with continue."),
-    "pretty": ("string", "true: indent the answer."),
-    "propagationPolicy": ("string", "What becomes of dependants: Background, Foreground or Orphan."),
+    "limit": ("integer", "Maximum number of objects to return; continue requests the next page."),
+    "pretty": ("string", "true: indent the response."),
+    "propagationPolicy": ("string", "How dependents are deleted: Background, Foreground or Orphan."),
     "resourceVersion": ("string", "The version to read at, or to watch from."),
-    "resourceVersionMatch": ("string", "How to take resourceVersion: Exact or NotOlderThan."),
-    "sendInitialEvents": ("boolean", "With watch: start with what is there, then mark the end of it with a bookmark."),
+    "resourceVersionMatch": ("string", "How resourceVersion is applied: Exact or NotOlderThan."),
+    "sendInitialEvents": (
+        "boolean",
+        "With watch: first send all existing objects, then a bookmark that marks their end.",
+    ),
     "timeoutSeconds": ("integer", "End the list or watch after this time."),
     "watch": ("boolean", "Send changes as they happen, as a stream of events."),
 }
@@ -101,21 +110,98 @@ _QUERY: dict[str, tuple[str, ...]] = {
 
 
 def patch_types(kind: Kind) -> tuple[str, ...]:
-    """The patch types that the document announces for a kind.
+    """The patch types that the document lists for a kind.
 
-    Strategic merge patches are announced for Kubernetes' own kinds only: where they are announced, `kubectl apply`
-    sends them, and for ours a plain merge patch is what people know from custom resources.
+    Strategic merge patch is only listed for Kubernetes' own kinds: where it is listed, `kubectl apply` uses it. Our
+    kinds behave like custom resources, which only support JSON merge patch.
     """
-    announced = (APPLY, JSON_PATCH, MERGE_PATCH)
-    native = not kind.group or kind.group.endswith(".k8s.io")
-    return (*announced, STRATEGIC_PATCH) if native else announced
+    common = (APPLY, JSON_PATCH, MERGE_PATCH)
+    is_native = not kind.group or kind.group.endswith(".k8s.io")
+    return (*common, STRATEGIC_PATCH) if is_native else common
+
+
+def schema_name(kind: Kind) -> str:
+    """For example `sh.service.management.v1.App`. Kinds of Kubernetes keep their Kubernetes schema names."""
+    if not kind.group:
+        return f"io.k8s.api.core.{kind.version}.{kind.name}"
+    if kind.group.endswith(_ENDING):
+        return f"io.k8s.api.{kind.group.partition('.')[0]}.{kind.version}.{kind.name}"
+    domain = ".".join(reversed(kind.group.split(".")))
+    return f"{domain}.{kind.version}.{kind.name}"
+
+
+def describe(
+    resources: Iterable[Resource], *, version: str, prefix: str, types: PatchTypes = patch_types
+) -> dict[str, Any]:
+    """The document of one group and version. `prefix` is the path of the API root, `version` that of the server."""
+    schemas, paths = shared_schemas(), {}
+    for resource in resources:
+        paths.update(paths_of(resource, schema_name, types))
+        for kind in (resource.kind, *(sub.kind for sub in resource.subresources)):
+            schemas.update(_schemas_of(kind, merges=STRATEGIC_PATCH in types(kind)))
+    return {
+        "openapi": "3.0.0",
+        "info": {"title": TITLE, "version": version},
+        "servers": [{"url": prefix or "/"}],
+        "security": [{"BearerToken": []}],
+        "paths": paths,
+        "components": {
+            "schemas": dict(sorted(schemas.items())),
+            "securitySchemes": {"BearerToken": {"type": "http", "scheme": "bearer", "description": "An access key."}},
+        },
+    }
+
+
+def index(locations: Mapping[str, str]) -> dict[str, Any]:
+    """The response to /openapi/v3: the URL of the document for each `apis/<group>/<version>`."""
+    return {"paths": {name: {"serverRelativeURL": location} for name, location in locations.items()}}
+
+
+def _schemas_of(kind: Kind, merges: bool) -> dict[str, Schema]:
+    name = schema_name(kind)
+    found = {name: _object_schema(kind, merges)}
+    if "list" in kind.verbs:
+        found[f"{name}List"] = _list_schema(kind)
+    return found
+
+
+def _object_schema(kind: Kind, merges: bool) -> Schema:
+    schema = kind.schema()
+    fields = {name: _with_merge_keys(each) if merges else each for name, each in schema["properties"].items()}
+    own: Schema = {**fields, **type_fields(), "metadata": ref(OBJECT_META, "Standard object metadata.")}
+    return {**schema, "properties": own, _GVK: [gvk(kind)]}
+
+
+def _list_schema(kind: Kind) -> Schema:
+    schema = obj(
+        f"A list of {kind.name} objects.",
+        required=("items",),
+        **type_fields(),
+        items={"type": "array", "items": ref(schema_name(kind)), "description": "The objects."},
+        metadata=ref(LIST_META, "Standard list metadata."),
+    )
+    return {**schema, _GVK: [gvk(kind, kind.list_kind)]}
+
+
+def _with_merge_keys(schema: Schema) -> Schema:
+    """Adds the strategic merge patch extensions to lists whose entries have one key."""
+    found = dict(schema)
+    keys = schema.get("x-kubernetes-list-map-keys", ())
+    if len(keys) == 1:
+        found |= {"x-kubernetes-patch-merge-key": keys[0], "x-kubernetes-patch-strategy": "merge"}
+    if "properties" in schema:
+        found["properties"] = {name: _with_merge_keys(each) for name, each in schema["properties"].items()}
+    for inner in ("items", "additionalProperties"):
+        if isinstance(schema.get(inner), dict):
+            found[inner] = _with_merge_keys(schema[inner])
+    return found
 
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """A path that operations hang at. `kind` is what they are about; `before` and `after` stand around it in ids.
+    """A path and its operations. `kind` is their kind; `id_prefix` and `id_suffix` surround it in operation ids.
 
-    `lists` says that reading it answers with a list, though its path is below an object's.
+    With `returns_list`, a read returns a list although the path is below an object.
     """
 
     kind: Kind
@@ -130,7 +216,7 @@ class _Place:
 
 
 def paths_of(resource: Resource, name_of: SchemaName, types: PatchTypes) -> dict[str, Schema]:
-    """path -> what can be done there, for a kind and its subresources."""
+    """path -> path item, for a kind and its subresources."""
     kind, root = resource.kind, root_of(resource.kind.group, resource.kind.version)
     before = "Namespaced" if kind.namespaced else ""
     home = f"{root}/namespaces/{{namespace}}/{kind.plural}" if kind.namespaced else f"{root}/{kind.plural}"
@@ -200,21 +286,21 @@ def _request_body(kind: Kind, verb: str, name_of: SchemaName, types: PatchTypes)
 
 def _responses(place: _Place, verb: str, name_of: SchemaName) -> Schema:
     kind = place.kind
-    refused = {"401": {"description": "Unauthorized"}}
+    unauthorized = {"401": {"description": "Unauthorized"}}
     match verb:
         case "list":
             bodies = (*_BODIES, _WATCH) if "watch" in kind.verbs else _BODIES
-            return {"200": _response("OK", ref(f"{name_of(kind)}List"), bodies), **refused}
+            return {"200": _response("OK", ref(f"{name_of(kind)}List"), bodies), **unauthorized}
         case "create":
-            return {"201": _response("Created", ref(name_of(kind))), **refused}
+            return {"201": _response("Created", ref(name_of(kind))), **unauthorized}
         case "patch":
             found = ref(name_of(kind))
-            return {"200": _response("OK", found), "201": _response("Created by apply", found), **refused}
+            return {"200": _response("OK", found), "201": _response("Created by apply", found), **unauthorized}
         case "delete" | "deletecollection":
-            return {"200": _response("OK", ref(STATUS)), **refused}
+            return {"200": _response("OK", ref(STATUS)), **unauthorized}
         case "get" if place.lists:
-            return {"200": _response("OK", ref(f"{name_of(kind)}List")), **refused}
-    return {"200": _response("OK", ref(name_of(kind))), **refused}
+            return {"200": _response("OK", ref(f"{name_of(kind)}List")), **unauthorized}
+    return {"200": _response("OK", ref(name_of(kind))), **unauthorized}
 
 
 def _response(description: str, schema: Schema, media_types: Iterable[str] = _BODIES) -> Schema:
@@ -239,86 +325,3 @@ def _operation_id(place: _Place, verb: str) -> str:
     collection = "Collection" if verb == "deletecollection" else ""
     prefix = f"{_WORDS.get(verb, verb)}{_group_word(kind)}{kind.version.capitalize()}"
     return f"{prefix}{collection}{place.before}{kind.name}{place.after}"
-
-
-TITLE = "Fairlead"
-
-_ENDING = ".k8s.io"
-_GVK = "x-kubernetes-group-version-kind"
-
-
-def schema_name(kind: Kind) -> str:
-    """`sh.service.management.v1.App`; Kubernetes' own groups keep the names that it gives them."""
-    if not kind.group:
-        return f"io.k8s.api.core.{kind.version}.{kind.name}"
-    if kind.group.endswith(_ENDING):
-        return f"io.k8s.api.{kind.group.partition('.')[0]}.{kind.version}.{kind.name}"
-    domain = ".".join(reversed(kind.group.split(".")))
-    return f"{domain}.{kind.version}.{kind.name}"
-
-
-def describe(
-    resources: Iterable[Resource], *, version: str, prefix: str, types: PatchTypes = patch_types
-) -> dict[str, Any]:
-    """The document of one group and version. `prefix` is where the API root is mounted, `version` the server's own."""
-    schemas, paths = shared_schemas(), {}
-    for resource in resources:
-        paths.update(paths_of(resource, schema_name, types))
-        for kind in (resource.kind, *(sub.kind for sub in resource.subresources)):
-            schemas.update(_schemas_of(kind, merges=STRATEGIC_PATCH in types(kind)))
-    return {
-        "openapi": "3.0.0",
-        "info": {"title": TITLE, "version": version},
-        "servers": [{"url": prefix or "/"}],
-        "security": [{"BearerToken": []}],
-        "paths": paths,
-        "components": {
-            "schemas": dict(sorted(schemas.items())),
-            "securitySchemes": {"BearerToken": {"type": "http", "scheme": "bearer", "description": "An access key."}},
-        },
-    }
-
-
-def index(locations: Mapping[str, str]) -> dict[str, Any]:
-    """The answer to /openapi/v3: for `apis/<group>/<version>` the URL of its document."""
-    return {"paths": {name: {"serverRelativeURL": location} for name, location in locations.items()}}
-
-
-def _schemas_of(kind: Kind, merges: bool) -> dict[str, Schema]:
-    name = schema_name(kind)
-    found = {name: _object_schema(kind, merges)}
-    if "list" in kind.verbs:
-        found[f"{name}List"] = _list_schema(kind)
-    return found
-
-
-def _object_schema(kind: Kind, merges: bool) -> Schema:
-    schema = kind.schema()
-    fields = {name: _with_merge_keys(each) if merges else each for name, each in schema["properties"].items()}
-    own: Schema = {**fields, **type_fields(), "metadata": ref(OBJECT_META, "Standard object metadata.")}
-    return {**schema, "properties": own, _GVK: [gvk(kind)]}
-
-
-def _list_schema(kind: Kind) -> Schema:
-    schema = words.obj(
-        f"A list of {kind.name} objects.",
-        required=("items",),
-        **type_fields(),
-        items={"type": "array", "items": ref(schema_name(kind)), "description": "The objects."},
-        metadata=ref(LIST_META, "Standard list metadata."),
-    )
-    return {**schema, _GVK: [gvk(kind, kind.list_kind)]}
-
-
-def _with_merge_keys(schema: Schema) -> Schema:
-    """The same schema in the words of strategic merge patches too, where a list's entries are told apart by one key."""
-    found = dict(schema)
-    keys = schema.get("x-kubernetes-list-map-keys", ())
-    if len(keys) == 1:
-        found |= {"x-kubernetes-patch-merge-key": keys[0], "x-kubernetes-patch-strategy": "merge"}
-    if "properties" in schema:
-        found["properties"] = {name: _with_merge_keys(each) for name, each in schema["properties"].items()}
-    for inner in ("items", "additionalProperties"):
-        if isinstance(schema.get(inner), dict):
-            found[inner] = _with_merge_keys(schema[inner])
-    return found

@@ -1,8 +1,8 @@
-"""Discovery: which groups, versions, resources and verbs there are, in every shape that clients ask for.
+"""Discovery: the groups, versions, resources and verbs of the API, in every format that clients request.
 
-Pure functions of a Catalog that make plain values; `documents.py` calls them and turns the values into bytes. There are
-two generations of the same facts: one small document per group and version (Python clients, old kubectl), and the
-aggregated lists, two requests for everything (kubectl since 1.26). Both come from `resources_of`, so they agree.
+Pure functions of a Catalog that return plain values; `documents.py` encodes them. There are two formats: one small
+document per group and version (Python clients, old kubectl), and aggregated discovery, which needs two requests for
+everything (kubectl since 1.26). Both are built from `build_resources`, so they agree.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ Value = dict[str, Any]
 Served = dict[str, dict[str, list[Kind]]]
 
 KUBERNETES = (1, 35)
-"""The Kubernetes release whose answers the conformance tests hold this server to.
+"""The Kubernetes release whose responses the conformance tests compare with.
 
-kubectl warns when its own minor version is more than one away, kr8s when it is outside of the range that it supports.
+kubectl warns if its own minor version differs by more than one, kr8s if the version is outside its supported range.
 """
 
 AGGREGATED_VERSIONS = ("v2", "v2beta1")
-"""Versions of the aggregated list, the best first; kubectl 1.26 to 1.29 knows the second only."""
+"""Versions of aggregated discovery, the preferred one first; kubectl 1.26 to 1.29 only knows the second."""
 
 PATHS_BESIDE_APIS = (
     *("/api", "/apis", "/healthz", "/livez", "/metrics", "/openapi/v2", "/openapi/v3", "/readyz", "/version"),
@@ -39,10 +39,10 @@ PATHS_BESIDE_APIS = (
 
 @dataclass(frozen=True, slots=True)
 class Subresource:
-    """A path below an object, such as `runners/accesskey`. `kind` is what it takes and returns.
+    """A subresource, such as `runners/accesskey`. `kind` is the kind of its request and response.
 
-    `/status` and the actions of a kind need not be given: they follow from the kind's own declaration. `lists` says
-    that a read answers with a list of that kind.
+    `/status` and the actions of a kind come from the kind's declaration. With `returns_list`, a read returns a list of
+    that kind.
     """
 
     group: str
@@ -59,14 +59,14 @@ class Subresource:
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """A kind as the API shows it, with all of its subresources."""
+    """A kind with all of its subresources."""
 
     kind: Kind
     subresources: tuple[Subresource, ...]
 
 
 def served(catalog: Catalog) -> Served:
-    """group -> version -> kinds. The core group is first and always there: tools take its absence for an outage."""
+    """group -> version -> kinds. The core group comes first and is always included: tools rely on it."""
     groups = catalog.groups()
     core = groups.pop("", {})
     core.setdefault("v1", [])
@@ -83,7 +83,7 @@ def _status_of(kind: Kind) -> Iterable[Subresource]:
 
 
 def _actions_of(kind: Kind) -> Iterable[Subresource]:
-    """What hangs below an object and is stored elsewhere is all of it that belongs to the object: a list."""
+    """The kind's actions. One whose kind is stored as a resource of its own returns the objects that belong to it."""
     for action in kind.actions:
         other = action.kind or kind
         lists = other.stored and other.plural != kind.plural
@@ -95,7 +95,7 @@ def _belonging_to(kind: Kind, extra: Sequence[Subresource]) -> Iterable[Subresou
 
 
 def root_of(group: str, version: str) -> str:
-    """The path that a group's version hangs under; the core group has a place of its own."""
+    """The root path of a group and version: /api/v1 for the core group, /apis/<group>/<version> for others."""
     return f"/apis/{group}/{version}" if group else f"/api/{version}"
 
 
@@ -103,19 +103,19 @@ def root_of(group: str, version: str) -> str:
 
 
 def api_versions(groups: Served, address: str) -> Value:
-    """The answer to /api. `address` is the host and port that clients reach this server at."""
+    """The response to /api. `address` is the host and port where clients reach this server."""
     everywhere = {"clientCIDR": "0.0.0.0/0", "serverAddress": address}
     return {"kind": "APIVersions", "versions": list(groups[""]), "serverAddressByClientCIDRs": [everywhere]}
 
 
 def api_group_list(groups: Served) -> Value:
-    """The answer to /apis."""
+    """The response to /apis."""
     named = [_group_entry(group, list(versions)) for group, versions in groups.items() if group]
     return {"kind": "APIGroupList", "apiVersion": "v1", "groups": named}
 
 
 def api_group(group: str, versions: Iterable[str]) -> Value:
-    """The answer to /apis/<group>."""
+    """The response to /apis/<group>."""
     return {"kind": "APIGroup", "apiVersion": "v1", **_group_entry(group, list(versions))}
 
 
@@ -125,7 +125,7 @@ def _group_entry(group: str, versions: Sequence[str]) -> Value:
 
 
 def api_resource_list(group: str, version: str, resources: Iterable[Resource]) -> Value:
-    """The answer to /api/v1 and /apis/<group>/<version>."""
+    """The response to /api/v1 and /apis/<group>/<version>."""
     entries = [entry for resource in resources for entry in _resource_entries(resource)]
     group_version = f"{group}/{version}" if group else version
     return {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version, "resources": entries}
@@ -165,21 +165,21 @@ def _names(kind: Kind) -> Value:
 
 
 def _storage_version_hash(kind: Kind) -> str:
-    """Changes when the stored version does; storage migrators compare it and look no further."""
+    """Changes with the storage version. Storage migrators only compare it."""
     digest = hashlib.sha256(f"{kind.api_version}/{kind.name}".encode()).digest()
     return base64.b64encode(digest[:8]).decode()
 
 
-# --- everything at once ---
+# --- aggregated discovery ---
 
 
 def aggregated_view(version: str) -> View:
-    """How clients ask for an aggregated list."""
+    """The media type parameters of aggregated discovery."""
     return View("APIGroupDiscoveryList", "apidiscovery.k8s.io", version)
 
 
 def aggregated(groups: Served, extra: Sequence[Subresource], version: str) -> Value:
-    """Groups with their versions and resources in one list: the core group for /api, the others for /apis."""
+    """Groups with versions and resources in one list: the core group for /api, the others for /apis."""
     return {
         "kind": "APIGroupDiscoveryList",
         "apiVersion": f"apidiscovery.k8s.io/{version}",
@@ -219,15 +219,15 @@ def _discovered_resource(resource: Resource) -> Value:
 
 
 def gvk(kind: Kind, name: str = "") -> Value:
-    """Group, version and kind as one value; `name` for a kind that goes with it, such as its list."""
+    """Group, version and kind as an object; `name` is for a related kind, such as its list kind."""
     return {"group": kind.group, "version": kind.version, "kind": name or kind.name}
 
 
-# --- beside the APIs ---
+# --- other documents ---
 
 
 def root_paths(groups: Served) -> Value:
-    """The answer to /: every path that is worth following."""
+    """The response to /: all root paths."""
     paths = set(PATHS_BESIDE_APIS)
     for group, versions in groups.items():
         paths |= {root_of(group, version) for version in versions}
@@ -237,18 +237,18 @@ def root_paths(groups: Served) -> Value:
 
 
 def no_custom_resources() -> Value:
-    """An empty list of CustomResourceDefinitions, the truth about a group that is not served otherwise.
+    """An empty CustomResourceDefinitionList. The rest of its group is not served.
 
-    kubectl asks for it before it creates an object of a kind without PATCH (reviews, tokens), and gives up on 404.
+    kubectl requests it before it creates an object of a kind without PATCH (reviews, tokens), and fails on 404.
     """
     listed: Value = {"kind": "CustomResourceDefinitionList", "apiVersion": "apiextensions.k8s.io/v1"}
     return {**listed, "metadata": {"resourceVersion": "1"}, "items": []}
 
 
 def version_info(version: str) -> Value:
-    """The answer to /version, in Kubernetes' shape: the API's release, with our own version as build metadata.
+    """The response to /version in Kubernetes' format: the API's release, with our own version as build metadata.
 
-    There is no Go here and no compiled build, so these fields say what runs instead, or Kubernetes' word for unknown.
+    The Go and build fields describe Python instead, or have Kubernetes' values for "unknown".
     """
     major, minor = KUBERNETES
     ours = re.sub("[^0-9A-Za-z.]", ".", version)
