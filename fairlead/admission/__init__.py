@@ -1,4 +1,15 @@
-""""""
+"""Admission: checks a write against other objects before it is committed, and fills in defaults.
+
+`app/admission.py` puts the rules in order. What can be checked on the object alone is validation
+(`registry/validate.py`), not admission.
+
+    namespaces, projects, allow_lists, quotas   where objects may be created, what they may use, how many there may be
+    instances, templates                        spaces, virtual clusters, workspaces, and the templates they use
+    users, access_keys, access_key_limits       principals and their credentials
+    escalation, rbac_coverage                   privilege escalation prevention: RBAC, owners, access entries, members
+    owner_references, secret_refs               references to other objects
+    protected_objects, protected_fields         metadata, status and Secrets that only the server may write
+"""
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -8,26 +19,19 @@ from fairlead.core.user import User
 from fairlead.registry.kind import Change, Kind
 from fairlead.registry.registry import Registry
 
-# DOC-MERGED admission/chain
-# Is this change acceptable here? The rules that need another object than the one being changed, in order.
-#
-# Most rules are about a few kinds, or about one verb. They say so with `concerning`, and the chain finds out once for
-# each kind and verb whom it has to ask: what a write costs does not grow with the rules that do not concern it.
-
-
 Rule = Callable[[Change, Registry], Awaitable[None]]
-"""Raises to refuse; may fill in the new object and hang further writes and conditions onto the commit."""
+"""Raises to reject the write. May change the new object and add writes and preconditions to the commit."""
 
 Concern = Callable[[Kind, str], bool]
-"""Whether a rule is about writes with this verb (create, update, delete) to this kind. It always answers the same."""
+"""Whether a rule applies to a verb (create, update, delete) on a kind. Must be deterministic: the result is cached."""
 
 May = Callable[[User, Target], Verdict]
-"""What a rule asks that goes by the rights of whoever writes: the same as if they had sent such a request."""
+"""Authorizes a request on behalf of the requester, as if they had sent it over HTTP."""
 
 
 @dataclass(frozen=True, slots=True)
 class Concerned:
-    """A rule that need not be asked about everything."""
+    """A rule that applies only to some kinds and verbs."""
 
     concerns: Concern
     judge: Rule
@@ -38,7 +42,7 @@ class Concerned:
 
 
 def concerning(concerns: Concern) -> Callable[[Rule], Rule]:
-    """Makes a rule one that is only asked about what concerns it."""
+    """Decorator that restricts a rule to the kinds and verbs accepted by the filter."""
 
     def limited(rule: Rule) -> Rule:
         return Concerned(concerns, rule)
@@ -51,7 +55,11 @@ def is_one_of(kind: Kind, group: str, *plurals: str) -> bool:
 
 
 class Chain:
-    """The rules as one function. The registry that they look around in is handed over once it stands."""
+    """Runs the admission rules in order.
+
+    Which rules apply is computed once per kind and verb, so rules that do not apply cost a write nothing. The registry
+    itself needs the chain, so it is set after construction with `bind_registry`.
+    """
 
     def __init__(self, rules: Sequence[Rule]) -> None:
         self._rules = rules
@@ -63,7 +71,7 @@ class Chain:
 
     async def __call__(self, change: Change) -> None:
         if self._registry is None:
-            raise RuntimeError("admission was asked before the registry stood")
+            raise RuntimeError("admission was called before bind_registry")
         key = change.kind.group, change.kind.plural, change.verb
         chosen = self._chosen.get(key)
         if chosen is None:

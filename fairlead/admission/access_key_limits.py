@@ -1,10 +1,11 @@
-"""How many access keys an owner may have, and how large they may be all together: everybody may make keys for
-themselves without a role, so nothing else bounds what one user puts into the store.
+"""Limits the number and the total size of the access keys of one owner.
 
-Exact, also when many are made at once: a change that adds something takes the owner's ticket (`registry/write_locks.py`).
-Expired keys, which are only kept to be looked at, make room by themselves. Administrators and the server are not
-bounded: keys that they make for somebody count, and are never refused. Logins have a number of their own, and the
-server ends the oldest where there are more (`authn/login_sessions.py`), so nobody is kept out by their own keys.
+Users may create keys for themselves without any role, so nothing else bounds what one user puts into the store.
+
+The limits are exact under concurrency: a write that adds to the usage takes the owner's write lock
+(`registry/write_locks.py`). Expired keys are deleted, oldest first, to make room. Writes by administrators and by the
+server are never rejected, but the keys they create count. Logins have a separate limit; the server deletes the oldest
+logins (`authn/login_sessions.py`), so users cannot lock themselves out.
 """
 
 from collections.abc import Mapping
@@ -29,21 +30,22 @@ from fairlead.storage.contract import Change as Write
 from fairlead.storage.contract import Key
 
 SMALL = 4096
-"""Bytes that a key may always grow to when it is changed: whoever has too many must still be able to disable them."""
+"""An update that leaves a key at this many bytes or fewer is always accepted: owners over the limit must still be able
+to disable their keys."""
 _PEOPLE = {"users": "user", "teams": "team"}
 
 
 @dataclass(frozen=True, slots=True)
 class KeyLimits:
-    """What one owner may have without an administrator's help."""
+    """Limits per owner."""
 
     keys: int
     size: int
-    """Bytes of all of the owner's keys together."""
+    """Total size in bytes of all keys of the owner."""
 
 
 def own_keys(api_group: str, limits: KeyLimits) -> Rule:
-    """The rule. It comes after the one that fills in whom a key stands for."""
+    """Rejects access keys beyond the limits. Must run after `issue_access_key`, which sets the owner."""
     counted: Holdings | None = None
 
     @concerning(lambda kind, verb: is_one_of(kind, api_group, OWNED_ACCESS_KEY.plural, *_PEOPLE))
@@ -67,7 +69,7 @@ def _check_cooldown(change: Change) -> None:
         return
     kind, name = change.kind, name_of(change.obj)
     if not change.user.holds_everything:
-        why = f"only administrators set the label {COOLDOWN_LABEL}; leave it out"
+        why = f"only administrators may set the label {COOLDOWN_LABEL}; leave it out"
         raise Forbidden.of(kind.plural, kind.group, name, why)
     if not is_cooldown(new):
         why = f"must be a whole number of seconds between {COOLDOWN} and {MAX_COOLDOWN}"
@@ -84,7 +86,7 @@ async def _keep_within(change: Change, registry: Registry, holdings: Holdings, l
     owner = _owner_of(change.obj)
     if owner is None or _excess(change, registry, holdings.of(owner), limits) is None:
         return
-    # Another replica may have made room that this one has not seen yet.
+    # Another replica may have deleted keys and this view may not have caught up yet.
     with storage_errors():
         await registry.view.fresh()
     why = _excess(change, registry, holdings.of(owner), limits)
@@ -100,8 +102,11 @@ def _owner_of(key: Object) -> Owner | None:
 
 
 def _excess(change: Change, registry: Registry, held: Mapping[Key, Held], limits: KeyLimits) -> str | None:
-    """Why the change is too much, or None: then its commit takes the ticket, and expired keys go with it. Nothing is
-    awaited in here, so that the count and the ticket are of one moment."""
+    """Returns why the change exceeds the limits. If it does not, adds the write lock and the deletion of expired keys
+    to its commit and returns None.
+
+    Must not await: the count and the lock's revision have to be read from the same state of the view.
+    """
     obj = change.obj
     key = change.kind.key("", metadata(obj).get("name") or "")
     current, sort = held.get(key), sort_of(dig(obj, "spec.type"))
@@ -118,7 +123,7 @@ def _excess(change: Change, registry: Registry, held: Mapping[Key, Held], limits
 
 
 def _to_go(others: Mapping[Key, Held], sort: str, size: int, adds: bool, limits: KeyLimits) -> list[Key] | None:
-    """The expired keys that make room for one more, the oldest first; None if there are not enough of them."""
+    """The expired keys to delete, oldest first, so that the new key fits; None if that is not enough."""
     count = sum(each.sort == sort for each in others.values()) + adds
     total = sum(each.size for each in others.values()) + size
     ended = sorted((each.ended, key) for key, each in others.items() if each.ended and not each.is_kept)
@@ -146,23 +151,23 @@ def _reason(change: Change, others: Mapping[Key, Held], sort: str, size: int, ad
     if adds and count + 1 > most:
         what = "logins" if sort == LOGIN else "access keys"
         how = "" if sort == LOGIN else ", or have an administrator raise the setting access_keys_per_owner"
-        return f'{field} "{name}" has {count} {what}, and {most} is the limit; delete those that nobody needs{how}'
+        return f'{field} "{name}" has {count} {what}, and the limit is {most}; delete those that are not needed{how}'
     total = sum(each.size for each in others.values()) + size
     return (
-        f'the access keys of {field} "{name}" would have {total} bytes together, and {limits.size} is the limit; '
-        "delete those that nobody needs, use fewer labels, annotations and scope entries, or have an administrator "
+        f'the access keys of {field} "{name}" would take {total} bytes in total, and the limit is {limits.size}; '
+        "delete those that are not needed, use fewer labels, annotations and scope entries, or have an administrator "
         "raise the setting access_key_bytes_per_owner"
     )
 
 
 def _ticket(api_group: str, owner: Owner | None) -> Key:
-    """No project is called like this: names have no colons."""
+    """Projects use the same lock namespace; the colons keep the two apart, since object names have none."""
     field, name = owner or ("", "")
     return write_locks.key_of(api_group, f"keys:{field}:{name}")
 
 
 def _drop_ticket(change: Change, registry: Registry) -> None:
-    """The ticket of a user or team that goes is of no use to a later one of that name."""
+    """Deletes the write lock in the commit that deletes the user or team."""
     if is_ending(change):
         owner = _PEOPLE[change.kind.plural], name_of(change.obj)
         write = write_locks.removed(registry.view, _ticket(change.kind.group, owner))

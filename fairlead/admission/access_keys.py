@@ -1,9 +1,12 @@
-"""Access keys are made here: their value, their owner, and what whoever makes them may hand on.
+"""Issues access keys: generates the value, sets the owner, and limits what a requester may delegate.
 
-The value is shown once, in the answer to the create; what is stored is its digest. A key made with another key reaches
-no further and lives no longer than that one (`domain/key_delegation.py`), and a key that is changed is held to the same when
-the change would let it do more. Its value changes by rotation only (`authn/key_rotation.py`), and its status is the
-server's.
+The value is returned once, in the response to the create; only its digest is stored. A key created with another key has
+no wider scope and no longer lifetime than that one (`domain/key_delegation.py`); the same applies to an update that
+widens a key. The value changes only by rotation (`authn/key_rotation.py`), and only the server writes the status.
+
+The keys of runners and agents are the exception: clients fetch them repeatedly, so `store_component_key` puts the
+value, encrypted at rest, into a Secret in the same commit. `authn/component_keys.py` creates those keys and reads the
+Secrets.
 """
 
 import re
@@ -34,7 +37,7 @@ from fairlead.registry.write_options import by_the_server
 KEY_PATH = "spec.key"
 MIN_LENGTH, MAX_LENGTH = 16, 512
 EMPTY_SCOPE = (
-    "spec.scope is empty: the key can do nothing but ask who it is; leave the scope out for a key without limits"
+    "spec.scope is empty: the key can only query its own identity; leave the scope out for an unrestricted key"
 )
 
 _OWNER_KINDS = {"user": ("User", "users"), "team": ("Team", "teams")}
@@ -42,14 +45,14 @@ _FIT_FOR_A_HEADER = re.compile(r"[!-~]+")
 
 
 class Digests(Protocol):
-    """What the store keeps of a key; `authn/access_keys.py` has it."""
+    """Computes the stored digest of a key; implemented in `authn/access_keys.py`."""
 
     def digest(self, key: str) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Mint:
-    """What keys are made with. `max_ttl` bounds their life in seconds, 0 for no bound; it may change."""
+    """What is needed to issue keys. `max_ttl` returns the maximum lifetime in seconds, 0 for none; it may change."""
 
     pepper: Digests
     new_key: Callable[[], str]
@@ -58,7 +61,7 @@ class Mint:
 
 
 def minting(mint: Mint, api_group: str) -> Rule:
-    """The rule for access keys."""
+    """Issues new access keys and checks updates."""
     shape = Validator(OWNED_ACCESS_KEY.schema())
     digests: Holdings | None = None
 
@@ -66,9 +69,9 @@ def minting(mint: Mint, api_group: str) -> Rule:
     async def rule(change: Change, registry: Registry) -> None:
         nonlocal digests
         if change.user != CONTROLLER and change.subresource == "status":
-            raise _forbidden(change, "the server writes the status of access keys; leave it out")
+            raise _forbidden(change, "only the server may write the status of access keys; leave it out")
         if change.subresource or counting(shape.examine(change.obj, change.old).problems, change.user):
-            return  # what has the wrong shape is refused for that
+            return  # schema validation rejects it
         change.obj.setdefault("spec", {})
         if change.verb == "create":
             if digests is None:
@@ -85,9 +88,9 @@ def _create(change: Change, registry: Registry, mint: Mint, digests: Holdings) -
     if not any(change.spec.get(field) for field in OWNERS):
         field, name = holder.owner
         if not name:
-            raise _forbidden(change, f'there is no user "{change.user.name}" in force that a key could stand for')
+            raise _forbidden(change, f'there is no active user "{change.user.name}" to issue a key for')
         change.spec[field] = name
-    _refuse_account(change)  # after the owner is filled in, which may be a service account
+    _refuse_account(change)  # after the default owner is set, which may be a service account
     if change.spec.get("type") is None:
         change.spec["type"] = "User"
     _refuse_overreach(change, holder, registry, mint)
@@ -98,15 +101,15 @@ def _create(change: Change, registry: Registry, mint: Mint, digests: Holdings) -
 
 
 def _refuse_account(change: Change) -> None:
-    """The key of a service account belongs to one account of that name, which only the server says."""
+    """Only the server issues keys of service accounts: it binds them to the uid of the account."""
     namespace, name = account_of(str(change.spec.get("subject") or ""))
     if namespace and change.user != CONTROLLER:
-        raise _forbidden(change, f"ask for a token of a service account: kubectl create token {name} -n {namespace}")
+        raise _forbidden(change, f"request a token of the service account: kubectl create token {name} -n {namespace}")
     _keep_account(change)
 
 
 def _keep_account(change: Change) -> None:
-    """The label that says whose token a key is comes from the server alone, and stays as it is."""
+    """Rejects changes to the label with the uid of the service account, which only the server sets."""
     if change.user != CONTROLLER and account_uid(change.old or {}) != account_uid(change.obj):
         why = f"the server sets the label {UID_LABEL} on tokens of service accounts; leave it as it is"
         raise _forbidden(change, why)
@@ -141,12 +144,13 @@ def _refuse_overreach(change: Change, holder: Holder, registry: Registry, mint: 
 def _check_ttl(change: Change, mint: Mint) -> None:
     ttl, most = ttl_of(change.obj), mint.max_ttl()
     if most and change.user != CONTROLLER and not 0 < ttl <= most:
-        why = f"must be between 1 and {most}: this server lets no key live longer"
+        why = f"must be between 1 and {most}, the maximum lifetime of keys on this server"
         raise _invalid(change, Problem.invalid("spec.ttl", ttl, why))
 
 
 def _set_value(change: Change, mint: Mint, digests: Holdings) -> None:
-    """The digest instead of the value. An attempt that lost a race has left the value in `once` for the next one."""
+    """Replaces the value with its digest. When the commit is retried after a conflict, the value generated in the
+    first attempt is reused."""
     value = change.once.get(KEY_PATH)
     if value is None:
         value = change.spec.get("key") or ""
@@ -154,41 +158,41 @@ def _set_value(change: Change, mint: Mint, digests: Holdings) -> None:
             _check_value(change, value, mint, digests)
         else:
             value = mint.new_key()
-        if not change.dry_run:  # nobody could ever use what is shown then
+        if not change.dry_run:  # a dry run stores no key, so the value would never work
             change.once[KEY_PATH] = value
     change.spec["key"] = mint.pepper.digest(value)
 
 
 def _check_value(change: Change, value: str, mint: Mint, digests: Holdings) -> None:
-    """Problems never quote the value."""
+    """Validates a value that the requester chose. Error messages must not contain it."""
     if not MIN_LENGTH <= len(value) <= MAX_LENGTH or not _FIT_FOR_A_HEADER.fullmatch(value):
-        why = f"must have {MIN_LENGTH} to {MAX_LENGTH} characters of ASCII and no spaces; leave it out for a new one"
+        why = f"must be {MIN_LENGTH} to {MAX_LENGTH} ASCII characters without spaces; leave it out for a new one"
         raise _invalid(change, Problem(KEY_PATH, "FieldValueInvalid", f"Invalid value: {why}"))
-    # An object that has the name, too, is told about by that.
+    # An object with the same name is reported as AlreadyExists instead.
     if any(key[3] != name_of(change.obj) for key in digests.of(mint.pepper.digest(value))):
         why = "this value cannot be used; choose another one, or leave it out for a new one"
         raise _invalid(change, Problem(KEY_PATH, "FieldValueDuplicate", f"Duplicate value: {why}"))
 
 
 def _keep_value(change: Change, mint: Mint) -> None:
-    """Who applies a file again that has the value in it changes nothing; any other value is refused."""
+    """Accepts the current value, so that a manifest can be applied again, and rejects any other one."""
     stored, given = dig(change.old or {}, KEY_PATH), change.spec.get("key")
     if given and given != stored and mint.pepper.digest(given) != stored:
-        why = f"the value of a key is not changed by an update: create {change.kind.plural}/<name>/rotate for a new one"
+        why = f"an update cannot change the value of a key: create {change.kind.plural}/<name>/rotate for a new one"
         raise _invalid(change, Problem.forbidden(KEY_PATH, why))
     if stored is not None:
         change.spec["key"] = stored
 
 
 def _belong(change: Change, registry: Registry) -> None:
-    """The key goes when its user or team goes. What has no such owner belongs to nobody."""
+    """Adds an owner reference to the user or team, so that the key is garbage collected with it."""
     for field, (kind, plural) in _OWNER_KINDS.items():
         name = change.spec.get(field)
         if not name:
             continue
         entry = registry.resource(change.kind.group, plural).peek("", name)
         if entry is None:
-            why = f"there is no {kind.lower()} of that name; create it first, or name another one"
+            why = f"there is no {kind.lower()} with that name; create it first, or name another one"
             raise _invalid(change, Problem.invalid(f"spec.{field}", name, why))
         reference = owner_reference(decode(entry))
         meta = metadata(change.obj)
@@ -197,7 +201,7 @@ def _belong(change: Change, registry: Registry) -> None:
 
 
 def _stay_owned(change: Change) -> None:
-    """Nobody takes a key away from its owner, or gives it another one."""
+    """Keeps the owner references to users and teams as they were."""
     meta = metadata(change.obj)
     kept = [each for each in metadata(change.old or {}).get("ownerReferences") or () if _is_identity(each)]
     others = [each for each in meta.pop("ownerReferences", None) or () if not _is_identity(each)]
@@ -225,19 +229,8 @@ def _forbidden(change: Change, why: str) -> Forbidden:
     return Forbidden(message, Details(name, kind.group, kind.plural))
 
 
-# DOC-MERGED admission/component_keys
-# The value of a component's key is kept, sealed, in a Secret that comes with the key in one commit.
-#
-# Of all keys only the digest is stored. The key of a runner or an agent must come back when it is asked for, so these are
-# the one exception. Comes after minting, which makes the value; `authn/component_keys.py` makes the keys and reads the
-# Secrets.
-
-
-VALUE = "spec.key"
-
-
 def component_keys(api_group: str, namespace: str, components: Sequence[Component]) -> Rule:
-    """The rule. `namespace` is where the Secrets are."""
+    """Stores the value of a runner's or agent's key in a Secret in `namespace`. Must run after `issue_access_key`."""
 
     @concerning(lambda kind, verb: verb == "create" and is_one_of(kind, api_group, OWNED_ACCESS_KEY.plural))
     async def rule(change: Change, registry: Registry) -> None:
@@ -265,5 +258,5 @@ def _secret(change: Change, sort: Component, name: str, namespace: str) -> Objec
             "ownerReferences": meta.get("ownerReferences") or [],
         },
         "type": sort.secret_type,
-        "data": {"accessKey": b64encode(change.once[VALUE].encode()).decode()},
+        "data": {"accessKey": b64encode(change.once[KEY_PATH].encode()).decode()},
     }

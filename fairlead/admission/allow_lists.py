@@ -1,7 +1,12 @@
-"""What a project lets its instances use: the lists `allowedClusters`, `allowedRunners` and `allowedTemplates`.
+"""The allow lists of projects (`allowedClusters`, `allowedRunners`, `allowedTemplates`) and the verb `use` on clusters.
 
-Pure; the admission rule refuses by it, and the subresources of projects show by it. A list that is not there restricts
-nothing; one that is there names everything that is allowed, and an empty one therefore nothing. `*` is all of them.
+A missing list restricts nothing, an empty one allows nothing, and `*` allows everything. `admission/projects.py`
+enforces the lists and `subresources/projects.py` shows them.
+
+Clusters are stricter. In a project without `allowedClusters`, each requester needs the verb `use` on the cluster.
+Adding a cluster to the list grants it to all members of the project, so that needs the verb `use`, too. Installations
+older than this rule keep the old behaviour, with a warning: there, a project without the list may use all clusters. An
+annotation on the system namespace records which one applies; the setting `unlisted_clusters` overrides it.
 """
 
 from collections.abc import Callable, Iterator
@@ -25,16 +30,16 @@ TEMPLATE_KINDS = {
     "spaceinstances": "SpaceTemplate",
     "virtualclusterinstances": "VirtualClusterTemplate",
 }
-"""What instances are made from, by their plural."""
+"""The template kind of each instance resource."""
 
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """One thing that an object names, and the list that it must be in."""
+    """A field that names a cluster, runner or template, and the allow list that has to contain it."""
 
     path: str
     word: str
-    """What it is called in messages."""
+    """The noun for messages."""
     field: str
     kind: str = ""
 
@@ -56,11 +61,11 @@ USES: dict[str, tuple[Use, ...]] = {
         Use("spec.clusterRef.cluster", "cluster", CLUSTERS),
     ),
 }
-"""By the plural of a kind, what its objects use."""
+"""The checked fields of each resource."""
 
 
 def allowed_names(project: Object, field: str, kind: str = "", api_group: str = "") -> list[str] | None:
-    """The names that a project's list has, in order; None where there is no list. Templates are told by their kind."""
+    """The names in an allow list, in order; None if the project has no such list. `kind` selects template entries."""
     listed = dig(project, f"spec.{field}")
     if not isinstance(listed, list):
         return None
@@ -68,7 +73,7 @@ def allowed_names(project: Object, field: str, kind: str = "", api_group: str = 
 
 
 def _entries(listed: list[Object], kind: str, api_group: str) -> Iterator[Object]:
-    """An entry that leaves out the kind is about all of them; one that leaves out the group about ours."""
+    """The entries for a kind. An entry without a kind applies to all kinds, one without a group to `api_group`."""
     for each in listed:
         if each.get("kind") in (None, "", kind) and each.get("group") in (None, "", api_group):
             yield each
@@ -79,33 +84,23 @@ def is_allowed(names: list[str] | None, name: str) -> bool:
 
 
 def default_template(project: Object, kind: str, api_group: str) -> str | None:
-    """The template of a kind that is chosen when nobody chooses."""
+    """The project's default template of a kind, if it has one."""
     for each in _entries(dig(project, f"spec.{TEMPLATES}") or [], kind, api_group):
         if each.get("isDefault") and each["name"] != ANY:
             return str(each["name"])
     return None
 
 
-# DOC-MERGED admission/cluster_use
-# Who may use which cluster: whoever holds the verb `use` on it, and projects that list it in `spec.allowedClusters`.
-#
-# A project without that list has no clusters of its own, so that each of its members needs the right. Installations from
-# before there was this rule go on as they were, with a warning: there a project without a list may use all clusters. The
-# annotation of the system namespace tells the two apart, unless the setting `unlisted_clusters` says what holds.
-#
-# Listing a cluster is giving it to the members of a project, which takes the right to use it.
-
-
 USE, ALL = "use", "all"
-"""What a project without a list has: what its members may use by themselves, or every cluster."""
+"""What a project without `allowedClusters` may use: the clusters that the requester may `use`, or every cluster."""
 UNLISTED = "service.sh/unlisted-clusters"
-"""The annotation of the system namespace that says which of the two an installation began with."""
+"""Annotation of the system namespace that records which of the two the installation started with."""
 
 Unlisted = Callable[[Registry], str]
 
 
 def unlisted_clusters(setting: str, system_namespace: str) -> Unlisted:
-    """What holds here: as the setting says, else as the installation began."""
+    """Returns a function that yields `USE` or `ALL`: the setting, else the annotation of the system namespace."""
 
     def decide(registry: Registry) -> str:
         if setting:
@@ -119,43 +114,43 @@ def unlisted_clusters(setting: str, system_namespace: str) -> Unlisted:
 
 @dataclass(frozen=True, slots=True)
 class ClusterUse:
-    """Whether somebody may use a cluster that no list of the project is about."""
+    """Checks access to clusters for projects without `allowedClusters`."""
 
     may: May
     unlisted: Unlisted
     api_group: str
 
     def holds(self, user: User, cluster: str) -> bool:
-        """Without a name: all of them."""
+        """Whether the user has the verb `use` on the cluster; an empty name stands for all clusters."""
         target = Target("use", "", "", self.api_group, "v1", "clusters", "", "", cluster)
         return user == CONTROLLER or self.may(user, target).allowed
 
     def judge(self, change: Change, registry: Registry, project: str, cluster: str) -> str:
-        """Why it may not be used; empty where it may. In older installations there is only a warning."""
+        """Returns why the cluster may not be used, empty if it may. Older installations only get a warning."""
         if self.holds(change.user, cluster):
             return ""
         command = suggest(project, f'{{"spec":{{"allowedClusters":[{{"name":"{cluster}"}}]}}}}', "merge", cluster)
         if self.unlisted(registry) == USE:
             return (
                 f'project "{project}" has no spec.allowedClusters, and User "{change.user.name}" may not use the '
-                f'cluster "{cluster}"; have somebody who may use it allow it to the project{command}'
+                f'cluster "{cluster}"; have a user with the verb use on the cluster add it to the project{command}'
             )
         change.warnings.append(
-            f'project "{project}" has no spec.allowedClusters and may use all clusters; a later version will refuse '
-            f"this: list the clusters that it is to use{command}"
+            f'project "{project}" has no spec.allowedClusters and may use all clusters; a later version will reject '
+            f"this: list the clusters that the project should use{command}"
         )
         return ""
 
 
 def suggest(project: str, patch: str, sort: str, cluster: str) -> str:
-    """The command that changes the list. People copy it into a shell, so there is none for a name that is no name."""
+    """A kubectl command that changes the list; empty if a name is invalid, because users paste it into a shell."""
     if any(subdomain_faults(cluster)) or any(subdomain_faults(project)):
         return ""
     return f": kubectl patch project {project} --type {sort} -p '{patch}'"
 
 
 def listed_clusters(use: ClusterUse) -> Rule:
-    """The rule about who writes the list of a project."""
+    """Adding a cluster to `spec.allowedClusters` of a project needs the verb `use` on that cluster."""
 
     @concerning(lambda kind, verb: verb != "delete" and is_one_of(kind, use.api_group, "projects"))
     async def rule(change: Change, registry: Registry) -> None:
@@ -165,8 +160,8 @@ def listed_clusters(use: ClusterUse) -> Rule:
             if not use.holds(change.user, "" if cluster == ANY else cluster):
                 what = "all clusters" if cluster == ANY else f'the cluster "{cluster}"'
                 why = (
-                    f'User "{change.user.name}" may not use {what}, which it takes to allow it to the members of a '
-                    "project in spec.allowedClusters; leave it out, or ask for the verb use on it"
+                    f'User "{change.user.name}" may not use {what}, and adding it to spec.allowedClusters needs the '
+                    "verb use on it; leave it out, or ask for that permission"
                 )
                 raise Forbidden.of(change.kind.plural, change.kind.group, name_of(change.obj), why)
 
@@ -174,7 +169,7 @@ def listed_clusters(use: ClusterUse) -> Rule:
 
 
 def _added(change: Change, *, is_open: bool) -> Iterator[str]:
-    """The clusters that a project gets. Where one without a list has all, taking the list away gives all of them."""
+    """The clusters that the change adds. If a missing list allows all clusters, removing the list adds all of them."""
     listed = dig(change.new, f"spec.{CLUSTERS}")
     before = allowed_names(change.old or {}, CLUSTERS)
     if listed is None and before is not None and is_open:

@@ -1,9 +1,13 @@
-"""Nobody gives rights that they do not hold: the rules of a role, and the role of a binding, must be the writer's own.
+"""Privilege escalation prevention: requesters cannot grant permissions that they do not have themselves.
 
-As in Kubernetes, the verb `escalate` on roles and the verb `bind` on the role that is bound stand for all of them.
-A write that gives nothing (it leaves rules, subjects and role as they are) is nobody's concern; labels of a ClusterRole
-are, because aggregated roles choose by them. A key with a scope gives only what `escalate` or `bind` allow within that
-scope: what its identity holds beside the scope is not the key's to give.
+`escalation` checks RBAC as Kubernetes does. The rules of a role, and those of the role in a binding, must be covered by
+the requester's own rules (`rbac_coverage.py`), unless they have the verb `escalate` on the role or `bind` on the bound
+role. A write that changes neither rules, subjects nor role is not checked. The labels of a ClusterRole are, because
+aggregated roles select by them. A scoped key needs `escalate` or `bind` within its scope.
+
+`check_grants` does the same for the owners, access entries and members that our own kinds have. Giving an object to
+another owner needs the verb `makeowner` on it, unless the requester owns it. A scoped key grants only what is within
+its scope. Entries that were there before may stay.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -32,17 +36,17 @@ _GIVES = {
     "rolebindings": ("roleRef", "subjects"),
     "clusterrolebindings": ("roleRef", "subjects"),
 }
-"""What of each kind gives rights to somebody."""
+"""The fields of each RBAC kind that grant permissions."""
 
 
 class Holders(Protocol):
-    """Knows which rules somebody holds."""
+    """Returns the RBAC rules that apply to a user."""
 
     def rules_for(self, user: User, namespace: str) -> list[Object]: ...
 
 
 def escalation(may: May, rbac: Holders) -> Rule:
-    """The rule, for whoever decides what users may do and knows which rules they hold."""
+    """Checks writes to RBAC roles and bindings."""
 
     @concerning(lambda kind, verb: verb != "delete" and kind.group == GROUP)
     async def rule(change: Change, registry: Registry) -> None:
@@ -78,7 +82,7 @@ def _check_binding(change: Change, registry: Registry, may: May, rbac: Holders) 
     plural, name = _ROLES.get(reference.get("kind", "")), reference.get("name")
     namespace = _place(change)
     if plural is None or not name or (plural == "roles" and not namespace):
-        return  # the kind's own rules say what is wrong with it
+        return  # validation of the kind rejects it
     if may(change.user, _target("bind", plural, change, name)).allowed:
         return
     _refuse_scoped(change, "bind")
@@ -86,7 +90,7 @@ def _check_binding(change: Change, registry: Registry, may: May, rbac: Holders) 
     if role is None:
         raise NotFound.of(plural, GROUP, name)
     _confirm(change, rbac, decode(role).get("rules") or ())
-    # The role could get more rules between this look and the commit; then the commit must not happen.
+    # The commit must fail if the role gets more rules before it.
     change.checks.append(Check(role.key, role.revision))
 
 
@@ -101,7 +105,7 @@ def _place(change: Change) -> str:
 def _refuse_scoped(change: Change, verb: str) -> None:
     if change.user.scope is not None:
         raise _forbidden(
-            change, f'a key with a scope gives only what it may "{verb}" within that scope; use a key without one'
+            change, f'a key with a scope needs the verb "{verb}" within that scope; use a key without a scope'
         )
 
 
@@ -120,8 +124,8 @@ def _missing(change: Change, rbac: Holders, rules: Iterable[Object]) -> list[str
         return Holding(rbac.rules_for(change.user, _place(change))).missing(rules)
     except TooManyRights:
         why = (
-            "its rules combine to more rights than can be compared with yours; split the role into smaller ones, or "
-            'ask somebody who may "escalate" roles and "bind" them'
+            "its rules combine to more permissions than can be compared with yours; split the role into smaller ones, "
+            'or ask a user with the verbs "escalate" and "bind" on roles'
         )
         raise _forbidden(change, why) from None
 
@@ -131,28 +135,20 @@ def _forbidden(change: Change, why: str) -> Forbidden:
     return Forbidden.of(kind.plural, kind.group, name, why)
 
 
-# DOC-MERGED admission/granting
-# Nobody grants what they do not hold: access entries, owners and project members.
-#
-# These fields give rights to others, so whoever writes them must have those rights. Giving an object to another owner
-# takes the verb `makeowner` on it, unless it is one's own to give. A key with a scope gives only what is inside of it.
-# What was granted before may stay.
-
-
 ANY = "*"
 GRANTING = ("owner", "access", "members")
-"""The fields of a spec that give rights to somebody."""
+"""The fields of a spec that grant permissions."""
 MAX_RIGHTS = 1_000
-"""How many different rights one change may grant: each of them is a question about the writer's own."""
+"""Maximum number of distinct permissions that one change may grant: each one is authorized separately."""
 MAX_COMBINATIONS = 50 * MAX_RIGHTS
-"""Of verbs and subresources, in entries that differ."""
+"""Maximum number of verb and subresource combinations in distinct access entries."""
 INSTANCE = "devpodworkspaceinstances"
-"""One of the kinds that a project's users may make; who may make one holds what that role gives."""
+"""A kind that the project role `user` may create; a requester who may create it may grant that role."""
 
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """What things are called in this installation."""
+    """The API group and the prefix of project namespaces of this installation."""
 
     api_group: str
     namespace_prefix: str
@@ -160,8 +156,7 @@ class Names:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """How the rule finds out about people: what they may do, what is inside the scope of their key, whether an owner is
-    them, and whose project it is."""
+    """What `check_grants` needs to know about the requester: permissions, scope, ownership and project membership."""
 
     may: May
     inside: Callable[[User, Target], bool]
@@ -170,7 +165,7 @@ class Standing:
 
 
 def granting(standing: Standing, names: Names) -> Rule:
-    """The rule for kinds that are shared."""
+    """Checks owners, access entries and members of kinds that have access entries, and sets the default owner."""
 
     @concerning(lambda kind, verb: verb != "delete" and kind.shared)
     async def rule(change: Change, registry: Registry) -> None:
@@ -192,8 +187,10 @@ def granting(standing: Standing, names: Names) -> Rule:
 
 
 def _own(change: Change, standing: Standing) -> None:
-    """What a member of a project makes there is the member's, and what a team's key makes the team's. Other people's
-    objects belong to nobody by themselves."""
+    """Sets the default owner of an object that a project member creates: the member, or the team for a team's key.
+
+    Objects created by administrators and non-members get no owner.
+    """
     meta, user = metadata(change.obj), change.user
     if user.is_admin or not change.kind.namespaced or not standing.is_member(user, meta.get("namespace", "")):
         return
@@ -205,15 +202,14 @@ def _own(change: Change, standing: Standing) -> None:
 
 
 def _is_the_owner(change: Change, standing: Standing) -> bool:
-    """Owners hold every right on what is theirs, as far as the key they came with has it. On create, that is who the
-    object will belong to."""
+    """Whether the requester owns the object, or will own it after the create. Owners have every permission on it."""
     owner = dig(change.old if change.old is not None else change.obj, "spec.owner")
     user, team = dig(owner, "user"), dig(owner, "team")
     return standing.owns(change.user, user if isinstance(user, str) else None, team if isinstance(team, str) else None)
 
 
 def _granted(change: Change, names: Names) -> Iterator[Target]:
-    """The rights that the change gives to somebody, each as a request that its writer must be allowed."""
+    """The permissions that the change grants, each as a request for which the requester must be authorized."""
     kind, meta, name = change.kind, metadata(change.obj), name_of(change.obj)
 
     def target(verb: str, subresource: str = "") -> Target:
@@ -232,7 +228,7 @@ def _granted(change: Change, names: Names) -> Iterator[Target]:
 
 
 def _distinct(change: Change, rights: Iterable[Target]) -> Iterator[Target]:
-    """Each right once, however many entries give it."""
+    """Removes duplicates and rejects a change that grants too many permissions."""
     seen: set[Target] = set()
     for right in rights:
         if right in seen:
@@ -244,7 +240,7 @@ def _distinct(change: Change, rights: Iterable[Target]) -> Iterator[Target]:
 
 
 def _access_rights(change: Change) -> Iterator[tuple[str, str]]:
-    """Verbs and subresources that new access entries give, each combination of the two once."""
+    """The distinct verb and subresource combinations that new access entries grant."""
     combined: set[tuple[frozenset[str], frozenset[str]]] = set()
     seen: set[tuple[str, str]] = set()
     count = 0
@@ -263,17 +259,17 @@ def _access_rights(change: Change) -> Iterator[tuple[str, str]]:
 
 
 def _too_many(change: Change) -> Forbidden:
-    why = f"it grants more than {MAX_RIGHTS} different rights at once; use `*` in verbs, or add them step by step"
+    why = f"it grants more than {MAX_RIGHTS} different permissions at once; use `*` in verbs, or add them step by step"
     return Forbidden.of(change.kind.plural, change.kind.group, name_of(change.obj), why)
 
 
 def _is_own_account(owner: Any, user: User) -> bool:
-    """Whether a service account names itself: that says who made the object, and gives the account no rights to it."""
+    """Whether a service account names itself as the owner. That records the creator and grants no permissions."""
     return user.name.startswith(SERVICE_ACCOUNT) and owner == {"user": user.name}
 
 
 def _new(change: Change, field: str) -> Iterable[Object]:
-    """Entries of the spec that were not there before. What is no entry at all is the schema's to refuse."""
+    """The entries of a spec field that the change adds. Schema validation rejects malformed entries."""
     after = change.spec.get(field)
     if not after or not isinstance(after, list):
         return ()
@@ -283,7 +279,7 @@ def _new(change: Change, field: str) -> Iterable[Object]:
 
 
 def _fingerprint(entry: Any) -> bytes:
-    """The same for equal entries: there may be thousands, so they are looked up and not compared."""
+    """Equal for equal entries. There may be thousands, so they are compared by set lookup."""
     return orjson.dumps(entry, option=orjson.OPT_SORT_KEYS)
 
 
@@ -292,7 +288,7 @@ def _texts(value: Any) -> list[str]:
 
 
 def _role(role: str, namespace: str, api_group: str) -> Target:
-    """What one must be allowed to give somebody a role in a project."""
+    """The request for which the requester must be authorized to grant a project role."""
     if role == "admin":
         return Target(ANY, "", "", ANY, ANY, ANY, "", namespace)
     if role == "user":
@@ -306,5 +302,5 @@ def _refused(change: Change, right: Target) -> Forbidden:
     what = f"{right.resource}/{right.subresource}" if right.subresource else right.resource
     where = f' in the namespace "{right.namespace}"' if right.namespace else ""
     held = f"{right.verb} {qualified(what, right.group)}{where}"
-    why = f'User "{change.user.name}" cannot grant what it does not hold: {held}; ask for that right first'
+    why = f'User "{change.user.name}" cannot grant permissions that it does not have: {held}; ask for them first'
     return Forbidden.of(change.kind.plural, change.kind.group, name_of(change.obj), why)

@@ -1,8 +1,15 @@
-"""Instances: whose they are, and who may make them without a template.
+"""Admission of instances: default owner, instances without a template, remote access, and abandoning.
 
-A space or virtual cluster always has an owner: whoever creates it, if nobody is named. This comes before the rule about
-granting, which then sees an owner like any other. Without a template, or with one written out in place, an instance can
-be anything, so that it takes the right to create `<plural>/restricted` where the project does not allow it to all.
+- A space or virtual cluster always has an owner; the default is the requester. This runs before `check_grants`, which
+  then checks the owner like any other.
+- An instance without a template, or with an inline one, can be anything. Unless the project allows that to all members,
+  it needs the permission to create `<plural>/restricted`.
+- Cluster roles that a space grants in the remote cluster must be in the setting `space_roles` or come from a template.
+  Choosing the remote namespace needs `<plural>/restricted` as well: otherwise it could take a name that is meant for
+  another instance. Values that were set before may stay.
+- The annotation `service.sh/abandon` removes an instance without deleting its remote objects, which then no longer
+  count towards any quota. It needs the permission to update the Cluster. Imported virtual clusters are exempt: they run
+  in no cluster of this server.
 """
 
 from collections.abc import Collection
@@ -18,13 +25,17 @@ from fairlead.registry.codec import decode
 from fairlead.registry.kind import Change
 from fairlead.registry.registry import Registry
 
-OWNED = ("spaceinstances", "virtualclusterinstances")
+SPACES, VIRTUAL_CLUSTERS = "spaceinstances", "virtualclusterinstances"
+OWNED = (SPACES, VIRTUAL_CLUSTERS)
 RESTRICTED = "restricted"
 TEAM = "service:team:"
+ABANDON = "service.sh/abandon"
+ORDINARY = frozenset({"view", "edit", "admin"})
+"""The user-facing roles that every Kubernetes cluster has."""
 
 
 def instances(may: May, api_group: str, prefix: str) -> Rule:
-    """The rule, for the API group and the prefix of project namespaces that this server uses."""
+    """Sets the default owner and restricts instances without a template. `prefix` is that of project namespaces."""
 
     @concerning(lambda kind, verb: verb != "delete" and is_one_of(kind, api_group, *TEMPLATES))
     async def rule(change: Change, registry: Registry) -> None:
@@ -40,12 +51,12 @@ def instances(may: May, api_group: str, prefix: str) -> Rule:
 
 
 def _give_owner(change: Change) -> None:
-    """An update that leaves the owner out keeps it; people's files often do."""
+    """Keeps the old owner if an update omits it, as applied manifests often do."""
     owner = dig(change.obj, "spec.owner")
     if isinstance(owner, dict) and (owner.get("user") or owner.get("team")):
         return
     if owner is not None and not isinstance(owner, dict):
-        return  # the schema says what is wrong with it
+        return  # schema validation rejects it
     spec = change.obj.setdefault("spec", {})
     if isinstance(spec, dict):
         before = dig(change.old or {}, "spec.owner")
@@ -57,7 +68,7 @@ def _as_owner(user: User) -> Object:
 
 
 def _has_no_template(change: Change) -> bool:
-    """Whether the change makes something that no template has settled. What was made so before may stay as it is."""
+    """Whether the change sets content that no stored template defines. Content that was set before may stay."""
     after = _made_from(change.obj)
     name, template, _ = after
     if name and not template:
@@ -67,7 +78,7 @@ def _has_no_template(change: Change) -> bool:
 
 def _made_from(instance: Object) -> tuple[Any, Any, Any]:
     template = dig(instance, "spec.template") or None
-    # Only what is written out in place takes values that nobody has set limits for.
+    # A stored template validates its parameters; for an inline one they are unrestricted content.
     parameters = (dig(instance, "spec.parameters") or None) if template else None
     return dig(instance, "spec.templateRef.name") or None, template, parameters
 
@@ -82,34 +93,20 @@ def _project_allows(change: Change, registry: Registry, api_group: str, prefix: 
 
 def _require(change: Change, may: May) -> None:
     kind, namespace = change.kind, str(metadata(change.obj).get("namespace") or "")
-    # Without a name: the right is about making things, and owners of an object do not have it from that.
+    # Without a name: owners have every permission on their own object, and must not get this one from that.
     right = Target("create", "", "", kind.group, kind.version, kind.plural, RESTRICTED, namespace)
     if not may(change.user, right).allowed:
         why = (
             f'User "{change.user.name}" cannot create {kind.plural}/{RESTRICTED} in the namespace "{namespace}"; '
-            "name a template in spec.templateRef.name and leave spec.template out, or ask for that right"
+            "name a template in spec.templateRef.name and leave spec.template out, or ask for that permission"
         )
         raise Forbidden.of(kind.plural, kind.group, name_of(change.obj), why)
 
 
-# DOC-MERGED admission/instance_reach
-# What instances reach in a cluster beyond what their template settles: roles in a space, and a namespace by name.
-#
-# Whoever may make or change a space is not thereby somebody who may hand out any role of the cluster, or take a namespace
-# of any name before the one that it is meant for comes. Roles in a space are those that a setting lists, or come from an
-# administrator's template. The name of a namespace takes the right to create `<plural>/restricted`, as it does to make an
-# instance without a template. What was there before may stay, and the server itself writes what it has chosen.
-
-
-SPACES, VIRTUAL_CLUSTERS = "spaceinstances", "virtualclusterinstances"
-ORDINARY = frozenset({"view", "edit", "admin"})
-"""The roles that every cluster has for use in a namespace."""
-
-
 def instance_reach(may: May, api_group: str, roles: Collection[str] = ORDINARY) -> Rule:
-    """The rule, for the API group that this server uses. `roles` may be given by everybody who may write a space."""
+    """Restricts cluster roles and the namespace in the remote cluster. Any writer of a space may grant `roles`."""
 
-    @concerning(lambda kind, verb: verb != "delete" and is_one_of(kind, api_group, SPACES, VIRTUAL_CLUSTERS))
+    @concerning(lambda kind, verb: verb != "delete" and is_one_of(kind, api_group, *OWNED))
     async def rule(change: Change, registry: Registry) -> None:
         if change.subresource or change.user == CONTROLLER or change.new is None:
             return
@@ -119,17 +116,17 @@ def instance_reach(may: May, api_group: str, roles: Collection[str] = ORDINARY) 
             if given:
                 raise _not_given(change, given[0], roles)
         if change.old is None and dig(change.new, "status.serviceUID"):
-            return  # it moves here from another project and stays where it was; nobody else creates a status
+            return  # migrated from another project, keeps its namespace; no other create can set the status
         namespace = dig(change.new, "spec.clusterRef.namespace")
         if namespace and namespace != dig(old, "spec.clusterRef.namespace") and not _is_unrestricted(change, may):
-            advice = "leave it out, so that the server chooses one, or ask for that right"
-            raise _refused(change, "to choose spec.clusterRef.namespace", advice)
+            advice = "leave it out, so that the server chooses one, or ask for that permission"
+            raise _refused(change, "setting spec.clusterRef.namespace", advice)
 
     return rule
 
 
 def _roles(instance: Object) -> set[str]:
-    """All that a space gives without a template of an administrator."""
+    """The cluster roles that the instance itself grants, without those of a stored template."""
     given = [
         *_in_rules(dig(instance, "spec.extraAccessRules")),
         *_in_rules(dig(instance, "spec.template.access.rules")),
@@ -139,14 +136,14 @@ def _roles(instance: Object) -> set[str]:
 
 
 def _in_rules(rules: Any) -> list[Any]:
-    """Of what is no list of rules the schema says what is wrong with it."""
+    """The cluster roles of access rules. Schema validation rejects anything that is not a list of rules."""
     return [each.get("clusterRole") for each in rules if isinstance(each, dict)] if isinstance(rules, list) else []
 
 
 def _not_given(change: Change, role: str, roles: Collection[str]) -> Forbidden:
     why = (
-        f'the cluster role "{role}" cannot be given in spec.extraAccessRules or spec.template.access; use '
-        f"{', '.join(sorted(roles))}, have an administrator put it into a template, or have it added to the setting "
+        f'the cluster role "{role}" cannot be granted in spec.extraAccessRules or spec.template.access; use '
+        f"{', '.join(sorted(roles))}, have an administrator add it to a template, or have it added to the setting "
         "space_roles"
     )
     return Forbidden.of(change.kind.plural, change.kind.group, name_of(change.obj), why)
@@ -154,7 +151,7 @@ def _not_given(change: Change, role: str, roles: Collection[str]) -> Forbidden:
 
 def _is_unrestricted(change: Change, may: May) -> bool:
     kind, namespace = change.kind, str(metadata(change.obj).get("namespace") or "")
-    # Without a name: the right is about making things, and owners of an object do not have it from that.
+    # Without a name: owners have every permission on their own object, and must not get this one from that.
     right = Target("create", "", "", kind.group, kind.version, kind.plural, RESTRICTED, namespace)
     return may(change.user, right).allowed
 
@@ -162,26 +159,14 @@ def _is_unrestricted(change: Change, may: May) -> bool:
 def _refused(change: Change, what: str, advice: str) -> Forbidden:
     kind, namespace = change.kind, str(metadata(change.obj).get("namespace") or "")
     right = f'create {kind.plural}/{RESTRICTED} in the namespace "{namespace}"'
-    why = f'User "{change.user.name}" cannot {right}, which it takes {what}; {advice}'
+    why = f'User "{change.user.name}" cannot {right}, which {what} needs; {advice}'
     return Forbidden.of(kind.plural, kind.group, name_of(change.obj), why)
 
 
-# DOC-MERGED admission/abandoning
-# Leaving behind in a cluster what was made for an instance takes the right to change that cluster.
-#
-# The annotation `service.sh/abandon` lets an instance go at once. What runs for it in the cluster goes on, and counts
-# towards no quota any more: whoever could abandon instances freely could have as many as he likes. So it takes the right
-# to update the Cluster; for one that is imported, and so is in no cluster of ours, nothing beyond that to change it.
-
-
-ABANDON = "service.sh/abandon"
-INSTANCES = ("spaceinstances", "virtualclusterinstances")
-
-
 def abandoning(may: May, api_group: str) -> Rule:
-    """The rule, for the API group that this server uses."""
+    """Setting the annotation `service.sh/abandon` needs the permission to update the Cluster."""
 
-    @concerning(lambda kind, verb: verb != "delete" and is_one_of(kind, api_group, *INSTANCES))
+    @concerning(lambda kind, verb: verb != "delete" and is_one_of(kind, api_group, *OWNED))
     async def rule(change: Change, registry: Registry) -> None:
         if change.user == CONTROLLER or change.arriving or not _asks(change.obj):
             return
@@ -189,14 +174,15 @@ def abandoning(may: May, api_group: str) -> Rule:
         if _asks(change.old) and cluster == dig(change.old, "spec.clusterRef.cluster") and not _is_deployed_now(change):
             return
         if (not isinstance(cluster, str) or not cluster) and dig(change.obj, "spec.config.secretName"):
-            return  # whatever is in it is its owner's own
+            return  # imported: it runs in no cluster of this server
         cluster = cluster if isinstance(cluster, str) else ""
         target = Target("update", "", "", api_group, "v1", "clusters", "", "", cluster)
         if not may(change.user, target).allowed:
             where = f'the cluster "{cluster}"' if cluster else "clusters"
             why = (
-                f'User "{change.user.name}" may not update {where}, which it takes to leave something behind there '
-                f"with the annotation {ABANDON}; delete it without, or have an administrator of the cluster do that"
+                f'User "{change.user.name}" may not update {where}, and the annotation {ABANDON} needs that permission '
+                "because it leaves objects behind there; delete without it, or have an administrator of the cluster "
+                "set it"
             )
             raise Forbidden.of(change.kind.plural, change.kind.group, name_of(change.obj), why)
 
@@ -204,7 +190,7 @@ def abandoning(may: May, api_group: str) -> Rule:
 
 
 def _is_deployed_now(change: Change) -> bool:
-    """Whether it was imported before, and is not any more: from then on something is made for it in a cluster."""
+    """Whether the change turns an imported instance into one that the server deploys to a cluster."""
     was_imported, is_imported = (bool(dig(each, "spec.config.secretName")) for each in (change.old, change.obj))
     return was_imported and not is_imported
 

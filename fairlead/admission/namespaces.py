@@ -1,4 +1,9 @@
-"""Objects are only made in namespaces that exist and are not about to go."""
+"""Admission of namespaces: NamespaceLifecycle as in Kubernetes, and the namespaces of projects.
+
+Objects are created only in namespaces that exist and are not terminating, and the server's own namespaces cannot be
+deleted. The namespace of a project is created in the commit that creates the project and cannot be written separately.
+A finalizer on the project stays until the project controller has seen the namespace and its content deleted.
+"""
 
 from collections.abc import Collection
 
@@ -17,13 +22,14 @@ from fairlead.storage.contract import Check
 
 @concerning(lambda kind, verb: verb == "create" and kind.namespaced)
 async def living_namespace(change: Change, registry: Registry) -> None:
+    """Rejects creates in a namespace that does not exist or is terminating."""
     meta = metadata(change.obj)
     entry = registry.resource("", "namespaces").peek("", meta["namespace"])
     if entry is None:
         raise NotFound.of("namespaces", "", meta["namespace"])
     if b'"deletionTimestamp":' in entry.body and "deletionTimestamp" in metadata(decode(entry)):
         raise _terminating(change, meta["namespace"])
-    # The namespace could begin to end between this look and the commit; then the commit must not happen either.
+    # The commit must fail if the namespace starts terminating before it.
     change.checks.append(Check(entry.key, entry.revision))
 
 
@@ -34,12 +40,8 @@ def _terminating(change: Change, namespace: str) -> Forbidden:
     return Forbidden.of(kind.plural, kind.group, name, why, (problem,))
 
 
-# DOC-MERGED admission/lasting_namespaces
-# The namespaces that the server itself relies on cannot be deleted.
-
-
 def lasting_namespaces(names: Collection[str]) -> Rule:
-    """The rule, for the namespaces that are always there."""
+    """Rejects the deletion of the namespaces that the server itself needs."""
 
     @concerning(lambda kind, verb: verb == "delete" and (kind.group, kind.plural) == NAMESPACES)
     async def rule(change: Change, registry: Registry) -> None:
@@ -50,19 +52,12 @@ def lasting_namespaces(names: Collection[str]) -> Rule:
     return rule
 
 
-# DOC-MERGED admission/project_namespace
-# A project's namespace comes and goes with the project, and not by itself.
-#
-# Creating a project creates the namespace in the same commit. Deleting one leaves a finalizer behind, which the project
-# controller takes off when the namespace and all that was in it are gone.
-
-
 FINALIZER = "service.sh/project-namespace"
 PROJECT_LABEL = "service.sh/project"
 
 
 def project_namespace(prefix: str, api_group: str) -> Rule:
-    """The rule, for the namespace prefix and API group that this server uses."""
+    """Creates the namespace of a new project and protects it from separate creates and deletes."""
 
     @concerning(lambda kind, verb: (kind.group, kind.plural) in (NAMESPACES, (api_group, "projects")))
     async def rule(change: Change, registry: Registry) -> None:
@@ -77,7 +72,7 @@ def project_namespace(prefix: str, api_group: str) -> Rule:
 
 
 def _keep_finalizer(change: Change) -> None:
-    """Without it the project could go and leave behind a namespace that nobody may delete."""
+    """Keeps the finalizer on updates: without it, a deleted project would leave a namespace that no user may delete."""
     if FINALIZER in metadata(change.old or {}).get("finalizers", ()):
         finalizers = metadata(change.obj).setdefault("finalizers", [])
         if FINALIZER not in finalizers:
@@ -87,7 +82,7 @@ def _keep_finalizer(change: Change) -> None:
 async def _create_namespace(change: Change, registry: Registry, prefix: str) -> None:
     meta = metadata(change.obj)
     if any(label_faults(f"{prefix}{meta.get('name', '')}")):
-        return  # the project's own checks say what is wrong with its name
+        return  # validation of the project rejects the name
     finalizers = meta.setdefault("finalizers", [])
     if FINALIZER not in finalizers:
         finalizers.append(FINALIZER)
@@ -101,14 +96,15 @@ def build_namespace(prefix: str, project: str) -> Object:
 
 
 def _leave_to_project(change: Change, registry: Registry, prefix: str, api_group: str) -> None:
-    """Not even the server deletes the namespace of a project that is there to stay."""
+    """Rejects creating and deleting a project's namespace. The server may do both, but may delete it only after the
+    project has been deleted."""
     name = name_of(change.obj)
     if not name.startswith(prefix) or change.verb == "update":
         return
     project = name.removeprefix(prefix)
     if change.user == CONTROLLER and not (change.verb == "delete" and _is_living(registry, api_group, project)):
         return
-    why = f'it comes and goes with project "{project}"; {change.verb} the project instead'
+    why = f'it belongs to project "{project}"; {change.verb} the project instead'
     raise Forbidden.of("namespaces", "", name, why)
 
 

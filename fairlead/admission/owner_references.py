@@ -1,7 +1,13 @@
-"""Whoever makes an object hold up the deletion of its owner must be allowed to delete that owner.
+"""Admission of `metadata.ownerReferences`.
 
-`blockOwnerDeletion: true` makes a foreground deletion of the owner wait for the object, for ever if that never goes. So
-it takes the right to delete the owner to set it; what has been set before may stay.
+`block_owner_deletion` is Kubernetes' OwnerReferencesPermissionEnforcement: `blockOwnerDeletion: true` makes a
+foreground deletion of the owner wait for the dependent, so setting it needs the permission to delete the owner.
+References that were set before may stay.
+
+`touch_movable_owner` rewrites the owner, unchanged, in the commit that adds a dependent to a virtual cluster. A virtual
+cluster moves to another project together with its dependents (`registry/namespace_move.py`), on condition that none of
+them has changed. A dependent added meanwhile would be left behind and garbage collected; the owner's new revision makes
+the move start over. No other kind moves, so no other owner is touched.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,7 +28,7 @@ _IDENTITY = ("apiVersion", "kind", "name", "uid")
 
 
 def block_owner_deletion(may: May) -> Rule:
-    """The rule, for whoever decides what users may do."""
+    """Setting `blockOwnerDeletion` needs the permission to delete the owner."""
 
     @concerning(lambda kind, verb: verb != "delete")
     async def rule(change: Change, registry: Registry) -> None:
@@ -47,12 +53,12 @@ def _blocking(obj: Object | None) -> Iterator[Object]:
 
 
 def _identity(reference: Object) -> tuple[str, ...]:
-    """All of it: with the uid alone, a reference that was allowed could be turned onto another owner later."""
+    """All identifying fields: with the uid alone, an allowed reference could be redirected to another owner later."""
     return tuple(reference.get(part, "") for part in _IDENTITY)
 
 
 def _deletion_of(reference: Object, change: Change, kinds: tuple[Kind, ...]) -> Target:
-    """The request to delete an owner. Of a kind that is not served, it is one to delete anything in its group."""
+    """The request to delete the owner. For a kind that is not served: to delete anything in its API group."""
     api_version, name = reference.get("apiVersion", ""), reference.get("name", "")
     group, _, version = api_version.rpartition("/")
     kind = next((each for each in kinds if (each.api_version, each.name) == (api_version, reference.get("kind"))), None)
@@ -70,25 +76,15 @@ def _problem(reference: Object, user: User, verdict: Verdict) -> Problem:
     return Problem.forbidden(
         PATH,
         f'cannot set blockOwnerDeletion for {owner}: User "{user.name}" may not delete that owner{because}; '
-        "leave blockOwnerDeletion out, or ask for that right",
+        "leave blockOwnerDeletion out, or ask for that permission",
     )
-
-
-# DOC-MERGED admission/attaching
-# Whatever comes to depend on a virtual cluster writes its owner too, unchanged, in the same commit.
-#
-# A virtual cluster moves to another project with all that depends on it (`registry/namespace_move.py`), on condition that none of
-# it has changed meanwhile. An object that was only just attached would not be among what was looked at: it would stay
-# behind, without its owner, and be collected. The owner's new revision makes the move look again.
-#
-# Nothing else moves, so nothing else is touched.
 
 
 MOVING = "virtualclusterinstances"
 
 
 def attaching(api_group: str) -> Rule:
-    """The rule, for the API group that this server uses."""
+    """Writes the owner again when a virtual cluster, or a dependent of one, gets a new dependent."""
 
     @concerning(lambda kind, verb: verb != "delete" and kind.namespaced)
     async def rule(change: Change, registry: Registry) -> None:
@@ -104,7 +100,7 @@ def attaching(api_group: str) -> Rule:
 
 
 def _owners(registry: Registry, meta: Object, known: Sequence[Object] | None = None) -> Iterator[Entry]:
-    """The owners in an object's own namespace that are there; without those of `known` references."""
+    """The existing owners in the object's namespace, except those of `known` references."""
     kinds = {(kind.api_version, kind.name): kind for kind in registry.catalog.kinds if kind.namespaced}
     found = dict[tuple[str, ...], Entry]()
     for reference in meta.get("ownerReferences") or ():
@@ -118,7 +114,7 @@ def _owners(registry: Registry, meta: Object, known: Sequence[Object] | None = N
 
 
 def _moves(registry: Registry, entry: Entry, api_group: str) -> bool:
-    """Whether it is a virtual cluster, or depends on one."""
+    """Whether the object is a virtual cluster, or a transitive dependent of one."""
     seen, ahead = {entry.key}, [entry]
     while ahead:
         at = ahead.pop()

@@ -1,7 +1,10 @@
-"""Nothing new is made in a project that is being deleted.
+"""Admission of objects in projects: no creates while the project is being deleted, and its allow lists.
 
-Its namespace goes last, after the instances that still need what is in there, so until then only this rule keeps
-people from filling what is being emptied. What comes in through the last gap is found when the namespace is emptied.
+The namespace of a project is deleted last, after the instances that need its content, so until then only
+`require_active_project` prevents new objects. A create that races with the deletion is cleaned up with the namespace.
+
+Allow lists (`allow_lists.py`) are checked when an object is created, and when it is changed to use something else. What
+was allowed before may stay. They apply to all users, including administrators.
 """
 
 from fairlead.admission import Rule, concerning, is_one_of
@@ -14,7 +17,7 @@ from fairlead.registry.registry import Registry
 
 
 def living_project(api_group: str, prefix: str) -> Rule:
-    """The rule, for the management kinds; others go by the namespace."""
+    """Rejects creates of management kinds in a project that is being deleted; other kinds depend on the namespace."""
 
     @concerning(lambda kind, verb: verb == "create" and kind.group == api_group and kind.namespaced)
     async def rule(change: Change, registry: Registry) -> None:
@@ -30,20 +33,12 @@ def living_project(api_group: str, prefix: str) -> Rule:
     return rule
 
 
-# DOC-MERGED admission/allowed
-# Instances use only those clusters, templates and runners that their project allows (`allow_lists.py`).
-#
-# Asked when an object is made, in whichever way, and when it is changed to use another one. What a project allowed before
-# may stay as it is. It holds for everybody: who may use something is a matter of the project, not of the person. Only
-# where a project has no list of clusters, each person needs the right to use one (`allow_lists.py`).
-
-
 SHOWN = 10
-"""Of a long list the beginning, so that messages stay readable."""
+"""How many names of an allow list an error message contains."""
 
 
 def allowed(api_group: str, prefix: str, cluster_use: ClusterUse | None = None) -> Rule:
-    """The rule, for the API group and namespace prefix that this server uses."""
+    """Rejects instances that use a cluster, template or runner that their project does not allow."""
 
     @concerning(lambda kind, verb: verb != "delete" and is_one_of(kind, api_group, *USES))
     async def rule(change: Change, registry: Registry) -> None:
@@ -70,7 +65,7 @@ def allowed(api_group: str, prefix: str, cluster_use: ClusterUse | None = None) 
 
 
 def _is_new(change: Change, use: Use) -> bool:
-    """Something is named that was not. What is no text is the schema's to refuse."""
+    """Whether the change sets the field to another name. Schema validation rejects anything that is not a string."""
     name = dig(change.obj, use.path)
     return isinstance(name, str) and name != "" and name != dig(change.old, use.path)
 
@@ -80,7 +75,7 @@ def _refused(change: Change, use: Use, project: str, names: list[str]) -> Forbid
     choice = f"allowed here: {listed}" if names else f"the project allows no {use.word} at all"
     why = (
         f'project "{project}" does not allow the {use.word} "{dig(change.obj, use.path)}" ({use.path}); {choice}; '
-        f"choose one that is allowed, or have it added to spec.{use.field} of the project"
+        f"choose an allowed one, or have it added to spec.{use.field} of the project"
     )
     if use.field == CLUSTERS:
         entry = f'{{"op":"add","path":"/spec/allowedClusters/-","value":{{"name":"{dig(change.obj, use.path)}"}}}}'

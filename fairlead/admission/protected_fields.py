@@ -1,8 +1,19 @@
-"""What the server keeps for itself (hashes of passwords, keys of runners, signing keys) is written by the server alone.
+"""Protects Secrets, status fields, labels and annotations that only the server may write.
 
-Its secret fields are in no answer, whoever asks; so nobody could send them back rightly either, and whoever could put
-others in their place could sign in as somebody else. Administrators may label it, and whoever may delete it can do so:
-that lets nobody in.
+- `protect_server_owned`: Secrets with password hashes, component keys and signing keys. Their data is in no response,
+  so no client could send it back, and replacing it would allow signing in as another user. Administrators may change
+  their metadata. Deleting needs no extra permission: it lets no one in.
+- `protect_status`: the status of clusters, spaces and virtual clusters. Controllers act on it: it says what to deploy
+  with the stored credential of a cluster, who owns a namespace and where a gateway leads. Only the server and
+  administrators write it. Other users may write the status of a workspace, but only its runner may report it as
+  sleeping, which frees quota.
+- `protect_ownership_labels`: labels and annotations that say to whom an object belongs. Once set, only administrators
+  change them. The labels and annotations of project namespaces are for administrators only, since relabelling would
+  move a namespace to another project. Those in `SERVER_MARKS` are dropped, with a warning, when other requesters set
+  them: users create new objects from what they have read, so this is no error.
+
+Annotations and labels with rules of their own are elsewhere: `service.sh/trusted` (`templates.py`),
+`service.sh/abandon` (`instances.py`), `service.sh/cooldown-seconds` (`access_key_limits.py`).
 """
 
 from collections.abc import Iterator
@@ -24,24 +35,14 @@ from fairlead.registry.registry import Registry
 
 @concerning(lambda kind, verb: verb != "delete" and kind.has_servers_own)
 async def servers_own(change: Change, registry: Registry) -> None:
+    """Rejects writes to server-owned objects. Administrators may write everything but the sensitive fields."""
     kind, old, new = change.kind, change.old, change.new
     if new is None or change.user == CONTROLLER or not (kind.is_the_servers(new) or kind.is_the_servers(old or {})):
         return
     same = old is not None and all(dig(old, path) == dig(new, path) for path in kind.secret)
     if not (same and change.user.holds_everything):
-        why = "the server keeps it for itself; choose another type for a secret of your own"
+        why = "it is for the server's own use; choose another type for your own secrets"
         raise Forbidden.of(kind.plural, kind.group, name_of(new), why)
-
-
-# DOC-MERGED admission/reported_status
-# What the server found out about clusters, spaces and virtual clusters is written by the server alone.
-#
-# Its controllers go by this status: it says what is rendered and to be deployed with the credential that is stored for a
-# cluster, whose a namespace is, and where a gateway leads. So nobody else writes it, whatever rights they hold on
-# `status`, but administrators, who could have the credential itself.
-#
-# Of a workspace, others may write the status, too. But that it sleeps, and so needs no room in quotas, is its runner's
-# word.
 
 
 PLURALS = ("clusters", "spaceinstances", "virtualclusterinstances")
@@ -49,6 +50,8 @@ WORKSPACES = "devpodworkspaceinstances"
 
 
 def reported_status(api_group: str) -> Rule:
+    """Rejects status writes by users other than administrators, whatever their permissions on `status` are."""
+
     @concerning(lambda kind, verb: verb == "update" and is_one_of(kind, api_group, *PLURALS, WORKSPACES))
     async def rule(change: Change, registry: Registry) -> None:
         free = change.user == CONTROLLER or change.user.holds_everything
@@ -57,7 +60,7 @@ def reported_status(api_group: str) -> Rule:
         if change.kind.plural == WORKSPACES:
             _check_sleep(change)
         elif (change.old or {}).get("status") != change.new.get("status"):
-            why = "its status is what the server found out, and is written by the server; change its spec instead"
+            why = "only the server may write its status; change its spec instead"
             raise Forbidden.of(change.kind.plural, change.kind.group, name_of(change.new), why)
 
     return rule
@@ -66,22 +69,8 @@ def reported_status(api_group: str) -> Rule:
 def _check_sleep(change: Change) -> None:
     before, after = dig(change.old, "status.phase"), dig(change.new, "status.phase")
     if after == SLEEPING and before != SLEEPING and RUNNER_COMPONENT.group not in change.user.groups:
-        why = "that it sleeps is said by its runner; ask for that with the annotation sleepmode.service.sh/force"
+        why = "only its runner may report it as sleeping; request sleep with the annotation sleepmode.service.sh/force"
         raise Forbidden.of(change.kind.plural, change.kind.group, name_of(change.obj), why)
-
-
-# DOC-MERGED admission/ownership_marks
-# Labels and annotations that say whose something is are not their holders' to change.
-#
-# Tools find objects by them, and what is found by them is trusted. So a mark that has been set stays as it is for
-# everybody but administrators, and the namespaces of projects are theirs alone: a namespace that could be relabelled
-# could be moved into another project.
-#
-# Some marks only the server sets (`SERVER_MARKS`, all of them): from anybody but administrators they are dropped with a
-# warning where an object has none yet, on create, update, patch and apply alike. It is not refused, because people make
-# new objects out of what they have read. Where one is set, it stays like all others. Marks with rules of
-# their own are in other files: `service.sh/trusted` (`templates.py`), `service.sh/abandon` (`instances.py`),
-# `service.sh/cooldown-seconds` (`access_key_limits.py`).
 
 
 MARKS = (
@@ -92,22 +81,22 @@ MARKS = (
     ("annotations", "service.sh/runner-endpoint"),
 )
 SERVER_MARKS = (
-    ("annotations", "service.sh/runner-endpoint"),  # where clients of a workspace go with their keys
-    ("labels", RUNNER_COMPONENT.label),  # which runner a key is of
-    ("labels", AGENT.label),  # which cluster's agent a key is of
-    ("annotations", KEY_ANNOTATION),  # which access key a Secret has the value of
-    ("labels", UID_LABEL),  # which service account a token is of
-    ("annotations", "service.sh/default-rules"),  # which rules the server gave a default role
-    ("annotations", "service.sh/unlisted-clusters"),  # what projects without a list of clusters may use
-    ("labels", "service.sh/managed"),  # what the server itself has made
-    ("labels", "service.sh/uid"),  # for which instance
+    ("annotations", "service.sh/runner-endpoint"),  # where the clients of a workspace send their keys
+    ("labels", RUNNER_COMPONENT.label),  # the runner of a key
+    ("labels", AGENT.label),  # the cluster whose agent a key belongs to
+    ("annotations", KEY_ANNOTATION),  # the access key whose value a Secret contains
+    ("labels", UID_LABEL),  # the service account of a token
+    ("annotations", "service.sh/default-rules"),  # digest of the rules that the server gave a default role
+    ("annotations", "service.sh/unlisted-clusters"),  # what projects without allowedClusters may use
+    ("labels", "service.sh/managed"),  # created by the server
+    ("labels", "service.sh/uid"),  # the instance it was created for
 )
-"""Marks that code of this server, or clients of it, act upon, and that nobody else has to set."""
+"""Labels and annotations that this server or its clients act on, and that only the server needs to set."""
 _DESCRIPTION = ("labels", "annotations")
 
 
 def ownership_marks(namespace_prefix: str) -> Rule:
-    """The rule, for projects whose namespaces begin with this."""
+    """Protects ownership labels and annotations. `namespace_prefix` is that of project namespaces."""
 
     @concerning(lambda kind, verb: verb != "delete")
     async def rule(change: Change, registry: Registry) -> None:
@@ -117,7 +106,7 @@ def ownership_marks(namespace_prefix: str) -> Rule:
         if change.old is None:
             return
         for what in _taken_away(change, namespace_prefix):
-            why = f"{what} says whose this is, and only administrators change that"
+            why = f"{what} records ownership, and only administrators may change it"
             raise Forbidden.of(change.kind.plural, change.kind.group, name_of(change.obj), why)
 
     return rule
@@ -136,11 +125,11 @@ def _drop_server_marks(change: Change) -> None:
         metadata(change.obj)[part] = kept
         if not kept:
             del metadata(change.obj)[part]
-        change.warnings.extend(f"metadata.{part}[{key}] is set by the server only; it was left out" for key in found)
+        change.warnings.extend(f"metadata.{part}[{key}] is set by the server only; it was dropped" for key in found)
 
 
 def _taken_away(change: Change, namespace_prefix: str) -> Iterator[str]:
-    """Which marks a change would alter."""
+    """The protected labels and annotations that the change modifies or removes."""
     old, new = change.old or {}, change.obj
     if (change.kind.group, change.kind.plural) == NAMESPACES and name_of(new).startswith(namespace_prefix):
         yield from (f"metadata.{part}" for part in _DESCRIPTION if _part(old, part) != _part(new, part))
@@ -151,6 +140,6 @@ def _taken_away(change: Change, namespace_prefix: str) -> Iterator[str]:
 
 
 def _part(obj: Object, part: str) -> Object:
-    """Labels or annotations; whatever else stands there is refused for that."""
+    """The labels or annotations of an object; empty if they are not a map, which validation rejects."""
     found = dig(obj, f"metadata.{part}")
     return found if isinstance(found, dict) else {}

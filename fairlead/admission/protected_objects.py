@@ -1,12 +1,13 @@
-"""Metadata that others act on is not everybody's to write: what the garbage collector and deletions go by.
+"""Protects the metadata that garbage collection and deletion depend on: owner references and finalizers.
 
-Three things, whichever way they come (create, update, patch, apply, `finalize`):
+Applies to create, update, patch, apply and `finalize`:
 
-- `ownerReferences` of an object are changed only by those who may delete it: one whose owners are gone is deleted.
-- Finalizers of our domain say that something has to be cleaned up first. Only the server sets and removes them, and
-  administrators, who may give up on that. An update that leaves them out keeps them.
-- What the server itself relies on gets no owners, and no finalizers from anybody but administrators: namespaces of
-  projects, the namespaces that are always there with all that is in the server's own, and the default roles.
+- Changing the `ownerReferences` of an object needs the permission to delete it: an object without its owners is garbage
+  collected.
+- Finalizers in the domain `service.sh` are set and removed only by the server and by administrators. An update that
+  omits them keeps them.
+- Objects that the server needs get no owners, and finalizers only from administrators: namespaces of projects, the
+  permanent namespaces, everything in the system namespace, and the default roles.
 """
 
 from collections.abc import Collection
@@ -21,15 +22,16 @@ from fairlead.registry.kind import Change
 from fairlead.registry.registry import Registry
 
 OWN_FINALIZERS = "service.sh/"
-"""How the finalizers begin that the server alone sets and removes."""
+"""Prefix of the finalizers that only the server sets and removes."""
 DEFAULT_ROLE = "kubernetes.io/bootstrapping"
-"""The label of roles and bindings that are there from the beginning."""
+"""Label of the default roles and bindings."""
 _RBAC = "rbac.authorization.k8s.io"
 
 
 @dataclass(frozen=True, slots=True)
 class Protected:
-    """What the server relies on. `lasting` are the namespaces that are always there, `system` is its own of them."""
+    """The objects that the server needs: project namespaces by prefix, the permanent namespaces, and the system
+    namespace with its content."""
 
     prefix: str
     lasting: Collection[str]
@@ -45,7 +47,7 @@ class Protected:
 
 
 def protected_objects(may: May, protected: Protected) -> Rule:
-    """The rule, for what this server relies on."""
+    """Checks changes to owner references and finalizers."""
 
     @concerning(lambda kind, verb: verb != "delete")
     async def rule(change: Change, registry: Registry) -> None:
@@ -58,7 +60,7 @@ def protected_objects(may: May, protected: Protected) -> Rule:
             if (before.get("finalizers") or []) != (after.get("finalizers") or []):
                 _keep_finalizers(change, protected)
             if change.subresource == "finalize" and protected.holds(change):
-                raise _refused(change, "its spec.finalizers are the server's; leave them as they are")
+                raise _refused(change, "its spec.finalizers are managed by the server; leave them as they are")
 
     return rule
 
@@ -67,7 +69,7 @@ def _check_owners(change: Change, may: May, protected: Protected) -> None:
     kind = change.kind
     is_open = change.user.holds_everything and (kind.group, kind.plural) != NAMESPACES
     if protected.holds(change) and metadata(change.obj).get("ownerReferences") and not is_open:
-        why = "the server relies on it, and it would go with its owners; leave its ownerReferences out"
+        why = "the server needs it, and it would be deleted with its owners; leave its ownerReferences out"
         raise _refused(change, why)
     if change.old is None or change.user.holds_everything:
         return
@@ -78,8 +80,8 @@ def _check_owners(change: Change, may: May, protected: Protected) -> None:
     target = Target("delete", "", "", kind.group, kind.version, kind.plural, "", namespace, name)
     if not may(change.user, target).allowed:
         why = (
-            f'User "{change.user.name}" may not delete it, which it takes to change its ownerReferences; leave them as '
-            "they are, or ask for that right"
+            f'User "{change.user.name}" may not delete it, and changing its ownerReferences needs that permission; '
+            "leave them as they are, or ask for it"
         )
         raise _refused(change, why)
 
@@ -88,16 +90,16 @@ def _keep_finalizers(change: Change, protected: Protected) -> None:
     meta = metadata(change.obj)
     asked, held = meta.get("finalizers") or [], dig(change.old, "metadata.finalizers") or []
     if not isinstance(asked, list):
-        return  # the schema says what is wrong with it
+        return  # schema validation rejects it
     if protected.holds(change):
-        raise _refused(change, "its metadata.finalizers are the server's; leave them as they are")
+        raise _refused(change, "its metadata.finalizers are managed by the server; leave them as they are")
     ours = [each for each in held if _is_own(each)]
     kept = [each for each in asked if not _is_own(each) or each in ours]
     kept += [each for each in ours if each not in kept]
     if kept == asked:
         return
     change.warnings.append(
-        f"metadata.finalizers: those of {OWN_FINALIZERS} are set and removed by the server; they stay as they were"
+        f"metadata.finalizers: only the server sets and removes {OWN_FINALIZERS} finalizers; they were left unchanged"
     )
     meta["finalizers"] = kept
     if not kept:

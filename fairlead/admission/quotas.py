@@ -1,9 +1,9 @@
-"""A project holds no more instances than its quotas allow, exactly, also when many are made at the same moment.
+"""Enforces project quotas on instances, exactly, also under concurrent creates.
 
-What a change adds is counted in the view (`domain/quotas.py`), and its commit takes the project's ticket
-(`registry/write_locks.py`): of two who have counted the same only one gets through, and the other counts again. Deleting
-and falling asleep only make room, so they take no ticket. A quota that is lowered deletes nothing and lets nothing new
-in. The ticket goes with its project.
+Usage is counted in the view (`domain/quotas.py`), and a commit that adds to it takes the project's write lock
+(`registry/write_locks.py`): of two writes that saw the same usage only one commits, and the other one is retried with a
+new count. Deletes and sleeping only reduce usage, so they take no lock. Lowering a quota deletes nothing, but rejects
+new instances. The lock is deleted with its project.
 """
 
 from collections.abc import Callable, Iterator
@@ -25,19 +25,19 @@ from fairlead.storage.view.view import Entry, View
 PROJECTS = "projects"
 
 Used = Callable[[str, Holder | None], int]
-"""How much of a key there is, of one owner or (None) of the whole project."""
+"""The usage of a quota key, by one owner or (None) by the whole project."""
 
 
 @dataclass(frozen=True, slots=True)
 class Added:
-    """What a change adds under one quota: to the whole project, or to an owner."""
+    """What a change adds to one quota: that of the project, or that of one owner."""
 
     keys: frozenset[str]
     limits: dict[str, str]
     holder: Holder | None
 
     def excess(self, project: str, used: Used) -> str | None:
-        """In Kubernetes' words, why this is too much; None where it is not."""
+        """The message of Kubernetes' ResourceQuota if the quota is exceeded, else None."""
         counted = {key: used(key, self.holder) for key in sorted(self.keys)}
         over = {key: count for key, count in counted.items() if count + 1 > amount(self.limits[key])}
         if not over:
@@ -50,7 +50,7 @@ class Added:
 
 
 def quotas(api_group: str, prefix: str) -> Rule:
-    """The rule, for the API group and namespace prefix that this server uses."""
+    """Rejects writes that exceed a project quota. `prefix` is that of project namespaces."""
     counts = _Counts()
 
     @concerning(lambda kind, verb: kind.group == api_group and (kind.namespaced or kind.plural == PROJECTS))
@@ -70,7 +70,7 @@ async def _keep_within(change: Change, registry: Registry, prefix: str, counts: 
     name = namespace.removeprefix(prefix)
     if _excess(change, registry, name, counts) is None:
         return
-    # Another replica may have made room that this one has not seen yet.
+    # Another replica may have reduced the usage and this view may not have caught up yet.
     with storage_errors():
         await registry.view.fresh()
     why = _excess(change, registry, name, counts)
@@ -79,8 +79,10 @@ async def _keep_within(change: Change, registry: Registry, prefix: str, counts: 
 
 
 def _excess(change: Change, registry: Registry, project: str, counts: "_Counts") -> str | None:
-    """Why the change is too much, or None: then its commit takes the ticket. Nothing is awaited in here, so that the
-    project, the count and the ticket are of one moment."""
+    """Returns why the change exceeds a quota. If it does not, adds the write lock to its commit and returns None.
+
+    Must not await: project, usage and the lock's revision have to be read from the same state of the view.
+    """
     entry = registry.resource(change.kind.group, PROJECTS).peek("", project)
     if entry is None or b'"quotas":' not in entry.body:
         return None
@@ -108,8 +110,10 @@ def _added(change: Change, project: Object) -> Iterator[Added]:
 
 
 class _Counts:
-    """How much there is in each namespace, of each key and each owner. Kept up as the view changes: a project may have
-    thousands of instances, and each of them is made with this question."""
+    """Usage by namespace, quota key and owner.
+
+    Updated incrementally from the view: every create reads it, and a project may have thousands of instances.
+    """
 
     def __init__(self) -> None:
         self._by_plural: dict[str, tuple[View, Holdings]] = {}
@@ -140,7 +144,7 @@ def _describe(plural: str) -> Describe:
 
 
 def _let_go(change: Change, registry: Registry) -> None:
-    """Nothing takes the ticket of a project whose namespace is gone, so it goes in the commit that ends the project."""
+    """Deletes the write lock in the commit that deletes the project."""
     if is_ending(change):
         write = write_locks.removed(registry.view, write_locks.key_of(change.kind.group, name_of(change.obj)))
         if write is not None:

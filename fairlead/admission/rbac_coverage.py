@@ -1,7 +1,7 @@
-"""Do the rules that somebody holds cover the rules that they want to give? Pure; `escalation.py` asks.
+"""Checks whether a set of RBAC rules covers another one: the comparison behind `escalation.py`. No I/O.
 
-As in Kubernetes: what is wanted is taken apart into single rights (one verb on one resource of one group, or on one
-path), and each must be covered by one rule that is held. Nobody can make that take long: the work is bounded.
+Like `Covers` in Kubernetes: the requested rules are broken down into single permissions (one verb on one resource of
+one API group, or on one path), and each must be covered by one rule that the user has. The work is bounded by a budget.
 """
 
 import json
@@ -15,20 +15,20 @@ from fairlead.core.validators import begins_with_one, outermost
 
 ANY = "*"
 BUDGET = 100_000
-"""How many comparisons a question may take: some tens of milliseconds."""
+"""Maximum number of comparisons per check: some tens of milliseconds."""
 MAX_WORDS = 1_000_000
-"""How many words of a rule are looked up in others, before it is taken apart into single rights."""
+"""Maximum number of set lookups while a rule is compared as a whole, before it is broken down."""
 MAX_DESCRIBED = 2_000
-"""How many of the rights that are missing are put into words; the first are enough to see what it takes."""
+"""Maximum number of missing permissions that are described in an error."""
 
 
 class TooManyRights(Exception):
-    """The rules are too large to be compared right by right."""
+    """The rules are too large to be compared permission by permission."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """A single right. `name` is None for all objects of the resource; a path has nothing but itself and a verb."""
+    """A single permission. `name` is None for all objects of the resource. A path only has `verb` and `path`."""
 
     verb: str
     group: str = ""
@@ -39,7 +39,7 @@ class _Piece:
 
 @dataclass(frozen=True, slots=True)
 class _Held:
-    """A rule that is held."""
+    """A rule that the user has, without its resources."""
 
     verbs: frozenset[str]
     groups: frozenset[str]
@@ -55,7 +55,7 @@ class _Held:
         return _within((piece.group,), self.groups) and (not self.names or piece.name in self.names)
 
     def covers_all_of(self, rule: Object) -> bool:
-        """The whole rule at once, but for its resources."""
+        """Compares the whole rule at once, except for its resources."""
         names = rule.get("resourceNames")
         return (
             _within(rule.get("verbs") or (), self.verbs)
@@ -65,7 +65,7 @@ class _Held:
 
 
 class Holding:
-    """Rules that somebody holds, arranged by resource, with a budget for questions about them."""
+    """The rules that a user has, indexed by resource, with a budget for comparisons."""
 
     def __init__(self, rules: Iterable[Object]) -> None:
         self._left = BUDGET
@@ -79,12 +79,12 @@ class Holding:
                 self._about_paths.append(held)
 
     def missing(self, wanted: Iterable[Object]) -> list[str]:
-        """The rights that are wanted and not held, as Kubernetes describes them. Raises TooManyRights."""
+        """The requested permissions that are not covered, worded as in Kubernetes. Raises `CoverageBudgetExceeded`."""
         pieces = [piece for rule in wanted if not self._covers(rule) for piece in self._uncovered(rule)]
         return sorted(dict.fromkeys(_descriptions(pieces[:MAX_DESCRIBED])))
 
     def _covers(self, rule: Object) -> bool:
-        """Whether rules that are held cover this one as a whole, resource by resource: nearly always the case."""
+        """Fast path: whether each resource of the rule is covered by one rule as a whole. Nearly always the case."""
         if rule.get("nonResourceURLs"):
             return False
         size = sum(len(rule.get(field) or ()) for field in ("verbs", "apiGroups", "resourceNames"))
@@ -92,7 +92,7 @@ class Holding:
         verdicts: dict[int, bool] = {}
 
         def fits(held: _Held) -> bool:
-            """Compared once, however many resources a rule has. What is not compared is taken apart."""
+            """Compares each pair of rules once. Beyond the maximum it returns False, and the rule is broken down."""
             if id(held) not in verdicts:
                 verdicts[id(held)] = len(verdicts) < most and held.covers_all_of(rule)
             return self._spend() and verdicts[id(held)]
@@ -118,7 +118,7 @@ class Holding:
             yield _Piece(verb, path=path)
 
     def _candidates(self, resource: str) -> Iterator[_Held]:
-        """The rules that are about a resource. `*/s` is about the subresource `s` of every resource."""
+        """The rules that match a resource. `*/s` matches the subresource `s` of every resource."""
         yield from self._by_resource.get(resource, ())
         if resource != ANY:
             yield from self._by_resource.get(ANY, ())
@@ -145,7 +145,7 @@ def _within(wanted: Sequence[str], held: frozenset[str]) -> bool:
 
 
 def _descriptions(pieces: Iterable[_Piece]) -> Iterator[str]:
-    """A line for each object or resource with all the verbs that are missing on it, and one for each verb on a path."""
+    """One line per resource or named object with all of its missing verbs, and one per path and verb."""
     verbs: dict[tuple[str, str, str | None], dict[str, None]] = {}
     for piece in pieces:
         if piece.path is not None:
@@ -163,6 +163,6 @@ def _shown(*parts: tuple[str, Sequence[str]]) -> str:
 
 
 def quoted(values: Sequence[str]) -> str:
-    """A list of texts as Kubernetes' messages print it; of a long one the beginning."""
+    """Formats a list as in Kubernetes messages, truncated if it is long."""
     texts = [json.dumps(value, ensure_ascii=False) for value in values[:MAX_PROBLEMS]]
     return f"[{' '.join(texts)}{' ...' if len(values) > MAX_PROBLEMS else ''}]"

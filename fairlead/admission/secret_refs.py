@@ -1,7 +1,8 @@
-"""A cluster may only be given a Secret that its writer may read; otherwise it would lend out others' credentials.
+"""Setting a reference to a kubeconfig Secret needs the permission to read that Secret.
 
-If what that holds is no kubeconfig that can be used, its writer is told at once, and the cluster is taken all the same:
-another content may follow. `app` hands in who reads kubeconfigs, as that is a neighbour's work.
+Otherwise a Cluster or an imported virtual cluster would give its writer the use of credentials that they cannot read. A
+cluster whose kubeconfig is unusable is accepted with a warning, since the Secret may still change. `app` passes in the
+kubeconfig parser, because admission must not import `upstream`.
 """
 
 from base64 import b64decode
@@ -19,11 +20,11 @@ from fairlead.registry.registry import Registry
 DEFAULT_KEY = "config"
 
 Problems = Callable[[bytes], Sequence[str]]
-"""What is wrong with a kubeconfig, each with what to do about it."""
+"""Returns the problems of a kubeconfig, each with advice on how to fix it."""
 
 
 def cluster_secret(may: May, api_group: str, default_namespace: str, problems: Problems) -> Rule:
-    """The rule. A reference without a namespace means `default_namespace`."""
+    """Checks `spec.config` of clusters. A reference without a namespace means `default_namespace`."""
 
     @concerning(lambda kind, verb: verb != "delete" and is_one_of(kind, api_group, "clusters"))
     async def rule(change: Change, registry: Registry) -> None:
@@ -49,7 +50,7 @@ def cluster_secret(may: May, api_group: str, default_namespace: str, problems: P
 
 
 def _warnings(secret: Object, key: str, problems: Problems) -> list[str]:
-    """Only for whoever may read the secret: they say something about its content."""
+    """Call only for requesters who may read the Secret: the warnings reveal something about its content."""
     content = (secret.get("data") or {}).get(key)
     if not content:
         return [f'the secret that spec.config names has no key "{key}"; store the kubeconfig there']
@@ -57,14 +58,8 @@ def _warnings(secret: Object, key: str, problems: Problems) -> list[str]:
     return [f"the kubeconfig in the secret that spec.config names cannot be used: {each}" for each in found]
 
 
-# DOC-MERGED admission/virtual_cluster_secret
-# A virtual cluster may only be given a kubeconfig out of a Secret that its writer may read.
-#
-# Otherwise whoever may make instances could go through the gateway with credentials of others in the project.
-
-
 def virtual_cluster_secret(may: May, api_group: str) -> Rule:
-    """The rule, for the API group that this server uses."""
+    """Checks `spec.config` of virtual clusters, whose Secret is in their own namespace."""
 
     @concerning(lambda kind, verb: verb != "delete" and is_one_of(kind, api_group, "virtualclusterinstances"))
     async def rule(change: Change, registry: Registry) -> None:

@@ -1,7 +1,13 @@
-"""What an instance gives to its template must fit the template's parameters; otherwise nothing could be made of it.
+"""Admission of templates and of the parameters that instances pass to them.
 
-Only what changes is looked at, and only against a template that is there: one that is missing, or has no such version,
-may still come, and until then the instance's conditions say so.
+- `check_parameters` validates the parameters of an instance and moves passwords out of the readable text. It only
+  checks what changes, and only if the template exists: a missing template or version is reported in the instance's
+  conditions.
+- `prevent_deletion_while_used` rejects deleting a template that instances use: they could no longer be updated.
+- `mark_trusted_templates` maintains the annotation `service.sh/trusted`. Objects and charts of a trusted template are
+  deployed with the stored credential of the cluster, so only administrators make a template trusted: by creating it, or
+  by setting the annotation. When another user changes the definition, the template loses the annotation, with a
+  warning.
 """
 
 from typing import Any
@@ -46,7 +52,7 @@ _TYPES = {
 
 
 def parameters(api_group: str) -> Rule:
-    """The rule, for the API group that this server uses."""
+    """Validates the parameters of an instance and hides its password parameters."""
 
     @concerning(lambda kind, verb: verb != "delete" and is_one_of(kind, api_group, *TEMPLATES))
     async def rule(change: Change, registry: Registry) -> None:
@@ -74,7 +80,7 @@ def parameters(api_group: str) -> Rule:
 
 
 def _drop_secrets_of_another_template(change: Change) -> None:
-    """What was given to one template is not for another to render: its author may be somebody else."""
+    """Drops stored passwords when the template changes: the author of the new template must not receive them."""
     before, after = (dig(each, "spec.templateRef.name") or "" for each in (change.old or {}, change.obj))
     if change.old is None or before == after or not secrets_of(change.obj):
         return
@@ -84,7 +90,7 @@ def _drop_secrets_of_another_template(change: Change) -> None:
 
 
 def _kept_passwords(change: Change) -> frozenset[str]:
-    """The hidden parameters that the text has a placeholder for: whoever sends it need not know them."""
+    """The password parameters sent as the placeholder: the requester may not know their values."""
     known = secrets_of(change.old)
     given, _ = given_values(change.spec.get("parameters") or "") if known else ({}, ())
     return frozenset(name for name, value in given.items() if name in known and value == PLACEHOLDER)
@@ -92,17 +98,17 @@ def _kept_passwords(change: Change) -> frozenset[str]:
 
 def _misled_passwords(change: Change, definition: Definition | None, kept: frozenset[str]) -> list[Problem]:
     found = misled_passwords(change.old or {}, change.obj, definition, kept)
-    why = "must be sent again because {} changed: a value that nobody can read is not sent to another place"
+    why = "must be sent again because {} changed: a hidden value is never sent to a different destination"
     return [Problem.required(f"spec.parameters[{name}]", why.format(field)) for name, field in sorted(found.items())]
 
 
 def _lost_passwords(change: Change, definition: Definition | None) -> list[Problem]:
-    """Placeholders that stand for nothing. Elsewhere the text is a value like any other."""
+    """Placeholders in password parameters without a stored value. In other parameters the text is an ordinary value."""
     defined = (definition.parameters or ()) if definition is not None else ()
     secret = {each.get("variable") for each in defined if each.get("type") == PASSWORD} | {*secrets_of(change.old)}
     why = (
-        f"must be sent: {PLACEHOLDER} stands for a value that was given before, and there is none; a value that was "
-        "given to another template does not count"
+        f"must be sent: {PLACEHOLDER} stands for a stored value, and there is none; a value that was sent to another "
+        "template does not count"
     )
     lost = (each for each in lost_placeholders(change.spec) if each in secret)
     return [Problem.required(f"spec.parameters[{each}]", why) for each in lost]
@@ -117,14 +123,14 @@ def _asked(instance: Object) -> tuple[Any, ...]:
 
 
 def _is_well_formed(instance: Object) -> bool:
-    """What is of the wrong type is the schema's to refuse, which happens after this."""
+    """Whether the fields have the right types. Schema validation, which runs later, rejects the others."""
     found = ((dig(instance, path), type) for path, type in _TYPES.items())
     return all(value is None or isinstance(value, type) for value, type in found)
 
 
 def _definition(instance: Object, registry: Registry, templates: tuple[str, str]) -> Definition | None:
     if not dig(instance, "spec.templateRef.name") and not dig(instance, "spec.template"):
-        return None  # nothing reads the parameters, whatever they are
+        return None  # the parameters are not used
     entry = registry.resource(*templates).peek("", dig(instance, "spec.templateRef.name") or "")
     try:
         return definition_for(instance, decode(entry) if entry is not None else None)
@@ -133,7 +139,7 @@ def _definition(instance: Object, registry: Registry, templates: tuple[str, str]
 
 
 def _warn(change: Change, definition: Definition) -> None:
-    """A misspelt parameter would otherwise be noticed much later, if at all."""
+    """Warns about parameters that the template does not define, such as misspelt ones."""
     if definition.parameters is None:
         return
     given, _ = given_values(dig(change.obj, "spec.parameters") or "")
@@ -141,17 +147,13 @@ def _warn(change: Change, definition: Definition) -> None:
         change.warnings.append(f"spec.parameters[{variable}] is not a parameter of the template and has no effect")
 
 
-# DOC-MERGED admission/templates_in_use
-# A template that instances are made from cannot be deleted: they could not be brought up to date any more.
-
-
 INSTANCES = {templates: plural for plural, (templates, _) in TEMPLATES.items()}
 NAMED = 10
-"""How many of those who use a template are named."""
+"""How many instances an error message names."""
 
 
 def templates_in_use(may: May, api_group: str) -> Rule:
-    """The rule, for the API group that this server uses."""
+    """Rejects deleting a template while instances use it."""
 
     @concerning(lambda kind, verb: verb == "delete" and is_one_of(kind, api_group, *INSTANCES))
     async def rule(change: Change, registry: Registry) -> None:
@@ -160,14 +162,14 @@ def templates_in_use(may: May, api_group: str) -> Rule:
         entries = registry.view.entries(api_group, plural)
         users = [entry.key for entry in entries if entry.fields.get("spec.templateRef.name") == name]
         if users:
-            why = f"{_list(users, change.user, may)} made from it; delete them or give them another template first"
+            why = f"{_list(users, change.user, may)} using it; delete them or switch them to another template first"
             raise Conflict.of(kind.plural, kind.group, name, why)
 
     return rule
 
 
 def _list(keys: list[Key], user: User, may: May) -> str:
-    """Who uses it, as far as the asker may see them, and how many others do."""
+    """Names the instances that the requester may read, and counts the others."""
     named: list[str] = []
     for group, plural, namespace, name in keys:
         if len(named) == NAMED:
@@ -182,20 +184,14 @@ def _list(keys: list[Key], user: User, may: May) -> str:
     return f"the {plural} {', '.join(named)}{rest} {'is' if len(keys) == 1 else 'are'}"
 
 
-# DOC-MERGED admission/template_trust
-# Marks templates that administrators have written, and takes the mark off when others change what they make.
-#
-# Objects and charts of a marked template are made with the credential that is stored for a cluster. So the mark is given
-# by administrators only: a template that one of them creates has it, and any other gets it when one of them sets the
-# annotation. Changing a template of somebody else is not vouching for the rest of it. Nobody else can set the mark, and
-# whoever else changes a definition loses it for the template, with a warning.
-
-
 TRUSTED_TEMPLATES = ("spacetemplates", "virtualclustertemplates")
 
 
 def template_trust(api_group: str) -> Rule:
-    """The rule, for the API group that this server uses."""
+    """Sets, keeps or removes the annotation of trusted templates.
+
+    An administrator's update alone does not make a template trusted: it does not vouch for the rest of the definition.
+    """
 
     @concerning(lambda kind, verb: verb != "delete" and is_one_of(kind, api_group, *TRUSTED_TEMPLATES))
     async def rule(change: Change, registry: Registry) -> None:
@@ -212,18 +208,18 @@ def template_trust(api_group: str) -> Rule:
 
 
 def _after_others(change: Change, before: str, asked: str) -> str:
-    """The mark of a template that somebody has written who is no administrator."""
+    """The annotation's value after a write by a requester who is not an administrator."""
     if asked not in ("", before):
         change.warnings.append(
-            f"metadata.annotations[{TRUST_ANNOTATION}]: only administrators set this mark; it stays as it was"
+            f"metadata.annotations[{TRUST_ANNOTATION}]: only administrators may set this; it was left unchanged"
         )
     is_same = all(dig(change.old, f"spec.{each}") == dig(change.new, f"spec.{each}") for each in DEFINITIONS)
     if change.old is not None and is_same:
         return before
     if before == TRUE:
         change.warnings.append(
-            "this template was an administrator's and is not any more: what it makes in clusters has from now on no "
-            f"more rights than the owner of an instance; an administrator can annotate it with {TRUST_ANNOTATION}=true"
+            "this template is no longer trusted: what it deploys to clusters now has only the permissions of the "
+            f"instance's owner; an administrator can annotate it with {TRUST_ANNOTATION}=true"
         )
     return FALSE
 
@@ -235,7 +231,7 @@ def _mark(template: Object | None) -> str:
 
 
 def _set_mark(template: Object, mark: str) -> None:
-    """What is no map is refused later, by the rules of metadata."""
+    """Sets or removes the annotation. Validation of metadata rejects annotations that are not a map."""
     meta = metadata(template)
     annotations = meta.get("annotations") or {}
     if not isinstance(annotations, dict) or annotations.get(TRUST_ANNOTATION, "") == mark:

@@ -1,8 +1,14 @@
-"""Users and teams: nobody becomes more, or makes others more, than they are allowed to.
+"""Privilege escalation prevention for User and Team objects and for the Secrets that hold password hashes.
 
-Groups and roles come from administrators. Those who are in a built-in admin group are written by their like only, and
-one of them always stays. What lets somebody sign in as another user takes the right to act as that user. Who is in a
-team is the matter of administrators, of its members who may update it, and of whoever may `bind` it.
+- Only administrators set groups and roles, and only they write users in a built-in admin group. The last enabled
+  administrator cannot be removed.
+- Changing how another user signs in needs the verb `impersonate` on that user.
+- Changing team membership needs membership in the team, or the verb `bind` on it.
+- A password Secret is written only by administrators and by those who may impersonate its user. Otherwise write access
+  to Secrets in the server's namespace would be enough to replace a hash and sign in as that user. Deleting the Secret
+  needs no extra permission: it lets no one in.
+
+A scoped key never counts as an administrator here: a password leads to keys without a scope.
 """
 
 from collections.abc import Callable, Iterator
@@ -24,16 +30,16 @@ from fairlead.storage.contract import Check
 from fairlead.storage.view.view import Entry
 
 RESERVED = ("system:", "service:")
-"""How the names of groups begin that mean something to the server."""
+"""Prefixes of group names that have a meaning to the server."""
 USER_RIGHTS = ("spec.groups", "spec.ssoGroups", "spec.clusterRoles")
-"""What gives a user rights: as groups, as members of teams, as roles."""
+"""Fields that grant permissions to a user: groups, team membership through SSO groups, roles."""
 SIGN_IN = ("spec.passwordRef", "spec.codesRef", "spec.subject")
-"""What lets somebody sign in as a user."""
+"""Fields that determine how a user signs in."""
 MEMBERS = ("spec.users", "spec.groups", "spec.disabled")
 
 
 def identities(may: May, api_group: str) -> Rule:
-    """The rule, for whoever decides what users may do."""
+    """Checks writes to users and teams."""
     shapes = {kind.plural: Validator(kind.schema()) for kind in (USER, TEAM)}
 
     @concerning(lambda kind, verb: is_one_of(kind, api_group, *shapes))
@@ -43,7 +49,7 @@ def identities(may: May, api_group: str) -> Rule:
         if change.new is not None:
             problems = shapes[change.kind.plural].examine(change.new, change.old).problems
             if counting(problems, change.user):
-                return  # refused for that
+                return  # schema validation rejects it
         if change.kind.plural == USER.plural:
             _check_user(change, may)
             _keep_an_administrator(change, registry)
@@ -55,7 +61,7 @@ def identities(may: May, api_group: str) -> Rule:
 
 
 def is_free(user: User) -> bool:
-    """Whether somebody may grant everything. An administrator's key that is cut down to a scope may not."""
+    """Whether the user may grant any permission: an administrator whose key has no scope."""
     return user.holds_everything
 
 
@@ -63,39 +69,39 @@ def _check_user(change: Change, may: May) -> None:
     if is_free(change.user):
         return
     if _is_administrator(change.old) or _is_administrator(change.new):
-        raise _forbidden(change, "only administrators write users in a built-in admin group; ask one of them")
+        raise _forbidden(change, "only administrators may write users in a built-in admin group; ask one of them")
     for path in _changed(change, USER_RIGHTS):
-        raise _forbidden(change, f"only administrators set {path}; leave it as it is, or ask one of them")
+        raise _forbidden(change, f"only administrators may set {path}; leave it as it is, or ask one of them")
     for path in _changed(change, SIGN_IN):
         if not _is_oneself(change) and not may(change.user, _impersonation_of(change)).allowed:
-            why = f'setting {path} of somebody else needs the verb "impersonate" on users "{name_of(change.obj)}"'
-            raise _forbidden(change, f"{why}; leave it as it is, or ask for that right")
+            why = f'setting {path} of another user needs the verb "impersonate" on users "{name_of(change.obj)}"'
+            raise _forbidden(change, f"{why}; leave it as it is, or ask for that permission")
 
 
 def _check_team(change: Change, may: May) -> None:
     if is_free(change.user) or change.new is None:
         return
     for path in _changed(change, ("spec.clusterRoles",)):
-        raise _forbidden(change, f"only administrators set {path}; leave it as it is, or ask one of them")
+        raise _forbidden(change, f"only administrators may set {path}; leave it as it is, or ask one of them")
     for group in _added(change, "spec.groups"):
         if group.startswith(RESERVED):
-            raise _forbidden(change, f'only administrators name the group "{group}" in spec.groups; leave it out')
+            raise _forbidden(change, f'only administrators may add the group "{group}" to spec.groups; leave it out')
     name = name_of(change.new)
     for path in _changed(change, MEMBERS):
         is_member = change.old is not None and f"{TEAM_GROUP}{name}" in change.user.groups
         if not is_member and not may(change.user, _binding(change)).allowed:
             why = f'setting {path} needs membership, or the verb "bind" on teams "{name}"'
-            raise _forbidden(change, f"{why}; leave it as it is, or ask for that right")
+            raise _forbidden(change, f"{why}; leave it as it is, or ask for that permission")
 
 
 def _is_oneself(change: Change) -> bool:
-    """The user itself, with all of its rights: a key that is cut down must not open the door to the rest."""
+    """Whether users change their own object, with a key without a scope: a scoped key must not gain full access."""
     user, uid = change.user, metadata(change.old or {}).get("uid")
     return user.scope is None and user.name == name_of(change.obj) and bool(uid) and user.uid == uid
 
 
 def _impersonation_of(change: Change) -> Target:
-    """As Kubernetes has it: users of the core group, where there are no such objects."""
+    """As in Kubernetes, the permission is on `users` in the core group, although no such objects exist there."""
     return Target("impersonate", "", version="v1", resource="users", name=name_of(change.obj))
 
 
@@ -105,15 +111,15 @@ def _binding(change: Change) -> Target:
 
 
 def _keep_an_administrator(change: Change, registry: Registry) -> None:
-    """Without an enabled administrator nobody could make another one."""
+    """Rejects removing the last enabled administrator: no one could create another one."""
     if not _is_in_force(change.old) or _is_in_force(change.new):
         return
     for entry in _possible_administrators(change, registry):
         if entry.key[3] != name_of(change.obj) and _is_in_force(decode(entry)):
-            # Nobody may take that one away meanwhile, relying on this one.
+            # A concurrent commit must not remove that administrator because it still sees this one.
             change.checks.append(Check(entry.key, entry.revision))
             return
-    why = f"it is the last administrator who can sign in; put another user into {min(ADMIN_GROUPS)} first"
+    why = f"it is the last administrator who can sign in; add another user to {min(ADMIN_GROUPS)} first"
     raise _forbidden(change, why)
 
 
@@ -125,7 +131,7 @@ def _possible_administrators(change: Change, registry: Registry) -> Iterator[Ent
 
 
 def _is_in_force(user: Object | None) -> bool:
-    """Whether it is an administrator who can sign in."""
+    """Whether the user is an administrator who can sign in."""
     return _is_administrator(user) and not is_disabled(user or {}) and "deletionTimestamp" not in metadata(user or {})
 
 
@@ -134,8 +140,8 @@ def _is_administrator(user: Object | None) -> bool:
 
 
 def _check_username(change: Change, registry: Registry) -> None:
-    """A username means one user or team: the one that is called so, or that has chosen it."""
-    if change.verb != "create":  # it stays as it is
+    """Rejects a user or team whose name or username another one already uses."""
+    if change.verb != "create":  # both are immutable
         return
     name = name_of(change.obj)
     username = change.spec.get("username") or name
@@ -147,7 +153,7 @@ def _check_username(change: Change, registry: Registry) -> None:
 
 
 def _changed(change: Change, paths: tuple[str, ...]) -> Iterator[str]:
-    """Those fields that the change gives another value. Deletion gives nobody anything."""
+    """The paths whose value the change modifies; none for a deletion."""
     if change.new is None:
         return
     for path in paths:
@@ -166,23 +172,14 @@ def _forbidden(change: Change, why: str) -> Forbidden:
     return Forbidden(message, Details(name, kind.group, kind.plural))
 
 
-# DOC-MERGED admission/password_secret
-# The Secrets that passwords are kept in are written by those who may set these passwords, and by nobody else.
-#
-# Who may write Secrets in the server's own namespace could otherwise put a hash of their own making in the place of
-# somebody else's, and sign in as that user. It takes an administrator, or the right to impersonate the user; users in a
-# built-in admin group are for administrators only. A key with a scope is no administrator here: a password leads to keys
-# without one. Everybody who may delete the Secret can do that, which lets nobody in.
-
-
 SUFFIX = "-password"
-"""The Secret of a user is called after it, with this at the end; `authn/password_store.py` follows no other."""
+"""The password Secret is named after its user, with this suffix; `authn/password_store.py` reads no other."""
 _COUNTS = ("data", "metadata.ownerReferences")
-"""What is in it, and whose it is."""
+"""Fields of a password Secret that need the permission to change."""
 
 
 def password_secret(may: May, is_administrator: Callable[[str], bool], namespace: str) -> Rule:
-    """The rule, for whoever decides what users may do, and the namespace where passwords are."""
+    """Protects the password Secrets in `namespace`. Those of administrators are for administrators only."""
 
     @concerning(lambda kind, verb: verb != "delete" and is_one_of(kind, "", "secrets"))
     async def rule(change: Change, registry: Registry) -> None:
@@ -199,7 +196,7 @@ def password_secret(may: May, is_administrator: Callable[[str], bool], namespace
 
 
 def _is_password(change: Change, namespace: str) -> bool:
-    """Whether the change gives such a Secret another content or owner."""
+    """Whether the change modifies the content or the owner of a password Secret."""
     new, old = change.obj, change.old
     if dig(new, "metadata.namespace") != namespace:
         return False
@@ -208,7 +205,7 @@ def _is_password(change: Change, namespace: str) -> bool:
 
 def _refused(change: Change, owner: str) -> Forbidden:
     why = (
-        f'it is where the password of user "{owner}" is kept, which takes an administrator or the right to impersonate '
-        "that user; set passwords through the user's profile, and call other secrets differently"
+        f'it holds the password of user "{owner}", so only administrators and those who may impersonate that user may '
+        "write it; set passwords through the user's profile, and choose another name for other secrets"
     )
     return Forbidden.of("secrets", "", name_of(change.obj), why)

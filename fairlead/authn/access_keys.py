@@ -1,9 +1,9 @@
-"""Access keys: bearer tokens that stand for a user, a team, a service account or another subject.
+"""Authenticates access keys: bearer tokens of a user, a team, a service account or another subject.
 
-A key is 256 random bits behind a prefix that secret scanners can find. The store holds a keyed digest, never the key:
-who steals the database cannot sign in with it. Keys, users and teams are objects like all others, so this authenticator
-follows them in the view, and a change takes effect with the next request. Only objects that have changed are looked at
-again, and whose key it is is worked out when it is used: keys are written to all the time, to note their last use.
+A key is 256 random bits after a prefix that secret scanners recognize. The store has only a keyed digest (HMAC with the
+pepper), so a stolen database is not enough to sign in. Keys and principals are read through informers, so a change
+takes effect with the next request. Only changed keys are indexed again, and the user of a key is resolved when the key
+is used: keys are written often, to record their last use.
 """
 
 import hashlib
@@ -27,16 +27,22 @@ from fairlead.kinds.access.access_key import MAX_OVERLAP
 from fairlead.kinds.core.service_account import account_uid, is_account_key
 from fairlead.registry.informer import Following
 
-# DOC-MERGED authn/credential
-# One access key as the authenticator keeps it: its digests, and whether it is still in force.
-#
-# A life ends by whichever of two clocks says so first: the wall clock, or the monotonic one that counts on from when the
-# key was first seen. So a wall clock that is set back neither lengthens a life nor gives back one that has ended.
+KEY_PREFIX = "fairlead_"
+KEY_BYTES = 32
+DIGEST_SCHEME = "hmac-sha256"
+BLOCK = 64
+"""Block size of SHA-256 in bytes."""
+ACCESS_KEYS = "ownedaccesskeys"
+
+ACCEPTED = 4_096
+"""Maximum number of cached tokens."""
+
+__all__ = ["ACCESS_KEYS", "KEY_PREFIX", "TEAMS", "USERS", "AccessKeys", "Pepper", "new_key"]
 
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """When a key was used, by both clocks."""
+    """The last use of a key, by both clocks."""
 
     moment: datetime
     monotonic: float
@@ -44,19 +50,23 @@ class Use:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """When something ends, by both clocks."""
+    """An expiry, by two clocks: it is reached when either the wall clock or the monotonic clock says so.
+
+    The monotonic clock counts from when the key was first seen. So setting the wall clock back neither extends a
+    lifetime nor revives an expired key.
+    """
 
     moment: datetime
     monotonic: float
 
     @staticmethod
     def at(moment: datetime, clock: Clock, longest: float) -> "End":
-        """`longest` bounds what is left: a date from before the clock was set back can seem far away."""
+        """`longest` caps the remaining seconds, in case the wall clock was set back after `moment` was computed."""
         left = (moment - clock.now()).total_seconds()
         return End(moment, clock.monotonic() + min(left, longest))
 
     def after(self, use: Use, seconds: int) -> "End":
-        """The later of this, and so many seconds after a use."""
+        """The later one of this expiry and `seconds` after a use."""
         moment = use.moment + timedelta(seconds=seconds)
         return End(max(self.moment, moment), max(self.monotonic, use.monotonic + seconds))
 
@@ -66,7 +76,7 @@ class End:
 
 @dataclass(slots=True)
 class Credential:
-    """A key object and what has been found out about it. `user` is the identity as of `generation`."""
+    """An access key in the authenticator's index. `user` is cached for `generation`."""
 
     key: Object
     current: str
@@ -74,13 +84,13 @@ class Credential:
     end: End | None
     expired: bool
     off: bool
-    """Disabled, or about to be deleted."""
+    """Disabled or being deleted."""
     user: User | None = None
     generation: object = None
 
     @staticmethod
     def of(key: Object, clock: Clock, before: "Credential | None") -> "Credential":
-        """`before` is what was known of the object of that name until now."""
+        """`before` is the previous index entry of that name, if there is one."""
         if before is not None and metadata(before.key).get("uid") != metadata(key).get("uid"):
             before = None
         moment = end_of(key)
@@ -93,24 +103,24 @@ class Credential:
 
     @property
     def is_timeless(self) -> bool:
-        """Whether only a change could end it: there is no clock that it goes by."""
+        """Whether the key stays valid until the object changes, independent of time."""
         return self.end is None and not self.previous
 
     def digests(self) -> Iterator[str]:
-        """All that the key can be recognised by, in force or not."""
+        """All digests of the key, current and previous, active or not."""
         if self.current:
             yield self.current
         yield from (digest for digest, _ in self.previous if digest != self.current)
 
     def fits(self, digest: str, clock: Clock) -> bool:
-        """Whether a token with this digest is the key: today's value, or an earlier one that still holds."""
+        """Whether the digest is that of the current value, or of a previous one that has not expired."""
         found = bool(self.current) and hmac.compare_digest(self.current, digest)
         for earlier, end in self.previous:
             found |= hmac.compare_digest(earlier, digest) and not end.is_over(clock)
         return found
 
     def in_force(self, clock: Clock, last_use: Callable[[str], Use | None]) -> bool:
-        """Whether the key works by itself: neither disabled, nor going, nor expired. What has expired stays so."""
+        """Whether the key is neither disabled, nor being deleted, nor expired. An expired key stays expired."""
         if self.expired or self.off:
             return False
         end = self.end
@@ -130,32 +140,19 @@ def _previous(key: Object, clock: Clock) -> Iterator[tuple[str, End]]:
             yield each.get("key") or "", End.at(until, clock, MAX_OVERLAP)
 
 
-KEY_PREFIX = "fairlead_"
-KEY_BYTES = 32
-DIGEST_SCHEME = "hmac-sha256"
-BLOCK = 64
-"""How many bytes SHA-256 takes in at a time."""
-ACCESS_KEYS = "ownedaccesskeys"
-
-ACCEPTED = 4_096
-"""How many tokens are remembered at most."""
-
-__all__ = ["ACCESS_KEYS", "KEY_PREFIX", "TEAMS", "USERS", "AccessKeys", "Pepper", "new_key"]
-
-
 def new_key() -> str:
-    """A fresh key."""
+    """Generates a random key."""
     return KEY_PREFIX + secrets.token_urlsafe(KEY_BYTES)
 
 
 @dataclass(frozen=True)
 class Pepper:
-    """The secret that digests are made with; it lives outside the database."""
+    """The HMAC secret for digests; it is stored outside of the database."""
 
     secret: bytes
 
     def digest(self, key: str) -> str:
-        """What the store keeps of a key. The part in the middle names the pepper, so that it can be rotated."""
+        """The stored form of a key. The middle part identifies the pepper, so that it can be rotated."""
         inner, outer = self._begun
         made = inner.copy()
         made.update(key.encode())
@@ -165,7 +162,7 @@ class Pepper:
 
     @cached_property
     def _begun(self) -> tuple["hashlib._Hash", "hashlib._Hash"]:
-        """HMAC (RFC 2104) with the secret already taken in, which is most of the work and the same for every key."""
+        """The HMAC (RFC 2104) states after hashing the secret: most of the work, and the same for every key."""
         secret = self.secret if len(self.secret) <= BLOCK else hashlib.sha256(self.secret).digest()
         inner, outer = (bytes(each ^ pad for each in secret.ljust(BLOCK, b"\0")) for pad in (0x36, 0x5C))
         return hashlib.sha256(inner), hashlib.sha256(outer)
@@ -176,7 +173,7 @@ class Pepper:
 
 
 class AccessKeys:
-    """Authenticates `Authorization: Bearer <key>`. `last_use` tells of uses that are not written down yet."""
+    """Authenticates `Authorization: Bearer <key>`. `last_use` returns uses that are not stored yet."""
 
     def __init__(
         self, keys: Following, people: People, pepper: Pepper, clock: Clock, last_use: Callable[[str], Use | None]
@@ -188,15 +185,15 @@ class AccessKeys:
         self._last_use = last_use
         self._by_name: dict[str, Credential] = {}
         self._by_digest: dict[str, dict[str, Credential]] = {}
-        # Tokens that have gone through all of it since anything changed. None is kept as it is: they are known by a
-        # keyed hash whose key nobody has but this process, so that how long a look takes tells nothing of any of them.
+        # Cache of tokens that were authenticated since the last change. Its keys are keyed hashes with a secret of
+        # this process, so that the timing of a lookup reveals nothing about a token.
         self._accepted: dict[bytes, User] = {}
         secret = secrets.token_bytes(KEY_BYTES)
         self._token_mark = hashlib.blake2b(key=secret, digest_size=KEY_BYTES, person=b"token")
         self._header_mark = hashlib.blake2b(key=secret, digest_size=KEY_BYTES, person=b"header")
         self._accepted_in: object = None
         self._accepted_at = -1
-        # Whoever sends an unknown key is answered after the same work as for a known one.
+        # Makes the check of an unknown key take as long as that of a known one.
         self._nobody = Credential.of({"spec": {"key": pepper.digest(new_key())}}, clock, None)
 
     def __call__(self, call: Call) -> User | None:
@@ -209,13 +206,13 @@ class AccessKeys:
         return None if token is None else self._looked_up(token, mark)
 
     def of_token(self, token: str) -> User:
-        """Whose key a token is. Raises Unauthorized for one that is unknown, or no longer in force."""
+        """The user of a token. Raises Unauthorized if the key is unknown or no longer active."""
         mark = _marked(self._token_mark, token)
         user = self._still_accepted().get(mark)
         return user if user is not None else self._looked_up(token, mark)
 
     def _still_accepted(self) -> dict[bytes, User]:
-        """What was accepted since a key or anybody who has one has changed."""
+        """The cache of authenticated tokens, cleared if a key or a principal has changed."""
         now = self._keys.as_of
         if now != self._accepted_at:
             generation = self._keys.refresh(), self._people.generation()
@@ -240,7 +237,7 @@ class AccessKeys:
         return user
 
     def identity(self, key: str) -> User | None:
-        """Whom the key of that name stands for; None if there is no such key, or it is not in force."""
+        """The user of the key with that object name; None if there is no such key, or it is not active."""
         self._take_in_changes()
         credential = self._by_name.get(key)
         return None if credential is None else self._user(credential)
@@ -261,14 +258,14 @@ class AccessKeys:
                 self._by_digest.setdefault(digest, {})[name] = credential
 
     def _holding(self, digest: str) -> Credential:
-        """Whoever has this digest; of two, which takes a race between people who choose the same key, the older."""
+        """The key with this digest. Two keys can have the same value only after a race; then the older one counts."""
         found = self._by_digest.get(digest)
         if not found:
             return self._nobody
         return next(iter(found.values())) if len(found) == 1 else min(found.values(), key=_age)
 
     def _user(self, credential: Credential) -> User | None:
-        """The identity behind a key that is in force. It is worked out anew when people have changed."""
+        """The user of an active key, resolved again when a principal has changed."""
         generation = self._people.generation()
         if credential.generation != generation:
             credential.user, credential.generation = self._identified(credential.key), generation
@@ -279,7 +276,7 @@ class AccessKeys:
         owner = self._owner(key)
         if owner is None:
             return None
-        # The groups of a service account are its own: no key adds to them, an administrators' group least of all.
+        # A key must not add groups to a service account, above all not an admin group.
         added = () if is_account_key(key) else dig(key, "spec.groups") or ()
         groups = dict.fromkeys((*owner.groups, *added))
         scope = Scope.of(dig(key, "spec.scope"))
@@ -310,9 +307,9 @@ def _age(credential: Credential) -> tuple[str, str]:
 
 
 def _belongs(key: Object, owner: Object, kind: str) -> bool:
-    """Whether the key was made for this very owner, and not for another one who had the name before.
+    """Whether the key was issued for this owner, and not for an earlier one with the same name.
 
-    A key that names no owner, because it is from an earlier version or was orphaned, must be younger than its owner.
+    A key without an owner reference, from an earlier version or orphaned, must be younger than its owner.
     """
     meta, name = metadata(owner), metadata(owner)["name"]
     references = metadata(key).get("ownerReferences") or ()

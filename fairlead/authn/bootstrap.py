@@ -1,7 +1,7 @@
-"""The first start: a user `admin` with one access key, without which nobody could ever sign in.
+"""Bootstrap on the first start: the user `admin` with one access key, and the pepper.
 
-And the pepper that access keys are checked with: a file of the data folder, or a variable in the environment. Servers
-that share a store must share it, too.
+The pepper is the HMAC secret for the digests of access keys. It comes from a file in the data directory or from an
+environment variable. All servers that share a store must use the same one.
 """
 
 import base64
@@ -25,27 +25,27 @@ ADMIN = "admin"
 ADMIN_KEY = "admin-first-key"
 PEPPER_BYTES = 32
 PEPPER = "pepper"
-"""The name of its fingerprint."""
+"""The name of its fingerprint in the store."""
 PEPPER_VARIABLE = "FAIRLEAD_PEPPER"
 
 
 def load_pepper(path: Path, *, keys_exist: bool = False, variable: str = "") -> Pepper:
-    """The pepper of this installation, made when there is none. Only its owner can read the file.
+    """Loads the pepper, and generates it if there is none. The file is readable by its owner only.
 
-    `variable` is what the environment says, in base64; where it is empty, the file counts.
+    `variable` is the value of the environment variable, in base64; the file is used if it is empty.
     """
     if variable.strip():
         return _from_variable(variable.strip())
     secret = read_file(path)
     if secret is None and keys_exist:
         advice = "restore it from a backup, or copy it from another server of the same store"
-        raise FileProblem(f"{path}: missing, so that none of the keys in the store can work; {advice}")
+        raise FileProblem(f"{path}: missing, so none of the access keys in the store can work; {advice}")
     if secret is None:
         secret = os.urandom(PEPPER_BYTES)
         write_file(path, secret)
     if len(secret) < PEPPER_BYTES:
         raise FileProblem(
-            f"{path}: too short to be the secret that access keys are checked with; restore it from a backup"
+            f"{path}: too short for the secret that access keys are verified with; restore it from a backup"
         )
     return Pepper(secret)
 
@@ -56,29 +56,30 @@ def _from_variable(text: str) -> Pepper:
     except (binascii.Error, ValueError):
         secret = b""
     if len(secret) < PEPPER_BYTES:
-        advice = "take it from another server with `base64 -w0 pepper.key`, or make one with `openssl rand -base64 32`"
+        advice = "copy it from another server with `base64 -w0 pepper.key`, or create it with `openssl rand -base64 32`"
         raise FileProblem(f"the variable {PEPPER_VARIABLE}: not {PEPPER_BYTES} bytes or more in base64; {advice}")
     return Pepper(secret)
 
 
 async def agree_on_pepper(store: Store, pepper: Pepper, path: Path) -> None:
-    """The first server's pepper counts. Raises FileProblem where this is another one: no key would work with it."""
+    """Compares the pepper with the fingerprint in the store, which the first server writes. Raises FileProblem if they
+    differ: no key would work with this pepper."""
     mine = fingerprint(PEPPER, pepper.secret)
     while True:
         theirs, _ = await kept(store, PEPPER)
         if theirs == mine:
             return
         if theirs is not None:
-            advice = f"copy theirs over it, or put theirs into the variable {PEPPER_VARIABLE} everywhere"
-            raise FileProblem(f"{path}: not the secret that the store's servers check access keys with; {advice}")
+            advice = f"copy theirs over it, or set the variable {PEPPER_VARIABLE} to theirs on all servers"
+            raise FileProblem(f"{path}: not the secret that the other servers of this store use; {advice}")
         try:
             return await keep(store, PEPPER, mine, 0)
-        except Conflict:  # a server that starts at the same moment was faster; its pepper counts
+        except Conflict:  # another server wrote its fingerprint at the same time
             continue
 
 
 async def ensure_admin(store: Store, view: View, pepper: Pepper, api_group: str, clock: Clock) -> str | None:
-    """Creates the admin and a key where there are no users yet; returns the key then, and only then."""
+    """Creates the user `admin` and a key if there are no users yet. Returns the key only in that case."""
     if view.count(api_group, USERS):
         return None
     key = new_key()

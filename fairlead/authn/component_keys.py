@@ -1,14 +1,14 @@
-"""The keys of runners and of clusters' agents, which come back when they are asked for: `GET runners/<name>/accesskey`,
-`GET clusters/<name>/accesskey`, `POST runners/<name>/rotatekey`.
+"""Access keys of runners and cluster agents, which clients can fetch repeatedly.
 
-Such a key is an access key like others: it can be disabled, and deleting it ends it. It belongs to its Runner or
-Cluster, its owner here, and goes with it. Beside it there is a Secret with its value, made in the same commit
-(`admission/access_keys.py`), so of two who ask first one makes both and the other finds them. `subresources/runners.py`
-and `subresources/cluster_agents.py` call this; who may ask was decided before.
+Implements `GET runners/<name>/accesskey`, `GET clusters/<name>/accesskey` and `POST runners/<name>/rotatekey` for
+`subresources/runners.py` and `subresources/cluster_agents.py`, which authorize the request first.
 
-    nobody has asked yet, or the key or its Secret is gone   a new key; what is left of an earlier one ends
-    the key is disabled or has expired                       the same key: enabling it is up to whoever disabled it
-    the access key was rotated without its Secret            409, until it is deleted, or rotated here
+The key is an ordinary access key, owned by its Runner or Cluster. Its value is in a Secret that is created in the same
+commit (`admission/access_keys.py`), so of two concurrent first requests one creates both and the other one finds them.
+
+    no key yet, or the key or its Secret was deleted   a new key; remains of an earlier one are deleted
+    the key is disabled or has expired                 the same key; it has to be enabled again
+    the access key was rotated without its Secret      409, until the key is deleted, or rotated here
 """
 
 from base64 import b64decode, b64encode
@@ -33,22 +33,22 @@ ATTEMPTS = 20
 CURRENT = "accessKey"
 
 _ROTATED_ELSEWHERE = (
-    "its access key was rotated by itself, and nobody can read that value again; delete the access key {key}, and the "
-    "next who asks gets another"
+    "its access key was rotated separately, and the new value cannot be read again; delete the access key {key}, and "
+    "the next request creates another one"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """A component's access key and the Secret beside it."""
+    """A component's access key and the Secret with its value."""
 
     key: Object
     secret: Object
 
 
 class ComponentKeys:
-    """Makes, finds and rotates the keys of one sort of components, as the server itself. `namespace` is where their
-    Secrets are."""
+    """Creates, reads and rotates the keys of one type of component, as the server itself. Their Secrets are in
+    `namespace`."""
 
     def __init__(
         self,
@@ -68,18 +68,19 @@ class ComponentKeys:
         self._rotation = rotation
 
     async def of(self, name: str) -> str:
-        """The key of a component, made if there is none. Raises NotFound where its owner does not exist."""
+        """The key of a component, created if there is none. Raises NotFound if its owner does not exist."""
         kept = await self._kept(name)
         for value in _values(kept.secret):
-            # While a key is being rotated, its Secret has both values; which one holds is for the key to say.
+            # During a rotation the Secret has both values; the digest in the key says which one is valid.
             if self._pepper.digest(value) == dig(kept.key, "spec.key"):
                 return value
         raise self._conflict(name, _ROTATED_ELSEWHERE.format(key=name_of(kept.key)))
 
     async def rotated(self, name: str, body: Object) -> str:
-        """A new key of a component. The old one ends at once, or after the overlap that the body asks for.
+        """Rotates the key of a component. The old value ends at once, or after the overlap in the request body.
 
-        The Secret has the new value before the key does: wherever this breaks off, the one that holds can be read.
+        The Secret gets the new value before the key does, so that the valid value can be read after a crash at any
+        point.
         """
         kept = await self._kept(name)
         value, mark = new_key(), f"next-{token_hex(4)}"
@@ -105,10 +106,10 @@ class ComponentKeys:
             if found is not None:
                 return found
             await self._make(owner)
-        raise self._conflict(name, "its key keeps changing; try again")
+        raise self._conflict(name, "its key was changed concurrently; try again")
 
     def _find(self, owner: Object) -> _Kept | None:
-        """Only what was made for this very owner counts, and not for another one that had the name before."""
+        """The key and Secret of this owner. Those of an earlier owner with the same name are ignored."""
         entry = self._secrets.peek(self._namespace, self._component.key_secret(name_of(owner)))
         secret = decode(entry) if entry is not None else {}
         if not _belongs(secret, owner):
@@ -120,10 +121,10 @@ class ComponentKeys:
         return _Kept(key, secret)
 
     async def _make(self, owner: Object) -> None:
-        """Makes a key, unless somebody else does so at the same time."""
+        """Creates a key and deletes earlier ones, unless another request does so concurrently."""
         name = name_of(owner)
         if "deletionTimestamp" in metadata(owner):
-            raise self._conflict(name, "it is being deleted, and gets no key any more")
+            raise self._conflict(name, "it is being deleted, so no key is issued for it")
         before = list(self._keys_of(owner))
         try:
             await self._drop_secret(name)
@@ -140,7 +141,7 @@ class ComponentKeys:
             "apiVersion": kind.api_version,
             "kind": kind.name,
             "metadata": {
-                # Anybody may make keys of any name, and must not be in the way here.
+                # Random suffix: users may create keys with any name, and must not be able to block this one.
                 "name": f"{sort.word}-{sort.label_value(name)}-{token_hex(4)}",
                 "labels": {sort.label: sort.label_value(name)},
                 "ownerReferences": [owner_reference(owner)],
@@ -154,7 +155,7 @@ class ComponentKeys:
         }
 
     def _keys_of(self, owner: Object) -> Iterator[Object]:
-        """What is left of earlier keys: they would go on working, and nobody could read them."""
+        """Remaining earlier keys: they would stay valid although their values can no longer be read."""
         sort, name = self._component, name_of(owner)
         for entry in self._keys.view.entries(self._keys.kind.group, self._keys.kind.plural):
             if entry.labels.get(sort.label) == sort.label_value(name):
@@ -163,7 +164,7 @@ class ComponentKeys:
                     yield key
 
     async def _drop_secret(self, owner: str) -> None:
-        """Takes away a Secret that is of no use: that very one, as it was judged."""
+        """Deletes an unusable Secret, with its uid and resourceVersion as preconditions."""
         entry = self._secrets.peek(self._namespace, self._component.key_secret(owner))
         if entry is not None:
             meta = metadata(decode(entry))
@@ -171,7 +172,7 @@ class ComponentKeys:
             await self._secrets.delete(self._namespace, entry.key[3], deleting, _as_server())
 
     async def _edit(self, kept: _Kept, change: Callable[[Object], Object]) -> None:
-        """Changes the data of the Secret, if it is still the same one."""
+        """Changes the data of the Secret, if it still has the same uid."""
 
         def edit(secret: Object) -> Object:
             new = copied(secret)
@@ -179,7 +180,7 @@ class ComponentKeys:
                 new["data"] = change(new.get("data") or {})
             return new
 
-        with suppress(NotFound):  # then the next who asks gets another key
+        with suppress(NotFound):  # the next request creates another key
             await self._secrets.modify(self._namespace, name_of(kept.secret), edit, _as_server())
 
     def _conflict(self, name: str, why: str) -> Conflict:
@@ -197,7 +198,7 @@ def _belongs(obj: Object, owner: Object) -> bool:
 
 def _values(secret: Object) -> Iterator[str]:
     for text in (secret.get("data") or {}).values():
-        with suppress(NotBase64, ValueError):  # somebody has meddled with it
+        with suppress(NotBase64, ValueError):  # an administrator may have edited it
             yield b64decode(text).decode()
 
 

@@ -1,8 +1,11 @@
-"""The `Authorization` header: one well-formed bearer token, or nothing at all.
+"""Extracts the credential from a request: the bearer token of the `Authorization` header, or the session cookie.
 
-Whatever else stands there is invalid rather than absent: who tries to say who they are is never taken for somebody who
-does not. That holds for what is no text at all, too: the HTTP server keeps such values from us, and only their name is
-there.
+A malformed `Authorization` header is an error and never treated as anonymous. That includes values that are not text:
+the HTTP server drops such a value and keeps only the header's name.
+
+The cookie is for browsers: the console signs in once, and scripts on its pages never see the key (HttpOnly). Browsers
+send cookies with cross-site requests, too, so a request that changes something or opens a WebSocket must also be
+same-origin (CSRF protection). Clients that send an `Authorization` header are not affected.
 """
 
 import re
@@ -14,15 +17,15 @@ from fairlead.core.errors import Forbidden, Unauthorized
 from fairlead.core.user import User
 
 INVALID = "invalid bearer token"
-"""What is wrong with a credential is not told."""
+"""The only message for an invalid credential: clients must not learn what is wrong with it."""
 MAX_HEADER = 4 * 1024
 
 
 def bearer_token(call: Call, longest: int = MAX_HEADER) -> str | None:
-    """The token that a call carries; None if there is no such header. Raises Unauthorized for any other content."""
+    """The bearer token; None without an Authorization header. Raises Unauthorized for any other content."""
     headers = call.headers.get_all("authorization")
     if not headers:
-        if "authorization" in call.headers.keys():  # noqa: SIM118 - they are no mapping
+        if "authorization" in call.headers.keys():  # noqa: SIM118 - not a mapping
             raise Unauthorized(INVALID)
         return None
     header = headers[0]
@@ -35,21 +38,12 @@ def bearer_token(call: Call, longest: int = MAX_HEADER) -> str | None:
     return token
 
 
-# DOC-MERGED authn/cookie
-# Access keys in a cookie, for browsers: the console signs in once, and scripts on its pages never see the key.
-#
-# A browser sends cookies along whoever made it send the request, so a cookie alone does not say that the user wanted it.
-# Whatever could change something, or opens a socket, must also come from our own pages, which browsers say in headers
-# that no script can forge. Clients that send an Authorization header are not concerned.
-#
-# Whoever has signed in with an earlier version signs in again: the cookie had another name then, which is only removed.
-
-
 COOKIE = "__Host-service_access_key"
-"""With this prefix browsers take it over TLS only, for all paths, and from this very host: neither a server on a
-neighbouring subdomain nor one without TLS can give our users a cookie of its own."""
+"""With the `__Host-` prefix, browsers accept the cookie only over TLS, for all paths, and from this exact host: neither
+another subdomain nor a server without TLS can set it."""
 FORMER_COOKIE = "service_access_key"
-"""What it was called before. It is not accepted any more, or a neighbour could still give our users one."""
+"""The name in earlier versions. It is cleared and no longer accepted, because other subdomains can set it. Users who
+signed in with an earlier version sign in again."""
 MAX_BYTES = 16 * 1024
 MAX_COOKIES = 100
 _INVALID = "invalid access key in the cookie; sign in again"
@@ -58,15 +52,17 @@ _SAFE_METHODS = frozenset({"GET", "HEAD"})
 
 
 class Keys(Protocol):
-    """Whose access key a token is; `authn/access_keys.py` knows."""
+    """Authenticates a token; implemented in `authn/access_keys.py`."""
 
     def of_token(self, token: str) -> User:
-        """The user behind a key. Raises Unauthorized for one that is unknown, disabled or expired."""
+        """The user of an access key. Raises Unauthorized if it is unknown, disabled or expired."""
 
 
 class CookieKeys:
-    """Authenticates the cookie, where there is no Authorization header. `public_url` is the origin of our pages where
-    a proxy stands before the server."""
+    """Authenticates the session cookie, if there is no Authorization header.
+
+    `public_url` is the origin of the console if the server is behind a proxy.
+    """
 
     def __init__(self, keys: Keys, public_url: str = "") -> None:
         self._keys = keys
@@ -85,9 +81,9 @@ class CookieKeys:
 
 
 def token_in(headers: Sequence[str]) -> str | None:
-    """The key in a request's Cookie headers, None if there is none. HTTP/2 may spread cookies over several headers.
+    """The key in the Cookie headers, None if there is none. HTTP/2 may split cookies over several headers.
 
-    Other cookies are none of our business and not looked into. Two of ours are: one of them is not from us.
+    Other cookies are ignored. Two cookies of this name are an error: one of them was not set by this server.
     """
     if not headers:
         return None
@@ -105,31 +101,31 @@ def token_in(headers: Sequence[str]) -> str | None:
 
 
 def refuse_foreign(call: Call, public_url: str = "") -> None:
-    """Refuses what does not come from one of our own pages."""
+    """Raises Forbidden unless the request comes from a page of this server."""
     if call.headers.get_all("sec-fetch-site") == ["same-origin"]:
         return
     origins = call.headers.get_all("origin")
     if len(origins) == 1 and origins[0] in _own_origins(call, public_url):
         return
     raise Forbidden(
-        "a request with a cookie that changes something must come from a page of this server: its Origin is another "
-        "one or missing. Programs send the access key in the Authorization header instead"
+        "a request that changes something with a cookie must come from a page of this server: its Origin is different "
+        "or missing. Programs send the access key in the Authorization header instead"
     )
 
 
 def _own_origins(call: Call, public_url: str) -> set[str]:
-    """The host that the browser believes to talk to is a claim of the browser, which is who must be protected."""
+    """The accepted origins. The Host header can be trusted here: it comes from the browser that this check protects."""
     hosts = call.headers.get_all("host")
     named = {f"https://{hosts[0].lower()}"} if len(hosts) == 1 and hosts[0] else set()
     return named | ({public_url} if public_url else set())
 
 
 def set_cookie(key: str, ttl: int) -> str:
-    """The header value that gives a browser its key; `ttl` 0 for a cookie that goes when the browser does."""
+    """The Set-Cookie value for a key; with a `ttl` of 0 the cookie ends with the browser session."""
     lasting = f"; Max-Age={ttl}" if ttl else ""
     return f"{COOKIE}={key}; Path=/{lasting}; HttpOnly; Secure; SameSite=Strict"
 
 
 def clear_cookie(name: str = COOKIE) -> str:
-    """The header value that takes it away."""
+    """The Set-Cookie value that deletes the cookie."""
     return f"{name}=; Path=/; Max-Age=0; HttpOnly; Secure; SameSite=Strict"

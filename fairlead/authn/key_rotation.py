@@ -1,7 +1,7 @@
-"""A new value for an access key, and an end for the old one: at once, or after a while in which both work.
+"""Rotates the value of an access key. The old value ends at once, or after an overlap in which both work.
 
-Behind `POST ownedaccesskeys/<name>/rotate`. The object stays: its name, owner, scope and life are as before. Whoever
-rotates a key gets to hold it, so that takes the same as making it.
+Implements `POST ownedaccesskeys/<name>/rotate`. The object keeps its name, owner, scope and lifetime. The requester
+receives the new value, so the same delegation checks apply as when creating a key.
 """
 
 from datetime import datetime, timedelta
@@ -18,11 +18,11 @@ from fairlead.registry.registry import Registry
 from fairlead.registry.write_options import Writing
 
 MOST_PREVIOUS = 4
-"""Earlier values that can work beside the current one; the oldest give way."""
+"""Previous values that stay valid beside the current one; the oldest are dropped."""
 
 
 class Rotation:
-    """Rotates keys. Whether the caller may ask for it at all was decided before."""
+    """Rotates keys. Callers authorize the request first."""
 
     def __init__(self, registry: Registry, api_group: str, pepper: Pepper, covers: Covers) -> None:
         self._keys = registry.resource(api_group, ACCESS_KEYS)
@@ -31,7 +31,7 @@ class Rotation:
         self._covers = covers
 
     async def rotated(self, user: User, name: str, body: Object, fresh: str = "") -> bytes:
-        """The key with its new value, which is shown here and nowhere else. `fresh` is that value, if it is made."""
+        """Returns the key with its new value in clear text, once. `fresh` is the value to use, if there is one."""
         overlap = dig(body, "spec.overlapSeconds") or 0
         if overlap > MAX_OVERLAP:
             why = f"must be at most {MAX_OVERLAP} seconds"
@@ -48,7 +48,7 @@ class Rotation:
     def _refuse(self, user: User, key: Object) -> None:
         kind, name, now = self._keys.kind, name_of(key), self._clock.now()
         if dig(key, "status.expired"):
-            why = "the key has expired, and no value of it works again; create another key"
+            why = "the key has expired, and rotation cannot renew it; create another key"
             raise Conflict.of(kind.plural, kind.group, name, why)
         why_not = overreach(holder_of(user, self._keys), key, self._covers, now)
         if why_not is not None:
@@ -56,8 +56,9 @@ class Rotation:
             raise Forbidden(message, Details(name, kind.group, kind.plural))
 
     async def _exchange(self, old: Object, value: str, overlap: int) -> bytes | None:
-        """Keeps the old digest aside if it is to last, then puts the new one in its place: no moment is without a value
-        that works. Without an overlap, whatever was kept aside before goes, too. None if somebody else was rotating.
+        """Saves the old digest in the status if there is an overlap, then replaces it in the spec, so that there is a
+        valid value at any time. Without an overlap, earlier saved digests are removed. Returns None after a concurrent
+        rotation.
         """
         name, digest, fresh = name_of(old), dig(old, "spec.key"), self._pepper.digest(value)
         kept = _previous(old, self._clock.now(), overlap)
@@ -69,7 +70,7 @@ class Rotation:
         return served
 
     async def _write(self, name: str, digest: str, part: str, fields: Object) -> bytes | None:
-        """Sets fields of the spec or the status, on condition that the key still has that digest."""
+        """Sets fields of the spec or the status if the key still has that digest; otherwise returns None."""
         is_same = True
 
         def edit(key: Object) -> Object:
@@ -85,7 +86,7 @@ class Rotation:
 
 
 def _previous(key: Object, now: datetime, overlap: int) -> list[Object]:
-    """The earlier values that go on working. Without an overlap there are none, whatever an earlier rotation said."""
+    """The previous values that stay valid; none without an overlap, also not those of earlier rotations."""
     if not overlap:
         return []
     lasting = [each for each in dig(key, "status.previous") or () if (parsed(each["until"]) or now) > now]

@@ -1,8 +1,8 @@
-"""When access keys were last used, written down after the fact.
+"""Records the last use of access keys and writes it to `status.lastActivity` in the background.
 
-A request only touches a dictionary here (`note`); a task of the server's writes `status.lastActivity` now and then. How
-often is the key's matter: once a minute, more often where its life depends on it, as `domain/key_lifetime.py` says. So a key
-that is used ten thousand times a minute is written once.
+A request only updates a dictionary (`record_use`); a background task writes the status. A key is written at most once
+per cooldown period, by default once a minute, and more often if its expiry depends on the last use
+(`domain/key_lifetime.py`).
 """
 
 import asyncio
@@ -24,15 +24,15 @@ TICK = 1.0
 TIDY_EVERY = 60.0
 RETRY = 5.0
 SAME_USE = 0.01
-"""Uses that are closer together than this many seconds are one: nothing that goes by them is as exact as that."""
+"""Uses less than this many seconds apart count as one: nothing depends on a higher precision."""
 AT_ONCE = 16
-"""Writes under way at the same time; the store takes them together."""
+"""Concurrent writes; the store batches them."""
 
 log = structlog.get_logger(__name__)
 
 
 class Activity:
-    """The last use of each key, and which of them are not written down yet."""
+    """The last use of each key, and which of them are not stored yet."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -41,7 +41,7 @@ class Activity:
         self._due: dict[str, float] = {}
 
     def note(self, user: User) -> None:
-        """Somebody has signed in. This is in the path of every request, so it does nothing more."""
+        """Records that the user's key was used. On the hot path of every request."""
         key = user.key
         if not key:
             return
@@ -51,11 +51,11 @@ class Activity:
         self._unwritten.add(key)
 
     def last_use(self, key: str) -> Use | None:
-        """The last use that this process knows of."""
+        """The last use that this process has seen."""
         return self._uses.get(key)
 
     async def run(self, keys: Resource) -> None:
-        """Writes until it is cancelled, and once more then."""
+        """Flushes periodically until cancelled, and a last time then."""
         tidied = self._clock.monotonic()
         try:
             while True:
@@ -68,14 +68,14 @@ class Activity:
             await self.flush(keys, everything=True)
 
     async def flush(self, keys: Resource, *, everything: bool = False) -> None:
-        """Writes down the uses whose time has come."""
+        """Writes the uses that are due, or all of them."""
         now = self._clock.monotonic()
         due = [name for name in self._unwritten if everything or self._is_due(name, keys, now)]
         for start in range(0, len(due), AT_ONCE):
             await asyncio.gather(*(self._write(name, keys) for name in due[start : start + AT_ONCE]))
 
     def _is_due(self, name: str, keys: Resource, now: float) -> bool:
-        """Asked of every key in use, each second: the object is looked at only for the first time."""
+        """Runs every second for each key in use, so the object is decoded only the first time."""
         if name not in self._due:
             entry = keys.peek("", name)
             self._due[name] = now + _pause(decode(entry), self._clock) if entry is not None else now
@@ -97,10 +97,10 @@ class Activity:
         except NotFound:
             self._forget(name)
             return
-        except ApiError as error:  # the store may be back soon
+        except ApiError as error:  # for example, the store is temporarily unavailable
             self._unwritten.add(name)
             cooldown = RETRY
-            log.info("the last use of a key is not written down yet", key=name, reason=error.message)
+            log.info("cannot write the last use of an access key, will retry", key=name, reason=error.message)
         self._due[name] = self._clock.monotonic() + cooldown
 
     def _forget_the_gone(self, keys: Resource) -> None:
@@ -114,7 +114,7 @@ class Activity:
 
 
 def _pause(key: Object, clock: Clock) -> float:
-    """Seconds until the next write, going by the last one: a restart is no reason to write all keys at once."""
+    """Seconds until the next write, counted from the stored one: a restart must not write all keys at once."""
     since = (clock.now() - _moment(dig(key, "status.lastActivity"))).total_seconds()
     return max(0.0, cooldown_of(key) - max(0.0, since))
 

@@ -1,7 +1,7 @@
-"""The access keys that signing in makes, and that go when one signs out or changes the password.
+"""Login sessions: access keys of the type Login, with an expiry.
 
-They are access keys like others, of the type Login and with an end. `server/auth/login.py` makes and ends them,
-`authn/password_store.py` ends them all.
+`server/auth/login.py` creates and revokes them; `authn/password_store.py` revokes all of them when the password
+changes.
 """
 
 from collections.abc import Callable, Iterator
@@ -26,17 +26,17 @@ __all__ = ["LOGIN", "MOST_LOGINS", "LoginKeys", "NewKey"]
 
 @dataclass(frozen=True, slots=True)
 class NewKey:
-    """A key just made. The value is shown once, to whoever signed in, and never in a log."""
+    """A new key. The value is returned once, in the login response, and never logged."""
 
     name: str
     value: str = field(repr=False)
 
 
 class LoginKeys:
-    """Makes and ends logins, as the server itself. Who may is asked before."""
+    """Creates and revokes logins as the server itself. Callers authorize the request first."""
 
     def __init__(self, registry: Registry, api_group: str, ttl: Callable[[], int]) -> None:
-        """`ttl` tells how many seconds a new login lasts, 0 for no end."""
+        """`ttl` returns the lifetime of a new login in seconds, 0 for no expiry."""
         self._keys = registry.resource(api_group, ACCESS_KEYS)
         self._clock = registry.clock
         self._view = registry.view
@@ -44,7 +44,7 @@ class LoginKeys:
         self.ttl = ttl
 
     async def create(self, user: str, agent: str) -> NewKey:
-        """A new login of a user. `agent` is what its client calls itself, so that people recognise it in a list."""
+        """Creates a login of a user. `agent` is the client's User-Agent; it becomes part of the display name."""
         spec: Object = {"displayName": _title(agent), "user": user, "type": LOGIN}
         if ttl := self.ttl():
             spec["ttl"] = ttl
@@ -59,12 +59,12 @@ class LoginKeys:
         return NewKey(name_of(created), created["spec"]["key"])
 
     def ends(self, key: str) -> bool:
-        """Whether a key ends by itself some day, or has ended."""
+        """Whether a key has an expiry, or no longer exists."""
         entry = self._keys.peek("", key)
         return entry is None or end_of(decode(entry), self._clock.now()) is not None
 
     async def end(self, key: str) -> bool:
-        """Deletes a key if it is a login; says whether it was."""
+        """Deletes a key if it is a login; returns whether it was one."""
         entry = self._keys.peek("", key)
         if entry is None or entry.fields.get("spec.type") != LOGIN:
             return False
@@ -72,7 +72,7 @@ class LoginKeys:
         return True
 
     async def end_all(self, user: str, *, but: str = "", newest: int = 0) -> int:
-        """Deletes a user's logins except the one named `but` and the `newest` of the others; says how many."""
+        """Deletes a user's logins except the one named `keep` and the `newest` of the others; returns how many."""
         with storage_errors():
             await self._view.fresh()
         ages = sorted((age, name) for name, age in self._logins_of(user) if name != but)
@@ -82,7 +82,7 @@ class LoginKeys:
         return len(too_many)
 
     def _logins_of(self, user: str) -> Iterator[tuple[str, str]]:
-        """The names of a user's logins, and since when they are there."""
+        """The names and creation times of a user's logins."""
         for key, held in self._held.of(("user", user)).items():
             if held.sort == LOGIN:
                 yield key[3], held.created
@@ -90,7 +90,7 @@ class LoginKeys:
     async def _delete(self, key: str) -> None:
         try:
             await self._keys.delete("", key, Deleting(), by_the_server())
-        except NotFound:  # somebody was faster
+        except NotFound:  # already deleted
             return
 
 

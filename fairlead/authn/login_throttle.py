@@ -1,13 +1,13 @@
-"""Failed sign-ins slow down: each further guess has to wait longer, counted by user and by where it comes from.
+"""Throttles password checks: exponential backoff after failed logins, counted by user and by client network.
 
-`server/auth/login.py` and `subresources/profile.py` make every check of a password an `attempt`. It counts as failed from its
-beginning, so that a thousand guesses sent at once are a thousand and not one; succeeding takes that back.
+`server/auth/login.py` and `subresources/profile.py` wrap every password check in an `attempt`. It counts as a failure
+from its start, so that concurrent guesses all count, and a success reverts that.
 
-Whoever counts failures by user lets strangers stop that user from signing in, and whoever does not lets many machines
-guess together. Here strangers can make a user wait, but a minute at most at a time, and not at the places from which
-that user has signed in before: those are counted apart. Access keys are not concerned at all.
+Counting by user alone would let strangers lock a user out; not counting by user would allow distributed guessing. So
+strangers can delay a user's login by one minute at most, and not at all from networks where the user has signed in
+before: those have counters of their own. Access keys are not throttled.
 
-The counters are in memory, and only so many of them: the longest untouched give way. They begin anew with the process.
+The counters are in memory, in an LRU cache of limited size, and start empty with the process.
 """
 
 import ipaddress
@@ -22,32 +22,32 @@ from fairlead.core.errors import Details, TooManyRequests
 
 ENTRIES = 10_000
 FORGOTTEN_AFTER = 3600.0
-"""Seconds without an attempt after which a counter begins anew."""
+"""Seconds without an attempt after which a counter is reset."""
 NAME_LENGTH = 253
-"""No user has a longer name, and a counter should not be as large as whatever is sent."""
+"""Names are truncated to this length: no user has a longer one, and counters must stay small."""
 IPV6_NETWORK = 64
-"""Bits of an IPv6 address that count: the rest is the sender's to choose."""
+"""Prefix length for IPv6: a sender can choose the remaining bits of the address."""
 
 Who = tuple[str, str]
-"""What a counter is for: a user, an address, or the two together; the part that does not matter is empty."""
+"""The key of a counter: user and client network. One of them may be empty."""
 
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How many failures are free, and how many seconds the wait grows to."""
+    """How many failures have no delay, and the maximum delay in seconds."""
 
     free: int
     longest: float
 
     def wait(self, failures: int) -> float:
-        """Seconds after the latest failure: none, then one, two, four."""
+        """The delay in seconds after the latest failure: none, then 1, 2, 4, and so on."""
         beyond = failures - self.free
         return 0.0 if beyond < 0 else self.longest if beyond > 30 else min(self.longest, 2.0**beyond)
 
 
 USER = Patience(free=5, longest=60.0)
 ADDRESS = Patience(free=20, longest=900.0)
-"""Many users may share one address, behind a gateway or a proxy. None of them should do so with many failures."""
+"""More failures have no delay, because many users may share one address behind a proxy."""
 
 
 @dataclass(slots=True)
@@ -57,7 +57,7 @@ class Count:
 
 
 class Attempt:
-    """One check of a password. It has failed unless `succeed` was called."""
+    """One password check. It counts as failed unless `succeed` is called."""
 
     __slots__ = ("succeeded",)
 
@@ -69,7 +69,7 @@ class Attempt:
 
 
 class Throttle:
-    """The counters."""
+    """The failure counters."""
 
     def __init__(self, clock: Clock, entries: int = ENTRIES) -> None:
         self._clock = clock
@@ -79,9 +79,9 @@ class Throttle:
 
     @contextmanager
     def attempt(self, user: str, client: str) -> Iterator[Attempt]:
-        """Counts one attempt, or refuses it with 429. An attempt that breaks off has told nothing and is not counted.
+        """Counts one attempt, or raises TooManyRequests. An attempt that ends with an exception is not counted.
 
-        `client` is an address with its port, as calls have it.
+        `client` is the client address with its port, as in `Call`.
         """
         user, place = user[:NAME_LENGTH], place_of(client)
         counters = self._counters(user, place)
@@ -99,7 +99,7 @@ class Throttle:
                 self._take_back(counters)
 
     def _counters(self, user: str, place: str) -> dict[Who, Patience]:
-        """Where a user is familiar, neither strangers' guesses nor a neighbour's are held against it."""
+        """On a network where the user has signed in before, failures of others do not count."""
         if (user, place) in self._familiar:
             return {(user, place): USER}
         return {(user, ""): USER, ("", place): ADDRESS}
@@ -109,7 +109,7 @@ class Throttle:
         waits = (self._wait(who, patience, now) for who, patience in counters.items())
         seconds = math.ceil(max(waits))
         if seconds > 0:
-            message = f"too many failed attempts to sign in; wait {seconds} s and try again"
+            message = f"too many failed login attempts; wait {seconds} s and try again"
             raise TooManyRequests(message, Details(retry_after=seconds))
 
     def _wait(self, who: Who, patience: Patience, now: float) -> float:
@@ -128,8 +128,8 @@ class Throttle:
         _keep(self._counts, who, self._entries)
 
     def _succeeded(self, user: str, place: str, counters: dict[Who, Patience]) -> None:
-        """The user's failures are forgiven. The address only gets its one back, or who has an account could go on
-        guessing at others by signing in in between."""
+        """Resets the user's counter. The network's counter is only decremented: otherwise an attacker with an account
+        could reset it by signing in between guesses."""
         self._take_back(counters)
         for who in counters:
             if who[0]:
@@ -147,14 +147,14 @@ class Throttle:
 
 
 def _keep(table: "OrderedDict[Who, Count] | OrderedDict[Who, None]", who: Who, entries: int) -> None:
-    """Marks an entry as the latest touched, and lets the longest untouched go where there are too many."""
+    """Marks an entry as the most recently used and evicts the least recently used one if there are too many."""
     table.move_to_end(who)
     if len(table) > entries:
         table.popitem(last=False)
 
 
 def place_of(client: str) -> str:
-    """The address without its port. Of IPv6 the network, since a sender has all the addresses of one."""
+    """The client address without its port; for IPv6 its /64 network, since a sender has all addresses of one."""
     host = client.rpartition(":")[0].strip("[]") if client.count(":") == 1 or "]" in client else client
     try:
         address = ipaddress.ip_address(host)

@@ -1,11 +1,10 @@
-"""Passwords as the store keeps them: salted Argon2id hashes, which cost whoever steals the database memory and time.
+"""Hashes and verifies passwords with salted Argon2id.
 
-`authn/password_store.py` keeps them with their users. The hash is a text in the PHC form that
-other software reads too; it carries its own salt and cost, so that the cost can be raised while old hashes go on
-working until their users sign in the next time.
+`authn/password_store.py` stores the hashes. They are in the PHC string format, with their own salt and cost: the cost
+can be raised while old hashes stay valid until their users sign in again.
 
-A hash takes tens of milliseconds and MiB, which is its point and makes it a way to wear the server down. So only a few
-are reckoned at once, in threads, a few more wait, and everybody else is told to come again.
+A hash takes tens of milliseconds and MiB by design, which could be used for denial of service. So only a few are
+computed concurrently, in threads, a few more wait, and further requests get 429.
 """
 
 import asyncio
@@ -26,12 +25,12 @@ from fairlead.core.concurrency import ACCOUNT, HASHING, Account
 from fairlead.core.errors import Details, Problem, TooManyRequests
 
 MIN_LENGTH = 12
-"""Characters. Length is what makes a password hard to guess; rules about digits and signs only make it hard to keep."""
+"""Characters. There are no rules about digits and symbols: length is what makes a password hard to guess."""
 MAX_BYTES = 1024
 AT_ONCE = 2
-"""Hashes reckoned at the same time: as many as leave the rest of the server its processors and memory."""
+"""Concurrent hashes: few enough to leave CPU and memory for the rest of the server."""
 WAITING = 32
-"""Hashes that may wait for their turn. They are a few seconds of work, and nobody should wait longer."""
+"""Maximum number of waiting hashes: a few seconds of work."""
 SALT_BYTES = 16
 HASH_BYTES = 32
 
@@ -44,7 +43,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What one hash takes: KiB of memory, passes over it, and how many parts of it can be worked on side by side."""
+    """The Argon2 parameters of a hash: memory in KiB, passes, and parallel lanes."""
 
     memory: int
     passes: int
@@ -53,11 +52,11 @@ class Cost:
 
 COST = Cost(memory=32 * 1024, passes=3)
 MOST = Cost(memory=1024 * 1024, passes=16, lanes=16)
-"""A stored hash that asks for more than this is not worked on: it would take the server down with it."""
+"""A stored hash with a higher cost is not verified: it could exhaust the server's memory."""
 
 
 def problem(password: str) -> Problem | None:
-    """Why a password cannot be set, in words that do not quote it."""
+    """Why a password is not acceptable. The message must not contain the password."""
     material = _material(password)
     if material is None:
         return Problem("password", "FieldValueTooLong", f"Too long: may not be more than {MAX_BYTES} bytes of UTF-8")
@@ -67,7 +66,7 @@ def problem(password: str) -> Problem | None:
 
 
 class Passwords:
-    """Makes hashes and checks passwords against them."""
+    """Hashes passwords and verifies them, with limited concurrency."""
 
     def __init__(self, cost: Cost = COST, at_once: int = AT_ONCE, waiting: int = WAITING) -> None:
         self._cost = cost
@@ -78,14 +77,14 @@ class Passwords:
         self._nobodys = _nobodys_hash(cost)
 
     async def hash(self, password: str) -> str:
-        """What to store for a password that has no `problem`."""
+        """The hash of a password that has no `password_problem`."""
         material = _material(password)
         if material is None:
             raise ValueError("the password is too long to be hashed")
         return await self._reckon(lambda: _hash(material, self._cost))
 
     async def verify(self, password: str, stored: str | None) -> bool:
-        """Whether this is the password that was stored. Where none is, finding that out takes as long."""
+        """Whether the password matches the stored hash. Takes as long without a hash, to hide which users exist."""
         material = _material(password)
         if material is None or stored is None or not _acceptable(stored):
             await self._reckon(lambda: _fits(material or b"", self._nobodys))
@@ -93,7 +92,7 @@ class Passwords:
         return await self._reckon(lambda: _fits(material, stored))
 
     def is_outdated(self, stored: str) -> bool:
-        """Whether a hash was made at another cost than today's, and had better be made anew."""
+        """Whether a hash has another cost than the current one and should be replaced."""
         return _cost_of(stored) != self._cost
 
     async def _reckon(self, work: Callable[[], T]) -> T:
@@ -104,18 +103,19 @@ class Passwords:
         except asyncio.CancelledError:
             self._leave_place(account)
             raise
-        # A thread cannot be called off. Its place is free when it is done, whether or not somebody still waits for it.
+        # A thread cannot be cancelled. Its slot is released when it is done, even if the request was cancelled.
         reckoning = asyncio.ensure_future(HASHING.run(0, work))
         reckoning.add_done_callback(partial(self._leave, account))
         return await asyncio.shield(reckoning)
 
     def _take_place(self, account: Account | None) -> None:
-        """Nobody takes more places than he leaves free: one address does not keep all others from signing in."""
+        """Takes a slot. An account may use at most as many slots as remain free, so that one client address cannot
+        block all other logins."""
         free, own = self._places - self._taken, self._taken_by[account] if account is not None else 0
         if free <= 0:
-            raise TooManyRequests("too many people are signing in at this moment; try again", Details(retry_after=1))
+            raise TooManyRequests("too many users are signing in at the moment; try again", Details(retry_after=1))
         if own >= free:
-            message = "too many passwords from you are being checked at this moment; try again, one at a time"
+            message = "too many of your login attempts are being processed at the moment; try again, one at a time"
             raise TooManyRequests(message, Details(retry_after=1))
         self._taken += 1
         self._taken_by[account] += 1
@@ -132,11 +132,11 @@ class Passwords:
 
 
 def _material(password: str) -> bytes | None:
-    """The bytes that are hashed; None if there are too many, or no such text exists.
+    """The bytes to hash, in Unicode NFC; None if there are too many, or the text cannot be encoded.
 
-    Composed, because keyboards differ in whether an umlaut is one character or two.
+    Normalized, because input methods differ in whether an umlaut is one code point or two.
     """
-    if len(password) > MAX_BYTES:  # before any work is put into it
+    if len(password) > MAX_BYTES:  # before spending time on it
         return None
     try:
         material = unicodedata.normalize("NFC", password).encode()
@@ -152,10 +152,10 @@ def _hash(material: bytes, cost: Cost) -> str:
 
 
 def _fits(material: bytes, stored: str) -> bool:
-    """Compared in constant time by the library."""
+    """Verifies a hash. The library compares in constant time."""
     try:
         Argon2id.verify_phc_encoded(material, stored)
-    except (InvalidKey, ValueError):  # the latter for costs that Argon2 does not know, such as too little memory
+    except (InvalidKey, ValueError):  # ValueError: parameters that Argon2 rejects, such as too little memory
         return False
     return True
 
@@ -171,6 +171,6 @@ def _acceptable(stored: str) -> bool:
 
 
 def _nobodys_hash(cost: Cost) -> str:
-    """A hash that no password has, and that takes as long to check as any other."""
+    """A random hash that matches no password and takes as long to verify as any other."""
     salt, digest = (b64encode(os.urandom(size)).decode().rstrip("=") for size in (SALT_BYTES, HASH_BYTES))
     return f"$argon2id$v=19$m={cost.memory},t={cost.passes},p={cost.lanes}${salt}${digest}"

@@ -1,8 +1,8 @@
-"""Where passwords are kept: the hash in a Secret of the server's own namespace, named by the user's `passwordRef`.
+"""Stores password hashes in Secrets in the system namespace, referenced by `spec.passwordRef` of the user.
 
-`server/auth/login.py` checks passwords here, `subresources/profile.py` sets them. The Secret is called after its user and belongs
-to it, so it goes with the user. A `passwordRef` that points elsewhere is not followed: whoever may edit users could
-otherwise point somebody else's at a hash of their own making.
+`server/auth/login.py` verifies passwords here and `subresources/profile.py` sets them. The Secret is named after its
+user and has an owner reference to it, so it is garbage collected with the user. A `passwordRef` to any other Secret is
+ignored: otherwise permission to edit users would be enough to point one at a forged hash.
 """
 
 from base64 import b64decode, b64encode
@@ -27,13 +27,13 @@ from fairlead.registry.write_options import by_the_server
 NAMESPACE = "service-system"
 KEY = "password"
 TYPE = "service.sh/password"
-"""Of the server's own Secrets: no answer has what is in them."""
+"""Secret type for the server's own use: the data is in no response."""
 
 log = structlog.get_logger(__name__)
 
 
 class PasswordStore:
-    """The passwords of users. Everything is written as the server itself; who may is asked before."""
+    """Verifies and sets passwords, as the server itself. Callers authorize the request first."""
 
     def __init__(self, registry: Registry, api_group: str, passwords: Passwords, logins: LoginKeys) -> None:
         self._view = registry.view
@@ -46,7 +46,7 @@ class PasswordStore:
         self._generation = -1
 
     async def user_called(self, username: str) -> Object | None:
-        """The user that signs in by this name; None if there is no such one, or more than one."""
+        """The user with this username; None if there is none, or more than one."""
         with storage_errors():
             await self._view.fresh()
         generation = self._users.refresh()
@@ -57,13 +57,13 @@ class PasswordStore:
         return None if name is None else self._user(name)
 
     def would_outlive(self, key: str) -> bool:
-        """Whether a password that the holder of a key sets would last longer than that key."""
+        """Whether a password set with this key would be valid longer than the key."""
         return self._logins.ends(key)
 
     async def verified(self, user: Object | None, password: str) -> str | None:
-        """The stored hash that the password fits. None, at the same cost, if it fits none or the user may not sign in.
+        """Returns the stored hash if the password matches and the user is active, else None.
 
-        Both are checked whatever the first one says, so that nobody can tell which of them it was.
+        Takes the same time in all cases, so that the response time reveals neither users nor their state.
         """
         stored = self._stored(user) if user is not None else None
         fits = await self._passwords.verify(password, stored)
@@ -71,7 +71,7 @@ class PasswordStore:
         return stored if fits and not blocked else None
 
     async def still_fits(self, name: str, password: str, verified: str) -> bool:
-        """Whether a password is still the one that it was found to be, after something was done because of it."""
+        """Whether a password that was verified earlier is still valid; closes the race with a password change."""
         with storage_errors():
             await self._view.fresh()
         user = self._user(name)
@@ -80,32 +80,32 @@ class PasswordStore:
         return await self.verified(user, password) is not None
 
     async def renew(self, user: Object, password: str, verified: str) -> None:
-        """Stores the hash of the same password again if it was made at another cost than today's."""
+        """Replaces the stored hash if it has another cost than the current one."""
         if not self._passwords.is_outdated(verified):
             return
 
         def edit(old: Object) -> Object:
-            # Somebody may have set another password meanwhile, which must not be undone.
+            # A password that was set meanwhile must not be overwritten.
             same = _text(dig(old, f"data.{KEY}")) == verified
             return _holding(copied(old), user, encoded) if same else copied(old)
 
         try:
             encoded = await self._passwords.hash(password)
             await self._secrets.modify(NAMESPACE, _place(user)["secretName"], edit, by_the_server())
-        except ApiError as error:  # the password is right all the same, and there will be a next time
-            log.info("a password hash was not renewed", user=name_of(user), why=error.reason)
+        except ApiError as error:  # best effort: the login is valid, and the next one tries again
+            log.info("a password hash was not updated", user=name_of(user), why=error.reason)
 
     def has_password(self, user: Object) -> bool:
         return self._stored(user) is not None
 
     def refuse_weak(self, name: str, password: str) -> None:
-        """Raises where this cannot become the user's password."""
+        """Raises Invalid if the password is not acceptable."""
         wrong = problem(password)
         if wrong is not None:
             raise Invalid.of(self._people.kind.name, self._people.kind.group, name, [wrong])
 
     async def set(self, name: str, password: str, by: User) -> None:
-        """Sets a user's password and ends its logins, but for the one that `by` has come with. Other keys stay."""
+        """Sets a user's password and revokes its logins, except the one `by` uses. Other access keys stay valid."""
         self.refuse_weak(name, password)
         user = decode(await self._people.get("", name))
         await self._keep(user, await self._passwords.hash(password))
@@ -122,7 +122,7 @@ class PasswordStore:
         if not reference:
             return None
         if not _is(reference, place):
-            log.warning("a passwordRef is not followed", user=name_of(user), only=f"{NAMESPACE}/{place['secretName']}")
+            log.warning("a passwordRef was ignored", user=name_of(user), only=f"{NAMESPACE}/{place['secretName']}")
             return None
         entry = self._secrets.peek(NAMESPACE, place["secretName"])
         secret = decode(entry) if entry is not None else {}
@@ -152,7 +152,7 @@ class PasswordStore:
 
 
 def _unique_names(users: Following) -> dict[str, str]:
-    """Whom each user name means. One that two users claim means neither: rather nobody than the wrong one."""
+    """User object names by username. A username of two users is left out, rather than signing in the wrong one."""
     found: dict[str, str] = {}
     twice: set[str] = set()
     for (_, name), user in users.objects.items():
@@ -164,25 +164,25 @@ def _unique_names(users: Following) -> dict[str, str]:
 
 
 def _place(user: Object) -> Object:
-    """Where a user's password is, in the words of a passwordRef."""
+    """The only `passwordRef` that is accepted for a user."""
     return {"secretName": f"{name_of(user)}-password", "secretNamespace": NAMESPACE, "key": KEY}
 
 
 def _holding(secret: Object, user: Object, encoded: str) -> Object:
-    """The Secret with this hash in it, belonging to this user."""
+    """Sets the hash and the owner reference of a password Secret."""
     metadata(secret)["ownerReferences"] = [owner_reference(user)]
     secret["data"] = {KEY: b64encode(encoded.encode()).decode()}
     return secret
 
 
 def _is(reference: Object, place: Object) -> bool:
-    """Whether a passwordRef names this place. The key of the Secret may be left out."""
+    """Whether a `passwordRef` is the expected one. The key within the Secret may be omitted."""
     given = {**reference, "key": reference.get("key") or KEY}
     return all(given.get(name) == value for name, value in place.items())
 
 
 def _belongs(secret: Object, user: Object) -> bool:
-    """A Secret that somebody has left behind must not let the next one of the same name in."""
+    """Whether the Secret is not that of an earlier user with the same name."""
     owners = metadata(secret).get("ownerReferences") or ()
     return not owners or any(owner.get("uid") == metadata(user)["uid"] for owner in owners)
 

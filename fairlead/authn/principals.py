@@ -1,8 +1,7 @@
-"""Users, teams and service accounts as identities: who they are, and which groups they are in by that.
+"""Users, teams and service accounts as principals, with the groups they are in.
 
-`authn/access_keys.py` asks for the owners of keys; impersonation and reviews ask for users by name. Users and teams are
-objects like all others and are followed in the view, so that a change takes effect with the next request. So are
-service accounts.
+`authn/access_keys.py` resolves the owners of keys here; impersonation and access reviews look users up by name. The
+objects are read through informers, so a change takes effect with the next request.
 """
 
 from collections.abc import Mapping
@@ -19,15 +18,15 @@ EVERY_USER = f"{USER_GROUP}*"
 
 
 def own_groups(name: str) -> tuple[str, ...]:
-    """The groups that every user is in by being one."""
+    """The groups that every user is in implicitly."""
     return (*EVERYBODY, f"{USER_GROUP}{name}", EVERY_USER)
 
 
 class People:
-    """Everybody who can sign in. Whoever is disabled, or about to be deleted, is not there."""
+    """Looks up active principals. Disabled ones, and those that are being deleted, are not found."""
 
     def __init__(self, users: Following, teams: Following, accounts: Following | None = None) -> None:
-        """`accounts` are the service accounts, for those who ask about them."""
+        """`accounts` are the service accounts; without them, none is found."""
         self._users = users
         self._teams = teams
         self._accounts = accounts
@@ -36,7 +35,7 @@ class People:
         self._by_sso_group: Mapping[str, list[str]] = {}
 
     def generation(self) -> tuple[int, int, int]:
-        """Takes in what has happened; another value whenever somebody may have become somebody else."""
+        """Refreshes the informers. The value changes whenever the groups of a principal may have changed."""
         accounts = 0 if self._accounts is None else self._accounts.refresh()
         generation = self._users.refresh(), self._teams.refresh(), accounts
         if generation[1] != self._teams_generation:
@@ -46,22 +45,22 @@ class People:
         return generation
 
     def user_named(self, name: str) -> User | None:
-        """The user of that name with all of its groups, as it would be with a key that adds nothing."""
+        """The user with all of its groups, without those that a key may add."""
         self.generation()
         found = self.living("User", name)
         return None if found is None else self.as_user(found)
 
     def living(self, kind: str, name: str) -> Object | None:
-        """The user or team of that name, as of the last look, if it is in force."""
+        """The active user or team of that name, as of the last refresh."""
         following = self._users if kind == "User" else self._teams
         found = following.objects.get(("", name))
         return found if found is not None and _in_force(found) else None
 
     def service_account(self, subject: str, uid: str) -> User | None:
-        """The service account with that user name and uid, as of the last look, if it is in force.
+        """The active service account with that user name and uid, as of the last refresh.
 
-        It is in no group but those of service accounts and of everybody who has signed in to a Kubernetes API: what it
-        may do comes from roles alone.
+        It is only in the groups that Kubernetes gives service accounts and authenticated users. Its permissions come
+        from RBAC alone.
         """
         namespace, name = account_of(subject)
         found = self._accounts.objects.get((namespace, name)) if self._accounts is not None else None
@@ -81,30 +80,30 @@ class People:
         return User(group, (group, *EVERYBODY), metadata(team).get("uid", ""))
 
     def teams_of(self, user: Object) -> list[str]:
-        """The teams that a user is in: by its name, or by a group that an identity provider has it in."""
+        """The teams of a user, by name or by a group from the identity provider."""
         found = dict.fromkeys(self._by_user.get(metadata(user)["name"], ()))
         for group in dig(user, "spec.ssoGroups") or ():
             found.update(dict.fromkeys(self._by_sso_group.get(group, ())))
         return sorted(found)
 
     def memberships(self) -> dict[str, list[str]]:
-        """The teams of every user there is."""
+        """The teams of every user, also of inactive ones."""
         self.generation()
         return {name: self.teams_of(user) for (_, name), user in self._users.objects.items()}
 
     def all_users(self) -> list[tuple[Object, User]]:
-        """Every user that is in force, in the order of their names."""
+        """All active users, sorted by name."""
         self.generation()
         found = (user for _, user in sorted(self._users.objects.items()) if _in_force(user))
         return [(user, self.as_user(user)) for user in found]
 
     def all_teams(self) -> list[Object]:
-        """Every team that is in force, in the order of their names."""
+        """All active teams, sorted by name."""
         self.generation()
         return [team for _, team in sorted(self._teams.objects.items()) if _in_force(team)]
 
     def _members(self, path: str) -> dict[str, list[str]]:
-        """The teams by what a field of theirs lists."""
+        """The names of the active teams, indexed by the items of a list field."""
         found: dict[str, list[str]] = {}
         for (_, name), team in self._teams.objects.items():
             for each in dig(team, path) or () if _in_force(team) else ():
@@ -116,22 +115,17 @@ def _in_force(obj: Object) -> bool:
     return not dig(obj, "spec.disabled") and "deletionTimestamp" not in metadata(obj)
 
 
-# DOC-MERGED authz/admin_names
-# Which users are in a built-in admin group, by name: what makes one of them, or lets in as one, is for their like.
-#
-# Impersonation and the rule about passwords ask here. Users who are disabled count, too: they may be enabled again.
-
-
-USERS_PLURAL = "users"
-
-
 class AdminNames:
-    """Whether the user of a name is in a built-in admin group; looked up as it is now."""
+    """Whether the user of a name is in a built-in admin group, as of now.
+
+    Impersonation and `protect_password_secret` use it: only administrators may act as an administrator. Disabled users
+    count, since they may be enabled again.
+    """
 
     def __init__(self, api_group: str, view: View) -> None:
         self._group = api_group
         self._view = view
 
     def __call__(self, name: str) -> bool:
-        entry = self._view.get((self._group, USERS_PLURAL, "", name))
+        entry = self._view.get((self._group, USERS, "", name))
         return entry is not None and not ADMIN_GROUPS.isdisjoint(dig(decode(entry), "spec.groups") or ())

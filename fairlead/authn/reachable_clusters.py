@@ -1,6 +1,7 @@
-"""Which clusters somebody may use something of: all of it, or a space in it. Direct tokens are bound to these.
+"""The clusters in which a user may use anything: the whole cluster, or a space in it. Direct tokens are bound to these.
 
-Asked when a token is made, and never on a request. There may be many spaces, so others get their turn in between.
+Computed when a token is issued, not per request. It yields to the event loop in between, since there may be many
+spaces.
 """
 
 import asyncio
@@ -15,13 +16,13 @@ from fairlead.registry.registry import Registry
 CLUSTERS, SPACES = "clusters", "spaceinstances"
 IN_CLUSTER = "spec.clusterRef.cluster"
 AT_ONCE = 100
-"""Questions before others get their turn."""
+"""Checks before yielding to the event loop."""
 
 May = Callable[[Target], Verdict]
 
 
 async def reachable_clusters(registry: Registry, api_group: str, may: May) -> AsyncIterator[str]:
-    """The uids of the clusters, each once."""
+    """Yields the uid of each cluster once."""
     clusters, spaces = registry.resource(api_group, CLUSTERS), registry.resource(api_group, SPACES)
     others: dict[str, str] = {}
     for asked, entry in enumerate(registry.view.entries(api_group, CLUSTERS), 1):

@@ -1,9 +1,9 @@
-"""Tokens of service accounts: `POST namespaces/<ns>/serviceaccounts/<name>/token`, which is `kubectl create token`.
+"""Tokens of service accounts: `POST namespaces/<ns>/serviceaccounts/<name>/token`, as used by `kubectl create token`.
 
-A token is an access key that the server makes for the account. It carries the account's uid, so that it ends with the
-account, and it always expires. Whether the caller may ask was decided before (verb `create` on
-`serviceaccounts/token`): who may, can act as the account, as in Kubernetes. The token still reaches no further than the
-key that it was asked with: it has that key's scope, and ends no later.
+A token is an access key that the server creates for the account. It carries the account's uid, so that it ends with the
+account, and it always expires. The request is already authorized (verb `create` on `serviceaccounts/token`), which
+allows acting as the account, as in Kubernetes. In addition, the token inherits the scope of the key it was requested
+with, and expires no later.
 """
 
 import secrets
@@ -35,13 +35,13 @@ from fairlead.registry.write_options import by_the_server
 from fairlead.storage.view.view import Wanted
 
 LONGEST_PREFIX = 200
-"""How much of an account's name the names of its keys begin with."""
+"""How many characters of the account's name become part of the key's name."""
 ID_BYTES = 8
 
 
 @dataclass(frozen=True, slots=True)
 class TokenLimits:
-    """Most seconds that a token may live, and how many of one account may be in force at once."""
+    """The maximum lifetime of a token in seconds, and the maximum number of active tokens per account."""
 
     seconds: int
     count: int
@@ -49,7 +49,7 @@ class TokenLimits:
 
 @dataclass(frozen=True, slots=True)
 class AccountToken:
-    """A token just made, or what would have been made: then it has no value. The value is shown once, never logged."""
+    """A new token; after a dry run it has no value. The value is returned once and never logged."""
 
     account: Object
     key: str
@@ -64,7 +64,7 @@ class AccountToken:
 
 
 class AccountTokens:
-    """Makes tokens of service accounts. `audience` is what this server calls itself as the only audience of tokens."""
+    """Issues tokens of service accounts. `audience` is the only audience that these tokens have."""
 
     def __init__(self, registry: Registry, api_group: str, audience: str, limits: Callable[[], TokenLimits]) -> None:
         self._accounts = registry.resource(SERVICE_ACCOUNT.group, SERVICE_ACCOUNT.plural)
@@ -76,10 +76,10 @@ class AccountTokens:
     async def issue(
         self, user: User, namespace: str, name: str, request: Object, *, dry_run: bool = False
     ) -> AccountToken:
-        """A token of the account for whoever asks. Raises NotFound where there is no such account."""
+        """Issues a token of the account. Raises NotFound if there is no such account."""
         account = decode(await self._accounts.get(namespace, name))
         if "deletionTimestamp" in metadata(account):
-            why = "it is being deleted, and gets no tokens any more"
+            why = "it is being deleted, so no tokens are issued for it"
             raise Conflict.of(SERVICE_ACCOUNT.plural, SERVICE_ACCOUNT.group, name, why)
         spec = request.get("spec") or {}
         self._refuse_invalid(name, request, spec)
@@ -101,8 +101,8 @@ class AccountTokens:
             version = str(reference.get("apiVersion") or "")
             kind = f"{version if '/' in version else f'/{version}'}, Kind={reference.get('kind') or ''}"
             raise BadRequest(
-                f"cannot bind token to object of type {kind}: tokens of this server end with their service account or "
-                "by themselves; leave out spec.boundObjectRef"
+                f"cannot bind token to object of type {kind}: tokens of this server are bound to their service account "
+                "only; leave out spec.boundObjectRef"
             )
         sent = metadata(request).get("name")
         problems = list(token_problems(spec))
@@ -118,21 +118,21 @@ class AccountTokens:
             Problem.invalid(
                 f"spec.audiences[{index}]",
                 each,
-                f'tokens of this server are for itself alone, which is "{self.audience}"; leave out spec.audiences',
+                f'the only audience of tokens of this server is "{self.audience}"; leave out spec.audiences',
             )
             for index, each in enumerate(audiences)
             if each != self.audience
         ]
 
     def _refuse_more(self, account: Object, limits: TokenLimits, now: datetime) -> None:
-        """How many are in force is bounded: each is an object. Concurrent requests may overshoot by a few."""
+        """Limits the number of active tokens, since each is an object. Concurrent requests may exceed it by a few."""
         meta = metadata(account)
         ends = [end for end in self._ends(meta["uid"]) if end > now]
         if len(ends) >= limits.count:
             left = int((min(ends) - now).total_seconds()) + 1
             why = (
-                f"it has {len(ends)} tokens in force, and {limits.count} is the limit; use one for longer, delete the "
-                f"access keys of those that nobody needs, or wait: the next one expires in {left} seconds"
+                f"it has {len(ends)} active tokens, and the limit is {limits.count}; use tokens for longer, delete the "
+                f"access keys of those that are not needed, or wait: the next one expires in {left} seconds"
             )
             kind = SERVICE_ACCOUNT
             message = f'{kind.plural} "{meta["name"]}" is forbidden: {why}'
@@ -141,7 +141,7 @@ class AccountTokens:
     def _ends(self, uid: str) -> list[datetime]:
         wanted = (Wanted("labels", UID_LABEL, frozenset({uid})),)
         entries = self._keys.view.candidates(self._keys.kind.place, "", wanted)
-        # A key of another kind may have had the label before clients were kept from setting it.
+        # Other keys may have the label from before clients were prevented from setting it.
         keys = (key for entry in entries if is_account_key(key := decode(entry)) and account_uid(key) == uid)
         return [end for key in keys if (end := end_of(key)) is not None]
 
@@ -166,7 +166,7 @@ class AccountTokens:
 
 
 def _remaining_seconds(holder: Holder, now: datetime) -> int:
-    """What the key in use has left: nothing that is made with it outlives it."""
+    """The remaining lifetime of the key in use: a token must not outlive it."""
     end = end_of(holder.key, now) if holder.key is not None else None
     return 1 << 62 if end is None else max(1, int((end - now).total_seconds()))
 

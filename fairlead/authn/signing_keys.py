@@ -1,8 +1,8 @@
-"""Where signing keys live: a Secret in the server's own namespace, made when the first token is asked for.
+"""Stores the signing keys of direct tokens in a Secret in the system namespace, created with the first token.
 
-Being a Secret, it is sealed at rest, backed up with everything else and shared by all replicas. Every change is a
-compare-and-swap, so replicas that make or rotate keys at once agree on the outcome; every use looks at the Secret as of
-now, so a rotation takes effect with the next token. Deleting the Secret ends every direct token there is.
+As a Secret it is encrypted at rest, included in backups and shared by all replicas. Every change is a compare-and-swap,
+so replicas that create or rotate keys concurrently agree. Every use reads the current Secret, so a rotation takes
+effect with the next token. Deleting the Secret invalidates all direct tokens.
 """
 
 import asyncio
@@ -29,8 +29,7 @@ ATTEMPTS = 5
 HOUR = 3_600
 ROTATIONS_PER_HOUR = 4
 MOST_RETIRED = 16
-"""Keys that are published beside the active one. All of them are read with each look at the Secret, and sent to whoever
-verifies tokens."""
+"""Maximum number of retired keys that are still published. All of them are in the Secret and in the JWKS."""
 
 log = structlog.get_logger(__name__)
 
@@ -46,20 +45,20 @@ class SigningKeyStore:
         self._read: tuple[int, SigningKeys] | None = None
 
     async def for_signing(self, longest: int) -> SigningKeys:
-        """The keys, made if there are none. The active one is noted to sign tokens that live so many seconds."""
+        """The keys, created if there are none. Records that the active key signs tokens that are valid this long."""
         keys = await self._ensured(longest)
         if keys.active.longest >= longest:
             return keys
         return await self._changed(lambda old: signing.lasting(old, longest))
 
     async def published(self) -> list[Object]:
-        """The public keys for those who verify; none before the first token."""
+        """The public keys for verifiers; empty before the first token."""
         keys = await self._current()
         return [] if keys is None else signing.published(keys, self._clock.now())
 
     async def rotate(self, longest: int) -> SigningKeys:
-        """Puts a new key to use. Those before stay published until their tokens have ended, so there may not be too
-        many. Raises TooManyRequests, before a key is made: that takes a second of a processor."""
+        """Replaces the active key. Retired keys stay published until their tokens have expired, so their number is
+        limited. Raises TooManyRequests before generating a key, which takes a second of CPU time."""
         if await self._current() is None:
             return await self._ensured(longest)
         async with self._making:
@@ -73,22 +72,22 @@ class SigningKeyStore:
                 return signing.rotated(old, fresh, self._clock.now())
 
             keys = await self._changed(rotated)
-        log.info("direct tokens are signed with a new key", key=keys.active.id)
+        log.info("the signing key of direct tokens was rotated", key=keys.active.id)
         return keys
 
     def _require_room(self, keys: SigningKeys) -> None:
-        """Without Retry-After, for which clients would sit and wait, and it may be weeks."""
+        """Raises TooManyRequests without Retry-After: clients would wait for it, and it may be weeks."""
         moment = int(self._clock.now().timestamp())
         published = [each for each in keys.retired if each.until > moment]
         lately = [each.since for each in published if each.since > moment - HOUR]
         if len(lately) >= ROTATIONS_PER_HOUR:
             wait = sorted(lately)[-ROTATIONS_PER_HOUR] + HOUR - moment
-            why = f"the signing key was changed {len(lately)} times within an hour, which is the limit"
+            why = f"the signing key was rotated {len(lately)} times within an hour, which is the limit"
             raise TooManyRequests(f"{why}; try again in {wait} seconds")
         if len(published) >= MOST_RETIRED:
             until = min(each.until for each in published)
-            why = f"{len(published)} earlier keys are published until their tokens have ended, which is the limit"
-            advice = f"to end all direct tokens at once, delete the Secret {self._where}"
+            why = f"{len(published)} retired keys are published until their tokens have expired, which is the limit"
+            advice = f"delete the Secret {self._where}, which invalidates all direct tokens"
             when = timestamp(datetime.fromtimestamp(until, UTC))
             raise TooManyRequests(f"{why}; try again after {when}, or {advice}")
 
@@ -97,10 +96,10 @@ class SigningKeyStore:
             keys = await self._current()
             if keys is not None:
                 return keys
-            async with self._making:  # making a key is work: of many who need the first one, one does it
+            async with self._making:  # generating a key is expensive: concurrent first requests share one
                 if await self._current() is None:
                     await self._create(await self._new_key(longest))
-        raise Unavailable(f"the Secret {self._where} is deleted again and again; let it be, and ask again")
+        raise Unavailable(f"the Secret {self._where} is being deleted repeatedly; stop deleting it, and try again")
 
     async def _new_key(self, longest: int) -> SigningKey:
         return await HASHING.run(0, signing.new_signing_key, self._clock.now(), longest)
@@ -115,9 +114,9 @@ class SigningKeyStore:
         }
         try:
             await self._secrets.create(body, self._namespace, _as_server())
-        except AlreadyExists:  # another replica was faster, and its key is the one
+        except AlreadyExists:  # another replica created it first
             return
-        log.info("a key for signing direct tokens was made", key=key.id)
+        log.info("a signing key for direct tokens was created", key=key.id)
 
     async def _current(self) -> SigningKeys | None:
         try:
@@ -145,7 +144,7 @@ class SigningKeyStore:
         try:
             return signing.decode(b64decode((dig(secret, "data") or {}).get(FIELD) or ""))
         except (BadKeys, ValueError):
-            advice = f"restore it from a backup, or delete it, which ends all direct tokens: {self._where}"
+            advice = f"restore it from a backup, or delete it, which invalidates all direct tokens: {self._where}"
             raise Unavailable(f"the Secret with the signing keys cannot be used; {advice}") from None
 
     @property

@@ -1,14 +1,13 @@
-"""Direct tokens are made here: whom they stand for, how long, and for what.
+"""Issues direct tokens: JWTs for direct access to clusters, without the gateway.
 
-Behind `POST directclusterendpointtokens`. Whether the caller may ask at all was decided before. A token hands on no
-more than the key that it was asked with has (`domain/key_delegation.py`): it reaches no further and ends no later. Tokens
-that have a scope are for another audience than those that have none, because a kube-apiserver that knows the issuer
-alone would honour the groups in them and know nothing of scopes. The groups are those that count at clusters; the
-prefix is put in front by whoever verifies a token, as for the name.
+Implements `POST directclusterendpointtokens`; the request is already authorized. A token has no wider scope and no
+longer lifetime than the key it was requested with (`domain/key_delegation.py`). Scoped tokens have a different
+audience: a kube-apiserver that trusts the issuer would honour their groups but not enforce the scope. The groups are
+those that are valid in clusters; the verifier adds the prefixes of groups and user name.
 
-Every token is bound to clusters: its audience lists them, by the uids of their Clusters, so that one which is shown at
-one cluster is of no use at another that its owner did not mean. A scope names clusters; the token also has their uids
-by name, so that it does not fit another cluster that gets the name later.
+Every token is bound to clusters: its audience lists them by the uids of their Cluster objects, so that a token
+presented to one cluster cannot be replayed at another one. A scope names clusters by name, so the token also maps these
+names to uids: it is not valid for a later cluster with the same name.
 """
 
 import secrets
@@ -39,12 +38,12 @@ from fairlead.registry.registry import Registry
 CLUSTERS = "clusters"
 ID_BYTES = 16
 MOST_CLUSTERS = 100
-"""Clusters that one token can be for: it names each of them, and is sent with every request."""
+"""Maximum number of clusters per token: it lists all of them and is sent with every request."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lifetimes:
-    """Seconds that tokens live where nobody says how long, and at most."""
+    """The default and the maximum lifetime of tokens in seconds."""
 
     default: int = 24 * 3600
     maximum: int = 90 * 24 * 3600
@@ -52,7 +51,7 @@ class Lifetimes:
 
 @dataclass(frozen=True, slots=True)
 class Issuing:
-    """What this server issues tokens as, and how long they live, which may change while it runs."""
+    """The issuer URL, and the lifetimes of tokens, which may change at run time."""
 
     issuer: str
     lifetimes: Callable[[], Lifetimes]
@@ -60,7 +59,7 @@ class Issuing:
 
 @dataclass(frozen=True, slots=True)
 class Rights:
-    """Whether one scope covers another, and whether a user may do something, as `authz` says."""
+    """The scope comparison and the authorizer of `authz`."""
 
     covers: Covers
     may: Callable[[User, Target], Verdict]
@@ -68,7 +67,7 @@ class Rights:
 
 @dataclass(frozen=True, slots=True)
 class Minted:
-    """A token just made. Its value is shown once, to whoever asked, and never in a log."""
+    """A new token. The value is returned once, in the response, and never logged."""
 
     id: str
     issued: datetime
@@ -77,7 +76,7 @@ class Minted:
 
 
 class DirectMinting:
-    """Makes direct tokens."""
+    """Issues direct tokens."""
 
     def __init__(
         self, registry: Registry, api_group: str, keys: SigningKeyStore, issuing: Issuing, rights: Rights
@@ -90,11 +89,11 @@ class DirectMinting:
 
     @property
     def longest(self) -> int:
-        """Seconds that a token may live."""
+        """The maximum lifetime of a token in seconds."""
         return self._issuing.lifetimes().maximum
 
     async def mint(self, user: User, spec: Object, *, rehearsing: bool = False) -> Minted | None:
-        """A token for whoever asks. A rehearsal makes all of the checks and no token."""
+        """Issues a token for the requester. A dry run makes all checks and returns None."""
         refuse_reserved(user.name)
         now, lifetimes = self._registry.clock.now(), self._issuing.lifetimes()
         holder = holder_of(user, self._registry.resource(self._group, ACCESS_KEYS))
@@ -128,7 +127,7 @@ class DirectMinting:
         }
 
     def _subject(self, user: User) -> Object:
-        """Whom the token stands for. Names are looked up: a uid may have been sent along by whoever impersonates."""
+        """The principal of the token. Its uid is looked up: that of an impersonated user may come from the request."""
         team = user.name.removeprefix(TEAM_GROUP)
         if f"{USER_GROUP}{user.name}" in user.groups and (found := self._found(USERS, user.name)):
             return _subject("User", user.name, metadata(found).get("uid"), dig(found, "spec.tokenGeneration"))
@@ -137,7 +136,7 @@ class DirectMinting:
         if user.is_admin:
             return _subject("ServiceAdmin", user.name)
         raise self._refusal(
-            f'a direct token stands for a user, a team or an administrator, and "{user.name}" is none of them; '
+            f'a direct token is for a user, a team or an administrator, and "{user.name}" is none of them; '
             "use the access key of a user or team"
         )
 
@@ -146,7 +145,7 @@ class DirectMinting:
         return None if entry is None else decode(entry)
 
     def _clusters(self, user: User, scope: Object) -> Iterator[tuple[str, str]]:
-        """The uids of the clusters that a scope names, as far as the user may know them."""
+        """The names and uids of the clusters that a scope names, if the user may read them."""
         kind = self._registry.resource(self._group, CLUSTERS).kind
         parsed = Scope.of(scope) or Scope()
         for name in dict.fromkeys((*parsed.clusters, *(rule.cluster for rule in parsed.rules if rule.cluster))):
@@ -156,23 +155,23 @@ class DirectMinting:
                 yield name, metadata(found)["uid"]
 
     async def _meant(self, user: User, scope: Object | None, named: Mapping[str, str]) -> list[str]:
-        """The uids of the clusters that a token is for: those that its scope names, else those where its owner may use
-        something now. Another one that comes later takes another token."""
+        """The uids of the clusters in the token's audience: those that its scope names, else those where the user may
+        use anything now. A cluster that is added later needs a new token."""
         if scope is not None and _names_all(Scope.of(scope) or Scope()):
             return list(named.values())
         found = [uid async for uid in reachable_clusters(self._registry, self._group, partial(self._rights.may, user))]
         if len(found) > MOST_CLUSTERS:
             why = (
-                f"you may use {len(found)} clusters, and a token is for {MOST_CLUSTERS} at most: name those that it is "
-                "for, in spec.scope.clusters"
+                f"you may use {len(found)} clusters, and a token is for {MOST_CLUSTERS} at most: list those that it "
+                "should be for"
             )
             raise Invalid.of(KIND.name, self._group, "", [Problem.required("spec.scope.clusters", why)])
         return found
 
     def _ttl(self, holder: Holder, asked: int, lifetimes: Lifetimes, now: datetime) -> int:
-        """What was asked for, or as much of the default as the key in use has left."""
+        """The requested lifetime, else the default, capped by the remaining lifetime of the key in use."""
         if asked > lifetimes.maximum:
-            why = f"a direct token lives {lifetimes.maximum} seconds at most"
+            why = f"must be at most {lifetimes.maximum} seconds"
             raise Invalid.of(KIND.name, self._group, "", [Problem.invalid("spec.ttl", asked, why)])
         if asked:
             return asked
@@ -181,12 +180,12 @@ class DirectMinting:
         return max(1, min(lifetimes.default, lifetimes.maximum, left))
 
     def _scope(self, holder: Holder, spec: Object) -> Object | None:
-        """The scope that was asked for, else the one of the key in use."""
+        """The requested scope, else the one of the key in use."""
         asked: Object | None = spec.get("scope")
         return asked if asked is not None else dig(holder.key or {}, "spec.scope")
 
     def _refuse_overreach(self, holder: Holder, ttl: int, scope: Object | None, now: datetime) -> None:
-        """Held to what a new access key of the same owner, life and scope would be."""
+        """Applies the checks for a new access key of the same owner, lifetime and scope."""
         owner, name = holder.owner
         begin = {"creationTimestamp": timestamp(now)}
         reason = overreach(
@@ -205,7 +204,7 @@ def _subject(kind: str, name: str, uid: str | None = "", generation: int | None 
 
 
 def _names_all(scope: Scope) -> bool:
-    """Whether a scope names each cluster that it could be about. Spaces are somewhere, and rules may be anywhere."""
+    """Whether a scope names every cluster that it allows. Entries for spaces and most rules may be for any cluster."""
     elsewhere = scope.projects or scope.spaces or scope.virtual_clusters or ANY in scope.clusters
     return not elsewhere and all(rule.cluster for rule in scope.rules)
 

@@ -1,4 +1,15 @@
-""""""
+"""Authorization: an ordered chain of authorizers. The first one with an opinion decides; the default is deny.
+
+authorizer        the authorizer of the server: runs the chain, filters lists, explains decisions
+scope/            restricts access keys to their scope; runs first
+gateway_access    requests through a gateway
+rbac              Kubernetes RBAC; binding_index finds the bindings of a user
+default_roles     creates and updates the default ClusterRoles
+project_members   roles of project members
+ownership         owners and access entries of objects; name_index makes their lookups fast
+self_access       users on their own User, teams and access keys
+component_access  runners and cluster agents
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -6,16 +17,13 @@ from dataclasses import dataclass
 from fairlead.core.call import Target
 from fairlead.core.user import User
 
-# DOC-MERGED authz/chain
-# May you? Authorizers are asked in order; each allows, denies, or has no opinion. What nobody allows is denied.
-
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """An answer with its reason.
+    """Allow or deny, with the reason.
 
-    `is_inside` says of a request through a gateway that the answer is about what was asked behind it, and not about
-    passing the gateway.
+    `is_inside` applies to requests through a gateway: the decision is about the inner request, not about using the
+    gateway.
     """
 
     allowed: bool
@@ -27,10 +35,11 @@ Authorizer = Callable[[User, Target], Decision | None]
 """A decision, or None for no opinion."""
 
 Decide = Callable[[User, Target], Decision]
-"""All of them together: there is always an answer."""
+"""The whole chain, which always returns a decision."""
 
 
 def authorize(authorizers: Sequence[Authorizer], user: User, target: Target) -> Decision:
+    """The decision of the first authorizer with an opinion; deny if there is none."""
     for authorizer in authorizers:
         decision = authorizer(user, target)
         if decision is not None:
@@ -39,7 +48,7 @@ def authorize(authorizers: Sequence[Authorizer], user: User, target: Target) -> 
 
 
 def administrators(user: User, target: Target) -> Decision | None:
-    """The built-in admin groups may do everything."""
+    """Allows everything to members of the built-in admin groups."""
     return _ADMINISTRATOR if user.is_admin else None
 
 

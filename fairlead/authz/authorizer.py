@@ -1,9 +1,9 @@
-"""All authorizers together: may this user do that, and what of a list is for this user?
+"""The authorizer of the server: combines all authorizers, filters lists and watches, and explains decisions.
 
-`app` puts the authorizers in order. Most answer from the request alone; personal ones also from a single object,
-because it belongs to the user or is shared with it. Who may not list a whole resource, and stands in such a relation to
-it, gets the list and the watch cut down to what it may get. Everybody else is refused. A scope is asked about the list
-or watch itself, object by object: what a key may only get is in none of its lists.
+`app/auth.py` puts the authorizers in order. Most decide from the request alone; object authorizers also decide from the
+object, because the user owns it or it is shared with the user. A user who may not list a whole resource, but may get
+some of its objects that way, gets a filtered list or watch; other users get 403. A scope must allow the list or watch
+itself for each object: objects that a key may only get are not in its lists.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -20,22 +20,22 @@ CUT_VERBS = ("list", "watch")
 
 
 class Personal(Protocol):
-    """An authorizer that knows whose an object is."""
+    """An authorizer that can also decide from the content of an object."""
 
     def __call__(self, user: User, target: Target) -> Decision | None:
-        """As any authorizer; it looks the object up by itself."""
+        """Like any authorizer; looks up the object itself."""
 
     def of(self, user: User, target: Target, entry: Entry) -> Decision | None:
-        """The same about one state of the object that the target names."""
+        """The same, for a given state of the object that the target names."""
 
     def stands(self, user: User, target: Target) -> bool:
-        """Whether a list or watch of this resource may hold something for the user, so that it is cut, not refused."""
+        """Whether the user may get some objects of the resource, so that a list or watch is filtered, not denied."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scoping:
-    """What the scopes of access keys say. `within` refuses what is outside of a user's scope and is asked first;
-    `is_inside` says the same without a reason, and `touches` whether a scope reaches a resource at all."""
+    """The scope checks. `within` is the first authorizer and denies requests outside of the user's scope. `is_inside`
+    is the same check without a reason. `overlaps` says whether a scope allows anything of a resource."""
 
     within: Authorizer
     is_inside: Callable[[User, Target], bool]
@@ -43,8 +43,7 @@ class Scoping:
 
 
 class Permissions:
-    """Who may do what. `generations` are what permissions are made of: each says by another value that it has
-    changed."""
+    """Authorizes requests. Each of `generations` returns a value that changes when permissions may have changed."""
 
     def __init__(
         self,
@@ -67,7 +66,7 @@ class Permissions:
         return tuple(each() for each in self._generations)
 
     def cut(self, user: User, target: Target) -> "Cut | None":
-        """How to cut a list or watch that was not allowed as a whole; None where it stays refused."""
+        """The filter for a list or watch that was denied as a whole; None if it stays denied."""
         if target.verb not in CUT_VERBS or target.subresource or target.via is not None:
             return None
         if target.name:
@@ -81,11 +80,11 @@ class Permissions:
         return Cut(self, user, target)
 
     def is_inside(self, user: User, target: Target) -> bool:
-        """Whether the scope of the user's key leaves a request to the user's rights."""
+        """Whether a request is within the scope of the user's key."""
         return user.scope is None or self._scoping is None or self._scoping.is_inside(user, target)
 
     def _is_personal(self, user: User, target: Target) -> bool:
-        """Whether an object is the user's own, or shared with it, and nothing stands against that."""
+        """Whether an object authorizer allows the request and no other authorizer denies it."""
         for authorizer in self.general:
             decision = authorizer(user, target)
             if decision is not None and not decision.allowed:
@@ -95,7 +94,7 @@ class Permissions:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """What one user sees of one resource: those objects that it may get, and that its scope lets it list or watch."""
+    """Filters a list or watch: keeps the objects that the user may get and that the scope allows to list or watch."""
 
     permissions: Permissions
     user: User
@@ -121,21 +120,14 @@ class Cut:
         return self.permissions.generation()
 
 
-# DOC-MERGED authz/explain
-# How a decision comes about: what everyone in the chain says, in the order in which they are asked.
-#
-# `subresources/access_reviews.py` puts it into the answer of the platform's own access reviews, which `fairlead key explain` prints.
-# It asks the same authorizers as `chain.authorize`, so the two cannot disagree.
-
-
 ALLOW, DENY, NO_OPINION, NOT_ASKED = "allow", "deny", "no opinion", "not asked"
 DEFAULT = "default"
-"""The step that denies what nobody allows."""
+"""The last step, which denies if no authorizer had an opinion."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What one of them said, and why."""
+    """The verdict of one authorizer, and its reason."""
 
     step: str
     verdict: str
@@ -143,7 +135,10 @@ class Step:
 
 
 def explain(authorizers: Sequence[Authorizer], user: User, target: Target) -> list[Step]:
-    """The path of a decision. The first who has an opinion decides; where nobody has one, the last step denies."""
+    """The verdicts of all authorizers in order, for access reviews (`subresources/access_reviews.py`).
+
+    Runs the same authorizers as `authorize`, so the two cannot disagree.
+    """
     return list(_steps(authorizers, user, target))
 
 
@@ -158,7 +153,7 @@ def _steps(authorizers: Sequence[Authorizer], user: User, target: Target) -> Ite
         yield _step(name, decision)
         decided = decision is not None
     if not decided:
-        yield Step(DEFAULT, DENY, "nobody allows it, and what nobody allows is denied")
+        yield Step(DEFAULT, DENY, "no authorizer allows it, and the default is deny")
 
 
 def _step(name: str, decision: Decision | None) -> Step:
@@ -168,16 +163,13 @@ def _step(name: str, decision: Decision | None) -> Step:
 
 
 def name_of(authorizer: Authorizer) -> str:
-    """An authorizer is known by the function, class, or maker of functions that its source names."""
+    """The name of a step: that of the authorizer's class, function, or factory function."""
     word = str(getattr(authorizer, "__qualname__", type(authorizer).__name__)).partition(".")[0]
     return word.replace("_", " ").lower()
 
 
-# DOC-MERGED authz/refusal
-# A 403 in Kubernetes' words: who cannot do what where, and why. It never tells whether the object exists.
-
-
 def forbidden(user: User, target: Target, decision: Decision) -> Forbidden:
+    """The 403 error with the wording of Kubernetes. It does not reveal whether the object exists."""
     reason = decision.reason
     if target.via is not None and not decision.is_inside:
         target = target.via

@@ -1,8 +1,4 @@
-"""Bindings by their subjects, kept up to date one binding at a time.
-
-`authz/rbac.py` asks it what somebody holds. One more binding among thousands costs as much as the first: nothing is
-gone through again but the binding that has changed.
-"""
+"""RBAC bindings indexed by subject, updated incrementally, one binding at a time. Used by `authz/rbac.py`."""
 
 from collections.abc import Iterable, Iterator
 
@@ -11,20 +7,20 @@ from fairlead.core.user import SERVICE_ACCOUNT, User
 from fairlead.storage.view.view import Place
 
 Who = tuple[bool, str]
-"""A subject: whether it is a group, and its name. Service accounts are users with long names."""
+"""A subject: whether it is a group, and its name. Service accounts are users with their full user name."""
 Named = dict[str, int]
-"""Names of bindings in one namespace, and the place of the subject in each."""
+"""Names of bindings in one namespace, and the index of the subject in each."""
 
 
 class Subjects:
-    """Files bindings under their subjects, and under the namespace where they count; the empty one is everywhere."""
+    """Bindings by subject and by namespace; an empty namespace means ClusterRoleBindings."""
 
     def __init__(self) -> None:
         self._bindings: dict[Place, Object] = {}
         self._filed: dict[Who, dict[str, Named]] = {}
 
     def put(self, place: Place, binding: Object | None) -> None:
-        """Takes in what a binding is now; None where it is gone."""
+        """Adds or replaces a binding; None removes it."""
         old = self._bindings.pop(place, None)
         if old is not None:
             self._remove(place, old)
@@ -46,12 +42,12 @@ class Subjects:
                 self._filed.pop(who, None)
 
     def find(self, user: User) -> list[dict[str, Named]]:
-        """All that is filed under a user and its groups, by namespace: to be looked at, not to be changed."""
+        """The index entries of a user and its groups, by namespace. Callers must not modify them."""
         whoever: Iterable[Who] = ((False, user.name), *((True, group) for group in dict.fromkeys(user.groups)))
         return [self._filed[who] for who in whoever if who in self._filed]
 
     def bindings(self, found: Iterable[dict[str, Named]], namespace: str) -> Iterator[tuple[str, Object, Object]]:
-        """Of what was found, the bindings that count in a namespace, in order: name, binding and subject."""
+        """The bindings of these index entries in a namespace, sorted by name: name, binding and subject."""
         places: Named = {}
         for filed in found:
             for name, number in filed.get(namespace, {}).items():

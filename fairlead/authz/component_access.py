@@ -1,8 +1,10 @@
-"""What runners may do: look after their own Runner, and after the workspaces that are bound to them.
+"""Authorizers for components of the platform: runners and cluster agents.
 
-A runner is whoever comes with the key that was made for a Runner that is still there. It reads its Runner and writes
-the status of that; it reads, lists and watches the workspaces whose `spec.runnerRef.runner` names it, in whichever
-namespace, and writes their status; and it records Events where it has workspaces. Nothing else.
+A component authenticates with the key that was issued for its Runner or Cluster, as long as that object exists.
+
+A runner may read its Runner and write its status; get, list and watch the workspaces whose `spec.runnerRef.runner`
+names it, in any namespace, and write their status; and create Events in namespaces where it has workspaces. An agent
+may read its Cluster, its key and its configuration, and send reports.
 """
 
 import msgspec
@@ -14,11 +16,6 @@ from fairlead.kinds.access.components import Component
 from fairlead.kinds.clusters.cluster import AGENT
 from fairlead.kinds.clusters.runner import RUNNER_COMPONENT
 from fairlead.storage.view.view import Entry, View
-
-# DOC-MERGED authz/components
-# Whose key is it? Components of the platform, such as runners and agents, are whoever comes with the key that was made
-# for an object that is still there. `component_access.py` and `component_access.py` say what each of them may do.
-
 
 KEYS = "ownedaccesskeys"
 
@@ -34,7 +31,7 @@ class _Meta(msgspec.Struct):
 
 
 class _Owned(msgspec.Struct):
-    """Just enough of an object to know which one it is, and whose."""
+    """The uid and the owner references of an object, decoded without the rest."""
 
     metadata: _Meta
 
@@ -43,7 +40,7 @@ _owned = msgspec.json.Decoder(_Owned).decode
 
 
 class Bearers:
-    """Those who come with keys of one sort of components."""
+    """Resolves a user to the component, of one type, that its key was issued for."""
 
     def __init__(self, component: Component, api_group: str, view: View) -> None:
         self._component = component
@@ -51,7 +48,7 @@ class Bearers:
         self._view = view
 
     def owner(self, user: User) -> str | None:
-        """The name of the object that the user stands for; None for everybody else."""
+        """The name of the Runner or Cluster that the user represents; None for all other users."""
         prefix = self._component.subject_prefix
         if not user.name.startswith(prefix) or user.name not in user.groups:
             return None
@@ -61,7 +58,7 @@ class Bearers:
             return None
         key = self._view.get((self._group, KEYS, "", user.key)) if user.key else None
         references = (_owned(key.body).metadata.ownerReferences or ()) if key is not None else ()
-        # A key that was made for another object of this name is on its way out, and stands for nobody until then.
+        # A key of an earlier object with this name is not valid any more; it will be garbage collected.
         uid = _owned(owner.body).metadata.uid
         foreign = any(each.kind == self._component.owner and each.uid != uid for each in references)
         return None if foreign else name
@@ -78,7 +75,7 @@ _WORKSPACE_VERBS = frozenset(
 )
 _RUNNER_ITSELF = Decision(True, "the runner itself")
 _WORKSPACE = Decision(True, "a workspace that is bound to this runner")
-_EVENT = Decision(True, "an Event beside a workspace that is bound to this runner")
+_EVENT = Decision(True, "an Event in a namespace with a workspace that is bound to this runner")
 
 
 class Runners:
@@ -110,7 +107,7 @@ class Runners:
         return None if name is None else _bound(name, target, entry)
 
     def stands(self, user: User, target: Target) -> bool:
-        """A runner lists and watches its workspaces also before there are any."""
+        """A runner may list and watch its workspaces even if there are none yet."""
         return (target.group, target.resource) == (self._group, WORKSPACES) and self._bearers.owner(user) is not None
 
     def _event(self, name: str, target: Target) -> Decision | None:
@@ -126,16 +123,12 @@ def _bound(runner: str, target: Target, entry: Entry) -> Decision | None:
     return _WORKSPACE if entry.fields.get(BOUND_TO) == runner else None
 
 
-# DOC-MERGED authz/agents
-# What the agents of clusters may do: read their own Cluster and what they need to know, and report. Nothing else.
-
-
 _AGENT_VERBS = frozenset({("get", ""), ("get", "accesskey"), ("get", "agentconfig"), ("create", "agentreport")})
 _AGENT_ITSELF = Decision(True, "the agent of this cluster")
 
 
 class Agents:
-    """The authorizer for the agents of clusters."""
+    """The authorizer for cluster agents."""
 
     def __init__(self, api_group: str, view: View) -> None:
         self._group = api_group
@@ -152,5 +145,5 @@ class Agents:
         return self(user, target)
 
     def stands(self, user: User, target: Target) -> bool:
-        """There is nothing that agents would list."""
+        """Agents list nothing."""
         return False

@@ -1,17 +1,17 @@
-"""The ClusterRoles that are there from the beginning, and who has them. `app` makes sure of it at every start.
+"""Default ClusterRoles and bindings, reconciled at every start of the server.
 
-cluster-admin      everything
-admin              in a namespace: all that lives there; roles, bindings and tokens of service accounts included
-edit               the same without roles and bindings, and service accounts for reading only
-view               the same for reading, without secrets
-system:discovery   what the API consists of; everybody who has signed in has this
-system:basic-user  who one is and what one may do; everybody who has signed in has this
-system:monitoring  metrics and every health check, for what watches this server
+    cluster-admin      everything
+    admin              in a namespace: everything, including roles, bindings and tokens of service accounts
+    edit               like admin, but without roles and bindings, and service accounts are read-only
+    view               like edit, but read-only and without secrets
+    system:discovery   discovery documents; for all authenticated users
+    system:basic-user  reviews of one's own identity and permissions; for all authenticated users
+    system:monitoring  metrics and health checks
 
-What is missing is made again; what somebody has changed is left as it is. What nobody has changed follows the version
-of the server, so that an upgrade brings the rules about new kinds. An annotation has a digest of the rules that the
-server wrote: while it is that of the rules that are there, nobody has changed them. A role without it is left alone
-unless its rules are the default ones, and then gets it.
+Missing roles are created again. A role that users have changed is left alone; an unchanged one is updated with the
+server, so that an upgrade adds the rules for new kinds. An annotation has the digest of the rules that the server
+wrote: if it matches the current rules, the role is unchanged. A role without the annotation is left alone, unless its
+rules are the defaults; then the annotation is added.
 """
 
 from collections.abc import Iterable, Iterator
@@ -34,7 +34,7 @@ from fairlead.registry.registry import Registry
 from fairlead.registry.write_options import by_the_server
 
 DIGEST = "service.sh/default-rules"
-"""The annotation that has the digest of the rules that the server wrote."""
+"""Annotation with the digest of the rules that the server wrote."""
 LABELS = {"kubernetes.io/bootstrapping": "rbac-defaults"}
 READ = ("get", "list", "watch")
 WRITE = ("create", "delete", "deletecollection", "patch", "update")
@@ -45,11 +45,11 @@ DISCOVERY = (
 MONITORING = ("/healthz", "/healthz/*", "/livez", "/livez/*", "/metrics", "/readyz", "/readyz/*")
 _SECRETS = ("Secret",)
 _CREDENTIALS = ("AccessKey", "Token")
-"""How the names of kinds end that hold secrets, and of those that stand for somebody."""
+"""Suffixes of the names of kinds: those that contain secrets, and those that are credentials."""
 
 
 async def ensure_default_roles(registry: Registry, api_group: str) -> None:
-    """Creates those default roles and bindings that are not there, and brings those up to date that are ours alone."""
+    """Creates missing default roles and bindings, and updates the roles that users have not changed."""
     defaults = _roles(registry.catalog.kinds, api_group)
     roles = [_noted(_object("ClusterRole", name, {"rules": rules})) for name, rules in defaults]
     for body in (*roles, *_bindings()):
@@ -57,7 +57,7 @@ async def ensure_default_roles(registry: Registry, api_group: str) -> None:
         resource = registry.resource(GROUP, plural)
         entry = resource.peek("", name)
         if entry is None:
-            with suppress(AlreadyExists):  # another replica was faster
+            with suppress(AlreadyExists):  # another replica created it first
                 await resource.create(body, "", by_the_server())
         elif "rules" in body and _is_outdated(decode(entry), body):
             with suppress(NotFound):
@@ -65,7 +65,7 @@ async def ensure_default_roles(registry: Registry, api_group: str) -> None:
 
 
 def _is_outdated(current: Object, default: Object) -> bool:
-    """Whether a role is as an earlier version has made it, or as this one would, and that is not noted."""
+    """Whether a role still has the rules of an earlier version, or has the default rules but no current annotation."""
     noted = _noted_digest(current)
     if current.get("rules") == default["rules"]:
         return noted != _noted_digest(default)
@@ -114,7 +114,7 @@ def _roles(kinds: Iterable[Kind], api_group: str) -> Iterator[tuple[str, list[Ob
         "system:discovery",
         [
             {"nonResourceURLs": list(DISCOVERY), "verbs": ["get"]},
-            # There are none, and never will be; kubectl asks nevertheless.
+            # This server has no CRDs, but kubectl lists them.
             _rule("apiextensions.k8s.io", ("customresourcedefinitions",), ("list",)),
         ],
     )
@@ -147,12 +147,12 @@ def _plurals(kinds: Iterable[Kind]) -> list[tuple[str, str]]:
 
 
 def _statuses(kinds: Iterable[Kind]) -> list[tuple[str, str]]:
-    """Statuses are for reading: they are written by those who bring them about."""
+    """The status subresources, for read-only rules: controllers write them."""
     return [(kind.group, f"{kind.plural}/status") for kind in kinds if kind.status_subresource]
 
 
 def _rules(resources: Iterable[tuple[str, str]], verbs: Iterable[str]) -> Iterator[Object]:
-    """One rule for each group."""
+    """One rule per API group."""
     by_group: dict[str, list[str]] = {}
     for group, resource in resources:
         by_group.setdefault(group, []).append(resource)

@@ -1,7 +1,7 @@
-"""Who may pass a gateway: whoever may `use` the cluster, space or virtual cluster that it leads to.
+"""Authorizes requests through a gateway: they need the verb `use` on the cluster, space or virtual cluster.
 
-It stands right after the scope, which has looked at what is asked behind the gateway. Whatever is allowed in there is
-for the cluster to say; no rule about our own objects is ever held against it, so this authorizer always decides.
+Runs right after the scope authorizer, which has checked the inner request. The remote cluster authorizes the inner
+request itself. Rules about our own objects must never apply to it, so this authorizer decides all gateway requests.
 """
 
 from dataclasses import replace
@@ -12,7 +12,7 @@ from fairlead.core.user import User
 
 
 def entrances(decide: Decide) -> Authorizer:
-    """`decide` is the whole chain that this one is a part of: it is asked about the entrance as a resource of ours."""
+    """`decide` is the whole chain, of which this one is a part. It authorizes `use` on the gateway's resource."""
 
     def authorizer(user: User, target: Target) -> Decision | None:
         if target.via is None:

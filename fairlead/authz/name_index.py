@@ -1,8 +1,11 @@
-"""Who is named in the objects of one kind, as an owner or in an access entry that lets somebody get the object.
+"""Indexes of user and team names for authorization decisions that must not scan all objects.
 
-`authz/ownership.py` asks it whether somebody who may not list all objects gets some of them. Without this, each such
-request would have to decode all objects there are, just to be refused. Names are counted, so that what one object gives
-can be taken back without looking at the others.
+`SharedNameIndex` counts the users and teams that the objects of one resource name as owner or in an access entry with
+`get`. `authz/ownership.py` uses it to decide whether a user who may not list all objects may get some of them; without
+it, each such request would decode all objects. Names are counted, so that a deletion needs no rescan.
+
+`RectangleIndex` decides whether a pair, such as a namespace and a name or a verb and a subresource, is in one of many
+cross products of sets. It runs for each object of a list, so its cost must not depend on their number.
 """
 
 import asyncio
@@ -14,24 +17,20 @@ from fairlead.core.user import TEAM_GROUP, USER_GROUP, User
 from fairlead.storage.view.fan_out import Transition, Watcher
 from fairlead.storage.view.view import Entry, View
 
-# DOC-MERGED authz/people
-# Whether names of users and teams in an object mean somebody. `*` means every user, or the members of every team.
-
-
 ANY = "*"
+"""As a name in an object: every user, or the members of every team."""
 KEPT = 4096
-"""Identities whose names are kept ready. More than this many in use at a time only cost time."""
+"""Maximum number of cached group tuples."""
 
 Own = tuple[frozenset[str], frozenset[str]]
-"""The names that mean somebody: of users, and of teams."""
+"""The names in an object that match a user: user names, and team names."""
 
 _kept: dict[int, tuple[tuple[str, ...], Own]] = {}
-"""By the identity of the groups, and with the groups: while they are in here, nothing else can have their identity."""
+"""By `id` of the group tuple. The tuple is stored, too, so that its id cannot be reused while it is in the cache."""
 
 
 def own_names(user: User) -> Own:
-    """The names of users and teams that mean this user: objects name thousands of people, and nobody has more than a
-    few names."""
+    """The user and team names that match this user. Small, while an object may name thousands of users."""
     kept = _kept.get(id(user.groups))
     if kept is not None:
         return kept[1]
@@ -45,17 +44,17 @@ def own_names(user: User) -> Own:
 
 
 def is_user(user: User, names: Iterable[str]) -> bool:
-    """Users only: keys of teams and of machines have names, too, that might be the same."""
+    """Whether one of the names is this user. False for keys of teams and components, whose names might be equal."""
     return not own_names(user)[0].isdisjoint(names)
 
 
 def in_team(user: User, names: Iterable[str]) -> bool:
-    """Members of a team, and the team's own keys."""
+    """Whether the user is a member of one of the teams, or uses a key of the team itself."""
     return not own_names(user)[1].isdisjoint(names)
 
 
 def owns(user: User, owner_user: str | None, owner_team: str | None) -> bool:
-    """An owner is one user or one team; `*` is nobody here."""
+    """Whether the user is the owner, or in the owning team. `*` is not valid as an owner."""
     users, teams = own_names(user)
     if owner_user and owner_user != ANY and owner_user in users:
         return True
@@ -63,18 +62,18 @@ def owns(user: User, owner_user: str | None, owner_team: str | None) -> bool:
 
 
 QUEUE = 100_000
-"""Changes that may wait. They do not wait for long, so there are never as many."""
+"""Maximum number of queued changes. They are processed promptly, so it is not reached in practice."""
 AT_ONCE = 100
-"""Changes that are taken in before others get their turn."""
+"""Changes to process before yielding to the event loop."""
 
 Named = tuple[str, bool, str]
-"""The namespace (empty: any), whether it is a team, and the name."""
+"""The namespace (empty: any), whether the name is that of a team, and the name."""
 Read = Callable[[Entry], Iterator[tuple[bool, str]]]
-"""Those to whom an object gives something: whether it is a team, and the name."""
+"""Yields the users and teams that may get an object: whether it is a team, and the name."""
 
 
 class SharedNames:
-    """Follows one resource in the view, once it has been built."""
+    """Counts the names in the objects of one resource, and watches the resource after `build`."""
 
     def __init__(self, view: View, group: str, plural: str, read: Read) -> None:
         self._view = view
@@ -86,13 +85,13 @@ class SharedNames:
         self._lost = asyncio.Event()
 
     async def run(self) -> None:
-        """Follows until it is cancelled. What was missed, as when the view has to be loaded again, is looked up."""
+        """Runs until cancelled. Rebuilds the index if the watch was lost, for example when the view was reloaded."""
         while True:
             await self.build()
             await self._lost.wait()
 
     async def build(self) -> None:
-        """Looks at all there is, in slices. What happens from now on is taken in as it comes."""
+        """Starts a watch and indexes all objects, in slices."""
         if self._watcher is not None:
             self._watcher.bell = None
             self._view.unwatch(*self._resource, self._watcher)
@@ -109,8 +108,7 @@ class SharedNames:
         self._hear()
 
     def has(self, user: User, namespace: str) -> bool | None:
-        """Whether an object in the namespace (empty: in any) gives something to the user; None while it is not known,
-        or not any more."""
+        """Whether an object in the namespace (empty: any) names the user; None while the index is not available."""
         if not self._built or self._watcher is None or self._watcher.overflowed:
             return None
         self._take_in(self._watcher.drain())
@@ -120,7 +118,7 @@ class SharedNames:
         return any((namespace, True, name) in self._counts for name in teams)
 
     def _hear(self) -> None:
-        """Something waits. It is taken in soon, whether anybody asks or not: else it would be much at a time."""
+        """Schedules the processing of queued changes, so that they do not accumulate until the next lookup."""
         asyncio.get_running_loop().call_soon(self._take_some)
 
     def _take_some(self) -> None:
@@ -147,22 +145,18 @@ class SharedNames:
                     del self._counts[key]
 
 
-# DOC-MERGED authz/rectangles
-# Whether one of many rectangles has a point in it: pairs of sets, such as namespaces and names, or verbs and
-# subresources. Asked for each object of a list, so the answer must not depend on how many there are.
-
-
 WORD = 64
-"""Rectangles that a bit mask compares at once."""
+"""How many rectangles a machine word of a bit mask compares."""
 
 Rectangle = tuple[frozenset[str], frozenset[str]]
+"""A cross product of two sets, rows and columns."""
 Posting = tuple[int, ...] | int
-"""The rectangles that have a text: their numbers where they are few, a bit mask where they are many."""
+"""The rectangles with a value: their numbers if they are few, a bit mask if they are many."""
 
 
 class Rectangles:
-    """For each text of each side, there are the rectangles that have it. At most one in `WORD` is looked at, and memory
-    stays in proportion to what was given."""
+    """An inverted index over rectangles. A lookup compares at most one in `WORD` of them, and memory is proportional to
+    the input."""
 
     __slots__ = ("_columns", "_rectangles", "_rows", "weight")
 

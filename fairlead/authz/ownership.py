@@ -1,7 +1,7 @@
-"""Rights that objects give by themselves: to their owner, and to those whom their `access` entries name.
+"""The authorizer for owners and access entries, which are part of the spec of an object.
 
-For kinds declared as `shared`. The owner, or each member of an owning team, may do everything with the object but make
-it; an entry gives its verbs on the object, and on the subresources that it names.
+For kinds that declare access entries. The owner, or each member of an owning team, has every verb on the object but
+`create`. An access entry allows its verbs on the object, and on the subresources that it names.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ class Spec(msgspec.Struct):
 
 
 class _Shared(msgspec.Struct):
-    """Just enough of an object to find out whose it is."""
+    """The owner and the access entries of an object, decoded without the rest."""
 
     spec: Spec | None = None
 
@@ -63,13 +63,13 @@ class Sharing:
         if (entry.key[0], entry.key[1]) not in self._shared or (target.verb == "create" and not target.subresource):
             return None
         given = self._given(user, entry)
-        reports = target.subresource == "status" and target.verb != "get"  # which is the server's to do
+        reports = target.subresource == "status" and target.verb != "get"  # only the server writes the status
         if given.is_owner and not reports:
             return _OWNER
         return _NAMED if given.allows(target.verb, target.subresource) else None
 
     def _given(self, user: User, entry: Entry) -> "Given":
-        """The last answer is kept: admission asks about one object and one user for each right that is granted."""
+        """Caches the last result: admission authorizes many requests for the same user and object in a row."""
         last = self._last
         if last is not None and last[0] is entry and last[1] is user.groups:
             return last[2]
@@ -78,13 +78,13 @@ class Sharing:
         return given
 
     async def run(self) -> None:
-        """Keeps ready what says at once whether something is a user's. Without it, all objects are looked at."""
+        """Maintains the name indexes in the background. Until they are built, `may_see_some` decodes all objects."""
         async with asyncio.TaskGroup() as group:
             for names in self._names.values():
                 group.create_task(names.run())
 
     def stands(self, user: User, target: Target) -> bool:
-        """Something here is the user's, or shared with it."""
+        """Whether the user owns an object of the resource, or one is shared with the user."""
         resource = (target.group, target.resource)
         if resource not in self._shared:
             return False
@@ -96,7 +96,7 @@ class Sharing:
 
 
 def _named(entry: Entry) -> Iterator[tuple[bool, str]]:
-    """Those who may get an object because they own it, or because an entry names them: as `Given` decides it."""
+    """The users and teams that may get an object as its owner or by an access entry, consistent with `ObjectGrants`."""
     spec = _shared(entry.body).spec
     owner = spec.owner if spec is not None else None
     for is_team, name in ((False, owner.user), (True, owner.team)) if owner is not None else ():
@@ -113,7 +113,7 @@ _NAMED = Decision(True, "named in an access entry of the object")
 
 
 class Given:
-    """What one object gives to one user."""
+    """What one object allows one user as its owner or by access entries."""
 
     __slots__ = ("_access", "_parts", "_verbs", "is_owner")
 

@@ -1,9 +1,10 @@
-"""Members of projects: what their role lets them do in the project's namespace, and that they see the project.
+"""The authorizer for members of projects: their role applies in the project's namespace.
 
-admin    everything in the namespace; whoever owns the project counts as one
-user     makes instances and manages those that are theirs or shared with them, uses project secrets, reads events
-viewer   sees what is shared with them
-Any other role is the ClusterRole of that name, bound in the namespace. All of them may read the project itself.
+    admin    everything in the namespace; the owner of the project is an admin
+    user     creates instances, uses project secrets, reads events; manages instances as their owner, or if shared
+    viewer   reads what is shared with them (`ownership.py`)
+
+Any other role is the ClusterRole of that name, applied in the namespace. All members may read the project itself.
 """
 
 from collections.abc import Callable
@@ -24,7 +25,7 @@ READ = frozenset({"get", "list", "watch"})
 EVENT_GROUPS = ("", "events.k8s.io")
 
 RoleAllows = Callable[[str, Target], bool]
-"""Whether the ClusterRole of that name allows something."""
+"""Whether the ClusterRole of that name allows a request."""
 
 
 class Members:
@@ -50,7 +51,7 @@ class Members:
         return self(user, target)
 
     def stands(self, user: User, target: Target) -> bool:
-        """Members list instances and namespaces of their projects, and everybody lists projects."""
+        """Members may list instances and namespaces of their projects. All users may list projects."""
         if (target.group, target.resource) == (self._group, PROJECTS):
             return True
         if (target.group, target.resource) != NAMESPACES and not (
@@ -63,7 +64,7 @@ class Members:
         return any(self._roles(project, user) for project in self._projects.objects.values())
 
     def is_member(self, user: User, namespace: str) -> bool:
-        """Whether the user has a role in the project that the namespace belongs to."""
+        """Whether the user has a role in the project of the namespace."""
         project = self._project(Target("get", "", namespace=namespace))
         return project is not None and bool(self._roles(project, user))
 
@@ -72,7 +73,7 @@ class Members:
         known = self._members.get(name)
         if known is None or known[0] is not project:
             if len(self._members) > 2 * len(self._projects.objects):
-                self._members.clear()  # most of them are gone
+                self._members.clear()  # most of the cached projects were deleted
             known = self._members[name] = project, _Members(project)
         return known[1].roles_of(user)
 
@@ -86,7 +87,7 @@ class Members:
 
     def _allows(self, role: str, target: Target) -> bool:
         if (target.resource, target.subresource, target.verb) == (PROJECTS, MIGRATE, "create"):
-            return role in ("admin", "user")  # what moves is asked for at both ends
+            return role in ("admin", "user")  # the migration itself authorizes more, in both projects
         if target.resource in (PROJECTS, "namespaces") and target.group in (self._group, ""):
             return target.verb == "get"
         if role == "admin":
@@ -106,7 +107,7 @@ class Members:
 
 
 class _Members:
-    """The members of one project by their names: there may be thousands, and each object of a list asks again."""
+    """The members of one project, indexed by name: there may be thousands, and filtered lists look up each object."""
 
     __slots__ = ("_owner", "_teams", "_users")
 
@@ -121,7 +122,7 @@ class _Members:
             roles.setdefault(member.get("clusterRole") or "viewer", place)
 
     def roles_of(self, user: User) -> list[str]:
-        """The roles that a user has, in the order of the members; the owner's comes first."""
+        """The roles of a user, in the order of `spec.members`; admin comes first for the owner."""
         users, teams = own_names(user)
         found = [self._users[name] for name in users if name in self._users]
         found += [self._teams[name] for name in teams if name in self._teams]

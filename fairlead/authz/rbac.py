@@ -1,11 +1,11 @@
-"""RBAC: what roles and bindings allow, by Kubernetes' own rules.
+"""The RBAC authorizer: roles and bindings with the semantics of Kubernetes.
 
-One of the authorizers that `app` puts in order; rules reviews and the escalation check ask it for the rules behind its
-decisions. Rights only ever add up: who has none gets no opinion, so that others may still allow the request.
+Rules reviews and the escalation check also read the rules of a user here. RBAC only allows: without a matching rule it
+has no opinion, so that later authorizers may still allow the request.
 
-What a name and its groups add up to in a namespace is worked out once and kept until a role or a binding changes, in
-whichever replica: the four resources are followed, and each request first asks whether they still are what they were.
-What a change costs depends on the change, not on how many roles and bindings there are (`authz/binding_index.py`).
+The grants of a user in a namespace are computed once and cached until a role or a binding changes, on any replica: the
+four resources are read through informers, and each request first compares their generations. The cost of a change does
+not depend on the number of roles and bindings (`authz/binding_index.py`).
 """
 
 import json
@@ -24,19 +24,21 @@ from fairlead.kinds.rbac.roles import EVERYTHING, GROUP
 from fairlead.registry.informer import Following
 from fairlead.storage.view.view import View
 
-# DOC-MERGED authz/rights
-# The rules of one role, arranged so that a request meets only those that could allow it.
-#
-# `authz/rbac.py` makes a Rights of each role that somebody has, and asks it on every request. Rules are arranged by
-# resource and not by all that they combine: what that would multiply out to is up to whoever writes roles.
-
-
 ANY = "*"
+RULE_CACHE_SIZE, RULE_CACHE_NAMES = 256, 100_000
+"""Maximum number of cached results per role, and of object names in all of them."""
+FEW = 8
+"""Up to this many roles are evaluated one by one, without a cache."""
+KEPT_ANSWERS = 256
+SUBJECT_CACHE_SIZE = 4_096
+"""Maximum number of cached subjects; the oldest is evicted first."""
+NAMESPACE_CACHE_SIZE = 1_000
+"""Maximum number of namespaces for which the grants of a subject are cached."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
-    """A rule about resources, but for the resources themselves. Without names it is about all objects."""
+    """A resource rule without its resources. An empty `names` matches all objects."""
 
     verbs: frozenset[str]
     groups: frozenset[str]
@@ -49,17 +51,14 @@ class _Rule:
 
 
 Names = frozenset[str] | None
-"""The objects that a right is about, by name; None for all of them."""
-
-RULE_CACHE_SIZE, RULE_CACHE_NAMES = 256, 100_000
-"""How many answers a role keeps, and how many names all of them may have. More than that only cost time."""
+"""The names of the objects that a rule allows; None for all of them."""
 
 
 class Rights:
-    """What one role allows. Whether it does so in one namespace or everywhere is a matter of its binding.
+    """The rules of one role, indexed by resource. The binding says whether they apply in one namespace or everywhere.
 
-    What its rules add up to for a verb and a resource is kept: a list that is cut asks that for each of its objects, so
-    the answer must not depend on how many rules there are.
+    Only resources are indexed: the full cross product of a rule's fields could be huge. The union of the rules for a
+    verb and a resource is cached, since a filtered list evaluates it for each object.
     """
 
     __slots__ = ("_by_resource", "_extents", "_path_rules", "_paths", "_weight", "rules")
@@ -77,14 +76,14 @@ class Rights:
                 self._by_resource.setdefault(resource, []).append(made)
 
     def allow(self, target: Target, spelled: Sequence[str]) -> bool:
-        """Whether a rule allows it; `spelled` are the `spellings` of the target, worked out once for all roles."""
+        """Whether a rule allows the request; `spelled` are its `resource_patterns`, computed once for all roles."""
         if not spelled:
             return bool(self._path_rules) and self._allow_path(target)
         names = self.extent(target, spelled)
         return names is None or target.name in names
 
     def extent(self, target: Target, spelled: Sequence[str]) -> Names:
-        """The objects of the target's resource that its verb is allowed on, whatever the target's own name is."""
+        """The names of the objects on which the target's verb is allowed, regardless of the target's own name."""
         key = (target.verb, target.group, *spelled)
         try:
             return self._extents[key]
@@ -117,9 +116,9 @@ class Rights:
 
 
 def spellings(target: Target) -> tuple[str, ...]:
-    """How a rule may name the resource of a request; nothing for paths that are no resources.
+    """The values of a rule's `resources` that match the request; empty for non-resource URLs.
 
-    A subresource is a resource of its own: `r` does not stand for `r/s`.
+    As in Kubernetes, `r` does not match the subresource `r/s`.
     """
     if target.subresource:
         return (f"{target.resource}/{target.subresource}", ANY, f"{ANY}/{target.subresource}")
@@ -127,7 +126,7 @@ def spellings(target: Target) -> tuple[str, ...]:
 
 
 def _paths_of(rules: Iterable[Object], verb: str) -> tuple[frozenset[str], list[str]]:
-    """The paths that rules allow a verb on: whole ones, and beginnings."""
+    """The non-resource URLs that rules allow a verb on: exact paths, and prefixes."""
     allowed = (rule for rule in rules if not {verb, ANY}.isdisjoint(rule.get("verbs") or ()))
     paths = frozenset(path for rule in allowed for path in rule["nonResourceURLs"])
     return paths, outermost(path.rstrip(ANY) for path in paths if path.endswith(ANY))
@@ -137,29 +136,20 @@ def _set(rule: Object, field: str) -> frozenset[str]:
     return frozenset(rule.get(field) or ())
 
 
-FEW = 8
-"""Roles that are asked one by one."""
-KEPT_ANSWERS = 256
-SUBJECT_CACHE_SIZE = 4_096
-"""How many identities are kept ready; the ones that came first go first."""
-NAMESPACE_CACHE_SIZE = 1_000
-"""For how many namespaces it is kept what an identity holds there."""
-
-
 class Grant:
-    """A role that an identity has through a binding, and the decision that comes of it."""
+    """A role that a subject has through a binding, and the resulting decision."""
 
     __slots__ = ("_decision", "_through", "rights")
 
     def __init__(self, rights: Rights, through: tuple[str, str, Object, Object]) -> None:
-        """`through` are the namespace and name of the binding, the binding, and the subject in it."""
+        """`through` is the namespace and the name of the binding, the binding, and the matching subject."""
         self.rights = rights
         self._through = through
         self._decision: Decision | None = None
 
     @property
     def decision(self) -> Decision:
-        """Put into words when it is first needed: somebody may have thousands of roles, and use one."""
+        """Created on first use: a user may have thousands of roles and use one."""
         if self._decision is None:
             namespace, name, binding, subject = self._through
             self._decision = Decision(True, _reason(namespace, name, binding["roleRef"], subject))
@@ -167,9 +157,9 @@ class Grant:
 
 
 class Grants:
-    """The roles that an identity has in one place. The first that allows something decides.
+    """The roles that a subject has in one namespace, or cluster-wide. The first one that allows a request decides.
 
-    Where there are many, it is kept which of them that is, name by name: a list that is cut asks for each object.
+    If there are many, the decision is cached by object name, since a filtered list evaluates it for each object.
     """
 
     __slots__ = ("_found", "_weight", "every")
@@ -197,7 +187,7 @@ class Grants:
         return found[0].get(target.name) or found[1]
 
     def _add_up(self, target: Target, spelled: tuple[str, ...]) -> tuple[dict[str, Decision], Decision | None]:
-        """By the name of an object who decides about it, and who decides about all others."""
+        """The decisions by object name, and the decision for all other names."""
         by_name: dict[str, Decision] = {}
         for grant in self.every:
             names = grant.rights.extent(target, spelled)
@@ -209,7 +199,7 @@ class Grants:
 
 
 class Rbac:
-    """The authorizer for roles and bindings."""
+    """The RBAC authorizer."""
 
     def __init__(
         self,
@@ -225,7 +215,7 @@ class Rbac:
 
     @staticmethod
     def over(view: View) -> "Rbac":
-        """The authorizer for the roles and bindings in a view."""
+        """An authorizer that reads roles and bindings from a view."""
         plurals = ("roles", "clusterroles", "rolebindings", "clusterrolebindings")
         return Rbac(*(Following(view, GROUP, plural) for plural in plurals))
 
@@ -239,7 +229,7 @@ class Rbac:
         return None
 
     def generation(self) -> tuple[int, ...]:
-        """Another value whenever a role or a binding has changed."""
+        """A value that changes whenever a role or a binding has changed."""
         roles, cluster_roles, role_bindings, cluster_role_bindings = self._followings
         return (
             roles.refresh(),
@@ -249,8 +239,7 @@ class Rbac:
         )
 
     def rules_for(self, user: User, namespace: str) -> list[Object]:
-        """Every rule that counts for the user in the namespace, those that count everywhere included; the caller's to
-        change."""
+        """All rules that apply to the user in the namespace, including cluster-wide ones. Callers may modify them."""
         if user.is_admin:
             found = [orjson.dumps(rule) for rule in EVERYTHING]
         else:
@@ -260,13 +249,13 @@ class Rbac:
         return [orjson.loads(rule) for rule in dict.fromkeys(found)]
 
     def role_allows(self, name: str, target: Target) -> bool:
-        """Whether the ClusterRole of that name would allow something to whoever has it."""
+        """Whether the ClusterRole of that name allows the request."""
         rights = self._now().rights("ClusterRole", "", name)
         return rights is not None and rights.allow(target, spellings(target))
 
     def _now(self) -> "_Picture":
         now = self._followings[0].as_of
-        if now != self._as_of:  # something has happened, though perhaps to other resources
+        if now != self._as_of:  # the view has changed, though perhaps in other resources
             self._as_of = now
             generation = self.generation()
             if generation != self._generation:
@@ -276,7 +265,7 @@ class Rbac:
 
 
 class _Picture:
-    """Roles and bindings as they stand."""
+    """The compiled state of roles and bindings at one generation."""
 
     def __init__(
         self,
@@ -292,7 +281,7 @@ class _Picture:
         self._subjects = Subjects()
 
     def update(self) -> None:
-        """Takes in what has changed. Only what somebody holds is worked out anew, when it is next needed."""
+        """Applies the changes of the informers. The grants of subjects are dropped and computed again on demand."""
         for kind, roles in self._roles.items():
             for namespace, name in roles.changes():
                 self._rights.pop((kind, namespace, name), None)
@@ -311,7 +300,7 @@ class _Picture:
         return held
 
     def rights(self, kind: str, namespace: str, name: str) -> Rights | None:
-        """What a role allows; None while there is no such role. It is kept until the role changes."""
+        """The compiled rules of a role, cached until it changes; None if there is no such role."""
         place = (kind, namespace, name)
         rights = self._rights.get(place)
         if rights is None:
@@ -322,7 +311,7 @@ class _Picture:
 
 
 class Held:
-    """What an identity holds between two changes of roles or bindings, worked out for the namespaces it asks for."""
+    """The grants of one subject by namespace, computed on demand. Valid until a role or a binding changes."""
 
     __slots__ = ("_found", "_grants", "_rights", "_subjects")
 
@@ -338,7 +327,7 @@ class Held:
         self._grants: dict[str, Grants] = {}
 
     def grants(self, namespace: str) -> Grants:
-        """What counts in a namespace; the empty one stands for everywhere."""
+        """The grants in a namespace; an empty one means cluster-wide."""
         grants = self._grants.get(namespace)
         if grants is None:
             if not any(namespace in filed for filed in self._found):
@@ -349,7 +338,7 @@ class Held:
         return grants
 
     def _work_out(self, namespace: str) -> Grants:
-        """The first of several bindings to one role is the one that counts: the others would never decide."""
+        """Only the first of several bindings to the same role is used: the others would never decide."""
         grants, seen = Grants(), set[tuple[str, str]]()
         for name, binding, subject in self._subjects.bindings(self._found, namespace):
             kind, role = binding["roleRef"]["kind"], binding["roleRef"]["name"]

@@ -1,4 +1,4 @@
-"""What everybody may do with what is their own: read their user and teams, and look after their own access keys."""
+"""Allows users to read their own User and teams, and to manage their own access keys."""
 
 import msgspec
 
@@ -13,14 +13,14 @@ from fairlead.storage.view.view import Entry, View
 
 USERS, TEAMS, KEYS = USER.plural, TEAM.plural, OWNED_ACCESS_KEY.plural
 _KEY_VERBS = frozenset({"get", "update", "patch", "delete"})
-_READ = Decision(True, "one's own user, or a team of one's own")
-_KEY = Decision(True, "an access key of one's own")
-_LOGIN = Decision(True, "one's own login")
-_TOKEN = Decision(True, "a direct token of one's own")
+_READ = Decision(True, "the user's own User or team")
+_KEY = Decision(True, "the user's own access key")
+_LOGIN = Decision(True, "the user's own login")
+_TOKEN = Decision(True, "the user's own direct token")
 _MADE = {KEYS: _KEY, DIRECT_CLUSTER_ENDPOINT_TOKEN.plural: _TOKEN}
-"""What everybody may make for themselves. How far it reaches is asked when it is made."""
+"""What users may create for themselves. Admission checks the scope when it is created."""
 LOGOUT = ("post", "/auth/logout")
-"""Verb and path, below the platform's root."""
+"""Verb and path, relative to the platform root."""
 
 
 class _KeySpec(msgspec.Struct):
@@ -28,7 +28,7 @@ class _KeySpec(msgspec.Struct):
 
 
 class _Key(msgspec.Struct):
-    """Just enough of an access key to know whose it is."""
+    """The owner of an access key, decoded without the rest."""
 
     spec: _KeySpec | None = None
 
@@ -37,7 +37,7 @@ _key = msgspec.json.Decoder(_Key).decode
 
 
 class Oneself:
-    """The authorizer for the user itself. Keys of machines and teams have no user: there is nothing here for them."""
+    """The authorizer for a user's own objects. It never applies to keys of teams, runners or agents."""
 
     def __init__(self, api_group: str, view: View) -> None:
         self._group = api_group
@@ -77,5 +77,5 @@ class Oneself:
         return self(user, target)
 
     def stands(self, user: User, target: Target) -> bool:
-        """Everybody sees at least itself, its teams and its keys, if there are any."""
+        """Users may list at least their own User, teams and keys."""
         return target.group == self._group and target.resource in (USERS, TEAMS, KEYS)

@@ -1,7 +1,10 @@
-"""The questions about scopes that are asked on a request, as functions for this server's names.
+"""The scope authorizer: denies requests outside of the scope of an access key, with a reason.
 
-`app` hands all of `scoping` to the permissions. What is behind a gateway is a request of its own: `inside_gateway`
-looks at it and at the entrance.
+`app/auth.py` passes the result of `scoping` to the authorizer of the server. For a request through a gateway,
+`inside_gateway` checks the gateway and the inner request.
+
+Reasons are built from the scope and the request alone. Nothing is looked up, so a denial does not reveal whether an
+object exists.
 """
 
 import weakref
@@ -26,30 +29,109 @@ from fairlead.core.scope import ANY, CLI_FLAG, Scope
 from fairlead.core.user import User
 from fairlead.kinds.projects.migration import MIGRATE
 
-# DOC-MERGED authz/scope/reasons
-# A scope's answers in words: which entry allowed a request, or what it would have taken.
-#
-# Both are made from the scope and the request alone. Nothing is looked up, so nobody learns from a refusal whether what
-# they asked for exists. Long lists are cut object by object, so a refusal is put together quickly.
-
-
 Part = tuple[str, Scope]
-"""The path of an entry, and a scope that has just this one."""
+"""The path of an entry, and a scope with only this entry."""
 
 MAX_NAMED = 10
-"""How many entries are named where it takes several of them."""
+"""Maximum number of entries that a message names."""
+
+KEPT = 8192
+"""Maximum number of cached compiled scopes."""
+
+_kept: dict[tuple[int, int], tuple[weakref.ref[Scope], ScopeNames, Boundary]] = {}
+"""By `id`. Weak references remove entries with their scope: each write of a key creates a new Scope object."""
 
 _ENTRANCES = {SPACE: "space", VIRTUAL_CLUSTER: "virtual cluster"}
 
 
+def scoping(names: ScopeNames) -> Scoping:
+    """The scope checks that the authorizer of the server needs."""
+    return Scoping(within_scope(names), is_inside(names), touches(names))
+
+
+def within_scope(names: ScopeNames) -> Authorizer:
+    """An authorizer that denies requests outside of the scope of the user's key, and otherwise has no opinion."""
+
+    def authorizer(user: User, target: Target) -> Decision | None:
+        if user.scope is None:
+            return None
+        if target.via is not None:
+            return behind(user, target.via, target)
+        if _boundary(user.scope, names).allows(user, target):
+            return None
+        return Decision(False, why_outside(names, user, target))
+
+    behind = inside_gateway(names)
+    return authorizer
+
+
+def is_inside(names: ScopeNames) -> Callable[[User, Target], bool]:
+    """Like `within_scope`, without a reason, for checks of many objects."""
+
+    def inside(user: User, target: Target) -> bool:
+        if user.scope is None:
+            return True
+        boundary = _boundary(user.scope, names)
+        return boundary.allows(user, target) if target.via is None else boundary.lets_through(target.via, target)
+
+    return inside
+
+
+def touches(names: ScopeNames) -> Callable[[User, Target], bool]:
+    """Whether the scope may allow some objects of a list or watch, so that it is filtered, not denied."""
+
+    def touching(user: User, target: Target) -> bool:
+        return user.scope is None or _boundary(user.scope, names).touches(target)
+
+    return touching
+
+
+def inside_gateway(names: ScopeNames) -> Callable[[User, Target, Target], Decision | None]:
+    """Like `within_scope`, for a request through a gateway: the gateway target and the inner request."""
+
+    def authorizer(user: User, entrance: Target, inner: Target) -> Decision | None:
+        if user.scope is None:
+            return None
+        boundary = _boundary(user.scope, names)
+        if boundary.lets_through(entrance, inner):
+            return None
+        if boundary.reaches_gateway(entrance):
+            return Decision(False, why_not_inside(names, user, entrance, inner), is_inside=True)
+        return Decision(False, why_outside(names, user, entrance))
+
+    return authorizer
+
+
+def _boundary(scope: Scope, names: ScopeNames) -> Boundary:
+    """The compiled scope, cached per Scope object.
+
+    Looked up by `id`: the authenticator caches its users, and hashing a long scope would take longer than the decision.
+    """
+    place = id(scope), id(names)
+    kept = _kept.get(place)
+    if kept is not None and kept[0]() is scope:
+        return kept[2]
+    if len(_kept) >= KEPT:
+        _kept.clear()
+    boundary = Boundary(scope, names)
+
+    def forget(gone: weakref.ref[Scope]) -> None:
+        if place in _kept and _kept[place][0] is gone:
+            del _kept[place]
+
+    _kept[place] = weakref.ref(scope, forget), names, boundary
+    return boundary
+
+
 def why_outside(names: ScopeNames, user: User, target: Target) -> str:
+    """The reason for denying a request, with the entry that would allow it."""
     whose = f'access key "{user.key}"' if user.key else "this credential"
     empty = ", which is empty" if user.scope is not None and user.scope.holds_nothing else ""
     return f"outside the scope of {whose}{empty}: {_needed(names, user, target)}"
 
 
 def why_not_inside(names: ScopeNames, user: User, entrance: Target, inner: Target) -> str:
-    """Of a request through a gateway that the scope reaches, but not for this."""
+    """The reason for denying an inner request behind a gateway that the scope otherwise allows."""
     whose = f'access key "{user.key}"' if user.key else "this credential"
     if inner.resource:
         resource = qualified(inner.resource, inner.group) + (f"/{inner.subresource}" if inner.subresource else "")
@@ -60,7 +142,7 @@ def why_not_inside(names: ScopeNames, user: User, entrance: Target, inner: Targe
     place = _title(names, entrance)
     needed = _entrance_entry(names, entrance) or "another entry"
     return (
-        f'the scope of {whose} does not allow "{inner.verb}" on {what} of {place}: it takes {needed}, or a rule that '
+        f'the scope of {whose} does not allow "{inner.verb}" on {what} of {place}: it needs {needed}, or a rule that '
         "allows this"
     )
 
@@ -73,18 +155,18 @@ def _title(names: ScopeNames, entrance: Target) -> str:
 
 def _needed(names: ScopeNames, user: User, target: Target) -> str:
     if target.verb == IMPERSONATE:
-        return "with a scope nobody acts as somebody else"
+        return "a key with a scope cannot impersonate"
     if target.root in GATEWAYS:
         found = _entrance_entry(names, target)
     elif not target.resource or (target.group, target.resource) == CUSTOM_RESOURCES:
         found = "an entry of any kind" if Boundary(_SOMETHING, names).allows(user, target) else ""
     else:
         found = _kind_entry(names, user, target) or _project_entry(names, target) or _list_entry(names, target)
-    return f"it takes {found}" if found else "of all that a scope can have, only a rule could allow it"
+    return f"it needs {found}" if found else "of the entries of a scope, only a rule could allow it"
 
 
 _SOMETHING = Scope(clusters=("-",))
-"""A scope that is not empty, for what takes no more than that."""
+"""A minimal scope that is not empty."""
 
 _LISTING = {
     "an entry for a project": Scope(projects=(ANY,)),
@@ -94,7 +176,7 @@ _LISTING = {
 
 
 def _list_entry(names: ScopeNames, target: Target) -> str:
-    """For lists and watches that would be cut with another entry. They are rare enough to try it out."""
+    """The entries with which a list or watch would be filtered instead of denied. Found by trying: this is rare."""
     return " or ".join(words for words, scope in _LISTING.items() if Boundary(scope, names).touches(target))
 
 
@@ -106,7 +188,7 @@ def _entrance_entry(names: ScopeNames, target: Target) -> str:
 
 
 def _kind_entry(names: ScopeNames, user: User, target: Target) -> str:
-    """For the kinds that entries are about by name."""
+    """The entry for kinds that a scope lists by name."""
     kind, name = (target.group, target.resource), target.name
     reads = target.verb in READ and bool(name)
     if kind == (names.api_group, "projects"):
@@ -125,7 +207,7 @@ def _kind_entry(names: ScopeNames, user: User, target: Target) -> str:
 
 
 def _project_entry(names: ScopeNames, target: Target) -> str:
-    """For whatever lives in a project's namespace."""
+    """The entry for objects in a project's namespace."""
     kind, project = (target.group, target.resource), names.project(target.namespace)
     if not project or not names.namespaced.get(kind):
         return ""
@@ -134,9 +216,9 @@ def _project_entry(names: ScopeNames, target: Target) -> str:
 
 
 def allowing_entry(names: ScopeNames) -> Callable[[User, Target], str]:
-    """Which entry of a user's scope allows a request, as a path such as `projects[0]`; empty if none does.
+    """Returns a function that finds the scope entry that allows a request, as a path such as `projects[0]`.
 
-    Where it takes several of them together, all entries are named. What any scope allows is allowed by `any scope`.
+    The result is empty if none does, all entries if only several together do, and `any scope` if every scope does.
     """
 
     def entry(user: User, target: Target) -> str:
@@ -152,9 +234,9 @@ def allowing_entry(names: ScopeNames) -> Callable[[User, Target], str]:
 
 
 def _first_alone(parts: Sequence[Part], allows: Callable[[Scope], bool]) -> str:
-    """The first entry that allows something by itself; empty if it takes several of them.
+    """The first entry that allows the request alone; empty if there is none. A binary search.
 
-    Another entry never takes anything away: entries that do not allow it together do not allow it one by one.
+    Entries only add permissions: if a set of entries does not allow the request, none of them does.
     """
     if not parts or not allows(_joined(parts)):
         return ""
@@ -182,7 +264,7 @@ def _joined(parts: Sequence[Part]) -> Scope:
 
 
 def _parts(scope: Scope) -> Iterator[Part]:
-    """Each entry as a scope of its own; one that is there twice counts once."""
+    """Each distinct entry as a scope of its own."""
     seen: set[Scope] = set()
     for label, part in _every_part(scope):
         if part not in seen:
@@ -203,90 +285,3 @@ def _every_part(scope: Scope) -> Iterator[Part]:
         yield f"rules[{index}]", Scope(rules=(rule,))
     if scope.allow_cli:
         yield CLI_FLAG, Scope(allow_cli=True)
-
-
-KEPT = 8192
-"""Scopes that are kept laid out. More than this many in use at a time only cost time."""
-
-_kept: dict[tuple[int, int], tuple[weakref.ref[Scope], ScopeNames, Boundary]] = {}
-"""By identity. What belongs to a scope goes with it: whoever writes a key again and again makes a scope each time."""
-
-
-def scoping(names: ScopeNames) -> Scoping:
-    """All that permissions ask about scopes."""
-    return Scoping(within_scope(names), is_inside(names), touches(names))
-
-
-def within_scope(names: ScopeNames) -> Authorizer:
-    """Refuses what is outside the scope of the user's key. Who has none, or stays inside, is for others to decide."""
-
-    def authorizer(user: User, target: Target) -> Decision | None:
-        if user.scope is None:
-            return None
-        if target.via is not None:
-            return behind(user, target.via, target)
-        if _boundary(user.scope, names).allows(user, target):
-            return None
-        return Decision(False, why_outside(names, user, target))
-
-    behind = inside_gateway(names)
-    return authorizer
-
-
-def is_inside(names: ScopeNames) -> Callable[[User, Target], bool]:
-    """As `within_scope`, for those who ask about many objects and need no reason."""
-
-    def inside(user: User, target: Target) -> bool:
-        if user.scope is None:
-            return True
-        boundary = _boundary(user.scope, names)
-        return boundary.allows(user, target) if target.via is None else boundary.lets_through(target.via, target)
-
-    return inside
-
-
-def touches(names: ScopeNames) -> Callable[[User, Target], bool]:
-    """Whether a list or watch may hold something for a key with a scope: it is cut then, and refused if not."""
-
-    def touching(user: User, target: Target) -> bool:
-        return user.scope is None or _boundary(user.scope, names).touches(target)
-
-    return touching
-
-
-def inside_gateway(names: ScopeNames) -> Callable[[User, Target, Target], Decision | None]:
-    """As `within_scope`, for a request through a gateway: the entrance, and what is asked behind it."""
-
-    def authorizer(user: User, entrance: Target, inner: Target) -> Decision | None:
-        if user.scope is None:
-            return None
-        boundary = _boundary(user.scope, names)
-        if boundary.lets_through(entrance, inner):
-            return None
-        if boundary.reaches_gateway(entrance):
-            return Decision(False, why_not_inside(names, user, entrance, inner), is_inside=True)
-        return Decision(False, why_outside(names, user, entrance))
-
-    return authorizer
-
-
-def _boundary(scope: Scope, names: ScopeNames) -> Boundary:
-    """The scope laid out, made once for each value that authentication hands out.
-
-    It is found by identity: an authenticator keeps its users, and to look through a long scope for its hash would take
-    longer than the decision.
-    """
-    place = id(scope), id(names)
-    kept = _kept.get(place)
-    if kept is not None and kept[0]() is scope:
-        return kept[2]
-    if len(_kept) >= KEPT:
-        _kept.clear()
-    boundary = Boundary(scope, names)
-
-    def forget(gone: weakref.ref[Scope]) -> None:
-        if place in _kept and _kept[place][0] is gone:
-            del _kept[place]
-
-    _kept[place] = weakref.ref(scope, forget), names, boundary
-    return boundary

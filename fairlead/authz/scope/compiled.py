@@ -1,7 +1,7 @@
-"""One scope, laid out for quick answers: what is inside it.
+"""A scope, compiled for lookups: decides whether a request is within it.
 
-`authorizer.py` makes one Boundary for each scope and keeps it, since a scope never changes: another one is another
-value. Every entry adds something and none takes anything away. What is not known here is outside.
+`authorizer.py` caches one `CompiledScope` per scope, since scopes are immutable. Entries only add permissions. What no
+entry allows is outside of the scope.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -21,35 +21,35 @@ from fairlead.kinds.projects.migration import MIGRATE
 from fairlead.kinds.rbac.access_reviews import AUTHORIZATION_GROUP
 
 READ = frozenset({"get", "list", "watch"})
-"""On one object. A list or watch with a name is one that selects this object alone."""
+"""Reading verbs on one object. A list or watch with a name selects that object by a field selector."""
 
 IMPERSONATE = "impersonate"
-"""What no key with a scope can do: who one acts as would not be cut down."""
+"""Denied for every scoped key: the impersonated user would not be restricted to the scope."""
 
 INSTANCES = {"spaceinstances": "space", "virtualclusterinstances": "virtual cluster"}
-"""The kinds in a project's namespace that a scope can name one by one."""
+"""The kinds of instances that a scope can list by name."""
 
 BEHIND = {SPACE: "spaceinstances", VIRTUAL_CLUSTER: "virtualclusterinstances"}
-"""The kind of the instances that a gateway leads to."""
+"""The kind of instance behind each type of gateway."""
 
 
 CUSTOM_RESOURCES = ("apiextensions.k8s.io", "customresourcedefinitions")
-"""There are none, and an empty list says so: it has a resource's path and belongs to discovery."""
+"""This server has no CRDs and returns an empty list. Clients request it as part of discovery."""
 
 DOCUMENTS = frozenset({"/", "/api", "/apis", "/version", "/openapi/v2", "/openapi/v3"})
 DOCUMENTS_BELOW = ("/api/", "/apis/", "/openapi/v3/")
 
 Entries = Mapping[str, frozenset[str]]
-"""Names of objects by their namespace."""
+"""Object names by namespace."""
 
 Special = Callable[[User, Target], bool]
 
 KEPT_ENTRANCES = 64
-"""Gateways whose rules are kept together. More than this many in use at a time only cost time."""
+"""Maximum number of gateways whose rule indexes are cached."""
 
 
 class Boundary:
-    """What one scope allows. `allows` is asked on every request with such a key, so it looks up and does not search."""
+    """What one scope allows. `allows` is called for every request with a scoped key, so it only does lookups."""
 
     def __init__(self, scope: Scope, names: ScopeNames) -> None:
         prefix = names.namespace_prefix
@@ -73,7 +73,7 @@ class Boundary:
         self._specials = self._laid_out(names.api_group)
 
     def _laid_out(self, group: str) -> dict[tuple[str, str], Special]:
-        """What is decided kind by kind; everything else is inside by its namespace or by a rule."""
+        """Kinds with checks of their own; all others are allowed by their namespace or by a rule."""
         return {
             (group, "projects"): self._is_readable_project,
             NAMESPACES: self._is_project_namespace,
@@ -104,12 +104,12 @@ class Boundary:
         return _is_entry(self._instances.get(kind), target) or self._is_ruled(target)
 
     def _is_ruled(self, target: Target) -> bool:
-        """A list takes the verb `list` and a watch `watch`, also where it selects one object by its name."""
+        """Whether a rule allows the request. Lists and watches need `list` and `watch`, even with a single name."""
         rules = self._rules_by_root.get(target.root)
         return rules is not None and bool(rules) and rules.allow(target, self._names.places(target))
 
     def _is_document(self, target: Target) -> bool:
-        """Discovery and OpenAPI: without them no client can use anything, and they are the same for everybody."""
+        """Discovery and OpenAPI: every client needs them, and they are the same for all users."""
         read = target.root == MANAGEMENT and target.verb == "get" and not self._empty
         return read and _is_document(target.path)
 
@@ -119,7 +119,7 @@ class Boundary:
         return self._all_projects and bool(self._names.project(namespace))
 
     def _is_readable_project(self, user: User, target: Target) -> bool:
-        """A migration also takes the project that it comes from, so one that is in no pair cannot be meant."""
+        """Reads of a project, and migration into it. A migration needs a second project in the scope, its source."""
         inside = self._all_projects or target.name in self._projects
         if target.verb in READ:
             return inside or (self._cli and target.name in self._neighbours and not target.subresource)
@@ -130,7 +130,7 @@ class Boundary:
         return target.verb in READ and self._is_in_project(target.name)
 
     def _is_readable_cluster(self, user: User, target: Target) -> bool:
-        """Its further subresources hand out credentials of the cluster, which reach beyond it."""
+        """Excludes subresources other than status: they return credentials of the cluster, which exceed the scope."""
         known = ANY in self._clusters or target.name in self._clusters
         return known and target.verb in READ and target.subresource in ("", "status")
 
@@ -138,9 +138,9 @@ class Boundary:
         return self._cli and own and target.verb in READ and not target.subresource
 
     def touches(self, target: Target) -> bool:
-        """Whether some object of the resource could be listed, so that a list or watch of it is cut and not refused.
+        """Whether the scope may allow some objects of the resource, so that a list or watch is filtered, not denied.
 
-        One that selects a single object by name is about that one: there is nothing to cut.
+        False for a list or watch of a single object by name: there is nothing to filter.
         """
         kind = target.group, target.resource
         listed = target.root == MANAGEMENT and target.verb in CUT_VERBS and not target.name and not target.subresource
@@ -165,13 +165,13 @@ class Boundary:
 
     def _has_rule_for(self, kind: tuple[str, str], target: Target) -> bool:
         rules = self._rules_by_root[MANAGEMENT]
-        if kind == NAMESPACES:  # whatever a rule calls their places by, there may be one
+        if kind == NAMESPACES:  # a rule with any namespace may match a Namespace object
             return rules.touch_any(target)
         everywhere = self._names.namespaced[kind] and not target.namespace
         return rules.touch(target, None if everywhere else self._names.places(target))
 
     def lets_through(self, entrance: Target, inner: Target | None) -> bool:
-        """Whether a gateway may be entered, for `inner` alone if it is given and for everything if not."""
+        """Whether the scope allows the inner request through a gateway; without one, whether it allows all of them."""
         if self._has_entrance(entrance):
             return True
         rules = self._rules_for(entrance)
@@ -180,7 +180,7 @@ class Boundary:
         return is_basic(inner) or rules.allow(inner, self._names.places(replace(inner, root=entrance.root)))
 
     def reaches_gateway(self, entrance: Target) -> bool:
-        """Whether some entry is about what this gateway leads to."""
+        """Whether some entry allows anything behind this gateway."""
         return self._has_entrance(entrance) or bool(self._rules_for(entrance))
 
     def _rules_for(self, entrance: Target) -> RuleIndex:
@@ -201,17 +201,17 @@ class Boundary:
 
 
 def who_one_is(group: str) -> tuple[tuple[str, str], ...]:
-    """The questions that every scope allows."""
+    """The reviews of a user's own identity, which every scope allows."""
     return (group, "selves"), (AUTHENTICATION_GROUP, "selfsubjectreviews")
 
 
 def what_one_may(group: str) -> tuple[tuple[str, str], ...]:
-    """The questions that the command-line tool asks."""
+    """The reviews of a user's own permissions, which the CLI creates."""
     return (group, "selfsubjectaccessreviews"), (AUTHORIZATION_GROUP, "selfsubjectaccessreviews")
 
 
 def _by_namespace(pairs: Iterable[tuple[str, str]], prefix: str) -> Entries:
-    """`*` is a name here that stands for all of them; of projects it stands for none, a project has to be named."""
+    """Names by namespace. `*` is valid as the name of an instance, but not as a project."""
     found: dict[str, set[str]] = {}
     for project, name in pairs:
         if project not in ("", ANY) and name:

@@ -1,8 +1,8 @@
-"""The deprecated rules of a scope, with sets in place of lists: whether a request matches must not depend on how long
-the lists are.
+"""The deprecated rules of a scope, compiled to sets: the cost of a match must not depend on the length of the lists.
 
-A request matches a rule in every dimension, where an empty one is free. A rule that names resources, objects or
-namespaces is about resources only, one that names paths is about paths only. `rule_index.py` asks many rules at once.
+A request must match a rule in every dimension; an empty dimension matches everything. A rule with resources, object
+names or namespaces matches resource requests only, one with paths matches paths only. `rule_index.py` matches many
+rules.
 """
 
 from collections.abc import Iterable, Iterator
@@ -13,14 +13,14 @@ from fairlead.core.call import Target
 from fairlead.core.scope import ANY, Resources, ScopeRule
 
 Names = frozenset[str] | None
-"""What a dimension is cut down to; None where it is free."""
+"""The allowed values of a dimension; None if it is unrestricted."""
 Resource = tuple[str, str]
-"""An API group, and the name of a resource in it as a rule may write it."""
+"""An API group, and a resource name as it may be written in a rule."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CompiledRule:
-    """One rule. `entries` has the names of objects that each resource is cut down to; None for all resources."""
+    """One rule. `entries` maps each resource to the allowed object names; None for all resources."""
 
     verbs: Names
     entries: dict[Resource, list[Names]] | None
@@ -33,7 +33,7 @@ class CompiledRule:
 
     @property
     def anything_goes(self) -> bool:
-        """Whether the rule looks neither at resources nor at paths, so that its verbs are all there is to it."""
+        """Whether the rule restricts neither resources nor paths, only verbs."""
         return not self.is_about_resources and not self.paths
 
     @property
@@ -72,7 +72,7 @@ def _entries(resources: Iterable[Resources]) -> dict[Resource, list[Names]] | No
 
 
 def spellings(target: Target) -> Iterator[Resource]:
-    """How rules may name the resource of a request: `*` stands for everything in the group."""
+    """The resource names in a rule that match the request; `*` matches everything in the group."""
     group, resource, subresource = target.group, target.resource, target.subresource
     yield group, ANY
     if not subresource:
@@ -86,12 +86,12 @@ def spellings(target: Target) -> Iterator[Resource]:
 
 
 def for_root(rule: CompiledRule, root: str) -> bool:
-    """Whether the rule is about requests of the management API or the platform, and not about gateways alone."""
+    """Whether the rule applies to the management API or the platform's own paths, and not only to gateways."""
     return _is_target(rule, root) and not rule.cluster and not rule.virtual_clusters
 
 
 def for_entrance(rule: CompiledRule, entrance: Target) -> bool:
-    """Whether the rule is about this gateway. One that names a cluster is about no virtual cluster, and vice versa."""
+    """Whether the rule applies to this gateway. A rule with a cluster applies to no virtual cluster, and vice versa."""
     if not _is_target(rule, entrance.root):
         return False
     if rule.cluster and (entrance.root, entrance.name) != (CLUSTER, rule.cluster):
@@ -102,7 +102,7 @@ def for_entrance(rule: CompiledRule, entrance: Target) -> bool:
 
 
 def has_pair(pairs: frozenset[tuple[str, str]], name: str, namespace: str) -> bool:
-    """Whether one of the pairs matches a virtual cluster; an empty part of a pair is free."""
+    """Whether one of the pairs matches a virtual cluster; an empty part of a pair matches everything."""
     return not pairs.isdisjoint(((name, namespace), (name, ""), ("", namespace), ("", "")))
 
 

@@ -1,7 +1,7 @@
-"""Patterns of paths, arranged so that a path is looked up and not held against each of them.
+"""Sets of path patterns, with lookups that do not compare each pattern.
 
-A `*` is the last step of a pattern and stands for whatever is below, at any depth; alone it stands for every path.
-`matching.py` asks whether a request's path matches, `subset.py` whether a pattern is inside the others.
+A `*` as the last segment matches everything below, at any depth; a pattern of `*` alone matches every path.
+`rule_index.py` matches the path of a request, `subset.py` checks whether other patterns cover a pattern.
 """
 
 from collections.abc import Iterable
@@ -11,7 +11,7 @@ from fairlead.core.validators import begins_with_one, outermost
 
 
 class PathPatterns:
-    """A set of patterns."""
+    """A set of path patterns."""
 
     __slots__ = ("_beginnings", "_whole", "_written")
 
@@ -22,11 +22,11 @@ class PathPatterns:
         self._beginnings = outermost(each.removesuffix(ANY) for each in open_ended)
 
     def match(self, path: str) -> bool:
-        """Whether a path, without a slash at its end, is one of them or below one of them."""
+        """Whether a path without a trailing slash matches one of the patterns."""
         return path in self._whole or (begins_with_one(path, self._beginnings) and is_plain(path))
 
     def cover(self, pattern: str) -> bool:
-        """Whether they match all that a pattern matches: it is read as a path whose last step happens to be `*`."""
+        """Whether the patterns match everything that another one matches. A trailing `*` is treated as a segment."""
         return pattern in self._written or self.match(pattern if pattern.endswith(ANY) else whole_path(pattern))
 
 
@@ -39,5 +39,5 @@ def whole_path(path: str) -> str:
 
 
 def is_plain(path: str) -> bool:
-    """Whether a path says where it leads: somebody behind a gateway might follow `..`, or decode what is encoded."""
+    """Whether a path is unambiguous: servers behind a gateway might resolve `..` or decode percent-encoding."""
     return "//" not in path and "%" not in path and "\\" not in path and {".", ".."}.isdisjoint(path.split("/"))

@@ -1,8 +1,7 @@
-"""Many rules at once: whether one of them allows a request, without asking each.
+"""An index of compiled scope rules: whether one of them allows a request, without evaluating each.
 
-What a request has in common with all others of its verb and resource is worked out once and kept (`_Extent`): the
-namespaces and the names that rules leave. A list that is cut asks that for each of its objects, so the answer must
-not depend on how many rules and names there are.
+The namespaces and object names that the rules allow for a verb and a resource are computed once and cached (`_Extent`).
+A filtered list checks each of its objects, so the cost must not depend on the number of rules and names.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -13,13 +12,13 @@ from fairlead.authz.scope.path_patterns import PathPatterns, whole_path
 from fairlead.core.call import Target
 
 KEPT_EXTENTS, KEPT_NAMES = 256, 100_000
-"""How many extents an index keeps, and how many names and namespaces all of them may have."""
+"""Maximum number of cached extents per index, and of names and namespaces in all of them."""
 
 Place = frozenset[str]
 
 
 class RuleIndex:
-    """Rules that are about the same place: the management API, the platform's own paths, or one gateway."""
+    """The rules for one root: the management API, the platform's own paths, or one gateway."""
 
     def __init__(self, rules: Iterable[CompiledRule]) -> None:
         self._rules = tuple(rules)
@@ -41,22 +40,21 @@ class RuleIndex:
         return bool(self._rules)
 
     def allow(self, target: Target, places: Collection[str]) -> bool:
-        """Whether a rule matches the request. `places` are the namespaces that it may count as being in."""
+        """Whether a rule matches the request. `places` are the namespaces under which it may match."""
         if not target.resource:
             return self._allow_path(target)
         return self._extent(target).holds(places, target.name)
 
     def allow_anything(self, verb: str) -> bool:
-        """Whether a rule looks at nothing but the verb, and has this one."""
+        """Whether a rule restricts only verbs, and allows this one."""
         return any(rule.anything_goes and rule.has_verb(verb) for rule in self._everywhere)
 
     def touch(self, target: Target, places: Collection[str] | None) -> bool:
-        """Whether a rule lets some object be listed or watched, whichever the target's verb is. Without `places`
-        it may be in any namespace."""
+        """Whether a rule allows the target's verb on some object in `places`; None means in any namespace."""
         return self._extent(target).touches(places)
 
     def touch_any(self, target: Target) -> bool:
-        """As `touch`, whatever the rules say about namespaces."""
+        """Like `overlaps`, regardless of the namespaces in the rules."""
         return not self._extent(target).is_empty
 
     def _allow_path(self, target: Target) -> bool:
@@ -68,7 +66,7 @@ class RuleIndex:
         return patterns is None or patterns.match(whole_path(target.path))
 
     def _make_patterns(self, verb: str) -> PathPatterns | None:
-        """The paths that rules with this verb are about; None for all of them."""
+        """The paths that rules allow this verb on; None for all paths."""
         if self.allow_anything(verb):
             return None
         rules = (rule for rule in self._rules if rule.has_verb(verb) and not rule.is_about_resources)
@@ -104,8 +102,8 @@ def _both(one: Names, other: Names) -> Names:
 
 
 class _Extent:
-    """The objects of one resource that rules allow one verb on: all, all of some namespaces, some names anywhere, and
-    some names in some namespaces."""
+    """The objects of one resource that rules allow one verb on: all, all in some namespaces, some names in any
+    namespace, and some names in some namespaces."""
 
     __slots__ = ("_anywhere", "_everything", "_in_namespaces", "_namespaces", "_rectangles", "is_empty", "weight")
 
@@ -146,6 +144,6 @@ class _Extent:
 
 
 def _union(sets: Sequence[frozenset[str]]) -> frozenset[str]:
-    """Without a copy where there is only one."""
+    """The union; avoids a copy if there is only one set."""
     distinct = list({id(each): each for each in sets if each}.values())
     return distinct[0] if len(distinct) == 1 else frozenset().union(*distinct)

@@ -1,10 +1,9 @@
-"""Whether one scope allows nothing that another does not: a key makes only keys that reach no further than itself.
+"""Decides whether one scope is a subset of another: a key may only create keys with the same or a narrower scope.
 
-The answer is no where it is not plain to see. Each entry must be inside one entry of the other scope; what several
-of them would allow together is not added up.
+Conservative: each entry must be covered by a single entry of the outer scope; unions of entries are not considered.
 
-A rule is looked for, and not compared with all others: the same rule first, then those that share its rarest word.
-What is left to compare one by one is bounded, because rules can be written that share all of their words.
+A rule is not compared with all others: first an equal rule is looked up, then only the rules that share its rarest term
+are compared. The remaining comparisons are limited by a budget, because rules may share all of their terms.
 """
 
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence, Sized
@@ -15,9 +14,9 @@ from fairlead.authz.scope.path_patterns import PathPatterns, is_open_ended, whol
 from fairlead.core.scope import ANY, Resources, Scope, ScopeRule, ScopeTooLarge
 
 BUDGET = 10_000
-"""How many comparisons may be made in vain: some tens of milliseconds."""
+"""Maximum number of unsuccessful comparisons: some tens of milliseconds."""
 WORDS = 64
-"""As many words as can be looked up while two rules are compared."""
+"""How many set lookups cost as much as one comparison of rules."""
 
 Pair = tuple[str, str]
 T = TypeVar("T")
@@ -25,7 +24,7 @@ K = TypeVar("K", bound=Hashable)
 
 
 def covers(outer: Scope | None, inner: Scope | None) -> bool:
-    """None is no scope at all: everything, also what no scope ever allows. Raises ScopeTooLarge."""
+    """Whether `outer` allows everything that `inner` does; None allows more than any scope. Raises ScopeTooLarge."""
     if outer is None:
         return True
     if inner is None or not set(inner.roles) <= set(outer.roles):
@@ -62,7 +61,7 @@ def _has_instance(projects: frozenset[str], entries: frozenset[Pair], pair: Pair
 
 
 def _is_total(rule: ScopeRule) -> bool:
-    """Whether the rule allows all that any scope could."""
+    """Whether the rule allows everything that a scope can allow."""
     free = not (rule.targets or rule.cluster or rule.virtual_clusters)
     return free and _anything_goes(rule) and (not rule.verbs or ANY in rule.verbs)
 
@@ -85,13 +84,13 @@ def _rules_cover(wide: Sequence[ScopeRule], narrow: Sequence[ScopeRule]) -> bool
 
 
 class _Budget:
-    """What may be compared in vain."""
+    """The budget for unsuccessful comparisons."""
 
     def __init__(self) -> None:
         self._left = BUDGET
 
     def spread(self, candidates: Iterable[T], size: int) -> Iterator[T]:
-        """The candidates for something of that size; each but the first costs something."""
+        """Yields the candidates, charging for each but the first, in proportion to `size`."""
         for index, each in enumerate(candidates):
             if index:
                 self._left -= 1 + size // WORDS
@@ -101,8 +100,8 @@ class _Budget:
 
 
 class _Narrow:
-    """A rule that is to be covered. Its words are those that a covering rule must have, dimension by dimension, each
-    with the ways in which that may write it."""
+    """A rule that has to be covered. `terms` are what a covering rule must contain, by dimension, each as a list of
+    equivalent patterns."""
 
     def __init__(self, rule: ScopeRule) -> None:
         self.rule = rule
@@ -127,7 +126,7 @@ class _Narrow:
 
 
 class _NarrowEntry:
-    """Resources that are to be covered."""
+    """A resource entry that has to be covered."""
 
     __slots__ = ("group", "names", "object_names")
 
@@ -140,7 +139,7 @@ class _NarrowEntry:
 
 
 def _spellings(name: str) -> Iterator[str]:
-    """The names that stand for all that a name stands for."""
+    """The resource patterns that cover a pattern."""
     yield name
     if name != ANY:
         yield ANY
@@ -152,7 +151,7 @@ def _spellings(name: str) -> Iterator[str]:
 
 
 class _Index:
-    """The rules of the outer scope, by the words that they have in each dimension."""
+    """The rules of the outer scope, indexed by their terms in each dimension."""
 
     def __init__(self, rules: Iterable[ScopeRule]) -> None:
         self._budget = _Budget()
@@ -174,7 +173,7 @@ def _count(candidates: Iterable[Sized]) -> int:
 
 
 def _rarest(by_word: Mapping[K, list[T]], words: Iterable[Sequence[K]]) -> list[list[T]]:
-    """What has the rarest of the words, in any of the ways in which each may be written. One is as rare as it gets."""
+    """The index entries of the rarest term, in all of its equivalent patterns. Stops early at a count of one."""
     rarest: list[list[T]] = []
     least = -1
     for ways in words:
@@ -188,7 +187,7 @@ def _rarest(by_word: Mapping[K, list[T]], words: Iterable[Sequence[K]]) -> list[
 
 
 class _Dimension:
-    """Rules by their words in one dimension, and those that are free there."""
+    """Rules by their terms in one dimension, and those that are unrestricted there."""
 
     __slots__ = ("_by_word", "_free")
 
@@ -203,12 +202,12 @@ class _Dimension:
             self._by_word.setdefault(word, []).append(rule)
 
     def candidates(self, words: Iterable[Sequence[Hashable]]) -> list[list["_Wide"]]:
-        """The rules that may cover one with these words: those with the rarest of them, and those that are free."""
+        """The rules that may cover one with these terms: those with the rarest term, and the unrestricted ones."""
         return [*_rarest(self._by_word, words), self._free]
 
 
 class _Wide:
-    """A rule of the outer scope. A dimension without words is free, or is not looked up by words."""
+    """A rule of the outer scope. A dimension without terms is unrestricted, or is not indexed by terms."""
 
     def __init__(self, rule: ScopeRule, budget: _Budget) -> None:
         self._rule = rule
@@ -260,12 +259,12 @@ class _Wide:
 
 
 def _within(wide: frozenset[str], narrow: frozenset[str]) -> bool:
-    """In a dimension where an empty set is free."""
+    """Whether `narrow` is a subset of `wide`, where an empty set means unrestricted."""
     return not wide or (bool(narrow) and narrow <= wide)
 
 
 class _Entries:
-    """The resources of a rule, by group and name; `*` stands for all of a group."""
+    """The resource entries of a rule, by group and name; `*` matches all resources of a group."""
 
     def __init__(self, resources: Iterable[Resources], budget: _Budget) -> None:
         self._budget = budget
@@ -280,7 +279,7 @@ class _Entries:
         return self._by_word.keys()
 
     def cover(self, narrow: Iterable[_NarrowEntry], object_names: frozenset[str]) -> bool:
-        """Whether each of the entries is inside one of these; `object_names` are those of their rule."""
+        """Whether each of the entries is covered by one of these; `object_names` are those of their rule."""
         fitting: dict[int, bool] = {}
 
         def fits(wide: _WideEntry) -> bool:
@@ -296,7 +295,7 @@ class _Entries:
 
 
 class _WideEntry:
-    """Resources of one group in the outer scope. Without names it is about all of them."""
+    """A resource entry of the outer scope. Without names it covers all resources of its group."""
 
     __slots__ = ("names", "object_names")
 
@@ -305,7 +304,7 @@ class _WideEntry:
         self.object_names = frozenset(entry.object_names)
 
     def covers(self, narrow: _NarrowEntry, fits: bool) -> bool:
-        """`fits` says whether the names of objects that the whole rule has are enough."""
+        """`fits` says whether the object names of the whole narrow rule already satisfy this entry."""
         if not fits and not _within(self.object_names, narrow.object_names):
             return False
         if not self.names:
