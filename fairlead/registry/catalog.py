@@ -1,4 +1,4 @@
-"""Every kind by group, version and plural: the one source of routes, discovery, OpenAPI and authorization names."""
+"""The served kinds by group, version and plural: the source of routes, discovery, OpenAPI and authorization."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -9,7 +9,7 @@ from fairlead.registry.kind import MANAGEMENT_GROUP, Kind
 class Catalog:
     """The kinds that this server serves, in the order they were declared.
 
-    `api_group` moves the management kinds to another group, for those who serve under their own domain.
+    `api_group` replaces the group of the management kinds, for installations that serve them under their own domain.
     """
 
     def __init__(self, kinds: Iterable[Kind], api_group: str = MANAGEMENT_GROUP) -> None:
@@ -22,11 +22,11 @@ class Catalog:
         return self._by_plural.get((group, version, plural))
 
     def resource(self, group: str, plural: str) -> Kind | None:
-        """The kind behind a storage key, whose first two parts are group and plural."""
+        """The kind behind a storage key, which starts with group and plural."""
         return self._by_resource.get((group, plural))
 
     def groups(self) -> dict[str, dict[str, list[Kind]]]:
-        """group -> version -> kinds, in order of declaration."""
+        """Group -> version -> kinds, in order of declaration."""
         found: dict[str, dict[str, list[Kind]]] = {}
         for kind in self.kinds:
             found.setdefault(kind.group, {}).setdefault(kind.version, []).append(kind)
@@ -34,7 +34,7 @@ class Catalog:
 
 
 def _moved(kind: Kind, api_group: str) -> Kind:
-    """The kind in its group, with all that its actions take and answer with."""
+    """The kind, and the kinds of its actions, with the management group replaced."""
     group = api_group if kind.group == MANAGEMENT_GROUP else kind.group
     if group == kind.group:
         return kind

@@ -1,7 +1,11 @@
-"""Objects as the store keeps them, and as they are served.
+"""Stored and served encodings of objects, and conversion between the kinds of two API groups.
 
-A stored value begins with apiVersion, kind and metadata and carries no resourceVersion: the store's revision is the
-version. It is spliced in once, right after `"metadata":{`, when the view takes the record in.
+A stored value starts with apiVersion, kind and metadata and has no resourceVersion: the store's revision is the
+version. It is inserted once, right after `"metadata":{`, when the view builds an entry from the record.
+
+A kind with a `conversion` has no storage of its own: Event of `events.k8s.io/v1` is Event of `v1` with other field
+names. Reads convert entries of the view, writes convert before they are stored. Validation, patches, apply and tables
+work on the version that the client requested.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,7 +24,7 @@ from fairlead.storage.view.view import Entry
 _METADATA = b'"metadata":{'
 _LAST_APPLIED_MARK = LAST_APPLIED.encode()
 _OWN_MARK = b'"service.sh/'
-"""What objects that are the server's own are told by; others may have it, too."""
+"""Occurs in every server-owned object, and possibly in others."""
 
 
 def encode(obj: Object) -> bytes:
@@ -29,8 +33,8 @@ def encode(obj: Object) -> bytes:
     ordered.update(obj)
     metadata = ordered["metadata"]
     if "resourceVersion" in metadata:
-        ordered["metadata"] = kept = dict(metadata)
-        del kept["resourceVersion"]
+        ordered["metadata"] = stored_metadata = dict(metadata)
+        del stored_metadata["resourceVersion"]
     return orjson.dumps(ordered)
 
 
@@ -41,18 +45,18 @@ def stamped(value: bytes, revision: int) -> bytes:
 
 
 def restamped(entry: Entry, revision: int) -> bytes:
-    """An object's last state under the revision of its end, as DELETED events carry it."""
+    """The last state of an object with the revision of its deletion, as in DELETED events."""
     return entry.body.replace(b'"resourceVersion":"%d"' % entry.revision, b'"resourceVersion":"%d"' % revision, 1)
 
 
 def decode(entry: Entry) -> Object:
-    """The object with its hidden fields, to be read or changed by the caller alone. It never leaves the server so."""
+    """The object including its write-only fields, for the caller to read or change. Never serve it as it is."""
     obj: Object = orjson.loads(entry.whole or entry.body)
     return obj
 
 
 def served(kind: Kind, body: bytes) -> bytes:
-    """The answer that an object makes: without its hidden fields, also where kubectl has written them down again."""
+    """The response body of an object: without its write-only fields, also in the last-applied annotation of kubectl."""
     for mark in _marks(kind.hidden, bool(kind.secret)):
         if mark in body:
             obj = orjson.loads(body)
@@ -61,22 +65,22 @@ def served(kind: Kind, body: bytes) -> bytes:
 
 
 def shown_once(body: bytes, once: Mapping[str, str]) -> bytes:
-    """An answer with what only it has: a new key, which nobody can read again."""
+    """A response body with the fields that only this response contains, such as a new access key."""
     if not once:
         return body
     obj: Object = orjson.loads(body)
     for path, value in once.items():
-        *way, name = path.split(".")
-        holder = obj
-        for step in way:
-            holder = holder.setdefault(step, {})
-        holder[name] = value
+        *parents, name = path.split(".")
+        parent = obj
+        for step in parents:
+            parent = parent.setdefault(step, {})
+        parent[name] = value
     return orjson.dumps(obj)
 
 
 @lru_cache
 def _marks(hidden: tuple[str, ...], secret: bool) -> tuple[bytes, ...]:
-    """Of which the JSON of an object with such a field must hold one."""
+    """Markers: the JSON of an object with a write-only field contains at least one of them."""
     if not hidden:
         return (_OWN_MARK,) if secret else ()
     names = dict.fromkeys(path.rpartition(".")[2] for path in hidden)
@@ -84,33 +88,26 @@ def _marks(hidden: tuple[str, ...], secret: bool) -> tuple[bytes, ...]:
 
 
 def finisher(catalog: Catalog) -> Callable[[Record], Entry]:
-    """What the view turns records into entries with."""
-    glimpses: dict[tuple[str, str], tuple[Kind | None, Glimpse]] = {}
+    """Returns the function with which the view turns records into entries."""
+    readers: dict[tuple[str, str], tuple[Kind | None, Glimpse]] = {}
 
-    def finish(record: Record) -> Entry:
+    def build_entry(record: Record) -> Entry:
         resource = record.key[0], record.key[1]
-        known = glimpses.get(resource)
+        known = readers.get(resource)
         if known is None:
-            served_as = catalog.resource(*resource)
-            known = glimpses[resource] = served_as, Glimpse(served_as)
-        kind, glimpse = known
-        whole = stamped(record.value, record.revision)
-        body = served(kind, whole) if kind is not None else whole
-        return Entry(record.key, record.revision, body, None, None, b"" if body is whole else whole, glimpse.read)
+            found = catalog.resource(*resource)
+            known = readers[resource] = found, Glimpse(found)
+        kind, reader = known
+        full_body = stamped(record.value, record.revision)
+        body = served(kind, full_body) if kind is not None else full_body
+        write_only = b"" if body is full_body else full_body
+        return Entry(record.key, record.revision, body, None, None, write_only, reader.read)
 
-    return finish
-
-
-# DOC-MERGED registry/forms
-# One store, two API groups: objects of a kind in the form of another kind (`Kind.form`).
-#
-# Event of `events.k8s.io/v1` is Event of `v1` with other names for its fields. What is read is converted on its way out
-# of the view, what is written on its way into the store; everything in between (validation, patches, apply, tables) works
-# on the form that the client asked for. Kinds without a second form pass through here untouched.
+    return build_entry
 
 
 def as_stored(kind: Kind, obj: Object) -> Object:
-    """An object of the kind as it goes into the store."""
+    """An object of the kind, converted to the kind that is stored."""
     form = kind.form
     if form is None:
         return obj
@@ -118,7 +115,7 @@ def as_stored(kind: Kind, obj: Object) -> Object:
 
 
 def show_body(kind: Kind, body: bytes) -> bytes:
-    """The JSON of a stored object as the kind shows it."""
+    """The JSON of a stored object, converted to the kind that is served."""
     form = kind.form
     if form is None:
         return body
@@ -128,5 +125,5 @@ def show_body(kind: Kind, body: bytes) -> bytes:
 
 
 def show_entry(kind: Kind, entry: Entry) -> Entry:
-    """An entry as the kind shows it. Selectors look at the stored form, so they are asked before."""
+    """An entry, converted to the kind that is served. Selectors match the stored kind, so they are evaluated before."""
     return entry if kind.form is None else entry.with_body(show_body(kind, entry.body))

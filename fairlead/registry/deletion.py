@@ -1,4 +1,4 @@
-"""What a delete does to an object that something still holds: marks it, and lets it go when nothing does."""
+"""Deletion with finalizers: marks an object with deletionTimestamp, and tells when it can be removed."""
 
 from fairlead.core.errors import Conflict
 from fairlead.core.objects import Object, copied, dig, metadata
@@ -11,24 +11,24 @@ _POLICY_FINALIZER = {"Foreground": FOREGROUND, "Orphan": ORPHAN}
 
 
 def held(obj: Object, kind: Kind) -> bool:
-    """Whether something has still to be cleaned up before the object may go."""
+    """Whether the object has finalizers left, which block its removal."""
     return any(dig(obj, path) for path in kind.held_by)
 
 
 def finished(obj: Object, kind: Kind) -> bool:
-    """Whether deletion was asked for and nothing stands in its way any more."""
+    """Whether the object is marked as deleted and has no finalizers left."""
     return "deletionTimestamp" in metadata(obj) and not held(obj, kind)
 
 
 def is_ending(change: Change) -> bool:
-    """Whether the object is gone when the change is done."""
+    """Whether the change removes the object from the store."""
     if change.verb == "update":
         return finished(change.obj, change.kind)
     return change.verb == "delete" and not held(change.obj, change.kind)
 
 
 def marked(old: Object, kind: Kind, deleting: Deleting, now: str) -> Object | None:
-    """The object with its deletion under way, or None if it can go at once."""
+    """The object marked as deleted, or None if it can be removed at once."""
     new = copied(old)
     meta = metadata(new)
     finalizers = [each for each in meta.get("finalizers") or () if each not in _obsolete(deleting.propagation)]
@@ -52,21 +52,21 @@ def marked(old: Object, kind: Kind, deleting: Deleting, now: str) -> Object | No
 
 
 def _obsolete(propagation: str) -> frozenset[str]:
-    """An explicit policy replaces the one that an earlier delete asked for."""
+    """The finalizers of an earlier delete that an explicit propagation policy replaces."""
     return frozenset({FOREGROUND, ORPHAN}) if propagation else frozenset()
 
 
 def check_preconditions(old: Object, kind: Kind, deleting: Deleting) -> None:
     meta = metadata(old)
     if deleting.uid and deleting.uid != meta["uid"]:
-        why = (
+        reason = (
             f"the UID in the precondition ({deleting.uid}) does not match the UID in record ({meta['uid']}). "
             "The object might have been deleted and then recreated"
         )
-        raise Conflict.of(kind.name, kind.group, meta["name"], why)
+        raise Conflict.of(kind.name, kind.group, meta["name"], reason)
     if deleting.resource_version and deleting.resource_version != meta["resourceVersion"]:
-        why = (
+        reason = (
             f"the ResourceVersion in the precondition ({deleting.resource_version}) does not match the ResourceVersion "
             f"in record ({meta['resourceVersion']}). The object might have been modified"
         )
-        raise Conflict.of(kind.name, kind.group, meta["name"], why)
+        raise Conflict.of(kind.name, kind.group, meta["name"], reason)

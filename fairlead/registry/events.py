@@ -1,4 +1,4 @@
-"""Core Events about our own transitions: what `kubectl describe` and `kubectl get events` show."""
+"""Records core Events about the server's own objects, which `kubectl describe` and `kubectl get events` show."""
 
 import secrets
 from typing import Final
@@ -11,11 +11,11 @@ from fairlead.registry.write_options import Writing
 
 SOURCE: Final = "fairlead"
 CLUSTER_EVENTS = "default"
-"""The namespace of events about objects that have none."""
+"""The namespace of events about cluster-scoped objects."""
 
 
 async def record(registry: Registry, about: Object, reason: str, message: str, *, type: str = "Normal") -> None:
-    """Writes an Event about an object."""
+    """Creates an Event about an object."""
     meta = metadata(about)
     namespace = meta.get("namespace") or CLUSTER_EVENTS
     now = timestamp(registry.clock.now())

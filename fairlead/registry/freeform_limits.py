@@ -1,8 +1,8 @@
-"""Bounds that no schema can say: how large a free-form place is, and how long the keys of a map are.
+"""Limits that a schema cannot express: the size of free-form values, and the length of map keys.
 
-A free-form place takes whatever is sent, so it is bounded as a whole, in bytes, values and levels. `Guard.of` finds
-these places in a schema once; asking it costs a few look-ups for an object that has nothing there. The walk that names
-every problem calls the functions below by itself.
+A free-form field accepts any content, so it is limited as a whole: in bytes, values and nesting depth.
+`FreeformCheck.from_schema` finds these fields in a schema once; checking an object that has none of them takes a few
+lookups. The validation walk calls the functions below itself.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from fairlead.registry.schema import Schema
 _OPEN = "x-kubernetes-preserve-unknown-fields"
 
 ELSEWHERE = "x-bounded-elsewhere"
-"""Marks a free-form place in a validator's own copy of a schema: metadata has a validator of its own."""
+"""Excludes a free-form field in a validator's copy of a schema. Used for metadata, which has its own validator."""
 
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """What has to be looked at in a value: itself, if it is free or a map, and parts of it."""
+    """Which parts of a value to check: the value itself, if it is free-form or a map, and its fields and entries."""
 
     is_free: bool = False
     is_map: bool = False
@@ -36,7 +36,7 @@ class Guard:
 
     @staticmethod
     def of(schema: Schema) -> Guard | None:
-        """The guard of a schema; None where there is nothing to look at."""
+        """The check for a schema; None if it has nothing to check."""
         if schema.get(_OPEN):
             return None if schema.get(ELSEWHERE) else Guard(is_free=True)
         found = {name: guard for name, each in schema.get("properties", {}).items() if (guard := Guard.of(each))}
@@ -47,7 +47,7 @@ class Guard:
         return Guard(is_map=is_map, fields=found, each=each) if found or each or is_map else None
 
     def accepts(self, value: Any) -> bool:
-        """Whether a value of the right type stays within the bounds."""
+        """Whether a value of the right type is within the limits."""
         if self.is_free:
             return free_problem(value) is None
         if self.is_map and has_long_key(value):
@@ -69,12 +69,12 @@ def long_key_problem(path: str) -> Problem:
 
 
 def free_problem(value: Any) -> Problem | None:
-    """What is wrong with the size of a value in a free-form place. Whoever asks knows where that is."""
+    """The problem with the size of a free-form value, if any. The caller sets the path."""
     if not value:
         return None
     try:
         text = orjson.dumps(value)
-    except orjson.JSONEncodeError:  # more levels than can be written
+    except orjson.JSONEncodeError:  # nested deeper than orjson can encode
         return _too_deep()
     if len(text) > limits.FREE_BYTES:
         return Problem.too_long("", limits.FREE_BYTES)

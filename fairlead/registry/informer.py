@@ -1,4 +1,4 @@
-"""A resource's objects, decoded and kept up to date: for those who ask the same question on every request."""
+"""An informer: the decoded objects of one resource, kept up to date. For code that reads them on every request."""
 
 from fairlead.core.objects import Object
 from fairlead.registry.codec import decode
@@ -9,8 +9,8 @@ QUEUE = 10_000
 
 
 class Following:
-    """Follows one resource in the view. There is no task: whoever asks first calls `refresh`, which costs nothing while
-    nothing happens."""
+    """Caches one resource of the view. It has no task of its own: callers call `refresh`, which is cheap if nothing
+    changed."""
 
     def __init__(self, view: View, group: str, plural: str) -> None:
         self._view = view
@@ -22,11 +22,11 @@ class Following:
 
     @property
     def as_of(self) -> int:
-        """What the view shows. While this is the same number, nothing has happened to any resource."""
+        """The revision of the view. While it is the same, no object of any resource has changed."""
         return self._view.revision
 
     def refresh(self) -> int:
-        """Takes in what has happened; returns a number that is another one whenever something has."""
+        """Applies pending changes. Returns a generation number that differs whenever something has changed."""
         watcher = self._watcher
         if watcher is None or watcher.overflowed:
             self._start_over()
@@ -42,7 +42,7 @@ class Following:
         return self._generation
 
     def changes(self) -> set[Place]:
-        """Takes in what has happened; returns where, since the last such question. At the first, that is everywhere."""
+        """Applies pending changes. Returns the keys that changed since the last call; on the first call, all keys."""
         self.refresh()
         found = set(self.objects) if self._changed is None else self._changed
         if found or self._changed is None:
@@ -50,7 +50,7 @@ class Following:
         return found
 
     def _mark(self, *places: Place) -> None:
-        # Nobody may ever ask, and then this must not grow.
+        # Not before the first `pop_changed_keys`: without a reader the set would grow forever.
         if self._changed is not None:
             self._changed.update(places)
 

@@ -1,4 +1,4 @@
-"""Lists: selection, paging on a consistent snapshot, and the meanings of resourceVersion."""
+"""Lists: selectors, paging through a consistent snapshot with continue tokens, and resourceVersion semantics."""
 
 import asyncio
 import base64
@@ -22,19 +22,15 @@ from fairlead.storage.view.collection import AT_ONCE
 from fairlead.storage.view.sorted_chunks import PIECE_BYTES
 from fairlead.storage.view.view import Entry, Stretch, View
 
-# DOC-MERGED registry/paging
-# Continue tokens: where the next page of a list starts, and in which snapshot.
-
-
-_NOT_OURS = "invalid continue token: continue key is not valid: pass metadata.continue of the previous page as it was"
+_NOT_OURS = "invalid continue token: continue key is not valid: pass metadata.continue of the previous page unchanged"
 
 WHATEVER_REVISION = -1
-"""In a token handed out with 410: go on from there in whatever the list looks like now."""
+"""In a continue token sent with a 410: continue in the latest state of the list, which is then inconsistent."""
 
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """The snapshot being paged through and the last place that was handed out."""
+    """A continue token: the snapshot that is paged through, and the last key of the previous page."""
 
     revision: int
     after: tuple[str, str]
@@ -45,7 +41,7 @@ class Position:
 
 
 def parse_token(token: str) -> Position:
-    """Anything that `Position.token` did not make is a 400, never a crash."""
+    """Decodes a continue token. Anything else is a 400."""
     try:
         padded = token.encode() + b"=" * (-len(token) % 4)
         document = orjson.loads(base64.b64decode(padded, altchars=b"-_", validate=True))
@@ -58,12 +54,12 @@ def parse_token(token: str) -> Position:
 
 
 FRESH_SECONDS = 3.0
-"""How long a request for a version that is not there yet waits for it."""
+"""How long a request waits for a resourceVersion that this server does not have yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class ListQuery:
-    """What a list was asked for. `version` is None for the newest; `exact` wants that very snapshot."""
+    """The options of a list. `version` is None for the latest state; `exact` requests exactly that snapshot."""
 
     selection: Selection = EVERYTHING
     limit: int = 0
@@ -71,11 +67,11 @@ class ListQuery:
     version: int | None = None
     exact: bool = False
     sees: Callable[[Entry], bool] | None = None
-    """What of it is for the asker; None for everything."""
+    """Which entries the requester may see; None for all."""
 
 
 class TooOld(Expired):
-    """An expired continue token, with another that goes on from the same place in whatever is there now."""
+    """An expired continue token, with a new one that continues at the same key in the latest state."""
 
     def __init__(self, token: str) -> None:
         super().__init__(
@@ -98,8 +94,8 @@ async def wait_for_version(view: View, version: int | None) -> None:
                 await (view.fresh() if version is None else view.reached(version))
     except TimeoutError:
         if version is None:
-            why = "the server's picture of its store is behind; try again"
-            raise Timeout(why, Details(retry_after=1)) from None
+            message = "the server's view of its store is not up to date; try again"
+            raise Timeout(message, Details(retry_after=1)) from None
         problem = Problem("", "ResourceVersionTooLarge", "Too large resource version")
         details = Details(problems=(problem,), retry_after=1)
         raise Timeout(f"Too large resource version: {version}, current: {view.revision}", details) from None
@@ -114,7 +110,7 @@ async def list_entries(view: View, kind: Kind, namespace: str, query: ListQuery)
 
 
 async def changed_entries(entries: Iterable[Entry], change: Callable[[Entry], Entry]) -> list[Entry]:
-    """What becomes of each entry. Between many of them, others get their turn."""
+    """Maps entries, yielding to the event loop between batches."""
     return [change(entry) async for some in in_slices(entries, _size) for entry in some]
 
 
@@ -153,10 +149,10 @@ async def _next_page(view: View, kind: Kind, namespace: str, query: ListQuery) -
 async def _page(view: View, kind: Kind, namespace: str, query: ListQuery, position: Position) -> Listed:
     revision, limit = position.revision, max(0, query.limit)
     if query.selection or query.sees:
-        chosen = await _chosen(view, kind, namespace, query, position)
-        if not limit or len(chosen) <= limit:
-            return Listed(chosen, revision)
-        return Listed(chosen[:limit], revision, _token(chosen[limit - 1], revision))
+        selected = await _chosen(view, kind, namespace, query, position)
+        if not limit or len(selected) <= limit:
+            return Listed(selected, revision)
+        return Listed(selected[:limit], revision, _token(selected[limit - 1], revision))
     entries, rest = view.page(kind.place, namespace, after=position.after, at=revision, limit=limit)
     if rest <= 0:
         return Listed(entries, revision)
@@ -169,7 +165,7 @@ def _token(last: Entry, revision: int) -> str:
 
 
 async def _chosen(view: View, kind: Kind, namespace: str, query: ListQuery, position: Position) -> list[Entry]:
-    """What is selected and for the asker's eyes, all that is left of it."""
+    """The entries after the position that match the selector and that the requester may see."""
     selection, sees = query.selection, query.sees
     entries = view.candidates(kind.place, namespace, narrowing(selection), after=position.after, at=position.revision)
     entries = await _filtered(entries, selection.takes, selection.rows_at_once(AT_ONCE)) if selection else entries
@@ -177,20 +173,21 @@ async def _chosen(view: View, kind: Kind, namespace: str, query: ListQuery, posi
 
 
 async def _filtered(entries: list[Entry], takes: Callable[[Entry], bool], at_once: int = AT_ONCE) -> list[Entry]:
-    """Those that are taken. Between many of them, others get their turn."""
+    """Filters entries, yielding to the event loop between batches."""
     if len(entries) <= at_once:
         return [entry for entry in entries if takes(entry)]
-    chosen: list[Entry] = []
+    selected: list[Entry] = []
     for start in range(0, len(entries), at_once):
-        chosen += [entry for entry in entries[start : start + at_once] if takes(entry)]
+        selected += [entry for entry in entries[start : start + at_once] if takes(entry)]
         await asyncio.sleep(0)
-    return chosen
+    return selected
 
 
 def _still(view: View, entry: Entry, sees: Callable[[Entry], bool]) -> bool:
-    """An old snapshot shows nothing that its asker may not see today, though it was allowed to see it then."""
-    now = view.get(entry.key)
-    return now is entry or (now is not None and sees(now))
+    """Whether the requester may see the entry's current state: an old snapshot must not show objects no longer
+    permitted."""
+    current = view.get(entry.key)
+    return current is entry or (current is not None and sees(current))
 
 
 def list_metadata(listed: Listed) -> Object:
@@ -204,17 +201,19 @@ def list_metadata(listed: Listed) -> Object:
 
 
 async def list_body(kind: Kind, listed: Listed) -> bytes:
-    """The list as it is served: finished objects, joined. A large one is put together in a thread, which does not keep
-    the event loop waiting: to join more than a megabyte, Python lets go of its lock."""
+    """The list as JSON, joined from the encoded objects.
+
+    A large list is joined in a thread: joining more than a megabyte releases the GIL, so the event loop is not blocked.
+    """
     head = {"kind": kind.list_kind, "apiVersion": kind.api_version, "metadata": list_metadata(listed)}
-    opened = orjson.dumps(head)[:-1] + b',"items":['
+    prefix = orjson.dumps(head)[:-1] + b',"items":['
     groups = cut(_items(kind, listed), len, PIECE_BYTES)
     first = next(groups, [])
     if next(groups, None) is None:
-        return b"%b%b]}" % (opened, b",".join(first))
-    del groups, first  # nothing large is kept while it is not its turn
+        return b"%b%b]}" % (prefix, b",".join(first))
+    del groups, first  # hold no large data while waiting
     async with putting_together_large():
-        pieces, size = [opened], 0
+        pieces, size = [prefix], 0
         async for some in in_slices(_items(kind, listed), len, PIECE_BYTES):
             for piece in some:
                 size += len(piece)
@@ -224,7 +223,7 @@ async def list_body(kind: Kind, listed: Listed) -> bytes:
 
 
 def _items(kind: Kind, listed: Listed) -> Iterable[bytes]:
-    """The objects, joined in groups."""
+    """The encoded objects, joined in groups."""
     join, entries = partial(_without_types, kind) if kind.builtin else _joined, listed.entries
     return entries.joined(join) if isinstance(entries, Stretch) else map(join, cut(entries, _size, PIECE_BYTES))
 
@@ -234,6 +233,6 @@ def _joined(entries: Sequence[Entry]) -> bytes:
 
 
 def _without_types(kind: Kind, entries: Sequence[Entry]) -> bytes:
-    """Items of core kinds do not repeat what the list says."""
+    """Items of built-in kinds have no apiVersion and kind."""
     types = len(b'{"apiVersion":"%b","kind":"%b",' % (kind.api_version.encode(), kind.name.encode()))
     return b",".join([b"{" + entry.body[types:] for entry in entries])

@@ -1,7 +1,7 @@
-"""What names, labels, annotations and finalizers may look like: Kubernetes' rules and its words for breaking them.
+"""Syntax of names, labels, annotations and finalizers: Kubernetes' rules and its error messages.
 
-Each function yields the reasons why a text is not acceptable; none means that it is fine. Metadata validation and
-selectors share them.
+Each function yields the reasons why a string is invalid; nothing if it is valid. Metadata validation and selectors use
+them.
 """
 
 import re
@@ -40,7 +40,7 @@ def subdomain_faults(text: str) -> Iterator[str]:
 
 
 def label_faults(text: str) -> Iterator[str]:
-    """A DNS label: the names of namespaces and of what becomes a part of one."""
+    """A DNS label: the names of namespaces, and of objects that become part of one."""
     if len(text) > LABEL_LENGTH:
         yield f"must be no more than {LABEL_LENGTH} characters"
     if not _label.fullmatch(text):
@@ -85,7 +85,7 @@ def value_faults(text: str) -> Iterator[str]:
 
 
 def path_segment_faults(text: str) -> Iterator[str]:
-    """What may stand as one step of a URL path: the names of the kinds that do not insist on DNS."""
+    """A URL path segment: the names of kinds that do not require DNS names."""
     if text in (".", ".."):
         yield f"may not be '{text}'"
     for mark in "/%":

@@ -1,11 +1,11 @@
-"""Objects that move to another namespace, with everything that depends on them, in one commit.
+"""Moves an object and its dependents to another namespace, in one commit.
 
-`subresources/migration.py` calls it. Each object is checked as if it were created where it goes and deleted where it comes
-from; then all of them are written at once, each on condition that it is still what was looked at. So nobody ever sees
-one of them twice or not at all, and a server that is killed leaves them all here or all there.
+`subresources/migration.py` calls it. Each object is checked like a create in the target namespace and a delete in the
+source namespace. Then all are written at once, on condition that none has changed. No reader ever sees an object twice
+or not at all, and after a crash either all have moved or none.
 
-What moves keeps its spec, status, labels, annotations, finalizers and managedFields. It gets a new uid, so that whoever
-knows the old one is not led astray, and the references among those that move follow.
+Objects keep their spec, status, labels, annotations, finalizers and managedFields. They get new uids, so that
+references to the old ones do not match, and ownerReferences between them are updated.
 """
 
 import uuid
@@ -27,14 +27,14 @@ from fairlead.storage.contract import Check, Key
 from fairlead.storage.view.view import Entry
 
 MOST = 10_000
-"""How many objects move at once. All of them are in memory meanwhile, and other writers wait for their commit."""
+"""How many objects can move at once. All are held in memory, and other writers wait for the commit."""
 
 _OWNED = b'"ownerReferences":['
 
-Wish = TypeVar("Wish", contract.Change, Check)
+Expectation = TypeVar("Expectation", contract.Change, Check)
 
 Identity = tuple[str, ...]
-"""What a reference says about an owner: apiVersion, kind, name and uid."""
+"""The owner in an ownerReference: apiVersion, kind, name and uid."""
 
 
 def _as_it_is(obj: Object) -> None:
@@ -51,11 +51,11 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """What is to move, from one namespace to another.
+    """What to move, from one namespace to another.
 
-    `alive` are objects without a namespace that must be there, and not on their way out, when the commit happens.
-    `allow` is asked on each attempt with all that would move, the object itself first, and raises to refuse. `adapt`
-    changes what an object says about where it is.
+    `required_active` are cluster-scoped objects that must exist, and not be in deletion, when the commit happens.
+    `authorize` is called on each attempt with all objects that would move, the requested one first, and raises to
+    refuse. `adapt` updates fields that depend on the namespace.
     """
 
     resource: Resource
@@ -69,7 +69,7 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """The object before and after, and how many went with it."""
+    """The object before and after, and the number of dependents that moved with it."""
 
     old: Object
     new: Object
@@ -78,7 +78,7 @@ class Moved:
 
 @dataclass(frozen=True, slots=True)
 class _Pair:
-    """One object where it was and where it goes."""
+    """One object in its source and in its target namespace."""
 
     entry: Entry
     old: Object
@@ -87,7 +87,7 @@ class _Pair:
 
 
 async def move(registry: Registry, what: Move, writing: Writing) -> Moved:
-    """Moves the object and its dependants, or nothing at all. A dry run goes through every check and writes nothing."""
+    """Moves the object and its dependents, or nothing. A dry run makes every check and writes nothing."""
     for _ in range(ATTEMPTS):
         pairs, conditions = await _looked_up(registry, what, writing)
         changes = [await _resource(registry, pair).leaving(pair.old, writing) for pair in pairs]
@@ -113,7 +113,7 @@ def _resource(registry: Registry, pair: _Pair) -> Resource:
 
 
 async def _looked_up(registry: Registry, what: Move, writing: Writing) -> tuple[list[_Pair], list[Check]]:
-    """Everything that moves, as it is now and as it will be. Refuses what could not be written."""
+    """All objects that move, before and after, and preconditions of the commit. Raises if they cannot be moved."""
     with storage_errors():
         await registry.view.fresh()
     conditions = [_living(resource, name) for resource, name in what.alive]
@@ -121,8 +121,8 @@ async def _looked_up(registry: Registry, what: Move, writing: Writing) -> tuple[
     entries = gathered(registry, entry)
     what.allow([Part(registry.resource(each.key[0], each.key[1]).kind, each.key[3]) for each in entries])
     if len(entries) > MOST:
-        why = f"{len(entries) - 1} objects depend on it, and {MOST - 1} can move along at once; delete some of them"
-        raise _refused(what.resource, what.name, why)
+        reason = f"it has {len(entries) - 1} dependents, and at most {MOST - 1} can move with it; delete some of them"
+        raise _refused(what.resource, what.name, reason)
     for each in entries:
         key = (*each.key[:2], what.target, each.key[3])
         if registry.view.get(key) is not None:
@@ -131,7 +131,7 @@ async def _looked_up(registry: Registry, what: Move, writing: Writing) -> tuple[
 
 
 def _living(resource: Resource, name: str) -> Check:
-    """That an object is there, and still is when the commit happens."""
+    """The precondition that an object exists. Raises if it does not, or is being deleted."""
     entry = resource.peek("", name)
     if entry is None:
         raise NotFound.of(resource.kind.plural, resource.kind.group, name)
@@ -145,7 +145,7 @@ def _leading(what: Move) -> Entry:
     if entry is None:
         raise NotFound.of(what.resource.kind.plural, what.resource.kind.group, what.name)
     if _is_going(entry):
-        raise _refused(what.resource, what.name, "it is being deleted; what goes away cannot move")
+        raise _refused(what.resource, what.name, "it is being deleted and cannot be moved")
     return entry
 
 
@@ -158,19 +158,19 @@ def _refused(resource: Resource, name: str, why: str) -> Conflict:
 
 
 def gathered(registry: Registry, entry: Entry) -> list[Entry]:
-    """The object, then everything in its namespace that depends on it, directly or through others; each once."""
-    waiting: dict[Identity, list[Entry]] = {}
+    """The object, then all its direct and indirect dependents in its namespace, each once."""
+    dependents: dict[Identity, list[Entry]] = {}
     for resource in registry.namespaced():
         for each in registry.view.entries(resource.kind.group, resource.kind.plural, entry.key[2]):
             if _OWNED in each.body:
                 for reference in metadata(decode(each)).get("ownerReferences") or ():
-                    waiting.setdefault(_referred(reference), []).append(each)
-    found, ahead = {entry.key: entry}, [entry]
-    while ahead:
-        for each in waiting.get(_identity(decode(ahead.pop())), ()):
+                    dependents.setdefault(_referred(reference), []).append(each)
+    found, queue = {entry.key: entry}, [entry]
+    while queue:
+        for each in dependents.get(_identity(decode(queue.pop())), ()):
             if each.key not in found:
                 found[each.key] = each
-                ahead.append(each)
+                queue.append(each)
     return list(found.values())
 
 
@@ -199,8 +199,11 @@ def _paired(registry: Registry, entries: Sequence[Entry], what: Move, writing: W
 
 
 def _refer(registry: Registry, new: Object, uids: Mapping[Identity, str], writing: Writing) -> None:
-    """References to owners that move along follow them. One to an owner that stays would be taken for one to an owner
-    that is gone, which could cost the object its life, so it ends here."""
+    """Updates ownerReferences. Those to owners that move get the new uid.
+
+    References to owners that stay behind are dropped: the garbage collector would take the owner for missing and delete
+    the object.
+    """
     kept: list[Object] = []
     for reference in metadata(new).get("ownerReferences") or ():
         uid = uids.get(_referred(reference))
@@ -208,7 +211,7 @@ def _refer(registry: Registry, new: Object, uids: Mapping[Identity, str], writin
             kept.append({**reference, "uid": uid})
         elif _stays(registry, reference):
             owner = f'{reference["kind"]} "{reference["name"]}"'
-            writing.tell([f'{new["kind"]} "{name_of(new)}" no longer depends on {owner}, which does not move along'])
+            writing.tell([f'{new["kind"]} "{name_of(new)}" loses its ownerReference to {owner}, which does not move'])
         else:
             kept.append(reference)
     if kept:
@@ -218,15 +221,15 @@ def _refer(registry: Registry, new: Object, uids: Mapping[Identity, str], writin
 
 
 def _stays(registry: Registry, reference: Object) -> bool:
-    """Whether the owner is one that has its place in the old namespace. Of unknown kinds nobody can tell."""
-    named = reference.get("apiVersion"), reference.get("kind")
-    return any(kind.namespaced and (kind.api_version, kind.name) == named for kind in registry.catalog.kinds)
+    """Whether the owner is namespaced, so that it stays behind. Unknown kinds count as cluster-scoped."""
+    owner = reference.get("apiVersion"), reference.get("kind")
+    return any(kind.namespaced and (kind.api_version, kind.name) == owner for kind in registry.catalog.kinds)
 
 
 def _commit(
     pairs: Sequence[_Pair], changes: Sequence[Change], conditions: Iterable[Check]
 ) -> tuple[list[contract.Change], list[Check]]:
-    """All writes, the ends first so that watchers of both places see them first, and all conditions, each key once."""
+    """All writes, removals first so that watchers see them first, and all preconditions, one per key."""
     writes = {pair.entry.key: contract.Change(pair.entry.key, None, pair.entry.revision) for pair in pairs}
     writes |= {pair.key: contract.Change(pair.key, encode(pair.new), 0) for pair in pairs}
     checks = {check.key: check for check in conditions}
@@ -236,18 +239,18 @@ def _commit(
     return list(writes.values()), [check for key, check in checks.items() if key not in writes]
 
 
-def _add(wishes: dict[Key, Wish], more: Iterable[Wish]) -> None:
-    """Several objects may depend on the same thing, or touch it. When they have seen it at different revisions, it has
-    changed in between, and all of them have to look again."""
+def _add(by_key: dict[Key, Expectation], more: Iterable[Expectation]) -> None:
+    """Adds writes or preconditions by key. Several objects may need the same one. If they expect different revisions,
+    it has changed in between, and the move must be retried."""
     for each in more:
-        known = wishes.setdefault(each.key, each)
+        known = by_key.setdefault(each.key, each)
         if known.expected != each.expected:
             raise contract.Conflict(each.key, known.expected, each.expected)
 
 
 def _taken(key: Key, what: Move) -> AlreadyExists:
     group, plural, _, name = key
-    leads = (group, plural, name) == (what.resource.kind.group, what.resource.kind.plural, what.name)
-    why = "" if leads else f', and "{what.name}" would bring along one that depends on it'
-    message = f'{qualified(plural, group)} "{name}" already exists in the namespace {what.target}{why}'
+    is_requested = (group, plural, name) == (what.resource.kind.group, what.resource.kind.plural, what.name)
+    detail = "" if is_requested else f', and a dependent of "{what.name}" has the same name'
+    message = f'{qualified(plural, group)} "{name}" already exists in the namespace {what.target}{detail}'
     return AlreadyExists(f"{message}; rename or delete one of the two", Details(name, group, plural))

@@ -1,7 +1,7 @@
-"""How much each owner holds of a resource: counted as the view changes, so that asking costs what the owner holds.
+"""Indexes the objects of a resource by owner, kept up to date from watch events.
 
-Admission asks on every create, and a server may have a hundred thousand objects: nothing here ever looks at all of them
-again, but once at the first question and after a queue has overflowed.
+Admission reads it on every create, and there may be 100,000 objects, so it scans all of them only on first use and
+after its watch queue has overflowed.
 """
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -15,8 +15,8 @@ from fairlead.storage.view.view import Entry, View
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """One object of an owner's. `sort` tells those apart that are counted apart; `ended` is when it ceased to count for
-    anything, empty while it does."""
+    """One object of an owner. `category` separates objects that are counted separately; `ended` is when it stopped
+    counting, empty while it counts."""
 
     owner: Hashable
     sort: str = ""
@@ -25,20 +25,20 @@ class Held:
     ended: str = ""
     revision: int = 0
     is_kept: bool = False
-    """Whether something holds it, so that it does not go when it is deleted."""
+    """Whether finalizers keep it in the store after a delete."""
 
 
 Describe = Callable[[Entry], Sequence[Held]]
-"""What an object is to its owners, each of them once; nothing for one that nobody owns."""
+"""The usage entries of an object, one per owner; empty if it has no owner."""
 
 
 def size_of(entry: Entry) -> int:
-    """The bytes that an object takes."""
+    """The size of an object in bytes."""
     return len(entry.whole or entry.body)
 
 
 class Holdings:
-    """The objects of one resource by their owner. There is no task: whoever asks takes in what has happened."""
+    """The objects of one resource by owner. It has no task of its own: reads apply the pending changes."""
 
     def __init__(self, view: View, group: str, plural: str, describe: Describe) -> None:
         self._view = view
@@ -49,7 +49,7 @@ class Holdings:
         self._by_owner: dict[Hashable, dict[Key, Held]] = {}
 
     def of(self, owner: Hashable) -> Mapping[Key, Held]:
-        """What the owner holds as the view shows it now. Not to be kept: it changes with the next question."""
+        """The owner's objects in the current view. Do not keep the result: the next call changes it."""
         self._refresh()
         return self._by_owner.get(owner, {})
 

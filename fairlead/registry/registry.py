@@ -1,4 +1,4 @@
-"""All resources together: what verbs, admission rules and controllers find the others through."""
+"""The `Registry`: all resources, for verbs, admission rules and controllers to find each other's objects."""
 
 from collections.abc import Iterator
 
@@ -11,7 +11,7 @@ from fairlead.storage.view.view import View
 
 
 class Registry:
-    """The kinds that are served, each with its resource."""
+    """The served kinds, each with its `Resource`."""
 
     def __init__(self, catalog: Catalog, store: Store, view: View, admit: Admission, clock: Clock) -> None:
         self.catalog = catalog
@@ -29,6 +29,6 @@ class Registry:
         return self._resources[kind.group, kind.plural]
 
     def namespaced(self) -> Iterator[Resource]:
-        """Everything that can live in a namespace, each kind once in whichever forms it is served."""
+        """All namespaced resources. A kind that is served in two groups occurs once, as it is stored."""
         resources = self._resources.values()
         return (each for each in resources if each.kind.namespaced and each.kind.form is None)

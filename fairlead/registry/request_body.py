@@ -1,8 +1,7 @@
-"""What came in: is it the right kind, in the right place, and does it hold fields that nobody declared?
+"""Checks and prunes the body of a write, before any rule of the kind.
 
-The first thing that happens to every body, before any rule of the kind itself. Bodies that cannot be what the URL asks
-for are refused with 400; unknown and duplicate fields are dropped with a warning, or refused, as `fieldValidation`
-says.
+A body whose kind, apiVersion, name or namespace does not match the URL is rejected with 400. Unknown and duplicate
+fields are dropped, dropped with a warning, or rejected, according to `fieldValidation`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,10 +19,10 @@ from fairlead.registry.write_options import Writing
 
 
 def as_object(body: Any, kind: Kind) -> Object:
-    """The decoded body, if it is an object of the kind at all."""
+    """The decoded body, if its apiVersion and kind are those of `kind`."""
     if not isinstance(body, dict):
-        what = "nothing" if body is None else "a list" if isinstance(body, list) else "a single value"
-        raise _unrecognized(kind, f"the body is {what} where an object is expected")
+        found = "nothing" if body is None else "a list" if isinstance(body, list) else "a single value"
+        raise _unrecognized(kind, f"the body is {found} where an object is expected")
     sent_kind, sent_version = body.get("kind"), body.get("apiVersion")
     if sent_kind == kind.name and sent_version == kind.api_version:
         return body
@@ -32,9 +31,9 @@ def as_object(body: Any, kind: Kind) -> Object:
     if not sent_version and kind.builtin:
         body["apiVersion"] = sent_version = kind.api_version
     if not isinstance(sent_kind, str) or not sent_kind:
-        raise _unrecognized(kind, f"Object 'Kind' is missing; say `kind: {kind.name}`")
+        raise _unrecognized(kind, f"Object 'Kind' is missing; set `kind: {kind.name}`")
     if not isinstance(sent_version, str) or not sent_version:
-        raise _unrecognized(kind, f"Object 'apiVersion' is missing; say `apiVersion: {kind.api_version}`")
+        raise _unrecognized(kind, f"Object 'apiVersion' is missing; set `apiVersion: {kind.api_version}`")
     if sent_version != kind.api_version:
         raise BadRequest(
             f"the API version in the data ({cut(sent_version)}) does not match the expected API version "
@@ -60,7 +59,7 @@ def _other_kind(body: Object, kind: Kind) -> ApiError:
 
 
 def settle_place(obj: Object, kind: Kind, namespace: str, name: str = "") -> None:
-    """The body's name and namespace against the URL's. What the body leaves out is taken from the URL."""
+    """Compares the body's name and namespace with the URL's. A missing namespace is taken from the URL."""
     meta = metadata(obj)
     if name and not meta.get("name"):
         raise BadRequest(f"the name of the object ({name} based on URL) was undeterminable: name must be provided")
@@ -76,25 +75,25 @@ def settle_place(obj: Object, kind: Kind, namespace: str, name: str = "") -> Non
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """What is sent beside the object itself: keys that its body holds twice, and what is stored before it."""
+    """What is needed to check a body besides the body: its duplicate fields, and the stored object."""
 
     duplicates: Sequence[str] = ()
     before: Object | None = None
 
 
 def shape(obj: Object, kind: Kind, validator: Validator, writing: Writing, sent: Sent) -> list[Problem]:
-    """Prunes the object, deals with unknown and duplicate fields, and returns what the schema has against it."""
+    """Prunes the object, handles unknown and duplicate fields, and returns the schema problems."""
     unknown, duplicates = check_shape(obj, kind, sent.before), sent.duplicates
     findings = validator.examine(obj, sent.before)
     if not (unknown or findings.unknown or findings.problems or duplicates):
         return []
-    strange = [f'duplicate field "{path}"' for path in duplicates]
-    strange += [f'unknown field "{path}"' for path in (*unknown, *findings.unknown)]
-    if strange and writing.field_validation == "Strict":
-        told = ", ".join(strange[:MAX_PROBLEMS])
-        raise BadRequest(undecodable(kind, f"strict decoding error: {told}"))
+    warnings = [f'duplicate field "{path}"' for path in duplicates]
+    warnings += [f'unknown field "{path}"' for path in (*unknown, *findings.unknown)]
+    if warnings and writing.field_validation == "Strict":
+        listed = ", ".join(warnings[:MAX_PROBLEMS])
+        raise BadRequest(undecodable(kind, f"strict decoding error: {listed}"))
     if writing.field_validation == "Warn":
-        writing.tell(strange)
+        writing.tell(warnings)
     problems = counting(findings.problems, writing.user)
     wrong = next((each for each in problems if each.reason not in TOO_LARGE), None)
     if kind.builtin and wrong is not None:
@@ -103,23 +102,23 @@ def shape(obj: Object, kind: Kind, validator: Validator, writing: Writing, sent:
 
 
 def counting(problems: list[Problem], user: User) -> list[Problem]:
-    """Those problems for which an object is refused. The server itself may break bounds: what it writes follows from
-    what it has seen elsewhere, and a status that cannot be written helps nobody."""
+    """The problems that lead to rejection. The server itself may exceed limits: it writes what it has observed
+    elsewhere, and a status that cannot be written would help no user."""
     return [each for each in problems if each.reason not in TOO_LARGE] if user == CONTROLLER else problems
 
 
 def _too_dangerous_to_drop(kind: Kind, findings: Findings) -> Iterator[Problem]:
-    """Unknown fields where a kind takes no chances: a misspelt limit that is dropped is no limit."""
+    """Problems for unknown fields below `Kind.reject_unknown_under`: dropping a misspelt restriction would lift it."""
     if findings.has_more_unknown:
         for path in kind.strict:
-            yield Problem.forbidden(path, f"more than {MAX_PROBLEMS} unknown fields are in the object; remove them")
+            yield Problem.forbidden(path, f"the object has more than {MAX_PROBLEMS} unknown fields; remove them")
     for path in findings.unknown:
         if any(path.startswith(f"{strict}.") for strict in kind.strict):
-            yield Problem.forbidden(path, "there is no such field, and what it was meant to limit would be unlimited")
+            yield Problem.forbidden(path, "unknown field; without it, what it was meant to limit would be unlimited")
 
 
 def blamed(error: BadRequest, writing: Writing) -> ApiError:
-    """A patch whose result cannot be decoded was understood itself, so it is 422 and not 400."""
+    """For a patch, a result that cannot be decoded is a 422 instead of a 400: the patch itself was readable."""
     if not writing.patching:
         return error
     return Invalid.of("", "", "", [Problem("patch", "FieldValueInvalid", f"Invalid value: {error}")])

@@ -1,8 +1,7 @@
-"""What each verb does to objects of any kind: the one path that every write takes.
+"""Create, get, update, patch, apply and delete for the objects of any kind. Every write goes through here.
 
-Verbs, controllers and start-up all come through here. A write is a function of the old object, run in a
-compare-and-swap loop: shape and prune, keep what only the server sets, the kind's own rules, admission, field
-ownership, commit. Nothing goes around it. Reads come from the view and never wait for the store's disk.
+A write is a function of the old object, run in a compare-and-swap loop: validate and prune, preserve server-set fields,
+the kind's own rules, admission, managedFields, commit. Reads come from the in-memory view and never wait for a disk.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -43,19 +42,18 @@ from fairlead.storage.contract import Key, Store
 from fairlead.storage.view.view import Entry, View
 
 ATTEMPTS = 100
-"""How often a write that lost a race is tried again. Each time somebody else has got on, so this ends long before."""
-OBJECT_LIMIT = 6 * 1024 * 1024
-"""What patches may make an object grow to, in bytes."""
-DRAWS = 8
-"""How many names are drawn for a generateName before the caller is told that they are taken."""
+"""How often a write that lost a race is retried. Each lost race is progress of another writer, so this is rarely
+reached."""
+OBJECT_LIMIT = 6 * 1024 * 1024  # patches may not make an object larger
+DRAWS = 8  # random names to try for a generateName
 
 Admission = Callable[[Change], Awaitable[None]]
 Edit = Callable[[Object], Object]
-"""From the current object (to be left alone) to the proposed one (the registry's to change)."""
+"""From the current object (not to be changed) to the proposed one (which the registry may change)."""
 
 
 class Resource:
-    """One kind's objects."""
+    """The objects of one kind."""
 
     def __init__(self, kind: Kind, store: Store, view: View, admit: Admission, clock: Clock) -> None:
         self.kind = kind
@@ -70,15 +68,15 @@ class Resource:
         self._turns = Turns()
 
     def peek(self, namespace: str, name: str) -> Entry | None:
-        """The object as the view has it now."""
+        """The object as it is in the view now."""
         return self.view.get(self.kind.key(namespace, name))
 
     def at_once(self, namespace: str, name: str) -> Entry | None:
-        """What `get` returns, if that needs no waiting. None if it does."""
+        """Like `get`, but only if the view is current. None if the caller has to wait."""
         return self._existing(namespace, name) if self.view.is_fresh() else None
 
     async def get(self, namespace: str, name: str) -> Entry:
-        """The object as of every write acknowledged before the call."""
+        """The object, including every write acknowledged before the call."""
         with storage_errors():
             await self.view.fresh()
         return self._existing(namespace, name)
@@ -90,41 +88,43 @@ class Resource:
         return show_entry(self.kind, entry)
 
     async def create(self, body: Any, namespace: str, writing: Writing, duplicates: Sequence[str] = ()) -> bytes:
-        """Stores a new object and returns it as it is served."""
+        """Stores a new object and returns the response body."""
         kind = self.kind
         obj = request_body.as_object(body, kind)
-        shaping = obj, kind, self._validator, writing, Sent(duplicates)
+        arguments = obj, kind, self._validator, writing, Sent(duplicates)
         small = writing.size <= LARGE
-        found = request_body.shape(*shaping) if small else await COMPUTE.run(writing.size, request_body.shape, *shaping)
+        found = (
+            request_body.shape(*arguments) if small else await COMPUTE.run(writing.size, request_body.shape, *arguments)
+        )
         problems = update_rules.problems_of_part(kind, found)
         request_body.settle_place(obj, kind, namespace)
-        about = obj["metadata"]
-        if about.pop("resourceVersion", None):
+        obj_meta = obj["metadata"]
+        if obj_meta.pop("resourceVersion", None):
             raise BadRequest("resourceVersion should not be set on objects to be created")
-        prefix = "" if about.get("name") else about.get("generateName", "")
-        draws, once, turn = 0, dict[str, str](), self._turns.first
+        prefix = "" if obj_meta.get("name") else obj_meta.get("generateName", "")
+        collisions, one_time, lock = 0, dict[str, str](), self._turns.first
         for _ in range(ATTEMPTS):
             if prefix:
-                about["name"] = meta.generated_name(prefix)
-            change = Change("create", kind, writing.user, None, obj, dry_run=writing.dry_run, once=once)
+                obj_meta["name"] = meta.generated_name(prefix)
+            change = Change("create", kind, writing.user, None, obj, dry_run=writing.dry_run, once=one_time)
             try:
-                async with turn:
+                async with lock:
                     await self._settle(change, problems, writing)
                     writing.tell(change.warnings)
-                    return shown_once(await self._commit(change, writing, 0, writing.size), once)
+                    return shown_once(await self._commit(change, writing, 0, writing.size), one_time)
             except contract.Conflict as conflict:
-                turn = self._turns.after(conflict.key)
-                taken = conflict.expected == 0 and not is_ticket(conflict.key)
-                draws += taken
-                if taken and (not prefix or draws == DRAWS):
+                lock = self._turns.after(conflict.key)
+                exists = conflict.expected == 0 and not is_ticket(conflict.key)
+                collisions += exists
+                if exists and (not prefix or collisions == DRAWS):
                     raise self._taken(conflict.key) from None
                 await self._catch_up()
         raise Conflict.of(kind.plural, kind.group, name_of(obj), update_rules.MODIFIED)
 
     def _taken(self, key: Key) -> AlreadyExists:
-        """Which object has the name; one that is on its way out will free it soon."""
-        mine = key[:2] == self.kind.place
-        group, plural = (self.kind.group, self.kind.plural) if mine else key[:2]
+        """The AlreadyExists error for a key; it says so if that object is being deleted."""
+        is_same_kind = key[:2] == self.kind.place
+        group, plural = (self.kind.group, self.kind.plural) if is_same_kind else key[:2]
         error = AlreadyExists.of(plural, group, key[3])
         entry = self.view.get(key)
         if entry is not None and "deletionTimestamp" in metadata(decode(entry)):
@@ -132,17 +132,13 @@ class Resource:
         return error
 
     async def draft(self, obj: Object, writing: Writing) -> contract.Change:
-        """The write that would create an object, to be hung onto the commit of another one."""
+        """The storage write that creates an object, to be added to the commit of another write."""
         change = Change("create", self.kind, writing.user, None, obj, dry_run=writing.dry_run)
         await self._settle(change, (), writing)
         return contract.Change(self._key(obj), encode(as_stored(self.kind, obj)), 0)
 
     async def arriving(self, obj: Object, writing: Writing) -> Change:
-        """The write of an object that comes from another namespace: checked as one that is created there.
-
-        It has a past, so its status and its managedFields stay as they are. What it is called, and when it was made, is
-        said already.
-        """
+        """Admits an object that moves in from another namespace as a create. Its status and managedFields are kept."""
         change = Change("create", self.kind, writing.user, None, obj, dry_run=writing.dry_run, arriving=True)
         status = obj.get("status")
         self.kind.prepare(change)
@@ -153,13 +149,13 @@ class Resource:
         return change
 
     async def leaving(self, old: Object, writing: Writing) -> Change:
-        """The end of an object where it was, because it goes on elsewhere: nothing that holds it has to let go."""
+        """Admits the removal of an object that moves to another namespace. Finalizers do not block it."""
         change = Change("delete", self.kind, writing.user, old, None, dry_run=writing.dry_run)
         await self._admit(change)
         return change
 
     async def _settle(self, change: Change, problems: Sequence[Problem], writing: Writing) -> None:
-        """Everything that a new object goes through before it may be stored. Running it twice is harmless."""
+        """Defaults, admission, checks and managedFields of a new object. Safe to run again on a retry."""
         writer, size = self._writer(writing), writing.size
         if size <= LARGE:
             self._begin(change, problems, writer)
@@ -185,15 +181,15 @@ class Resource:
     async def modify(
         self, namespace: str, name: str, edit: Edit, writing: Writing, duplicates: Sequence[str] = ()
     ) -> bytes:
-        """Replaces an object by what `edit` makes of it, again and again until nobody came in between."""
+        """Replaces an object with the result of `edit`, retrying after every lost race."""
         for _ in range(ATTEMPTS):
             entry = self.at_once(namespace, name) or await self.get(namespace, name)
-            size, proposing = max(writing.size, len(entry.body)), (entry, edit, (namespace, name), writing, duplicates)
+            size, arguments = max(writing.size, len(entry.body)), (entry, edit, (namespace, name), writing, duplicates)
             if size <= LARGE:
-                change, problems = self._propose(*proposing)
+                change, problems = self._propose(*arguments)
                 is_same = await self._reconcile(change, problems, writing)
             else:
-                change, problems = await COMPUTE.run(size, self._propose, *proposing)
+                change, problems = await COMPUTE.run(size, self._propose, *arguments)
                 is_same = await self._reconcile_large(size, change, problems, writing)
             writing.tell(change.warnings)
             if is_same:
@@ -207,7 +203,7 @@ class Resource:
     def _propose(
         self, entry: Entry, edit: Edit, place: tuple[str, str], writing: Writing, duplicates: Sequence[str]
     ) -> tuple[Change, list[Problem]]:
-        """The change that an edit makes of the object, and what is wrong with its shape."""
+        """The change that an edit makes to the object, and its schema problems."""
         old = decode(entry)
         proposed = edit(self._visible(entry, old, writing))
         try:
@@ -216,25 +212,21 @@ class Resource:
         except BadRequest as error:
             raise request_body.blamed(error, writing) from None
         request_body.settle_place(new, self.kind, *place)
-        if entry.whole and writing.user != CONTROLLER:  # which has seen all of it
+        if entry.whole and writing.user != CONTROLLER:  # the server itself sees write-only fields
             problems += keep_hidden(old, new, self.kind)
         problems = update_rules.problems_of_part(self.kind, problems, writing.subresource)
         return Change("update", self.kind, writing.user, old, new, writing.subresource, writing.dry_run), problems
 
     def _visible(self, entry: Entry, old: Object, writing: Writing) -> Object:
-        """What an edit may see of the object: a patch must not copy a hidden field to where it can be read.
-
-        The entry keeps a whole beside its body only where the two differ: where something is hidden.
-        """
-        if not entry.whole or writing.user == CONTROLLER:
-            return old
-        visible: Object = orjson.loads(entry.body)
+        """The object without write-only fields, which a patch must not copy to a readable field. Only then is there a
+        `full_body`."""
+        visible: Object = old if not entry.whole or writing.user == CONTROLLER else orjson.loads(entry.body)
         return visible
 
     async def apply(
         self, config: Any, namespace: str, name: str, writing: Writing, duplicates: Sequence[str] = ()
     ) -> tuple[bytes, bool]:
-        """Gives an object the fields that a configuration names, or creates it. Tells whether it was created."""
+        """Server-side apply; creates the object if needed. Returns the response body, and whether it was created."""
         small = writing.size <= LARGE
         wanted = (
             self._applying.checked(config) if small else await COMPUTE.run(writing.size, self._applying.checked, config)
@@ -253,12 +245,11 @@ class Resource:
                 if writing.subresource or self.peek(namespace, name) is not None:
                     raise
             writing.before_creating()
-            making = wanted, self._writer(writing)
-            new = (
-                self._applying.created(*making)
-                if small
-                else await COMPUTE.run(writing.size, self._applying.created, *making)
-            )
+            arguments = wanted, self._writer(writing)
+            if small:
+                new = self._applying.created(*arguments)
+            else:
+                new = await COMPUTE.run(writing.size, self._applying.created, *arguments)
             request_body.settle_place(new, self.kind, namespace, name)
             try:
                 return await self.create(new, namespace, writing, duplicates), True
@@ -269,13 +260,14 @@ class Resource:
         raise Conflict.of(self.kind.plural, self.kind.group, name, update_rules.MODIFIED)
 
     async def _reconcile(self, change: Change, problems: Sequence[Problem], writing: Writing) -> bool:
-        """Everything that a changed object goes through before it may be stored. Tells whether nothing is changed."""
+        """Server-set fields, defaults, admission, checks and managedFields of an update. Returns whether nothing
+        changes."""
         self._before_admission(change, problems, writing)
         await self._admit(change)
         return self._after_admission(change, problems, writing)
 
     async def _reconcile_large(self, size: int, change: Change, problems: Sequence[Problem], writing: Writing) -> bool:
-        """The same in a thread, but for the rules that look at other objects."""
+        """The same in a thread, except for admission, which reads other objects."""
         await COMPUTE.run(size, self._before_admission, change, problems, writing)
         await self._admit(change)
         return await COMPUTE.run(size, self._after_admission, change, problems, writing)
@@ -299,7 +291,8 @@ class Resource:
         return identical(old, new)
 
     def _refuse(self, change: Change, problems: Sequence[Problem]) -> None:
-        """Raises with every problem at once. A kind's own checks may rely on the schema, so they come after it."""
+        """Raises all problems at once. A kind's own checks rely on a valid schema, so they run only if there is no
+        problem yet."""
         links = link_problems(self._links, change)
         every = chain(problems, meta.problems(change.obj, self.kind), record_problems(change.obj), links)
         found = list(islice(every, 10 * MAX_PROBLEMS))
@@ -320,7 +313,7 @@ class Resource:
         return Writer(writing.manager, self.kind.api_version, now, writing.subresource, operation)
 
     async def _commit(self, change: Change, writing: Writing, expected: int, size: int) -> bytes:
-        """Stores a create or update; an object whose deletion has nothing left to wait for goes instead."""
+        """Stores a create or update, or removes an object whose deletion is complete with this write."""
         obj = change.obj
         value = self._encode(obj) if size <= LARGE else await COMPUTE.run(size, self._encode, obj)
         key = self._key(obj)
@@ -332,19 +325,19 @@ class Resource:
         revision = await self.write_all([write, *change.also], change.checks)
         entry = self.view.get(key)
         if entry is not None and entry.revision == revision and self.kind.form is None:
-            return entry.body  # made by the view already, unless another write has come after us
+            return entry.body  # the view has built it, and no later write has replaced it
         return await self._serve(value, expected if gone else revision)
 
     def _encode(self, obj: Object) -> bytes:
         value = encode(as_stored(self.kind, obj))
         if len(value) > OBJECT_LIMIT:
             raise TooLarge(f"the object would have {len(value)} bytes; {OBJECT_LIMIT} is the limit")
-        if is_too_deep(value):  # with its managedFields; what is stored must also be readable when it is sent back
-            raise BadRequest("the object is nested too deeply; make it flatter")
+        if is_too_deep(value):  # including managedFields: clients send the stored object back
+            raise BadRequest("the object is nested too deeply; reduce its nesting")
         return value
 
     async def _serve(self, value: bytes, revision: int) -> bytes:
-        """A stored value as its writer is answered; without a revision (0) where there is none yet."""
+        """The response body for a stored value. `revision` is 0 if it has none yet."""
         size = len(value)
         return (
             self._served(value, revision) if size <= LARGE else await COMPUTE.run(size, self._served, value, revision)
@@ -354,13 +347,13 @@ class Resource:
         return show_body(self.kind, served(self.kind, stamped(value, revision) if revision else value))
 
     def _check_free(self, created: Sequence[Key], change: Change) -> None:
-        """What the store would check: that nothing is there yet where something is to be created."""
+        """In a dry run, checks what the store would: that objects to be created do not exist yet."""
         for key in (*created, *(write.key for write in change.also if write.expected == 0)):
             if self.view.get(key) is not None:
                 raise contract.Conflict(key, 0, 1)
 
     async def delete(self, namespace: str, name: str, deleting: Deleting, writing: Writing) -> Deleted:
-        """Removes an object, or marks it where finalizers hold it."""
+        """Removes an object, or marks it as deleted if it has finalizers."""
         for _ in range(ATTEMPTS):
             entry = await self.get(namespace, name)
             size = len(entry.body)
@@ -389,7 +382,7 @@ class Resource:
         return Deleted(False, await self._serve(value, revision), uid, name)
 
     async def write_all(self, changes: Sequence[contract.Change], checks: Sequence[contract.Check]) -> int:
-        """Commits writes that have been through everything else, and returns when they can be seen."""
+        """Commits storage writes that need no further checks, and returns once the view has them."""
         with storage_errors():
             revision = await self._store.commit(changes, checks)
             if self.view.revision < revision:
@@ -397,7 +390,7 @@ class Resource:
         return revision
 
     async def _catch_up(self) -> None:
-        """After a lost race: looks at the store's newest state, whichever replica wrote it."""
+        """After a lost race: brings the view up to date with the store."""
         with storage_errors():
             await self.view.fresh()
 

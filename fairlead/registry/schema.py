@@ -1,11 +1,11 @@
-"""The words that kinds describe their fields with, and the structural OpenAPI v3 that they make.
+"""Functions that build the structural OpenAPI v3 schemas of fields.
 
-A schema is a plain dictionary in OpenAPI's own form, so that publishing it needs no translation. Every field has a
-description: `kubectl explain` shows it. The words keep kind files short and their schemas structural (every level
-typed), which is what pruning, defaults and field ownership rely on.
+A schema is a plain OpenAPI dictionary, so it is published as it is. Every field has a description, which `kubectl
+explain` shows. The functions keep declarations of kinds short and their schemas structural (every level has a type), as
+pruning, defaults and field ownership require.
 
-Whatever can be long has a bound, from the table in `registry/limits.py`. The words put in the usual one; a field that
-needs another names it. A bound of 0 stands for none, and only answers that nobody sends have that.
+Everything of variable length has a limit from `registry/limits.py`. Each function applies the usual one; a field that
+needs another passes it. 0 means no limit, and is only used for fields of responses.
 """
 
 from typing import Any
@@ -18,7 +18,7 @@ Schema = dict[str, Any]
 def string(
     description: str = "", *, default: str | None = None, format: str = "", longest: int = limits.NAME
 ) -> Schema:
-    """Text. `format` is one of OpenAPI's (date-time, byte, ...); `longest` is how many characters it may have."""
+    """A string. `format` is an OpenAPI format (date-time, byte, ...); `max_length` is in characters."""
     schema: Schema = {"type": "string"}
     if longest:
         schema["maxLength"] = longest
@@ -28,7 +28,7 @@ def string(
 
 
 def enum(description: str, *values: str, default: str | None = None) -> Schema:
-    """Text out of a closed list."""
+    """A string out of a fixed list of values."""
     return _described({"type": "string", "enum": list(values)}, description, default)
 
 
@@ -49,7 +49,7 @@ def boolean(description: str = "", *, default: bool | None = None) -> Schema:
 
 
 def obj(description: str = "", /, *, required: tuple[str, ...] = (), **properties: Schema) -> Schema:
-    """A structure with named fields. Names that Python keeps for itself can be passed with `**{"from": ...}`."""
+    """An object with named fields. Pass field names that are Python keywords as `**{"from": ...}`."""
     schema: Schema = {"type": "object", "properties": properties}
     if required:
         schema["required"] = list(required)
@@ -57,49 +57,49 @@ def obj(description: str = "", /, *, required: tuple[str, ...] = (), **propertie
 
 
 def mapping(values: Schema, description: str = "", *, most: int = limits.ENTRIES) -> Schema:
-    """A map from text to `values`, with at most `most` entries."""
+    """A map from strings to `values`, with at most `max_properties` entries."""
     return _described(_bounded({"type": "object", "additionalProperties": values}, "maxProperties", most), description)
 
 
 def free(description: str = "") -> Schema:
-    """A structure whose fields are the caller's own: kept as sent. `registry/freeform_limits.py` bounds it."""
+    """An object with arbitrary fields, stored as sent. `registry/freeform_limits.py` limits its size."""
     return _described({"type": "object", "x-kubernetes-preserve-unknown-fields": True}, description)
 
 
 def anything(description: str = "") -> Schema:
-    """Any JSON value. `registry/freeform_limits.py` bounds it."""
+    """Any JSON value. `registry/freeform_limits.py` limits its size."""
     return _described({"x-kubernetes-preserve-unknown-fields": True}, description)
 
 
 def array(items: Schema, description: str = "", *, most: int = limits.ITEMS) -> Schema:
-    """A list that is owned and replaced as a whole."""
+    """An atomic list: owned and replaced as a whole."""
     return _described(_list_of(items, "atomic", most), description)
 
 
 def array_set(items: Schema, description: str = "", *, most: int = limits.ITEMS) -> Schema:
-    """A list of scalars without duplicates, where each entry can be owned by somebody else."""
+    """A list of scalars without duplicates, in which each entry has its own owner."""
     return _described(_list_of(items, "set", most), description)
 
 
 def array_map(keys: tuple[str, ...], items: Schema, description: str = "", *, most: int = limits.ITEMS) -> Schema:
-    """A list of structures that are told apart by `keys`; entries merge instead of replacing each other."""
+    """A list of objects identified by `keys`. Entries are merged by key."""
     schema = _list_of(items, "map", most)
     schema["x-kubernetes-list-map-keys"] = list(keys)
     return _described(schema, description)
 
 
 def nullable(schema: Schema) -> Schema:
-    """The same, or null."""
+    """The same schema, with null allowed."""
     return {**schema, "nullable": True}
 
 
 def atomic(schema: Schema) -> Schema:
-    """The same structure or map, owned and replaced as a whole."""
+    """The same object or map, owned and replaced as a whole."""
     return {**schema, "x-kubernetes-map-type": "atomic"}
 
 
 def described(schema: Schema, description: str) -> Schema:
-    """A shared type with a description of its own at the place of its use."""
+    """A shared schema with a description for this particular use."""
     return {**schema, "description": description}
 
 

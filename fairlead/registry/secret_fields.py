@@ -1,7 +1,7 @@
-"""Where credentials are: the one register that the store, the API and the audit log go by.
+"""Sensitive fields: which stored values may contain one, and how they are redacted or removed.
 
-Kinds declare their `secret` paths and, among them, the `hidden` ones that no answer ever has. Everything that must
-treat them differently asks here, so that a field is declared secret once and is secret everywhere.
+Kinds declare their `sensitive` paths, and among them the `write_only` ones that no response contains. The store, the
+API and the audit log all use this module.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,7 +19,7 @@ REDACTED = "<redacted>"
 
 
 class SecretFields:
-    """The register of a catalog's kinds."""
+    """Finds stored values with sensitive fields, for all kinds of a catalog."""
 
     def __init__(self, catalog: Catalog) -> None:
         self._marks = {
@@ -28,29 +28,29 @@ class SecretFields:
         }
 
     def holds(self, key: Key, value: bytes) -> bool:
-        """Whether a stored value may hold a credential. Rather once too often: it is told by the names of fields."""
+        """Whether a stored value may contain a credential. Matches field names, so false positives are possible."""
         return any(map(value.__contains__, self._marks.get((key[0], key[1]), ())))
 
 
 def _marks(path: str) -> Iterator[bytes]:
-    """What JSON holds that has such a field: as it is, or within a text, where `kubectl apply` writes it down again."""
+    """What JSON with this field contains: its key, or its escaped key in the last-applied annotation."""
     name = path.rpartition(".")[2]
     yield f'"{name}":'.encode()
     yield f'"{name}\\":'.encode()
 
 
 def redact(obj: Object, paths: Sequence[str]) -> Object:
-    """Replaces what stands at the paths: a text by a mark, the values of a map each by a mark."""
-    for holder, name in _places(obj, paths):
-        value = holder[name]
-        holder[name] = dict.fromkeys(value, REDACTED) if isinstance(value, dict) else REDACTED
+    """Redacts the values at the paths: a string as a whole, a map value by value."""
+    for parent, name in _places(obj, paths):
+        value = parent[name]
+        parent[name] = dict.fromkeys(value, REDACTED) if isinstance(value, dict) else REDACTED
     return obj
 
 
 def without_hidden(obj: Object, kind: Kind) -> Object:
-    """The object as answers have it: hidden fields taken out, also where kubectl has written them down again.
+    """Removes write-only fields from an object, also from the last-applied annotation of kubectl.
 
-    Changes and returns what it is given.
+    Changes and returns the object.
     """
     hidden = kind.hidden_in(obj)
     if kind.conceal is not None:
@@ -67,16 +67,16 @@ def without_hidden(obj: Object, kind: Kind) -> Object:
 
 def _take_out(value: Any, paths: Sequence[str]) -> bool:
     found = list(_places(value, paths))
-    for holder, name in found:
-        del holder[name]
+    for parent, name in found:
+        del parent[name]
     return bool(found)
 
 
 def _places(obj: Any, paths: Sequence[str]) -> Iterator[tuple[Object, str]]:
-    """The maps that hold something at a path, with the name it has there."""
+    """The maps that have a value at one of the paths, each with the key."""
     for path in paths:
-        *way, name = path.split(".")
-        yield from _holders(obj, way, name)
+        *steps, name = path.split(".")
+        yield from _holders(obj, steps, name)
 
 
 def _holders(value: Any, way: Sequence[str], name: str) -> Iterator[tuple[Object, str]]:

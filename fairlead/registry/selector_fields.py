@@ -1,8 +1,8 @@
-"""What selectors look at, read out of a stored object without building the rest of it.
+"""Reads the labels and selectable fields of a stored object without decoding the rest of it.
 
-Called for every record that the view takes in, a million of them at a start. For each kind a decoder is put together
-once that knows the labels and the kind's selectable fields, and skips everything else. Equal results are one mapping,
-shared by all objects that have it: it is to be read, never changed.
+Called for every record that enters the view, up to a million at startup. Each kind has a decoder that knows the labels
+and the kind's selectable fields and skips everything else. Equal results are interned: objects share one mapping, which
+must not be changed.
 """
 
 import sys
@@ -18,7 +18,7 @@ from fairlead.core.objects import dig
 from fairlead.registry.kind import Kind
 
 KEPT = 8_192
-"""How many different results are remembered, of labels and of fields each."""
+"""How many distinct results are interned, for labels and for fields each."""
 NOTHING: Mapping[str, str] = {}
 
 _LABELS = "metadata.labels"
@@ -27,11 +27,11 @@ _NO_LABELS = msgspec.Raw(b"null")
 _pairs = msgspec.json.Decoder(dict[str, str] | None).decode
 
 Tree = dict[str, "Tree"]
-"""Names of fields, each with those below it; nothing is below a field that is wanted."""
+"""Field names, each with the fields below it. A field without fields below it is one to read."""
 
 
 def _attribute(name: str) -> str:
-    """What a field is called in Python, where some names are taken."""
+    """The attribute name of a field. The prefix avoids Python keywords."""
     return f"f_{name}"
 
 
@@ -43,32 +43,32 @@ _raw_labels = attrgetter(_attributes(_LABELS))
 
 
 class Glimpse:
-    """How the labels and fields of one kind's objects are read."""
+    """Reads the labels and selectable fields of one kind's objects."""
 
     __slots__ = ("_decode", "_fields", "_kind", "_paths", "_pick")
 
     def __init__(self, kind: Kind | None) -> None:
         self._kind = kind
         self._paths = kind.selectable if kind is not None else ()
-        # A kind that reads its fields in its own way is given whole objects.
+        # A kind with its own function for reading fields needs decoded objects.
         simple = self._paths if kind is None or kind.selectable_value is None else ()
         self._decode = msgspec.json.Decoder(_struct(_tree((_LABELS, *simple)))).decode
         self._fields = lru_cache(KEPT)(partial(_named, self._paths))
         self._pick: Callable[[Any], Any] | None = attrgetter(*map(_attributes, simple)) if simple else None
 
     def read(self, value: bytes) -> tuple[Mapping[str, str], Mapping[str, str]]:
-        """The labels, and the fields as the texts that they are compared with."""
+        """The labels, and the selectable fields as the strings that selectors compare."""
         if not self._paths:
             return (self._labels(value) if _LABELS_MARK in value else NOTHING), NOTHING
         if self._pick is None:
             return self._labels(value), self._slowly(value)
         try:
-            seen = self._decode(value)
-        except msgspec.ValidationError:  # something else where an object belongs
+            decoded = self._decode(value)
+        except msgspec.ValidationError:  # another type where an object is expected
             return _labels_of(value), self._slowly(value)
-        found = self._pick(seen)
+        found = self._pick(decoded)
         values = map(_as_text, found) if len(self._paths) > 1 else (_as_text(found),)
-        return _labels(bytes(_raw_labels(seen))), self._fields(*values)
+        return _labels(bytes(_raw_labels(decoded))), self._fields(*values)
 
     def _labels(self, value: bytes) -> Mapping[str, str]:
         return _labels(bytes(_raw_labels(self._decode(value))))
@@ -102,7 +102,7 @@ def _tree(paths: Sequence[str]) -> Tree:
 
 
 def _struct(tree: Tree, path: str = "") -> type[msgspec.Struct]:
-    """A type with just these fields. What is missing is as if it were there with nothing in it."""
+    """A struct type with just these fields. Missing fields get empty defaults."""
     fields: list[tuple[str, Any, Any]] = []
     for name, below in tree.items():
         if below:
@@ -113,7 +113,7 @@ def _struct(tree: Tree, path: str = "") -> type[msgspec.Struct]:
         else:
             fields.append((_attribute(name), Any, None))
     names = {_attribute(name): name for name in tree}
-    return msgspec.defstruct("Seen", fields, rename=names, frozen=True, gc=False)
+    return msgspec.defstruct("SelectorFields", fields, rename=names, frozen=True, gc=False)
 
 
 def _as_text(value: Any) -> str:

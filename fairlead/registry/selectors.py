@@ -1,8 +1,7 @@
-"""labelSelector and fieldSelector: text in, a test on entries out.
+"""Parses labelSelector and fieldSelector into a `Selector` that matches entries.
 
-The grammar and the words of its errors are Kubernetes'. A selector is parsed once per request, and asked once per
-object: each of its terms costs every object of a list something, so their number is bounded, as are their values and
-the length of the whole.
+Grammar and error messages are Kubernetes'. A selector is parsed once per request and evaluated once per object, so the
+number of its terms, of their values, and its length are limited.
 """
 
 import re
@@ -14,7 +13,7 @@ from fairlead.registry import limits
 from fairlead.registry.names import qualified_faults, value_faults
 from fairlead.storage.view.view import Entry, Wanted
 
-# Without the blanks between tokens: a pattern that began with them would look for a token after each of them anew.
+# Does not match the blanks between tokens: with a leading `\s*` a run of blanks would take quadratic time.
 _TOKEN = re.compile(r"==|!=|[=!(),<>]|[^\s=!(),<>]+")
 _MARKS = frozenset({"=", "==", "!=", "!", "(", ")", ",", "<", ">"})
 _OPERATORS = "in, notin, =, ==, !=, gt, lt"
@@ -22,7 +21,7 @@ _OPERATORS = "in, notin, =, ==, !=, gt, lt"
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """One condition on one label or field."""
+    """One requirement on one label or field."""
 
     key: str
     operator: str
@@ -55,12 +54,12 @@ _TESTS: dict[str, Callable[[str | None, frozenset[str]], bool]] = {
 
 
 FEW_TERMS = 4
-"""Conditions that an object is tested with in no more time than the rest of it takes."""
+"""Evaluating this many terms takes no longer than the rest of the work on an object."""
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """All conditions of a list or watch. An empty one takes everything."""
+    """All requirements of a list or watch. An empty one matches everything."""
 
     labels: tuple[Requirement, ...] = ()
     fields: tuple[Requirement, ...] = ()
@@ -69,14 +68,15 @@ class Selection:
         return bool(self.labels or self.fields)
 
     def rows_at_once(self, rows: int) -> int:
-        """How many objects are tested without a pause, if it were so many with few conditions."""
+        """How many objects to test before yielding to the event loop. `rows` is the number for a selector with few
+        terms."""
         return max(1, rows // (1 + (len(self.labels) + len(self.fields)) // FEW_TERMS))
 
     def takes(self, entry: Entry) -> bool:
         return self.accepts(entry.labels, entry.fields if self.fields else _NOT_ASKED)
 
     def accepts(self, labels: Mapping[str, str], fields: Mapping[str, str]) -> bool:
-        # Plain loops: this is asked once for every object of a list, and `all(...)` would cost three times as much.
+        # Plain loops: this runs once per object of a list, and `all(...)` would take three times as long.
         for each in self.labels:
             if not each.accepts(labels):
                 return False
@@ -92,7 +92,7 @@ _IN_THE_KEY = frozenset({"metadata.name", "metadata.namespace"})
 
 
 def narrowing(selection: Selection) -> list[Wanted]:
-    """The conditions that an index can answer. What they find still has to be tested."""
+    """The requirements that an index can answer. The entries it finds must still be tested."""
     found = [*(("labels", each) for each in selection.labels), *(("selectable", each) for each in selection.fields)]
     return [
         Wanted(sort, each.key, each.values if each.operator == "in" else None)
@@ -102,7 +102,7 @@ def narrowing(selection: Selection) -> list[Wanted]:
 
 
 def parse_labels(text: str) -> tuple[Requirement, ...]:
-    """`a=b,c!=d,e in (f,g),h notin (i),j,!k,l>1`."""
+    """Parses `a=b,c!=d,e in (f,g),h notin (i),j,!k,l>1`."""
     _check_length("labelSelector", text)
     if not text.strip():
         return ()
@@ -115,13 +115,13 @@ def _check_length(name: str, text: str) -> None:
 
 
 def _few(name: str, requirements: Iterable[Requirement]) -> tuple[Requirement, ...]:
-    """The conditions, each once. Refuses more of them than every object should have to be tested with."""
+    """The requirements without duplicates. Rejects too many of them."""
     found = dict[Requirement, None]()
     for each in requirements:
         found[each] = None
         if len(found) > limits.SELECTOR_TERMS:
-            why = f"{name} has too many terms: {limits.SELECTOR_TERMS} is the limit; use `key in (a,b)`, or select less"
-            raise BadRequest(why)
+            limit = f"{limits.SELECTOR_TERMS} is the limit"
+            raise BadRequest(f"{name} has too many terms: {limit}; use `key in (a,b)`, or select less")
     return tuple(found)
 
 
@@ -180,8 +180,8 @@ class _LabelParser:
         while True:
             values.append(self._single())
             if len(values) > limits.SELECTOR_VALUES:
-                why = f"too many values in one term; {limits.SELECTOR_VALUES} is the limit"
-                raise BadRequest(f"unable to parse requirement: {why}")
+                reason = f"too many values in one term; {limits.SELECTOR_VALUES} is the limit"
+                raise BadRequest(f"unable to parse requirement: {reason}")
             end = self._next()
             if end == ")":
                 return values
@@ -215,7 +215,7 @@ class _LabelParser:
 
 
 def parse_fields(text: str, allowed: Iterable[str]) -> tuple[Requirement, ...]:
-    """`metadata.name=a,status.phase!=Ready`. `allowed` are the fields that the kind lets people select by."""
+    """Parses `metadata.name=a,status.phase!=Ready`. `allowed` are the fields that the kind supports."""
     _check_length("fieldSelector", text)
     return _few("fieldSelector", _field_requirements(text, frozenset(allowed)))
 
@@ -236,7 +236,7 @@ def _unclear(text: str, part: str) -> str:
 
 
 def selected_name(text: str) -> str:
-    """The one name that a fieldSelector allows at most, or nothing. What does not parse is refused elsewhere."""
+    """The only name that a fieldSelector can match, or an empty string. Syntax errors are reported elsewhere."""
     for term in _split_unescaped(text):
         key, _, value = term.partition("=")
         if key == "metadata.name" and "\\" not in value:

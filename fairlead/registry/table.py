@@ -1,4 +1,4 @@
-"""Objects as rows of a Table, the form in which `kubectl get` asks for them."""
+"""Renders objects as rows of a Table (meta.k8s.io/v1), which `kubectl get` requests."""
 
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
@@ -20,11 +20,11 @@ _SPANS = (
     (2 * _YEAR, _DAY, "d", 0, ""),
     (8 * _YEAR, _YEAR, "y", _DAY, "d"),
 )
-"""Below which age which unit is used, and which smaller one beside it."""
+"""For ages below the first number: the unit, and the smaller unit shown with it."""
 
 
 def columns_of(kind: Kind) -> tuple[Column, ...]:
-    """Name first, what matters for the kind, then Age, and behind it what only `-o wide` shows."""
+    """Name, the kind's own columns, Age, and then the columns for `-o wide`."""
     if kind.whole_table:
         return kind.columns
     narrow = tuple(column for column in kind.columns if not column.wide)
@@ -33,13 +33,13 @@ def columns_of(kind: Kind) -> tuple[Column, ...]:
 
 
 def table(kind: Kind, objects: Iterable[Object], list_metadata: Object, include: str, now: datetime) -> Object:
-    """A Table of the objects; `include` is None, Metadata or Object and says what each row carries along."""
+    """A Table of the objects. `include` is None, Metadata or Object: what each row contains besides its cells."""
     columns = columns_of(kind)
     return {**columns_table(kind, list_metadata), "rows": [row(columns, obj, include, now) for obj in objects]}
 
 
 def columns_table(kind: Kind, list_metadata: Object) -> Object:
-    """A Table without its rows."""
+    """A Table without rows."""
     return {
         "kind": "Table",
         "apiVersion": "meta.k8s.io/v1",
@@ -49,7 +49,7 @@ def columns_table(kind: Kind, list_metadata: Object) -> Object:
 
 
 def partial(obj: Object) -> Object:
-    """Just the metadata of an object."""
+    """The metadata of an object as PartialObjectMetadata."""
     return {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata(obj)}
 
 
@@ -65,12 +65,12 @@ def _definition(column: Column, kind: Kind) -> Object:
 
 def row(columns: Sequence[Column], obj: Object, include: str, now: datetime) -> Object:
     """The row of one object."""
-    made: Object = {"cells": [_cell(column, obj, now) for column in columns]}
+    result: Object = {"cells": [_cell(column, obj, now) for column in columns]}
     if include == "Object":
-        made["object"] = obj
+        result["object"] = obj
     elif include != "None":
-        made["object"] = partial(obj)
-    return made
+        result["object"] = partial(obj)
+    return result
 
 
 def _cell(column: Column, obj: Object, now: datetime) -> Any:
@@ -91,7 +91,7 @@ def _text(value: bool | list[Any]) -> str:
 
 
 def age(moment: Any, now: datetime) -> str:
-    """How long ago a timestamp was, as kubectl words it: 45s, 3m12s, 5h, 2d."""
+    """The time since a timestamp in kubectl's format: 45s, 3m12s, 5h, 2d."""
     if not isinstance(moment, str) or not moment:
         return "<unknown>"
     then = datetime.fromisoformat(moment.replace("Z", "+00:00"))
@@ -99,7 +99,7 @@ def age(moment: Any, now: datetime) -> str:
 
 
 def _span(seconds: int) -> str:
-    """Two units while the first is small, one when it is large: the reader's precision, not the clock's."""
+    """A duration in one or two units, like kubectl."""
     for limit, size, unit, smaller, small_unit in _SPANS:
         if seconds < limit:
             count, rest = divmod(seconds, size)

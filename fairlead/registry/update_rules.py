@@ -1,7 +1,7 @@
-"""What holds for a changed object beside its kind's own rules: versions, who owns the status, and what never changes.
+"""Rules for every update besides the kind's own: versions, separation of the status, immutable fields.
 
-`registry/resource.py` calls these on every update and patch. All of them are computed from the old and the new state
-alone, so they can be run in a thread.
+`registry/resource.py` calls these on updates and patches. They depend only on the old and the new object, so they can
+run in a thread.
 """
 
 from fairlead.core.errors import Conflict, Invalid, Problem
@@ -13,14 +13,14 @@ MODIFIED = "the object has been modified; please apply your changes to the lates
 
 
 def check_versions(kind: Kind, old: Object, new: Object, writing: Writing) -> None:
-    """Refuses a change that was made to another object, or to an older state of this one."""
+    """Rejects a change to an object with another uid, or to an older version of this one."""
     before, after = metadata(old), metadata(new)
     if after.get("uid") and after["uid"] != before["uid"]:
         if writing.patching:
             problem = Problem.invalid("metadata.uid", after["uid"], "field is immutable")
             raise Invalid.of(kind.name, kind.group, before["name"], [problem])
-        why = f"Precondition failed: UID in precondition: {after['uid']}, UID in object meta: {before['uid']}"
-        raise Conflict.of(kind.plural, kind.group, before["name"], why)
+        reason = f"Precondition failed: UID in precondition: {after['uid']}, UID in object meta: {before['uid']}"
+        raise Conflict.of(kind.plural, kind.group, before["name"], reason)
     version = after.get("resourceVersion")
     if not version and not kind.writes_without_version:
         problem = Problem.invalid("metadata.resourceVersion", 0, "must be specified for an update")
@@ -30,7 +30,7 @@ def check_versions(kind: Kind, old: Object, new: Object, writing: Writing) -> No
 
 
 def keep_apart(kind: Kind, old: Object, new: Object, subresource: str) -> None:
-    """Where a controller owns the status, /status writes nothing else and everything else leaves it alone."""
+    """For kinds with a status subresource: /status changes only the status, and other writes do not change it."""
     if subresource == "status":
         status = new.get("status")
         managed = metadata(new).get("managedFields")
@@ -49,14 +49,14 @@ def keep_apart(kind: Kind, old: Object, new: Object, subresource: str) -> None:
 
 
 def problems_of_part(kind: Kind, problems: list[Problem], subresource: str = "") -> list[Problem]:
-    """/status takes the status alone, and where there is one, everything else takes all but that."""
+    """The problems in the part that this write changes: the status for /status, everything else otherwise."""
     if not problems or (subresource != "status" and not kind.status_subresource):
         return problems
     return [each for each in problems if (each.field.partition(".")[0] == "status") == (subresource == "status")]
 
 
 def immutable_problems(kind: Kind, old: Object, new: Object) -> list[Problem]:
-    """A problem for each field that may not change once it is set, and has."""
+    """A problem for each immutable field that has changed."""
     values = [(path, dig(old, path), dig(new, path)) for path in kind.immutable]
     return [
         Problem.invalid(path, after, "field is immutable")
@@ -66,9 +66,9 @@ def immutable_problems(kind: Kind, old: Object, new: Object) -> list[Problem]:
 
 
 def same_desire(old: Object, new: Object) -> bool:
-    """Whether two states of an object want the same: everything but metadata and status counts."""
+    """Whether the desired state is the same: everything but metadata and status."""
     if old.get("spec") != new.get("spec"):
         return False
-    apart = ("metadata", "status")
-    before, after = ({name: value for name, value in each.items() if name not in apart} for each in (old, new))
+    ignored = ("metadata", "status")
+    before, after = ({name: value for name, value in each.items() if name not in ignored} for each in (old, new))
     return identical(before, after)

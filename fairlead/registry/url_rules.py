@@ -1,10 +1,10 @@
-"""Addresses in objects: no field that holds one holds a user or a password in it, and icons run nothing.
+"""Rules for URLs in objects: none may contain a user or password, and icons must be images.
 
-Whoever may read an object reads its addresses, and so do tables, logs and the audit log: a password in one is a
-password in all of them, while passwords have fields of their own. Browsers load icons, so only pictures may be there.
+URLs show up in responses, tables, logs and the audit log, so a password in one would leak; passwords have fields of
+their own. Browsers load icons, so they must not be able to run code.
 
-The fields are found by their names in the schemas, so that a new kind is covered without being told. What was stored
-before may stay as it is.
+The fields are found by name in the schemas, so new kinds are covered automatically. Stored values are not checked
+again.
 """
 
 import re
@@ -24,33 +24,33 @@ _ICON = re.compile(r"(.*[a-z_-])?(icon|logo|avatar|picture)(url)?", re.IGNORECAS
 
 Check = Callable[[str], str | None]
 Found = Iterator[tuple[str, str]]
-"""The place of a text, and the text."""
+"""The path of a string, and the string."""
 
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A field that holds an address: the steps to it, and what it must not be."""
+    """A field that holds a URL: the path to it, and the check for it."""
 
     steps: tuple[str, ...]
     check: Check
 
     def problems(self, old: Object | None, new: Object) -> Iterator[Problem]:
-        before: set[str] | None = None
+        stored: set[str] | None = None
         if not _may_have_texts(new, self.steps):
             return
-        for place, text in _texts(new, self.steps, ""):
-            why = self.check(text)
-            if why is None:
+        for path, text in _texts(new, self.steps, ""):
+            reason = self.check(text)
+            if reason is None:
                 continue
-            if before is None:
-                before = {each for _, each in _texts(old, self.steps, "")}
-            if text not in before:
-                # Without the value: it may well be the password that does not belong there.
-                yield Problem(place, "FieldValueInvalid", f"Invalid value: {why}")
+            if stored is None:
+                stored = {each for _, each in _texts(old, self.steps, "")}
+            if text not in stored:
+                # The message does not quote the value, which may contain a password.
+                yield Problem(path, "FieldValueInvalid", f"Invalid value: {reason}")
 
 
 def links_of(kind: Kind) -> Sequence[Link]:
-    """Every field of the kind that holds an address."""
+    """Every field of the kind that holds a URL."""
     return [link for name, schema in kind.fields.items() for link in _links((name,), schema)]
 
 
@@ -66,14 +66,14 @@ def _links(steps: tuple[str, ...], schema: Schema) -> Iterator[Link]:
 
 
 def link_problems(links: Sequence[Link], change: Change) -> Iterator[Problem]:
-    """What is wrong with the addresses that a change brings. The server's own writes bring what others have written."""
+    """Problems with the URLs of a change. The server's own writes are exempt: they copy what users have written."""
     if change.user != CONTROLLER:
         for link in links:
             yield from link.problems(change.old, change.obj)
 
 
 def _may_have_texts(value: Any, steps: Sequence[str]) -> bool:
-    """Whether there can be a text at the end of the steps. Most objects lack most fields, which is found out here."""
+    """Whether there can be a string at the path. Most objects lack most fields, so this cheap test comes first."""
     for step in steps:
         if type(value) is not dict:
             return isinstance(value, list)

@@ -1,9 +1,9 @@
-"""Checks an object against its kind's structural schema: types, required and unknown fields, closed lists, defaults.
+"""Validates objects against their kind's structural schema: types, required and unknown fields, enums, defaults.
 
-Most objects are fine, so the whole question is first put to a compiled validator in one call; only when that says no is
-the object walked in Python (`registry/validation_walk.py`), to prune what nobody declared and to name problems with their paths.
-The walk knows every word that a schema may use. The compiled validator is never asked for its list of errors: of a
-hostile body, that would be millions.
+Most objects are valid, so a compiled validator checks them first in one call. Only if it rejects an object does
+`registry/validation_walk.py` walk it in Python, to prune unknown fields and to report problems with their paths. The
+walk supports every schema keyword in use. The compiled validator is never asked for its list of errors, which could be
+millions for a malicious body.
 """
 
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ from fairlead.registry.validation_walk import FORMATS, INT_BOUNDS, Findings, Wal
 __all__ = ["Findings", "Validator"]
 
 _FINE = Findings()
-"""What is found in nearly every object: nothing. Findings are read by whoever gets them, never added to."""
+"""The result for nearly every object. Callers only read results, so it is shared."""
 
 _WORDS = frozenset(
     {
@@ -28,14 +28,14 @@ _WORDS = frozenset(
         *("description", "minimum", "maximum", "maxLength", "maxItems", "maxProperties"),
     }
 )
-"""What a schema may say. The walk checks all of it, so that both ways come to the same verdict."""
+"""The supported schema keywords. The walk checks all of them, so it agrees with the compiled validator."""
 
 
 class Validator:
-    """One kind's schema, compiled. `examine` changes the object: it prunes, and it fills in defaults."""
+    """The compiled schema of one kind. `validate` changes the object: it prunes unknown fields and sets defaults."""
 
     def __init__(self, schema: Schema, *, guarded: bool = True) -> None:
-        """`guarded` bounds free-form places and the keys of maps, too."""
+        """`limit_freeform`: also limit the size of free-form values and the length of map keys."""
         _refuse_unknown_words(schema)
         self._schema = _marked(schema)
         self._compiled = jsonschema_rs.Draft4Validator(_closed(schema), validate_formats=True, formats=FORMATS)
@@ -44,7 +44,7 @@ class Validator:
         self._guarded = guarded
 
     def examine(self, obj: Object, before: Object | None = None) -> Findings:
-        """`before` is the object as it is stored: values that it had already may break bounds."""
+        """Validates the object. `before` is the stored object: values that it already had may exceed limits."""
         if not self._has_defaults and self._is_fine(obj):
             return _FINE
         walk = Walk(guarded=self._guarded)
@@ -57,7 +57,7 @@ class Validator:
         return self._compiled.is_valid(obj) and (self._guard is None or self._guard.accepts(obj))
 
     def _unnamed(self, obj: Object) -> Problem:
-        """What the walk had no words for. There should be nothing; if there is, the object is refused all the same."""
+        """A problem for an object that the compiled validator rejects and the walk accepts, which should not happen."""
         try:
             self._compiled.validate(obj)
         except jsonschema_rs.ValidationError as error:
@@ -67,9 +67,9 @@ class Validator:
 
 
 def _refuse_unknown_words(schema: Schema) -> None:
-    strange = [word for word in schema if word not in _WORDS and not word.startswith("x-")]
-    if strange:
-        raise ValueError(f"the walk over objects does not check {', '.join(strange)}; teach it, or leave that out")
+    unsupported = [word for word in schema if word not in _WORDS and not word.startswith("x-")]
+    if unsupported:
+        raise ValueError(f"unsupported schema keyword: {', '.join(unsupported)}; add it to registry/validation_walk.py")
     for each in _inner(schema):
         _refuse_unknown_words(each)
 
@@ -82,20 +82,20 @@ def _inner(schema: Schema) -> Iterator[Schema]:
 
 
 def _marked(schema: Schema) -> Schema:
-    """The schema of an object whose metadata is bounded by the validator of metadata."""
-    about = schema.get("properties", {}).get("metadata")
-    if about is None:
+    """The schema with metadata excluded from the free-form limits: metadata has a validator of its own."""
+    metadata = schema.get("properties", {}).get("metadata")
+    if metadata is None:
         return schema
-    return {**schema, "properties": {**schema["properties"], "metadata": {**about, ELSEWHERE: True}}}
+    return {**schema, "properties": {**schema["properties"], "metadata": {**metadata, ELSEWHERE: True}}}
 
 
 def _not_null(closed: Schema) -> Schema:
-    """A null is like an absent field, also where any value is welcome; the walk takes it out."""
+    """Rejects null: it counts as an absent field, also where any value is allowed, and the walk removes it."""
     return closed if "type" in closed else {**closed, "not": {"type": "null"}}
 
 
 def _closed(schema: Schema) -> Schema:
-    """The same schema for a JSON Schema validator: whatever is not declared is refused, integers are bounded."""
+    """The schema for a JSON Schema validator: undeclared fields are rejected and integers are bounded."""
     closed = {key: value for key, value in schema.items() if not key.startswith("x-") and key not in _ANNOTATIONS}
     if schema.get("nullable"):
         closed["type"] = [schema["type"], "null"]

@@ -1,11 +1,13 @@
-"""The walk over an object that is not simply fine: prunes what nobody declared, fills in defaults, names problems.
+"""Walks an object along its schema: prunes unknown fields, sets defaults, and reports problems with their paths.
 
-`registry/validate.py` starts it. A body may be wrong in a million places, so the walk ends where an answer does: after
-`MAX_PROBLEMS` for each field of the object, and one more that tells that there are more. For each field, because what
-is wrong with a status does not count where the status is not taken, and must not hide what is wrong with the spec.
+`registry/validate.py` starts it for objects that its compiled validator rejects. A body may have a million problems, so
+the walk stops after `MAX_PROBLEMS` per top-level field, plus one that shows that there are more. The limit is per field
+because problems of the status are ignored where the status is not written, and must not hide those of the spec.
 
-Bounds are ratcheted: a value that breaks one is no problem where the object had that very value before, or a longer
-one. So what was stored before there was a bound can still be changed in other places, and be made shorter step by step.
+Limits are ratcheted: a value that exceeds one is accepted if the stored object had the same value, or a longer one. So
+objects stored before a limit existed can still be updated, and shortened step by step.
+
+The formats that are checked (base64, date-time) are also here, because the compiled validator uses the same functions.
 """
 
 from __future__ import annotations
@@ -26,11 +28,6 @@ from fairlead.registry import limits
 from fairlead.registry.freeform_limits import ELSEWHERE, free_problem, has_long_key, long_key_problem
 from fairlead.registry.schema import Schema
 
-# DOC-MERGED registry/formats
-# The formats of texts that schemas ask for and that are checked: base64, and dates and times.
-#
-# Both ways of validating go by this page: the compiled validator calls these functions, and so does the walk in Python.
-
 
 def _is_base64(text: str) -> bool:
     try:
@@ -41,14 +38,14 @@ def _is_base64(text: str) -> bool:
 
 
 KEPT_MOMENTS = 4_096
-"""How many times are remembered: anybody can send others."""
+"""Bounded, because clients choose the timestamps."""
 
-# Stricter than RFC 3339, which knows leap seconds, small letters and the year 0: whatever passes can be reckoned with.
+# Stricter than RFC 3339, which allows leap seconds, lower case and the year 0: `datetime` can parse all that matches.
 _MOMENT = re.compile(r"[1-9]\d{3}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)", re.ASCII)
 
 
 def _is_moment(text: str) -> bool:
-    """Every write asks about the same few times again: those of the metadata."""
+    """Cached: every write checks the same few timestamps of the metadata."""
     return len(text) <= limits.TIME and _is_remembered_moment(text)
 
 
@@ -66,7 +63,7 @@ def _is_remembered_moment(text: str) -> bool:
 FORMATS: dict[str, Callable[[str], bool]] = {"byte": _is_base64, "date-time": _is_moment}
 WANTED: Mapping[str, str] = {
     "byte": "must be base64, with the standard alphabet and padding",
-    "date-time": "must be a date and time as RFC 3339 writes them, such as 2026-01-31T12:00:00Z",
+    "date-time": "must be an RFC 3339 timestamp, such as 2026-01-31T12:00:00Z",
 }
 INT_BOUNDS: Mapping[str, tuple[int, int]] = {"int32": (-(2**31), 2**31 - 1), "int64": (-(2**63), 2**63 - 1)}
 
@@ -74,27 +71,28 @@ INT_BOUNDS: Mapping[str, tuple[int, int]] = {"int32": (-(2**31), 2**31 - 1), "in
 OPEN = "x-kubernetes-preserve-unknown-fields"
 
 TOO_LARGE = frozenset({"FieldValueTooLong", "FieldValueTooMany"})
-"""The reasons of problems with bounds."""
+"""The reasons of problems with size limits."""
 
 Place = tuple[Any, str | int] | None
-"""Where a value stands: the place of what holds it, and its name or index there. None for the object itself."""
+"""The path to a value as a linked list: the node of its parent, and its name or index there. None for the object
+itself."""
 
 _NOTHING = object()
-"""What was there before, where nothing was."""
+"""The previous value where there was none."""
 
 
 @dataclass(slots=True)
 class Findings:
-    """What a walk over an object found. Unknown fields and nulls have been taken out of the object by then."""
+    """The result of validating an object. Unknown fields and nulls have been removed from the object."""
 
     unknown: list[str] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
     has_more_unknown: bool = False
-    """There are more unknown fields than `unknown` names."""
+    """There are more unknown fields than `unknown` lists."""
 
 
 class Walk:
-    """One walk. `findings` is what it found, `has_tolerated` whether it let something pass that was there before."""
+    """One walk over an object. `has_ratcheted` is set if it accepted a value only because the stored object had it."""
 
     __slots__ = ("_guarded", "_stop", "findings", "has_tolerated")
 
@@ -105,7 +103,7 @@ class Walk:
         self._stop = MAX_PROBLEMS + 1
 
     def over(self, obj: Object, schema: Schema, before: Object | None) -> Findings:
-        """Walks over the whole object; `before` is what it was, None for a new one."""
+        """Walks the whole object. `before` is the stored object, None for a new one."""
         self._object(obj, schema, None, _NOTHING if before is None else before)
         return self.findings
 
@@ -161,7 +159,7 @@ class Walk:
                 self._add(Problem.required(path_of((place, name))))
 
     def _drop(self, value: Object, name: str, place: Place) -> None:
-        """Takes an unknown field out, and notes it unless there are too many."""
+        """Removes an unknown field, and reports it unless there are too many."""
         del value[name]
         if len(self.findings.unknown) < MAX_PROBLEMS:
             self.findings.unknown.append(path_of((place, name)))
@@ -169,8 +167,8 @@ class Walk:
             self.findings.has_more_unknown = True
 
     def _map(self, value: Object, schema: Schema, place: Place, before: Any) -> bool:
-        """The bounds of a map, and of a structure whose fields are the caller's own. False if it has too many entries:
-        then it is refused for that, and what is in it need not be looked at."""
+        """Checks the size of a map or free-form object. Returns False if it has too many entries, so its content is not
+        checked."""
         most = schema.get("maxProperties")
         if most is not None and len(value) > most and self._is_new(value, before):
             self._add(Problem.too_many(path_of(place), len(value), most))
@@ -189,7 +187,7 @@ class Walk:
                 self._add(replace(problem, field=path_of(place)))
 
     def _is_new(self, value: Any, before: Any) -> bool:
-        """Whether a value that breaks a bound was neither there before nor is what is left of a longer one."""
+        """Whether a value that exceeds a limit is neither the stored one nor a shorter version of it."""
         is_new: bool = value != before and not _is_shorter(value, before)
         self.has_tolerated = self.has_tolerated or not is_new
         return is_new
@@ -203,13 +201,13 @@ class Walk:
         old = before if isinstance(before, list) else ()
         for index, item in enumerate(value):
             if type(item) is str and len(item) <= plain:
-                continue  # nearly all entries of long lists, in as few steps as can be
+                continue  # fast path: nearly all entries of long lists
             self._value(item, items, (place, index), old[index] if index < len(old) else _NOTHING)
             if self._is_full:
                 return
 
     def _text(self, value: str, schema: Schema, place: Place, before: Any) -> None:
-        """Text is not repeated in the message: it may be a password that was pasted where base64 belongs."""
+        """Checks a string. Messages do not quote it: it may be a password that was pasted into a base64 field."""
         longest, format = schema.get("maxLength"), schema.get("format", "")
         if longest is not None and len(value) > longest:
             if self._is_new(value, before):
@@ -233,7 +231,7 @@ def _is_shorter(value: Any, before: Any) -> bool:
 
 
 def number_bounds(schema: Schema) -> tuple[int | None, int | None]:
-    """The least and the largest number, by the format and by what else the schema says."""
+    """The minimum and maximum, from the format and from the schema."""
     least, most = INT_BOUNDS.get(schema.get("format", ""), (None, None))
     low, high = schema.get("minimum", least), schema.get("maximum", most)
     if least is not None and low is not None:
@@ -244,7 +242,7 @@ def number_bounds(schema: Schema) -> tuple[int | None, int | None]:
 
 
 def _longest_plain(schema: Schema) -> int:
-    """How long a text may be that needs no further look; -1 where each has to be looked at."""
+    """The length up to which a string needs no further check; -1 if each string must be checked."""
     if schema.get("type") != "string" or "enum" in schema or schema.get("format") in FORMATS:
         return -1
     longest: int = schema.get("maxLength", 2**63)
@@ -252,7 +250,7 @@ def _longest_plain(schema: Schema) -> int:
 
 
 def path_of(place: Place) -> str:
-    """The place as messages name it. What is too long ends in dots."""
+    """The path as shown in messages. A long path is truncated."""
     steps: list[str | int] = []
     while place is not None:
         place, step = place
@@ -264,7 +262,7 @@ def path_of(place: Place) -> str:
 
 
 def fits(value: Any, wanted: str) -> bool:
-    """Whether a value is of a type, by its name in a schema."""
+    """Whether a value has a type, given by its OpenAPI name."""
     match wanted:
         case "string":
             return isinstance(value, str)
@@ -281,7 +279,7 @@ def fits(value: Any, wanted: str) -> bool:
 
 
 def type_name(value: Any) -> str:
-    """The name that schemas have for the type of a value."""
+    """The OpenAPI name of a value's type."""
     for name in ("string", "object", "array", "boolean", "integer", "number"):
         if fits(value, name):
             return name

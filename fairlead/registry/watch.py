@@ -1,8 +1,7 @@
-"""What a watch delivers: each transition as ADDED, MODIFIED or DELETED from the point of view of its selection.
+"""Turns changes of objects into watch events: ADDED, MODIFIED or DELETED as seen through a selector.
 
-An object that begins to match a selector is ADDED for that watcher, one that ceases to match is DELETED, whatever
-really happened to it. `server/api/watch.py` frames these events and knows about time; this module only decides what they
-are.
+An object that starts to match the selector is ADDED for this watcher; one that stops matching is DELETED, whatever
+happened to it in the store. `server/api/watch.py` frames these events and handles timeouts and bookmarks.
 """
 
 import asyncio
@@ -21,18 +20,18 @@ from fairlead.storage.view.fan_out import BY_NAME, Sought, Transition, Watcher
 from fairlead.storage.view.view import Entry, View
 
 AT_ONCE = 200
-"""So many events are made and encoded without a pause: as Tables, some milliseconds. Large ones are fewer."""
+"""How many events are built and encoded before yielding to the event loop: as Tables, a few milliseconds."""
 
 WaitForTurn = Callable[[], Awaitable[None]]
-"""Whatever has one of many streams go on at a time."""
+"""Awaited before each batch of initial events, to limit how many streams send theirs at the same time."""
 
 
 async def _go_on() -> None:
-    """For a stream that nobody else waits for."""
+    """No pacing."""
 
 
 class WatchEvent(NamedTuple):
-    """One event for one watcher. `line` is the finished JSON line, shared between all watchers that hear the same."""
+    """One event for one watcher. `line` is the encoded JSON line, shared by all watchers that get the same event."""
 
     type: str
     body: bytes
@@ -40,10 +39,10 @@ class WatchEvent(NamedTuple):
 
 
 class Feed:
-    """A watcher with its selection. Close it when the stream ends.
+    """A watcher with its selector. Close it when the stream ends.
 
-    `sieve` cuts it down to what the asker may get. Such a feed remembers what the asker sees, because that can change
-    without any object changing.
+    `object_filter` limits it to the objects that the requester may get. Such a session remembers which objects were
+    visible, because that can change without any object changing.
     """
 
     def __init__(
@@ -60,46 +59,46 @@ class Feed:
         self._watcher: Watcher[Entry] | None = None
 
     async def existing(self, wait_for_turn: WaitForTurn = _go_on) -> AsyncIterator[list[bytes]]:
-        """What is there now, the bodies of ADDED events, some at a time; what happens after it comes next. Each part is
-        made when its turn has come."""
+        """The bodies of the initial ADDED events, in batches; events after them are available from `poll`. Each batch
+        is built after `pace` returns."""
         entries = self._view.stretch(*self._kind.place, self._namespace)
         await self.start(self._view.revision)
         for part in entries.parts(self._selection.rows_at_once(AT_ONCE)):
             for some in cut(part, _size):
                 await wait_for_turn()
-                # No objects beside the bytes: so many would have Python's garbage collector come by in each part.
+                # Only bytes: allocating an object per entry would trigger Python's garbage collector in each batch.
                 yield [show_body(self._kind, entry.body) for entry in some if self._shows(entry)]
                 await asyncio.sleep(0)
 
     async def start(self, since: int) -> None:
-        """Begins with what happened after `since`. Raises Expired when that is too long ago."""
+        """Starts with the events after revision `since`. Raises Expired if that has been compacted."""
         with storage_errors():
             group, plural = self._kind.place
-            # Under a sieve everything is followed, because what can be seen is remembered beyond what is selected.
+            # With an object filter all objects are watched: visibility is tracked for unselected ones, too.
             sought = _sought(self._selection) if self._sieve is None else None
             self._watcher = self._view.watch(group, plural, self._namespace, since, self._queue, sought)
         self._seen = await self._visible_before(self._watcher.waiting())
 
     def news(self) -> Awaitable[None]:
-        """Done when there is something to take, when the feed has ended, or when it was roused."""
+        """Completes when there are events, when the session has ended, or when `wake` was called."""
         return self._started.news()
 
     def rouse(self) -> None:
-        """Ends the waiting for news, though there may be none."""
+        """Ends a wait for events, even if there are none."""
         self._started.rouse()
 
     @property
     def ended(self) -> bool:
-        """Nothing more will come, because the server is stopping."""
+        """No more events will come, because the server is stopping."""
         return self._started.ended
 
     @property
     def pending(self) -> bool:
-        """Whether something waits to be taken."""
+        """Whether there are events to poll."""
         return self._started.pending
 
     def take(self) -> list[WatchEvent]:
-        """What waits, some of it if it is much. Raises Expired when the watcher could not keep up."""
+        """The pending events, a limited batch of them. Raises Expired if the watcher's queue overflowed."""
         watcher = self._started
         if watcher.overflowed:
             raise Expired(
@@ -112,12 +111,12 @@ class Feed:
 
     @property
     def is_sight_changed(self) -> bool:
-        """Whether permissions have changed since somebody looked."""
+        """Whether permissions have changed since visibility was last checked."""
         return self._sieve is not None and self._sieve.generation() != self._permissions
 
     async def check_sight(self) -> None:
-        """After a change of permissions, when nothing waits: whoever sees more or less than before, though no object
-        changed, must list again."""
+        """After a change of permissions, with no events pending: raises Expired if the requester sees more or fewer
+        objects than before, although no object changed. The client must list again."""
         if self._sieve is None:
             return
         self._permissions = self._sieve.generation()
@@ -125,7 +124,7 @@ class Feed:
             raise Expired("what you may see has changed; list again and watch from there")
 
     async def _visible(self) -> set[Key]:
-        """What the asker sees at the moment of the call, found out with pauses."""
+        """The keys that the requester may see at the time of the call. Yields to the event loop between batches."""
         sieve = self._sieve
         if sieve is None:
             return set()
@@ -137,14 +136,14 @@ class Feed:
         return seen
 
     async def _visible_before(self, transitions: Sequence[Transition[Entry]]) -> set[Key]:
-        """What the asker saw before the transitions that wait."""
+        """The keys that the requester could see before the pending transitions."""
         seen = await self._visible()
         for transition in reversed(transitions):
             self._look(seen, transition.key, transition.previous)
         return seen
 
     def _look(self, seen: set[Key], key: Key, entry: Entry | None) -> bool:
-        """Notes whether the asker sees an object in this state, and says so."""
+        """Records and returns whether the requester sees an object in this state."""
         if self._sieve is None:
             return entry is not None
         visible = entry is not None and self._sieve.sees(entry)
@@ -152,7 +151,7 @@ class Feed:
         return visible
 
     def position(self) -> int:
-        """The revision up to which everything has been taken; only asked when nothing waits."""
+        """The revision up to which all events have been polled. Only valid if none are pending."""
         return self._view.revision
 
     def close(self) -> None:
@@ -162,7 +161,7 @@ class Feed:
     @property
     def _started(self) -> Watcher[Entry]:
         if self._watcher is None:
-            raise RuntimeError("the feed has not been started")
+            raise RuntimeError("the watch session has not been started")
         return self._watcher
 
     def _shows(self, entry: Entry) -> bool:
@@ -172,16 +171,16 @@ class Feed:
         return entry is not None and (not self._selection or self._selection.takes(entry))
 
     def _sides(self, previous: Entry | None, current: Entry | None) -> tuple[bool, bool]:
-        """Whether an object was, and is, among what is selected."""
+        """Whether an object matched the selector before, and matches it now."""
         after = self._selects(current)
         if previous is None or current is None or self._selection.fields or previous.labels is not current.labels:
             return self._selects(previous), after
-        return after, after  # equal labels are one mapping, and they seldom change
+        return after, after  # equal labels are the same mapping, and rarely change
 
     def _event(self, transition: Transition[Entry]) -> WatchEvent | None:
         before, after = self._sides(transition.previous, transition.current)
         if self._sieve is not None:
-            # By what the asker was shown: under permissions that have changed since, it might look as if it never was.
+            # Based on what was visible then: permissions may have changed since.
             before = before and transition.key in self._seen
             after = self._look(self._seen, transition.key, transition.current) and after
         if after:
@@ -190,7 +189,7 @@ class Feed:
 
 
 def _sought(selection: Selection) -> Sought | None:
-    """The most telling of the conditions that watchers can be found by. What is found so still has to be tested."""
+    """The most selective requirement by which watchers are indexed. What it matches must still be tested."""
     for each in selection.fields:
         if each.operator == "in" and each.key == "metadata.name":
             return BY_NAME, "", each.values
@@ -201,14 +200,14 @@ def _sought(selection: Selection) -> Sought | None:
 
 
 def _whole(transition: Transition[Entry]) -> WatchEvent | None:
-    """The event for those who are told everything."""
+    """The event for a watcher without selector and filter."""
     if transition.current is None:
         return _encoded(transition, "DELETED") if transition.previous is not None else None
     return _encoded(transition, "MODIFIED" if transition.previous is not None else "ADDED")
 
 
 def _shown(kind: Kind, transition: Transition[Entry], type: str) -> WatchEvent:
-    """The event in the form of the kind; that, too, is made by the first watcher for all the others."""
+    """The event, converted to the kind that is served. The first watcher converts it for all others."""
     if kind.form is None:
         return _encoded(transition, type)
     name = f"{type} {kind.api_version}"
@@ -226,7 +225,7 @@ def _encoded(transition: Transition[Entry], type: str) -> WatchEvent:
     previous, current = transition.previous, transition.current
     state = previous if type == "DELETED" else current
     if state is None:
-        raise RuntimeError(f"nothing is there to be {type}")
+        raise RuntimeError(f"transition has no state for a {type} event")
     body = restamped(state, transition.revision) if type == "DELETED" else state.body
     event = transition.encoded[type] = WatchEvent(type, body, line(type, body))
     return event
@@ -237,16 +236,16 @@ def _size(entry: Entry) -> int:
 
 
 def _event_size(transition: Transition[Entry]) -> int:
-    """Bytes of an event, which shows one of the two states."""
+    """Bytes of an event, which contains one of the two states."""
     state = transition.current or transition.previous
     return len(state.body) if state is not None else 0
 
 
 def added_lines(bodies: Sequence[bytes]) -> bytes:
-    """What exists, as it goes over the wire."""
+    """Initial ADDED events, encoded as JSON lines."""
     return b"".join([b'{"type":"ADDED","object":%b}\n' % body for body in bodies])
 
 
 def line(type: str, body: bytes) -> bytes:
-    """An event as it goes over the wire."""
+    """An event, encoded as a JSON line."""
     return b'{"type":"%b","object":%b}\n' % (type.encode(), body)

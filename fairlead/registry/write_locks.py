@@ -1,8 +1,8 @@
-"""Tickets: records that all writers of one thing write too, so that of those who decide at once only one gets through.
+"""Lock records: writes that all writers of one subject share, so that concurrent decisions conflict in the store.
 
-A rule that counts objects takes the ticket as the view shows it, counts in the same view, and hangs the ticket's next
-revision onto the commit. Whoever has committed meanwhile has taken the ticket; the commit is refused, and the write is
-decided again. No kind serves these records, so they are seen in no list and by no watch.
+A rule that counts objects reads the lock record in the view, counts in the same view, and adds the next revision of the
+lock record to the commit. If another writer has committed in between, the commit fails and the write is decided again.
+No kind serves these records, so they occur in no list or watch.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ TICKETS = "quotatickets"
 
 
 def key_of(api_group: str, project: str) -> Key:
-    """Where a project's ticket is stored."""
+    """The key of a project's lock record."""
     return (api_group, TICKETS, "", project)
 
 
@@ -26,30 +26,32 @@ def is_ticket(key: Key) -> bool:
 
 
 def taken(view: View, key: Key) -> Change:
-    """The write that takes a ticket in the state that the view shows now."""
+    """The write that takes the lock in its current state in the view."""
     entry = view.get(key)
     value = encode({"apiVersion": f"{key[0]}/v1", "kind": "QuotaTicket", "metadata": {"name": key[3]}})
     return Change(key, value, entry.revision if entry is not None else 0)
 
 
 def removed(view: View, key: Key) -> Change | None:
-    """The write that removes a ticket; None where there is none."""
+    """The write that deletes the lock record; None if there is none."""
     entry = view.get(key)
     return None if entry is None else Change(key, None, entry.revision)
 
 
 class Turns:
-    """Those who have lost a ticket to somebody try again one after the other: if all of them did so at once, only one
-    of them would get on each time, and the last might give up before its turn."""
+    """Serializes the retries of writes that lost a lock.
+
+    If all of them retried at once, only one would succeed each time, and the last might use up its attempts.
+    """
 
     first: AbstractAsyncContextManager[None] = nullcontext()
-    """How everybody begins: there is nothing to wait for."""
+    """For the first attempt, which does not wait."""
 
     def __init__(self) -> None:
         self._locks: WeakValueDictionary[Key, asyncio.Lock] = WeakValueDictionary()
 
     def after(self, lost: Key) -> AbstractAsyncContextManager[None]:
-        """What to wait for when a commit was refused because of this key."""
+        """The lock to hold for a retry after a conflict on this key."""
         if not is_ticket(lost):
             return self.first
         lock = self._locks.get(lost)

@@ -1,11 +1,10 @@
-"""Hidden fields over an update: who updates has never seen them, so what is not mentioned stays, but only for what it
-was given for.
+"""Keeps write-only fields on update: an update that omits them keeps them, but only for their original purpose.
 
-A credential is bound to what stands beside it: the address that it is sent to, the user that it belongs to, whether the
-certificate of the other side is verified. If somebody could change those and keep the credential, it would be theirs:
-the server would send it wherever they say. So every field of the same structure binds it, unless the kind says that it
-may change (`Kind.unbound`), and values are compared as they are written: there is no other spelling of the same host.
-Even a name binds it that is an address: a chart can be named by the whole address of a registry.
+A credential belongs to its sibling fields: the URL it is sent to, its user, whether the server certificate is verified.
+If a requester could change those and keep the credential, the server would send it to a host of the requester's choice.
+So a change to any sibling field requires the credential to be sent again, unless the kind exempts the field
+(`Kind.safe_siblings`). Values are compared literally. Even an exempt name counts if it is an address: a chart name can
+be the full URL of a registry.
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -23,35 +22,35 @@ from fairlead.registry.kind import Kind
 _SORTED = orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS
 
 _ENVELOPE = ("apiVersion", "kind", "metadata", "status", "immutable")
-"""What stands beside a field of the object itself and says nothing of what it is for."""
+"""Top-level fields that do not affect what a top-level credential is used for."""
 
 
 def keep_hidden(old: Object, new: Object, kind: Kind) -> list[Problem]:
-    """Carries hidden fields over into `new` where what binds them is unchanged; tells where they must be sent again.
+    """Restores write-only fields in `new` if their siblings are unchanged; returns where they must be sent again.
 
-    An empty value takes a credential away, and so does a reference in its place (`passwordRef` for `password`).
+    An empty value removes a credential, and so does a reference in its place (`passwordRef` for `password`).
     """
     hidden = kind.hidden_in(old)
     problems: list[Problem] = []
     for path in hidden:
         parent, _, name = path.rpartition(".")
-        beside = {each.rpartition(".")[2] for each in hidden if each.rpartition(".")[0] == parent}
+        siblings = {each.rpartition(".")[2] for each in hidden if each.rpartition(".")[0] == parent}
         unbound = kind.unbound.get(path, () if parent else _ENVELOPE)
-        _Keeping(name, beside, unbound, problems).carry(old, new, path.split("."), "", True)
+        _Keeping(name, siblings, unbound, problems).carry(old, new, path.split("."), "", True)
     if kind.conceal is not None:
         _put_back(old, new, kind.conceal, kind.concealed)
     return problems
 
 
 def _put_back(old: Object, new: Object, conceal: Callable[[Object], None], paths: Sequence[str]) -> None:
-    """Whoever sends back what was shown has not meant to change it."""
-    shown = copied(old)
-    conceal(shown)
+    """Restores fields that the client sent back as they were served, with redacted content."""
+    served = copied(old)
+    conceal(served)
     for path in paths:
-        *way, name = path.split(".")
-        was, now, meant = (_below(each, way) for each in (old, new, shown))
-        if was and now and meant and name in was and name in now and now[name] == meant.get(name):
-            now[name] = was[name]
+        *steps, name = path.split(".")
+        before, after, redacted = (_below(each, steps) for each in (old, new, served))
+        if before and after and redacted and name in before and name in after and after[name] == redacted.get(name):
+            after[name] = before[name]
 
 
 def _below(value: Any, way: Sequence[str]) -> Object | None:
@@ -62,8 +61,8 @@ def _below(value: Any, way: Sequence[str]) -> Object | None:
 
 @dataclass(frozen=True, slots=True)
 class _Keeping:
-    """The carrying over of one field. `hidden` are all such fields beside it, itself among them, and `unbound` those
-    that may change, too."""
+    """Restores one write-only field. `write_only_siblings` includes the field itself; `safe_siblings` may change
+    freely."""
 
     name: str
     hidden: set[str]
@@ -71,7 +70,7 @@ class _Keeping:
     problems: list[Problem] = field(repr=False)
 
     def carry(self, old: Any, new: Any, steps: Sequence[str], at: str, is_same: bool) -> None:
-        """`is_same`: whether the two are one thing before and after, or an entry of a list that may be another one."""
+        """`is_same`: whether `old` and `new` are certainly the same item, and not different entries of a list."""
         if isinstance(old, list) and isinstance(new, list):
             for before, after, same in _pairs(old, new, steps):
                 self.carry(old[before], new[after], steps, f"{at}[{after}]", is_same and same)
@@ -90,11 +89,11 @@ class _Keeping:
             new[self.name] = old[self.name]
         elif is_same and old[self.name]:
             parent = place.removesuffix(self.name)
-            why = (
-                f"must be sent again because {', '.join(f'{parent}{each}' for each in changed)} changed: a credential "
-                "that nobody can read is not handed on to another place. Send the value, or an empty one for none"
+            reason = (
+                f"must be sent again because {', '.join(f'{parent}{each}' for each in changed)} changed: a write-only "
+                "credential is not kept for another destination. Send the value, or an empty one to remove it"
             )
-            self.problems.append(Problem.required(place, why))
+            self.problems.append(Problem.required(place, reason))
 
     def _changed(self, old: Object, new: Object) -> list[str]:
         names = sorted({*old, *new} - self.hidden)
@@ -107,18 +106,20 @@ def _leads_away(name: str, *structures: Object) -> bool:
 
 
 def _pairs(old: Sequence[Any], new: Sequence[Any], steps: Sequence[str]) -> Iterator[tuple[int, int, bool]]:
-    """Which entry of the one list is which of the other, and whether that is certain: first those that are unchanged,
-    then those that are called the same, then those in the same place."""
+    """Matches the entries of two lists, and tells whether each match is certain.
+
+    Unchanged entries match first, then entries with the same name, then those at the same index.
+    """
     left, right = dict(enumerate(old)), dict(enumerate(new))
-    marks: tuple[Callable[[Any], Any], ...] = (partial(_bare, steps=steps), _called)
-    for identify in marks:
-        places: dict[bytes, list[int]] = {}
+    identities: tuple[Callable[[Any], Any], ...] = (partial(_bare, steps=steps), _called)
+    for identify in identities:
+        indexes: dict[bytes, list[int]] = {}
         for index in reversed(left):
-            if (mark := identify(left[index])) is not None:
-                places.setdefault(orjson.dumps(mark, option=_SORTED), []).append(index)
+            if (identity := identify(left[index])) is not None:
+                indexes.setdefault(orjson.dumps(identity, option=_SORTED), []).append(index)
         for index, entry in list(right.items()):
-            mark = identify(entry)
-            found = places.get(orjson.dumps(mark, option=_SORTED)) if mark is not None else None
+            identity = identify(entry)
+            found = indexes.get(orjson.dumps(identity, option=_SORTED)) if identity is not None else None
             if found:
                 before = found.pop()
                 del left[before], right[index]
@@ -129,7 +130,7 @@ def _pairs(old: Sequence[Any], new: Sequence[Any], steps: Sequence[str]) -> Iter
 
 
 def _called(entry: Any) -> Any:
-    """What an entry is told by: its name, and its version where it has none."""
+    """What identifies an entry: its name, or its version if it has no name."""
     if not isinstance(entry, dict):
         return None
     name = entry.get("name")
@@ -137,7 +138,7 @@ def _called(entry: Any) -> Any:
 
 
 def _bare(value: Any, steps: Sequence[str]) -> Any:
-    """The value without what stands at the steps below it, for comparison."""
+    """The value without the field at the path, for comparison."""
     if isinstance(value, list):
         return [_bare(each, steps) for each in value]
     if not isinstance(value, dict) or steps[0] not in value:

@@ -1,4 +1,4 @@
-"""How a write was asked for, and what came of it: the values that pass between the verbs and the registry."""
+"""Options of writes and deletes, and results of deletes and lists, passed between the verbs and the registry."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from fairlead.storage.view.view import Entry, Stretch
 MAX_WARNINGS = 100
 
 SERVER = "fairlead"
-"""What the server calls itself where managedFields name who set a field."""
+"""The server's own field manager in managedFields."""
 
 
 def _anybody_may() -> None:
@@ -19,9 +19,9 @@ def _anybody_may() -> None:
 
 @dataclass(slots=True)
 class Writing:
-    """Who writes, and the options that came with it. `warnings` collects what the writer should be told.
+    """The requester and the options of a write. `warnings` collects warnings for the response.
 
-    Nothing else of it changes. It is not frozen all the same: each write makes one, and that would take thrice as long.
+    Only `warnings` changes. It is not frozen because creating a frozen dataclass takes three times as long.
     """
 
     user: User
@@ -30,26 +30,26 @@ class Writing:
     field_validation: str = "Warn"
     subresource: str = ""
     patching: bool = False
-    """The new object was computed from the old one, so what is wrong with it is wrong with the patch."""
+    """The new object was computed from the old one, so problems with it are problems of the patch."""
     applying: bool = False
-    """The new object was applied: its managedFields are reckoned already, and name the fields that the writer wants."""
+    """The new object is the result of an apply: its managedFields are computed already."""
     force: bool = False
-    """With `applying`: take fields over that others own."""
+    """With `is_apply`: take over fields that other managers own."""
     warnings: list[str] = field(default_factory=list)
     before_creating: Callable[[], None] = _anybody_may
-    """Asked when an apply finds nothing to change: it takes the right to create to go on."""
+    """Called when an apply finds no object. Raises if the requester may not create it."""
     size: int = 0
-    """Bytes of what was sent, and of what it can grow to: work on something large is done in a thread."""
+    """Bytes of the body, and of what it can grow to. Large objects are processed in a thread."""
 
     def tell(self, warnings: Iterable[str]) -> None:
-        """Each once, however often the write has to be tried, and no more than anybody would read."""
+        """Adds warnings without duplicates (a write may be retried), up to `MAX_WARNINGS`."""
         for warning in islice(warnings, MAX_WARNINGS):
             if len(self.warnings) < MAX_WARNINGS and warning not in self.warnings:
                 self.warnings.append(warning)
 
 
 def by_the_server(subresource: str = "") -> Writing:
-    """A write that the server does by itself, to keep things true."""
+    """Options of a write by the server itself."""
     return Writing(CONTROLLER, SERVER, subresource=subresource)
 
 
@@ -65,7 +65,7 @@ class Deleting:
 
 @dataclass(frozen=True, slots=True)
 class Deleted:
-    """What a delete did: `gone`, or still there with its finalizers. `body` is the object's last known state."""
+    """The result of a delete. `is_removed` is False if finalizers block it. `body` is the object's last state."""
 
     gone: bool
     body: bytes
@@ -75,7 +75,8 @@ class Deleted:
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A piece of a list: the entries, the snapshot they stand for, where to go on, and how many more there are."""
+    """A page of a list: its entries, the revision of the snapshot, the continue token and the number of remaining
+    items."""
 
     entries: Stretch | list[Entry]
     revision: int

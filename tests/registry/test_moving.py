@@ -121,7 +121,7 @@ async def test_an_owner_that_stays_is_no_owner_any_more_and_the_mover_is_told(wo
     await moved(world, writing=writing)
     there = at(world, THERE)
     assert there["b"]["metadata"]["ownerReferences"] == [owner(there["a"]), owner(gadget)]
-    assert writing.warnings == ['ConfigMap "b" no longer depends on ConfigMap "o", which does not move along']
+    assert writing.warnings == ['ConfigMap "b" loses its ownerReference to ConfigMap "o", which does not move']
 
 
 async def test_what_is_being_deleted_goes_on_being_deleted_where_it_has_moved_to(world: World) -> None:

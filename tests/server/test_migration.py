@@ -156,7 +156,7 @@ REFUSALS: dict[str, tuple[Before, dict[str, str], int, str]] = {
     "the same project": (nothing, {"target": "a"}, 400, '"v" is in project "a" already'),
     "the name is taken": (taken, {}, 409, '"v" already exists in the namespace service-p-b; rename or delete'),
     "a dependant's is": (dependant_taken, {}, 409, 'configmaps "c" already exists in the namespace service-p-b, and'),
-    "it is going": (going, {}, 409, "it is being deleted; what goes away cannot move"),
+    "it is going": (going, {}, 409, "it is being deleted and cannot be moved"),
     "the target is going": (target_going, {}, 409, 'service.sh "b": it is being deleted; nothing can be moved'),
     "the source is going": (source_going, {}, 409, 'service.sh "a": it is being deleted; nothing can be moved'),
     "the cluster": (another_cluster, {}, 403, 'project "b" does not allow the cluster "berlin"'),

@@ -1,10 +1,14 @@
-"""Server-side apply: somebody says which fields they want to have and how, and owns exactly those afterwards.
+"""Server-side apply: merges a configuration into an object and makes its manager the owner of exactly those fields.
 
-`registry/resource.py` runs `applied` as an edit in its compare-and-swap loop, again after every lost race. The
-configuration is merged into the object; what its manager applied before and left out now goes, unless somebody else
-owns it; a field that others own and that would get another value is a conflict, unless taken by force. The proposed
-object carries the new managedFields with it, and `registry/patching/managed_fields.py` settles their times once the object is as it
-will be stored.
+`registry/resource.py` runs `ApplyEngine.apply_config` as an edit in its compare-and-swap loop, again after every lost
+race. Fields that the manager applied before and omits now are removed, unless another manager owns them. Changing a
+field that another manager owns is a conflict, unless forced. The proposed object contains the new managedFields;
+`patching/managed_fields.py` sets their times once the object is as it will be stored.
+
+The manager `kubectl` can switch from client-side to server-side apply without conflicts with itself. Client-side apply
+records its configuration in the last-applied annotation, and its fields belong to an Update entry. The manager may take
+these fields over if they have not changed since. If the annotation exists, it is kept up to date, so that client-side
+apply keeps working.
 """
 
 from dataclasses import dataclass
@@ -18,7 +22,6 @@ from fairlead.core.objects import LAST_APPLIED, Object, copied, dig, metadata
 from fairlead.registry import metadata as meta
 from fairlead.registry.kind import Kind
 from fairlead.registry.metadata import ANNOTATIONS_LIMIT
-from fairlead.registry.patching import apply
 from fairlead.registry.patching.field_set import (
     FieldSet,
     difference,
@@ -35,43 +38,18 @@ from fairlead.registry.patching.merge_schema import Shape, Shapes
 from fairlead.registry.patching.type_check import Fitting, faults
 from fairlead.registry.schema import Schema
 
-# DOC-MERGED registry/patching/conflicts
-# Fields that one manager applies and others own: what `kubectl` shows and `--force-conflicts` overrides.
-
+BEFORE_FIRST_APPLY = "before-first-apply"
+"""From the first apply on, the manager of fields that no entry recorded."""
+KUBECTL = "kubectl"
+"""The manager for which fields of client-side apply are taken over. Other managers get conflicts."""
 
 Contested = list[tuple[Object, FieldSet]]
-"""Entries of managedFields, each with the part of its fields that somebody else wants to have."""
-
-
-def conflict(contested: Contested) -> Conflict:
-    """The refusal, with a cause for each field and each of its owners."""
-    named = sorted((_shown_owner(entry), sorted(map(shown_path, paths(fields)))) for entry, fields in contested)
-    causes = [
-        Problem(path, "FieldManagerConflict", f"conflict with {owner}") for owner, fields in named for path in fields
-    ]
-    if len(causes) == 1:
-        message = f"1 conflict: {causes[0].message}: {causes[0].field}"
-    else:
-        shown = ((owner, fields[:MAX_PROBLEMS]) for owner, fields in named[:MAX_PROBLEMS])
-        listed = (f"conflicts with {owner}:" + "".join(f"\n- {path}" for path in fields) for owner, fields in shown)
-        message = f"{len(causes)} conflicts: " + "\n".join(listed)
-    return Conflict(f"Apply failed with {message}", Details(problems=causes[:MAX_PROBLEMS]))
-
-
-def _shown_owner(entry: Object) -> str:
-    owner = f'"{entry.get("manager", "")}"'
-    if entry.get("subresource"):
-        owner += f' with subresource "{entry["subresource"]}"'
-    return f"{owner} using {entry['apiVersion']}" if entry["operation"] == "Update" else owner
-
-
-BEFORE_FIRST_APPLY = "before-first-apply"
-"""Owns what was there before anybody was recorded, from the first apply on."""
+"""Entries of managedFields, each with those of its fields that another manager wants to change."""
 
 
 @dataclass(frozen=True, slots=True)
 class Applying:
-    """What apply needs to know of a kind. Made once."""
+    """Server-side apply for one kind."""
 
     kind: Kind
     shapes: Shapes
@@ -85,7 +63,7 @@ class Applying:
         return Applying(kind, shapes, whole, Fitting(whole))
 
     def checked(self, body: Any) -> Object:
-        """The configuration, if it is one of this kind."""
+        """The configuration, if it is a valid one for this kind."""
         if not isinstance(body, dict | None):
             raise BadRequest("error decoding patch: the body must be an object with apiVersion, kind and metadata")
         config: Object = body or {}
@@ -95,30 +73,30 @@ class Applying:
             expected = _type_text({"apiVersion": kind.api_version, "kind": kind.name})
             raise BadRequest(f"invalid object type: {sent}; expected {expected}")
         sent_meta = config.get("metadata")
-        where = sent_meta if isinstance(sent_meta, dict) else {}
-        if where.get("managedFields") is not None:
+        config_meta = sent_meta if isinstance(sent_meta, dict) else {}
+        if config_meta.get("managedFields") is not None:
             raise BadRequest("metadata.managedFields must be nil")
-        wrong = "" if self.fits(config) else faults(config, self.schema)
-        if wrong:
+        errors = "" if self.fits(config) else faults(config, self.schema)
+        if errors:
             sent = _type_text(config)
-            name = f"{where.get('namespace') or ''}/{where.get('name') or ''}"
-            raise BadRequest(f"failed to create typed patch object ({name}; {sent}): {wrong}")
+            name = f"{config_meta.get('namespace') or ''}/{config_meta.get('name') or ''}"
+            raise BadRequest(f"failed to create typed patch object ({name}; {sent}): {errors}")
         return config
 
     def created(self, config: Object, writer: Writer) -> Object:
-        """A new object that is what the configuration says."""
+        """A new object from the configuration."""
         obj = copied(config)
         uid = metadata(obj).pop("uid", None)
         if uid:
-            why = f"uid mismatch: the provided object specified uid {uid}, and no existing object was found"
-            raise Conflict.of(self.kind.plural, self.kind.group, metadata(obj).get("name") or "", why)
+            reason = f"uid mismatch: the provided object specified uid {uid}, and no existing object was found"
+            raise Conflict.of(self.kind.plural, self.kind.group, metadata(obj).get("name") or "", reason)
         metadata(obj).pop("resourceVersion", None)
         claimed = applied_fields(config, self.shapes.written[writer.subresource])
         metadata(obj)["managedFields"] = [writer.entry(claimed)] if claimed else []
         return obj
 
     def applied(self, live: Object, config: Object, writer: Writer, *, force: bool) -> Object:
-        """The object with the configuration applied. Raises if others own what would change."""
+        """The object with the configuration applied. Raises Conflict if other managers own fields that would change."""
         whole, owned = self.shapes.whole, self.shapes.written[writer.subresource]
         entries = understood(_entries(live, owned, writer), writer)
         mine = next(filter(writer.owns, entries), None)
@@ -132,8 +110,8 @@ class Applying:
         if not force:
             self._refuse_conflicts(live, _contested(others, taken), writer)
         new = copied(new)
-        if writer.manager == apply.KUBECTL:
-            apply.renew(new, config)
+        if writer.manager == KUBECTL:
+            renew(new, config)
         kept = released(others, taken, removed)
         if claimed:
             kept.append(mine if mine is not None and mine["fieldsV1"] == claimed else writer.entry(claimed))
@@ -141,15 +119,15 @@ class Applying:
         return new
 
     def _refuse_conflicts(self, live: Object, contested: Contested, writer: Writer) -> None:
-        if contested and writer.manager == apply.KUBECTL:
-            free = apply.unchanged_since(live, self.shapes.whole, self.schema)
+        if contested and writer.manager == KUBECTL:
+            free = unchanged_since(live, self.shapes.whole, self.schema)
             contested = [(entry, left) for entry, fields in contested if (left := difference(fields, free))]
         if contested:
             raise conflict(contested)
 
 
 def _type_text(obj: Object) -> str:
-    """Group, version and kind as Kubernetes writes them in messages."""
+    """Group, version and kind in Kubernetes' format for messages."""
     version, kind = obj.get("apiVersion"), obj.get("kind")
     text = version if isinstance(version, str) and version.count("/") <= 1 else ""
     group_version = text if "/" in text else f"/{text}"
@@ -171,10 +149,10 @@ def _contested(others: Entries, taken: FieldSet) -> Contested:
 
 
 def _pruned(obj: Object, last: FieldSet, managed: FieldSet, shape: Shape) -> Object:
-    """The object without what was applied last and is managed by nobody now.
+    """The object without fields that the manager applied last time and that no manager owns now.
 
-    Removing a field removes all that is below it, so it takes three steps: away with what was applied last; back with
-    all that is managed; and of the rest only that goes which was applied, itself or the structure around it.
+    Removing a field removes everything below it, so this takes three steps: remove what was applied last, restore what
+    is managed, and of the rest remove only what was applied, directly or through its parent.
     """
     last, managed = with_parents(last, shape), with_parents(managed, shape)
     everything = _present(obj, shape)
@@ -187,20 +165,30 @@ def _present(obj: Object, shape: Shape) -> FieldSet:
     return with_parents(applied_fields(obj, shape), shape)
 
 
-# DOC-MERGED registry/patching/lastapplied
-# From `kubectl apply` to `kubectl apply --server-side` on the same object, without conflicts with oneself.
-#
-# The older way keeps what was applied in an annotation, and its fields belong to an entry for updates. Whoever goes on as
-# the manager `kubectl` may take those over, as long as nobody has changed them since. While the annotation is there it
-# follows what is applied, so that the older way keeps working, too.
+def conflict(contested: Contested) -> Conflict:
+    """The Conflict error, with a cause for each field and owner. `--force-conflicts` of kubectl overrides it."""
+    named = sorted((_shown_owner(entry), sorted(map(shown_path, paths(fields)))) for entry, fields in contested)
+    causes = [
+        Problem(path, "FieldManagerConflict", f"conflict with {owner}") for owner, fields in named for path in fields
+    ]
+    if len(causes) == 1:
+        message = f"1 conflict: {causes[0].message}: {causes[0].field}"
+    else:
+        shown = ((owner, fields[:MAX_PROBLEMS]) for owner, fields in named[:MAX_PROBLEMS])
+        listed = (f"conflicts with {owner}:" + "".join(f"\n- {path}" for path in fields) for owner, fields in shown)
+        message = f"{len(causes)} conflicts: " + "\n".join(listed)
+    return Conflict(f"Apply failed with {message}", Details(problems=causes[:MAX_PROBLEMS]))
 
 
-KUBECTL = "kubectl"
-"""The manager that this is done for. Under any other name, applying is just applying."""
+def _shown_owner(entry: Object) -> str:
+    owner = f'"{entry.get("manager", "")}"'
+    if entry.get("subresource"):
+        owner += f' with subresource "{entry["subresource"]}"'
+    return f"{owner} using {entry['apiVersion']}" if entry["operation"] == "Update" else owner
 
 
 def unchanged_since(live: Object, shape: Shape, schema: Schema) -> FieldSet:
-    """The fields that were applied the older way and still are as they were applied."""
+    """The fields of the last client-side apply that have not changed since."""
     text = (dig(live, "metadata.annotations") or {}).get(LAST_APPLIED)
     try:
         last = json.decode(text.encode()) if text else None
@@ -213,14 +201,14 @@ def unchanged_since(live: Object, shape: Shape, schema: Schema) -> FieldSet:
 
 
 def renew(obj: Object, config: Object) -> None:
-    """Keeps the annotation in step, if the object has it. One that has become too large goes."""
+    """Updates the last-applied annotation, if the object has it. Removes it if the annotations become too large."""
     annotations = metadata(obj).get("annotations") or {}
     if not annotations.get(LAST_APPLIED):
         return
-    meta = {name: value for name, value in metadata(config).items() if name != "annotations"}
-    noted = metadata(config).get("annotations") or {}
-    meta["annotations"] = {name: value for name, value in noted.items() if name != LAST_APPLIED}
-    annotations[LAST_APPLIED] = _as_kubectl_writes({**config, "metadata": meta})
+    config_meta = {name: value for name, value in metadata(config).items() if name != "annotations"}
+    config_annotations = metadata(config).get("annotations") or {}
+    config_meta["annotations"] = {name: value for name, value in config_annotations.items() if name != LAST_APPLIED}
+    annotations[LAST_APPLIED] = _as_kubectl_writes({**config, "metadata": config_meta})
     if sum(len(name.encode()) + len((value or "").encode()) for name, value in annotations.items()) > ANNOTATIONS_LIMIT:
         del annotations[LAST_APPLIED]
 

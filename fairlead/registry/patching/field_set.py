@@ -1,17 +1,17 @@
-"""Sets of field paths: what field ownership and server-side apply reckon with.
+"""Sets of field paths, for field ownership and server-side apply.
 
-A set has the form that it has inside `managedFields`, Kubernetes' FieldsV1, so nothing is translated between the wire
-and the reckoning: nested dictionaries, whose keys are the steps of a path.
+A set has the format of FieldsV1 in `managedFields`, so it needs no conversion: nested dictionaries whose keys are the
+elements of a path ("steps").
 
-    f:name       a field of a structure, or a key of a map
-    k:{"a":1}    an entry of a list, by the fields that tell its entries apart
-    v:"x"        an entry of a list without duplicates, by its value
-    i:3          an entry by its place; never made here, but others may have recorded it
-    .            the path that led here is in the set itself, beside the ones that go on
+    f:name       a field of an object, or a key of a map
+    k:{"a":1}    an entry of a map list, by its key fields
+    v:"x"        an entry of a set list, by its value
+    i:3          an entry by its index; never created here, but other servers may have recorded it
+    .            the path up to here is in the set itself, in addition to the paths below it
 
-A path ends in an empty dictionary; at the very top, an empty dictionary is the empty set. Sets are values: nothing here
-changes one, and results share parts with their arguments. `field_walk.py` makes them from objects, `registry/patching/managed_fields.py` and
-`apply.py` reckon with them.
+A path ends in an empty dictionary; at the top level, an empty dictionary is the empty set. Sets are immutable values:
+no function changes one, and results share parts with their arguments. `field_walk.py` computes them from objects;
+`managed_fields.py` and `apply.py` combine them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SELF = "."
 
 
 def union(one: FieldSet, other: FieldSet) -> FieldSet:
-    """The paths that are in either."""
+    """The paths that are in either set."""
     if not one or not other:
         return one or other
     return _joined(one, other)
@@ -45,7 +45,8 @@ def _joined(one: FieldSet, other: FieldSet) -> FieldSet:
 
 
 def union_of_all(sets: Iterable[FieldSet]) -> FieldSet:
-    """The paths that are in any of many sets. One after the other would copy the larger ones again and again."""
+    """The paths that are in any of many sets. Faster than repeated `union`, which would copy large sets again and
+    again."""
     found = [each for each in sets if each]
     return found[0] if len(found) == 1 else _gathered(found)
 
@@ -67,7 +68,8 @@ def _gathered_below(sets: list[FieldSet]) -> FieldSet:
 
 
 def difference(one: FieldSet, other: FieldSet) -> FieldSet:
-    """The paths of `one` that are not in `other`. What lies below a path is another path. `one` itself if none is."""
+    """The paths of `one` that are not in `other`; `one` itself if that is all. Paths below a path are independent of
+    it."""
     if not other:
         return one
     kept = {}
@@ -90,7 +92,7 @@ def _left(mine: FieldSet, theirs: FieldSet) -> FieldSet | None:
 
 
 def intersection(one: FieldSet, other: FieldSet) -> FieldSet:
-    """The paths that are in both."""
+    """The paths that are in both sets."""
     both = {}
     for step, mine in one.items():
         theirs = other.get(step)
@@ -109,7 +111,7 @@ def _shared(mine: FieldSet, theirs: FieldSet) -> FieldSet | None:
 
 
 def tidy(below: FieldSet) -> FieldSet | None:
-    """A part of a set in the one form it may have: nothing at all is None, a path with nothing below it is empty."""
+    """Part of a set in canonical form: None if it has no path, empty if it has no path below this one."""
     if len(below) > 1:
         return below
     if not below:
@@ -118,7 +120,7 @@ def tidy(below: FieldSet) -> FieldSet | None:
 
 
 def paths(fields: FieldSet) -> Iterator[tuple[str, ...]]:
-    """Every path of the set, as its steps."""
+    """Every path of the set, as a tuple of steps."""
     for step, below in fields.items():
         if step == SELF:
             continue
@@ -129,12 +131,12 @@ def paths(fields: FieldSet) -> Iterator[tuple[str, ...]]:
 
 
 def parsed(value: Any) -> FieldSet:
-    """A set that came from outside, in the one form that equal sets share. ValueError if it is none.
+    """A set sent by a client, in canonical form. Raises ValueError if it is invalid.
 
-    Steps of a sort that nobody knows are dropped, as Kubernetes does: a later version may have written them.
+    Unknown types of steps are dropped, as in Kubernetes: a later version may have written them.
     """
     if not isinstance(value, dict):
-        raise ValueError("a set of fields is an object")
+        raise ValueError("a set of fields must be an object")
     result = {}
     for step, below in value.items():
         known = None if step == SELF else _parsed_step(step)
@@ -147,22 +149,22 @@ def parsed(value: Any) -> FieldSet:
 def _parsed_step(step: str) -> str | None:
     sort, rest = step[:2], step[2:]
     if sort[1:] != ":":
-        raise ValueError(f"{step!r} is no step of a path")
+        raise ValueError(f"{step!r} is not a path element")
     if sort in ("v:", "k:"):
         value = orjson.loads(rest)
         if sort == "k:" and not isinstance(value, dict):
-            raise ValueError(f"{step!r} names no keys")
+            raise ValueError(f"{step!r} must contain an object with the keys")
         return sort + key_text(value)
     return f"i:{int(rest)}" if sort == "i:" else step if sort == "f:" else None
 
 
 def key_text(value: Any) -> str:
-    """A value as the steps `k:` and `v:` spell it: equal values have equal texts."""
+    """Canonical JSON for the steps `k:` and `v:`: equal values have equal texts."""
     return orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode()
 
 
 def shown_path(path: tuple[str, ...]) -> str:
-    """A path as messages spell it: `.spec.displayName`, `.metadata.ownerReferences[uid="..."]`."""
+    """A path as shown in messages: `.spec.displayName`, `.metadata.ownerReferences[uid="..."]`."""
     return "".join(map(_shown_step, path))
 
 
@@ -177,7 +179,7 @@ def _shown_step(step: str) -> str:
 
 
 def same(one: Any, other: Any) -> bool:
-    """Equality of JSON values. Python alone takes `true` for `1`, also deep inside."""
+    """Equality of JSON values. In Python, `True == 1` at any depth."""
     if isinstance(one, dict):
         if not isinstance(other, dict) or len(one) != len(other):
             return False

@@ -1,8 +1,8 @@
-"""Walks over objects that end in sets of fields: what is there, what somebody claims, and what a change touches.
+"""Computes field sets from objects: all fields, the fields that a configuration applies, and the fields of a change.
 
-`registry/patching/managed_fields.py` keeps the record of owners with these, `apply.py` finds conflicts with them. They follow
-structured-merge-diff, the library that defines these sets, also where it is odd: an emptied map stays with its owner,
-and duplicates in a list are owned as one.
+`managed_fields.py` records owners with these, `apply.py` finds conflicts. They follow structured-merge-diff, the
+library that defines these sets, also where it is surprising: an emptied map stays with its owner, and duplicates in a
+list are owned as one.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from fairlead.registry.patching.merge_schema import FREE, LEAF, UNOWNED, Parts, 
 
 
 def all_fields(obj: Object, shape: Shape) -> FieldSet:
-    """Everything in an object, with the structures on the way: what its creator owns."""
+    """All fields of an object, including parent objects: what its creator owns."""
     return _beside_metadata(_inside(obj, shape))
 
 
 def _beside_metadata(fields: FieldSet) -> FieldSet:
-    """Takes `metadata` as such back out of a set just made: every object has it, so it is nobody's."""
+    """Removes `metadata` itself from a new set: every object has it, so no manager owns it."""
     meta = fields.get("f:metadata")
     if meta is not None:
         meta.pop(SELF, None)
@@ -50,7 +50,7 @@ def _inside(value: Object, shape: Shape) -> FieldSet:
 
 
 def _whole(value: Any, shape: Shape) -> FieldSet:
-    """A field that is there on one side only: itself and all that is in it."""
+    """The field itself and everything in it, for a field that exists only before or only after."""
     below: FieldSet = {}
     if value and shape is not LEAF:
         if shape.keys is None and isinstance(value, dict):
@@ -65,7 +65,7 @@ def _entry(values: list[Any], shape: Shape) -> FieldSet:
 
 
 def applied_fields(obj: Object, shape: Shape) -> FieldSet:
-    """What somebody who applies an object claims: its values, but not the declared structures that lead to them."""
+    """The fields that applying an object claims: its values, but not the declared parent objects."""
     return _beside_metadata(_claimed_inside(obj, shape))
 
 
@@ -102,13 +102,13 @@ def _claimed(value: Any, shape: Shape, *, declared: bool) -> FieldSet | None:
 
 
 def changed(old: Object, new: Object, shape: Shape) -> tuple[FieldSet, FieldSet]:
-    """From one state of an object to the next: the fields that were added or got another value, and those that went."""
+    """The fields that were added or changed from `old` to `new`, and those that were removed."""
     taken, removed = _compared_maps(old, new, shape, 0)
     return _beside_metadata(taken), _beside_metadata(removed)
 
 
 def _compared_maps(old: Object, new: Object, shape: Shape, level: int) -> tuple[FieldSet, FieldSet]:
-    """`level` counts the objects on the way that declare nothing: those may be nested as deep as a body may be."""
+    """`level` counts enclosing objects without declared fields, which may be nested as deep as a body may be."""
     before, after = shape.parts(old), shape.parts(new)
     if before is not None and after is not None and before.owned == after.owned:
         return _compared_fields(old, new, after, level)
@@ -116,7 +116,7 @@ def _compared_maps(old: Object, new: Object, shape: Shape, level: int) -> tuple[
 
 
 def _compared_fields(old: Object, new: Object, parts: Parts, level: int) -> tuple[FieldSet, FieldSet]:
-    """The same declared fields are there before and after."""
+    """For objects with the same declared fields before and after."""
     taken: FieldSet = {}
     removed: FieldSet = {}
     for name, step, inner in parts.owned:
@@ -129,7 +129,7 @@ def _compared_fields(old: Object, new: Object, parts: Parts, level: int) -> tupl
 
 
 def _compared_names(old: Object, new: Object, shape: Shape, level: int) -> tuple[FieldSet, FieldSet]:
-    """Some fields came or went, or they are of those that anybody may name."""
+    """For objects where fields were added or removed, or with undeclared fields."""
     taken: FieldSet = {}
     removed: FieldSet = {}
     fields, entries, stayed = shape.fields, shape.entries or FREE, 0
@@ -150,7 +150,7 @@ def _compared_names(old: Object, new: Object, shape: Shape, level: int) -> tuple
 
 
 def _note(step: str, outcome: tuple[FieldSet | None, FieldSet], taken: FieldSet, removed: FieldSet) -> None:
-    """Adds what became of a field that is there before and after."""
+    """Adds the result for a field that exists before and after."""
     more, less = outcome
     if more is not None:
         taken[step] = more
@@ -159,7 +159,7 @@ def _note(step: str, outcome: tuple[FieldSet | None, FieldSet], taken: FieldSet,
 
 
 def _compared(old: Any, new: Any, shape: Shape, level: int) -> tuple[FieldSet | None, FieldSet]:
-    """What was taken (None: nothing; empty: the field itself, as a whole) and what was removed below the field."""
+    """What was set (None: nothing; empty: the field as a whole) and what was removed below the field."""
     if (old or new) and shape is not LEAF:
         if shape.keys is not None:
             if isinstance(old, list | None) and isinstance(new, list | None):
@@ -167,8 +167,8 @@ def _compared(old: Any, new: Any, shape: Shape, level: int) -> tuple[FieldSet | 
                 return taken or None, removed
         elif isinstance(old, dict) and isinstance(new, dict):
             level = 0 if shape.fields else level + 1
-            # Most parts of most objects are the same, which is found out without a walk. Not at each level of what is
-            # nested deep: a difference at the bottom would be looked for again at each of them.
+            # Most parts of most objects are equal, so compare before walking. For deeply nested values not at every
+            # level (only at powers of two): otherwise a difference at the bottom would take quadratic time.
             if level & (level - 1) == 0 and old == new and orjson.dumps(old) == orjson.dumps(new):
                 return None, {}
             taken, removed = _compared_maps(old, new, shape, level)
@@ -199,7 +199,7 @@ def _compared_lists(
 
 
 def with_parents(fields: FieldSet, shape: Shape) -> FieldSet:
-    """The set with every declared field that leads to one of its paths. Apply leaves those out; removal needs them."""
+    """The set plus every declared parent of its paths. Apply leaves parents out; removal needs them."""
     return _beside_metadata(_with_parents(fields, shape))
 
 

@@ -1,12 +1,11 @@
-"""JSON patch, RFC 6902: a list of operations, all of which succeed or none.
+"""JSON patch, RFC 6902: a list of operations, of which all succeed or none.
 
-`server/api/verbs.py` decodes the body; the registry applies the patch to the current object, again after every lost race,
-so the result shares nothing with either argument and may be changed at will.
+`server/api/patch.py` decodes the body. The registry applies the patch to the current object, again after every lost
+race, so the result is a new value that shares nothing with the arguments.
 
-Two things are as Kubernetes has them and laxer than the RFC: `replace` may name a field that is not there yet, and
-`test` for null holds for a field that is not there. A body that is no list of operations is a 400; an operation that
-cannot be carried out is a 422. A patch can ask for far more work than its size suggests, by copying what it has
-copied before or by shifting a long list one by one, so both are counted and end in a 413.
+As in Kubernetes, two operations are more lenient than the RFC: `replace` may add a field, and `test` for null succeeds
+for a missing field. A body that is not a list of operations is a 400; an operation that fails is a 422. Small patches
+can cause a lot of work, by copying repeatedly or by shifting a long list, so both are counted and rejected with 413.
 """
 
 from collections.abc import Callable, Mapping
@@ -23,43 +22,43 @@ from fairlead.registry.patching.field_set import same
 MAX_OPERATIONS = 10_000
 MAX_COPIED_BYTES = 3 * 1024 * 1024
 MAX_SHIFTED_ENTRIES = 20_000_000
-"""Some ten milliseconds."""
+"""About ten milliseconds."""
 
 _REJECTED = "the server rejected our request due to an error in our request"
 _TOO_LARGE = "Request entity is too large"
-_TOO_DEEP = "the object would have too many levels; send a patch that nests less"
+_TOO_DEEP = "the object would be nested too deeply; send a patch with less nesting"
 _LONGEST_INDEX = 9
-"""Digits; no list that fits into a request needs more."""
+"""Digits; no list in a request needs more."""
 
 
 class _Refused(Exception):
-    """An operation that cannot be carried out, and why."""
+    """An operation that cannot be applied, and why."""
 
 
 def apply(document: Object, operations: Any) -> Object:
-    """The document after all the operations, as a new value."""
+    """The document after all operations, as a new value."""
     _check(operations)
     patched = _Patched(document)
     for number, operation in enumerate(operations):
         try:
             patched.carry_out(operation)
         except _Refused as refusal:
-            named = f"{operation.get('op', '')} {operation.get('path', '')}".strip()
-            raise Invalid(f"{_REJECTED}: operation {number} ({named:.100}): {refusal!s:.200}") from refusal
+            title = f"{operation.get('op', '')} {operation.get('path', '')}".strip()
+            raise Invalid(f"{_REJECTED}: operation {number} ({title:.100}): {refusal!s:.200}") from refusal
         except orjson.JSONEncodeError as error:
             raise Invalid(f"{_REJECTED}: operation {number}: {_TOO_DEEP}") from error
     return patched.result()
 
 
 def copies(operations: Any) -> bool:
-    """Whether a patch may make an object grow by more than its own size."""
+    """Whether a patch may make an object grow by more than the size of the patch."""
     return isinstance(operations, list) and any(
         isinstance(each, dict) and each.get("op") == "copy" for each in operations[:MAX_OPERATIONS]
     )
 
 
 def _check(operations: Any) -> None:
-    """Refuses what is no JSON patch at all."""
+    """Rejects anything that is not a JSON patch."""
     if not isinstance(operations, list):
         raise BadRequest("error decoding patch: the body must be a list of operations, each with op and path")
     if len(operations) > MAX_OPERATIONS:
@@ -77,7 +76,7 @@ def _check(operations: Any) -> None:
 
 
 class _Patched:
-    """A document under change. It hangs in `_holder` under the empty name, so the whole is replaced like any part."""
+    """A document being patched. `_root` holds it under the empty key, so that it can be replaced as a whole, too."""
 
     def __init__(self, document: Object) -> None:
         self._holder: Object = {"": copied(document)}
@@ -85,10 +84,10 @@ class _Patched:
         self._shifted_entries = 0
 
     def result(self) -> Object:
-        """The document, if it is still an object and no deeper than a body may be: moving parts about nests them."""
+        """The document, if it is still an object and not nested too deeply: moving values can nest them."""
         document = self._holder.get("")
         if not isinstance(document, dict):
-            raise Invalid(f"{_REJECTED}: what is left is no object; patch parts of it, or delete it")
+            raise Invalid(f"{_REJECTED}: the result is not an object; patch parts of the object, or delete it")
         try:
             text = orjson.dumps(document)
             if text.count(b"{") + text.count(b"[") > MAX_DEPTH:
@@ -98,10 +97,10 @@ class _Patched:
         return document
 
     def carry_out(self, operation: Object) -> None:
-        act = _ACTS.get(operation.get("op", ""))
-        if act is None:
+        method = _ACTS.get(operation.get("op", ""))
+        if method is None:
             raise _Refused(f"op must be one of {', '.join(_ACTS)}")
-        act(self, operation)
+        method(self, operation)
 
     def add(self, operation: Object) -> None:
         self._put(_pointer(operation), _value(operation))
@@ -143,7 +142,7 @@ class _Patched:
         if absent and wanted is None:
             return
         if absent or not same(_inside(place, tokens[-1]), wanted):
-            raise _Refused("the value is another one; read the object again and send a patch for what it is now")
+            raise _Refused("the value is different; read the object again and send a patch for its current state")
 
     def _at(self, tokens: list[str]) -> Any:
         return _inside(self._parent(tokens), tokens[-1])
@@ -178,7 +177,7 @@ class _Patched:
         if self._shifted_entries > MAX_SHIFTED_ENTRIES:
             raise TooLarge(
                 f"{_TOO_LARGE}: The operations of this JSON patch shift too many list entries; "
-                "replace the list as a whole, or work from its end"
+                "replace the whole list, or start from its end"
             )
 
 
@@ -193,10 +192,10 @@ _ACTS: Mapping[str, Callable[[_Patched, Object], None]] = {
 
 
 def _pointer(operation: Object, name: str = "path") -> list[str]:
-    """The names along a JSON pointer (RFC 6901). The first is always empty: it is where the document hangs."""
+    """The tokens of a JSON pointer (RFC 6901). The first is always empty: the key of the document in `_root`."""
     pointer = operation.get(name)
     if pointer is None:
-        raise _Refused(f"it needs a {name}")
+        raise _Refused(f"{name} is missing")
     tokens: list[str] = pointer.split("/")
     if tokens[0]:
         raise _Refused(f"{name} must begin with a slash, as in /metadata/labels")
@@ -206,29 +205,29 @@ def _pointer(operation: Object, name: str = "path") -> list[str]:
 def _unescaped(token: str) -> str:
     plain = token.replace("~1", "/").replace("~0", "~")
     if token.count("~") != token.count("~0") + token.count("~1"):
-        raise _Refused("in a path, ~ is written as ~0 and / within a name as ~1")
+        raise _Refused("in a path, write ~ as ~0, and / within a name as ~1")
     return plain
 
 
 def _given(operation: Object) -> Any:
     if "value" not in operation:
-        raise _Refused("it needs a value, be it null")
+        raise _Refused("value is missing; send null explicitly")
     return operation["value"]
 
 
 def _value(operation: Object) -> Any:
-    """The operation's value, as the document's own."""
+    """A copy of the operation's value, for the document to own."""
     value = _given(operation)
     return orjson.loads(orjson.dumps(value)) if isinstance(value, dict | list) else value
 
 
 def _inside(place: Any, token: str) -> Any:
-    """What a name or index leads to."""
+    """The value at a name or index."""
     if isinstance(place, list):
         return place[_index(token, len(place))]
     fields = _named_fields(place)
     if token not in fields:
-        raise _Refused(f"there is no {token!r}; add what leads there first")
+        raise _Refused(f"there is no {token!r}; add it first")
     return fields[token]
 
 
@@ -239,8 +238,8 @@ def _named_fields(place: Any) -> Object:
 
 
 def _index(token: str, size: int) -> int:
-    """The index that a token stands for, within a list of this size."""
-    plain = token.isascii() and token.isdigit() and (token == "0" or token[0] != "0")
-    if not plain or len(token) > _LONGEST_INDEX or int(token) >= size:
-        raise _Refused(f"{token!r} is no index into a list where indexes end before {size}")
+    """The list index that a token stands for. It must be less than `size`."""
+    is_number = token.isascii() and token.isdigit() and (token == "0" or token[0] != "0")
+    if not is_number or len(token) > _LONGEST_INDEX or int(token) >= size:
+        raise _Refused(f"{token!r} is not a list index less than {size}")
     return int(token)

@@ -1,13 +1,12 @@
-"""metadata.managedFields: who wrote which field, kept the way a kube-apiserver keeps it.
+"""Maintains metadata.managedFields the way a kube-apiserver does.
 
-`registry/resource.py` calls `record_update` last in every create, update and patch, when the object is as it will be
-stored; after an apply it calls `record_apply`, as `patching/apply.py` has reckoned by then who owns what. An entry
-belongs to a manager's name, an operation, an API version and a subresource. Whoever gives a field a value takes it from
-everybody else; a field that goes leaves every entry; an entry without fields goes too.
+`registry/resource.py` calls `record_update` as the last step of every create, update and patch, and `record_apply`
+after an apply, for which `patching/apply.py` has computed the owners. An entry is identified by manager, operation, API
+version and subresource. Setting a field takes it from all other managers; removing it removes it from every entry; an
+entry without fields is removed.
 
-What may look odd is Kubernetes' own: an object without any entry stays untracked until somebody applies it, entries
-that a client sends replace the stored ones, and entries that make no sense are passed over as if they were not sent.
-Their types are right by then: `registry/metadata.py` has looked at them.
+As in Kubernetes: an object without entries stays untracked until it is applied, entries sent by a client replace the
+stored ones, and invalid entries are ignored. `registry/metadata.py` has checked their types before.
 """
 
 from collections.abc import Iterator, Mapping
@@ -25,21 +24,24 @@ from fairlead.registry.patching.merge_schema import Shape
 Entries = list[Object]
 
 MAX_UPDATES = 10
-"""Of more updaters than that the oldest are thrown together, so that the record cannot outgrow the object."""
+"""If there are more update entries, the oldest are merged, so that managedFields cannot outgrow the object."""
 MAX_SENT = 1_000
-"""More entries than that in a body are nonsense, and would cost more than the rest of the request."""
+"""More entries in a body are treated as invalid: parsing them would cost more than the rest of the request."""
 ANCIENT = "ancient-changes"
 APPLY, UPDATE = "Apply", "Update"
 NAME_LIMIT = 128
 SHORT_NAME = NAME_LIMIT // 4
-"""Whatever its characters, a name of so many fits into the limit, which is of bytes."""
+"""A name of this many characters is within the limit, which is in bytes."""
 SUBRESOURCE_LIMIT = 256
 _NOTHING: Mapping[str, Any] = {}
 
 
 @dataclass(slots=True)
 class Writer:
-    """Whose entry a write goes to, and when it happened. Read only; a frozen one takes each write thrice as long."""
+    """The entry that a write belongs to, and the time of the write.
+
+    Read-only, but not frozen: creating a frozen dataclass for each write takes three times as long.
+    """
 
     manager: str
     api_version: str
@@ -48,7 +50,7 @@ class Writer:
     operation: str = UPDATE
 
     def entry(self, fields: FieldSet) -> Object:
-        made: Object = {
+        entry: Object = {
             "manager": self.manager,
             "operation": self.operation,
             "apiVersion": self.api_version,
@@ -57,11 +59,11 @@ class Writer:
             "fieldsV1": fields,
         }
         if self.subresource:
-            made["subresource"] = self.subresource
-        return made
+            entry["subresource"] = self.subresource
+        return entry
 
     def owns(self, entry: Object) -> bool:
-        """As `_identity` tells entries apart."""
+        """Whether the entry is this manager's, by the rules of `_entry_identity`."""
         return (
             entry["operation"] == self.operation
             and entry.get("manager", "") == self.manager
@@ -75,9 +77,9 @@ def record_update(
 ) -> None:
     """Sets the managedFields of `new` after a create (`old` is None), an update or a patch.
 
-    `empty` is what an object has with nothing in it: as it is, it belongs to nobody.
+    `empty` are fields that every object has even if empty: unless changed, nobody owns them.
 
-    When nothing changed they are the very list of `old`, so that a write without effect is recognised by comparing.
+    If nothing changed, the entries are the very list of `old`, so that a comparison detects a write without effect.
     """
     meta = metadata(new)
     sent = meta.pop("managedFields", None)
@@ -100,10 +102,10 @@ def record_update(
 
 
 def record_apply(old: Object | None, new: Object, writer: Writer) -> None:
-    """Settles the entries that apply has put into `new`, where `old` is None if it was created.
+    """Completes the entries that apply has put into `new`. `old` is None for a create.
 
-    The time of the writer's entry is that of its last change, be it of the object or of what the writer claims. When
-    nothing changed, the entries are those of `old`.
+    The manager's entry gets the time of its last change, either of the object or of the claimed fields. If nothing
+    changed, the entries are those of `old`.
     """
     meta = metadata(new)
     entries: Entries = meta.pop("managedFields", None) or []
@@ -120,9 +122,9 @@ def _unrecorded(obj: Object) -> Object:
 
 
 def moved(entries: Entries, taken: FieldSet, removed: FieldSet, writer: Writer) -> Entries:
-    """The entries after the writer took fields, new ones or other managers', and removed some from the object.
+    """The entries after a manager has set some fields and removed others.
 
-    The time of an entry is that of its manager's last change; losing fields to others does not count.
+    The time of an entry is that of its manager's last change; losing fields to other managers does not count.
     """
     entries = understood(entries, writer)
     mine = next(filter(writer.owns, entries), None)
@@ -136,16 +138,16 @@ def moved(entries: Entries, taken: FieldSet, removed: FieldSet, writer: Writer) 
 
 
 def understood(entries: Entries, writer: Writer) -> Entries:
-    """The entries whose fields have the names that the writer's version gives them.
+    """The entries that use the field names of the manager's API version.
 
-    A kind that is served in two groups may have entries of the other one. As in a kube-apiserver they are dropped by
-    the next write: the names of their fields mean nothing here.
+    A kind that is served in two groups may have entries of the other group. As in a kube-apiserver, the next write
+    drops them, because their field names have no meaning here.
     """
     return [entry for entry in entries if entry["apiVersion"] == writer.api_version]
 
 
 def released(entries: Entries, taken: FieldSet, removed: FieldSet) -> Entries:
-    """The entries without fields that somebody else took or removed."""
+    """The entries without the fields that another manager has set or removed."""
     kept: Entries = []
     for entry in entries:
         fields = entry["fieldsV1"]
@@ -156,7 +158,7 @@ def released(entries: Entries, taken: FieldSet, removed: FieldSet) -> Entries:
 
 
 def arranged(entries: Entries) -> Entries:
-    """The entries in Kubernetes' order: what was applied, then what was updated, each from the oldest on."""
+    """The entries in Kubernetes' order: applies, then updates, oldest first."""
     return sorted(_capped(entries), key=_order) if len(entries) > 1 else entries
 
 
@@ -166,13 +168,13 @@ def _order(entry: Object) -> tuple[str, ...]:
 
 
 def _identity(entry: Object) -> tuple[str, str, str, str]:
-    """What tells entries apart. Who applies has one entry, whichever version it was applied in."""
+    """What identifies an entry. A manager has one apply entry, whichever API version it used."""
     version = "" if entry["operation"] == APPLY else entry["apiVersion"]
     return (entry.get("manager", ""), entry["operation"], version, entry.get("subresource", ""))
 
 
 def _capped(entries: Entries) -> Entries:
-    """Throws the oldest updates together, those of one API version into one entry, until few enough are left."""
+    """Merges the oldest update entries, per API version, until at most `MAX_UPDATE_ENTRIES` are left."""
     updates = [entry for entry in entries if entry["operation"] == UPDATE]
     excess = len(updates) - MAX_UPDATES
     if excess <= 0:
@@ -188,8 +190,8 @@ def _capped(entries: Entries) -> Entries:
         if len(together) > 1:
             for entry in together:
                 del kept[_identity(entry)]
-            joined = _thrown_together(together)
-            kept[_identity(joined)] = joined
+            merged = _thrown_together(together)
+            kept[_identity(merged)] = merged
     return list(kept.values())
 
 
@@ -198,31 +200,31 @@ def _is_ancient(entry: Object) -> bool:
 
 
 def _thrown_together(entries: Entries) -> Object:
-    when = max(entry.get("time") or "" for entry in entries)
+    latest = max(entry.get("time") or "" for entry in entries)
     fields = union_of_all(entry["fieldsV1"] for entry in entries)
-    return Writer(ANCIENT, entries[0]["apiVersion"], when).entry(fields)
+    return Writer(ANCIENT, entries[0]["apiVersion"], latest).entry(fields)
 
 
 def _sent_or_stored(sent: Any, stored: Entries) -> Entries:
-    """The entries to go on from. An empty list, or one with nothing but an empty entry, wipes the record out."""
+    """The entries to start from. An empty list, or a list with one empty entry, clears managedFields."""
     if sent == [] or sent == [{}]:
         return []
     try:
         return _parsed(sent) or stored
-    except (ValueError, OverflowError):  # the latter for a time that is none in UTC
+    except (ValueError, OverflowError):  # OverflowError: a time that cannot be converted to UTC
         return stored
 
 
 def _parsed(sent: Any) -> Entries:
-    """Entries that a client sent, in the form that they are stored in. ValueError if one of them makes no sense."""
+    """Entries sent by a client, in stored form. Raises ValueError if one of them is invalid."""
     if len(sent or ()) > MAX_SENT:
-        raise ValueError("nobody has that many managers")
+        raise ValueError(f"more than {MAX_SENT} entries")
     found: dict[tuple[str, str, str, str], Object] = {}
     for entry in sent or ():
         if entry.get("operation") not in (APPLY, UPDATE) or not entry.get("apiVersion"):
-            raise ValueError("an entry names an operation, Apply or Update, and an API version")
+            raise ValueError("an entry needs an operation, Apply or Update, and an apiVersion")
         if entry.get("fieldsType") != "FieldsV1":
-            raise ValueError("FieldsV1 is the only type of fields")
+            raise ValueError("fieldsType must be FieldsV1")
         known = {name: entry[name] for name in ("manager", "operation", "apiVersion", "subresource") if entry.get(name)}
         if entry.get("time"):
             known["time"] = timestamp(datetime.fromisoformat(entry["time"]).astimezone(UTC))
@@ -232,7 +234,8 @@ def _parsed(sent: Any) -> Entries:
 
 
 def record_problems(obj: Object) -> Iterator[Problem]:
-    """What is wrong with entries that a client sent, beyond what is passed over: names that are too long to keep."""
+    """Problems with entries sent by a client that are reported instead of ignored: names that are too long or
+    unprintable."""
     for index, entry in enumerate(metadata(obj).get("managedFields") or ()):
         name = entry.get("manager") or ""
         if len(name) <= SHORT_NAME and name.isprintable() and not entry.get("subresource"):

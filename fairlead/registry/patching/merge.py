@@ -1,8 +1,7 @@
-"""Merging what somebody applies into an object, and taking out what they no longer apply.
+"""Merges an applied configuration into an object, and removes fields from an object. Used by `apply.py`.
 
-`apply.py` calls both with the shape of the whole kind. Structures and maps merge field by field, lists by their
-entries where entries are told apart; everything else is replaced. Nothing is changed in place, and results share parts
-with their arguments.
+Objects and maps merge field by field, set and map lists entry by entry; everything else is replaced. Nothing is changed
+in place, and results share parts with their arguments.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from fairlead.registry.patching.merge_schema import FREE, LEAF, UNOWNED, Shape, 
 
 
 def merged(live: Object, config: Object, shape: Shape) -> Object:
-    """The object with everything in it that the configuration says."""
+    """The object with the configuration merged into it."""
     parts = shape.parts(config)
     if parts is not None:
         known = {**live, **config}
@@ -34,7 +33,7 @@ def _merged(live: Any, wanted: Any, shape: Shape) -> Any:
     if shape is LEAF:
         return wanted
     if shape is UNOWNED:
-        # An empty resourceVersion or uid asks for nothing.
+        # An empty resourceVersion or uid is not a precondition.
         return wanted or live
     if isinstance(live, dict) and shape.keys is None:
         if isinstance(wanted, dict):
@@ -46,34 +45,34 @@ def _merged(live: Any, wanted: Any, shape: Shape) -> Any:
 
 
 def _merged_lists(live: list[Any], wanted: list[Any], shape: Shape) -> list[Any]:
-    """Entries of both, in the order that is wanted; the others keep their places between those they stood beside."""
+    """Entries of both lists, in the configured order; other entries keep their position between their neighbours."""
     known = indexed(live, shape)
     ordered = [(step_of(entry, shape), entry) for entry in wanted]
     steps = {step for step, _ in ordered}
-    waiting, shared = iter(ordered), (step for step, _ in ordered if step in known)
+    remaining, shared = iter(ordered), (step for step, _ in ordered if step in known)
     result: list[Any] = []
-    turn = next(shared, None)
+    next_shared = next(shared, None)
     for entry in live:
         step = step_of(entry, shape)
         if step not in steps:
             result.append(entry)
-        elif step == turn:
-            for each, mine in waiting:
-                result.append(_merged_entry(known, each, mine, shape))
+        elif step == next_shared:
+            for each, configured in remaining:
+                result.append(_merged_entry(known, each, configured, shape))
                 if each == step:
                     break
-            turn = next(shared, None)
-    return [*result, *(_merged_entry(known, step, mine, shape) for step, mine in waiting)]
+            next_shared = next(shared, None)
+    return [*result, *(_merged_entry(known, step, configured, shape) for step, configured in remaining)]
 
 
 def _merged_entry(known: dict[str, list[Any]], step: str | None, wanted: Any, shape: Shape) -> Any:
-    """An entry with its counterpart. What stands there several times has none: all of them are replaced."""
+    """An entry merged with its counterpart. Duplicates in the live list have none: all of them are replaced."""
     found = known.get(step or "", ())
     return _merged(found[0], wanted, shape.entries or FREE) if len(found) == 1 else wanted
 
 
 def without(value: Object, fields: FieldSet, shape: Shape) -> Object:
-    """The object without the fields of a set and without all that is below them."""
+    """The object without the fields of a set and everything below them."""
     kept = {}
     for name, each in value.items():
         below = fields.get("f:" + name)

@@ -1,7 +1,7 @@
-"""JSON merge patch, RFC 7386: an object of what should be different, where null means that a field should go.
+"""JSON merge patch, RFC 7386: an object with the fields to change, where null removes a field.
 
-`server/api/verbs.py` decodes the body; the registry applies the patch to the current object, again after every lost race,
-so the result shares nothing with either argument and may be changed at will.
+`server/api/patch.py` decodes the body. The registry applies the patch to the current object, again after every lost
+race, so the result is a new value that shares nothing with the arguments.
 """
 
 from typing import Any
@@ -15,20 +15,21 @@ from fairlead.core.objects import Object, copied
 def apply(document: Object, patch: Any) -> Object:
     """The document with the patch merged in, as a new value."""
     if not isinstance(patch, dict):
-        what = "null" if patch is None else "a list" if isinstance(patch, list) else "a single value"
+        found = "null" if patch is None else "a list" if isinstance(patch, list) else "a single value"
         raise BadRequest(
-            f"error decoding patch: the body is {what}; send a JSON object with the fields to change, "
+            f"error decoding patch: the body is {found}; send a JSON object with the fields to change, "
             "and null for those to remove"
         )
     try:
         changes = copied(patch)
     except orjson.JSONEncodeError as error:
-        raise BadRequest(f"error decoding patch: {error}; send a patch with fewer levels") from error
+        raise BadRequest(f"error decoding patch: {error}; send a patch with less nesting") from error
     return _merged(copied(document), changes)
 
 
 def _merged(target: Any, patch: Object) -> Object:
-    """Changes and returns the target. What is not an object gives way, so nulls in new objects vanish as well."""
+    """Changes and returns `target`. A target that is not an object is replaced, so nulls in new objects are dropped,
+    too."""
     result: Object = target if isinstance(target, dict) else {}
     for name, value in patch.items():
         if value is None:

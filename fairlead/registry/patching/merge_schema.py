@@ -1,6 +1,6 @@
-"""The shape of a kind: its schema reduced to what ownership and merging need to know. Made once per kind.
+"""The merge schema of a kind: its OpenAPI schema reduced to what ownership and merging need. Built once per kind.
 
-`field_walk.py` reads sets of fields off objects with it, `merge.py` and `strategic_merge.py` merge objects by it.
+`field_walk.py` computes field sets with it; `merge.py` and `strategic_merge.py` merge objects with it.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from fairlead.registry.patching.field_set import key_text
 from fairlead.registry.schema import Schema
 
 MOST_SEEN = 32
-"""Of how many choices of names a shape remembers what they mean."""
+"""How many combinations of field names a merge schema caches."""
 
 
 class Parts(NamedTuple):
-    """What a structure's shape says about the fields that one value has, in their order."""
+    """How the fields of one object are owned and merged, in the object's order."""
 
     owned: tuple[tuple[str, str, Shape], ...]
-    """Those that can belong to somebody: their names, the steps to them, their shapes."""
+    """The fields that can have an owner: name, step, schema."""
     nested: tuple[tuple[str, str, Shape], ...]
-    """Of these, those that are not merely owned as a whole."""
+    """The owned fields that are not atomic."""
     flat: dict[str, dict[str, Any]]
-    """The set of the owned ones, as if nothing were inside of any. To be copied."""
+    """The field set of all owned fields, without anything below them. Copy before use."""
     merging: tuple[tuple[str, Shape], ...]
-    """Those, owned or not, that are not merely replaced by what is applied."""
+    """The fields, owned or not, that are merged instead of replaced by apply."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -37,18 +37,18 @@ class Shape:
 
     fields: Mapping[str, Shape] = field(default_factory=dict)
     entries: Shape | None = None
-    """What undeclared fields, or the entries of a list, look like. None stands for FREE."""
+    """The schema of undeclared fields, or of list entries. None means DEDUCED."""
     keys: tuple[str, ...] | None = None
-    """None unless this is a list with entries of their own: what tells them apart, or nothing for a set of values."""
+    """For a set or map list, the fields that identify an entry (empty for a set); None for everything else."""
     defaults: Object = field(default_factory=dict)
-    """Values of `keys` that entries may leave out."""
+    """Default values of `keys`, which entries may omit."""
     _seen: dict[tuple[str, ...], Parts | None] = field(default_factory=dict)
 
     def parts(self, value: Object) -> Parts | None:
-        """How the fields that are there are owned, if each of them is declared; None if one is not.
+        """The plan for the fields of `value`; None if one of them is not declared.
 
-        Most objects of a kind have the same fields, so it is found out once for each choice of names. Names that
-        anybody may make up are not kept.
+        Most objects of a kind have the same fields, so plans are cached by field names. Undeclared names are never
+        cached.
         """
         if not self.fields:
             return None
@@ -71,11 +71,11 @@ class Shape:
 
 
 FREE = Shape()
-"""Nothing is declared: objects are owned field by field, all else as a whole."""
+"""Nothing is declared: objects are owned field by field, everything else is atomic."""
 LEAF = Shape()
 """Owned as a whole."""
 UNOWNED = Shape()
-"""Set by the server or given by the URL: never part of a set."""
+"""Set by the server or given by the URL: never part of a field set."""
 
 _METADATA = Shape(
     {
@@ -91,14 +91,14 @@ _METADATA = Shape(
 
 @dataclass(frozen=True, slots=True)
 class Shapes:
-    """A kind's shape as a whole, and what of it belongs to those who write the object (`""`) or a subresource."""
+    """The merge schema of a whole kind, and by subresource (`""` for the main resource) of what its writes can own."""
 
     whole: Shape
     written: Mapping[str, Shape]
 
 
 def shapes_of(kind: Kind) -> Shapes:
-    """Where a controller owns the status, only /status writes it, and it writes nothing else."""
+    """Builds the merge schemas of a kind. With a status subresource, only /status owns the status, and nothing else."""
     schema = kind.schema()
     whole = shape_of(schema)
     if not kind.status_subresource:
@@ -109,10 +109,10 @@ def shapes_of(kind: Kind) -> Shapes:
 
 
 def shape_of(schema: Schema, without: Iterable[str] = ()) -> Shape:
-    """The shape of a whole object, from its structural schema.
+    """The merge schema of a whole object.
 
-    `without` names fields by dotted path that a write leaves alone whatever it sent (`status`, where a controller owns
-    it): with everything below them they are owned by nobody.
+    `without` are dotted paths of fields that a write ignores, such as `status`: with everything below them they are
+    UNOWNED.
     """
     properties = {name: _shape(each) for name, each in schema.get("properties", {}).items()}
     shape = Shape({**properties, "apiVersion": UNOWNED, "kind": UNOWNED, "metadata": _METADATA})
@@ -151,7 +151,7 @@ def _list_shape(schema: Schema) -> Shape:
 
 
 def step_of(entry: Any, shape: Shape) -> str | None:
-    """The step that leads to an entry of a list with entries of their own; None if it lacks every key."""
+    """The step of a list entry; None if the entry has none of the keys."""
     if not shape.keys:
         return "v:" + key_text(entry)
     if not isinstance(entry, dict):
@@ -162,7 +162,7 @@ def step_of(entry: Any, shape: Shape) -> str | None:
 
 
 def indexed(values: list[Any], shape: Shape) -> dict[str, list[Any]]:
-    """The entries of a list by their step. Duplicates stay together; an entry without any key has no step."""
+    """The entries of a list by step. Duplicates are grouped; an entry without any key is left out."""
     found: dict[str, list[Any]] = {}
     for value in values:
         step = step_of(value, shape)

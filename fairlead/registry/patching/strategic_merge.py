@@ -1,16 +1,18 @@
-"""Strategic merge patch: a merge patch in which lists merge, too, where the schema tells their entries apart.
+"""Strategic merge patch: a merge patch that also merges lists whose entries the schema identifies.
 
-`server/api/patch.py` decodes the body; the registry applies the patch to the current object, again after every lost race,
-so the result shares nothing with either argument and may be changed at will.
+`server/api/patch.py` decodes the body. The registry applies the patch to the current object, again after every lost
+race, so the result is a new value that shares nothing with the arguments.
 
-Which lists merge, and by which keys, comes from the kind's shape, so this works for every kind: sets take new entries
-in, lists by keys merge entry by entry, all other lists are replaced. Structures always merge, whoever owns them. What
-a merge cannot say is said by directives among the fields:
+The kind's merge schema says which lists merge, and by which keys: set lists get new entries, map lists merge entry by
+entry, all other lists are replaced. Objects always merge, even atomic ones. Directives among the fields do the rest:
 
-    "$patch": "replace" | "delete" | "merge"     this structure, or with its key this entry; in a list alone: the list
-    "$retainKeys": [...]                         fields beside these go
-    "$deleteFromPrimitiveList/<field>": [...]    entries to take out of a list of plain values
-    "$setElementOrder/<field>": [...]            the order of the entries that the sender knows
+    "$patch": "replace" | "delete" | "merge"     for this object, or with its key this entry; alone in a list: the list
+    "$retainKeys": [...]                         removes all other fields
+    "$deleteFromPrimitiveList/<field>": [...]    entries to remove from a list of scalars
+    "$setElementOrder/<field>": [...]            the order of the entries that the client knows
+
+In a merged list, the entries of the patch keep the order of the patch, and the others keep their own. If both of two
+entries were in the list before, their old order decides which comes first; otherwise the entry of the patch does.
 """
 
 from __future__ import annotations
@@ -23,35 +25,28 @@ from fairlead.core.objects import Object, copied
 from fairlead.registry.patching.field_set import key_text
 from fairlead.registry.patching.merge_schema import FREE, Shape, step_of
 
-# DOC-MERGED registry/patching/listorder
-# The order of a list after a strategic merge patch: as the patch has it, with the others in between.
-#
-# Both have an order of their own that stays: the entries that the patch names, and the rest. Where the list as it was
-# tells which of two comes first, that decides; otherwise the patch's entries come first.
-
-
 Entry = tuple[str | None, Any]
-"""An entry of a list with the step that leads to it."""
+"""A list entry with its step."""
 
 
 def interleaved(entries: Sequence[Entry], named: Sequence[str], before: Sequence[str | None]) -> list[Any]:
-    """The entries in their order. `named` is the patch's order, `before` that of the list as it was."""
-    wanted = {step: place for place, step in enumerate(named)}
-    was = {step: place for place, step in enumerate(before)}
-    first = sorted((entry for entry in entries if entry[0] in wanted), key=lambda entry: wanted[entry[0] or ""])
+    """The entries in their final order. `named` is the order of the patch, `before` that of the live list."""
+    new_positions = {step: position for position, step in enumerate(named)}
+    old_positions = {step: position for position, step in enumerate(before)}
+    patched = (entry for entry in entries if entry[0] in new_positions)
+    remaining = iter(sorted(patched, key=lambda entry: new_positions[entry[0] or ""]))
     result: list[Any] = []
-    waiting = iter(first)
-    following = next(waiting, None)
+    following = next(remaining, None)
     for step, value in entries:
-        if step in wanted:
+        if step in new_positions:
             continue
-        while following is not None and not _stood_before(step, following[0], was):
+        while following is not None and not _stood_before(step, following[0], old_positions):
             result.append(following[1])
-            following = next(waiting, None)
+            following = next(remaining, None)
         result.append(value)
     if following is not None:
         result.append(following[1])
-    return [*result, *(value for _, value in waiting)]
+    return [*result, *(value for _, value in remaining)]
 
 
 def _stood_before(one: str | None, other: str | None, was: dict[str | None, int]) -> bool:
@@ -64,29 +59,29 @@ _DELETE = "$deleteFromPrimitiveList/"
 _ORDER = "$setElementOrder/"
 _MERGE, _REPLACE, _REMOVE = "merge", "replace", "delete"
 _NOTHING: list[Any] = []
-"""Stands for a list that a patch says nothing about but its order."""
+"""The value of a list for which the patch contains only an order."""
 
 
 def apply(document: Object, patch: Any, shape: Shape) -> Object:
     """The document with the patch merged in, as a new value."""
     if not isinstance(patch, dict):
-        what = "null" if patch is None else "a list" if isinstance(patch, list) else "a single value"
-        raise BadRequest(f"error decoding patch: the body is {what}; send a JSON object with the fields to change")
+        found = "null" if patch is None else "a list" if isinstance(patch, list) else "a single value"
+        raise BadRequest(f"error decoding patch: the body is {found}; send a JSON object with the fields to change")
     return _merged(copied(document), copied(patch), shape)
 
 
 def _merged(live: Object, patch: Object, shape: Shape) -> Object:
-    """Changes and returns `live`, unless a directive puts something else in its place."""
-    how = _directive(patch)
-    if how != _MERGE:
-        return _plain_object(patch) if how == _REPLACE else {}
+    """Changes and returns `live`, unless a directive replaces it."""
+    directive = _directive(patch)
+    if directive != _MERGE:
+        return _plain_object(patch) if directive == _REPLACE else {}
     patch.pop(_PATCH, None)
     _retain(live, patch)
     orders, deletions = _lists(patch, _ORDER), _lists(patch, _DELETE)
-    for name, gone in deletions.items():
+    for name, values in deletions.items():
         if isinstance(live.get(name), list):
-            texts = set(map(key_text, gone))
-            live[name] = [each for each in live[name] if key_text(each) not in texts]
+            deleted = set(map(key_text, values))
+            live[name] = [each for each in live[name] if key_text(each) not in deleted]
     for name, wanted in {**dict.fromkeys(orders, _NOTHING), **patch}.items():
         if wanted is None:
             live.pop(name, None)
@@ -108,32 +103,32 @@ def _merged_lists(live: list[Any], wanted: list[Any], order: list[Any] | None, s
         return _plain_list(wanted)
     before = [step_of(each, shape) for each in live]
     steps = [(_step(each, shape), each) for each in wanted]
-    gone = {step for step, each in steps if _directive(each) == _REMOVE}
+    deleted = {step for step, each in steps if _directive(each) == _REMOVE}
     entries = [(step, each) for step, each in steps if _directive(each) == _MERGE]
-    found = [(step, each) for step, each in zip(before, live, strict=True) if step not in gone]
+    found = [(step, each) for step, each in zip(before, live, strict=True) if step not in deleted]
     ordered = [step for step, _ in entries] if order is None else [_step(each, shape) for each in order]
     if order is not None:
         _check_order([step for step, _ in entries], ordered)
-    places = {step: place for place, (step, _) in reversed(list(enumerate(found)))}
+    indexes = {step: index for index, (step, _) in reversed(list(enumerate(found)))}
     for step, each in entries:
-        place = places.setdefault(step, len(found))
-        if place == len(found):
+        index = indexes.setdefault(step, len(found))
+        if index == len(found):
             found.append((step, _plain(each)))
         elif shape.keys:
-            found[place] = step, _merged(found[place][1], each, shape.entries or FREE)
+            found[index] = step, _merged(found[index][1], each, shape.entries or FREE)
     return interleaved(found, ordered, before)
 
 
 def _check_order(steps: list[str], ordered: list[str]) -> None:
-    """The entries of a patch must stand in its `$setElementOrder`, in the same order."""
+    """Checks that the entries of a patch are in its `$setElementOrder`, in the same order."""
     rest = iter(ordered)
     missing = next((step for step in steps if step not in rest), None)
     if missing is not None:
-        raise _refused(f"the order of the list does not fit its $setElementOrder, at {missing[2:]}")
+        raise _refused(f"the order of the list does not match its $setElementOrder, at {missing[2:]}")
 
 
 def _step(entry: Any, shape: Shape) -> str:
-    """What tells an entry of a patch apart, all keys of which must be there."""
+    """The step of an entry of the patch, which must have all keys."""
     if shape.keys:
         if not isinstance(entry, dict):
             raise _refused(f"expected an object with {' and '.join(shape.keys)} in a list, not {shown(entry):.60}")
@@ -154,13 +149,13 @@ def _retain(live: Object, patch: Object) -> None:
     kept = {key for key in keys if isinstance(key, str)}
     for name in patch:
         if name not in kept and not name.startswith("$"):
-            raise _refused(f"the patch sets {name}, which its {_RETAIN} does not name")
+            raise _refused(f"the patch sets {name}, which its {_RETAIN} does not list")
     for name in live.keys() - kept:
         del live[name]
 
 
 def _lists(patch: Object, prefix: str) -> dict[str, list[Any]]:
-    """Takes the directives with this prefix out of the patch."""
+    """Removes the directives with this prefix from the patch and returns them."""
     found = {name: patch.pop(name) for name in [name for name in patch if name.startswith(prefix)]}
     for name, values in found.items():
         if not isinstance(values, list):
@@ -169,15 +164,15 @@ def _lists(patch: Object, prefix: str) -> dict[str, list[Any]]:
 
 
 def _directive(patch: Any) -> str:
-    """What a part of the patch is there for."""
-    how = patch.get(_PATCH, _MERGE) if isinstance(patch, dict) else _MERGE
-    if how not in (_MERGE, _REPLACE, _REMOVE):
-        raise _refused(f"unknown patch type: {shown(how):.60}; {_PATCH} is {_MERGE}, {_REPLACE} or {_REMOVE}")
-    return str(how)
+    """The `$patch` directive of a part of the patch."""
+    directive = patch.get(_PATCH, _MERGE) if isinstance(patch, dict) else _MERGE
+    if directive not in (_MERGE, _REPLACE, _REMOVE):
+        raise _refused(f"unknown patch type: {shown(directive):.60}; {_PATCH} is {_MERGE}, {_REPLACE} or {_REMOVE}")
+    return str(directive)
 
 
 def _plain(value: Any) -> Any:
-    """A value that is new to the object: without directives, and without what they or a null remove."""
+    """A value that is new to the object: without directives, and without what a directive or null removes."""
     if isinstance(value, dict):
         return {} if _directive(value) == _REMOVE else _plain_object(value)
     return _plain_list(value) if isinstance(value, list) else value
@@ -192,7 +187,7 @@ def _plain_object(value: Object) -> Object:
 
 
 def _plain_list(values: list[Any]) -> list[Any]:
-    """Entries with a directive other than `merge` are nothing but that."""
+    """Drops entries with a directive other than `merge`: they contain nothing else."""
     return [_plain(each) for each in values if _directive(each) == _MERGE]
 
 

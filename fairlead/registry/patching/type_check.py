@@ -1,7 +1,7 @@
-"""Whether a configuration that somebody applies can be merged at all: every field declared, every value of its type.
+"""Type checks of an applied configuration: every field declared, every value of its type.
 
-A configuration is a part of an object, so nothing is required of it. What else the kind asks for is asked of the
-merged object. The words are those of structured-merge-diff, which says the same inside Kubernetes.
+A configuration is part of an object, so nothing is required in it; the merged object is validated later. The messages
+are those of structured-merge-diff, which Kubernetes uses.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _LONGEST_VALUE = 60
 
 
 class Fitting:
-    """Whether a configuration surely has no faults, in one call of a compiled validator.
+    """A fast check that a configuration has no type errors, with a compiled validator.
 
-    Where it says no there may still be none: of lists whose entries are told apart it takes those with one entry only,
-    which cannot be there twice. Then `faults` has to look.
+    False negatives are possible: of set and map lists it accepts only those with one entry, which has no duplicates.
+    Then call `type_errors`.
     """
 
     __slots__ = ("_compiled", "_schema")
@@ -43,7 +43,7 @@ class Fitting:
         self._compiled: jsonschema_rs.Draft4Validator | None = None
 
     def __call__(self, config: Object) -> bool:
-        if self._compiled is None:  # not before somebody applies: most kinds never see that
+        if self._compiled is None:  # compiled on first use: most kinds are never applied
             self._compiled = jsonschema_rs.Draft4Validator(_fitting(self._schema))
         return self._compiled.is_valid(config)
 
@@ -56,8 +56,8 @@ def _fitting(schema: Schema) -> Schema:
     if wanted == "object":
         others = schema.get("additionalProperties")
         fitting["properties"] = {name: _fitting(each) for name, each in schema.get("properties", {}).items()}
-        keeps_all = bool(schema.get("x-kubernetes-preserve-unknown-fields"))
-        fitting["additionalProperties"] = keeps_all if others is None else _fitting(others)
+        preserves_unknown = bool(schema.get("x-kubernetes-preserve-unknown-fields"))
+        fitting["additionalProperties"] = preserves_unknown if others is None else _fitting(others)
     elif wanted == "array":
         fitting["items"] = items = _fitting(schema["items"])
         if schema.get("x-kubernetes-list-type") in ("set", "map"):
@@ -70,14 +70,14 @@ def _fitting(schema: Schema) -> Schema:
 
 
 def faults(config: Object, schema: Schema) -> str:
-    """What is wrong, as one text; empty if nothing is. The first few faults are enough to mend a file."""
+    """The type errors as one text; empty if there are none. Only the first few are reported."""
     found = list(islice(_object_faults(config, schema, None), _MOST_FAULTS))
     return "\n  ".join(["errors:", *found]) if len(found) > 1 else "".join(found)
 
 
 Path = tuple["Path | None", str] | None
-"""The way to a value: the way to what it is in, and one step. It becomes a text where there is a fault, and only
-there: a long name on the way would be copied for every value below it."""
+"""The path to a value as a linked list: the node of its parent, and one step. It is formatted only for errors, because
+formatting it for every value would copy long names again and again."""
 
 
 def _text(path: Path) -> str:
@@ -115,15 +115,15 @@ def _object_faults(value: Object, schema: Schema, path: Path) -> Iterator[str]:
 def _list_faults(values: list[Any], schema: Schema, path: Path) -> Iterator[str]:
     sort, items = schema.get("x-kubernetes-list-type"), schema["items"]
     seen = set()
-    for place, each in enumerate(values):
-        step = f"i:{place}"
+    for index, each in enumerate(values):
+        step = f"i:{index}"
         if sort == "set":
             step = "v:" + key_text(each)
         elif sort == "map" and isinstance(each, dict):
             keys = {key: each.get(key, _default(items, key)) for key in sorted(schema["x-kubernetes-list-map-keys"])}
             missing = [key for key, value in keys.items() if value is None]
             if missing:
-                where = f"{_text(path)}: element {place}"
+                where = f"{_text(path)}: element {index}"
                 yield f'{where}: associative list with keys has an element that omits "{missing[0]}"'
                 continue
             step = "k:" + key_text(keys)
