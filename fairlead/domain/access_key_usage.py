@@ -1,6 +1,6 @@
-"""What an access key is to its owner: whose it is, whether signing in made it, how large it is, whether it has ended.
+"""Access keys as usage entries: their owner, category, size and expiry, and an index by digest.
 
-Admission counts keys by this (`admission/access_key_limits.py`), and logins find their older ones (`authn/login_sessions.py`).
+`admission/access_key_limits.py` counts keys with it, and `authn/login_sessions.py` finds a user's older logins.
 """
 
 from collections.abc import Sequence
@@ -13,11 +13,11 @@ from fairlead.storage.view.entry import Entry
 from fairlead.storage.view.view import View
 
 LOGIN = "Login"
-"""The type of keys that signing in makes. They are counted apart: they make room for each other by themselves."""
+"""The type of keys that a login creates. They are counted separately, because a new login replaces the oldest one."""
 
 MOST_LOGINS = 50
-"""Logins that one user may have at a time. The oldest gives way: a script that signs in each minute must not fill the
-store, and nobody should be kept out by their own earlier logins."""
+"""Concurrent logins per user. A new login removes the oldest: a script that signs in every minute must not fill the
+store, and must not lock its user out."""
 
 
 class _Spec(msgspec.Struct):
@@ -74,7 +74,7 @@ def key_holdings(view: View, api_group: str) -> Holdings:
 
 
 def key_digests(view: View, api_group: str) -> Holdings:
-    """The access keys by the digests of their values, earlier ones that still work included."""
+    """The access keys by the digests of their values, including previous values that are still valid."""
     return Holdings(view, api_group, OWNED_ACCESS_KEY.plural, _digests)
 
 

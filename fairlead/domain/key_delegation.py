@@ -1,7 +1,8 @@
-"""What a key may hand on: nobody makes, widens or rotates a key that reaches further or lives longer than their own.
+"""Which access keys a requester may create, extend or rotate: none with more access or a longer life than their own
+key.
 
-Asked by minting (`admission/access_keys.py`) and by rotation (`authn/key_rotation.py`). Reasons are for people: they
-say what to change.
+Used when keys are issued (`admission/access_keys.py`) and rotated (`authn/key_rotation.py`). The reasons are shown to
+users and say what to change.
 """
 
 from collections.abc import Callable
@@ -20,46 +21,46 @@ from fairlead.registry.resource import Resource
 _OWNER_PATHS = ", ".join(f"spec.{field}" for field in OWNERS)
 
 Covers = Callable[[Scope | None, Scope | None], bool]
-"""Whether the first scope allows all that the second allows. Raises ScopeTooLarge."""
+"""Whether the first scope allows everything that the second allows. Raises ScopeTooLarge."""
 
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Who hands something on: as whom, and the key that they really came with. None where there is none."""
+    """The requester, and the key that authenticated the request. `key` is None for other credentials."""
 
     user: User
     key: Object | None
 
     @property
     def is_free(self) -> bool:
-        """Whether they may make keys for anybody. An administrator's key that is cut down to a scope may not."""
+        """Whether the requester may create keys for any owner. An administrator with a scoped key may not."""
         return self.user.holds_everything
 
     @property
     def owner(self) -> tuple[str, str]:
-        """The field and the name that their own keys carry."""
+        """The field and the name that identify the owner of the requester's own keys."""
         if self.key is not None and self.user.impersonator is None:
             for field in OWNERS:
                 if name := dig(self.key, f"spec.{field}"):
                     return field, name
-        # Whom somebody acts as may not exist, or be disabled; then there is nobody whom a key could be for.
-        known = self.user.impersonator is None or f"{USER_GROUP}{self.user.name}" in self.user.groups
-        return "user", self.user.name if known else ""
+        # An impersonated user may not exist, or be disabled. Then no key can be issued.
+        is_active = self.user.impersonator is None or f"{USER_GROUP}{self.user.name}" in self.user.groups
+        return "user", self.user.name if is_active else ""
 
 
 def holder_of(user: User, keys: Resource) -> Holder:
-    """Whoever asks, with the key that they came with."""
+    """The requester with the key that authenticated the request."""
     name = (user.impersonator or user).key
     if not name:
         return Holder(user, None)
     entry = keys.peek("", name)
     if entry is None:
-        raise Forbidden(f'the access key "{name}" that you came with is gone; sign in again')
+        raise Forbidden(f'the access key "{name}" of this request no longer exists; sign in again')
     return Holder(user, decode(entry))
 
 
 def overreach(holder: Holder, key: Object, covers: Covers, now: datetime) -> str | None:
-    """Why the holder may not hand out this key; None if it may."""
+    """The reason why the requester may not issue this key; None if they may."""
     if holder.user == CONTROLLER:
         return None
     return _foreign(holder, key) or _wide(holder, key, covers) or _long(holder, key, now)
@@ -70,11 +71,11 @@ def _foreign(holder: Holder, key: Object) -> str | None:
         return None
     field, name = holder.owner
     if any(dig(key, f"spec.{each}") for each in OWNERS if each != field) or dig(key, f"spec.{field}") != name:
-        return f'only administrators make keys for others; leave out all of {_OWNER_PATHS} for one of "{name}"'
-    held = frozenset(dig(holder.key or {}, "spec.groups") or ())
-    added = next((group for group in dig(key, "spec.groups") or () if group not in held), None)
+        return f'only administrators can create keys for others; omit {_OWNER_PATHS} to create one for "{name}"'
+    own_groups = frozenset(dig(holder.key or {}, "spec.groups") or ())
+    added = next((group for group in dig(key, "spec.groups") or () if group not in own_groups), None)
     if added is not None:
-        return f'only administrators give a key further groups; leave out "{added}" of spec.groups'
+        return f'only administrators can add groups to a key; remove "{added}" from spec.groups'
     return None
 
 
@@ -84,10 +85,10 @@ def _wide(holder: Holder, key: Object, covers: Covers) -> str | None:
             return None
     except ScopeTooLarge:
         return (
-            f'spec.scope has too many rules to be compared with those of "{holder.user.key}", the key in use; ask for '
-            "fewer, or for rules exactly as that key has them"
+            f'spec.scope has too many rules to be compared with those of "{holder.user.key}", the key in use; use '
+            "fewer rules, or exactly the rules of that key"
         )
-    return f'spec.scope reaches further than the scope of "{holder.user.key}", the key in use; ask for a part of that'
+    return f'spec.scope exceeds the scope of "{holder.user.key}", the key in use; narrow it down'
 
 
 def _long(holder: Holder, key: Object, now: datetime) -> str | None:
@@ -96,14 +97,14 @@ def _long(holder: Holder, key: Object, now: datetime) -> str | None:
         return None
     end, left = end_of(key, now), int((limit - now).total_seconds())
     if end is None or end > limit:
-        return f"the key in use expires, and no key outlives the one it was made with: set spec.ttl to at most {left}"
+        return f"the key in use expires, and no key outlives the one that issued it: set spec.ttl to at most {left}"
     if slides(key) and not slides(holder.key):
-        return "the key in use expires however much it is used: leave out spec.ttlAfterLastActivity"
+        return "the key in use has a fixed expiry, which activity does not extend: omit spec.ttlAfterLastActivity"
     return None
 
 
 def widens(old: Object, new: Object, covers: Covers) -> bool:
-    """Whether a changed key can do more, or for longer, than before."""
+    """Whether a change gives a key more access or a longer life."""
     if dig(old, "spec.disabled") and not dig(new, "spec.disabled"):
         return True
     if set(dig(new, "spec.groups") or ()) - set(dig(old, "spec.groups") or ()):
@@ -115,7 +116,7 @@ def widens(old: Object, new: Object, covers: Covers) -> bool:
 
 
 def _scope_widens(old: Object | None, new: Object | None, covers: Covers) -> bool:
-    """A scope that cannot be compared with the earlier one is held to what whoever changes it may hand on."""
+    """Whether the new scope allows more. A scope that is too large to compare counts as wider."""
     if old == new:
         return False
     try:

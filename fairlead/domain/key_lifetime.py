@@ -1,6 +1,6 @@
-"""How long an access key lives, and what a key may hand on: pure functions of key objects.
+"""When an access key expires, and how often its last use is recorded: pure functions of key objects.
 
-Authentication, minting and the controller that ends keys all go by this page, so that they cannot disagree.
+Authentication, key issuing and the access key controller share them, so that they always agree.
 """
 
 from datetime import UTC, datetime, timedelta
@@ -9,55 +9,55 @@ from fairlead.core.clock import parsed
 from fairlead.core.objects import Object, dig, metadata
 
 MAX_TTL = 100 * 365 * 24 * 3600
-"""Longer than anybody waits, and short enough to be added to a date."""
+"""100 years: effectively unlimited, and small enough to be added to a date."""
 COOLDOWN = 60
-"""Seconds between two writes of status.lastActivity at least: however a key is declared, using it causes no more."""
+"""The minimum, and default, interval between two writes of status.lastActivity."""
 COOLDOWN_LABEL = "service.sh/cooldown-seconds"
-"""By which administrators have the last use of a key written less often."""
+"""With this label administrators set a longer interval for a key."""
 MAX_COOLDOWN = 999_999_999
 
 _LONG_AGO = datetime(1, 1, 1, tzinfo=UTC)
 
 
 def ttl_of(key: Object) -> int:
-    """Seconds; 0 for a key that does not expire."""
+    """The TTL in seconds; 0 for a key that does not expire."""
     return min(dig(key, "spec.ttl") or 0, MAX_TTL)
 
 
 def slides(key: Object) -> bool:
-    """Whether using the key makes it live longer."""
+    """Whether activity extends the life of the key."""
     return bool(ttl_of(key) and dig(key, "spec.ttlAfterLastActivity"))
 
 
 def end_of(key: Object, used: datetime | None = None) -> datetime | None:
-    """When the key expires; None for never. `used` is a use that may not be written down yet.
+    """When the key expires; None for never. `last_used` is a use that may not have been recorded yet.
 
-    A key without a date of creation has been tampered with, and has expired.
+    A key without creationTimestamp has been tampered with, and counts as expired.
     """
     ttl = ttl_of(key)
     if not ttl:
         return None
-    begin = parsed(metadata(key).get("creationTimestamp")) or _LONG_AGO
+    start = parsed(metadata(key).get("creationTimestamp")) or _LONG_AGO
     if slides(key):
-        uses = (begin, parsed(dig(key, "status.lastActivity")), used)
-        begin = max(each for each in uses if each is not None)
-    return begin + timedelta(seconds=ttl)
+        uses = (start, parsed(dig(key, "status.lastActivity")), used)
+        start = max(each for each in uses if each is not None)
+    return start + timedelta(seconds=ttl)
 
 
 def is_cooldown(text: object) -> bool:
-    """Whether a value of the label is one that counts: whole seconds, no fewer than COOLDOWN."""
+    """Whether a value of the label is valid: whole seconds, at least `COOLDOWN_SECONDS`."""
     digits = isinstance(text, str) and text.isdecimal() and text.isascii() and len(text) < 10
     return digits and COOLDOWN <= int(str(text)) <= MAX_COOLDOWN
 
 
 def cooldown_of(key: Object) -> float:
-    """How long to wait between two writes of status.lastActivity. Short lives need it more often than the label says.
+    """The interval between two writes of status.lastActivity. A short sliding TTL shortens the interval of the label.
 
-    A key whose life is shorter than ten times COOLDOWN goes by the uses that the process remembers; what is written is
-    for other processes, and for the next one.
+    A key with a TTL below ten times `COOLDOWN_SECONDS` relies on the uses that this process remembers in memory. What
+    is written is for other processes, and for the next start.
     """
-    asked = (metadata(key).get("labels") or {}).get(COOLDOWN_LABEL)
-    pause = float(str(asked)) if is_cooldown(asked) else float(COOLDOWN)
+    label = (metadata(key).get("labels") or {}).get(COOLDOWN_LABEL)
+    interval = float(str(label)) if is_cooldown(label) else float(COOLDOWN)
     if slides(key):
-        pause = min(pause, ttl_of(key) / 10)
-    return max(float(COOLDOWN), pause)
+        interval = min(interval, ttl_of(key) / 10)
+    return max(float(COOLDOWN), interval)

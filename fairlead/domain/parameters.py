@@ -1,11 +1,10 @@
-"""Parameters of templates: what may be given, what was given, and whether the one fits the other.
+"""Template parameters: checks their definitions, parses supplied values, and validates the values.
 
-Pure. Templates check their definitions with it; admission and the instance controller check what instances give. What
-was given is YAML text whose keys are variables; a dot nests, so that `image.tag: a` and `image: {tag: a}` are the same.
+Pure. Templates validate their definitions with it; admission and the instance controller validate the values of
+instances. Values are YAML text whose keys are variables; a dot nests, so `image.tag: a` equals `image: {tag: a}`.
 
-Regular expressions are the template author's and values the user's, so neither may cost much: they are matched by an
-engine that takes linear time, within limits on the size of both. It has no look-around and no back-references. Classes
-such as `\\w` are those of ASCII, as in Go.
+Regular expressions come from template authors and values from users, so both are limited in size, and the regex engine
+takes linear time. It has no look-around and no back-references. Classes such as `\\w` are ASCII only, as in Go.
 """
 
 import re
@@ -25,7 +24,7 @@ VALUE_LIMIT = 64 * 1024
 TEXT_LIMIT = 1024 * 1024
 PATTERN_LIMIT = 1_000
 COMPILED_LIMIT = 256 * 1024
-"""Bytes of a value and of all of them together, characters of a regular expression, and bytes that it may come to."""
+"""Maximum bytes of a value, characters of the whole text and of a regular expression, and bytes of a compiled one."""
 
 TEXTS = ("", "string", "multiline", "password")
 _TRUE, _FALSE = ("1", "t", "true"), ("0", "f", "false")
@@ -34,45 +33,46 @@ _HIDDEN = "<hidden>"
 _variable = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*", re.ASCII)
 _VARIABLE_LENGTH = 253
 _number = re.compile(r"[+-]?[0-9]{1,18}", re.ASCII)
-# Everything that ends a line or steers a terminal: a value of one line must not add others to what it is rendered into.
+# Line breaks and terminal control characters: a single-line value must not add lines to the rendered text.
 _unprintable = re.compile("[\x00-\x08\x0a-\x1f\x7f\x85\u2028\u2029]")
 
 
 def definition_problems(path: str, definitions: Iterable[Object]) -> Iterator[Problem]:
-    """What is wrong with the definitions themselves."""
+    """Problems with the definitions themselves."""
     seen: set[str] = set()
-    inside: dict[str, str] = {}  # by each name that has dots behind it, a variable that begins so
+    nested: dict[str, str] = {}  # parent path -> a variable below it
     for index, definition in enumerate(definitions):
-        at, variable = f"{path}[{index}]", definition.get("variable") or ""
+        item, variable = f"{path}[{index}]", definition.get("variable") or ""
         if not _variable.fullmatch(variable) or len(variable) > _VARIABLE_LENGTH:
-            why = "must be words of letters, digits, `-` and `_`, with dots between them, such as image.tag"
-            yield Problem.invalid(f"{at}.variable", variable, why)
+            reason = "must be words of letters, digits, `-` and `_`, separated by dots, such as image.tag"
+            yield Problem.invalid(f"{item}.variable", variable, reason)
         elif variable in seen:
-            yield Problem.duplicate(f"{at}.variable", variable)
+            yield Problem.duplicate(f"{item}.variable", variable)
         else:
-            above = [variable[: dot.start()] for dot in re.finditer(r"\.", variable)]
-            other = inside.get(variable) or next((each for each in above if each in seen), "")
+            parents = [variable[: dot.start()] for dot in re.finditer(r"\.", variable)]
+            other = nested.get(variable) or next((each for each in parents if each in seen), "")
             if other:
-                yield Problem.invalid(f"{at}.variable", variable, f"cannot be nested with {other}; rename one of them")
+                reason = f"conflicts with {other}, because one is nested in the other; rename one of them"
+                yield Problem.invalid(f"{item}.variable", variable, reason)
             seen.add(variable)
-            inside.update(dict.fromkeys(above, variable))
-        yield from _limit_problems(at, definition)
+            nested.update(dict.fromkeys(parents, variable))
+        yield from _limit_problems(item, definition)
         for field in ("validation", "invalidation"):
-            yield from _pattern_problems(f"{at}.{field}", definition.get(field) or "")
+            yield from _pattern_problems(f"{item}.{field}", definition.get(field) or "")
 
 
 def _limit_problems(at: str, definition: Object) -> Iterator[Problem]:
     low, high = definition.get("min"), definition.get("max")
     if low is not None and high is not None and low > high:
-        yield Problem.invalid(f"{at}.min", low, f"is more than max, which is {high}")
+        yield Problem.invalid(f"{at}.min", low, f"must not be more than max, which is {high}")
 
 
 def _pattern_problems(path: str, pattern: str) -> Iterator[Problem]:
     if len(pattern) > PATTERN_LIMIT:
         yield Problem.too_long(path, PATTERN_LIMIT)
     elif pattern and _matcher(pattern) is None:
-        why = "must be a regular expression, not too large, without look-around and back-references"
-        yield Problem.invalid(path, pattern, why)
+        reason = "must be a regular expression, not too large, without look-around and back-references"
+        yield Problem.invalid(path, pattern, reason)
 
 
 _CLASSES = {
@@ -83,14 +83,13 @@ _CLASSES = {
     "W": "\\x00-/:-@\\[-\\^`{-\U0010ffff",
     "S": "\\x00-\\x08\\x0b\\x0e-\\x1f!-\U0010ffff",
 }
-"""What is in them, as it is written between brackets."""
+"""Their members, as written between brackets."""
 
 
 def _spell_out_classes(pattern: str) -> str:
-    """The pattern with `\\w`, `\\D` and their like written out.
+    """The pattern with `\\w`, `\\D` and similar classes expanded.
 
-    The engine would do it itself, but takes time that grows with the square of their number: half a second for a
-    pattern of a thousand characters.
+    The engine would expand them itself, but in quadratic time: half a second for a pattern of a thousand characters.
     """
     pieces: list[str] = []
     is_in_brackets = is_escaped = False
@@ -115,7 +114,7 @@ def _spell_out(escaped: str, is_in_brackets: bool) -> str:
 
 @lru_cache(maxsize=512)
 def _matcher(pattern: str) -> jsonschema_rs.Draft202012Validator | None:
-    """What finds the pattern anywhere in a text, or None if it is no pattern that we take."""
+    """A validator that searches for the pattern in a string, or None if the pattern is not supported."""
     options = jsonschema_rs.RegexOptions(size_limit=COMPILED_LIMIT, dfa_size_limit=COMPILED_LIMIT)
     try:
         return jsonschema_rs.Draft202012Validator({"pattern": _spell_out_classes(pattern)}, pattern_options=options)
@@ -124,7 +123,7 @@ def _matcher(pattern: str) -> jsonschema_rs.Draft202012Validator | None:
 
 
 def given_values(text: str) -> tuple[Mapping[str, Any], Sequence[Problem]]:
-    """What was given, by variable, and what is wrong with the text as such."""
+    """The supplied values by variable, and problems with the text itself."""
     if len(text) > TEXT_LIMIT:
         return {}, (Problem.too_long(FIELD, TEXT_LIMIT),)
     try:
@@ -145,7 +144,7 @@ def given_values(text: str) -> tuple[Mapping[str, Any], Sequence[Problem]]:
 
 
 def _twice(variable: str) -> Problem:
-    return Problem(f"{FIELD}[{variable}]", "FieldValueDuplicate", "Duplicate value: it is given twice; keep one")
+    return Problem(f"{FIELD}[{variable}]", "FieldValueDuplicate", "Duplicate value: it is set twice; keep one")
 
 
 def _flat(value: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
@@ -159,10 +158,10 @@ def _flat(value: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]
 def checked_values(
     definitions: Iterable[Object], given: Mapping[str, Any], shown: Mapping[str, Any] | None = None
 ) -> tuple[Mapping[str, str], Sequence[Problem]]:
-    """The values as they are rendered, defaults filled in, and what is wrong with them. All definitions have a value.
+    """The values as strings for rendering, with defaults, one for each definition; and problems with them.
 
-    What is given beyond the definitions is left out: nobody has said what it may be. `shown` is what messages quote in
-    place of what was given: a parameter may have been a password when its value was hidden, and be none any more.
+    Supplied values without a definition are left out. `displayed` are the values to quote in messages instead of
+    `supplied`: a hidden value stays hidden even if the parameter is no longer of type password.
     """
     shown = given if shown is None else shown
     values: dict[str, str] = {}
@@ -177,7 +176,7 @@ def checked_values(
 
 
 def undefined(definitions: Iterable[Object], given: Mapping[str, Any]) -> list[str]:
-    """The variables that were given and that no definition has: most likely misspelt."""
+    """The supplied variables that have no definition, most likely misspelt."""
     known = {definition.get("variable") for definition in definitions}
     return sorted(variable for variable in given if variable not in known)
 
@@ -190,23 +189,23 @@ def _problem(definition: Object, value: Any, fault: str) -> Problem:
 
 
 def _checked(definition: Object, given: Any) -> tuple[str, str]:
-    """The value as text, and what is wrong with it."""
+    """The value as a string, and what is wrong with it."""
     sort = definition.get("type") or ""
     default = definition.get("defaultValue") or ""
     if isinstance(given, (dict, list)):
         return "", "must be a single value, not a list or map"
     if sort in TEXTS and isinstance(given, (bool, float)):
-        return "", "must be text; put it in quotes, so that it is taken as it is written"
+        return "", "must be text; put it in quotes, so that YAML does not parse it as another type"
     value = _text(given) or default
     if definition.get("required") and not value:
-        return "", f"{definition.get('label') or 'the parameter'} must be given; the template requires it"
+        return "", f"{definition.get('label') or 'the parameter'} must be set; the template requires it"
     if sort == "boolean":
         return _boolean(value)
     if sort == "number":
         return _integer(definition, value)
     if sort in TEXTS:
         return value, _text_fault(definition, value)
-    return "", f"the template defines it with the unknown type {sort}; have the template mended"
+    return "", f"the template defines it with the unknown type {sort}; fix the template"
 
 
 def _text(given: Any) -> str:
@@ -257,6 +256,6 @@ def _text_fault(definition: Object, value: str) -> str:
 
 
 def _found(pattern: str, value: str) -> bool:
-    """What is no pattern is in no text. Templates are checked, so that this is about those from before the check."""
+    """Whether the pattern occurs in the value. An invalid pattern, from before patterns were checked, never does."""
     matcher = _matcher(pattern) if len(pattern) <= PATTERN_LIMIT else None
     return matcher is not None and matcher.is_valid(value)

@@ -1,9 +1,9 @@
-"""Values of parameters of the type `password`: taken out of the text of `spec.parameters`, and shown to nobody.
+"""Keeps values of parameters of type `password` out of `spec.parameters` and out of responses.
 
-`spec.parameterSecrets` has them, which is hidden like every password; the text has a placeholder in their place. Who
-sends the text back with the placeholder keeps the value, as long as the template is the same one. Rendering goes by the
-real values, so the rendered template and what clusters say about it may contain them: `conceal` takes them out of
-answers. Pure; admission and the instance controller hide, the registry conceals.
+The values are stored in `spec.parameterSecrets`, which is write-only; the text of `spec.parameters` has placeholders
+instead. A client that sends the placeholder back keeps the value, as long as the template is the same. Templates are
+rendered with the real values, so the rendered template and messages from clusters may contain them; `redact_instance`
+removes them from responses. Pure. Admission and the instance controller hide values, the registry redacts.
 """
 
 import json
@@ -23,11 +23,11 @@ SECRETS = PARAMETER_SECRETS
 PASSWORD = "password"
 
 _CUT = "\0"
-"""Stands for what was cut out until all of it is: the placeholder itself may contain a password of a few letters."""
+"""Marks redacted text until all values are redacted: a short password may be contained in the placeholder itself."""
 _cuts = re.compile(f"{_CUT}+")
 _timestamp = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]+(Z|[+-][0-9:]+)", re.ASCII)
 _FORCES_QUOTES = "\ufeff"
-"""A text with this is written in YAML with all escapes that YAML knows."""
+"""Makes the YAML encoder write a string with all escapes."""
 
 
 def secrets_of(instance: Object | None) -> Mapping[str, str]:
@@ -36,21 +36,22 @@ def secrets_of(instance: Object | None) -> Mapping[str, str]:
 
 
 def _texts(value: Any) -> Mapping[str, str]:
-    """What is of the wrong type is for the schema to refuse, and never in the way of showing an object."""
+    """The string values of a map. The schema rejects wrong types elsewhere; they must not break responses."""
     return {name: each for name, each in value.items() if isinstance(each, str)} if isinstance(value, dict) else {}
 
 
 def with_secrets(given: Mapping[str, Any], secrets: Mapping[str, str]) -> Mapping[str, Any]:
-    """What was given, with the values in the place of their placeholders."""
+    """The supplied values, with placeholders replaced by the hidden values."""
     if not secrets:
         return given
     return {name: secrets.get(name, value) if value == PLACEHOLDER else value for name, value in given.items()}
 
 
 def hide_passwords(spec: Object, definitions: Iterable[Object], before: Mapping[str, str]) -> Object | None:
-    """The spec with the values of passwords moved to where nobody reads them; None if there is nothing to move.
+    """The spec with password values moved to `spec.parameterSecrets`; None if nothing changes.
 
-    Hidden values from `before` that the text has no placeholder for are dropped: they are not given any more.
+    Hidden values without a placeholder in the text are dropped, because the parameter is no longer set. `before` are
+    the stored hidden values.
     """
     known = dict(spec.get(SECRETS) or {})
     secret = {each.get("variable") for each in definitions if each.get("type") == PASSWORD}
@@ -66,7 +67,7 @@ def hide_passwords(spec: Object, definitions: Iterable[Object], before: Mapping[
         if name in secret and value not in (PLACEHOLDER, None, "") and not isinstance(value, dict | list)
     }
     kept = {name: value for name, value in known.items() if given.get(name) == PLACEHOLDER}
-    # Sent beside the text, which does not mention it.
+    # Sent in spec.parameterSecrets, without a placeholder in the text.
     added = {
         name: value
         for name, value in known.items()
@@ -82,7 +83,7 @@ def hide_passwords(spec: Object, definitions: Iterable[Object], before: Mapping[
 
 
 def _rewritten(text: str, given: Mapping[str, Any], secret: Mapping[str, str]) -> str:
-    """The text with placeholders. It keeps its form and its comments where that is certain to change nothing else."""
+    """The text with placeholders. Formatting and comments are kept if the result is certain to be equivalent."""
     wanted = {**given, **dict.fromkeys(secret, PLACEHOLDER)}
     changed = _cut(text, sorted(secret.values(), key=len, reverse=True))
     found, problems = given_values(changed)
@@ -92,14 +93,14 @@ def _rewritten(text: str, given: Mapping[str, Any], secret: Mapping[str, str]) -
 
 
 def lost_placeholders(spec: Object) -> list[str]:
-    """The variables whose placeholder stands for nothing."""
+    """The variables whose placeholder has no hidden value."""
     given, _ = given_values(spec.get("parameters") or "")
     known = spec.get(SECRETS) or {}
     return [name for name, value in given.items() if value == PLACEHOLDER and name not in known]
 
 
 def conceal(instance: Object) -> None:
-    """Takes hidden values out of all that is derived from them: the status, and what kubectl has written down again."""
+    """Redacts hidden values in everything derived from them: the status, and the last-applied annotation of kubectl."""
     forms = _all_forms(instance)
     status = instance.get("status")
     if forms and isinstance(status, dict):
@@ -108,13 +109,13 @@ def conceal(instance: Object) -> None:
 
 
 def conceal_conditions(instance: Object, conditions: Sequence[Object]) -> Sequence[Object]:
-    """Conditions to be stored: what they quote has to be hidden even when the instance has other passwords by then."""
+    """Conditions for storage, redacted: later the instance may have other passwords, which would not match any more."""
     forms = _all_forms(instance)
     return [_shown_condition(each, forms) for each in conditions] if forms else conditions
 
 
 def _shown_part(name: str, value: Any, forms: Iterable[str]) -> Any:
-    """A field of the status. Words such as the phase are the server's own, and programs go by them."""
+    """A field of the status, redacted. Values such as the phase are constants of the server, which programs compare."""
     if name == RENDERED_SECRETS or (isinstance(value, str) and name != "message"):
         return value
     if name == "conditions" and isinstance(value, list):
@@ -129,7 +130,7 @@ def _shown_condition(condition: Any, forms: Iterable[str]) -> Any:
 
 
 def conceal_annotation(instance: Object) -> None:
-    """In the annotation of kubectl alone, which is also stored so: the values in it may be others some day."""
+    """Redacts the last-applied annotation. It is also stored redacted, because the hidden values may change later."""
     forms = _all_forms(instance)
     annotations = metadata(instance).get("annotations")
     if forms and isinstance(annotations, dict) and isinstance(annotations.get(LAST_APPLIED), str):
@@ -137,7 +138,7 @@ def conceal_annotation(instance: Object) -> None:
 
 
 def note_rendered(instance: Object, status: Object) -> Object:
-    """The status with the hidden values that are in its rendered template: those of the spec may soon be others."""
+    """The status with the hidden values that its rendered template contains: those of the spec may change later."""
     rest = {name: value for name, value in status.items() if name != RENDERED_SECRETS}
     secrets = secrets_of(instance)
     return {**rest, RENDERED_SECRETS: dict(secrets)} if secrets else rest
@@ -150,7 +151,7 @@ def _all_forms(instance: Object) -> list[str]:
 
 
 def _forms(value: str) -> Iterable[str]:
-    """As it is, and as JSON and YAML write it, once and twice over: annotations hold texts within texts."""
+    """The value, and its JSON and YAML encodings, single and double: annotations contain text within text."""
     once = json.dumps(value, ensure_ascii=False)[1:-1]
     yield from (value, once, json.dumps(once, ensure_ascii=False)[1:-1], value.replace("'", "''"))
     ascii_only = json.dumps(value)[1:-1]
@@ -161,7 +162,7 @@ def _forms(value: str) -> Iterable[str]:
 
 
 def _as_number(value: str) -> Iterable[str]:
-    """How a template shows it that has it as a plain word of YAML: `0x1F` is 31 there."""
+    """How a rendered template shows the value if it is a YAML number: `0x1F` is 31."""
     try:
         number, _ = yaml.decode(value.encode())
         if isinstance(number, int | float) and not isinstance(number, bool):

@@ -1,7 +1,7 @@
-"""What quotas of a project count: instances by their plural, and with `.active` behind it those that are not asleep.
+"""What project quotas count: instances by plural, and with the suffix `.active` those that are not sleeping.
 
-Pure; the admission rule decides by it and the controller of projects shows it, so both see the same. Keys that are
-neither (`limits.cpu`, `count/pods`) are for the connected clusters and count nothing here.
+Pure. The admission rule and the project controller share it, so that they agree. Other keys (`limits.cpu`,
+`count/pods`) apply to the connected clusters and count nothing here.
 """
 
 import re
@@ -29,12 +29,12 @@ _STEPS = "KMGTPE"
 
 
 def plural_of(key: str) -> str:
-    """The plural that a key of a quota counts, if it counts one."""
+    """The plural that a quota key counts."""
     return key.removesuffix(ACTIVE)
 
 
 def amount(quantity: str) -> int:
-    """A limit as the whole number that can be counted up to. One that cannot be read allows nothing."""
+    """A limit as a whole number. An invalid quantity allows nothing."""
     found = _QUANTITY.fullmatch(quantity)
     if found is None:
         return 0
@@ -47,11 +47,10 @@ def amount(quantity: str) -> int:
 
 
 def asleep(obj: Object) -> bool:
-    """Whether an instance is asleep and nobody has woken it up.
+    """Whether an instance is sleeping and has not been woken up.
 
-    It is asleep when whoever runs it has said so in its status: an annotation that asks for it frees nothing, since
-    anybody who may change an instance can write one. It is awake as soon as that is wished for: of two who wake
-    something up side by side, each must see the other's wish.
+    Only its status counts: an annotation that requests sleep does not free quota, because any user who may update the
+    instance can set it. A request to wake up counts at once, so that two concurrent wake-ups see each other.
     """
     if dig(obj, "status.phase") != SLEEPING:
         return False
@@ -67,14 +66,14 @@ def _seconds(text: object) -> int:
 
 
 def keys_of(plural: str, obj: Object | None) -> frozenset[str]:
-    """Under which keys an object counts; none for one that is not there."""
+    """The quota keys under which an object counts; empty for None."""
     if obj is None:
         return frozenset()
     return frozenset({plural}) if asleep(obj) else frozenset({plural, f"{plural}{ACTIVE}"})
 
 
 def holder_of(obj: Object | None) -> Holder | None:
-    """Whose an object is. What a team has is not counted for its members."""
+    """The owner of an object. Objects of a team are not counted for its members."""
     for sort in (USER, TEAM):
         name = dig(obj, f"spec.owner.{sort}")
         if name and isinstance(name, str):
@@ -84,14 +83,14 @@ def holder_of(obj: Object | None) -> Holder | None:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What there is in a project: of each key, altogether and by owner."""
+    """The usage of a project: per key, in total and by owner."""
 
     project: Counter[str] = field(default_factory=Counter)
     holders: Mapping[Holder, Counter[str]] = field(default_factory=dict)
 
 
 def usage(objects: Iterable[tuple[str, Object]]) -> Usage:
-    """Counts objects, each given with the plural of its kind."""
+    """Counts objects, each passed with the plural of its kind."""
     project: Counter[str] = Counter()
     holders: dict[Holder, Counter[str]] = {}
     for plural, obj in objects:
@@ -104,7 +103,7 @@ def usage(objects: Iterable[tuple[str, Object]]) -> Usage:
 
 
 def limits(project: Object, whose: str, plurals: Iterable[str]) -> dict[str, str]:
-    """The limits of a project that count these kinds. `whose` is `project` or `user`."""
+    """The limits of a project for these kinds. `scope` is `project` or `user`."""
     found = dig(project, f"spec.quotas.{whose}")
     counted = frozenset(plurals)
     return {key: str(value) for key, value in (found or {}).items() if plural_of(key) in counted}

@@ -1,6 +1,15 @@
-"""What an instance is made from: the template's definition, in the version that the instance asks for, with its values.
+"""Resolves an instance's template: picks the version, validates the parameters, and renders the template.
 
-Pure. Admission refuses with it what could never be resolved; the instance controller writes down what came of it.
+Pure. Admission rejects instances that cannot be resolved; the instance controller stores the result.
+
+Rendering replaces `{{ parameters.image.tag }}` with the value of that parameter. Nothing is executed: there are no
+conditions, loops or functions, and values are not rendered again. `{{ parameters.name | quote }}` inserts a quoted
+string, which is a single value in YAML and JSON. Other braces, such as those of charts, are kept.
+
+Some fields of a template are YAML that is parsed later. The user who sets a value is not the author of the template, so
+in these fields a value can only become a scalar or part of one. It cannot add fields or objects.
+
+Versions of templates are three numbers such as `1.4.0`. Instances request a version or a pattern such as `1.4.x`.
 """
 
 import hashlib
@@ -20,19 +29,8 @@ from fairlead.domain.parameters import checked_values, given_values
 from fairlead.domain.password_parameters import secrets_of, with_secrets
 from fairlead.kinds.fields import CHART_CONTENT
 
-# DOC-MERGED kinds/rendering
-# Values put into the texts of a template: `{{ parameters.image.tag }}` becomes the value of that parameter.
-#
-# Nothing is executed: there are no conditions, loops or functions, and what a value contains is not looked at again.
-# `{{ parameters.name | quote }}` puts the value in as a quoted text, which is one value in YAML and JSON whatever it
-# contains. Other braces, such as those of charts, stay as they are.
-#
-# Some texts of a template are YAML that is read later. Whoever gives a value is not the one who wrote the template, so
-# there a value stays what it takes the place of: one value, or a part of a text. It cannot add fields or objects.
-
-
 RENDERED_LIMIT = 1024 * 1024
-"""Characters that all texts of a rendered template may have together."""
+"""Maximum characters of all strings of a rendered template together."""
 
 _placeholder = re.compile(
     r"\{\{[ \t]{0,20}parameters\.([A-Za-z0-9_.-]{1,253})[ \t]{0,20}(\|[ \t]{0,20}quote[ \t]{0,20})?\}\}", re.ASCII
@@ -41,7 +39,7 @@ _placeholder = re.compile(
 
 _document = re.compile(r"^---(?=\s|$)", re.MULTILINE)
 YAML_TEXTS = frozenset({"objects", "values", "parameters"})
-"""Fields of templates whose text is YAML, wherever they stand."""
+"""Fields of templates, at any path, whose text is YAML."""
 
 PASSWORD = "password"
 
@@ -64,8 +62,10 @@ class _Budget:
 
 
 def rendered(template: Object, values: Mapping[str, str], *, raw: bool = False) -> Object:
-    """A copy of the template with the values in it. With `raw`, values are put into YAML as they are: for whoever gives
-    them and has written the template, too. Raises RenderingError."""
+    """A copy of the template with the values inserted. Raises RenderingError.
+
+    With `raw`, values are inserted into YAML unescaped, for users who also wrote the template.
+    """
     yaml_texts = frozenset() if raw else YAML_TEXTS
     result: Object = _rendered(template, values, _Budget(), yaml_texts)
     return result
@@ -85,20 +85,21 @@ def _rendered(value: Any, values: Mapping[str, str], budget: _Budget, yaml_texts
 
 
 def _filled_yaml(name: str, text: str, values: Mapping[str, str], budget: _Budget) -> str:
-    """The text with a word in place of each placeholder is read first, and values take the places of the words then."""
+    """Renders a YAML text: parses it with a marker in place of each placeholder, and then replaces the markers in
+    scalars."""
     if not _placeholder.search(text):
         return budget.spend(text)
-    _filled(text, values, _Budget())  # says which parameter is missing, and that it all gets too long
+    _filled(text, values, _Budget())  # raises if a parameter is not defined, or the result is too long
     word = "parameter"
     while word in text:
         word += "x"
     variables: list[str] = []
 
-    def stand_in(found: re.Match[str]) -> str:
+    def add_marker(found: re.Match[str]) -> str:
         variables.append(found[1])
         return f'"{word}{len(variables) - 1}q"' if found[2] else f"{word}{len(variables) - 1}p"
 
-    marked = _placeholder.sub(stand_in, text)
+    marked = _placeholder.sub(add_marker, text)
     words = re.compile(rf'"{word}(?P<quoted>[0-9]+)q"|{word}(?P<number>[0-9]+)(?P<sort>[pq])')
 
     def fill(scalar: str) -> str:
@@ -110,7 +111,7 @@ def _filled_yaml(name: str, text: str, values: Mapping[str, str], budget: _Budge
 
 
 def _value_of(found: re.Match[str], scalar: str, variables: list[str], values: Mapping[str, str]) -> str:
-    """Inside of a longer text, `quote` means what it says; a scalar of its own needs no quotes any more."""
+    """The value for a marker. `quote` matters only inside a longer scalar; a scalar of its own needs no quotes."""
     value = values[variables[int(found["quoted"] or found["number"])]]
     if found["quoted"]:
         return json.dumps(value, ensure_ascii=False)
@@ -122,21 +123,21 @@ def _read_filled(name: str, text: str, fill: Callable[[str], str]) -> Any:
     try:
         value, duplicates = yaml.decode(text.encode(), fill)
     except yaml.Malformed as error:
-        why = f"its {name} is no YAML with a single value in place of each parameter: {error}"
-        raise RenderingError(f"{why}; have the template mended") from None
+        reason = f"its {name} is not valid YAML with a scalar in place of each parameter: {error}"
+        raise RenderingError(f"{reason}; fix the template") from None
     if duplicates:
-        raise RenderingError(f"a value makes {duplicates[0]} in its {name} occur twice; give another value")
+        raise RenderingError(f"a value makes {duplicates[0]} in its {name} occur twice; set another value")
     return value
 
 
 def _filled(text: str, values: Mapping[str, str], budget: _Budget) -> str:
-    """Piece by piece, so that a text which grows too much is given up before it is there."""
+    """Renders a plain text piece by piece, so that one that grows too large is rejected early."""
     pieces: list[str] = []
     end = 0
     for found in _placeholder.finditer(text):
         variable = found[1]
         if variable not in values:
-            raise RenderingError(f"it uses parameters.{variable}, which it does not define; have the template mended")
+            raise RenderingError(f"it uses parameters.{variable}, which it does not define; fix the template")
         value = json.dumps(values[variable], ensure_ascii=False) if found[2] else values[variable]
         pieces += (budget.spend(text[end : found.start()]), budget.spend(value))
         end = found.end()
@@ -147,8 +148,11 @@ def _filled(text: str, values: Mapping[str, str], budget: _Budget) -> str:
 def led_elsewhere(
     template: Any, before: Any, after: Any, kept: Collection[str], free: Collection[str]
 ) -> Iterator[tuple[str, str]]:
-    """The parameters of `kept` that are passwords in the template, each with a field beside it that says where it is
-    sent to and that other values have changed. `before` and `after` are the template as rendered with each."""
+    """The passwords of `kept` that changed values would send to another destination, each with the sibling field that
+    changes.
+
+    `before` and `after` are the template as rendered with the old and the new values.
+    """
     if isinstance(template, list):
         for each in zip(template, before, after, strict=True):
             yield from led_elsewhere(*each, kept, free)
@@ -163,16 +167,16 @@ def led_elsewhere(
 
 
 def _refers_to_secret(template: Object, made: Object) -> bool:
-    """Whether the template itself says which secret the password is in: that is not of whoever sets parameters."""
+    """Whether the template itself references the secret with the password, so that it does not come from parameters."""
     reference = template.get(f"{PASSWORD}Ref")
     return bool(dig(reference, "projectSecretRef.name")) and reference == made[f"{PASSWORD}Ref"]
 
 
 def steered_credential(template: Any, made: Any, free: Collection[str], at: str = "") -> str:
-    """The field by which parameters would say where a password of the template's own is sent to; empty if none does.
+    """The field through which parameters determine where a password of the template is sent; empty if there is none.
 
-    Whoever fills in the parameters has never seen that password. One that is a parameter itself is theirs, and may go
-    anywhere. `free` are the fields beside a password that do not matter, unless they name a place.
+    Users who set the parameters cannot read that password. A password that is itself a parameter is their own, and may
+    be sent anywhere. `free` are the sibling fields of a password that do not matter, unless they contain an address.
     """
     if isinstance(template, list):
         pairs = enumerate(zip(template, made, strict=True))
@@ -191,18 +195,12 @@ def steered_credential(template: Any, made: Any, free: Collection[str], at: str 
     return next(filter(None, found), "")
 
 
-# DOC-MERGED kinds/versions
-# Versions of templates: three numbers such as `1.4.0`, and patterns of them in which a part may be `x`.
-#
-# Pure. Templates are checked with it, admission and the instance controller find with it what an instance is made from.
-
-
 Version = tuple[int, int, int]
 Pattern = tuple[int | None, int | None, int | None]
 """A version with None for each `x`."""
 
 NEWEST = "x.x.x"
-"""The pattern of whoever always wants the newest."""
+"""The pattern for the newest version."""
 
 _PART = "([0-9]{1,9})"
 _version = re.compile(rf"{_PART}\.{_PART}\.{_PART}", re.ASCII)
@@ -211,13 +209,13 @@ _pattern = re.compile(rf"{_WILD}\.{_WILD}\.{_WILD}", re.ASCII)
 
 
 def parse_version(text: str) -> Version | None:
-    """The three numbers, or None if the text is no version."""
+    """The three numbers, or None if the text is not a version."""
     found = _version.fullmatch(text)
     return (int(found[1]), int(found[2]), int(found[3])) if found else None
 
 
 def parse_pattern(text: str) -> Pattern | None:
-    """The same for a pattern. Only a lower case `x` stands for any number."""
+    """The three parts, or None if the text is not a pattern. Only a lower case `x` is a wildcard."""
     found = _pattern.fullmatch(text)
     return (_part(found[1]), _part(found[2]), _part(found[3])) if found else None
 
@@ -231,7 +229,7 @@ def matches(pattern: Pattern, version: Version) -> bool:
 
 
 def best_match(pattern: Pattern, texts: Iterable[str]) -> str | None:
-    """The newest of these versions that fits the pattern, as it is written there. What is no version fits nothing."""
+    """The newest version that matches the pattern, as written. Invalid versions are ignored."""
     found = [(version, text) for text in texts if (version := parse_version(text)) and matches(pattern, version)]
     return max(found)[1] if found else None
 
@@ -245,11 +243,11 @@ TEMPLATES: Mapping[str, tuple[str, str]] = {
     "spaceinstances": ("spacetemplates", "space"),
     "virtualclusterinstances": ("virtualclustertemplates", "virtualCluster"),
 }
-"""By plural of an instance: the plural of its templates, and the field of its status for the rendered one."""
+"""By plural of an instance: the plural of its templates, and the status field with the rendered template."""
 
 
 class Unresolved(Exception):
-    """Why an instance cannot be made from its template: one word for programs, and a sentence for people."""
+    """An instance cannot be created from its template: a reason for programs, and a message for users."""
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
@@ -259,17 +257,17 @@ class Unresolved(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """What to make. `parameters` is None for what is written out in place: there is nobody to say what is allowed."""
+    """The template to render. `parameters` is None for a template inside the instance, which defines no parameters."""
 
     template: Object
     parameters: Sequence[Object] | None
     version: str = ""
     newest: str = ""
-    """The template's newest version, if it has versions."""
+    """The newest version of the template, if it has versions."""
 
 
 def definition_for(instance: Object, template: Object | None) -> Definition:
-    """The definition that the instance asks for. `template` is what its templateRef names. Raises Unresolved."""
+    """The definition that the instance requests. `template` is what templateRef names. Raises ResolutionError."""
     name = dig(instance, "spec.templateRef.name")
     if not name:
         return Definition(dig(instance, "spec.template") or {}, None)
@@ -278,8 +276,8 @@ def definition_for(instance: Object, template: Object | None) -> Definition:
     wanted = dig(instance, "spec.templateRef.version") or ""
     pattern = parse_pattern(wanted)
     if wanted and pattern is None:
-        why = f'version "{wanted}" is not three parts, each a number or x, such as 1.2.x; mend spec.templateRef.version'
-        raise Unresolved("VersionError", why)
+        message = f'version "{wanted}" must be three parts, each a number or x, such as 1.2.x'
+        raise Unresolved("VersionError", f"{message}; fix spec.templateRef.version")
     versions = dig(template, "spec.versions") or ()
     last = newest(_versions(versions)) or ""
     if pattern is None or (wanted == NEWEST and not versions):
@@ -298,14 +296,14 @@ def _versions(entries: Sequence[Object]) -> list[str]:
 def _as_it_stands(template: Object, last: str) -> Definition:
     spec = template.get("spec") or {}
     if last and not spec.get("template"):
-        why = f'template "{name_of(template)}" has versions only; set spec.templateRef.version to {NEWEST} or {last}'
-        raise Unresolved("VersionNotFound", why)
+        reason = f'template "{name_of(template)}" has versions only; set spec.templateRef.version to {NEWEST} or {last}'
+        raise Unresolved("VersionNotFound", reason)
     return Definition(spec.get("template") or {}, spec.get("parameters") or (), "", "")
 
 
 def _no_version(template: Object, wanted: str, last: str) -> str:
-    there = f"its newest is {last}" if last else "it has no versions"
-    return f'template "{name_of(template)}" has no version {wanted}: {there}'
+    available = f"its newest is {last}" if last else "it has no versions"
+    return f'template "{name_of(template)}" has no version {wanted}: {available}'
 
 
 def parameter_problems(instance: Object, definition: Definition) -> Sequence[Problem]:
@@ -326,7 +324,7 @@ def _as_written(value: Any) -> str:
 
 
 def made(instance: Object, definition: Definition) -> Object:
-    """The definition rendered with the instance's values. Raises Unresolved."""
+    """The definition rendered with the instance's values. Raises ResolutionError."""
     values, problems = _values(instance, definition)
     if problems:
         raise Unresolved("ErrorSyncingParameters", "; ".join(str(each) for each in problems[:10]))
@@ -334,21 +332,22 @@ def made(instance: Object, definition: Definition) -> Object:
         result = rendered(definition.template, values, raw=definition.parameters is None)
     except RenderingError as error:
         raise Unresolved("ErrorRenderingTemplate", f"the template cannot be rendered: {error}") from None
-    if steered := steered_credential(definition.template, result, CHART_CONTENT):
-        why = (
-            f"{steered} comes from parameters, and a password stands beside it that whoever sets them cannot read: "
-            "have the address and user written out in the template, or the password made a parameter, too"
+    if field := steered_credential(definition.template, result, CHART_CONTENT):
+        reason = (
+            f"{field} comes from parameters and would redirect a password that users of the template cannot read: "
+            "set the address and user in the template, or make the password a parameter, too"
         )
-        raise Unresolved("ErrorRenderingTemplate", f"the template cannot be rendered: {why}")
+        raise Unresolved("ErrorRenderingTemplate", f"the template cannot be rendered: {reason}")
     return result
 
 
 def misled_passwords(
     before: Object, after: Object, definition: Definition | None, kept: Collection[str]
 ) -> Mapping[str, str]:
-    """The hidden parameters of `kept` that other values would send elsewhere, each with the field that changes.
+    """The hidden parameters of `kept` that changed values would send to another destination, each with the changed
+    field.
 
-    Whoever changes those values has never seen them. What cannot be rendered could lead anywhere.
+    The user who changes the values cannot read them. If the old values cannot be rendered, all of them count.
     """
     values = [given_values(dig(each, "spec.parameters") or "")[0] for each in (before, after)]
     if not kept or values[0] == values[1]:
@@ -362,23 +361,23 @@ def misled_passwords(
     try:
         rendered_after = made(after, definition)
     except Unresolved:
-        return {}  # nothing is made of it, and what comes after it is compared with it
+        return {}  # it is not deployed, and the next update is compared with it
     return dict(led_elsewhere(definition.template, rendered_before, rendered_after, kept, CHART_CONTENT))
 
 
 def fingerprint(instance: Object, visible: Definition) -> str:
-    """What the instance asks for, and what its definition says: of that, what everybody may see, not its passwords."""
-    asked = [dig(instance, "spec.templateRef.name") or "", dig(instance, "spec.templateRef.version") or ""]
-    return f"{_digest(asked)}-{_digest([visible.version, visible.template, list(visible.parameters or ())])}"
+    """A digest of the template reference and of the public part of the definition, without its passwords."""
+    reference = [dig(instance, "spec.templateRef.name") or "", dig(instance, "spec.templateRef.version") or ""]
+    return f"{_digest(reference)}-{_digest([visible.version, visible.template, list(visible.parameters or ())])}"
 
 
 def asks_alike(one: str, other: str) -> bool:
-    """Whether two fingerprints are of instances that ask for the same template in the same way."""
+    """Whether two fingerprints are of instances with the same template reference."""
     return one.partition("-")[0] == other.partition("-")[0]
 
 
 def follows(instance: Object) -> bool:
-    """Whether changes of the template are taken over as they come: with a version, and when it is written in place."""
+    """Whether template changes are applied automatically: with a version in the reference, or an inline template."""
     return not dig(instance, "spec.templateRef.name") or bool(dig(instance, "spec.templateRef.version"))
 
 

@@ -99,7 +99,7 @@ async def test_t4_groups_are_not_added_by_an_update(realm: Realm) -> None:
 async def test_t4_a_key_that_reaches_further_is_not_switched_on_again(realm: Realm) -> None:
     await realm.key("k", disabled=True)
     ada = await realm.signed_in("ada", scope=projects("a"))
-    with pytest.raises(Forbidden, match="reaches further"):
+    with pytest.raises(Forbidden, match="exceeds the scope"):
         await realm.set("OwnedAccessKey", "k", ada, disabled=False)
     assert await realm.set("OwnedAccessKey", "k", ADA, disabled=False)
 

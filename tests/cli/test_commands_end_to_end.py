@@ -226,7 +226,7 @@ def test_people_ask_about_their_own_keys(desk: Desk) -> None:
     done(log_in(desk, "hal"))
     lasting = desk.type("key", "create", "--name", "hals-own")
     assert lasting.code == 1
-    assert "no key outlives the one it was made with" in lasting.err
+    assert "no key outlives the one that issued it" in lasting.err
     done(desk.type("key", "create", "--name", "hals-own", "--ttl", "1h"))
     ended = desk.type("key", "explain", "hals-own", "--verb", "delete", "--resource", "projects")
     assert ended.code == 1

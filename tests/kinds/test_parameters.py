@@ -56,7 +56,7 @@ def test_text_is_checked_in_order(kind: str) -> None:
     definition = {"type": kind, "validation": "^[a-z]+$", "invalidation": "bad", "options": ["One", "Two"]}
     assert taken({**definition, "defaultValue": "good"}, "") == "good"
     assert faults({**definition, "required": True}, "") == [
-        "Required value: the parameter must be given; the template requires it"
+        "Required value: the parameter must be set; the template requires it"
     ]
     assert taken(definition, "One") == "One"
     assert "must match the regular expression ^[a-z]+$" in faults(definition, "Three")[0]

@@ -120,7 +120,7 @@ def test_yaml_without_parameters_stays_as_it_was_written() -> None:
 
 
 def test_a_template_that_needs_more_than_a_value_cannot_be_rendered() -> None:
-    with pytest.raises(RenderingError, match=r"its objects is no YAML .* line 1"):
+    with pytest.raises(RenderingError, match=r"its objects is not valid YAML .* line 1"):
         rendered({"objects": "a: b{{ parameters.a }}: c"}, {"a": "x"})
     with pytest.raises(RenderingError, match=r"parameters\.b, which it does not define"):
         rendered({"objects": "a: {{ parameters.b }}"}, {"a": "x"})
