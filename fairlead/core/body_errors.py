@@ -1,42 +1,37 @@
-"""What both codecs say of a body that cannot be read, and how deep a body may be.
+"""Errors and limits that the JSON and YAML codecs share, and the paths of duplicate keys.
 
-Raised by `core/json.py` and `core/yaml/__init__.py`; whoever reads a body turns it into an answer with status 400.
+Raised by `core/json.py` and `core/yaml`; callers return them as 400. Duplicate keys are reported by path, as
+Kubernetes does: `spec.access[0].users`. Both codecs keep the last value and return the paths; `fieldValidation`
+decides whether the caller fails, warns or ignores them.
 """
 
 from __future__ import annotations
 
-# Kubernetes stops at 10,000 levels, as Go's stacks grow. Ours do not: code that walks an object by recursion, two or
-# three frames a level, must stay within Python's limit of 1,000 frames. No object that people write comes near.
+# Kubernetes allows 10,000 levels, because Go's stacks grow. Recursive code here uses two or three frames per level
+# and must stay within Python's recursion limit of 1,000. Real objects are nowhere near this limit.
 MAX_DEPTH = 200
 
-# What a body of 3 MiB could hold is 1.5 million values, and everything that walks an object pays for each of them. A
-# large object of a real cluster has some thousands; a YAML body has had a budget of about this many from the start.
+# A body of 3 MiB could hold 1.5 million values, and every walk over the object pays for each of them. A large object
+# of a real cluster has some thousands. The budget for YAML bodies is about the same.
 MAX_VALUES = 100_000
 
 
 class Malformed(ValueError):
-    """A body that is not what its content type says, or too large a thing to build. The text says what and where."""
+    """A body that does not match its content type, or exceeds a limit. The message says what is wrong and where."""
 
 
 def too_deep() -> Malformed:
     return Malformed(f"nested deeper than {MAX_DEPTH} levels; flatten the object")
 
 
-# DOC-MERGED core/duplicates
-# The keys that occur twice in one mapping of a body, as Kubernetes names them: `spec.access[0].users`.
-#
-# Both codecs let the last of the values win and hand these paths on. What becomes of them, an error, a warning or
-# nothing, is `fieldValidation`'s choice and the caller's work.
-
-
-# As many as Kubernetes lists. A hostile body must not turn into a hostile answer or into hours of work on long paths,
-# so paths end here, too.
+# As many as Kubernetes lists. Paths are limited as well, so that a hostile body causes neither a huge response nor a
+# lot of work.
 MAX_REPORTED = 100
 MAX_PATH = 512
 
 
 class Duplicates:
-    """The paths found so far, each of them once, in the order of the document."""
+    """The paths of duplicate keys found so far, without repetition, in document order."""
 
     __slots__ = ("paths",)
 
@@ -53,7 +48,7 @@ class Duplicates:
 
 
 def field_path(parent: str, part: str | int) -> str:
-    """The path of a child: a key after a dot, a list position in brackets. What is too long ends in dots."""
+    """The path of a child: a key after a dot, a list index in brackets. Long paths are shortened."""
     if len(parent) > MAX_PATH:
         return parent
     if isinstance(part, int):

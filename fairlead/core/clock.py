@@ -1,6 +1,8 @@
-"""Time, handed in wherever it is needed so that tests can turn the clock themselves.
+"""The clock, injected so that tests can control it, and RFC 3339 timestamps.
 
-Durations are measured on the monotonic clock; the wall clock only dates things.
+Durations use the monotonic clock; the wall clock is for timestamps only. Timestamps from clients may have any zone
+and precision; `normalize_times` rewrites them to UTC with a fixed precision. The schema's `date-time` format rejects
+values that are not timestamps.
 """
 
 import re
@@ -14,10 +16,10 @@ from fairlead.core.objects import Object
 
 class Clock(Protocol):
     def now(self) -> datetime:
-        """The date and time in UTC."""
+        """The current time in UTC."""
 
     def monotonic(self) -> float:
-        """Seconds that never go backwards, for durations."""
+        """Monotonic seconds, for durations."""
 
 
 class SystemClock:
@@ -29,27 +31,21 @@ class SystemClock:
 
 
 def timestamp(moment: datetime) -> str:
-    """RFC 3339 in UTC to the second, as `metadata` carries it."""
-    return moment.isoformat(timespec="seconds")[:19] + "Z"  # strftime would take four times as long
+    """RFC 3339 in UTC with a precision of seconds, as in `metadata`."""
+    return moment.isoformat(timespec="seconds")[:19] + "Z"  # strftime takes four times as long
 
 
 def micro_timestamp(moment: datetime) -> str:
-    """The same with six digits of a second, for the fields that Kubernetes types as MicroTime."""
+    """RFC 3339 with microseconds, for fields of Kubernetes' type MicroTime."""
     return moment.isoformat(timespec="microseconds")[:26] + "Z"
 
 
-# DOC-MERGED kinds/times
-# Dates in core kinds: whatever zone and precision a client sends, the answer is in UTC with a fixed number of digits.
-#
-# The schema's `date-time` format refuses what is no date at all; this only rewrites what is one.
-
-
-# Stricter than the standard library's parser, which also reads dates without a time or a zone.
+# Stricter than the standard library's parser, which also accepts dates without a time or zone.
 _RFC_3339 = re.compile(r"[1-9]\d{3}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)", re.ASCII)
 
 
 def parsed(value: Any) -> datetime | None:
-    """The moment that a text stands for, in UTC; None if it is no date and time."""
+    """Parse a timestamp to UTC; None if the value is not an RFC 3339 timestamp."""
     if not isinstance(value, str) or not _RFC_3339.fullmatch(value):
         return None
     try:
@@ -59,7 +55,7 @@ def parsed(value: Any) -> datetime | None:
 
 
 def rewrite(part: Object, fields: Iterable[str], form: Callable[[datetime], str]) -> None:
-    """Puts each of the fields that holds a date into `form`."""
+    """Rewrite each of the fields that holds a timestamp with `format_time`."""
     for field in fields:
         moment = parsed(part.get(field))
         if moment is not None:

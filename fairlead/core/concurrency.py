@@ -1,19 +1,21 @@
-"""Threads for what would hold the event loop for too long: large bodies, large lists, compression, password hashes.
+"""Thread pools for CPU work that would block the event loop, and helpers to split work that must stay on it.
 
-Whoever has something to compute that grows with what a client sends compares its size with `LARGE`. What is smaller is
-done at once, on the event loop: no thread is as quick as that. What is larger goes to `COMPUTE`:
+Work that grows with client input (parsing, large lists, compression) compares its size with `LARGE_JSON_BYTES`. Small
+work runs on the event loop, which is faster than a thread. Larger work goes to `COMPUTE_POOL`:
 
-    value = parse(body) if len(body) <= LARGE else await COMPUTE.run(len(body), parse, body)
+    value = parse(body) if len(body) <= LARGE_JSON_BYTES else await COMPUTE_POOL.run(len(body), parse, body)
 
-The functions must not look at anything that the event loop changes meanwhile: they are given what they need, which
-nobody else changes until they are done. Python code runs in one thread at a time, and the loop gets its turn after
-`SWITCH_SECONDS`; but a single call into C code (JSON decoders, validators, joining bytes) keeps all other threads
-waiting until it returns, so it must not be given too much at once.
+Functions that run in a thread must not read data that the event loop modifies. The GIL lets one thread run at a time,
+and the loop gets it back after `SWITCH_INTERVAL_SECONDS`. But a single call into C code (JSON decoders, validators,
+joining bytes) blocks all threads until it returns, so keep its input small.
 
-Passwords have threads of their own: nobody's sign-in waits for somebody else's YAML.
+Password hashing has its own pool, so that logins do not wait for large bodies.
 
-Who waits longest for a thread is not who asks last but who has had most: each job is put down to the `ACCOUNT` of the
-context that it comes from, and of several accounts the one goes first that has been given least. Flow control sets it.
+Jobs are scheduled by fair queueing: each is charged to the `CURRENT_ACCOUNT` of its context, which flow control sets,
+and the account that has received the least goes first.
+
+Work that must stay on the event loop, because it reads what the loop modifies, is split by `iter_slices`, which
+yields to the loop between slices. Slices are measured in bytes and not in time, so that tests are deterministic.
 """
 
 import asyncio
@@ -35,34 +37,35 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 LARGE = 16 * 1024
-"""Bytes of JSON from which on work is done in a thread. On the loop, so many take 20 ms at worst, through all steps of
-a write: when they are eight thousand values, and all of them wrong."""
+"""Above this size of JSON, work runs in a thread. In the worst case (8,000 values, all invalid) so many bytes take 20
+ms on the loop, through all steps of a write."""
 LARGE_YAML = 2 * 1024
-"""The same for YAML, of which each byte costs as much as twenty of JSON."""
+"""The same for YAML, which costs about twenty times as much per byte."""
 SWITCH_SECONDS = 0.0005
-"""How long another thread keeps the loop from going on. Python's own 5 ms would come with every wait of the loop."""
+"""Python's thread switch interval: how long the loop waits for a thread. The default of 5 ms would be added to each
+wait."""
 
 
 class Account:
-    """Whoever pays for work in threads. `seconds` is the processor time since somebody has last taken note of it."""
+    """What work in threads is charged to. `cpu_seconds` is the CPU time since it was last collected."""
 
     __slots__ = ("large", "seconds", "tags")
 
     def __init__(self) -> None:
         self.seconds = 0.0
         self.large = asyncio.Lock()
-        """Held by the one of its requests that puts something large together."""
+        """Held by the one request of this account that builds a large response."""
         self.tags: dict[str, float] = {}
-        """By the name of the threads, what it has been given there: bytes, counted from where everybody began."""
+        """Per pool, the virtual time at which the account's last job ends, in bytes."""
 
     def take_seconds(self) -> float:
-        """What there is to pay. It is paid once."""
+        """Return the CPU time used and reset it."""
         seconds, self.seconds = self.seconds, 0.0
         return seconds
 
 
 ACCOUNT: contextvars.ContextVar[Account | None] = contextvars.ContextVar("ACCOUNT", default=None)
-"""Who pays for what is computed in this context. Nobody does for the server's own work."""
+"""The account that work in this context is charged to; None for the server's own work."""
 
 LARGE_AT_ONCE = 4
 _large_turns: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
@@ -70,8 +73,10 @@ _large_turns: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = 
 
 @asynccontextmanager
 async def putting_together_large() -> AsyncIterator[None]:
-    """Around what takes up megabytes until it is done. Each account does one such thing at a time, so that a hundred
-    requests of one user do not take up a hundred times as much, and only wait for each other."""
+    """Limit the memory of large responses: one at a time per account, and a few in total.
+
+    Without this, many concurrent requests of one user would each hold megabytes and only slow each other down.
+    """
     turns = _large_turns.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(LARGE_AT_ONCE))
     account = ACCOUNT.get()
     async with account.large if account is not None else nullcontext(), turns:
@@ -82,12 +87,11 @@ _Job = tuple[float, int, int, "asyncio.Future[Any]", Callable[[], Any], Account 
 
 
 class Workers:
-    """Some threads. Accounts take turns; of those that have had the same, what is smallest is done first, so that a
-    short wait does not become a long one behind others."""
+    """A pool of threads with fair queueing between accounts. Among equal accounts, the smallest job goes first."""
 
     def __init__(self, name: str, threads: int, niceness: int = 0) -> None:
-        """`niceness` is only for work that lets go of Python's lock: a thread that holds it while it has to wait for a
-        processor keeps the event loop waiting as well."""
+        """Use `niceness` only for work that releases the GIL: a low-priority thread that holds the GIL and waits for
+        a CPU blocks the event loop as well."""
         self._name = name
         self._threads = threads
         self._niceness = niceness
@@ -97,10 +101,10 @@ class Workers:
         self._started = False
 
     async def run(self, size: int, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """What `work` returns or raises, computed in a thread in the caller's context.
+        """Run `work` in a thread, in the caller's context, and return its result or raise its exception.
 
-        Who is cancelled meanwhile goes on at once. Work that nobody waits for any more is not begun, but what has begun
-        is carried through: so `work` owns what it was given.
+        A cancelled caller continues immediately. A job that has not started is then skipped; one that has started
+        runs to its end, so `work` must own its arguments.
         """
         if not self._started:
             self._start()
@@ -117,7 +121,7 @@ class Workers:
         try:
             return await done
         finally:
-            del done  # an error that is raised here refers to this function, and must not keep itself alive through it
+            del done  # the exception's traceback refers to this frame: avoid a reference cycle
 
     def _start(self) -> None:
         self._started = True
@@ -131,13 +135,13 @@ class Workers:
             self._clock = max(self._clock, begins)
             if not done.cancelled():
                 _carry_out(work, done, account)
-            del done, work, account  # or they would live on for as long as nothing else comes
+            del done, work, account  # release them before waiting for the next job
 
 
 def _be_nice(niceness: int) -> None:
-    """Lowers the claim of this thread on the processor. Only Linux has that for each thread by itself."""
+    """Lower the priority of this thread. Only Linux supports that per thread."""
     if niceness and sys.platform == "linux":
-        with suppress(OSError):  # it is a favour to others, and nothing depends on it
+        with suppress(OSError):  # best effort
             thread = threading.get_native_id()
             os.setpriority(os.PRIO_PROCESS, thread, os.getpriority(os.PRIO_PROCESS, thread) + niceness)
 
@@ -147,18 +151,19 @@ def _carry_out(work: Callable[[], T], done: "asyncio.Future[T]", account: Accoun
     settle: Callable[[], None]
     try:
         settle = partial(_set_result, done, work())
-    except BaseException as error:  # noqa: BLE001 - whoever waits is told, whatever it is
-        # An error holds on to all that its functions had in hand. To let go of a large body takes long, too.
+    except BaseException as error:  # noqa: BLE001 - the caller gets every exception
+        # The traceback keeps the locals of its frames alive. Freeing a large body takes long, so do it in this
+        # thread.
         traceback.clear_frames(error.__traceback__)
         settle = partial(_set_exception, done, error)
     _bill(account, began)
-    with suppress(RuntimeError):  # the loop has ended, and nobody waits any more
+    with suppress(RuntimeError):  # the loop is closed, so there is no caller left
         done.get_loop().call_soon_threadsafe(settle)
 
 
 def _set_result(done: "asyncio.Future[T]", result: T) -> None:
-    """In the loop's thread. A future of `concurrent` would do, but chained to one of the loop it forms a cycle, in
-    which a large result stays until the garbage collector comes by."""
+    """Runs in the loop's thread. A chained `concurrent.futures` future would form a reference cycle, which keeps a
+    large result alive until the next garbage collection."""
     if not done.done():
         done.set_result(result)
 
@@ -174,32 +179,25 @@ def _bill(account: Account | None, began: float) -> None:
 
 
 def let_the_loop_in() -> None:
-    """Makes threads give way to the event loop sooner than Python would have them. Called once at the start."""
+    """Reduce Python's thread switch interval, so that threads yield to the event loop sooner. Called at startup."""
     sys.setswitchinterval(SWITCH_SECONDS)
 
 
 COMPUTE = Workers("compute", 2)
-"""Two, so that one large body does not hold up all others; more would only compete for the same lock."""
+"""Two threads, so that one large body does not block all others; more would only compete for the GIL."""
 HASHING = Workers("hashing", 2, niceness=5)
-"""For passwords: as many as leave the rest of the server its memory, and of a lower priority than the rest, which goes
-first where there are only two processors."""
-
-
-# DOC-MERGED core/slices
-# Long work on the event loop, cut into slices: others get their turn in between.
-#
-# For work that has to be done on the loop, because it looks at what the loop changes. What can be done elsewhere goes to
-# `concurrency.py`. Slices are measured by what is to be done, not by the clock, so that tests can count them.
+"""For password hashes. The number of threads bounds the memory they need; the low priority leaves the CPUs to the
+rest of the server."""
 
 
 PER_ITEM = 512
-"""What an item costs beside its bytes, in bytes: a slice of tiny ones ends, too."""
+"""Overhead per item in bytes, so that slices of tiny items are bounded, too."""
 SLICE_BYTES = 256 * 1024
-"""What is decoded, copied or compared in one slice: some milliseconds at worst, or five hundred small objects."""
+"""The amount of work per slice: a few milliseconds at worst, or five hundred small objects."""
 
 
 def cut(items: Iterable[T], size: Callable[[T], int], most: int = SLICE_BYTES) -> Iterator[list[T]]:
-    """The items in order, in groups of at most so many bytes, or single where one alone has more."""
+    """Split items into consecutive groups of at most `max_bytes`. A larger item forms its own group."""
     some: list[T] = []
     room = most
     for item in items:
@@ -214,7 +212,7 @@ def cut(items: Iterable[T], size: Callable[[T], int], most: int = SLICE_BYTES) -
 
 
 async def in_slices(items: Iterable[T], size: Callable[[T], int], most: int = SLICE_BYTES) -> AsyncIterator[list[T]]:
-    """The same groups, and a turn for others before each but the first."""
+    """The same groups, yielding to the event loop before each but the first."""
     is_first = True
     for some in cut(items, size, most):
         if not is_first:

@@ -1,27 +1,27 @@
-"""Everything that can be wrong with a request, as exceptions that are raised anywhere and rendered once.
+"""The API errors: exceptions that are raised anywhere and rendered in one place.
 
-`server/api/errors.py` turns them into Kubernetes' `Status` object; nothing else does. A `Problem` is one thing wrong with
-one field; `Invalid` carries all of them, so that a user mends a file once and not once per mistake.
+`server/api/errors.py` turns them into a Kubernetes `Status`; nothing else does. A `Problem` describes one invalid
+field. `Invalid` carries all of them, so that users can fix a manifest in one pass.
 
-ApiError
-├── BadRequest 400            the body or the query cannot be understood
-├── Unauthorized 401          no valid credential
-├── Forbidden 403             a valid credential without the right
-├── NotFound 404
-├── MethodNotAllowed 405
-├── NotAcceptable 406         no representation that the Accept header allows
-├── AlreadyExists 409         create of a taken name
-├── Conflict 409              the object has moved on since the caller read it
-├── Expired 410               the version or continue token is too old
-├── TooLarge 413              body or patch past its limit
-├── UnsupportedMediaType 415
-├── Invalid 422               understood, but not acceptable: every problem is listed
-├── TooManyRequests 429       with Retry-After
-├── Internal 500              our fault
-├── NotImplementedHere 501    a direct endpoint does only a part of what the server does
-├── BadGateway 502            a connected cluster answered what cannot be handed on
-├── Unavailable 503           the store, or a connected cluster, cannot answer now
-└── Timeout 504               waited long enough
+    ApiError
+    ├── BadRequest 400            the body or the query is malformed
+    ├── Unauthorized 401          no valid credential
+    ├── Forbidden 403             authenticated, but not allowed
+    ├── NotFound 404
+    ├── MethodNotAllowed 405
+    ├── NotAcceptable 406         no representation matches the Accept header
+    ├── AlreadyExists 409         create with a name that is in use
+    ├── Conflict 409              the object was modified since the client read it
+    ├── Expired 410               the resourceVersion or continue token is too old
+    ├── TooLarge 413              body or patch above its size limit
+    ├── UnsupportedMediaType 415
+    ├── Invalid 422               validation failed: all problems are listed
+    ├── TooManyRequests 429       with Retry-After
+    ├── Internal 500              a bug in the server
+    ├── NotImplementedStatus 501  the agent serves only a part of the API
+    ├── BadGateway 502            a remote cluster sent a response that cannot be forwarded
+    ├── Unavailable 503           the store or a remote cluster cannot respond now
+    └── Timeout 504               the time limit of the request was exceeded
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ from typing import Any
 
 MAX_PROBLEMS = 100
 MAX_SHOWN = 1_024
-"""All problems are told, and what is wrong is quoted, within what a person could read and a client should hold. Whoever
-looks for problems stops there, too: one more is enough to know that there are more."""
+"""Limits on the problems of one error, and on the characters quoted of one value. Validators stop after one problem
+more than the limit, which is enough to report that there are more."""
 MAX_MESSAGE = 256 * 1024
-"""Characters of a whole message: whatever it quotes of a request, the answer is not as large as that."""
+"""Characters of a whole message, so that an error is never as large as the request it quotes."""
 _MORE = "and more problems; fix these first"
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing wrong with one field, in Kubernetes' words. The factories below are its vocabulary."""
+    """One invalid field, with Kubernetes' reasons and messages. Use the factories below."""
 
     field: str
     reason: str
@@ -89,27 +89,29 @@ class Problem:
 
 
 def _readable(problem: Problem) -> Problem:
-    """The same problem, without the rest of what no answer should repeat: a key may be as long as a body."""
+    """The same problem with its field and message truncated: a map key can be as long as the body."""
     if len(problem.field) <= MAX_SHOWN and len(problem.message) <= 4 * MAX_SHOWN:
         return problem
     return Problem(cut(problem.field, MAX_SHOWN), problem.reason, cut(problem.message, 4 * MAX_SHOWN))
 
 
 def cut(text: str, length: int = MAX_SHOWN) -> str:
-    """A text as it may stand in a message; of a long one the beginning."""
+    """Shorten a text for use in a message."""
     return text if len(text) <= length else f"{text[:length]}..."
 
 
 def shown(value: Any) -> str:
-    """A value as an error message quotes it; of a long one the beginning."""
+    """A value as JSON for quoting in an error message, shortened if it is long."""
     text = json.dumps(_clipped(value, [MAX_SHOWN + 1]), ensure_ascii=False, separators=(",", ":"))
     return cut(text, MAX_SHOWN)
 
 
 def _clipped(value: Any, room: list[int]) -> Any:
-    """As much of a value as has its place in a message. `room` is how many characters are left, and goes down.
+    """Reduce a value to what fits into a message, before encoding it. `room` holds the characters left and is
+    decremented.
 
-    Each value takes at least one character, so that a text of those that are kept is too long whenever others are not.
+    Every value costs at least one character. So if anything was dropped, the encoded rest exceeds the limit and is
+    marked as shortened.
     """
     room[0] -= 1
     if isinstance(value, str):
@@ -127,7 +129,7 @@ def _clipped(value: Any, room: list[int]) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Details:
-    """What a `Status` says beyond its message."""
+    """The `details` of a `Status`."""
 
     name: str = ""
     group: str = ""
@@ -138,7 +140,7 @@ class Details:
 
 
 class ApiError(Exception):
-    """An answer with a status code of 400 or more. Subclasses fix the code and Kubernetes' reason word."""
+    """A response with status code 400 or above. Subclasses define the code and Kubernetes' StatusReason."""
 
     code = 500
     reason = "InternalError"
@@ -254,5 +256,5 @@ class Timeout(ApiError):
 
 
 def qualified(word: str, group: str) -> str:
-    """`apps.management.service.sh`, or just `namespaces` in the core group."""
+    """Kubernetes' qualified resource: `apps.management.service.sh`, or just `namespaces` in the core group."""
     return f"{word}.{group}" if group else word

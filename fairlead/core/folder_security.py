@@ -1,11 +1,12 @@
-"""Whether a folder of secrets is really its owner's: who else could change it, put another in its place, or read keys.
+"""Checks the ownership and permissions of the data folder, like sshd's StrictModes.
 
-A server trusts what lies in its data folder: whoever can write there can make himself an administrator. So the rules
-are those by which sshd looks at a home folder: the folder, everything above it and everything in it must belong to the
-user that runs the server or to root, and nobody else may write. A group counts as nobody else if no other user is in
-it, and a folder above may be open to all if its sticky bit keeps people from renaming each other's files, as in /tmp.
+The server trusts its data folder: a user who can write to it can become an administrator. So the folder, its
+ancestors and its contents must belong to the user that runs the server or to root, and no other user may write to
+them. A group without other members is acceptable, and so is an ancestor that is world-writable with the sticky bit,
+such as /tmp.
 
-`app` calls this at the start. What is wrong is a FileProblem with a line, and the command to run, for each path.
+`app` runs these checks at startup. Violations raise `FileProblem` with one line per path and the command that fixes
+it.
 """
 
 import grp
@@ -20,22 +21,22 @@ from pathlib import Path
 from fairlead.core.files import FileProblem
 
 SECRETS = ("seal.keys", "pepper.key", "*.kubeconfig*", "*.key", "*.db", "*.db-*", "audit*.log*", "knowledge.json")
-"""Names of files that hold secrets: nobody else may read them either."""
+"""File name patterns of secrets, which other users must not be able to read either."""
 BELOW = ("tls",)
-"""The folders in a data folder that are looked into."""
+"""The subfolders of a data folder that are checked, too."""
 
 
 def require_private(folder: Path) -> None:
-    """Raises FileProblem unless the folder, what is above it and what is in it are for this user alone."""
+    """Raise FileProblem unless the folder, its ancestors and its contents are private to this user."""
     problems = [*_above(folder), *_inside(folder)]
     if problems:
         raise FileProblem("\n".join(dict.fromkeys(problems)))
 
 
 def require_unchangeable(file: Path) -> None:
-    """Raises FileProblem if somebody else could write to the file or put another in its place.
+    """Raise FileProblem if another user could write to the file or replace it.
 
-    For a key that the platform has put there: it is often readable by more users than one would like.
+    For a key that is mounted by the platform, which is often readable by other users.
     """
     problems = [*_above(file.parent), *_problems(file, is_secret=False)]
     if problems:
@@ -47,7 +48,7 @@ def is_readable_by_others(file: Path) -> bool:
 
 
 def _above(folder: Path) -> Iterator[str]:
-    """Of a symbolic link, both ends and the ways to them count."""
+    """For a symbolic link, checks both the link and its target, with their ancestors."""
     for path in dict.fromkeys((folder.absolute(), folder.resolve())):
         for each in (path, *path.parents):
             yield from _problems(each, is_secret=False, is_above=each != path)
@@ -69,11 +70,11 @@ def _inside(folder: Path) -> Iterator[str]:
 def _problems(path: Path, *, is_secret: bool, is_above: bool = False) -> Iterator[str]:
     try:
         found = path.stat()
-    except (FileNotFoundError, PermissionError):  # whoever needs it says so better
+    except (FileNotFoundError, PermissionError):  # the code that opens the file reports this better
         return
     if found.st_uid not in _trusted(is_above):
         move = "choose a folder elsewhere" if is_above else f"run: chown -R {_name()} {_quoted(path)}"
-        yield f"{path}: belongs to {_owner(found.st_uid)}, who could change what the server trusts; {move}"
+        yield f"{path}: belongs to {_owner(found.st_uid)}, who could change files that the server trusts; {move}"
     is_open = _open_bits(found)
     if is_open & 0o022 and not (is_above and found.st_mode & stat.S_ISVTX):
         yield f"{path}: other users may write to it; run: chmod {_without(found, is_open & 0o022)} {_quoted(path)}"
@@ -82,7 +83,7 @@ def _problems(path: Path, *, is_secret: bool, is_above: bool = False) -> Iterato
 
 
 def _open_bits(found: os.stat_result) -> int:
-    """The bits of a mode that are for other users. Those of a group count unless nobody else is in it."""
+    """The permission bits that apply to other users. Group bits count only if the group has other members."""
     bits = stat.S_IMODE(found.st_mode) & 0o077
     return bits if bits & 0o070 and _has_others(found.st_gid) else bits & 0o007
 
@@ -94,9 +95,9 @@ def _without(found: os.stat_result, bits: int) -> str:
 
 @lru_cache(maxsize=64)
 def _has_others(group: int) -> bool:
-    """Whether anybody is in the group who is neither this user nor root."""
+    """Whether the group has members other than this user and root."""
     if group == 0:
-        return False  # the group of root, who may do everything anyway
+        return False  # root's own group; root can access everything anyway
     try:
         members: Iterable[str] = grp.getgrgid(group).gr_mem
     except KeyError:
@@ -109,7 +110,7 @@ def _has_others(group: int) -> bool:
 def _trusted(is_above: bool) -> set[int]:
     trusted = {0, os.geteuid()}
     if is_above and _has_unmapped_users():
-        # In a user namespace, whoever is outside of it looks like nobody, and owns the folders that were mounted.
+        # In a user namespace, mounted folders of users outside of it appear to belong to the overflow user.
         trusted.add(int(Path("/proc/sys/kernel/overflowuid").read_text()))
     return trusted
 

@@ -1,9 +1,8 @@
-"""JSON bodies in and out: orjson, plus what a server that strangers talk to must know beyond it.
+"""JSON encoding and decoding with orjson, hardened against untrusted input.
 
-Called wherever a body is read or written. orjson already refuses NaN, bytes that are not UTF-8 and text after the
-value; three things are added. Depth is limited, so that code walking an object cannot run out of stack. Integers beyond
-64 bits are refused, as orjson would quietly round them to floats. Keys that occur twice, of which orjson keeps the last
-without a word, can be listed.
+orjson already rejects NaN, invalid UTF-8 and trailing text. This module adds three checks. Depth is limited, so that
+recursive code cannot exhaust the stack. Integers beyond 64 bits are rejected, because orjson silently rounds them to
+floats. Duplicate keys, of which orjson silently keeps the last, can be listed.
 """
 
 from __future__ import annotations
@@ -28,10 +27,10 @@ __all__ = [
     "has_too_many_values",
 ]
 
-# The closing quote is optional: a string that never ends is then one match and not a search from every quote in it.
+# The closing quote is optional: an unterminated string is then one match, not a search from every quote in it.
 _STRING = rb'"(?:[^"\\]+|\\.)*+"?'
 _STRINGS = re.compile(_STRING, re.DOTALL)
-# An integer of 19 digits or more, outside of strings, that is not the tail of a fraction or an exponent.
+# An integer of 19 digits or more outside of strings, which is not part of a fraction or an exponent.
 _LONG_INTEGERS = re.compile(_STRING + rb"|(?<![0-9.eE+-])(-?[0-9]{19,})(?![0-9.eE])", re.DOTALL)
 _DIGITS_TO_ZERO = bytes(ord("0") if chr(byte).isdecimal() and byte < 128 else ord(" ") for byte in range(256))
 _LONG_RUN = b"0" * 19
@@ -41,7 +40,7 @@ _NOT_BRACKETS = bytes(byte for byte in range(256) if chr(byte) not in "[]{}")
 
 
 def decode(data: bytes) -> Any:
-    """The value of a JSON text; of a key given twice the last value. Raises `Malformed`."""
+    """Decode JSON; the last value of a duplicate key wins. Raises `Malformed`."""
     if is_too_deep(data):
         raise too_deep()
     try:
@@ -54,20 +53,21 @@ def decode(data: bytes) -> Any:
 
 
 def encode(value: Any) -> bytes:
-    """JSON without any spaces."""
+    """Compact JSON."""
     return orjson.dumps(value)
 
 
 def encode_pretty(value: Any) -> bytes:
-    """JSON for people: two spaces a level and a newline at the end."""
+    """Indented JSON with a trailing newline."""
     return orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
 
 
 def duplicate_keys(data: bytes, value: Any = None) -> list[str]:
-    """The paths of keys that occur twice in one object of `data`. `value` is what `decode` made of it, untouched.
+    """The paths of duplicate keys in `data`. `value` is the unmodified result of `decode`.
 
-    A colon outside of strings follows a key, and nothing else. So a text has as many colons as the text of its value,
-    unless a key went missing; only escapes can hide one. That costs two microseconds, and nearly every body ends there.
+    Outside of strings, a colon occurs exactly once per key. So the text has as many colons as its re-encoded value,
+    unless a key was dropped; only escape sequences can hide a colon. This comparison takes two microseconds and
+    settles nearly every body.
     """
     if value is None:
         value = decode(data)
@@ -79,7 +79,7 @@ def duplicate_keys(data: bytes, value: Any = None) -> list[str]:
 
 
 class _Pairs:
-    """An object of a JSON text with every occurrence of its keys."""
+    """A JSON object with all occurrences of its keys."""
 
     __slots__ = ("pairs",)
 
@@ -91,14 +91,14 @@ _HOLDERS = (_Pairs, list)
 
 
 def _kept(pairs: list[tuple[str, Any]]) -> _Pairs | None:
-    """What the search has to see of an object: nothing, if it neither repeats a key nor holds other things."""
+    """Keep an object only if it has duplicate keys or nested containers; otherwise the search can skip it."""
     if len(dict(pairs)) == len(pairs) and not any(isinstance(value, _HOLDERS) for _, value in pairs):
         return None
     return _Pairs(pairs)
 
 
 def _walk(value: Any, path: str, found: Duplicates) -> None:
-    """Note every key that occurs again. The recursion is as deep as the body, and `decode` has limited that."""
+    """Collect duplicate keys. The recursion is as deep as the body, which `decode` has limited."""
     if isinstance(value, list):
         for index, child in enumerate(value):
             if isinstance(child, _HOLDERS) and not found.full:
@@ -114,27 +114,31 @@ def _walk(value: Any, path: str, found: Duplicates) -> None:
 
 
 def is_too_deep(data: bytes) -> bool:
-    """Whether JSON is nested deeper than will be read. The brackets are only counted properly where they are many."""
+    """Whether JSON exceeds the depth limit."""
     return depth_of(data, MAX_DEPTH) > MAX_DEPTH
 
 
 def depth_of(data: bytes, enough: int) -> int:
-    """How deep JSON is nested. Where no more than `enough` levels are possible, the number of brackets will do."""
+    """The nesting depth of JSON, or an upper bound if that does not exceed `threshold`.
+
+    The number of opening brackets is an upper bound and is cheap to compute.
+    """
     brackets = data.count(b"[") + data.count(b"{")
     return brackets if brackets <= enough else _depth(data)
 
 
 def has_too_many_values(data: bytes) -> bool:
-    """Whether a body has more values than will be read."""
-    # Two bytes are the least that a value takes, so that small bodies need not be looked at.
+    """Whether a body exceeds the limit on values."""
+    # A value takes at least two bytes, so small bodies need no count.
     return len(data) > 2 * MAX_VALUES and count_values(data, MAX_VALUES) > MAX_VALUES
 
 
 def count_values(data: bytes, enough: int = 0) -> int:
-    """How many values a JSON text holds: all that stand in lists and maps, and these themselves.
+    """The number of values in a JSON text, containers and their items, or an upper bound if that is at most
+    `threshold`.
 
-    Brackets and commas tell, outside of strings. Where even with those in strings they are no more than `enough`, that
-    is the answer, and the strings need not be found.
+    Counts brackets and commas outside of strings. Those inside of strings only raise the count, so if the total is
+    small enough, the strings need not be removed.
     """
     marks = sum(map(data.count, _MARKS))
     if marks <= enough:
@@ -143,7 +147,7 @@ def count_values(data: bytes, enough: int = 0) -> int:
 
 
 def _depth(data: bytes) -> int:
-    """How deep brackets nest outside of strings, also in a text that is no JSON at all."""
+    """The nesting depth of brackets outside of strings; the text need not be valid JSON."""
     brackets = _STRINGS.sub(b"", data).translate(_STEPS, _NOT_BRACKETS)
     return max(accumulate(memoryview(brackets).cast("b")), default=0)
 
@@ -151,7 +155,7 @@ def _depth(data: bytes) -> int:
 def _refuse_large_integers(data: bytes) -> None:
     for match in _LONG_INTEGERS.finditer(data):
         digits = match[1]
-        # Compared by length first: Python refuses to read thousands of digits.
+        # Checks the length first: Python refuses to parse thousands of digits.
         if digits and (len(digits) > 20 or not -(2**63) <= int(digits) < 2**63):
             shown = digits[:40].decode()
             raise Malformed(f"integer {shown} does not fit into 64 bits; send it as a string")

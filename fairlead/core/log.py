@@ -1,8 +1,8 @@
-"""Log lines as data: one JSON object a line, or columns for people.
+"""Structured logging: one JSON object per line, or columns for a terminal.
 
-The commands call `set_up_logging` once, before anything runs; everyone else asks `structlog.get_logger()`. Lines of
-libraries that use the standard library's logging come out in the same form. Everything goes to stderr: stdout belongs
-to what a command answers.
+The CLI calls `configure_logging` once at startup; all other code uses `structlog.get_logger()`. Lines from libraries
+that use the standard library's logging are rendered the same way. Logs go to stderr, because stdout is for the output
+of commands.
 """
 
 import logging
@@ -13,19 +13,18 @@ from typing import TextIO
 
 import orjson
 
-# DOC-MERGED core/hiding
-# Importing a package as if another one were not installed. Used for structlog in `log.py`.
-#
-# Some packages import others merely because they are there, for features that we do not use, and every start waits.
-
 
 @contextmanager
 def hidden(package: str) -> Iterator[None]:
-    """Whoever imports the package meanwhile is told that there is none. Afterwards all is as before."""
+    """Make imports of the package fail inside the block, as if it were not installed.
+
+    Some packages import optional dependencies only because they are installed. We do not use those features, and
+    importing them slows down every start.
+    """
     before = {name: module for name, module in sys.modules.items() if name.partition(".")[0] == package}
     for name in before:
         del sys.modules[name]
-    sys.modules[package] = None  # type: ignore[assignment]  # how Python itself notes what must not be found
+    sys.modules[package] = None  # Python's own marker for a module that must not be found
     try:
         yield
     finally:
@@ -33,7 +32,7 @@ def hidden(package: str) -> Iterator[None]:
         sys.modules.update(before)
 
 
-# structlog would bring in rich and much below it, for tracebacks that show the values of variables and are never used.
+# structlog would import rich, which it needs only for tracebacks with variable values. We never use those.
 with hidden("rich"):
     import structlog
     from structlog.typing import Processor
@@ -46,7 +45,7 @@ ENRICH: tuple[Processor, ...] = (
 
 
 def set_up_logging(level: str, form: str, stream: TextIO | None = None) -> None:
-    """`level` is one of the standard names in any case, `form` is json or console."""
+    """`level` is a standard level name in any case; `log_format` is json or console."""
     stream = stream or sys.stderr
     number = logging.getLevelNamesMapping()[level.upper()]
     rendering = _rendering(form, colors=stream.isatty())
@@ -61,13 +60,13 @@ def set_up_logging(level: str, form: str, stream: TextIO | None = None) -> None:
 
 def _rendering(form: str, colors: bool) -> tuple[Processor, ...]:
     if form == "console":
-        # Not structlog's own choice: that one prints the local variables of every frame, and secrets with them.
+        # Not structlog's default, which prints the local variables of every frame, including secrets.
         return (structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=structlog.dev.plain_traceback),)
     return (structlog.processors.format_exc_info, structlog.processors.JSONRenderer(serializer=_to_json))
 
 
 def _to_json(value: object, **_: object) -> str:
-    """structlog also hands over keywords for the standard library's encoder, which mean nothing here."""
+    """structlog also passes keyword arguments for the standard library's encoder, which do not apply here."""
     return orjson.dumps(value, default=repr, option=orjson.OPT_NON_STR_KEYS).decode()
 
 
@@ -80,5 +79,5 @@ def _adopt_standard_logging(number: int, stream: TextIO, rendering: tuple[Proces
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(number)
-    # It tells of every request at the level of ordinary news, which would drown ours.
+    # httpx logs every request at level info, which would drown our own lines.
     logging.getLogger("httpx").setLevel(max(number, logging.WARNING))

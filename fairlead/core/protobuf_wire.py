@@ -1,7 +1,7 @@
-"""The wire format of protobuf, as far as it takes to read a message by a table of its fields.
+"""A decoder for the protobuf wire format, driven by tables of fields.
 
-`server/api/protobuf.py` has the tables. What is not in a table is passed over, as protobuf asks for; what cannot be right is
-Malformed.
+The tables are in `server/api/protobuf.py`. Unknown fields are skipped, as protobuf requires; invalid data raises
+`Malformed`.
 """
 
 import base64
@@ -25,9 +25,10 @@ Read = Callable[[Value], Any]
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A field's name and how its value is read.
+    """A field's JSON name and the function that reads its value.
 
-    `many` collects, `keyed` makes a map of two-field entries, and `telling` is one that says something by being there.
+    `repeated` collects values in a list, `is_map` builds a map from key-value entries, and `has_presence` keeps the
+    field even if its value is empty.
     """
 
     name: str
@@ -41,26 +42,26 @@ Message = Mapping[int, Field]
 
 
 def _wire(data: bytes) -> Iterator[tuple[int, Value]]:
-    """The fields of a message as they stand: number and value."""
+    """Iterate over the fields of a message: number and raw value."""
     at = count = 0
     while at < len(data):
         count += 1
         if count > _MOST_FIELDS:
-            raise Malformed(f"a structure has more than {_MOST_FIELDS} fields; send JSON")
+            raise Malformed(f"a message has more than {_MOST_FIELDS} fields; send JSON")
         tag, at = _varint(data, at)
-        number, sort = tag >> 3, tag & 7
-        if sort == _VARINT:
+        number, wire_type = tag >> 3, tag & 7
+        if wire_type == _VARINT:
             value, at = _varint(data, at)
             yield number, value
             continue
-        if sort == _BYTES:
+        if wire_type == _BYTES:
             size, at = _varint(data, at)
-        elif sort in (_FIXED64, _FIXED32):
-            size = 8 if sort == _FIXED64 else 4
+        elif wire_type in (_FIXED64, _FIXED32):
+            size = 8 if wire_type == _FIXED64 else 4
         else:
-            raise Malformed(f"a field has the unknown wire type {sort}")
+            raise Malformed(f"a field has the unknown wire type {wire_type}")
         if at + size > len(data):
-            raise Malformed("it ends in the middle of a field")
+            raise Malformed("the message ends within a field")
         yield number, data[at : at + size]
         at += size
 
@@ -74,17 +75,17 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
         value |= (byte & 0x7F) << (7 * shift)
         if byte < 0x80:
             return value, at + shift + 1
-    raise Malformed("a number does not end")
+    raise Malformed("a varint is truncated or too long")
 
 
 def message(fields: Message) -> Read:
-    """How a structure with these fields is read."""
+    """A function that reads a message with these fields."""
     telling = frozenset(field.name for field in fields.values() if field.telling)
 
     def read(value: Value) -> Object:
         found: Object = {}
-        for place, each in _wire(raw(value)):
-            field = fields.get(place)
+        for field_number, each in _wire(raw(value)):
+            field = fields.get(field_number)
             if field is None:
                 continue
             if field.keyed:
@@ -94,7 +95,7 @@ def message(fields: Message) -> Read:
                 found.setdefault(field.name, []).append(field.read(each))
             else:
                 found[field.name] = field.read(each)
-        # Kubernetes writes empty values out; nearly all of them mean what an absent field means.
+        # Kubernetes encodes empty values explicitly; nearly all of them are equivalent to an absent field.
         return {name: value for name, value in found.items() if value not in ("", None, {}, b"") or name in telling}
 
     return read
@@ -102,7 +103,7 @@ def message(fields: Message) -> Read:
 
 def raw(value: Value) -> bytes:
     if isinstance(value, int):
-        raise Malformed("a number stands where a text or a structure should")
+        raise Malformed("a field has a number where a string or a message is expected")
     return value
 
 
@@ -110,12 +111,12 @@ def text(value: Value) -> str:
     try:
         return raw(value).decode()
     except UnicodeDecodeError:
-        raise Malformed("a text is not UTF-8") from None
+        raise Malformed("a string is not UTF-8") from None
 
 
 def texts(value: Value) -> list[str]:
-    """A structure that holds nothing but a list of texts."""
-    return [text(each) for place, each in _wire(raw(value)) if place == 1]
+    """Read a message whose only field is a repeated string."""
+    return [text(each) for field_number, each in _wire(raw(value)) if field_number == 1]
 
 
 def base64_text(value: Value) -> str:
@@ -124,7 +125,7 @@ def base64_text(value: Value) -> str:
 
 def number(value: Value) -> int:
     if not isinstance(value, int):
-        raise Malformed("a number is of the wrong wire type")
+        raise Malformed("a number has the wrong wire type")
     return value - (1 << 64) if value >= 1 << 63 else value
 
 

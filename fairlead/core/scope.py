@@ -1,6 +1,6 @@
-"""What an access key is cut down to, as a value.
+"""The scope of an access key, parsed into a value.
 
-`Scope.of` reads it from the `scope` of a key or token once; `authz/scope` asks it on each request.
+`Scope.parse` reads it once from the `scope` of a key or token; `authz/scope` evaluates it for each request.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from fairlead.core.objects import Object
 ANY = "*"
 
 CLI_FLAG = "allowServiceCli"
-"""The field that lets the command-line tool read what it needs."""
+"""The field that allows the CLI to read what it needs."""
 
 CLI_ROLE = "service-cli"
-"""The role that says the same."""
+"""The role with the same effect."""
 
 
 class ScopeTooLarge(Exception):
-    """Two scopes have so many rules with so much in common that they are not compared to the end."""
+    """Comparing two scopes would take too many steps."""
 
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """An API group and names of resources in it: `r`, `r/sub`, `*`, `r/*`, `*/sub`. None named means all of them."""
+    """An API group and resource patterns in it: `r`, `r/sub`, `*`, `r/*`, `*/sub`. No patterns means all resources."""
 
     group: str
     names: tuple[str, ...] = ()
@@ -36,7 +36,7 @@ class Resources:
 
 @dataclass(frozen=True, slots=True)
 class ScopeRule:
-    """One entry of the deprecated `rules`. A request must match it in every dimension; an empty one is free."""
+    """One entry of the deprecated `rules`. A request must match every field; an empty field matches everything."""
 
     verbs: tuple[str, ...] = ()
     resources: tuple[Resources, ...] = ()
@@ -46,12 +46,12 @@ class ScopeRule:
     targets: tuple[str, ...] = ()
     cluster: str = ""
     virtual_clusters: tuple[tuple[str, str], ...] = ()
-    """Pairs of name and namespace; an empty part is free."""
+    """Pairs of name and namespace; an empty part matches everything."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScopeRole:
-    """A bundle of rights that the server manages, for components of the platform. It allows nothing by itself."""
+    """A set of permissions that the server defines for platform components. It grants nothing by itself."""
 
     role: str
     projects: tuple[str, ...] = ()
@@ -61,7 +61,7 @@ class ScopeRole:
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
 class Scope:
-    """The entries of a scope. What one of them allows is inside; a scope without entries holds nothing."""
+    """The entries of a scope. A request is inside if any entry allows it; a scope without entries allows nothing."""
 
     allow_cli: bool = False
     projects: tuple[str, ...] = ()
@@ -75,17 +75,17 @@ class Scope:
 
     @property
     def holds_nothing(self) -> bool:
-        """Without any entry that could allow something: all that is left is asking who one is."""
+        """Whether no entry could allow anything. Only self reviews are left."""
         return not (
             self.allow_cli or self.projects or self.spaces or self.virtual_clusters or self.clusters or self.rules
         )
 
     @staticmethod
     def of(obj: Any) -> Scope | None:
-        """The scope that an object's field holds, None for a field that is not there.
+        """Parse a `scope` field; None if the field is absent.
 
-        Whatever is not as the schema has it allows nothing: an entry is passed over, a rule as a whole, because half
-        a rule would be a wider one.
+        Entries that do not match the schema allow nothing. An invalid rule is skipped as a whole, because a part of a
+        rule would allow more than the rule.
         """
         if obj is None:
             return None
@@ -136,7 +136,7 @@ def _rules(value: Any) -> Iterator[ScopeRule]:
 
 
 class _Malformed(Exception):
-    """A part of a rule that cannot be read, and must not be taken for one that is free."""
+    """An invalid part of a rule, which must not be treated as an empty field that matches everything."""
 
 
 def _rule(rule: Object) -> ScopeRule:

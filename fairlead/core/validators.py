@@ -1,6 +1,6 @@
-"""Texts that must be an address or a name before they are used as one.
+"""Validators for addresses, URLs and names, and prefix matching.
 
-Each function looks at one text and says what is wrong with it, or None. `settings/__init__.py` attaches them to its fields.
+Each `check_*` function returns what is wrong with a value, or None. `settings` attaches them to its fields.
 """
 
 import ipaddress
@@ -13,7 +13,7 @@ LABEL = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
 DNS_NAME = re.compile(rf"{LABEL}(\.{LABEL})*")
 
 _unseen = re.compile("[\x00-\x20\x7f-\xa0\u200b-\u200f\u2028-\u202f\u2060\ufeff]")
-"""What browsers and people pass over in an address: a tab within `javascript:` takes nothing away from it."""
+"""Characters that browsers and readers ignore in a URL: `javascript:` with a tab in it still works."""
 _picture = re.compile(r"data:image/(?![a-z0-9.+-]*(?:svg|xml))[a-z0-9][a-z0-9.+-]*[;,]")
 
 
@@ -21,7 +21,7 @@ def check_ip_address(value: str) -> str | None:
     try:
         ipaddress.ip_address(value)
     except ValueError:
-        return "must be an IP address, such as 127.0.0.1, or 0.0.0.0 for all of the machine's"
+        return "must be an IP address, such as 127.0.0.1, or 0.0.0.0 for all addresses of this machine"
     return None
 
 
@@ -34,7 +34,7 @@ def check_network(value: str) -> str | None:
 
 
 def check_repository(value: str) -> str | None:
-    """Where charts may come from. Credentials have fields of their own."""
+    """The URL of a chart repository. Credentials belong into their own fields."""
     try:
         parts = urlsplit(value)
         good = parts.scheme in ("https", "oci") and bool(parts.hostname) and "@" not in parts.netloc and parts.port != 0
@@ -44,30 +44,30 @@ def check_repository(value: str) -> str | None:
 
 
 def check_no_credentials(value: str) -> str | None:
-    """An address of whatever sort, as long as nobody is named in it. Parameters of templates are left alone."""
+    """Any URL or reference without user info. Template parameters are left alone."""
     if "@" not in value:
         return None
     plain = _unseen.sub("", value)
-    # Some take a backslash for a slash, and some do not: neither shall find anybody.
+    # Some clients treat a backslash as a slash, so check both readings.
     if any("@" in _authority(each) for each in (plain, plain.replace("\\", "/"))):
-        return "must have no user and no password in it: they have fields of their own, which not everybody can read"
+        return "must not contain a user or password: use the fields for credentials, which have restricted access"
     return None
 
 
 def names_a_place(field: str, value: object) -> bool:
-    """Whether a name says where something is, too: charts can be named by the whole address of a registry."""
+    """Whether a chart name is a full registry address."""
     return field == "name" and isinstance(value, str) and ("/" in value or "\\" in value)
 
 
 def _authority(address: str) -> str:
-    """What stands between the scheme and the path, however many slashes there are before it."""
+    """The authority of a URL, whatever the number of slashes before it."""
     return re.split(r"[/?#]", re.sub(r"^([A-Za-z][A-Za-z0-9+.-]*:)?/*", "", address), maxsplit=1)[0]
 
 
 def check_icon(value: str) -> str | None:
-    """A picture that a browser may load: an https address, the picture itself, or a text without any scheme.
+    """An icon that a browser may load: an https URL, an image data URL, or a text without a scheme.
 
-    No SVG as a data URL: it can hold scripts, and nothing short of a browser tells whether it does.
+    SVG data URLs are rejected, because SVG can contain scripts.
     """
     plain = _unseen.sub("", value).lower()
     scheme = re.match(r"([a-z][a-z0-9+.-]*):", plain)
@@ -84,7 +84,7 @@ _ROLE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9.:_-]{0,252}", re.ASCII)
 
 
 def check_metadata_key(value: str) -> str | None:
-    """A key of labels and annotations, or a whole domain of them."""
+    """A label or annotation key, or a key prefix such as `example.com/`."""
     good = _METADATA_KEY.fullmatch(value) and not value.startswith("service.sh/")
     return None if good else "must be the key of a label such as team or example.com/team, or a domain with / behind it"
 
@@ -94,14 +94,14 @@ def check_role_name(value: str) -> str | None:
 
 
 def check_host_name(value: str) -> str | None:
-    """What a certificate may be made out to."""
+    """A DNS name, possibly with a wildcard, or an IP address, for use in a certificate."""
     if DNS_NAME.fullmatch(value.removeprefix("*.")) or check_ip_address(value) is None:
         return None
     return "must be a DNS name in lower case or an IP address"
 
 
 def check_base_url(value: str) -> str | None:
-    """A scheme, a host and perhaps a port; nothing else, as paths are ours to append."""
+    """An https URL with a host, an optional port and no path."""
     try:
         parts = urlsplit(value)
         host, port = parts.hostname or "", parts.port
@@ -114,7 +114,7 @@ def check_base_url(value: str) -> str | None:
 
 
 def bracketed(host: str) -> str:
-    """A host as URLs write it: the colons of an IPv6 address must not be taken for the one before the port."""
+    """A host for use in a URL: IPv6 addresses are put in brackets."""
     return f"[{host}]" if ":" in host else host
 
 
@@ -125,18 +125,14 @@ def check_api_group(value: str) -> str | None:
 
 
 def check_namespace_prefix(value: str) -> str | None:
-    """Namespaces have at most 63 characters, and the project's name needs its share of them."""
+    """Namespace names have at most 63 characters, and the project's name needs some of them."""
     if re.fullmatch(r"[a-z0-9][a-z0-9-]{0,31}", value):
         return None
     return "must be at most 32 lower case letters, digits and dashes, and not begin with a dash"
 
 
-# DOC-MERGED core/prefixes
-# Whether a text begins with one of many beginnings, without trying each of them.
-
-
 def outermost(beginnings: Iterable[str]) -> list[str]:
-    """In order, without those that begin with another one of them."""
+    """The sorted prefixes, without those that are covered by a shorter one."""
     found: list[str] = []
     for each in sorted(beginnings):
         if not found or not each.startswith(found[-1]):
@@ -145,7 +141,7 @@ def outermost(beginnings: Iterable[str]) -> list[str]:
 
 
 def begins_with_one(text: str, beginnings: Sequence[str]) -> bool:
-    """Whether a text begins with one of the `outermost` beginnings. As none of these begins with another one, the last
-    that sorts before the text is the only candidate."""
+    """Whether a text starts with one of the `minimal_prefixes`. No prefix covers another, so the last one that sorts
+    before the text is the only candidate."""
     index = bisect_right(beginnings, text) - 1
     return index >= 0 and text.startswith(beginnings[index])

@@ -1,12 +1,12 @@
-"""A store as one file: everything it held at one revision. Written and read by `app/maintenance.py`, from and to any store.
+"""Backup files: everything a store holds at one revision. Used by `app/maintenance.py` with any store.
 
-    line     `fairlead-backup` and the header as JSON: version of this format, revision, when, from what sort of store
-    records  each: length of the key and of the value, 4 bytes each, big-endian; the packed key (keys.py); the value
-    end      the same with a key of length 0; its value is JSON: how many records, and a SHA-256 digest of all above
+    line      `fairlead-backup` and the header as JSON: format version, revision, time, type of the store
+    records   for each: lengths of key and value (4 bytes each, big-endian), the packed key (commit.py), the value
+    trailer   the same with an empty key; its value is JSON: the number of records, and a SHA-256 digest of all above
 
-What can only be known at the end stands there, so that a backup can go through a pipe; a file without its end is known
-to be cut off. Keys come in order, each once. Values are as the store has them: what is sealed stays sealed, and opens
-with the keys that it was sealed with. The digest tells damage, not malice.
+Count and digest are at the end so that a backup can be piped; a file without trailer is truncated. Keys are sorted
+and unique. Values are written as stored: encrypted values stay encrypted and need the same keys. The digest detects
+corruption, not tampering.
 """
 
 import hashlib
@@ -24,19 +24,19 @@ from fairlead.storage.copy import LENGTHS, ONLY_PART, UNFINISHED, Content, Snaps
 MAGIC = b"fairlead-backup "
 VERSION = 1
 HEADER_BYTES = 4096
-"""A first line that is longer is none of ours."""
+"""A file whose first line is longer is not a backup."""
 
 
 LONGEST = 256 * 1024 * 1024
-"""Bytes of a key or a value; no store takes as much. Else a damaged length could ask for all of the memory."""
+"""Maximum size of a key or value, which no store reaches. It keeps a corrupt length from exhausting the memory."""
 
 
 class Header(msgspec.Struct, frozen=True):
     revision: int
     made: str
-    """RFC 3339, by the clock of whoever made it."""
+    """RFC 3339, by the clock of the machine that wrote the backup."""
     store: str
-    """The scheme of the store's address, for people."""
+    """The scheme of the store's URL, for information."""
     version: int = VERSION
 
 
@@ -46,7 +46,7 @@ class End(msgspec.Struct, frozen=True):
 
 
 class Summary(msgspec.Struct, frozen=True):
-    """What is to be said of a backup. `seal_keys` are the ids of those that its sealed values need."""
+    """Properties of a backup. `encryption_key_ids` are the keys that its encrypted values need."""
 
     header: Header
     count: int
@@ -56,7 +56,7 @@ class Summary(msgspec.Struct, frozen=True):
 
 
 class Damaged(Exception):
-    """This is not a backup, or no longer. The message, for people, says what is wrong; the file's name is not in it."""
+    """The file is not a backup, or is corrupt. The message says what is wrong, without the file name."""
 
 
 async def write_backup(snapshot: Snapshot, made: str, store: str, out: BinaryIO) -> Summary:
@@ -77,7 +77,7 @@ async def write_backup(snapshot: Snapshot, made: str, store: str, out: BinaryIO)
 
 
 class Backup:
-    """A file that is being read, once. `summary` is there when all `records` were taken, and only if they are sound."""
+    """Reads a backup file once. `summary` is set after all `records` were read, if the backup is valid."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -87,7 +87,7 @@ class Backup:
         self.summary: Summary | None = None
 
     def records(self) -> Iterator[tuple[Key, bytes]]:
-        """Raises Damaged, at the latest after the last one: nothing is certain before."""
+        """Raises CorruptBackup. The digest is checked last, so no record can be trusted before the end."""
         content, keys, last = Content(), set[str](), b""
         while True:
             key_size, value_size = LENGTHS.unpack(self._take(LENGTHS.size))
@@ -95,7 +95,7 @@ class Backup:
             if not packed:
                 break
             if packed <= last:
-                raise Damaged("its records are not in order")
+                raise Damaged("its records are not sorted")
             last, key = packed, _key(packed)
             content.add(key, value)
             if is_sealed(value):
@@ -103,23 +103,23 @@ class Backup:
             yield key, value
         end = _end(value)
         if self._file.read(1):
-            raise Damaged("something follows its end")
+            raise Damaged("there is data after its trailer")
         if (end.count, end.digest) != (content.count, _digest(self._line, content)):
-            raise Damaged("its digest does not fit what is in it")
+            raise Damaged("its digest does not match its content")
         self.summary = Summary(self.header, end.count, end.digest, self._size, tuple(sorted(keys)))
 
     def _take(self, size: int) -> bytes:
         if size > LONGEST:
-            raise Damaged("a length in it is damaged")
+            raise Damaged("a length in it is corrupt")
         taken = self._file.read(size)
         if len(taken) < size:
-            raise Damaged("it is cut off")
+            raise Damaged("it is truncated")
         self._size += size
         return taken
 
 
 def verify(file: BinaryIO) -> Summary:
-    """Reads all of it. Raises Damaged."""
+    """Read the whole backup. Raises CorruptBackup."""
     backup = Backup(file)
     for _ in backup.records():
         pass
@@ -133,11 +133,11 @@ def _digest(line: bytes, content: Content) -> str:
 
 def _header(line: bytes) -> Header:
     if not line.startswith(MAGIC):
-        raise Damaged("it is no backup, or its beginning is lost")
+        raise Damaged("it is not a backup, or its beginning is missing")
     try:
         header = msgspec.json.decode(line[len(MAGIC) :], type=Header)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Damaged("its first line is damaged") from error
+        raise Damaged("its first line is corrupt") from error
     if header.version > VERSION:
         raise Damaged("it was written by a newer version of Fairlead; use that one")
     return header
@@ -147,9 +147,9 @@ def _key(packed: bytes) -> Key:
     try:
         key = unpack(packed)
     except UnicodeDecodeError as error:
-        raise Damaged("a key in it is damaged") from error
+        raise Damaged("a key in it is corrupt") from error
     if pack(key) != packed:
-        raise Damaged("a key in it is damaged")
+        raise Damaged("a key in it is corrupt")
     return key
 
 
@@ -157,4 +157,4 @@ def _end(value: bytes) -> End:
     try:
         return msgspec.json.decode(value, type=End)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Damaged("its end is damaged") from error
+        raise Damaged("its trailer is corrupt") from error

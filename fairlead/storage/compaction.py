@@ -1,10 +1,10 @@
-"""How much history to keep, and the background task that forgets the rest. Started by the composition root.
+"""The background task that compacts history.
 
-Time and revisions are both lower bounds: a watcher that was away for less than `seconds`, or for fewer than `revisions`
-commits, finds its place again. The store knows no time, so the task samples its revision now and then and remembers
-when each was current. A restart forgets the samples, which only makes the first compaction come later.
+Time and number of revisions are both lower bounds: a watch that was disconnected for less than `min_seconds`, or for
+fewer than `min_revisions` commits, can resume. Stores do not record times, so the task samples the current revision
+at intervals. A restart loses the samples, which only delays the next compaction.
 
-Of several servers that share a store, the one that leads compacts, and all of them heed it.
+If several replicas share a store, the leader compacts, and all replicas follow its progress.
 """
 
 import asyncio
@@ -20,13 +20,13 @@ log = structlog.get_logger(__name__)
 
 
 async def _pause(seconds: float) -> float:
-    """Sleeps, and says when it woke up, on the monotonic clock."""
+    """Sleep, and return the monotonic time afterwards."""
     await asyncio.sleep(seconds)
     return time.monotonic()
 
 
 class Samples:
-    """Which revision was current when."""
+    """Samples of the current revision over time."""
 
     def __init__(self) -> None:
         self._samples: deque[tuple[float, int]] = deque()
@@ -35,7 +35,7 @@ class Samples:
         self._samples.append((moment, revision))
 
     def current_at(self, moment: float) -> int:
-        """The newest revision known to have been current by then, 0 if none is. Forgets the samples before it."""
+        """The newest revision known to have been reached by then, 0 if unknown. Discards older samples."""
         while len(self._samples) > 1 and self._samples[1][0] <= moment:
             self._samples.popleft()
         first, revision = self._samples[0]
@@ -51,15 +51,15 @@ async def keep_history(
     on_compacted: Callable[[int], None] | None = None,
     pause: Callable[[float], Awaitable[float]] = _pause,
 ) -> None:
-    """Compacts for ever, so that at least the last `seconds` and at least the last `revisions` stay readable.
+    """Compact forever, keeping at least the last `min_seconds` and the last `min_revisions` readable.
 
-    `on_compacted` hears of each revision compacted to. `pause` is given by tests, which turn the clock themselves.
+    `on_compacted` is called with each compacted revision. Tests pass `sleep` to control the time.
     """
     samples = Samples()
     revision = 0
     while True:
         now = await pause(every)
-        # Learnt before the pause, dated after it: so it was current by then for sure, however slowly the store answers.
+        # Read before the sleep and recorded with the time after it, so it was certainly reached by then.
         samples.add(now, revision)
         before = min(samples.current_at(now - seconds), revision - revisions)
         try:
@@ -69,7 +69,7 @@ async def keep_history(
                     on_compacted(before)
             revision = await store.revision()
         except Unavailable as error:
-            log.warning("history could not be compacted; trying again later", reason=str(error), seconds=every)
+            log.warning("compaction failed; retrying later", reason=str(error), seconds=every)
 
 
 async def heed_compaction(
@@ -79,10 +79,10 @@ async def heed_compaction(
     on_compacted: Callable[[int], None],
     pause: Callable[[float], Awaitable[float]] = _pause,
 ) -> None:
-    """Tells for ever what other servers have compacted."""
+    """Report compactions by other replicas forever."""
     while True:
         await pause(every)
         try:
             on_compacted(await store.oldest())
         except Unavailable as error:
-            log.info("how much history there is could not be learnt; trying again later", reason=str(error))
+            log.info("reading the compacted revision failed; retrying later", reason=str(error))

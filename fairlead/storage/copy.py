@@ -1,13 +1,12 @@
-"""What a store holds, from one store to another: a snapshot on one side, an empty store that is filled on the other.
+"""Copies the content of one store to another: a snapshot of the source, and restoring into an empty store.
 
-`backup.py` puts a file in between. `app/maintenance.py` calls both; no server takes part.
+`backup.py` uses the same functions for files. `app/maintenance.py` calls both, without a running server.
 
-A filled store is a new history. Whoever followed the old one must not mistake it for a continuation: the old servers
-may have gone on after the snapshot, and clients may remember what was lost. So the new store begins far above
-(`first_above`), and nothing of how it was filled stays readable: clients that come back with an old resourceVersion are
-told that it is gone and list again.
+A restored store starts a new history, which clients must not mistake for a continuation: the old servers may have
+committed more after the snapshot, and clients may have seen it. So the new store starts at a much higher revision
+(`first_revision_after`), and its restore is compacted: clients with an old resourceVersion get 410 and list again.
 
-While a store is being filled a record says so. What was begun and not finished is no store: no server starts on it.
+A marker record exists while a restore is in progress. Servers do not start on a store with this marker.
 """
 
 import asyncio
@@ -23,20 +22,19 @@ from fairlead.storage.commit import pack
 from fairlead.storage.contract import Change, Compacted, Conflict, Key, Record, Store, Unavailable
 
 GAP = 1_000_000_000
-"""More commits than the old servers have made since the snapshot: a year's, at thirty each second without a break."""
+"""More commits than the old servers can have made since the snapshot: thirty per second for a year."""
 
 UNFINISHED: Key = ("", "copies", "", "unfinished")
 ONLY_PART = (
-    "the store holds only a part: restoring or copying into it was not finished;"
-    " do that again with --force, which begins anew"
+    "the store is incomplete: a restore or copy into it did not finish; repeat it with --force, which starts over"
 )
 _UNFINISHED_VALUE = orjson.dumps({"apiVersion": "v1", "kind": "Copy", "metadata": {"name": "unfinished"}})
 
 PAGE = 500
 BATCH_RECORDS = 100
-"""etcd takes no more than 128 in one transaction, unless told otherwise."""
+"""etcd accepts 128 operations per transaction by default."""
 BATCH_BYTES = 1_000_000
-"""And, likewise, one and a half megabytes."""
+"""etcd accepts 1.5 MB per request by default."""
 AT_ONCE = 4
 
 Batch = list[tuple[Key, bytes]]
@@ -46,7 +44,7 @@ LENGTHS = struct.Struct(">II")
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Everything that a store held at one revision, in key order. The records come once, while the store is open."""
+    """The content of a store at one revision, in key order. The records can be read once, while the store is open."""
 
     revision: int
     records: AsyncGenerator[Record]
@@ -59,11 +57,11 @@ class Filled:
 
 
 class Occupied(Exception):
-    """The store is not empty. The message says what is there; whoever shows it says how to insist."""
+    """The store is not empty. The message says what it contains; the caller adds how to override."""
 
 
 class Content:
-    """A digest of keys and values, in key order, whatever their revisions: equal where two stores hold the same."""
+    """A digest of keys and values in key order, without revisions: equal for stores with equal content."""
 
     __slots__ = ("_hash", "count")
 
@@ -72,7 +70,7 @@ class Content:
         self.count = 0
 
     def add(self, key: Key, value: bytes) -> bytes:
-        """Returns what it has counted in: the lengths, the packed key, and the value."""
+        """Add a record. Returns the bytes added to the digest: the lengths, the packed key and the value."""
         packed = pack(key)
         framed = b"".join((LENGTHS.pack(len(packed), len(value)), packed, value))
         self._hash.update(framed)
@@ -84,7 +82,7 @@ class Content:
 
 
 async def scanned(store: Store) -> Snapshot:
-    """A snapshot of any store that is open, read page by page. Others may write meanwhile."""
+    """A snapshot of an open store, read page by page. Concurrent writes are allowed."""
     revision = await store.revision()
     return Snapshot(revision, _pages(store, revision))
 
@@ -95,8 +93,8 @@ async def _pages(store: Store, at: int) -> AsyncGenerator[Record]:
         try:
             page = await store.scan((), after=after, limit=PAGE, at=at)
         except Compacted as error:
-            advice = "try again, or let the servers keep more of it with a larger history_seconds"
-            raise Unavailable(f"the store's history was forgotten faster than it could be read; {advice}") from error
+            advice = "try again, or keep more history with a larger history_seconds"
+            raise Unavailable(f"the store's history was compacted faster than it could be read; {advice}") from error
         for record in page.records:
             yield record
         if not page.more:
@@ -105,7 +103,7 @@ async def _pages(store: Store, at: int) -> AsyncGenerator[Record]:
 
 
 async def held_still(store: Store, snapshot: Snapshot) -> AsyncGenerator[Record]:
-    """The snapshot's records. Unavailable where the store is written to before all of them were read."""
+    """The snapshot's records. Raises StoreUnavailable if the store is written to before all of them were read."""
     await refuse_changed(store, snapshot.revision)
     async with aclosing(snapshot.records) as records:
         async for record in records:
@@ -116,11 +114,11 @@ async def held_still(store: Store, snapshot: Snapshot) -> AsyncGenerator[Record]
 async def refuse_changed(store: Store, revision: int) -> None:
     if (newest := await store.revision()) != revision:
         advice = "stop all servers that use it, and try again"
-        raise Unavailable(f"the store was written to meanwhile (revision {newest}, {revision} before); {advice}")
+        raise Unavailable(f"the store was modified in the meantime (revision {newest}, was {revision}); {advice}")
 
 
 def first_above(revision: int) -> int:
-    """Where a store begins that takes the place of one that was at `revision` when the snapshot was taken."""
+    """The first revision of a store that replaces one that was at `revision` when the snapshot was taken."""
     return revision + GAP
 
 
@@ -131,23 +129,23 @@ async def refuse_unfinished(store: Store) -> None:
 
 async def refuse_occupied(store: Store) -> None:
     if await store.read(UNFINISHED) is not None:
-        raise Occupied("restoring or copying into it was begun before and not finished")
+        raise Occupied("an earlier restore or copy into it did not finish")
     page = await store.scan((), limit=1)
     if page.records:
-        raise Occupied(f"it holds something already, at revision {page.revision}")
+        raise Occupied(f"it already contains data, at revision {page.revision}")
 
 
 async def fill(store: Store, records: AsyncIterator[tuple[Key, bytes]], *, replace: bool = False) -> Filled:
-    """Writes all of the records, in key order, into a store that nobody else uses. Occupied unless it is empty.
+    """Write all records, in key order, into a store that no server uses. Raises StoreNotEmpty unless it is empty.
 
-    `replace` deletes what is there. When this fails the store stays marked as unfinished, unless it was left untouched.
+    `replace` deletes existing records. On failure the store stays marked as unfinished, unless nothing was changed.
     """
     mark, untouched = await _claim(store, replace)
     batches = _batches(records)
     try:
-        # Looked at before anything goes: what is to come may turn out to be nothing.
+        # Read the first batch before deleting anything: the source may turn out to be empty.
         if not (batch := await _next(batches)):
-            raise Unavailable("there is nothing to fill it with; see whether that comes from the right place")
+            raise Unavailable("there is nothing to restore; check that the source is the right one")
     except BaseException:
         if untouched:
             await _commit(store, [[Change(UNFINISHED, None, mark)]])
@@ -168,7 +166,7 @@ async def fill(store: Store, records: AsyncIterator[tuple[Key, bytes]], *, repla
 
 
 async def _claim(store: Store, replace: bool) -> tuple[int, bool]:
-    """Says that the store is not finished. The revision of that, and whether it is news."""
+    """Write the marker of an unfinished restore. Returns its revision, and whether it did not exist before."""
     if not replace:
         await refuse_occupied(store)
     there = await store.read(UNFINISHED)
@@ -200,7 +198,7 @@ async def _batches(records: AsyncIterator[tuple[Key, bytes]]) -> AsyncGenerator[
 
 
 async def _next(batches: AsyncGenerator[Batch]) -> Batch:
-    """Empty after the last one."""
+    """The next batch; empty after the last one."""
     async for batch in batches:
         return batch
     return []
@@ -210,16 +208,16 @@ async def _commit(store: Store, commits: Sequence[Sequence[Change]]) -> list[int
     try:
         return await asyncio.gather(*[store.commit(changes) for changes in commits])
     except Conflict as error:
-        raise Unavailable(f"somebody else writes to the store ({error}); stop all servers that use it") from error
+        raise Unavailable(f"another process writes to the store ({error}); stop all servers that use it") from error
 
 
 async def _compare(store: Store, written: Content) -> None:
-    """Reads back what the store has now."""
+    """Read the store back and compare it with what was written."""
     found = Content()
     async with aclosing((await scanned(store)).records) as records:
         async for record in records:
             if record.key != UNFINISHED:
                 found.add(record.key, record.value)
     if found.digest() != written.digest():
-        advice = "stop all servers that use it, and do this again with --force"
-        raise Unavailable(f"the store does not hold what was written to it; {advice}")
+        advice = "stop all servers that use it, and repeat this with --force"
+        raise Unavailable(f"the store does not contain what was written to it; {advice}")

@@ -1,12 +1,11 @@
-"""A store that seals credentials on their way down and opens them on their way up; nobody above it knows.
+"""A store wrapper that encrypts credentials at rest. Transparent to its callers.
 
-The composition root puts it over whichever store it has opened. Each value is bound to its key, so that a sealed one is
-worth nothing in the place of another object. What is not sealed, like the values of a database from before, is read as
-it is; `reencrypt.py` sees to those.
+`app` puts it around the store that it has opened. Each value is bound to its key, so an encrypted value cannot be
+moved to another object. Plain values, for example from an older database, are readable; `reencrypt.py` encrypts them.
 
-A value that does not open is Unavailable, in words that name the object and the key. `keyring_for` looks at everything
-before the server starts, because a server that stumbles over such a value later on could only keep stumbling.
-`agree_on_active` sees to it that all servers of a store seal with keys that the others have.
+A value that cannot be decrypted raises StoreUnavailable with the object and the key id. `load_keyring` checks all
+values before the server starts, because a server could not recover from this later. `publish_active_key` ensures that
+all replicas encrypt with keys that the others have.
 """
 
 import time
@@ -22,10 +21,10 @@ from fairlead.storage.fingerprints import fingerprint, keep, kept
 
 WALK_PAGE = 1_000
 SEAL_KEY = "seal-key"
-"""The name of the fingerprint of the key that servers seal with."""
+"""The name of the fingerprint record of the active key."""
 
 Holds = Callable[[Key, bytes], bool]
-"""Whether the value of a key, plain, holds a credential."""
+"""Whether the plain value of a key contains a credential."""
 
 
 def _unheard(seconds: float) -> None:
@@ -33,14 +32,14 @@ def _unheard(seconds: float) -> None:
 
 
 class Sealed:
-    """The contract over another store. `keyring` is replaced as a whole when the keys change."""
+    """A Store that wraps another one. `keyring` is replaced as a whole when the keys change."""
 
     def __init__(self, store: Store, keyring: Keyring, holds: Holds) -> None:
         self._store = store
         self.keyring = keyring
         self.holds = holds
         self.note_commit: Callable[[float], None] = _unheard
-        """Hears how many seconds each commit took."""
+        """Called with the duration of each commit in seconds."""
 
     async def read(self, key: Key) -> Record | None:
         record = await self._store.read(key)
@@ -84,7 +83,8 @@ class Sealed:
 
     def _closed(self, change: Change) -> Change:
         value = change.value
-        # What only looks sealed is sealed, too: then whatever looks so when it is read really is.
+        # Also encrypt plain values that look like an envelope, so that whatever looks encrypted when it is read
+        # really is.
         if value is None or not (is_sealed(value) or self.holds(change.key, value)):
             return change
         return Change(change.key, self.keyring.seal(value, pack(change.key)), change.expected)
@@ -101,7 +101,7 @@ class Sealed:
 
 
 def unsealed(keyring: Keyring, key: Key, value: bytes) -> bytes:
-    """What a sealed value holds; Unavailable, naming the object, where it does not open."""
+    """Decrypt a value. Raises StoreUnavailable, with the name of the object, if that fails."""
     try:
         return keyring.unseal(value, pack(key))
     except Unsealable as error:
@@ -113,11 +113,12 @@ def shown(key: Key) -> str:
 
 
 async def keyring_for(store: Store, keys: SealKeys) -> Keyring:
-    """The keys that open everything in this store; made where there are none and nothing is sealed yet.
+    """Load the keys, and check that they decrypt everything; create them if there are none and nothing is encrypted
+    yet.
 
-    Raises FileProblem where the keys are missing, or others than those of the servers beside us, and somebody has to
-    bring them; Unavailable where a value of the past does not open with those that are there. Whether the others do is
-    seen by whoever reads them next, which is the view.
+    Raises FileProblem if keys are missing or differ from those of other replicas, so that the operator has to provide
+    them. Raises StoreUnavailable if a value in the history cannot be decrypted. Current values are checked when the
+    view loads them.
     """
     keyring = keys.read()
     if keyring is None:
@@ -126,9 +127,10 @@ async def keyring_for(store: Store, keys: SealKeys) -> Keyring:
         try:
             await _try_on_all(store, keyring, keys.source)
             break
-        except Compacted:  # by another server meanwhile; the next attempt begins at a younger state
+        except Compacted:  # by another replica meanwhile; retry with a newer snapshot
             continue
-    # Made before its fingerprint is in the store: a fingerprint of a key that nobody has would be for ever.
+    # Create the file before storing the fingerprint: the fingerprint of a key that no server has could never be
+    # removed.
     return keyring or keys.make()
 
 
@@ -136,25 +138,24 @@ async def _nobody_has_keys(store: Store, source: str) -> None:
     theirs, _ = await kept(store, SEAL_KEY)
     if theirs is not None:
         advice = "copy that file from a server that has it, or restore it from a backup"
-        raise FileProblem(f"{source}: missing, and the store's servers seal with key {theirs.id}; {advice}")
+        raise FileProblem(f"{source}: missing, and other servers of this store encrypt with key {theirs.id}; {advice}")
 
 
 async def agree_on_active(store: Store, keyring: Keyring) -> None:
-    """Leaves word for other servers which key we seal with. Raises FileProblem where we lack the one that they use."""
+    """Publish the fingerprint of our active key to other replicas. Raises FileProblem if we lack the key that they
+    use."""
     active = keyring.keys[0]
     while True:
         theirs, revision = await kept(store, SEAL_KEY)
         if theirs is not None and theirs not in [fingerprint(SEAL_KEY, key.secret, key.id) for key in keyring.keys]:
-            which = "has another key than they" if theirs.id in [key.id for key in keyring.keys] else "lacks it"
-            advice = "give all of them the same keys: copy them from a server that has it"
-            raise FileProblem(
-                f"{keyring.source}: the store's servers seal with key {theirs.id}, and this {which}; {advice}"
-            )
+            which = "differs here" if theirs.id in [key.id for key in keyring.keys] else "is missing here"
+            advice = "all servers need the same keys: copy them from a server that has it"
+            raise FileProblem(f"{keyring.source}: other servers encrypt with key {theirs.id}, which {which}; {advice}")
         if theirs is not None and theirs.id == active.id:
             return
         try:
             return await keep(store, SEAL_KEY, fingerprint(SEAL_KEY, active.secret, active.id), revision)
-        except Conflict:  # a server that starts at the same moment was faster; what it has kept counts
+        except Conflict:  # another replica was faster; check what it has published
             continue
 
 
@@ -164,13 +165,13 @@ async def _try_on_all(store: Store, keyring: Keyring | None, source: str) -> Non
             if not is_sealed(value):
                 continue
             if keyring is None:
-                advice = "copy it from another server of this store, or restore it from a backup; it alone opens that"
-                raise FileProblem(f"{source}: missing, and {shown(key)} in the store is sealed; {advice}")
+                advice = "copy it from another server of this store, or restore it from a backup"
+                raise FileProblem(f"{source}: missing, and {shown(key)} in the store is encrypted; {advice}")
             unsealed(keyring, key, value)
 
 
 async def every_value(store: Store) -> AsyncGenerator[tuple[Key, bytes]]:
-    """All values that the store can still be asked for, those of the past included. Unordered; some come twice."""
+    """All readable values, including those in the history. Unordered, with repetitions."""
     oldest = await store.oldest()
     after: Key | None = None
     while True:
@@ -186,7 +187,7 @@ async def every_value(store: Store) -> AsyncGenerator[tuple[Key, bytes]]:
 
 
 async def _past_values(store: Store) -> AsyncGenerator[tuple[Key, bytes]]:
-    """What was written since the oldest state that is kept."""
+    """The values written after the oldest readable revision."""
     oldest, newest = await store.oldest(), await store.revision()
     if newest == oldest:
         return

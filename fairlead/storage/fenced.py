@@ -1,11 +1,11 @@
-"""A store that only the holder of a lease can write to; whoever has lost the lease without knowing writes nothing.
+"""A store wrapper with fencing: only the current leader can write.
 
-The composition root puts it under what only one replica may do: controllers and the like. Each commit carries the
-condition that the lease still is where our last renewal has put it. A process that stood still for a minute and wakes
-up as if nothing had happened finds its commits refused by the store itself, whatever its clock says.
+`app` gives it to the controllers and everything else that only the leader may do. Each commit has the precondition
+that the lease is unchanged since our last renewal. So a process that was paused and resumes after losing the lease
+cannot write, whatever its clock says.
 
-Our own renewals move the lease, too, and a commit may cross one of them on the way. Such a commit is made again once
-the renewal is known. `controllers/runtime/leader.py` moves the `Fence`.
+Our own renewals change the lease, too. A commit that collides with one is repeated once the renewal is known.
+`controllers/runtime/leader.py` updates the `Fence`.
 """
 
 import asyncio
@@ -15,19 +15,19 @@ from fairlead.storage.contract import Change, Check, Conflict, Event, Key, Page,
 
 
 class LostLead(Unavailable):
-    """Unavailable, because whoever gets it can do nothing but leave the work to another replica."""
+    """This replica is no longer the leader. A StoreUnavailable, because callers can only give up."""
 
     def __init__(self) -> None:
-        super().__init__("this replica does not lead any more; the one that does carries on")
+        super().__init__("this replica is no longer the leader; the new leader continues")
 
 
 class Fence:
-    """Where the lease stands as far as we hold it. A new one stands nowhere."""
+    """The revision of the lease while this replica holds it. Initially it holds none."""
 
     def __init__(self, key: Key) -> None:
         self.key = key
         self.doubted = asyncio.Event()
-        """Set when a commit was refused: the lease has to be renewed, or found to be lost, right now."""
+        """Set when a commit was rejected: the lease must be renewed, or found to be lost, immediately."""
         self._revision = 0
         self._moved = asyncio.Event()
 
@@ -37,32 +37,32 @@ class Fence:
 
     @property
     def revision(self) -> int:
-        """Of the lease, which is ours. Raises LostLead where it is not."""
+        """The revision of the lease. Raises LeadershipLost if this replica does not hold it."""
         if not self._revision:
             raise LostLead
         return self._revision
 
     def move(self, revision: int) -> None:
-        """The lease is ours, as of this revision."""
+        """Record that this replica holds the lease at this revision."""
         self._revision = revision
-        # Whoever had doubts has the answer: no need to renew it once more for him.
+        # Pending requests for a renewal are answered by this one.
         self.doubted.clear()
         self._moved.set()
         self._moved = asyncio.Event()
 
     def drop(self) -> None:
-        """The lease is not ours, or not for long."""
+        """Record that this replica does not hold the lease, or is about to release it."""
         self.move(0)
 
     async def moved_from(self, revision: int) -> None:
-        """Waits until we know of a newer renewal than this one. Raises LostLead."""
+        """Wait for a renewal newer than this revision. Raises LeadershipLost."""
         while self.revision == revision:
             self.doubted.set()
             await self._moved.wait()
 
 
 class Fenced:
-    """The contract over another store, for the holder of the lease."""
+    """A Store that wraps another one and adds the lease as a precondition to every commit."""
 
     def __init__(self, store: Store, fence: Fence) -> None:
         self._store = store
@@ -83,13 +83,13 @@ class Fenced:
             await self._fence.moved_from(revision)
 
     async def _commit_to_lease(self, expected: int, changes: Sequence[Change], checks: Sequence[Check]) -> int:
-        """Even a controller may have something to say about the lease. What it expects of it is the condition."""
+        """A commit that writes the lease itself: its expected revision takes the place of the precondition."""
         if expected != self._fence.revision:
             raise Conflict(self._fence.key, expected, self._fence.revision)
         return await self._store.commit(changes, checks)
 
     async def compact(self, before: int) -> None:
-        """Checked here alone: compacting twice does no harm, so the store need not see to it."""
+        """Checked locally only: compacting twice is harmless, so the store need not enforce it."""
         _ = self._fence.revision
         await self._store.compact(before)
 

@@ -1,10 +1,11 @@
-"""Fingerprints of the secrets that all servers of a store must share, kept in that store.
+"""Fingerprints of the secrets that all replicas of a store must share, kept in that store.
 
-The secrets themselves (the pepper of access keys, the keys for sealing) are with the servers and never in the store. A
-server with other ones would start without complaint, and then refuse every key or write what nobody else can read. So
-the first server leaves a fingerprint, and the others compare. `sealed.keyring_for` and `authn/bootstrap.py` do.
+The secrets themselves (the pepper of access keys, the encryption keys) are configured on the servers and never
+stored. A replica with different secrets would start, and then reject all access keys or write values that the others
+cannot decrypt. So the first server stores fingerprints, and the others compare: see `encrypted.load_keyring` and
+`authn/bootstrap.py`.
 
-No kind serves these records, so they are seen in no list and by no watch.
+No kind serves these records, so they appear in no list or watch.
 """
 
 import hashlib
@@ -19,7 +20,7 @@ RESOURCE = "fingerprints"
 
 @dataclass(frozen=True, slots=True)
 class Fingerprint:
-    """Of one secret. `id` tells apart those of which there can be several."""
+    """The fingerprint of one secret. `id` distinguishes several secrets with the same name."""
 
     digest: str
     id: str = ""
@@ -30,12 +31,12 @@ def key_of(name: str) -> Key:
 
 
 def fingerprint(name: str, secret: bytes, id: str = "") -> Fingerprint:
-    """What cannot be turned back, as the secrets are random and long. Half of a SHA-256 tells any two apart."""
+    """Irreversible, because the secrets are random and long. Half of a SHA-256 is enough to distinguish them."""
     return Fingerprint(hashlib.sha256(f"fairlead {name}\0".encode() + secret).hexdigest()[:32], id)
 
 
 async def kept(store: Store, name: str) -> tuple[Fingerprint | None, int]:
-    """What the store has under this name, and the revision to expect when it is replaced."""
+    """The stored fingerprint, and the revision to expect when replacing it."""
     record = await store.read(key_of(name))
     if record is None:
         return None, 0
@@ -44,7 +45,7 @@ async def kept(store: Store, name: str) -> tuple[Fingerprint | None, int]:
 
 
 async def keep(store: Store, name: str, found: Fingerprint, expected: int) -> None:
-    """Raises Conflict where another server was faster."""
+    """Store a fingerprint. Raises RevisionConflict if another server was faster."""
     header = {"apiVersion": "v1", "kind": "Fingerprint", "metadata": {"name": name}}
     value = orjson.dumps({**header, "id": found.id, "digest": found.digest})
     await store.commit([Change(key_of(name), value, expected)])

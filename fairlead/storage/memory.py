@@ -1,8 +1,8 @@
-"""A store in this process's memory: for tests, trials and `memory:`. Nothing survives the process.
+"""A store in memory, for tests and `memory:`. Nothing survives the process.
 
-It keeps the whole contract, history, compaction and watches included, so that whatever works on it works on the others.
-No method awaits before its work is done, so each is atomic on its loop and needs no lock. Each then lets the others run
-once before it answers: what it says may be old news by then, as with any store.
+It implements the whole contract, including history, compaction and watches. No method awaits before it is done, so
+each is atomic and needs no lock. Each then yields to the event loop once, so that its result may be outdated when the
+caller gets it, as with any other store.
 """
 
 import asyncio
@@ -28,11 +28,11 @@ from fairlead.storage.watch_feed import Feed, cut_piece
 class MemoryStore:
     def __init__(self, first: int = FIRST_REVISION) -> None:
         self._keys: list[bytes] = []
-        """Every packed key that has a version, in order."""
+        """All packed keys that have a version, sorted."""
         self._versions: dict[bytes, list[Event]] = {}
-        """Oldest version first; never empty."""
+        """Versions by packed key, oldest first; the lists are never empty."""
         self._log: list[Event] = []
-        """All events after `oldest()`, in revision order."""
+        """All events after `oldest()`, by revision."""
         self._feed = Feed(first, first, self._replay)
         self._closed = False
 
@@ -122,7 +122,7 @@ class MemoryStore:
         return record.revision if record else 0
 
     def _forget(self, packed: bytes, before: int) -> None:
-        """Drops the versions that no state from `before` on shows: all superseded by then, and a deletion by then."""
+        """Discard the versions that no revision from `before` on needs: superseded ones, and a deletion."""
         versions = self._versions[packed]
         shown = bisect_right(versions, before, key=_revision) - 1
         if versions[shown].value is None:

@@ -1,7 +1,7 @@
-"""A store's address -> the store. Called by the composition root; a new store is one more line in SCHEMES.
+"""Opens a store by its URL. To add a store, add an entry to SCHEMES.
 
-Drivers are imported with the first store that needs them: whoever runs on a file starts without them. An address may
-hold a password, so no message repeats one.
+Database drivers are imported only by the stores that need them. A URL may contain a password, so no message quotes
+it.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -17,7 +17,7 @@ from fairlead.storage.sqlite.reader import snapshot
 
 async def _open_memory(rest: str, first: int) -> Store:
     if rest:
-        raise ValueError("nothing may follow the colon")
+        raise ValueError("nothing is allowed after the colon")
     return MemoryStore(first)
 
 
@@ -27,7 +27,7 @@ async def _open_sqlite(path: str, first: int) -> Store:
 
 def _sqlite_path(path: str) -> str:
     if path in ("", ":memory:"):
-        raise ValueError("the path of a file must follow the colon")
+        raise ValueError("the path of a file is required after the colon")
     return path
 
 
@@ -48,15 +48,15 @@ POSTGRES_FORM = "postgres://user@host:5432/database"
 
 @dataclass(frozen=True, slots=True)
 class Scheme:
-    """A sort of store: the form of its addresses, for people, and what opens one, given the rest of the address."""
+    """A type of store: the format of its URLs, and the function that opens one, given the URL without its scheme."""
 
     form: str
     opened: Callable[[str, int], Awaitable[Store]]
-    """Also given the revision at which it shall stand at least."""
+    """The second argument is the minimum revision of the store."""
     shared: bool
-    """Whether several servers can have it open at once. If not, it belongs to one process."""
+    """Whether several servers can use it at the same time. Otherwise it belongs to one process."""
     beside: Callable[[str], AbstractAsyncContextManager[Snapshot]] | None = None
-    """What reads one that belongs to a server meanwhile, where there is a way."""
+    """Takes a snapshot while a server has the store open, if that is possible."""
 
 
 SCHEMES: dict[str, Scheme] = {
@@ -74,7 +74,7 @@ SCHEMES: dict[str, Scheme] = {
 
 
 async def open_store(url: str) -> Store:
-    """ValueError where the address is none of those we know, Unavailable where the store cannot be opened."""
+    """Open a store. Raises ValueError for an invalid URL, StoreUnavailable if the store cannot be opened."""
     store = await open_to_fill(url)
     try:
         await refuse_unfinished(store)
@@ -85,24 +85,24 @@ async def open_store(url: str) -> Store:
 
 
 async def open_to_fill(url: str, first: int = FIRST_REVISION) -> Store:
-    """The same for whoever is going to replace what is in there. It then stands at `first` at least."""
+    """Open a store whose content will be replaced. Its revision is then at least `first`."""
     known, rest = _known(url)
     try:
         return await known.opened(rest, first)
     except ValueError as error:
-        raise ValueError(f"this is no {scheme_of(url)} store's address: {error}; use {known.form}") from error
+        raise ValueError(f"this is not a valid {scheme_of(url)} store URL: {error}; use {known.form}") from error
 
 
 @asynccontextmanager
 async def open_snapshot(url: str) -> AsyncIterator[Snapshot]:
-    """What the store holds now, also while servers use it. Raises ValueError and Unavailable like `open_store`."""
+    """A snapshot of the store, also while servers use it. Raises ValueError and StoreUnavailable like `open_store`."""
     known, rest = _known(url)
     if known.beside is not None:
         async with known.beside(rest) as found:
             yield found
         return
     if not known.shared:
-        raise ValueError(f"what a {scheme_of(url)} store holds, only the server that has it can see")
+        raise ValueError(f"a {scheme_of(url)} store can only be read by the server that uses it")
     store = await open_store(url)
     try:
         yield await scanned(store)
@@ -111,7 +111,7 @@ async def open_snapshot(url: str) -> AsyncIterator[Snapshot]:
 
 
 def is_shared(url: str) -> bool:
-    """Whether other servers may have the same store open."""
+    """Whether other servers can use the same store."""
     known = SCHEMES.get(scheme_of(url))
     return known is not None and known.shared
 
@@ -123,7 +123,7 @@ def scheme_of(url: str) -> str:
 def _known(url: str) -> tuple[Scheme, str]:
     scheme, colon, rest = url.partition(":")
     if not colon or scheme not in SCHEMES:
-        raise ValueError(f"this is no store's address; use {_forms()}")
+        raise ValueError(f"this is not a store URL; use {_forms()}")
     return SCHEMES[scheme], rest
 
 

@@ -1,18 +1,18 @@
-"""The background task that has every credential sealed under the active key. Started by the composition root.
+"""The background task that re-encrypts credentials with the active key.
 
-It works on the store below `Sealed`, where values are as they are on the disk: those that are plain though they should
-not be (a database from before, a field that has become secret) and those under an older key are written again, sealed
-anew. Nothing else about them changes; watchers see an update without a difference.
+It works on the store below `EncryptedStore`, where values are as on disk. Values that should be encrypted but are
+plain (from an older database, or because a field became sensitive) and values with an older key are written again,
+encrypted with the active key. Watchers see an update without a difference.
 
-History still shows them as they were. It is kept for the time that watchers are promised and then forgotten, even if
-fewer revisions than usual are left: an old key is done with only once nothing readable needs it. Then the disk is
-scrubbed of what was deleted. That moment is marked beside the keys, which is what `fairlead seal forget` waits for.
+The history still contains the old values. It is kept for the configured time and then compacted, even if fewer
+revisions than configured are left, because an old key is unused only when no readable value needs it. Then deleted
+data is purged from the disk, and that is recorded beside the keys, where `fairlead seal forget` checks it.
 
-The keys may change at any time. They are looked at every few seconds; a key that this process has once known, it
-keeps, so that one that was taken away too early does no harm as long as the server runs.
+The keys may change at any time and are polled. A key that this process has read once stays in its keyring, so
+removing one too early does no harm while the server runs.
 
-Of several servers that share a store, the one that leads does the work; the others look at the keys all the same, with
-`heed_keys`, because they have to open what the leader seals.
+If several replicas share a store, the leader does this work. The others run `watch_keys`, because they must be able
+to decrypt what the leader writes.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ log = structlog.get_logger(__name__)
 
 
 async def _pause(seconds: float) -> float:
-    """Sleeps, and says when it woke up, on the monotonic clock."""
+    """Sleep, and return the monotonic time afterwards."""
     await asyncio.sleep(seconds)
     return time.monotonic()
 
@@ -51,9 +51,9 @@ async def keep_sealed(
     on_compacted: Callable[[int], None],
     pause: Callable[[float], Awaitable[float]] = _pause,
 ) -> None:
-    """Works for ever on the store below `sealed`; history that has to go is kept for `seconds` at least.
+    """Re-encrypt forever, on the store below `encrypted`. History is kept for at least `history_seconds`.
 
-    `on_compacted` hears of each revision compacted to. `pause` is given by tests, which turn the clock themselves.
+    `on_compacted` is called with each compacted revision. Tests pass `sleep` to control the time.
     """
     resealing = Resealing(store, sealed, keys, seconds, on_compacted)
     now = await pause(0)
@@ -61,7 +61,7 @@ async def keep_sealed(
         try:
             await resealing.step(now)
         except (StorageError, FileProblem) as error:
-            log.warning("credentials could not be resealed; trying again later", reason=str(error))
+            log.warning("re-encrypting credentials failed; retrying later", reason=str(error))
         now = await pause(LOOK_SECONDS)
 
 
@@ -72,7 +72,7 @@ async def heed_keys(
     unless: Callable[[], bool],
     pause: Callable[[float], Awaitable[float]] = _pause,
 ) -> None:
-    """Takes in new keys for ever, unless the work is this server's: then they are `keep_sealed`'s matter."""
+    """Reload changed keys forever, unless this replica is the leader: then `run_reencryption` does that."""
     while True:
         await pause(LOOK_SECONDS)
         if not unless() and keys.changed():
@@ -80,18 +80,18 @@ async def heed_keys(
 
 
 def take_in(sealed: Sealed, keys: SealKeys) -> bool:
-    """Puts changed keys to use; False where they are unusable."""
+    """Switch to the changed keys; False if they are invalid."""
     try:
         keyring = keys.read()
     except FileProblem as error:
-        log.error("the keys for sealing are unusable; going on with the former ones", reason=str(error))
+        log.error("the encryption keys are invalid; keeping the previous ones", reason=str(error))
         return False
     if keyring is None:
-        advice = "restore the file before this server stops, or the credentials in the store are lost"
-        log.error("the keys for sealing are gone; going on with the former ones", file=keys.source, advice=advice)
+        advice = "restore the file before this server stops, otherwise the credentials in the store are lost"
+        log.error("the encryption keys are missing; keeping the previous ones", file=keys.source, advice=advice)
         return False
     sealed.keyring = keyring.with_older(sealed.keyring)
-    log.info("the keys for sealing have changed", active=keyring.active)
+    log.info("the encryption keys have changed", active=keyring.active)
     return True
 
 
@@ -113,9 +113,9 @@ class Resealing:
         self._done = False
 
     async def step(self, now: float) -> None:
-        """Whatever is next: values first, then the history that shows them as they were, then nothing."""
+        """Do the next part of the work: current values first, then the history."""
         if self._keys.changed():
-            # The work begins a step later, when commits that were sealed under the last key have long arrived.
+            # Start at the next step, when commits encrypted with the previous key have certainly arrived.
             if take_in(self._sealed, self._keys):
                 self._start_over()
         elif not self._done and now >= self._wait_until:
@@ -137,7 +137,7 @@ class Resealing:
             self._forget_before = None
 
     async def _rewrite(self) -> int:
-        """Seals anew what needs it, and says how many values that were."""
+        """Re-encrypt all stale values, and return their number."""
         rewritten, after = 0, None
         while True:
             page = await self._store.scan((), after=after, limit=BATCH)
@@ -158,16 +158,16 @@ class Resealing:
             try:
                 value = unsealed(keyring, key, value)
             except Unavailable as error:
-                log.error("a credential does not open; going on with the others", reason=str(error))
+                log.error("a credential cannot be decrypted; continuing with the others", reason=str(error))
                 return False
         try:
             await self._store.commit([Change(key, keyring.seal(value, pack(key)), record.revision)])
-        except Conflict:  # whoever was faster has sealed it as well
+        except Conflict:  # a concurrent write has encrypted it as well
             return False
         return True
 
     async def _any_left(self) -> bool:
-        """Whether anything readable, now or in the past, is not sealed under the active key."""
+        """Whether any readable value, current or in the history, is not encrypted with the active key."""
         async with aclosing(every_value(self._store)) as values:
             async for key, value in values:
                 if self._is_stale(key, value):
@@ -175,7 +175,7 @@ class Resealing:
         return False
 
     async def _hold(self, now: float) -> None:
-        """History up to now has to go, but not before its time."""
+        """Schedule a compaction of the history up to now."""
         self._keys.mark("")
         self._wait_until = now + self._seconds
         self._forget_before = await self._store.revision()
@@ -183,10 +183,10 @@ class Resealing:
     async def _finish(self, now: float) -> None:
         active = self._sealed.keyring.active
         if self._keys.marked != active:
-            # Not at every look, should it fail: it reads and writes all there is.
+            # Delays the retry if this fails: it reads and writes the whole store.
             self._wait_until = now + self._seconds
             await self._store.scrub()
             self._keys.mark(active)
         self._done = True
         if self._rewritten:
-            log.info("credentials are sealed anew", key=active, count=self._rewritten)
+            log.info("credentials were re-encrypted", key=active, count=self._rewritten)

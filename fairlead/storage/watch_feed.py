@@ -1,11 +1,11 @@
-"""Watches: replay what has been, then follow what comes. The one implementation that every store shares.
+"""Watches: replay history, then deliver live events. Shared by all stores.
 
-A store owns one Feed, tells it of each commit (`publish`) and each compaction, in order and in the loop's thread, and
-hands it a `replay` function that reads old events back. `follow` is the store's `watch`.
+A store owns one `WatchFeed`. It reports each commit (`publish`) and each compaction, in order and on the event loop,
+and provides a `replay` function that reads old events. `subscribe` implements the store's `watch`.
 
-A watcher is registered for live events before it replays, so that nothing falls between the two. What waits for a slow
-watcher is bounded: past PENDING_BYTES the live events are dropped and the watcher reads them back from the store
-instead, from the last one it was given. It pays with time, the server does not pay with memory.
+A watch subscribes to live events before it replays, so that nothing is missed in between. The queue of a slow watch
+is bounded: above MAX_PENDING_BYTES its live events are dropped, and it reads them from the store instead, from the
+last event that it delivered.
 """
 
 import asyncio
@@ -16,17 +16,17 @@ from fairlead.storage.contract import Compacted, Event, Key
 PENDING_BYTES = 16 * 1024 * 1024
 PIECE_BYTES = 1024 * 1024
 EVENT_BYTES = 256
-"""What an event costs beside its value, roughly: small events count as well."""
+"""Approximate overhead per event, so that small events count as well."""
 
 Replay = Callable[[Key, int, int], Awaitable[tuple[Sequence[Event], int]]]
-"""(prefix, since, upto) -> some events with since < revision <= upto, whole commits, and the revision reached by them.
+"""(prefix, since, upto) -> events with since < revision <= upto, in whole commits, and the revision they reach.
 
-A replay may stop early, to keep its pieces small, but it always gets further than `since`; see `cut_piece`.
+A replay may stop early to keep its chunks small, but always advances beyond `since`; see `take_chunk`.
 """
 
 
 def cut_piece(events: Iterable[Event], upto: int) -> tuple[Sequence[Event], int]:
-    """Whole commits from the beginning of `events` until they weigh PIECE_BYTES, and the revision reached by them."""
+    """Whole commits from the start of `events`, about CHUNK_BYTES of them, and the revision they reach."""
     piece: list[Event] = []
     weight = 0
     for event in events:
@@ -42,7 +42,7 @@ def _weight(event: Event) -> int:
 
 
 class Tail:
-    """The live end of one watch: what has been published and not been taken yet."""
+    """The queue of live events of one watch."""
 
     __slots__ = ("_depth", "_first", "_pending", "_prefix", "_since", "_wake", "_weight", "dropped_after")
 
@@ -54,14 +54,14 @@ class Tail:
         self.restart()
 
     def restart(self) -> None:
-        """Empty, from now on."""
+        """Clear the queue; live events are collected from now on."""
         self._pending: list[Event] = []
         self._weight = 0
         self._first = 0
         self.dropped_after: int | None = None
 
     def offer(self, revision: int, events: Sequence[Event]) -> None:
-        """Takes in the events of one commit that concern this watch."""
+        """Add the events of one commit that match this watch."""
         if self.dropped_after is not None or revision <= self._since:
             return
         wanted = [event for event in events if event.key[: self._depth] == self._prefix] if self._depth else events
@@ -89,7 +89,7 @@ class Tail:
 
 
 class Feed:
-    """Where a store stands (`revision`, `oldest`), and everybody who follows it."""
+    """The current and the oldest revision of a store, and the subscriptions to its events."""
 
     def __init__(self, revision: int, oldest: int, replay: Replay) -> None:
         self.revision = revision
@@ -99,7 +99,8 @@ class Feed:
         self._tails: set[Tail] = set()
 
     def publish(self, revision: int, events: Sequence[Event]) -> None:
-        """One acknowledged commit. Before its caller hears of it, so that a watcher is never behind what is known."""
+        """Deliver one acknowledged commit. Call it before the commit returns, so that watches are never behind its
+        caller."""
         self.revision = revision
         for tail in self._tails:
             tail.offer(revision, events)
@@ -108,7 +109,7 @@ class Feed:
         self.oldest = max(self.oldest, oldest)
 
     def close(self) -> None:
-        """Every watch ends after the events that already wait for it."""
+        """End every watch after its queued events."""
         self._closed.set()
         for tail in self._tails:
             tail.wake()
@@ -121,7 +122,7 @@ class Feed:
         try:
             while not self._closed.is_set():
                 tail.restart()
-                # Nothing is awaited between restart() and here: live events begin right after this revision.
+                # No await since the reset: live events start right after this revision.
                 live_after = self.revision
                 while reached < live_after and not self._closed.is_set():
                     events, reached = await self._piece(prefix, reached, live_after)
@@ -140,7 +141,7 @@ class Feed:
 
     async def _piece(self, prefix: Key, since: int, upto: int) -> tuple[Sequence[Event], int]:
         piece = await self._replay(prefix, since, upto)
-        # Asked afterwards: a compaction during the replay may have taken events from under it.
+        # Checked afterwards: a compaction during the replay may have removed events.
         if since < self.oldest:
             raise Compacted(since, self.oldest)
         return piece

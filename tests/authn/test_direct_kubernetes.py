@@ -113,7 +113,7 @@ async def test_an_administrators_token_says_so_in_the_group_that_clusters_bind()
 
 async def test_names_of_kubernetes_itself_get_no_token() -> None:
     async with an_office() as office:
-        with pytest.raises(Forbidden, match="is no name that connected clusters are given"):
+        with pytest.raises(Forbidden, match="is not sent to connected clusters"):
             await office.mint(replace(ROOT, name="system:admin"))
 
 

@@ -107,7 +107,7 @@ def test_a_file_that_is_there_is_kept_unless_asked(data: Path, backup: Path) -> 
 def test_a_backup_that_fails_leaves_the_old_one_and_no_draft(data: Path, backup: Path) -> None:
     content = backup.read_bytes()
     code, output = fairlead("backup", str(backup), "--force", "--data", str(data.parent / "nowhere"))
-    assert (code, "no such file; name the server's folder with --data" in output) == (1, True)
+    assert (code, "no such file; pass the server's folder with --data" in output) == (1, True)
     assert backup.read_bytes() == content
     assert sorted(each.name for each in data.parent.iterdir()) == ["data", "it.backup"]
 
@@ -119,7 +119,10 @@ def test_verify_tells_a_sound_backup_from_a_damaged_one(backup: Path) -> None:
         True,
     )
     backup.write_bytes(backup.read_bytes()[:-1])
-    assert fairlead("backup", "verify", str(backup)) == (1, f"fairlead: {backup}: it is cut off; use another backup\n")
+    assert fairlead("backup", "verify", str(backup)) == (
+        1,
+        f"fairlead: {backup}: it is truncated; use another backup\n",
+    )
 
 
 def test_a_restored_store_stands_far_above_the_old_one(backup: Path) -> None:
@@ -150,7 +153,7 @@ def test_a_backup_goes_through_a_pipe_with_nothing_else_in_it(
 def test_a_store_that_holds_something_is_replaced_only_by_force(data: Path, backup: Path) -> None:
     revision = put(data, b"newer")
     code, output = fairlead("restore", str(backup), "--data", str(data))
-    what = f"the store to fill: it holds something already, at revision {revision}"
+    what = f"the store to fill: it already contains data, at revision {revision}"
     assert (code, output) == (
         1,
         f"fairlead: {what}; name an empty one, or use --force to replace all that it holds\n",
@@ -167,7 +170,7 @@ def test_a_damaged_backup_never_becomes_a_store(data: Path, backup: Path, pipe: 
     given = backup.read_bytes() if pipe else None
     code, output = fairlead("restore", "-" if pipe else str(backup), "--data", str(data), "--force", given=given)
     what = "the standard input" if pipe else backup
-    assert (code, output) == (1, f"fairlead: {what}: its digest does not fit what is in it; use another backup\n")
+    assert (code, output) == (1, f"fairlead: {what}: its digest does not match its content; use another backup\n")
     assert value_in(data) == b"{}"
 
 
@@ -177,11 +180,11 @@ def test_a_server_does_not_start_on_what_was_not_finished(data: Path) -> None:
     assert fairlead("backup", str(backup), "--data", str(data))[0] == 0
     # Through a pipe, which cannot be looked at beforehand.
     code, output = fairlead("restore", "-", "--data", str(new), given=backup.read_bytes()[:-1])
-    assert (code, output) == (1, "fairlead: the standard input: it is cut off; use another backup\n")
+    assert (code, output) == (1, "fairlead: the standard input: it is truncated; use another backup\n")
     code, output = fairlead("serve", "--data", str(new), "--port", "0", "--audit-path", "off")
-    assert (code, "the store holds only a part" in output) == (1, True)
+    assert (code, "the store is incomplete" in output) == (1, True)
     code, output = fairlead("restore", str(backup), "--data", str(new))
-    assert (code, "begun before and not finished; name an empty one, or use --force" in output) == (1, True)
+    assert (code, "restore or copy into it did not finish; name an empty one, or use --force" in output) == (1, True)
     assert fairlead("restore", str(backup), "--data", str(new), "--force")[0] == 0
     assert value_in(new) == b"{}"
 
@@ -227,5 +230,5 @@ async def test_a_shared_store_that_somebody_writes_to_is_not_replaced(backup: Pa
 
 def test_an_empty_store_gives_nothing_to_copy(data: Path) -> None:
     code, output = fairlead("store", "copy", f"sqlite:{data.parent}/empty.db", f"sqlite:{data}/fairlead.db", "--force")
-    assert (code, "there is nothing to fill it with" in output) == (1, True)
+    assert (code, "there is nothing to restore" in output) == (1, True)
     assert value_in(data) == b"{}"

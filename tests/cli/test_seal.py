@@ -95,13 +95,13 @@ def test_forget_by_force_asks_nobody_but_keeps_the_active_key(data: Path) -> Non
     code, output = seal(data, "forget", new, "--force")
     assert (code, ids(data)) == (1, [new])
     assert output == (
-        f"fairlead: {data}/seal.keys: {new} is the active key; make another one with `fairlead seal rotate` first\n"
+        f"fairlead: {data}/seal.keys: {new} is the active key; create another one with `fairlead seal rotate` first\n"
     )
 
 
 @pytest.mark.parametrize("words", [["rotate"], ["status"], ["forget", "x"]])
 def test_a_folder_without_keys_is_told_in_one_line(words: list[str], tmp_path: Path) -> None:
-    advice = "no such file; name the server's data folder, or start the server, which makes it"
+    advice = "no such file; pass the server's data folder, or start the server, which creates it"
     assert seal(tmp_path, *words) == (1, f"fairlead: {tmp_path}/seal.keys: {advice}\n")
     assert list(tmp_path.iterdir()) == []
 

@@ -162,9 +162,9 @@ def test_given_files_are_used_as_they_are(tmp_path: Path) -> None:
 
 def test_given_files_that_cannot_work_are_refused_before_the_first_client_comes(tmp_path: Path) -> None:
     one, other = ensure_certificates(tmp_path / "one"), ensure_certificates(tmp_path / "other")
-    with pytest.raises(FileProblem, match="no usable pair"):
+    with pytest.raises(FileProblem, match="unusable certificate or key"):
         given_certificates(one.cert_file, other.key_file, None)
     with pytest.raises(FileProblem, match="No such file or directory"):
         given_certificates(one.cert_file, tmp_path / "none", None)
-    with pytest.raises(FileProblem, match="holds no certificate"):
+    with pytest.raises(FileProblem, match="contains no certificate"):
         given_certificates(one.cert_file, one.key_file, one.key_file)

@@ -30,7 +30,7 @@ def test_administrators_are_one_group_and_kubernetes_own_groups_are_left_out() -
 @pytest.mark.parametrize("prefix", ["fairlead:", ""])
 def test_names_of_kubernetes_itself_are_refused_whatever_the_prefix(prefix: str) -> None:
     for name in ("system:admin", "system:serviceaccount:a:b", "", "ä", "a\nb"):
-        with pytest.raises(Forbidden, match="is no name that connected clusters are given"):
+        with pytest.raises(Forbidden, match="is not sent to connected clusters"):
             ClusterNames(prefix).identity(User(name))
 
 

@@ -58,5 +58,5 @@ def test_a_missing_file_is_nothing_to_worry_about(tmp_path: Path) -> None:
 
 def test_a_path_that_cannot_be_a_folder_is_named_with_what_to_do(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(FileProblem, match=r"Not a directory; make it writable .*, or name another path"):
+    with pytest.raises(FileProblem, match=r"Not a directory; make it writable .*, or use another path"):
         private_folder(tmp_path / "file" / "data")

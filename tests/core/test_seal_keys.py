@@ -130,7 +130,7 @@ def test_the_active_key_is_never_forgotten_nor_one_that_is_not_there(tmp_path: P
     SealKeys(tmp_path).make()
     active, *_ = rotate(tmp_path)
     before = existing(tmp_path)
-    with pytest.raises(FileProblem, match="is the active key; make another one"):
+    with pytest.raises(FileProblem, match="is the active key; create another one"):
         forget(tmp_path, active.id, force=True)
     with pytest.raises(FileProblem, match=f"has no key other; it has {active.id}, "):
         forget(tmp_path, "other", force=True)
@@ -139,9 +139,9 @@ def test_the_active_key_is_never_forgotten_nor_one_that_is_not_there(tmp_path: P
 
 def test_a_folder_without_keys_is_left_without(tmp_path: Path) -> None:
     for act in (lambda: rotate(tmp_path), lambda: forget(tmp_path, "x")):
-        with pytest.raises(FileProblem, match="no such file; name the server's data folder"):
+        with pytest.raises(FileProblem, match="no such file; pass the server's data folder"):
             act()
-    with pytest.raises(FileProblem, match="name the server's data folder"):
+    with pytest.raises(FileProblem, match="pass the server's data folder"):
         rotate(tmp_path / "nowhere")
     assert list(tmp_path.iterdir()) == []
 

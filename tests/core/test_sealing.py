@@ -69,7 +69,7 @@ def test_an_unknown_key_is_named_with_the_place_to_put_it_back() -> None:
 
 def test_another_key_of_the_same_id_does_not_open_it() -> None:
     sealed = KEYRING.seal(b"canary", PLACE)
-    with pytest.raises(Tampered, match="key new in elsewhere is not the one that sealed it"):
+    with pytest.raises(Tampered, match="key new in elsewhere is not the one that encrypted it"):
         Keyring([SealKey("new", bytes(32))], "elsewhere").unseal(sealed, PLACE)
 
 
@@ -82,7 +82,7 @@ def test_a_value_relabelled_with_another_key_of_the_ring_does_not_open() -> None
 @pytest.mark.parametrize("value", [b"", b"{}", b'{"kind":"Secret"}', b"null", b"\x00", b"\x00FLS"])
 def test_json_and_fragments_are_not_taken_for_sealed(value: bytes) -> None:
     assert not is_sealed(value)
-    with pytest.raises(ValueError, match="not sealed"):
+    with pytest.raises(ValueError, match="not encrypted"):
         key_id_of(value)
 
 

@@ -103,7 +103,7 @@ def test_keys_come_back_as_they_were_stored() -> None:
     ids=["nothing", "torn", "list", "empty", "empty key", "no private key", "a public key", "a strange retired key"],
 )
 def test_anything_else_is_refused_without_being_quoted(content: bytes) -> None:
-    with pytest.raises(BadKeys, match="these are no signing keys") as refused:
+    with pytest.raises(BadKeys, match="these are not signing keys") as refused:
         decode(content)
     assert "BEGIN" not in str(refused.value)
 

@@ -134,7 +134,7 @@ def test_only_the_first_document_is_read(rest: str) -> None:
         ('a: "\\ud800"', "yaml: line 1: found invalid Unicode character escape code"),
         ("a: *b", "yaml: line 1: unknown anchor 'b' referenced; define it before its use"),
         ("a: 1\nb: !x 2\n", "yaml: line 2: tag '!x' is not supported; remove it"),
-        ("a: 1\nb: .nan\n", "yaml: line 2: nan is a number that JSON cannot carry; quote it to make it text"),
+        ("a: 1\nb: .nan\n", "yaml: line 2: nan cannot be represented in JSON; quote it to make it a string"),
     ],
 )
 def test_an_error_names_its_line(text: str, said: str) -> None:
@@ -321,7 +321,7 @@ def test_shared_parts_are_written_out_and_not_aliased() -> None:
 
 
 def test_a_number_that_json_cannot_carry_is_not_written() -> None:
-    with pytest.raises(yaml.Malformed, match="JSON cannot carry"):
+    with pytest.raises(yaml.Malformed, match="cannot be represented in JSON"):
         yaml.encode({"a": float("inf")})
 
 

@@ -42,7 +42,7 @@ async def test_a_credential_that_does_not_open_is_named_at_the_start(tmp_path: P
     await _once(settings)
     (tmp_path / "lost").mkdir()
     key = await _seal_with_a_key_that_is_lost(settings, tmp_path / "lost")
-    with pytest.raises(StartError, match=f"secrets/default/lost is sealed under key {key}, which is not in"):
+    with pytest.raises(StartError, match=f"secrets/default/lost is encrypted with key {key}, which is not in"):
         await _once(settings)
 
 

@@ -286,9 +286,7 @@ def test_t19_an_identity_that_would_not_arrive_whole_is_refused(headers: dict[st
 def test_t19_without_a_prefix_nobody_becomes_a_member_of_a_group_of_the_clusters_own(header: str) -> None:
     bare = ClusterNames("")
     asked = {"impersonate-user": "bob", header: "kubeadm:cluster-admins"}
-    with pytest.raises(
-        Forbidden, match="without cluster_identity_prefix it would be the cluster's own group"
-    ) as caught:
+    with pytest.raises(Forbidden, match="without cluster_identity_prefix it would be the cluster's group") as caught:
         identity_of(asked, names=bare)
     assert 'begins with "service:", or set a prefix' in caught.value.message
     assert "kubeadm:cluster-admins" in identity_of(asked).groups

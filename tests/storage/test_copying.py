@@ -118,12 +118,12 @@ async def test_what_was_not_finished_is_no_store_until_it_is(sort: str, tmp_path
     with pytest.raises(RuntimeError):
         await fill(store, given(SOME, RuntimeError()))
     await store.close()
-    with pytest.raises(Unavailable, match="holds only a part"):
+    with pytest.raises(Unavailable, match="the store is incomplete"):
         await open_store(url)
     store = await open_to_fill(url)
-    with pytest.raises(Occupied, match="not finished"):
+    with pytest.raises(Occupied, match="did not finish"):
         await refuse_occupied(store)
-    with pytest.raises(Occupied, match="not finished"):
+    with pytest.raises(Occupied, match="did not finish"):
         await fill(store, given(SOME))
     await fill(store, given(SOME), replace=True)
     await store.close()
@@ -181,7 +181,7 @@ async def test_a_source_that_is_written_to_meanwhile_is_refused() -> None:
     assert (await anext(records)).key == ("a",)
     await source.commit([Change(("c",), b"3", 0)])
     assert (await anext(records)).key == ("b",)
-    with pytest.raises(Unavailable, match="written to meanwhile"):
+    with pytest.raises(Unavailable, match="modified in the meantime"):
         await anext(records)
 
 

@@ -104,8 +104,8 @@ async def test_a_user_with_a_password_and_with_nothing_but_the_prefix(tmp_path: 
         assert await store.oldest() == second
         await store.close()
         for login, prefix, problem in (
-            ("", "tests", "wants a login"),
-            ("ann:wrong@", "tests", "does not know this user"),
+            ("", "tests", "requires authentication"),
+            ("ann:wrong@", "tests", "rejects this user"),
             ("ann:secret@", "elsewhere", "readwrite on the prefix"),
         ):
             cluster.login = login

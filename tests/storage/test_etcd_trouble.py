@@ -168,7 +168,7 @@ async def test_a_commit_that_cannot_be_found_out_about_says_so(
     await until_read(direct, b"1")
     port = proxy.port
     await proxy.stop()
-    with pytest.raises(Unavailable, match="may have been made or not"):
+    with pytest.raises(Unavailable, match="unknown whether the write was committed"):
         await commit
     proxy.port = port
     proxy.answers.set()

@@ -64,7 +64,7 @@ async def test_a_sleeper_who_wakes_up_writes_nothing_and_learns_why(setting: Set
     await setting.fence.doubted.wait()
     assert not writing.done()
     setting.fence.drop()
-    with pytest.raises(LostLead, match="does not lead any more"):
+    with pytest.raises(LostLead, match="no longer the leader"):
         await writing
     assert await setting.thing() is None
 

@@ -219,7 +219,7 @@ async def test_a_schema_with_other_tables_is_refused_and_left_alone(
     url: str, tmp_path: Path, run_sql: Callable[[str], str]
 ) -> None:
     run_sql(f"CREATE SCHEMA {schema_for(tmp_path)}; CREATE TABLE log (mine text)")
-    with pytest.raises(Unavailable, match="some other program's tables; add another one to the URL"):
+    with pytest.raises(Unavailable, match="another program's tables; select another one"):
         await PostgresStore.open(url)
     assert run_sql("SELECT count(*) FROM log") == "0"
 

@@ -142,7 +142,7 @@ async def test_while_the_database_is_away_everything_says_so_and_then_goes_on_by
     watch = store.watch((), FIRST_REVISION)
     assert list(await anext(watch)) == [Event(A, b"good", good)]
     await asyncio.to_thread(server.stop)
-    with pytest.raises(Unavailable, match="cannot be reached; see that it runs"):
+    with pytest.raises(Unavailable, match="cannot be reached; check that it is running"):
         await store.commit([Change(B, b"x", 0)])
     for refused in (store.read(A), store.scan(()), store.revision(), store.compact(good), store.scrub(), store.check()):
         with pytest.raises(Unavailable, match=f"PostgreSQL at 127.0.0.1:{server.port}/{DATABASE}: "):
@@ -175,7 +175,7 @@ async def test_a_commit_that_nobody_answers_is_reported_as_unknown(
     monkeypatch.setattr("fairlead.storage.postgres.connection.CONNECT_SECONDS", 0.3)
     server.pause()
     try:
-        with pytest.raises(Unavailable, match="not known, so look before you repeat it"):
+        with pytest.raises(Unavailable, match="unknown whether this write was committed, so check"):
             await store.commit([Change(A, b"perhaps", good)])
     finally:
         server.resume()
@@ -197,9 +197,9 @@ async def until(store: PostgresStore, revision: int) -> AsyncIterator[Any]:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (("correct%20horse", "wrong"), "password is refused; correct it in the URL or in PGPASSWORD"),
+        (("correct%20horse", "wrong"), "password is rejected; correct it in the URL or in PGPASSWORD"),
         ((f"/{DATABASE}", "/nowhere"), "no such database; create it with `createdb`"),
-        ((f"{USER}:", "nobody:"), "is refused"),
+        ((f"{USER}:", "nobody:"), "is rejected"),
         (("127.0.0.1:", f"127.0.0.1:{free_port()},127.0.0.1:"), ""),
         (("?", "?sslmode=verify-full&"), "TLS|certificate"),
     ],
@@ -218,7 +218,9 @@ async def test_what_is_wrong_at_the_start_is_said_with_what_to_do(
 
 
 async def test_a_database_that_does_not_run_is_refused_at_the_start() -> None:
-    with pytest.raises(Unavailable, match="cannot be reached; see that it runs, and that host and port are right"):
+    with pytest.raises(
+        Unavailable, match="cannot be reached; check that it is running, and that host and port are correct"
+    ):
         await PostgresStore.open(f"postgres://127.0.0.1:{free_port()}/x")
 
 
@@ -229,7 +231,7 @@ async def test_the_password_may_come_from_the_environment(url: str, monkeypatch:
 
 async def test_a_user_without_rights_is_told_what_to_ask_for(server: Server, url: str) -> None:
     server.sql("CREATE ROLE poor LOGIN PASSWORD 'p'")
-    with pytest.raises(Unavailable, match=r"may not create the schema .* let an administrator say `CREATE SCHEMA"):
+    with pytest.raises(Unavailable, match=r"may not create the schema .* an administrator must run `CREATE SCHEMA"):
         await PostgresStore.open(url.replace(f"{USER}:correct%20horse", "poor:p"))
 
 
@@ -248,7 +250,7 @@ async def test_certificates_of_both_sides_are_verified(server: Server, url: str,
     )
     assert shown == "/CN=a-replica"
     await store.close()
-    with pytest.raises(Unavailable, match="TLS fails; see sslmode, sslrootcert"):
+    with pytest.raises(Unavailable, match="TLS fails; check sslmode, sslrootcert"):
         await PostgresStore.open(f"{url}&sslmode=verify-full&sslrootcert={tmp_path}/stranger")
 
 
@@ -285,7 +287,7 @@ def test_every_error_that_is_known_is_explained(sort: type[Exception], meaning: 
 async def test_a_standby_is_not_taken_for_the_database(url: str) -> None:
     """It would refuse every commit, and what it shows is the past."""
     url += "&default_transaction_read_only=on"
-    with pytest.raises(Unavailable, match="read-only, perhaps a standby; name the primary"):
+    with pytest.raises(Unavailable, match="read-only, perhaps a standby; use the primary"):
         await PostgresStore.open(url)
 
 

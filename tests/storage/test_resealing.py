@@ -119,7 +119,7 @@ async def test_in_the_end_nothing_is_plain_and_that_is_marked_and_told(memory: P
     assert await memory.ids() == {active}
     assert resealed_under(memory.folder) == active
     assert memory.compacted == [await memory.store.oldest()]
-    assert [(line["key"], line["count"]) for line in logs if line["event"] == "credentials are sealed anew"] == [
+    assert [(line["key"], line["count"]) for line in logs if line["event"] == "credentials were re-encrypted"] == [
         (active, 3)
     ]
 
@@ -193,7 +193,7 @@ async def test_a_key_taken_away_too_early_does_no_harm_while_the_server_runs(mem
     assert [key.id for key in keyring.keys] == [keyring.active]
 
 
-@pytest.mark.parametrize(("content", "told"), [("nonsense", "are unusable"), (None, "are gone")])
+@pytest.mark.parametrize(("content", "told"), [("nonsense", "are invalid"), (None, "are missing")])
 async def test_a_spoilt_or_missing_file_is_told_and_the_former_keys_stay(
     content: str | None, told: str, memory: Place
 ) -> None:
@@ -263,7 +263,7 @@ async def test_one_value_that_does_not_open_keeps_the_others_from_nothing(memory
     page = await memory.store.scan(())
     assert [key_id_of(each.value) == active for each in page.records] == [True, False, True]
     (problem,) = [line for line in logs if line["log_level"] == "error"]
-    assert problem["reason"].startswith("secrets/default/00001 is sealed under key ")
+    assert problem["reason"].startswith("secrets/default/00001 is encrypted with key ")
     assert resealed_under(memory.folder) == ""
 
 

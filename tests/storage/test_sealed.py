@@ -73,7 +73,7 @@ async def test_a_value_that_only_looks_sealed_comes_back_as_it_was(below: Store,
 async def test_a_value_moved_to_another_object_does_not_open(below: Store, sealed: Sealed) -> None:
     await sealed.commit([Change(SECRET, b"canary", 0)])
     await below.commit([Change(OTHER, await raw(below, SECRET), 0)])
-    with pytest.raises(Unavailable, match=r"^secrets/default/two is sealed under key k1 and does not open"):
+    with pytest.raises(Unavailable, match=r"^secrets/default/two is encrypted with key k1 and cannot be decrypted"):
         await sealed.read(OTHER)
 
 
@@ -98,7 +98,7 @@ async def test_a_missing_key_is_told_with_the_object_and_the_place(how: str, bel
         else:
             await anext(sealed.watch((), FIRST_REVISION))
     assert str(caught.value) == (
-        "secrets/default/one is sealed under key k1, which is not in /data/seal.keys; put that key back from a backup"
+        "secrets/default/one is encrypted with key k1, which is not in /data/seal.keys; restore that key from a backup"
     )
 
 
@@ -136,7 +136,9 @@ async def test_a_start_with_other_keys_is_refused_even_if_only_history_needs_the
         await below.commit([Change(SECRET, None, revision)])
     (tmp_path / "seal.keys").unlink()
     SealKeys(tmp_path).make()
-    with pytest.raises(Unavailable, match=f"secrets/default/one is sealed under key {keyring.active}, which is not in"):
+    with pytest.raises(
+        Unavailable, match=f"secrets/default/one is encrypted with key {keyring.active}, which is not in"
+    ):
         await keyring_for(below, SealKeys(tmp_path))
 
 
@@ -145,7 +147,7 @@ async def test_a_start_finds_a_value_that_was_tampered_with(below: Store, tmp_pa
     revision = await Sealed(below, keyring, holds).commit([Change(SECRET, b"canary", 0)])
     value = await raw(below, SECRET)
     await below.commit([Change(SECRET, value[:-1] + bytes([value[-1] ^ 1]), revision)])
-    with pytest.raises(Unavailable, match=r"secrets/default/one is .* does not open"):
+    with pytest.raises(Unavailable, match=r"secrets/default/one is .* cannot be decrypted"):
         await keyring_for(below, SealKeys(tmp_path))
 
 
@@ -171,9 +173,9 @@ async def test_servers_agree_on_a_key_that_all_of_them_have(below: Store, tmp_pa
     with pytest.raises(FileProblem, match=rf"key {first.active}; copy that file"):
         await keyring_for(below, SealKeys(tmp_path / "other"))
     assert not (tmp_path / "other" / "seal.keys").exists()
-    with pytest.raises(FileProblem, match=rf"key {first.active}, and this lacks it"):
+    with pytest.raises(FileProblem, match=rf"key {first.active}, which is missing here"):
         await agree_on_active(below, KEYRING)
-    with pytest.raises(FileProblem, match="another key than they"):
+    with pytest.raises(FileProblem, match="which differs here"):
         await agree_on_active(below, Keyring([SealKey(first.active, bytes(32))], "here"))
 
 

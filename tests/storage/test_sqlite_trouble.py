@@ -253,7 +253,7 @@ async def test_a_folder_instead_of_a_file_is_refused(tmp_path: Path) -> None:
 async def test_a_file_that_is_no_database_is_refused_and_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     path.write_text("shopping list\n" * 1_000)
-    assert f"{path}: this is not a database; name another path" in await refusal(path)
+    assert f"{path}: this is not a database; use another path" in await refusal(path)
     assert path.read_text() == "shopping list\n" * 1_000
 
 
@@ -262,7 +262,7 @@ async def test_another_programs_database_is_refused_and_left_alone(tmp_path: Pat
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("CREATE TABLE shopping (item TEXT)")
     before = path.read_bytes()
-    assert "some other program's database" in await refusal(path)
+    assert "another program's database" in await refusal(path)
     assert path.read_bytes() == before
 
 

@@ -1,8 +1,8 @@
-"""A certificate authority and a server certificate of our own making, for servers that were given none.
+"""Creates a self-signed CA and a server certificate if the operator provides none.
 
-`app` asks for them before it listens. The authority lasts ten years and is never replaced silently, because clients
-trust it by value: their kubeconfigs hold a copy. The server certificate lasts one year and is made again whenever it is
-close to its end, lacks a name, or does not fit the files beside it, which no client notices.
+`app` calls this before it listens. The CA is valid for ten years and is never replaced silently, because kubeconfigs
+contain a copy of it. The server certificate is valid for one year. It is reissued when it is about to expire, lacks a
+name or does not match the CA; clients do not notice.
 """
 
 import ipaddress
@@ -33,7 +33,7 @@ ALWAYS = ("localhost", "127.0.0.1", "::1")
 
 @dataclass(frozen=True, slots=True)
 class Certificates:
-    """`ca_file` is what clients need to trust the server; None where their system trusts it already."""
+    """`ca_file` is the CA that clients must trust; None if their system trusts it already."""
 
     ca_file: Path | None
     cert_file: Path
@@ -42,28 +42,28 @@ class Certificates:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A certificate and its key."""
+    """A certificate and its private key."""
 
     certificate: x509.Certificate
     key: ec.EllipticCurvePrivateKey
 
 
 def given_certificates(cert_file: Path, key_file: Path, ca_file: Path | None) -> Certificates:
-    """Files that the user named, once they are seen to be usable: better now than at the first handshake."""
+    """Check the files that the operator configured, at startup rather than at the first handshake."""
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(cert_file, key_file, password="")
     except ssl.SSLError as error:
-        advice = "both must be PEM, the key without a passphrase and the one of the first certificate"
-        raise FileProblem(f"{cert_file}, {key_file}: no usable pair ({error.reason}); {advice}") from error
+        advice = "both must be PEM; the key must have no passphrase and match the first certificate"
+        raise FileProblem(f"{cert_file}, {key_file}: unusable certificate or key ({error.reason}); {advice}") from error
     except OSError as error:
-        raise FileProblem(f"{cert_file}, {key_file}: {error.strerror}; see that both exist and are readable") from error
+        raise FileProblem(f"{cert_file}, {key_file}: {error.strerror}; both must exist and be readable") from error
     if ca_file is not None and not _parsed_certificate(read_file(ca_file)):
-        raise FileProblem(f"{ca_file}: holds no certificate; name a PEM file with the authority's certificate")
+        raise FileProblem(f"{ca_file}: contains no certificate; use a PEM file with the certificate of the CA")
     return Certificates(ca_file, cert_file, key_file)
 
 
 def ensure_certificates(folder: Path, names: Iterable[str] = (), now: datetime | None = None) -> Certificates:
-    """The certificates in this folder, made or renewed where needed, for this machine's names and the given ones."""
+    """The certificates in this folder, created or renewed if needed, for this machine's names and the given ones."""
     now = now or datetime.now(UTC)
     private_folder(folder)
     found = Certificates(folder / "ca.crt", folder / "server.crt", folder / "server.key")
@@ -91,10 +91,10 @@ def _general_name(name: str) -> x509.GeneralName:
 def _ensure_authority(cert_file: Path, key_file: Path, now: datetime) -> Pair:
     pair = _load(cert_file, key_file)
     if pair is None and cert_file.exists():
-        # The key is written first, so this is no accident of ours.
+        # The key is written first, so an interrupted write cannot cause this.
         raise FileProblem(
             f"{key_file}: missing, damaged or not the key of {cert_file.name}; restore it from a backup, or remove the "
-            f"folder {cert_file.parent} to start with a new authority, which every client then has to be told"
+            f"folder {cert_file.parent} to create a new CA, which every client must then be configured to trust"
         )
     if pair is None or pair.certificate.not_valid_after_utc - now < RENEW_BEFORE:
         pair = _make_authority(now)
@@ -169,7 +169,7 @@ def _usage(signs_certificates: bool) -> x509.KeyUsage:
 
 
 def _load(cert_file: Path, key_file: Path) -> Pair | None:
-    """None where either is missing or damaged, or where the two do not belong together."""
+    """None if either file is missing or damaged, or if the two do not match."""
     certificate = _parsed_certificate(read_file(cert_file))
     key = _parsed_key(read_file(key_file))
     if certificate is None or key is None or certificate.public_key() != key.public_key():
@@ -193,7 +193,7 @@ def _parsed_key(content: bytes | None) -> ec.EllipticCurvePrivateKey | None:
 
 
 def _save(pair: Pair, cert_file: Path, key_file: Path) -> None:
-    """The key first: a certificate on the disk always has one. Two that do not match are noticed by `_load`."""
+    """Write the key first, so that a certificate on disk always has one. `_load` detects a mismatch."""
     key = pair.key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )

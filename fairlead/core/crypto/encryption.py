@@ -1,21 +1,21 @@
-"""Sealing: what is written to a disk can be read back only with a key, and only at the place it was written for.
+"""Encryption at rest: AES-256-GCM envelopes, bound to the key they are stored under.
 
-`storage/encrypted.py` seals values with it. Where the keys come from is `key_file.py`'s matter.
+`storage/encrypted.py` encrypts values with it; `key_file.py` manages the keys.
 
-A sealed value is an envelope, all in the clear but the last part:
+An envelope has these parts, all but the last in plain text:
 
-    magic   5 bytes   begins with NUL, which no JSON does, so that sealed and plain values can lie side by side
-    length  1 byte    of the key's id
-    id      ASCII     of the key that it is sealed under
+    magic   5 bytes   starts with NUL, which JSON never does, so that encrypted and plain values can coexist
+    length  1 byte    of the key id
+    id      ASCII     of the key that encrypted it
     nonce   12 bytes  random
-    rest              AES-256-GCM: as long as the plain value, and 16 bytes that notice any change
+    rest              AES-256-GCM ciphertext with its 16-byte tag
 
-What comes before the nonce, and then whatever the value is bound to, is authenticated along with it: an envelope that
-is altered, moved to another object or said to be under another key does not open.
+Everything before the nonce, followed by the caller's associated data, is authenticated. So an envelope that was
+modified, moved to another object or relabelled with another key id does not decrypt.
 
-A nonce must never be used twice under one key. Random ones of 96 bits are safe for 2**32 values (NIST SP 800-38D allows
-a chance of one in 2**32 for a repetition): a hundred writes of credentials per second for sixteen months. A key that is
-replaced once a year therefore stays far below that on any server that one process can be, and needs no counter.
+A nonce must never repeat under one key. Random 96-bit nonces are safe for 2**32 values (NIST SP 800-38D, with a
+probability of repetition of 2**-32): a hundred writes of credentials per second for sixteen months. With a yearly
+rotation no server comes near that, so no counter is needed.
 """
 
 import os
@@ -33,32 +33,33 @@ KEY_ID = re.compile(r"[A-Za-z0-9._-]{1,32}")
 
 
 class Unsealable(Exception):
-    """A sealed value that cannot be opened. The message says why and what to do, and shows nothing of the value.
+    """An encrypted value that cannot be decrypted. The message says why and what to do, and shows nothing of the
+    value.
 
-    Unsealable
-    ├── UnknownKey   the keyring does not have the key that it is sealed under
-    └── Tampered     it is not what was sealed, or not at its place, or the key is another one of the same id
+        DecryptionError
+        ├── UnknownKey       the keyring does not have the key that encrypted it
+        └── IntegrityError   it was modified or moved, or the key is a different one with the same id
     """
 
 
 class UnknownKey(Unsealable):
     def __init__(self, id: str, source: str) -> None:
-        super().__init__(f"sealed under key {id}, which is not in {source}; put that key back from a backup")
+        super().__init__(f"encrypted with key {id}, which is not in {source}; restore that key from a backup")
         self.id = id
 
 
 class Tampered(Unsealable):
     def __init__(self, id: str, source: str) -> None:
         super().__init__(
-            f"sealed under key {id} and does not open: the stored value was changed or moved, or key {id} in {source} "
-            "is not the one that sealed it; restore what was changed from a backup"
+            f"encrypted with key {id} and cannot be decrypted: the stored value was changed or moved, or key {id} in "
+            f"{source} is not the one that encrypted it; restore what was changed from a backup"
         )
         self.id = id
 
 
 @dataclass(frozen=True, slots=True)
 class SealKey:
-    """One key with its id. The secret never shows in a representation, and so in no log or traceback."""
+    """One key with its id. The secret is excluded from `repr`, and so from logs and tracebacks."""
 
     id: str
     secret: bytes = field(repr=False)
@@ -71,7 +72,7 @@ class SealKey:
 
 
 class Keyring:
-    """A few keys. The first one seals, all of them open. `source` says, in messages, where they come from."""
+    """A set of keys. The first encrypts, all of them decrypt. `source` names their origin in messages."""
 
     def __init__(self, keys: Sequence[SealKey], source: str) -> None:
         if not keys:
@@ -85,7 +86,7 @@ class Keyring:
 
     @property
     def active(self) -> str:
-        """The id of the key that seals."""
+        """The id of the key that encrypts."""
         return self.keys[0].id
 
     def seal(self, plain: bytes, bound_to: bytes) -> bytes:
@@ -93,7 +94,7 @@ class Keyring:
         return self._header + nonce + self._ciphers[self.active].encrypt(nonce, plain, self._header + bound_to)
 
     def unseal(self, sealed: bytes, bound_to: bytes) -> bytes:
-        """What was sealed. Raises Unsealable; ValueError where the value is not sealed at all."""
+        """The plaintext. Raises DecryptionError, or ValueError if the value is not encrypted at all."""
         id = key_id_of(sealed)
         cipher = self._ciphers.get(id)
         if cipher is None:
@@ -102,11 +103,11 @@ class Keyring:
         nonce, rest = sealed[start : start + NONCE_BYTES], sealed[start + NONCE_BYTES :]
         try:
             return cipher.decrypt(nonce, rest, sealed[:start] + bound_to)
-        except (InvalidTag, ValueError):  # ValueError: cut off within the nonce
+        except (InvalidTag, ValueError):  # ValueError: truncated within the nonce
             raise Tampered(id, self.source) from None
 
     def with_older(self, other: "Keyring") -> "Keyring":
-        """This keyring, and behind it the keys that only the other one has."""
+        """This keyring, followed by the keys that only the other one has."""
         known = {key.id for key in self.keys}
         return Keyring([*self.keys, *(key for key in other.keys if key.id not in known)], self.source)
 
@@ -116,12 +117,12 @@ def is_sealed(value: bytes) -> bool:
 
 
 def key_id_of(sealed: bytes) -> str:
-    """The id of the key that a value says it is sealed under; ValueError where it is not sealed."""
+    """The key id in the envelope; ValueError if the value is not encrypted."""
     if not is_sealed(sealed):
-        raise ValueError("this value is not sealed")
+        raise ValueError("this value is not encrypted")
     start = len(MAGIC) + 1
     length = sealed[len(MAGIC)] if len(sealed) >= start else 0
-    # A damaged id is told in full and as text, whatever bytes it has become.
+    # Render a damaged id completely, whatever bytes it contains.
     return sealed[start : start + length].decode("ascii", "backslashreplace")
 
 

@@ -1,11 +1,10 @@
-"""Where the keys for sealing live: a file in the data folder, or a variable in the environment.
+"""Reads and manages the keys for encryption at rest: a file in the data folder, or an environment variable.
 
-The composition root reads them before it opens anything sealed; `fairlead seal` changes the file, also under a running
-server, which looks at it now and then. Either way they are pairs of an id and 256 random bits in base64, the active
-key first.
+`app` reads them before it opens the store. `fairlead seal` modifies the file, also while a server is running, which
+polls it for changes. In both places they are pairs of an id and 256 random bits in base64, the active key first.
 
-In the data folder also lies the mark of the last key under which a server has sealed everything it has. It is what
-tells `fairlead seal` that nobody needs the older keys any more; losing it costs nothing but that knowledge.
+A second file in the data folder records the last key with which a server has re-encrypted everything. `fairlead seal`
+uses it to tell whether the older keys are still needed. Losing that file loses nothing else.
 """
 
 import base64
@@ -25,13 +24,14 @@ FILE_NAME = "seal.keys"
 MARK_NAME = "seal.done"
 VARIABLE = "FAIRLEAD_SEAL_KEYS"
 HEADER = """\
-# The keys that credentials in the database are sealed with: an id and 256 random bits each, the active key first.
+# The keys that encrypt credentials in the database: an id and 256 random bits each, the active key first.
 # Keep a copy of this file, but not beside a copy of the database. `fairlead seal` adds and removes keys.
 """
 
 
 class SealKeys:
-    """The keys of one installation. `variable` is what the environment says; where it is empty, the file counts."""
+    """The keys of one installation. `variable` is the value of the environment variable; if it is empty, the file is
+    used."""
 
     def __init__(self, folder: Path, variable: str = "") -> None:
         self._folder = folder
@@ -44,16 +44,16 @@ class SealKeys:
         return f"the variable {VARIABLE}" if self._variable else str(self._path)
 
     def read(self) -> Keyring | None:
-        """The keys, None where there is no file. Raises FileProblem, without a word of what is in there."""
+        """The keys; None if there is no file. Raises FileProblem, whose message never contains file content."""
         if self._variable:
             return Keyring(parse(self._variable, self.source), self.source)
-        # Seen before it is read: a change in between is one that is still to be noticed.
+        # Taken before reading, so that a change in between is still detected.
         self._seen = self._look()
         content = read_file(self._path)
         return None if content is None else Keyring(parse(content.decode(errors="replace"), self.source), self.source)
 
     def make(self) -> Keyring:
-        """A file with a first key, or what somebody else has written meanwhile."""
+        """Create the file with a first key, unless another process has created it meanwhile."""
         with changing(self._folder):
             keys = self.read()
             if keys is None:
@@ -63,7 +63,7 @@ class SealKeys:
         return keys
 
     def changed(self) -> bool:
-        """Whether the file is another one than was last read. The environment never changes."""
+        """Whether the file has changed since it was last read. The environment never changes."""
         return not self._variable and self._look() != self._seen
 
     @property
@@ -71,14 +71,14 @@ class SealKeys:
         return resealed_under(self._folder)
 
     def mark(self, id: str) -> None:
-        """Notes that everything is sealed under this key; empty: that something is not."""
+        """Record that everything is encrypted with this key; an empty id means that something is not."""
         if self.marked != id:
             write_file(self._folder / MARK_NAME, f"{id}\n".encode())
 
     def _look(self) -> tuple[int, ...] | None:
         try:
             found = os.stat(self._path)
-        except OSError:  # reading it says why
+        except OSError:  # reading the file reports why
             return None
         return found.st_mtime_ns, found.st_ino, found.st_size
 
@@ -86,18 +86,18 @@ class SealKeys:
 def parse(text: str, source: str) -> list[SealKey]:
     words = [word for line in text.splitlines() if not line.lstrip().startswith("#") for word in line.split()]
     if not words or len(words) % 2:
-        raise FileProblem(f"{source}: must hold pairs of an id and a key; restore it from a backup")
+        raise FileProblem(f"{source}: must contain pairs of an id and a key; restore it from a backup")
     keys: list[SealKey] = []
     for id, secret in zip(words[::2], words[1::2], strict=True):
-        place = len(keys) + 1
+        number = len(keys) + 1
         if any(key.id == id for key in keys):
-            raise FileProblem(f"{source}: the id of key {place} is there twice; remove one of the two, or rename it")
+            raise FileProblem(f"{source}: the id of key {number} is a duplicate; remove or rename one of the two")
         try:
             keys.append(SealKey(id, base64.b64decode(secret, validate=True)))
         except (binascii.Error, ValueError) as error:
-            # Not what is there: whoever has left out the id has put a secret in its place.
-            advice = "an id and 32 bytes in base64 belong there; restore it from a backup"
-            raise FileProblem(f"{source}: key {place} is unusable ({error}); {advice}") from None
+            # Never quote the content: if the id is missing, a secret is in its place.
+            advice = "an id and 32 bytes in base64 are expected; restore it from a backup"
+            raise FileProblem(f"{source}: key {number} is invalid ({error}); {advice}") from None
     return keys
 
 
@@ -107,7 +107,7 @@ def write_keys(path: Path, keys: Sequence[SealKey]) -> None:
 
 
 def new_key(taken: Sequence[SealKey] = ()) -> SealKey:
-    """The id begins with the day, because people ask keys for their age."""
+    """Generate a key. Its id starts with the date, so that its age is visible."""
     ids = {key.id for key in taken}
     while (id := f"{datetime.now(UTC):%Y-%m-%d}-{secrets.token_hex(2)}") in ids:
         continue
@@ -115,7 +115,7 @@ def new_key(taken: Sequence[SealKey] = ()) -> SealKey:
 
 
 def rotate(folder: Path) -> list[SealKey]:
-    """Puts a new key in front of the others and returns all of them."""
+    """Insert a new key before the others and return all of them."""
     with changing(folder):
         keys = existing(folder)
         keys.insert(0, new_key(keys))
@@ -124,18 +124,18 @@ def rotate(folder: Path) -> list[SealKey]:
 
 
 def forget(folder: Path, id: str, *, force: bool = False) -> list[SealKey]:
-    """Removes a key that is not needed any more and returns those that stay."""
+    """Remove a key that is no longer needed and return the remaining ones."""
     path = folder / FILE_NAME
     with changing(folder):
         keys = existing(folder)
         if id not in [key.id for key in keys]:
             raise FileProblem(f"{path}: has no key {id}; it has {', '.join(key.id for key in keys)}")
         if id == keys[0].id:
-            raise FileProblem(f"{path}: {id} is the active key; make another one with `fairlead seal rotate` first")
+            raise FileProblem(f"{path}: {id} is the active key; create another one with `fairlead seal rotate` first")
         if not force and resealed_under(folder) != keys[0].id:
             raise FileProblem(
-                f"{path}: {id} may still be needed, because no server has sealed everything under {keys[0].id} yet; "
-                "run the server until `fairlead seal status` says so, or use --force if what it seals may be lost"
+                f"{path}: {id} may still be needed, because not everything is encrypted with {keys[0].id} yet; "
+                "run the server until `fairlead seal status` says so, or use --force if what it encrypts may be lost"
             )
         kept = [key for key in keys if key.id != id]
         write_keys(path, kept)
@@ -146,22 +146,22 @@ def existing(folder: Path) -> list[SealKey]:
     path = folder / FILE_NAME
     content = read_file(path)
     if content is None:
-        raise FileProblem(f"{path}: no such file; name the server's data folder, or start the server, which makes it")
+        raise FileProblem(f"{path}: no such file; pass the server's data folder, or start the server, which creates it")
     return parse(content.decode(errors="replace"), str(path))
 
 
 def resealed_under(folder: Path) -> str:
-    """The id of the key under which a server has sealed everything it has; empty where none has."""
+    """The id of the key with which a server has re-encrypted everything; empty if none has."""
     return (read_file(folder / MARK_NAME) or b"").decode(errors="replace").strip()
 
 
 @contextmanager
 def changing(folder: Path) -> Iterator[None]:
-    """Only one process at a time changes the keys: two that rotate at once would each drop the other's new key."""
+    """Lock the keys: two processes that rotate at the same time would each lose the other's new key."""
     try:
         lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     except OSError as error:
-        raise FileProblem(f"{folder}: {error.strerror}; name the server's data folder") from error
+        raise FileProblem(f"{folder}: {error.strerror}; pass the server's data folder") from error
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield

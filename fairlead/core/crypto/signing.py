@@ -1,8 +1,8 @@
-"""Keys that direct tokens are signed with: one that is active, and those before it for as long as their tokens live.
+"""Signing keys of direct tokens: one active key, and retired keys for as long as their tokens are valid.
 
-Values and pure functions. `authn/signing_keys.py` keeps them in the store, `authn/token_issuer.py` signs with them
-and `server/auth/oidc_discovery.py` publishes their public halves. There is one algorithm, RS256, because that is what every
-kube-apiserver verifies.
+Values and pure functions. `authn/signing_keys.py` stores them, `authn/token_issuer.py` signs with them and
+`server/auth/oidc_discovery.py` publishes the public keys. The only algorithm is RS256, which every kube-apiserver can
+verify.
 """
 
 import base64
@@ -34,17 +34,17 @@ ALGORITHM = "RS256"
 TYPE = "JWT"
 KEY_BITS = 3072
 MARGIN = 300
-"""Seconds for which a retired key stays beyond the end of its tokens: a replica may sign with it while another rotates,
-and clocks differ."""
+"""How long a retired key is kept after its last token expires: another replica may still sign with it during a
+rotation, and clocks differ."""
 
 
 class BadKeys(Exception):
-    """What should be signing keys cannot be read. The message has nothing of it."""
+    """Stored signing keys that cannot be parsed. The message contains nothing of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class SigningKey:
-    """The key in use. `longest` is the longest life, in seconds, of a token that may have been signed with it."""
+    """The active key. `longest` is the longest lifetime in seconds of any token that may have been signed with it."""
 
     id: str
     longest: int
@@ -57,8 +57,8 @@ class SigningKey:
 
 @dataclass(frozen=True, slots=True)
 class RetiredKey:
-    """A key that signs no more. Until that second, tokens may be about that were signed with it. `since` is the second
-    in which it was retired, or 0 where that was not written down yet."""
+    """A retired key. Tokens signed with it may be valid until the Unix time `until`. `since` is when it was retired,
+    or 0 for keys from before that was recorded."""
 
     id: str
     until: int
@@ -76,7 +76,8 @@ _decoder = msgspec.json.Decoder(SigningKeys)
 
 
 def new_signing_key(now: datetime, longest: int) -> SigningKey:
-    """The id begins with the day, because people ask keys for their age, and ends with what only this key has."""
+    """Generate a key. Its id starts with the date, so that its age is visible, and ends with a digest of the public
+    key."""
     key = generate_private_key(public_exponent=65537, key_size=KEY_BITS)
     private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
     digest = hashlib.sha256(_public_pem(key.public_key()).encode()).hexdigest()
@@ -84,14 +85,14 @@ def new_signing_key(now: datetime, longest: int) -> SigningKey:
 
 
 def rotated(keys: SigningKeys, fresh: SigningKey, now: datetime) -> SigningKeys:
-    """The fresh key in use, and the one before it retired until its last token has ended."""
+    """Make `new` the active key and retire the previous one until its last token has expired."""
     old, moment = keys.active, int(now.timestamp())
     retired = RetiredKey(old.id, moment + old.longest + MARGIN, old.public, moment)
     return SigningKeys(fresh, (retired, *(each for each in keys.retired if each.until > moment)))
 
 
 def lasting(keys: SigningKeys, longest: int) -> SigningKeys:
-    """The same keys, noting that tokens of this life are signed."""
+    """The same keys, with the active one marked as signing tokens of this lifetime."""
     return replace(keys, active=replace(keys.active, longest=max(longest, keys.active.longest)))
 
 
@@ -100,24 +101,24 @@ def encode(keys: SigningKeys) -> bytes:
 
 
 def decode(content: bytes) -> SigningKeys:
-    """Raises BadKeys for anything that is not what `encode` has made."""
+    """Raises InvalidSigningKeys for anything that `encode` has not produced."""
     try:
         keys = _decoder.decode(content)
         _private_key(keys.active.private)
         for each in keys.retired:
             _public_key(each.public)
     except (msgspec.DecodeError, ValueError, TypeError, ZeroDivisionError):
-        raise BadKeys("these are no signing keys") from None
+        raise BadKeys("these are not signing keys") from None
     return keys
 
 
 def sign(key: SigningKey, claims: Object) -> str:
-    """The claims as a signed token in the compact form."""
+    """Sign the claims as a compact JWT."""
     return jwt.encode(claims, _private_key(key.private), ALGORITHM, headers={"kid": key.id, "typ": TYPE})
 
 
 def published(keys: SigningKeys, now: datetime) -> list[Object]:
-    """The public halves of every key whose tokens may be about, the active one first, as a JWKS lists them."""
+    """The public keys of all tokens that may be valid, the active one first, as JWKs."""
     moment = int(now.timestamp())
     found = [(keys.active.id, keys.active.public)]
     found += [(each.id, each.public) for each in keys.retired if each.until > moment]
@@ -147,16 +148,16 @@ def _public_pem(key: RSAPublicKey) -> str:
 
 @lru_cache(maxsize=4)
 def _private_key(pem: str) -> RSAPrivateKey:
-    """The last few are kept, because every token needs one.
+    """Load a private key. The last few are cached, because signing every token needs one.
 
-    The library's own check looks for primes, which takes most of a second and holds up all threads meanwhile. The keys
-    are our own and were sealed, so it is enough to see that they are whole.
+    The library's own validation tests for primes, which takes most of a second and blocks all threads. The keys are
+    our own and were stored encrypted, so checking that their parts are consistent is enough.
     """
     key = load_pem_private_key(pem.encode(), password=None, unsafe_skip_rsa_key_validation=True)
     if not isinstance(key, RSAPrivateKey) or key.key_size < KEY_BITS:
-        raise BadKeys(f"signing takes an RSA key of {KEY_BITS} bits")
+        raise BadKeys(f"a signing key must be an RSA key of {KEY_BITS} bits")
     if not _is_whole(key.private_numbers()):
-        raise BadKeys("the parts of the key do not belong together")
+        raise BadKeys("the parts of the RSA key are not consistent")
     return key
 
 
@@ -170,5 +171,5 @@ def _is_whole(numbers: RSAPrivateNumbers) -> bool:
 def _public_key(pem: str) -> RSAPublicKey:
     key = load_pem_public_key(pem.encode())
     if not isinstance(key, RSAPublicKey):
-        raise BadKeys("signing takes RSA keys")
+        raise BadKeys("a signing key must be an RSA key")
     return key

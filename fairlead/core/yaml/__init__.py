@@ -1,8 +1,7 @@
-"""YAML bodies in and out, meaning what they mean to Kubernetes.
+"""YAML encoding and decoding with the semantics of Kubernetes.
 
-Called wherever a body is read or written, like `core/json.py`. libyaml parses, `composer.py` builds the value
-within a budget and `scalars.py` knows what a word means. As in Kubernetes, only the first document of a body is
-read, and what follows it is not even looked at; a body without any document is null.
+libyaml parses, `composer.py` builds the value within a budget, and `scalars.py` resolves scalars. As in Kubernetes,
+only the first document of a body is read, and the rest is not even parsed; an empty body is null.
 """
 
 from __future__ import annotations
@@ -32,25 +31,25 @@ from fairlead.core.yaml.scalars import json_number, reads_as_text
 
 __all__ = ["Malformed", "decode", "encode", "unfolded_size"]
 
-# The pure Python parser and emitter do the same, thirty times slower, where PyYAML was built without libyaml.
+# Fall back to the pure Python implementation, thirty times slower, if PyYAML was built without libyaml.
 _Parser: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _Emitter: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
-# libyaml compares each %TAG line with all before it: enough of them would keep it busy for minutes. The line breaks are
-# those that it knows.
+# libyaml compares each %TAG line with all previous ones, which is quadratic. The pattern has the line breaks that
+# libyaml recognizes.
 _TAG_LINE = re.compile(rb"(?:\A|\A\xef\xbb\xbf|[\r\n]|\xc2\x85|\xe2\x80[\xa8\xa9])%TAG")
 _MAX_TAG_LINES = 16
 
-# Line breaks and marks that a block of text does not give back as they were.
+# Characters that a literal block does not preserve.
 _NEEDS_ESCAPES = re.compile("[\r\x85\u2028\u2029\ufeff]")
 _UNLIMITED_WIDTH = 2**31 - 1
 
 
 def decode(data: bytes, fill: Callable[[str], str] | None = None) -> tuple[Any, list[str]]:
-    """The value of the first document, and the paths of keys that occur twice, of which the last value won.
+    """Decode the first document. Returns its value and the paths of duplicate keys, whose last value wins.
 
-    `fill` may change the text of each scalar once it is known to be one: whatever it puts in stays inside of that
-    scalar. Raises `Malformed`, with the line where it is known.
+    `substitute` may replace the text of each scalar after parsing, so its result cannot change the structure. Raises
+    `Malformed`, with the line if it is known.
     """
     try:
         data.decode()
@@ -63,7 +62,7 @@ def decode(data: bytes, fill: Callable[[str], str] | None = None) -> tuple[Any, 
         _feed(composer, _Parser(data), fill)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        # The end of a text counts as a line of its own, which no editor shows.
+        # The parser counts the end of the text as another line, which no editor shows.
         last = data.rstrip().count(b"\n") + 1
         raise Malformed(f"yaml: line {min(mark.line + 1, last) if mark else last}: {error.problem}") from None
     except yaml.YAMLError as error:
@@ -72,12 +71,12 @@ def decode(data: bytes, fill: Callable[[str], str] | None = None) -> tuple[Any, 
 
 
 def unfolded_size(data: bytes) -> int:
-    """As how many bytes a text has to be reckoned with: with anchors and aliases, few can stand for many."""
+    """The size to charge for a text: anchors and aliases can expand a few bytes to many."""
     return BUDGET if b"&" in data and b"*" in data else len(data)
 
 
 def encode(value: Any) -> bytes:
-    """YAML as Kubernetes prints it: blocks, sorted keys, no aliases, no folded lines, ambiguous words in quotes."""
+    """YAML as kubectl prints it: block style, sorted keys, no aliases, no folded lines, ambiguous strings quoted."""
     events: list[Event] = [StreamStartEvent(), DocumentStartEvent(explicit=False)]
     _describe(value, events)
     events += [DocumentEndEvent(explicit=False), StreamEndEvent()]
@@ -109,7 +108,7 @@ def _feed(composer: Composer, parser: Any, fill: Callable[[str], str] | None) ->
 
 def _fill(event: ScalarEvent, fill: Callable[[str], str]) -> None:
     filled = fill(event.value)
-    if filled != event.value and filled == MERGE_KEY:  # a text, and no instruction
+    if filled != event.value and filled == MERGE_KEY:  # a string, not a merge key
         event.style, event.implicit = '"', (False, True)
     event.value = filled
 

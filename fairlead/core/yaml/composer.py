@@ -1,10 +1,10 @@
-"""Builds the value of a YAML document from the events of its parser, within a budget.
+"""Builds the value of a YAML document from parser events, within a budget.
 
-`core/yaml/__init__.py` feeds events in. PyYAML's own composer would build whatever a stranger describes: aliases of aliases that
-unfold without end, nesting that exhausts the stack, tags that name types. This one keeps an explicit stack instead of
-recursing, charges every node before it is built, and charges an alias what its anchor did cost, so that a document that
-unfolds to gigabytes is refused at the alias that would go too far. An alias becomes a copy: no two parts of a value are
-the same object.
+`core/yaml/__init__.py` feeds the events. PyYAML's own composer is not safe for untrusted input: nested aliases expand
+exponentially, deep nesting exhausts the stack, and tags can name types. This one uses an explicit stack instead of
+recursion and charges every node before building it. An alias costs as much as its anchor did, so a document that
+would expand to gigabytes is rejected at the alias that exceeds the budget. An alias is copied: no two parts of a
+value are the same object.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from yaml.events import AliasEvent, CollectionStartEvent, Event, ScalarEvent
 from fairlead.core.body_errors import MAX_DEPTH, Duplicates, Malformed, field_path, too_deep
 from fairlead.core.yaml.scalars import TAG_PREFIX, Scalar, json_number, key_text, resolve, resolve_tagged, unknown_tag
 
-# A node costs 48 and each of its characters 1. The largest body, 3 MiB, may thus be one text, or 130,000 short nodes:
-# as many as an object of the largest size that Kubernetes stores has, and read in half a second.
+# A node costs 48, plus 1 per character. So a body of 3 MiB can be one text or 130,000 short nodes: as many as an
+# object of the largest size that Kubernetes stores, and parsed in half a second.
 BUDGET = 6 * 2**20
 NODE_COST = 48
 
 MERGE_KEY = "<<"
-# A lone exclamation mark; Kubernetes reads what follows as if it were not there.
+# The non-specific tag `!`, which Kubernetes ignores.
 _NO_TAG = "!"
 _STILL_OPEN = -1
 
 
 @dataclass(slots=True)
 class _Anchored:
-    """What an anchor names. The cost is known, and an alias allowed, once the node is complete."""
+    """The node of an anchor. Its cost is known, and aliases are allowed, once the node is complete."""
 
     value: Any
     cost: int = _STILL_OPEN
@@ -50,17 +50,17 @@ class _Frame:
     key: str = ""
     merging: bool = False
     path: str | None = None
-    # Keys that only a merge has set: naming them afterwards overrides them and is no repetition.
+    # Keys that come from a merge only. Setting them explicitly afterwards is an override, not a duplicate.
     merged: set[str] | None = None
 
 
 class Composer:
-    """Takes one document's events, one call each; then `value` is the document's value."""
+    """Consumes the events of one document, one call per event. Afterwards, `value` is the document's value."""
 
     __slots__ = ("_anchors", "_frame", "_spent", "_stack", "duplicates")
 
     def __init__(self) -> None:
-        # The bottom of the stack is a list that receives the document's one value.
+        # The bottom of the stack is a list that receives the document's only value.
         self._frame = _Frame([], wants_key=False, path="")
         self._stack = [self._frame]
         self._anchors: dict[str, _Anchored] = {}
@@ -69,7 +69,7 @@ class Composer:
 
     @property
     def value(self) -> Any:
-        """An empty document is null."""
+        """The document's value; None for an empty document."""
         document = self._stack[0].container
         return document[0] if document else None
 
@@ -150,7 +150,7 @@ class Composer:
             self.duplicates.add(field_path(self._path(), key))
 
     def _path(self) -> str:
-        """Where the innermost frame is. Kept in the frames, as nothing around an open frame changes."""
+        """The path of the innermost frame. Cached in the frames, because the path of an open frame does not change."""
         known = len(self._stack) - 1
         while (path := self._stack[known].path) is None:
             known -= 1
@@ -186,10 +186,9 @@ def _scalar_value(event: ScalarEvent) -> Scalar:
 
 
 def _merge(frame: _Frame, source: Any) -> None:
-    """Take over the keys of a mapping, or of several of which the first wins.
+    """Merge the keys of a mapping, or of several mappings of which the first wins.
 
-    In the order of the document, as Kubernetes does: a merge overrides what stands before it, and is overridden by what
-    follows.
+    In document order, as in Kubernetes: a merge overrides earlier keys and is overridden by later ones.
     """
     sources = source if isinstance(source, list) else [source]
     if not all(isinstance(each, dict) for each in sources):
@@ -205,7 +204,7 @@ def _complex_key() -> Malformed:
 
 
 def _copied(value: Any) -> Any:
-    """A copy whose lists and mappings are its own. As deep as the value, which the depth limit bounds."""
+    """A deep copy. The recursion is bounded by the depth limit."""
     if isinstance(value, dict):
         return {key: _copied(each) for key, each in value.items()}
     if isinstance(value, list):

@@ -1,12 +1,11 @@
-"""What a YAML scalar means: `yes` is true, `0x1F` is 31, `2001-01-01` is text.
+"""Resolves YAML scalars: `yes` is true, `0x1F` is 31, `2001-01-01` is a string.
 
-The rules are those of the YAML 1.1 reader inside Kubernetes, so that a file means here what it means there. Worth
-knowing: sexagesimal numbers and timestamps stay text as written, a leading zero means octal, `08` (no octal) is 8, and
-1.0 turns into 1 as it does on Kubernetes' way through JSON. `!!binary` is decoded and must hold UTF-8. Two rules are
-our own: infinities, NaN and integers beyond 64 bits are refused, as JSON cannot carry the ones and rounds the others;
-and tags that Kubernetes ignores are refused, too.
+The rules are those of the YAML 1.1 library that Kubernetes uses. Notable cases: sexagesimal numbers and timestamps
+stay strings, a leading zero means octal, `08` (not octal) is 8, and 1.0 becomes 1, as in Kubernetes' conversion to
+JSON. `!!binary` is decoded and must contain UTF-8. Two rules are stricter: infinities, NaN and integers beyond 64
+bits are rejected, because JSON cannot represent or would round them; and tags that Kubernetes ignores are rejected.
 
-Used by `core/yaml/composer.py` for reading and by `core/yaml/__init__.py` to see which texts need quotes.
+`core/yaml/composer.py` uses this for decoding, and `core/yaml/__init__.py` to decide which strings need quotes.
 """
 
 from __future__ import annotations
@@ -38,23 +37,23 @@ _WORDS: Mapping[str, Scalar] = {word: value for value, words in _SPELLINGS.items
 _NUMBER_STARTS = frozenset("0123456789+-.")
 _INTEGER = re.compile(r"[-+]?(?:0[xX][0-9a-fA-F]+|0[bB][01]+|0[oO][0-7]+|0[0-7]*|[1-9][0-9]*)")
 _FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
-# The longest integer of 64 bits is a sign, 0b and 64 digits. What is much longer than any number is text.
+# The longest 64-bit integer is a sign, 0b and 64 digits. A text that is much longer than any number is a string.
 _LONGEST_NUMBER = 400
 _LONGEST_INTEGER = 80
 
-# Texts that this reader takes as text but other YAML 1.1 readers do not: base 60, dates, merge and value keys.
+# Strings that other YAML 1.1 parsers resolve to other types: base 60, dates, merge and value keys.
 _QUOTED_FOR_OTHERS = re.compile(
     r"[-+]?[0-9][0-9_]*(?::[0-5]?[0-9])+(?:\.[0-9_]*)?|[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}(?:[Tt \t].*)?|<<|="
 )
 
 
 def resolve(text: str) -> Scalar:
-    """The value of a plain scalar without a tag."""
+    """Resolve a plain scalar without a tag."""
     if text in _WORDS:
         return _WORDS[text]
     if text[0] not in _NUMBER_STARTS or len(text) > _LONGEST_NUMBER:
         return text
-    # Underscores group digits, but not after a leading point.
+    # Underscores may separate digits, but not after a leading point.
     digits = text if text[0] == "." else text.replace("_", "")
     if _INTEGER.fullmatch(digits):
         return _integer(digits)
@@ -67,7 +66,7 @@ def resolve(text: str) -> Scalar:
 
 
 def resolve_tagged(tag: str, text: str) -> Scalar:
-    """The value of a scalar that says what it is. Tags that name anything but a plain value are refused."""
+    """Resolve a scalar with a tag. Tags other than those of the basic types are rejected."""
     match tag.removeprefix(TAG_PREFIX):
         case "str" | "timestamp":
             return text
@@ -78,7 +77,7 @@ def resolve_tagged(tag: str, text: str) -> Scalar:
             if wanted == "float" and type(value) is int:
                 return float(value)
             if {"int": int, "float": float, "bool": bool, "null": type(None)}[wanted] is not type(value):
-                raise Malformed(f"{_shown(text)} cannot be read as !!{wanted}; mend the value or drop the tag")
+                raise Malformed(f"{_shown(text)} cannot be read as !!{wanted}; fix the value or remove the tag")
             return value
         case _:
             raise unknown_tag(tag)
@@ -89,14 +88,14 @@ def unknown_tag(tag: str) -> Malformed:
 
 
 def json_number(number: float) -> int | float:
-    """A float as JSON carries it: a whole one is an integer, one that is no number is refused."""
+    """A float as a JSON number: integral floats become integers, infinities and NaN are rejected."""
     if not math.isfinite(number):
-        raise Malformed(f"{number} is a number that JSON cannot carry; quote it to make it text")
+        raise Malformed(f"{number} cannot be represented in JSON; quote it to make it a string")
     return int(number) if number.is_integer() and abs(number) < 2**63 else number
 
 
 def key_text(value: Scalar) -> str:
-    """The text that a key becomes in JSON, where every key is text."""
+    """Convert a key to a string, as JSON requires."""
     match value:
         case str():
             return value
@@ -111,7 +110,7 @@ def key_text(value: Scalar) -> str:
 
 
 def reads_as_text(text: str) -> bool:
-    """Whether a plain scalar with this text would be read back as this text, here and elsewhere."""
+    """Whether the text needs no quotes, because this and other parsers resolve it to the same string."""
     if text and text[0] not in _NUMBER_STARTS and text not in _WORDS and text[0] not in "<=":
         return True
     try:
@@ -132,18 +131,18 @@ def _integer(digits: str) -> int:
 
 
 def _too_large(digits: str) -> Malformed:
-    return Malformed(f"integer {_shown(digits)} does not fit into 64 bits; quote it to make it text")
+    return Malformed(f"integer {_shown(digits)} does not fit into 64 bits; quote it to make it a string")
 
 
 def _binary(text: str) -> str:
     try:
         return base64.b64decode(text.replace("\n", "").replace("\r", ""), validate=True).decode()
     except (binascii.Error, ValueError):
-        raise Malformed("!!binary value is no base64 of UTF-8 text; drop the tag to keep the base64 as it is") from None
+        raise Malformed("!!binary value is not base64 of UTF-8 text; remove the tag to keep the base64 text") from None
 
 
 def _float_key(number: float) -> str:
-    """As Kubernetes prints it: the fewest digits that give back the same 32-bit float."""
+    """Format a float key as Kubernetes does: the fewest digits that round-trip as a 32-bit float."""
     if math.isnan(number):
         return ".nan"
     single = _single(number)
@@ -156,7 +155,7 @@ def _float_key(number: float) -> str:
 
 
 def _single(number: float) -> float:
-    """The nearest 32-bit float; beyond their range, infinity."""
+    """The nearest 32-bit float; infinity if out of range."""
     try:
         single: float = struct.unpack("f", struct.pack("f", number))[0]
     except OverflowError:

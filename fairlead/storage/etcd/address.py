@@ -1,9 +1,12 @@
-"""A store's address -> an Address. Called by `open_store`; ValueError, for people, where it is wrong.
+"""Parses the URL of an etcd store, and classifies etcd's errors.
 
     etcd://[user[:password]@]host[:port][,host[:port]...][/prefix][?ca=FILE&cert=FILE&key=FILE&tls=true]
 
-Naming a `ca`, or `tls=true` for the system's own authorities, turns on TLS. A password that is not in the address is
-taken from FAIRLEAD_ETCD_PASSWORD: addresses are seen in process lists.
+`ca`, or `tls=true` for the system's CAs, enables TLS. A password that is not in the URL is read from
+FAIRLEAD_ETCD_PASSWORD, because URLs are visible in process lists.
+
+etcd distinguishes errors by text as much as by code, and its own client does the same. An unknown text is treated as
+the worst case, an unknown outcome.
 """
 
 import os
@@ -26,7 +29,7 @@ _OPTIONS = {"ca", "cert", "key", "tls"}
 class Address:
     endpoints: tuple[str, ...]
     prefix: str = PREFIX
-    """What all our keys begin with; begins and ends with a slash."""
+    """The prefix of all our keys; starts and ends with a slash."""
     tls: bool = False
     ca: str = ""
     cert: str = ""
@@ -35,14 +38,14 @@ class Address:
     password: str = field(default="", repr=False)
 
     def __str__(self) -> str:
-        """Without who we are there, for messages."""
+        """For messages: without user and password."""
         return f"etcd at {', '.join(self.endpoints)}"
 
 
 def parse_address(rest: str, environment: Mapping[str, str] = os.environ) -> Address:
-    """What follows `etcd:`."""
+    """Parse the part of the URL after `etcd:`."""
     if not rest.startswith("//"):
-        raise ValueError("two slashes and a host must follow the colon")
+        raise ValueError("two slashes and a host are required after the colon")
     place, _, query = rest[2:].partition("?")
     authority, _, prefix = place.partition("/")
     login, _, hosts = authority.rpartition("@")
@@ -66,18 +69,18 @@ def parse_address(rest: str, environment: Mapping[str, str] = os.environ) -> Add
 def _options(query: str) -> dict[str, str]:
     options = dict(parse_qsl(query, keep_blank_values=True, strict_parsing=True)) if query else {}
     if unknown := sorted(set(options) - _OPTIONS):
-        raise ValueError(f"{unknown[0]!r} is not one of its options, which are {', '.join(sorted(_OPTIONS))}")
+        raise ValueError(f"{unknown[0]!r} is not a valid option; the options are {', '.join(sorted(_OPTIONS))}")
     if ("cert" in options) != ("key" in options):
         raise ValueError("a client certificate needs both cert= and key=")
     if options.get("tls", "true") not in ("true", "false"):
-        raise ValueError("tls= is true or false")
+        raise ValueError("tls= must be true or false")
     if options.get("tls") == "false" and len(options) > 1:
-        raise ValueError("ca=, cert= and key= make no sense with tls=false")
+        raise ValueError("ca=, cert= and key= cannot be combined with tls=false")
     return options
 
 
 def _endpoint(host: str) -> str:
-    """With its port. IPv6 addresses stand in brackets."""
+    """Add the default port if there is none. IPv6 addresses are in brackets."""
     name, colon, port = host.rpartition(":")
     if not colon or host.endswith("]"):
         name, port = host, str(PORT)
@@ -86,30 +89,23 @@ def _endpoint(host: str) -> str:
     return f"{name}:{port}"
 
 
-# DOC-MERGED storage/etcd/failures
-# What etcd's errors mean: for the code that decides what to do, and for people. Called by `client.py` and the rest.
-#
-# etcd tells its errors apart by their text as much as by their code; its own client does the same. A text that we do not
-# know is taken for the worse case, an outcome that is not known.
-
-
 Code = grpc.StatusCode
 
 
 class Gone(Exception):
-    """The revision asked for has been compacted in etcd."""
+    """The requested revision has been compacted."""
 
 
 class NotYet(Exception):
-    """The revision asked for is still to come."""
+    """The requested revision is in the future."""
 
 
 class Lost(Exception):
-    """No answer, or one that leaves open whether the request was carried out. The text is for people."""
+    """No response, or one that leaves open whether the request was executed. The message is for operators."""
 
 
 class LoggedOut(Exception):
-    """The token is no longer good; nothing was carried out."""
+    """The authentication token has expired; nothing was executed."""
 
 
 _TEXTS = {
@@ -119,26 +115,26 @@ _TEXTS = {
     "revision of auth store is old": LoggedOut,
 }
 
-_TOO_LARGE = "the change is larger than this etcd takes; start etcd with a larger --max-request-bytes"
+_TOO_LARGE = "the write is larger than this etcd accepts; start etcd with a larger --max-request-bytes"
 
 _ADVICE = {
-    "too many operations": "a change of so many objects at once is more than this etcd takes in one transaction;"
-    " start etcd with a larger --max-txn-ops (128 unless told otherwise)",
+    "too many operations": "the write has more operations than this etcd accepts in one transaction;"
+    " start etcd with a larger --max-txn-ops (128 by default)",
     "request is too large": _TOO_LARGE,
     "message larger than max": _TOO_LARGE,
-    "space exceeded": "etcd's database has reached its quota and refuses writes; compact and defragment it, or raise"
+    "space exceeded": "etcd's database has reached its quota and rejects writes; compact and defragment it, or raise"
     " --quota-backend-bytes, then clear the alarm with `etcdctl alarm disarm`",
-    "corrupt cluster": "etcd has raised the CORRUPT alarm and refuses to work; repair the cluster first",
-    "too many requests": "etcd is overloaded and refuses requests; trying later may help",
-    "permission denied": "etcd does not let this user at our keys; grant its role readwrite on the prefix",
-    "user name is empty": "etcd wants a login; put the user into the store's address",
-    "authentication failed": "etcd does not know this user with this password; correct the store's address",
-    "authentication is not enabled": "etcd has no logins; remove the user from the store's address",
+    "corrupt cluster": "etcd has raised the CORRUPT alarm and rejects requests; repair the cluster first",
+    "too many requests": "etcd is overloaded and rejects requests; retry later",
+    "permission denied": "etcd denies this user access to our keys; grant its role readwrite on the prefix",
+    "user name is empty": "etcd requires authentication; add the user to the store URL",
+    "authentication failed": "etcd rejects this user and password; correct the store URL",
+    "authentication is not enabled": "etcd has authentication disabled; remove the user from the store URL",
 }
 
 
 def judge(error: grpc.aio.AioRpcError, what: str) -> Exception:
-    """The exception that an RPC's failure is to us; `what` names the etcd that was asked."""
+    """Map an RPC error to an exception. `server` names the etcd in messages."""
     text = error.details() or ""
     for known, meaning in _TEXTS.items():
         if known in text:
@@ -147,5 +143,5 @@ def judge(error: grpc.aio.AioRpcError, what: str) -> Exception:
         if known in text:
             return Unavailable(f"{what}: {advice}")
     if error.code() is Code.DEADLINE_EXCEEDED:
-        return Lost(f"{what} does not answer in time; see whether its members run and have a leader")
-    return Lost(f"{what} cannot be reached or cannot answer: {text or error.code().name}")
+        return Lost(f"{what} does not respond in time; check that its members are running and have a leader")
+    return Lost(f"{what} cannot be reached or cannot respond: {text or error.code().name}")

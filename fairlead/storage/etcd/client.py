@@ -1,10 +1,11 @@
-"""Connections to etcd: one member at a time, the next one when it fails. Called by the rest of this package.
+"""Connections to etcd: one member at a time, with failover to the next.
 
-`call` asks once; whoever asks something that must not happen twice decides itself what a Lost answer means. `ask` goes
-on, from member to member, until its time is over, and then says Unavailable. `watch` is a stream until it breaks.
+`call` sends a request once; for requests that must not be repeated, the caller handles UnknownOutcome itself.
+`call_idempotent` retries, across members, until its timeout, and then raises StoreUnavailable. `watch` is a stream
+until it breaks.
 
-Watches have connections of their own, so that no large answer to somebody else holds them up. All requests demand that
-the member knows a leader: one that was cut off from the others refuses at once, and its watches end.
+Watches have their own connections, so that large responses do not delay them. All requests require that the member
+has a leader, so a partitioned member rejects them immediately, and its watches end.
 """
 
 import asyncio
@@ -27,9 +28,9 @@ LOGIN = "/etcdserverpb.Auth/Authenticate"
 DEFRAGMENT = "/etcdserverpb.Maintenance/Defragment"
 
 CALL_SECONDS = 3.0
-"""For one answer of one member. Electing a new leader takes etcd one to two seconds."""
+"""For one response of one member. A leader election in etcd takes one to two seconds."""
 FIRST_CALL_SECONDS = 0.75
-"""For the first attempt at what may be asked twice: etcd drops what was on its way to a leader that died, silently."""
+"""For the first attempt of an idempotent request: etcd silently drops requests in flight to a leader that dies."""
 ASK_SECONDS = 10.0
 """For all attempts together."""
 PAUSE_SECONDS = 0.05
@@ -39,10 +40,10 @@ DRAIN_SECONDS = 0.02
 _OPTIONS = [
     ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),
-    # etcd hangs up on clients that ask more often than every five seconds whether it is still there.
+    # etcd disconnects clients that send keepalive pings more often than every five seconds.
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 5_000),
-    # Nor may they ask while they want nothing; it hangs up on a connection that has been idle for half a minute.
+    # It also disconnects clients that ping without active calls, and connections that were idle for half a minute.
     ("grpc.keepalive_permit_without_calls", 0),
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.initial_reconnect_backoff_ms", 100),
@@ -60,7 +61,7 @@ _T = TypeVar("_T")
 
 
 class _Place:
-    """Where a watch is: at which member, and in which wait."""
+    """An open watch: its member, and its current wait."""
 
     __slots__ = ("_waiting", "member")
 
@@ -69,7 +70,7 @@ class _Place:
         self._waiting: asyncio.Timeout | None = None
 
     async def wait_for(self, answer: Coroutine[Any, Any, _T]) -> _T:
-        """Raises TimeoutError once it is given up."""
+        """Await something. Raises TimeoutError after `abort`."""
         async with asyncio.timeout(None) as self._waiting:
             try:
                 return await answer
@@ -83,7 +84,7 @@ class _Place:
 
 class Client:
     def __init__(self, address: Address) -> None:
-        """Unavailable where the files for TLS cannot be read; connecting is left to the first request."""
+        """Raises StoreUnavailable if the TLS files cannot be read. Connects on the first request."""
         self.address = address
         self._credentials = _credentials(address)
         self._channels: dict[tuple[str, bool], grpc.aio.Channel] = {}
@@ -91,10 +92,10 @@ class Client:
         self._token = ""
         self._login = asyncio.Lock()
         self._streams: dict[_Stream, _Place] = {}
-        """The watches that are open."""
+        """The open watches."""
 
     async def call(self, method: str, request: bytes, seconds: float = CALL_SECONDS) -> bytes:
-        """One answer of the member whose turn it is. Raises what `judge` says."""
+        """Send a request to the current member. Raises the errors of `classify_error`."""
         for _ in range(2):
             member, used = self._at, await self._logged_in()
             try:
@@ -104,10 +105,10 @@ class Client:
             except Lost:
                 self.leave(member)
                 raise
-        raise Lost(f"{self.address} does not accept the login that it has just given out")
+        raise Lost(f"{self.address} rejects the token that it has just issued")
 
     async def ask(self, method: str, request: bytes, seconds: float = ASK_SECONDS) -> bytes:
-        """An answer to what may be asked twice."""
+        """Send an idempotent request, with retries."""
         now = asyncio.get_running_loop().time
         end, pause, patience = now() + seconds, PAUSE_SECONDS, FIRST_CALL_SECONDS
         while True:
@@ -120,7 +121,7 @@ class Client:
             pause, patience = min(2 * pause, LONGEST_PAUSE), min(2 * patience, CALL_SECONDS)
 
     async def ask_each(self, method: str, request: bytes, seconds: float) -> None:
-        """The same question to every member that the address names."""
+        """Send the same request to every member in the URL."""
         for member in range(len(self.address.endpoints)):
             try:
                 await self._call(member, method, request, await self._logged_in(), seconds)
@@ -128,7 +129,8 @@ class Client:
                 raise Unavailable(f"{self.address.endpoints[member]}: {error}") from error
 
     async def watch(self, request: bytes) -> AsyncGenerator[Notice]:
-        """What the watch says, for ever; ends with Gone, which says up to where, or Lost."""
+        """The responses of a watch, forever. Raises RevisionCompacted, with the compacted revision, or
+        UnknownOutcome."""
         member, used = self._at, await self._logged_in()
         channel = self._channel(member, watching=True)
         stream: _Stream = channel.stream_stream(WATCH)(metadata=_metadata(used), wait_for_ready=False)
@@ -144,46 +146,46 @@ class Client:
             self.leave(member)
             raise self._watch_failure(error, used) from error
         except TimeoutError:
-            raise Lost(f"{self.address.endpoints[member]} was given up") from None
+            raise Lost(f"the connection to {self.address.endpoints[member]} was given up") from None
         except asyncio.CancelledError:
-            # Of this task, or of the stream alone, by `leave`; or of both at once, and then the task must end.
+            # Either this task was cancelled, or `fail_over` cancelled the stream, or both; then the task must end.
             task = asyncio.current_task()
             if stream in self._streams or (task is not None and task.cancelling()):
                 raise
-            raise Lost(f"{self.address.endpoints[member]} was given up") from None
+            raise Lost(f"the connection to {self.address.endpoints[member]} was given up") from None
         finally:
             self._streams.pop(stream, None)
             stream.cancel()
 
     def leave(self, member: int) -> None:
-        """This member does not answer: the next one's turn, for watches as well."""
+        """Switch to the next member, and end the watches of this one."""
         if member == self._at:
             self._at = (member + 1) % len(self.address.endpoints)
         self._end_streams(member)
 
     def renew_watches(self) -> None:
-        """Something that should have been heard was not."""
+        """Restart the watches at another member, because an expected event did not arrive."""
         self.leave(self._at)
 
     async def close(self) -> None:
         for channel in self._channels.values():
             await channel.close()
         self._channels = {}
-        # gRPC's own thread still tells this loop of the calls that were cancelled, and complains if the loop is gone.
+        # gRPC's own thread still reports the cancelled calls to this loop, and logs errors if the loop is closed.
         await asyncio.sleep(DRAIN_SECONDS)
 
     def _end_streams(self, member: int) -> None:
         for stream in [stream for stream, place in self._streams.items() if place.member == member]:
             place = self._streams.pop(stream)
             stream.cancel()
-            # gRPC does not wake who waits for a stream that is cancelled before its connection stands.
+            # gRPC does not wake readers of a stream that is cancelled before it is connected.
             place.give_up()
 
     def _noticed(self, notice: Notice, used: str) -> Notice:
         if notice.compacted:
             raise Gone(notice.compacted)
         if notice.canceled:
-            # Also what a token that has run out looks like, with a reason that differs between versions.
+            # This also happens with an expired token, with a reason that depends on the version.
             self._forget(used)
             raise Lost(f"{self.address} has ended the watch: {notice.reason or 'no reason given'}")
         return notice
@@ -248,4 +250,4 @@ def _file(path: str) -> bytes | None:
     try:
         return Path(path).read_bytes()
     except OSError as error:
-        raise Unavailable(f"{path}: {error.strerror}; the store's address names it for TLS with etcd") from error
+        raise Unavailable(f"{path}: {error.strerror}; the store URL uses this file for TLS with etcd") from error

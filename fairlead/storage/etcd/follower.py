@@ -1,7 +1,7 @@
-"""The one live watch of this process. Started by EtcdStore, which hears of every commit through it.
+"""The one live watch of this process, through which EtcdStore receives all commits.
 
-It goes on after the last transaction it has told of, at whichever member answers, however often the connection breaks.
-When etcd has been compacted meanwhile it finds out whether anything of ours was lost by that; only then it skips.
+It resumes after the last transaction it has delivered, at any member, however often the connection breaks. If etcd
+was compacted meanwhile, it checks whether any of our commits were lost, and only then reports a gap.
 """
 
 import asyncio
@@ -23,10 +23,10 @@ log = structlog.get_logger(__name__)
 
 class Listener(Protocol):
     def happened(self, revision: int, happenings: Sequence[Happening]) -> None:
-        """One whole transaction; `revision` is etcd's."""
+        """One whole transaction. `revision` is etcd's."""
 
     def skipped(self, oldest: int) -> None:
-        """What happened up to this revision was compacted before it could be told of."""
+        """Transactions up to this revision were compacted before they could be delivered."""
 
 
 class Follower:
@@ -36,16 +36,16 @@ class Follower:
         self._history = history
         self._listener = listener
         self._reached = head.modified
-        """Where the next connection goes on."""
+        """Where the next connection resumes."""
         self._told: KeyValue | None = head
-        """The head as the newest commit that the listener knows has left it."""
+        """The head record of the newest commit that was delivered."""
         self.cut_off = False
-        """Whether the last attempt to connect has failed."""
+        """Whether the last attempt to connect failed."""
         self.broken: str | None = None
-        """Why this etcd must not be used any longer, for people."""
+        """Why this etcd must not be used any more, for operators."""
 
     async def run(self) -> None:
-        """For ever, unless it is broken."""
+        """Follow forever, until a fatal error."""
         pause = PAUSE_SECONDS
         while self.broken is None:
             before = self._reached
@@ -57,8 +57,8 @@ class Follower:
                 await self._go_on_after_compaction()
             except (Lost, Unavailable) as error:
                 self.cut_off = True
-                log.warning("the watch of etcd broke off; going on where it stood", reason=str(error))
-            # A connection that brought something was good: its successor is tried at once.
+                log.warning("the watch of etcd was interrupted; resuming", reason=str(error))
+            # If the connection made progress, reconnect immediately.
             pause = PAUSE_SECONDS if self._reached > before else min(2 * pause, LONGEST_PAUSE)
             await asyncio.sleep(pause)
 
@@ -76,7 +76,7 @@ class Follower:
                 self._reached = max(self._reached, revision)
 
     async def _refuse_another_past(self) -> None:
-        """An etcd restored from a backup counts anew from there: what it would tell us is not what came next."""
+        """Detect an etcd that was restored from a backup: its revisions after the backup would be reused."""
         if self._told is None:
             return
         try:
@@ -87,7 +87,7 @@ class Follower:
         except NotYet:
             pass
         self.broken = (
-            f"{self._client.address} has forgotten revisions that it had confirmed; it seems to have been restored"
+            f"{self._client.address} has lost revisions that it had acknowledged; it seems to have been restored"
             " from a backup: restart all servers, and their clients if they do not list again"
         )
         raise Unavailable(self.broken)
@@ -97,10 +97,10 @@ class Follower:
             await self._history.learn()
             oldest = await self._history.oldest()
         except Unavailable as error:
-            log.warning("etcd was compacted and cannot say up to where; asking again", reason=str(error))
+            log.warning("reading etcd's compacted revision failed; retrying", reason=str(error))
             return
         if oldest > self._reached:
-            log.warning("etcd was compacted beyond what this server has seen; watchers have to list again")
+            log.warning("etcd was compacted beyond what this server has read; watchers have to list again")
             self._listener.skipped(oldest)
             self._told = None
         self._reached = max(self._reached, self._history.floor)

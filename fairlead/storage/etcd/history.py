@@ -1,11 +1,11 @@
-"""What etcd still remembers of us: the newest and the oldest revision, compaction, old events. Called by EtcdStore.
+"""The newest and the oldest revision, compaction, and replay of old events. Used by EtcdStore.
 
-All revisions here are etcd's. etcd never says how far it was compacted unless somebody asks for what is gone, and
-others may compact it, too. So we keep the last answer (`floor`) and see whether it still holds: a range at that
-revision answers. If not, a watch from the beginning is refused with the number.
+All revisions here are etcd's. etcd reports its compacted revision only when a compacted one is requested, and other
+clients may compact it, too. So we keep the last known value (`compact_revision`) and verify it with a range request
+at that revision. If it was compacted, a watch from the start fails and returns the new value.
 
-The oldest revision that we promise is not the floor but the newest commit of ours up to it. Between the two nothing of
-ours has happened, so whoever asks for a state or for the events there is given what etcd still has: those at the floor.
+The oldest revision of the store is the newest of our commits up to `compact_revision`. Between the two there were no
+commits of ours, so requests for revisions in between are answered with the state at `compact_revision`.
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
@@ -19,13 +19,13 @@ from fairlead.storage.etcd.messages import Found, Happening, KeyValue, Notice, c
 from fairlead.storage.watch_feed import EVENT_BYTES
 
 PIECE_BYTES = 8 * 1024 * 1024
-"""Each piece of a replay costs etcd a new watch, and us up to a tenth of a second: fewer and larger than elsewhere."""
+"""Each chunk of a replay needs a new watch, which takes up to 100 ms, so chunks are larger than in other stores."""
 COMPACT_SECONDS = 60.0
 REPLAY_ATTEMPTS = 5
 
 
 async def transactions(notices: AsyncIterator[Notice]) -> AsyncGenerator[tuple[int, Sequence[Happening]]]:
-    """Whole transactions with their revisions, in order; and, when nothing happens, how far the watch has come."""
+    """Whole transactions with their revisions, in order; without events, the progress of the watch."""
     torn: list[Happening] = []
     async for notice in notices:
         if notice.created:
@@ -43,7 +43,7 @@ async def transactions(notices: AsyncIterator[Notice]) -> AsyncGenerator[tuple[i
 
 
 def events_of(names: Names, happenings: Sequence[Happening], revision: int) -> list[Event]:
-    """What a transaction did to our records; `revision` is ours."""
+    """The events of a transaction for our records. `revision` is ours."""
     return [
         Event(names.key(each.record.key), None if each.deleted else each.record.value, revision)
         for each in happenings
@@ -57,15 +57,15 @@ class History:
         self._layout = layout
         self._names = layout.names
         self.floor = layout.base
-        """The last compaction that we know of; the store's beginning before the first."""
+        """The last known compacted revision; initially the start of the store."""
         self._oldest = layout.base
 
     async def newest(self) -> int:
-        """The revision of the newest commit by whoever. Linearizable."""
+        """The revision of the newest commit of any replica. Linearizable."""
         return self.head_of(Found.parse(await self._client.ask(RANGE, find(self._names.head)))).modified
 
     def head_of(self, found: Found) -> KeyValue:
-        """Unavailable where it is not the head that we know: revisions would begin anew."""
+        """The head record. Raises StoreUnavailable if it is not the one we know, because revisions would start over."""
         if not found.records or found.records[0].created != self._layout.base:
             prefix = self._names.prefix.decode()
             raise Unavailable(
@@ -83,17 +83,17 @@ class History:
                 await self.learn()
 
     async def learn(self) -> None:
-        """Somebody has compacted: up to where, and what that means for us."""
+        """Find out the compacted revision, and update the oldest one."""
         while True:
             floor = await self._compacted()
             try:
                 await self._settle(max(floor, self._layout.base))
                 return
-            except Gone:  # and again meanwhile
+            except Gone:  # compacted again meanwhile
                 continue
 
     async def compact(self, before: int) -> None:
-        """Up to the state at `before`, if that is news."""
+        """Compact up to `before`, unless that was done already."""
         if before <= await self.oldest():
             return
         try:
@@ -103,12 +103,12 @@ class History:
             await self.learn()
 
     async def replay(self, prefix: Key, since: int, upto: int) -> tuple[Sequence[Event], int]:
-        """Events of the commits after `since`, and the revision reached by them, `upto` at most. Raises Compacted."""
+        """Events after `since`, and the revision they reach, at most `upto`. Raises Compacted."""
         reason = ""
         for _ in range(REPLAY_ATTEMPTS):
             try:
                 piece = await self._piece(prefix, since, upto)
-                # Asked afterwards: compaction takes deletions from under a watch without a word.
+                # Checked afterwards: compaction silently removes deletions during a watch.
                 await self.head_at(since)
                 return piece
             except Lost as lost:
@@ -119,7 +119,7 @@ class History:
                 if upto <= self.floor:
                     return (), upto
                 since = max(since, self.floor)
-        raise Unavailable(reason or f"{self._client.address} is compacted faster than it can be read")
+        raise Unavailable(reason or f"{self._client.address} was compacted faster than it can be read")
 
     def refuse_compacted(self, asked: int) -> None:
         if asked < self._oldest:
@@ -145,7 +145,7 @@ class History:
         return events, upto
 
     async def head_at(self, revision: int) -> KeyValue:
-        """Raises Gone where the revision is."""
+        """The head record at a revision. Raises RevisionCompacted."""
         return self.head_of(Found.parse(await self._client.ask(RANGE, find(self._names.head, revision=revision))))
 
     async def _settle(self, floor: int) -> None:
@@ -158,7 +158,7 @@ class History:
             try:
                 async with aclosing(self._client.watch(request)) as notices:
                     async for notice in notices:
-                        # Nothing of ours is written there but once: history reaches back to the beginning.
+                        # This key is written only once, so the history reaches back to the start.
                         if notice.happenings:
                             return self._layout.base
             except Gone as gone:

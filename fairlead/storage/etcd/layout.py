@@ -1,12 +1,12 @@
-"""Our keys in etcd's key space, and our revisions beside etcd's. Called by whatever reads or writes here.
+"""Our keys in etcd's key space, and the mapping between our revisions and etcd's.
 
-    PREFIX format        what this is and where our revisions begin; written once, by whoever opens the store first
-    PREFIX head          written by every commit, with the commit's id; in the same transaction as `format` at first
-    PREFIX fence/ID      says that the transactions of a session that were still under way must fail; see `writer.py`
+    PREFIX format        the format version and our first revision; written once, when the store is created
+    PREFIX head          written by every commit, with the commit's id; created together with `format`
+    PREFIX fence/ID      invalidates the pending transactions of a session; see `writer.py`
     PREFIX data/KEY      the records, under their packed keys
 
-etcd counts one revision for all who use it. Ours are etcd's plus a constant, so that the revision at which `format` was
-created is the store's first. Others who write to the same etcd make gaps in ours, which nobody minds.
+etcd has one revision for all its clients. Ours is etcd's plus a constant, so that the revision that created `format`
+is the store's first. Other clients of the same etcd cause gaps in ours, which are harmless.
 """
 
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ VERSION = 1
 
 
 class Format(msgspec.Struct, frozen=True):
-    """The value of `format`. `first` is what our revisions begin with: larger in a store that continues another one."""
+    """The value of `format`. `first` is our first revision, which is larger in a restored store."""
 
     version: int = VERSION
     first: int = FIRST_REVISION
@@ -35,7 +35,7 @@ class Names:
 
     @property
     def all(self) -> tuple[bytes, bytes]:
-        """The range of everything that is ours; the byte after a slash is a zero."""
+        """The range of all our keys. The byte after "/" is "0"."""
         return self.prefix, self.prefix[:-1] + b"0"
 
     @property
@@ -69,7 +69,7 @@ class Names:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """A store that exists: its names, and etcd's revision at which it began."""
+    """An existing store: its keys, etcd's revision at which it was created, and our first revision."""
 
     names: Names
     base: int
@@ -77,13 +77,13 @@ class Layout:
 
     @classmethod
     def read(cls, names: Names, found: KeyValue, what: str) -> "Layout":
-        """From the record of `format`. Unavailable where it is none of ours."""
+        """Parse the `format` record. Raises StoreUnavailable if it is not ours."""
         try:
             format = msgspec.json.decode(found.value, type=Format)
         except msgspec.DecodeError as error:
-            place = found.key.decode(errors="replace")
+            key = found.key.decode(errors="replace")
             raise Unavailable(
-                f"{what}: {place} was written by some other program; give Fairlead a prefix of its own"
+                f"{what}: {key} was written by another program; use a prefix for Fairlead only"
             ) from error
         if format.version > VERSION:
             raise Unavailable(f"{what}: written by a newer version of Fairlead; install that version again")
@@ -96,7 +96,8 @@ class Layout:
         return revision - self.first + self.base
 
     def expected(self, revision: int) -> int:
-        """The mod revision to compare with, where ours is expected; 0 stays 0, and what was never ours never fits."""
+        """The mod revision to compare with for one of ours. 0 stays 0; a revision before the store's start never
+        matches."""
         if not revision:
             return 0
         return theirs if (theirs := self.theirs(revision)) > self.base else NEVER

@@ -1,7 +1,7 @@
-"""etcd's messages, those that we send and those that we read. Called by everything else in this package.
+"""The etcd messages that we send and receive.
 
-Requests are functions that give bytes, answers are values with a `parse`. The numbers are those of etcd's rpc.proto and
-kv.proto (API version 3), where fields keep their numbers for ever.
+Requests are functions that return bytes; responses are values with a `parse` method. Field numbers are those of
+etcd's rpc.proto and kv.proto (API version 3).
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from fairlead.storage.etcd.wire import data, fields, message, number
 NEVER = -1
 """A mod revision that no key has."""
 
-# Compare.CompareTarget; Compare.CompareResult is always EQUAL, which is 0 and so left out.
+# Compare.CompareTarget. Compare.CompareResult is always EQUAL, which is 0 and thus omitted.
 _CREATE, _MOD = 1, 2
 
 
@@ -41,12 +41,12 @@ class KeyValue:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a range holds: as many records as were asked for, and whether there are more."""
+    """The response to a range request: the records, and whether there are more."""
 
     records: Sequence[KeyValue]
     more: bool
     revision: int
-    """Where the whole of etcd stood; 0 within a transaction, whose own revision it is."""
+    """etcd's current revision; 0 within a transaction, whose own revision applies."""
 
     @classmethod
     def parse(cls, encoded: bytes) -> "Found":
@@ -64,7 +64,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A transaction's answer: which branch was taken, at which revision, and what its ranges found."""
+    """The response to a transaction: which branch was executed, at which revision, and its range responses."""
 
     succeeded: bool
     revision: int
@@ -86,7 +86,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Happening:
-    """One key's change in a watch; `deleted` where there is no value left."""
+    """The change of one key in a watch."""
 
     record: KeyValue
     deleted: bool
@@ -104,7 +104,7 @@ class Happening:
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """One message of a watch. `fragment` says that the same revision may go on in the next one."""
+    """One watch response. If `fragment` is set, the same revision may continue in the next one."""
 
     revision: int
     created: bool
@@ -144,7 +144,7 @@ def token(encoded: bytes) -> str:
 
 
 def find(key: bytes, end: bytes = b"", *, limit: int = 0, revision: int = 0, keys_only: bool = False) -> bytes:
-    """Keys from `key` up to `end` in order, or the one key; as of a revision, or now and linearizable."""
+    """A range request for the keys from `key` to `end`, or for one key; at a revision, or linearizable."""
     asked = data(1, key) + data(2, end) + number(3, limit) + number(4, revision)
     return asked + number(8, keys_only)
 
@@ -157,7 +157,7 @@ def transaction(compares: Sequence[bytes], success: Sequence[bytes], failure: Se
 
 
 def if_modified_at(key: bytes, revision: int) -> bytes:
-    """Whether the key was last written at this revision; 0 says that it must not exist."""
+    """Compare the mod revision of a key; 0 means that it must not exist."""
     return number(2, _MOD) + data(3, key) + number(6, revision)
 
 
@@ -178,12 +178,12 @@ def op_delete(key: bytes) -> bytes:
 
 
 def compaction(revision: int) -> bytes:
-    """Physical: answered once the rows are gone from the member's database, too."""
+    """A compaction request. Physical: the response comes after the data was removed from the member's database."""
     return number(1, revision) + number(2, 1)
 
 
 def watching(key: bytes, end: bytes, start: int) -> bytes:
-    """Events from `start` on, with word now and then when there are none, large answers in fragments."""
+    """A watch request from a revision on, with progress notifications and fragments."""
     return message(1, data(1, key) + data(2, end) + number(3, start) + number(4, 1) + number(8, 1))
 
 

@@ -1,7 +1,7 @@
-"""EtcdStore: the contract over an etcd cluster. Opened by `open_store`.
+"""EtcdStore: implements the contract with an etcd cluster.
 
-Reads go to etcd and are linearizable; commits go to the Writer; watches to the Feed, which the Follower fills with the
-commits of all servers, in order. A commit is answered when the Follower has told of it, too.
+Reads go to etcd and are linearizable, commits go to the writer, and watches to the feed, which the follower fills
+with the commits of all replicas, in order. A commit returns after the follower has delivered it.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ from fairlead.storage.etcd.writer import Writer
 from fairlead.storage.watch_feed import Feed
 
 CHUNK = 1_000
-"""Records per question, however many are wanted: etcd builds each answer in memory."""
+"""Records per request, because etcd builds each response in memory."""
 SCRUB_SECONDS = 600.0
 
 log = structlog.get_logger(__name__)
@@ -51,7 +51,7 @@ log = structlog.get_logger(__name__)
 
 class EtcdStore:
     def __init__(self, client: Client, layout: Layout, history: History, head: KeyValue, oldest: int) -> None:
-        """Revisions as etcd counts them. Use `open`."""
+        """Use `open`. `head` and `oldest` have etcd's revisions."""
         self._client = client
         self._layout = layout
         self._history = history
@@ -68,10 +68,9 @@ class EtcdStore:
 
     @classmethod
     async def open(cls, address: Address, first: int = FIRST_REVISION) -> "EtcdStore":
-        """Opens the store under the prefix, or begins it. It then stands at `first` at least.
+        """Open or create the store under the prefix. Its revision is then at least `first`.
 
-        One that is below is numbered anew, which the servers that have it open must not live to see. Raises
-        Unavailable, in words for people.
+        Raising the revision renumbers the store, so no server may be using it. Raises StoreUnavailable with advice.
         """
         client = Client(address)
         try:
@@ -102,7 +101,7 @@ class EtcdStore:
                 await self._history.learn()
                 if at is not None:
                     self._history.refuse_compacted(self._layout.theirs(at))
-                    # Nothing of ours happened between the two, unless more was compacted meanwhile.
+                    # There were no commits of ours in between, unless more was compacted meanwhile.
                     theirs = self._history.floor
 
     async def commit(self, changes: Sequence[Change], checks: Sequence[Check] = ()) -> int:
@@ -111,7 +110,7 @@ class EtcdStore:
         task = asyncio.create_task(self._writer.commit(commit))
         self._under_way.add(task)
         task.add_done_callback(self._settled)
-        # It goes on when the caller is cancelled: what was sent cannot be called back.
+        # Shielded: a commit that was sent cannot be cancelled.
         return self._layout.ours(await asyncio.shield(task))
 
     async def watch(self, prefix: Key, since: int) -> AsyncIterator[Sequence[Event]]:
@@ -120,12 +119,13 @@ class EtcdStore:
             async for batch in feed.follow(prefix, since):
                 yield batch
                 since = batch[-1].revision
-            # Either the store was closed, or the feed had a hole and another one has taken its place.
+            # Either the store was closed, or the feed had a gap and was replaced.
             if feed is self._feed:
                 return
 
     async def revision(self) -> int:
-        """Asks etcd. Who calls while a question is under way, which may be too early for him, shares the next one."""
+        """The newest revision, from etcd. Calls during a request, which may have started too early for them, share
+        the next one."""
         self._refuse()
         if self._asking_next is None:
             self._asking_next = asyncio.create_task(self._ask_newest(self._asking))
@@ -146,17 +146,17 @@ class EtcdStore:
         await self.oldest()
 
     async def scrub(self) -> None:
-        """Defragments the members named in the address. What their logs still hold, etcd drops in its own time."""
+        """Defragment the members in the URL. etcd discards old entries of its WAL on its own schedule."""
         self._refuse()
         try:
             await self._client.ask_each(DEFRAGMENT, b"", SCRUB_SECONDS)
         except Unavailable as error:
-            raise Unavailable(f"{error} (defragmenting etcd, which only its root user may)") from error
+            raise Unavailable(f"{error} (defragmenting etcd requires its root user)") from error
 
     async def check(self) -> None:
         self._refuse()
         if self._failed or self._follower.cut_off:
-            # Needs all that a write needs, a leader, a quorum and room, and changes nothing: head exists.
+            # Requires a leader, a quorum and space, like a write, but changes nothing, because head exists.
             head = self._layout.names.head
             await self._ask(TXN, transaction([if_created_at(head, 0)], [op_put(head, b"")]))
             self._failed = False
@@ -167,14 +167,14 @@ class EtcdStore:
         await asyncio.shield(self._closing)
 
     def happened(self, revision: int, happenings: Sequence[Happening]) -> None:
-        """See Listener. First the watchers, then whoever waits for the commit."""
+        """See Listener. Publishes to the watches before it resolves the commit."""
         ours = self._layout.ours(revision)
         if events := events_of(self._layout.names, happenings, ours):
             self._feed.publish(ours, events)
         self._writer.happened(revision, happenings)
 
     def skipped(self, oldest: int) -> None:
-        """See Listener. Whoever follows the old feed finds out at the new one whether anything is missing."""
+        """See Listener. Watches of the old feed continue at the new one, which checks whether they missed anything."""
         self._writer.skipped()
         old, ours = self._feed, self._layout.ours(oldest)
         self._feed = Feed(ours, ours, self._replay)
@@ -193,9 +193,9 @@ class EtcdStore:
             self._failed = True
 
     def _left_alone(self, following: "asyncio.Task[None]") -> None:
-        """Nothing comes any more, so nobody shall wait for it."""
+        """The follower has ended: end all watches."""
         if not following.cancelled() and following.exception() is not None:
-            log.error("following etcd has failed", exc_info=following.exception())
+            log.error("following etcd failed", exc_info=following.exception())
         self._feed.close()
 
     def _refuse(self) -> None:
@@ -204,7 +204,7 @@ class EtcdStore:
         if self._follower.broken:
             raise Unavailable(self._follower.broken)
         if self._following.done():
-            raise Unavailable("the store has stopped after an internal error, which the log shows; restart the server")
+            raise Unavailable("the store has stopped after an internal error; see the log and restart the server")
 
     async def _ask(self, method: str, request: bytes) -> bytes:
         try:
@@ -220,7 +220,7 @@ class EtcdStore:
         return await self._history.newest()
 
     async def _scan(self, span: tuple[bytes, bytes], limit: int, at: int, asked: int | None) -> Page:
-        """All chunks as of one revision of etcd. Raises Gone and NotYet."""
+        """Scan all chunks at one revision of etcd. Raises RevisionCompacted and FutureRevision."""
         low, high = span
         head = op_find(find(self._layout.names.head, keys_only=True))
         records: list[Record] = []
@@ -250,9 +250,9 @@ class EtcdStore:
 
 
 async def _found(client: Client, names: Names, first: int) -> tuple[Layout, KeyValue]:
-    """The store under these names, made if it is not there, and its head."""
+    """Open the store under these keys, or create it. Returns it with its head."""
     there = [op_find(find(names.format)), op_find(find(names.head))]
-    # Looked at first: an etcd that has no room left still lets us read.
+    # Read first: an etcd that is out of space still allows reads.
     outcome = Outcome.parse(await client.ask(TXN, transaction([], there)))
     if not outcome.found[0].records:
         made = [op_put(names.format, msgspec.json.encode(Format(first=first))), op_put(names.head, b"")]
@@ -269,11 +269,11 @@ async def _found(client: Client, names: Names, first: int) -> tuple[Layout, KeyV
 
 
 async def _raised(client: Client, format: KeyValue, layout: Layout, head: KeyValue, first: int) -> Layout:
-    """The same store with larger revisions, so that the newest one is `first`."""
+    """Renumber the store so that its newest revision is `first`."""
     begins = first - (head.modified - layout.base)
     put = op_put(format.key, msgspec.json.encode(Format(first=begins)))
     unchanged = [if_modified_at(format.key, format.modified), if_modified_at(layout.names.head, head.modified)]
     outcome = Outcome.parse(await client.ask(TXN, transaction(unchanged, [put])))
     if not outcome.succeeded:
-        raise Unavailable(f"{client.address}: somebody else writes to the store; stop its servers and try again")
+        raise Unavailable(f"{client.address}: another process writes to the store; stop its servers and try again")
     return Layout(layout.names, layout.base, begins)

@@ -1,7 +1,7 @@
-"""Protobuf as far as etcd's messages need it: varints and byte strings, numbered. Called by `messages.py` only.
+"""The subset of the protobuf encoding that etcd's messages need: varints and byte strings.
 
-A message is a sequence of fields; each is its number and its sort, then a varint or a length and bytes. Fields that
-hold their default are left out, and fields that are not known are passed over, which is how etcd's versions get along.
+A message is a sequence of fields: number and wire type, then a varint, or a length and bytes. Fields with default
+values are omitted, and unknown fields are skipped.
 """
 
 from collections.abc import Iterator
@@ -11,21 +11,21 @@ _FIXED = {1: 8, 5: 4}
 _SIXTY_FOUR_BITS = (1 << 64) - 1
 _SIGN = 1 << 63
 _TAGS = [bytes((value,)) for value in range(0x80)]
-"""The varints of one byte. Those of all tags are: we send no field whose number is above 15."""
+"""The one-byte varints. All our tags are among them, because we send no field with a number above 15."""
 
 
 def number(field: int, value: int) -> bytes:
-    """An integer, an enumeration or a truth value. Negative ones take ten bytes, as protobuf has it."""
+    """Encode an integer, enum or bool field. Negative values take ten bytes."""
     return _TAGS[field << 3 | VARINT] + _varint(value & _SIXTY_FOUR_BITS) if value else b""
 
 
 def data(field: int, value: bytes) -> bytes:
-    """A byte string or a text."""
+    """Encode a bytes or string field."""
     return _TAGS[field << 3 | BYTES] + _varint(len(value)) + value if value else b""
 
 
 def message(field: int, value: bytes) -> bytes:
-    """A message in a message: an empty one says something, too."""
+    """Encode a nested message. Empty ones are not omitted."""
     return _TAGS[field << 3 | BYTES] + _varint(len(value)) + value
 
 
@@ -41,27 +41,24 @@ def _varint(value: int) -> bytes:
 
 
 def fields(encoded: bytes) -> Iterator[tuple[int, int, bytes]]:
-    """Each field as (its number, its value if it is an integer, its value if it is bytes).
-
-    ValueError where this is no protobuf.
-    """
+    """Iterate over fields as (number, integer value, bytes value). Raises ValueError for invalid protobuf."""
     at, end = 0, len(encoded)
     while at < end:
         tag = encoded[at]
         at += 1
         if tag >= 0x80:
             tag, at = _read_varint(encoded, at - 1)
-        sort = tag & 7
-        if sort == VARINT:
+        wire_type = tag & 7
+        if wire_type == VARINT:
             value, at = _read_varint(encoded, at)
             yield tag >> 3, value - (1 << 64) if value & _SIGN else value, b""
             continue
-        if sort == BYTES:
+        if wire_type == BYTES:
             length, at = _read_varint(encoded, at)
-        elif sort in _FIXED:
-            length = _FIXED[sort]
+        elif wire_type in _FIXED:
+            length = _FIXED[wire_type]
         else:
-            raise ValueError(f"no field of a message is of sort {sort}")
+            raise ValueError(f"unknown wire type {wire_type}")
         if at + length > end:
             raise ValueError("the message ends within a field")
         yield tag >> 3, 0, encoded[at : at + length]
@@ -83,4 +80,4 @@ def _read_varint(encoded: bytes, at: int) -> tuple[int, int]:
                 return value, at
             shift += 7
     except IndexError:
-        raise ValueError("the message ends within a number") from None
+        raise ValueError("the message ends within a varint") from None

@@ -1,9 +1,10 @@
-"""Commits as etcd transactions, and what became of them when the connection broke. Called by EtcdStore.
+"""Commits as etcd transactions, and resolving their outcome when the connection breaks.
 
-A transaction whose answer is lost may have happened, may never happen, or may still be on its way between the members.
-So each one is bound to a fence: a key that must not exist. To find out, we create the fence, which no transaction
-bound to it survives, and listen: if the watch brings the commit's id before it brings the fence, it has happened, and
-otherwise it never will and may be tried again. The other transactions under way fail at the fence and try again, too.
+A transaction whose response is lost may have been executed, may never be, or may still be in flight between members.
+So each is bound to a write barrier: a key that must not exist. To resolve the outcome, we create that key, after
+which no transaction bound to it can succeed, and follow the watch. If the commit's id arrives before the barrier, it
+was committed; otherwise it never will be and can be retried. Other pending transactions fail at the barrier and are
+retried as well.
 """
 
 import asyncio
@@ -32,14 +33,14 @@ from fairlead.storage.etcd.messages import (
 )
 
 FENCE_SECONDS = 3_600
-"""How long a fence stays. No request lives that long between members; they drop theirs after seconds."""
+"""The lease of a barrier. Members drop requests in flight after seconds."""
 HEAR_SECONDS = 2.0
-"""How long an acknowledged commit may be missing from the watch before the watch is taken for dead."""
+"""How long an acknowledged commit may be missing from the watch before the watch is restarted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fence:
-    """The key that must not exist, and the parts that all transactions bound to it have in common."""
+    """A key that must not exist, and the parts that all transactions bound to it have in common."""
 
     key: bytes
     compares: Sequence[bytes]
@@ -47,7 +48,8 @@ class Fence:
 
 
 class Pending:
-    """A commit under way: the fence it is bound to, and what the watch says of it: a revision, or None for never."""
+    """A pending commit: its barrier, and its outcome from the watch: a revision, or None if it will never be
+    committed."""
 
     __slots__ = ("fence", "heard")
 
@@ -72,7 +74,7 @@ class Writer:
         self._pending: dict[bytes, Pending] = {}
 
     async def commit(self, commit: Prepared) -> int:
-        """The commit's revision, which is etcd's. Raises Conflict and Unavailable."""
+        """Commit, and return etcd's revision. Raises RevisionConflict and StoreUnavailable."""
         end = asyncio.get_running_loop().time() + 2 * ASK_SECONDS
         while True:
             id = f"{self._session}-{next(self._numbers)}".encode()
@@ -84,10 +86,10 @@ class Writer:
             if revision is not None:
                 return revision
             if asyncio.get_running_loop().time() > end:
-                raise Unavailable(f"{self._client.address} loses its connections; nothing was changed, try again later")
+                raise Unavailable(f"{self._client.address} loses its connections; nothing was changed, retry later")
 
     def happened(self, revision: int, happenings: Sequence[Happening]) -> None:
-        """A transaction of whoever, from the watch."""
+        """Handle a transaction, of any client, from the watch."""
         for each in happenings:
             if each.deleted:
                 continue
@@ -100,11 +102,11 @@ class Writer:
                         pending.tell(None)
 
     def skipped(self) -> None:
-        """The watch has a hole: what was not heard of may have happened in it."""
+        """The watch has a gap: pending commits may have been in it."""
         for pending in self._pending.values():
             if not pending.heard.done():
-                pending.heard.set_exception(self._unknown("etcd was compacted meanwhile"))
-                pending.heard.exception()  # looked at: whoever has had an answer does not ask for it
+                pending.heard.set_exception(self._unknown("etcd was compacted in the meantime"))
+                pending.heard.exception()  # mark as retrieved: callers that have a response do not await it
 
     async def close(self) -> None:
         for task in self._fencing.values():
@@ -112,7 +114,7 @@ class Writer:
         await asyncio.gather(*self._fencing.values(), return_exceptions=True)
 
     async def _attempt(self, commit: Prepared, id: bytes, pending: Pending) -> int | None:
-        """The revision; None where it did not happen and never will, because of the fence."""
+        """The revision; None if it was not committed and never will be, because of the barrier."""
         try:
             outcome = Outcome.parse(await self._client.call(TXN, self._transaction(commit, id, pending.fence)))
         except Lost as lost:
@@ -139,7 +141,7 @@ class Writer:
         return transaction(compares, success, [*fence.failure, *failure])
 
     def _refuse(self, commit: Prepared, outcome: Outcome) -> None:
-        """Raises Conflict where there is one; otherwise it was the fence, and the next attempt has another."""
+        """Raise RevisionConflict if there is one. Otherwise the barrier failed it, and the next attempt has another."""
         fence, head, *others = outcome.found
         actual: dict[bytes, int] = {}
         for packed, found in zip((*commit.changed, *commit.checked), others, strict=True):
@@ -151,11 +153,11 @@ class Writer:
                 f"{self._client.address}: the keys under {self._names.prefix.decode()} were deleted or replaced while"
                 " the server ran; restart it"
                 if not head.records or head.records[0].created != self._layout.base
-                else f"{self._client.address} refuses a change without a reason; look at its log"
+                else f"{self._client.address} rejects a write without a reason; see its log"
             )
 
     async def _hear(self, pending: Pending) -> None:
-        """Waits for the watch, so that no watcher is behind what our caller knows."""
+        """Wait until the watch has delivered the commit, so that no watch is behind our caller."""
         for _ in range(2):
             if pending.heard.done() or (await asyncio.wait([pending.heard], timeout=HEAR_SECONDS))[0]:
                 return
@@ -172,10 +174,10 @@ class Writer:
             raise self._unknown(str(lost)) from error
 
     def _unknown(self, reason: str) -> Unavailable:
-        return Unavailable(f"{reason}; the change may have been made or not: look before making it again")
+        return Unavailable(f"{reason}; it is unknown whether the write was committed, so check before you repeat it")
 
     def _raise_fence(self, fence: Fence) -> "asyncio.Task[None]":
-        """One for all who wait for it."""
+        """Create the barrier, once for all commits bound to it."""
         if fence is self._fence:
             self._fence = self._new_fence()
         task = self._fencing.get(fence.key)
@@ -187,7 +189,7 @@ class Writer:
 
     async def _put_fence(self, fence: bytes) -> None:
         granted = lease_id(await self._client.ask(LEASE, lease(FENCE_SECONDS)))
-        # Only once, or an attempt that was lost and repeated would be told of twice.
+        # Create it only once: a retry after a lost response would deliver it twice.
         await self._client.ask(TXN, transaction([if_modified_at(fence, 0)], [op_put(fence, b"", granted)]))
 
     def _new_fence(self) -> Fence:
@@ -201,6 +203,6 @@ class Writer:
 
 
 def _look_at(task: "asyncio.Task[None]") -> None:
-    """A failure that nobody waited for any more is no news: those who did have said that they do not know."""
+    """Mark the exception as retrieved. Callers that timed out have already reported an unknown outcome."""
     if not task.cancelled():
         task.exception()

@@ -1,7 +1,7 @@
-"""Where the database is: the URL, connecting to it, and what goes wrong, in words for people.
+"""The database URL, connections, the writer's session, and error messages.
 
-Called by everything in this package that needs a connection or has to explain an error. Host, user, password and TLS
-are asyncpg's to read from the URL and from PostgreSQL's environment variables (PGPASSWORD, PGSSLROOTCERT and so on).
+asyncpg reads host, user, password and TLS options from the URL and from PostgreSQL's environment variables
+(PGPASSWORD, PGSSLROOTCERT and so on).
 """
 
 import asyncio
@@ -22,47 +22,47 @@ Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 DEFAULT_SCHEMA = "fairlead"
 CONNECT_SECONDS = 5.0
 PATIENCE_SECONDS = 3.0
-"""How long a caller waits for a database that is away: long enough for most restarts not to be noticed."""
+"""How long to retry while the database is unreachable, so that most restarts go unnoticed."""
 PAUSES = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
-"""Between attempts to connect; the last one over and over."""
+"""Seconds between attempts to connect; the last one repeats."""
 
 TROUBLE = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError)
-"""All that a question to the database may end with. OSError holds broken connections, TLS and timeouts."""
+"""All errors that a query can raise. OSError covers broken connections, TLS and timeouts."""
 
 SETTINGS = {
     "application_name": "fairlead",
-    "default_transaction_isolation": "read committed",  # each statement of the commit function sees what is newest
-    "statement_timeout": "0",  # this side has its own, and knows what to do when they pass
+    "default_transaction_isolation": "read committed",  # each statement of the commit function sees the latest commits
+    "statement_timeout": "0",  # the client has its own timeouts
     "lock_timeout": "0",
-    "idle_in_transaction_session_timeout": "30000",  # a replica that is stopped must not hold up the others
-    "jit": "off",  # compiling takes longer than these queries do
-    # Every query has its index. Statistics that are missing or old, and a plan that was kept from when the tables were
-    # small, must not tempt the planner to read and sort everything for the sake of a few rows.
+    "idle_in_transaction_session_timeout": "30000",  # a paused replica must not block the others
+    "jit": "off",  # compiling takes longer than these queries
+    # Every query has an index. The planner must not fall back to reading and sorting everything, because of missing
+    # or outdated statistics or a plan that was cached when the tables were small.
     "enable_seqscan": "off",
     "enable_bitmapscan": "off",
     "enable_hashjoin": "off",
     "enable_mergejoin": "off",
 }
 
-START = "it is starting up or shutting down; the store goes on by itself once it is back"
+START = "it is starting up or shutting down; the store recovers by itself once it is back"
 MEANINGS: tuple[tuple[type[Exception], str], ...] = (
-    (asyncpg.InvalidPasswordError, "the password is refused; correct it in the URL or in PGPASSWORD"),
-    (asyncpg.InvalidAuthorizationSpecificationError, "the user is refused; see the URL's user and pg_hba.conf"),
+    (asyncpg.InvalidPasswordError, "the password is rejected; correct it in the URL or in PGPASSWORD"),
+    (asyncpg.InvalidAuthorizationSpecificationError, "the user is rejected; check the user in the URL and pg_hba.conf"),
     (asyncpg.InvalidCatalogNameError, "there is no such database; create it with `createdb`, or correct the URL"),
-    (asyncpg.InsufficientPrivilegeError, "the user lacks a right; let it own the schema that the server uses"),
-    (asyncpg.TooManyConnectionsError, "it has no connection left; raise max_connections or stop other clients"),
+    (asyncpg.InsufficientPrivilegeError, "the user lacks a privilege; make it the owner of the server's schema"),
+    (asyncpg.TooManyConnectionsError, "it has no free connections; raise max_connections or stop other clients"),
     (asyncpg.CannotConnectNowError, START),
     (asyncpg.AdminShutdownError, START),
     (asyncpg.CrashShutdownError, START),
-    (asyncpg.DiskFullError, "its disk is full; free some space, and the store goes on by itself"),
-    (asyncpg.ReadOnlySQLTransactionError, "it is read-only, perhaps a standby; name the primary in the URL"),
-    (asyncpg.TargetServerAttributeNotMatched, "it is read-only, perhaps a standby; name the primary in the URL"),
-    (asyncpg.UndefinedTableError, "its tables are gone; restore a backup, or restart the server to begin anew"),
-    (asyncpg.UndefinedFunctionError, "its schema is damaged; restore a backup"),
-    (ssl.SSLError, "TLS fails; see sslmode, sslrootcert, sslcert and sslkey in the URL"),
-    (TimeoutError, "it does not answer in time; see whether it is overloaded, stopped or cut off"),
-    (OSError, "it cannot be reached; see that it runs, and that host and port are right"),
-    (asyncpg.InterfaceError, "the connection is broken; the store goes on by itself once the database is back"),
+    (asyncpg.DiskFullError, "its disk is full; free some space, and the store recovers by itself"),
+    (asyncpg.ReadOnlySQLTransactionError, "it is read-only, perhaps a standby; use the primary in the URL"),
+    (asyncpg.TargetServerAttributeNotMatched, "it is read-only, perhaps a standby; use the primary in the URL"),
+    (asyncpg.UndefinedTableError, "its tables are missing; restore a backup, or restart the server to start empty"),
+    (asyncpg.UndefinedFunctionError, "its schema is incomplete; restore a backup"),
+    (ssl.SSLError, "TLS fails; check sslmode, sslrootcert, sslcert and sslkey in the URL"),
+    (TimeoutError, "it does not respond in time; check whether it is overloaded, stopped or unreachable"),
+    (OSError, "it cannot be reached; check that it is running, and that host and port are correct"),
+    (asyncpg.InterfaceError, "the connection is broken; the store recovers by itself once the database is back"),
 )
 
 
@@ -71,24 +71,24 @@ class Address:
     dsn: str
     schema: str
     name: str
-    """For people: without user and password."""
+    """For messages: without user and password."""
 
     @property
     def channel(self) -> str:
-        """Where commits are made known. Channels belong to the whole database, hence the schema."""
+        """The NOTIFY channel of commits. Channels are per database, so the name contains the schema."""
         return f"fairlead_{self.schema}"
 
 
 def parse_address(url: str) -> Address:
-    """ValueError, which does not repeat the URL: there may be a password in it."""
+    """Parse a store URL. ValueError messages never quote the URL, which may contain a password."""
     parts = urlsplit(url)
     database = parts.path.removeprefix("/")
     if parts.scheme not in ("postgres", "postgresql") or not parts.netloc or not database or "/" in database:
-        raise ValueError("a host and the name of a database are needed")
+        raise ValueError("a host and a database name are required")
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     schema = options.pop("schema", DEFAULT_SCHEMA)
     if not re.fullmatch(r"[a-z_][a-z0-9_]{0,47}", schema):
-        raise ValueError("schema is up to 48 lower-case letters, digits and underscores")
+        raise ValueError("schema must be up to 48 lower-case letters, digits and underscores")
     host = parts.netloc.rpartition("@")[2]
     return Address(parts._replace(query=urlencode(options)).geturl(), schema, f"PostgreSQL at {host}/{database}")
 
@@ -98,37 +98,33 @@ def connection_arguments(address: Address) -> dict[str, Any]:
         "dsn": address.dsn,
         "timeout": CONNECT_SECONDS,
         "server_settings": {**SETTINGS, "search_path": address.schema},
-        # A standby refuses commits and shows a past that was acknowledged as present long ago.
+        # A standby rejects commits and lags behind.
         "target_session_attrs": "read-write",
     }
 
 
 async def connect(address: Address) -> Connection:
-    """Raises TROUBLE, or ValueError where the address is not understood."""
+    """Raises DATABASE_ERRORS, or ValueError for invalid connection options."""
     return await asyncpg.connect(**connection_arguments(address))
 
 
 def explain(address: Address, error: BaseException) -> Unavailable:
-    meanings = [meaning for sort, meaning in MEANINGS if isinstance(error, sort)]
-    meaning = meanings[0] if meanings else "it refuses; its log says more"
+    meanings = [meaning for error_type, meaning in MEANINGS if isinstance(error, error_type)]
+    meaning = meanings[0] if meanings else "it reports an error; see its log"
     detail = str(error) or type(error).__name__
     return Unavailable(f"{address.name}: {meaning} ({detail})")
-
-
-# DOC-MERGED storage/postgres/session
-# The writer's connection: the call that commits a group, and looking up what became of one. Called by Writer.
 
 
 COMMIT_SECONDS = 15.0
 PROBE_SECONDS = 5.0
 
-# Whatever the database's default, a commit is on the disk before anyone hears of it.
+# A commit must be on disk before it is acknowledged, whatever the database's default.
 BEGIN = """
     SELECT nextval('writers'),
         CASE current_setting('synchronous_commit') WHEN 'off' THEN set_config('synchronous_commit', 'on', false) END
 """
 COMMIT = "SELECT base, revisions, wrong, actual FROM commit_group($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)"
-# Waits for a transaction that is just writing the same row.
+# Blocks if another transaction is writing the same row.
 GIVE_UP = "INSERT INTO groups (writer, number) VALUES ($1, $2) ON CONFLICT DO NOTHING"
 LOOK_UP = "SELECT base, revisions, wrong, actual FROM groups WHERE writer = $1 AND number = $2"
 PROBE = """
@@ -139,7 +135,7 @@ PROBE = """
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a group: for each commit its revision, or where it conflicts and what is there."""
+    """The result of a group: for each commit its revision, or the position of the conflict and the actual revision."""
 
     base: int
     """The revision before the group."""
@@ -168,7 +164,7 @@ class Session:
         self._connection.terminate()
 
     def begin(self) -> tuple[int, int]:
-        """By which the next group can be looked up, should its answer be lost."""
+        """The id of the next group, by which it can be looked up if the response is lost."""
         self._number += 1
         return self._writer, self._number
 
@@ -184,7 +180,7 @@ class Session:
         return outcome
 
     async def look_up(self, writer: int, number: int) -> Outcome | None:
-        """None if it did not happen; from now on it cannot."""
+        """The result of an earlier group. None if it was not committed; it then never will be."""
         async with asyncio.timeout(COMMIT_SECONDS):
             await self._connection.execute(GIVE_UP, writer, number)
             return _read_outcome(await self._connection.fetchrow(LOOK_UP, writer, number))
@@ -201,7 +197,7 @@ def _read_outcome(row: asyncpg.Record | None) -> Outcome | None:
 
 
 def _columns(group: Sequence[Prepared]) -> tuple[list[object], ...]:
-    """Commit, place, key, value, expected revision, and whether it is a change: of everything that the group names."""
+    """The parameters of `commit_group`: commit, position, key, value, expected revision, and whether it is a write."""
     columns: tuple[list[object], ...] = ([], [], [], [], [], [])
     for number, commit in enumerate(group):
         count = len(commit.changes) + len(commit.checks)

@@ -1,10 +1,10 @@
-"""The connection that listens. It brings every commit, whichever replica made it, to this process's watches, in order.
+"""The LISTEN connection, which delivers the commits of all replicas to this process's watches, in order.
 
-PostgreSQL notifies of each group of commits; what it does not tell, because the connection was down or the message was
-lost, is found by asking now and then. Either way the events are read from the log, from the last revision published on,
-so a connection that breaks and comes back leaves no gap and repeats nothing: the watches do not notice.
+PostgreSQL notifies of each group of commits; polling covers lost notifications. Either way the events are read from
+the log after the last published revision, so a reconnect causes neither gaps nor duplicates, and watches do not
+notice it.
 
-The writer hands over this process's own commits directly (`publish`), unless others' come before them.
+The writer publishes this process's own commits directly, unless commits of other replicas come before them.
 """
 
 import asyncio
@@ -42,13 +42,13 @@ class Follower:
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
         self.feed = Feed(standing.revision, standing.compacted, self._replay)
         self.failure: str | None = None
-        """Why the database cannot be followed at the moment; None while all is well."""
+        """Why the database cannot be followed at the moment; None while it can."""
         self.lost: str | None = None
-        """Why it never can be again."""
+        """A permanent error: the database is inconsistent with what was published."""
         self._task = asyncio.create_task(self._run(), name="follow PostgreSQL")
 
     async def watch(self, prefix: Key, since: int) -> AsyncIterator[Sequence[Event]]:
-        """See `Store.watch`. Goes on with the next feed, where `_skip` has replaced one."""
+        """See `Store.watch`. Continues with the new feed after `_skip_compacted` has replaced it."""
         feed: Feed | None = None
         while feed is not self.feed:
             feed = self.feed
@@ -59,7 +59,7 @@ class Follower:
             since = max(since, feed.revision)
 
     def publish(self, commits: Iterable[tuple[int, Sequence[Event]]]) -> None:
-        """In order and without gaps; what is known already is passed over."""
+        """Publish commits, in order and without gaps. Those already published are skipped."""
         for revision, events in commits:
             if revision > self.feed.revision:
                 self.feed.publish(revision, events)
@@ -72,12 +72,12 @@ class Follower:
         self._waiting = still
 
     def hint(self, revision: int) -> None:
-        """The database has reached this revision."""
+        """Wake up if the database has reached a newer revision."""
         if revision > self.feed.revision:
             self._wake.set()
 
     async def reach(self, revision: int) -> bool:
-        """Waits until all up to this revision, which the database has reached, is published. False if in vain."""
+        """Wait until everything up to this revision is published. False on timeout."""
         if revision > self.feed.revision:
             reached: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiting.append((revision, reached))
@@ -98,13 +98,13 @@ class Follower:
                     attempt, self.failure = 0, self.lost
             except TROUBLE as error:
                 if self.failure is None:
-                    log.warning("the database cannot be followed; trying again", reason=str(error))
+                    log.warning("following the database failed; retrying", reason=str(error))
                 self.failure = str(explain(self._address, error))
             await asyncio.sleep(PAUSES[min(attempt, len(PAUSES) - 1)])
             attempt += 1
 
     async def _rounds(self) -> AsyncIterator[None]:
-        """Yields after each time it has caught up, for as long as the connection lasts."""
+        """Yields each time it has caught up, for as long as the connection lasts."""
         connection = await connect(self._address)
         try:
             connection.add_termination_listener(lambda _: self._wake.set())
@@ -137,7 +137,7 @@ class Follower:
             if piece.standing.revision < since:
                 self.mistrust(piece.standing.revision, since)
                 return
-            # Held against where the feed is by now: the writer may have published what was forgotten meanwhile.
+            # Compare with the current revision: the writer may have published meanwhile.
             if piece.standing.compacted > self.feed.revision:
                 self._skip(piece.standing.compacted)
                 reached = 0
@@ -146,8 +146,8 @@ class Follower:
             self.publish((revision, list(events)) for revision, events in groupby(piece.events, attrgetter("revision")))
 
     def _skip(self, compacted: int) -> None:
-        """History was forgotten before it got here. A new feed begins after it; the watches of the old one go on
-        there and are told that they are too old."""
+        """History was compacted before it was read. Start a new feed after it; the watches of the old one continue
+        there and get Compacted."""
         old = self.feed
         self.feed = Feed(compacted, compacted, self._replay)
         old.compacted(compacted)
@@ -155,14 +155,14 @@ class Follower:
         self.publish(())
 
     def mistrust(self, revision: int, since: int) -> None:
-        """Commits that were acknowledged are gone. Revisions would be given out again, so nothing is right any more."""
+        """Acknowledged commits are lost. Revisions would be reused, so this process must not continue."""
         if self.lost is not None:
             return
         self.lost = (
             f"{self._address.name}: the database has gone back from revision {since} to {revision}, perhaps after a "
-            "fail-over or the restoring of a backup; restart the server, and its clients list again"
+            "failover or a restore from a backup; restart the server, and its clients list again"
         )
-        log.error("the database has lost commits", reason=self.lost)
+        log.error("the database has lost acknowledged commits", reason=self.lost)
 
     async def _replay(self, prefix: Key, since: int, upto: int) -> tuple[Sequence[Event], int]:
         piece: Piece = await self._readers.ask(lambda connection: replay_events(connection, prefix, since, upto))

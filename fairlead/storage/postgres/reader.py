@@ -1,7 +1,7 @@
-"""Reading: the queries, and the few connections that they run on. Called by PostgresStore, Follower and compaction.
+"""Read queries and their connection pool. Used by the store, the follower and compaction.
 
-Each query is one statement, so that it sees one moment, and says beside its rows where the store stood then and how far
-it was compacted: a row that compaction has taken must not pass for one that never was.
+Each query is one statement, so that it sees one snapshot. It also returns the current and the compacted revision, so
+that a row deleted by compaction is not mistaken for one that never existed.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ CONNECTIONS = 4
 READ_SECONDS = 30.0
 PIECE_ROWS = 512
 LAST = 2**63 - 1
-"""Later than any revision."""
+"""Greater than any revision."""
 
 READ = "SELECT value, revision FROM log WHERE key = $1 ORDER BY revision DESC LIMIT 1"
 
@@ -47,8 +47,8 @@ SCAN = f"""
     ORDER BY page.key
 """
 
-# Looks at the sizes of a few rows first, which does not fetch them, and then takes whole commits up to about a piece.
-# IS TRUE keeps PostgreSQL from walking the index on keys, and then sorting: history is read in its own order.
+# Reads the sizes of some rows first, without fetching their values, and then whole commits of about one chunk. IS
+# TRUE keeps PostgreSQL from using the index on keys and then sorting; the primary key is already in history order.
 REPLAY = f"""
     WITH now AS MATERIALIZED ({NOW}), row AS (
         SELECT revision, place, {EVENT_BYTES} + coalesce(octet_length(value), 0) AS weight FROM log
@@ -77,7 +77,7 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Some history: whole commits, and the revision reached by them."""
+    """A part of the history: whole commits, and the revision they reach."""
 
     events: Sequence[Event]
     reached: int
@@ -91,23 +91,23 @@ class Readers:
 
     @classmethod
     async def open(cls, address: Address) -> "Readers":
-        """Connects when first asked."""
+        """Connections are opened on demand."""
         pool = asyncpg.create_pool(min_size=0, max_size=CONNECTIONS, **connection_arguments(address))
         return cls(address, await pool)
 
     async def ask(self, query: Callable[[Connection], Awaitable[T]]) -> T:
-        """Again and again for a while, if the connection breaks: so only what may be done twice. Raises Unavailable."""
+        """Run a query, with retries while the connection breaks, so it must be idempotent. Raises StoreUnavailable."""
         started = time.monotonic()
         for attempt in range(1_000):
             try:
                 async with asyncio.timeout(READ_SECONDS), self._pool.acquire() as connection:
-                    # What the pool hands out stands in for a connection, and has all its methods.
+                    # The pool returns a proxy with all methods of a connection.
                     return await query(cast(Connection, connection))
             except TROUBLE as error:
                 if not is_passing(error) or time.monotonic() - started > PATIENCE_SECONDS:
                     raise explain(self._address, error) from error
             await asyncio.sleep(PAUSES[min(attempt, len(PAUSES) - 1)])
-        raise AssertionError("the time is over long before the attempts are")
+        raise AssertionError("the timeout expires long before the attempts run out")
 
     async def close(self) -> None:
         try:
@@ -118,7 +118,7 @@ class Readers:
 
 
 def is_passing(error: BaseException) -> bool:
-    """Whether trying again soon may help: the connection broke, or the database is just restarting."""
+    """Whether a retry may help: the connection broke, or the database is restarting."""
     if isinstance(error, TimeoutError):
         return False
     if isinstance(error, asyncpg.PostgresError):
@@ -140,7 +140,7 @@ async def read_record(connection: Connection, key: Key) -> Record | None:
 async def scan_records(
     connection: Connection, bounds: tuple[bytes, bytes], limit: int, at: int
 ) -> tuple[list[Record], bool, Standing]:
-    """The records, whether there are more of them, and where the store stood."""
+    """The records, whether there are more, and the state of the store."""
     rows = await connection.fetch(SCAN, *bounds, at, limit + 1 if limit else None)
     standing = Standing(rows[0]["now"], rows[0]["compacted"])
     records = [Record(unpack(row["key"]), row["value"], row["revision"]) for row in rows if row["key"] is not None]

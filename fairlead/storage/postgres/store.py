@@ -1,7 +1,7 @@
-"""PostgresStore: the contract over one PostgreSQL database. Opened by `open_store`.
+"""PostgresStore: implements the contract with a PostgreSQL database.
 
-Reads go to Readers, writes to the Writer's queue, watches to the Follower's feed. Every read asks the database: another
-replica may have written since.
+Reads go to the connection pool, writes to the writer's queue, watches to the follower's feed. Every read queries the
+database, because other replicas may have written.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ from fairlead.storage.postgres.schema import migrate, scrub, set_compacted, swee
 from fairlead.storage.postgres.writer import CLOSED, Commit, Errand, Writer
 
 MAX_KEY_BYTES = 2_500
-"""A little less than an entry in PostgreSQL's index holds."""
+"""Slightly less than the maximum size of an index entry."""
 
 T = TypeVar("T")
 
@@ -46,8 +46,11 @@ class PostgresStore:
 
     @classmethod
     async def open(cls, url: str, first: int = FIRST_REVISION) -> "PostgresStore":
-        """Creates the tables or brings them up to date. The store then stands at `first` at least: one that is below
-        forgets its history. ValueError for the URL, Unavailable says what to do."""
+        """Open the store, creating or upgrading its tables. Its revision is then at least `first`; raising it
+        discards the history.
+
+        Raises ValueError for an invalid URL, StoreUnavailable with advice otherwise.
+        """
         address = parse_address(url)
         try:
             connection = await connect(address)
@@ -77,7 +80,7 @@ class PostgresStore:
     async def commit(self, changes: Sequence[Change], checks: Sequence[Check] = ()) -> int:
         commit = prepare(changes, checks)
         if any(len(packed) > MAX_KEY_BYTES for packed in commit.changed):
-            raise ValueError(f"a key holds at most {MAX_KEY_BYTES:,} bytes; choose shorter names")
+            raise ValueError(f"a key may have at most {MAX_KEY_BYTES:,} bytes; use shorter names")
         self._refuse_closed()
         return await self._writer.do(Commit(commit, asyncio.get_running_loop().create_future()))
 
@@ -98,9 +101,9 @@ class PostgresStore:
     async def compact(self, before: int) -> None:
         standing = await self._standing()
         before = min(before, standing.revision)
-        # So that this replica's own watches, which may be a moment behind, are not overtaken.
+        # So that compaction does not overtake this replica's own watches.
         if not await self._follower.reach(before):
-            raise Unavailable(self._follower.failure or f"{self._address.name}: its history is followed too slowly")
+            raise Unavailable(self._follower.failure or f"{self._address.name}: following its history is too slow")
         await self._ask(lambda connection: set_compacted(connection, before))
         self._follower.feed.compacted(before)
         while await self._ask(sweep):
@@ -118,7 +121,7 @@ class PostgresStore:
     async def close(self) -> None:
         if self._closing is None:
             self._closing = asyncio.create_task(self._close(), name="close the store")
-        # Whoever else waits for the end, or gives up waiting, does not disturb it.
+        # Shielded: a cancelled caller must not cancel the close for the others.
         await asyncio.shield(self._closing)
 
     async def _close(self) -> None:
@@ -134,8 +137,8 @@ class PostgresStore:
         return await self._readers.ask(query)
 
     async def _standing(self) -> Standing:
-        """Where the database stands, asked after the call. Those who come while a question waits for the one before
-        it to be answered share it."""
+        """The state of the store, queried after this call. Calls that arrive while a query waits for the previous one
+        share it."""
         self._refuse_closed()
         if self._question is None:
             self._question = asyncio.create_task(self._ask_standing())
@@ -143,7 +146,7 @@ class PostgresStore:
 
     async def _ask_standing(self) -> Standing:
         async with self._turn:
-            # From here on it is too late to join in.
+            # Later calls must not share this query any more.
             self._question = None
             return await self._readers.ask(ask_standing)
 

@@ -1,12 +1,12 @@
-"""Commits. All that wait when the last answer has come become one call of `commit_group`: one wait for the disk.
+"""Group commits: all commits that are pending when the previous group returns become one call of `commit_group`.
 
-Called by PostgresStore, which puts jobs on the queue. One group is under way at a time. When it is answered, its events
-go to the watches and then its callers hear of it.
+One group is in flight at a time. When its result arrives, its events are published to the watches, and then its
+callers are answered.
 
-A connection that breaks during a commit leaves the question whether the commit happened. Every group has a number, and
-leaves a row under it. On the next connection the writer puts such a row there itself: either it finds the group's own,
-with its answers, or from then on the group can no longer happen and is tried again. If the database does not come back
-in time, the callers are told that nobody knows.
+If the connection breaks during a commit, its outcome is unknown. Every group has a number and leaves a row under it.
+On the next connection the writer tries to insert that row itself. Either the row exists, with the group's result, or
+the group can no longer be committed and is retried. If the database does not come back in time, the callers get an
+error that says the outcome is unknown.
 """
 
 import asyncio
@@ -27,8 +27,8 @@ GROUP_COMMITS = 512
 GROUP_BYTES = 8 * 1024 * 1024
 
 CLOSED = "the store is closed"
-DIED = "the store has stopped after an internal error, which the log shows; restart the server"
-UNKNOWN = "; whether this write has happened is not known, so look before you repeat it"
+DIED = "the store has stopped after an internal error; see the log and restart the server"
+UNKNOWN = "; it is unknown whether this write was committed, so check before you repeat it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class Errand:
-    """Something else to do while no commit is under way. None as `work`: find out whether a write succeeds."""
+    """Other work that must not overlap with a commit. If `work` is None, try whether a write succeeds."""
 
     work: Callable[[], Awaitable[None]] | None
     done: asyncio.Future[int]
@@ -56,7 +56,7 @@ class Writer:
         self._settling: set[asyncio.Task[None]] = set()
         self._stopping = False
         self.failure: str | None = None
-        """Why the last attempt to write failed; None while all is well."""
+        """Why the last write failed; None if it succeeded."""
         self._task = asyncio.create_task(self._run(), name="write to PostgreSQL")
 
     async def do(self, job: Commit | Errand) -> int:
@@ -67,7 +67,7 @@ class Writer:
         return await job.done
 
     async def close(self) -> None:
-        """After all that waits."""
+        """Close after all pending jobs."""
         self._stopping = True
         self._wake.set()
         await asyncio.gather(self._task, return_exceptions=True)
@@ -88,12 +88,12 @@ class Writer:
                     await self._commit(group)
                 self._current = ()
         finally:
-            # Also when the task dies of a bug: its callers must not wait for ever.
+            # Also if the task crashes: callers must not wait forever.
             for left in (*self._current, *self._jobs):
                 _settle(left.done, Unavailable(DIED))
 
     def _take(self) -> list[Commit]:
-        """The commits that wait, up to one that names what an earlier one writes, or writes what it names."""
+        """The pending commits, up to one that shares a key with an earlier one, unless both only check it."""
         group: list[Commit] = []
         written: set[bytes] = set()
         checked: set[bytes] = set()
@@ -128,13 +128,14 @@ class Writer:
         if outcome.base <= self._follower.feed.revision:
             self._answer(group, outcome)
             return
-        # Others' commits come first. The next group need not wait for that.
+        # Commits of other replicas must be published first. The next group need not wait for that.
         task = asyncio.create_task(self._answer_later(group, outcome))
         self._settling.add(task)
         task.add_done_callback(self._settling.discard)
 
     async def _answer_later(self, group: list[Commit], outcome: Outcome) -> None:
-        # In vain if the follower is away. They have happened, so that is the answer; the watches hear of them later.
+        # This times out if the follower is disconnected. The commits are durable, so answer anyway; watches get them
+        # later.
         await self._follower.reach(outcome.base)
         self._answer(group, outcome)
 
@@ -161,7 +162,8 @@ class Writer:
             _settle(job.done, 0)
 
     async def _outcome(self, group: Sequence[Prepared]) -> Outcome:
-        """What became of the group, for certain; Unavailable if it did not happen or that cannot be found out."""
+        """Commit a group and return its definite result. Raises StoreUnavailable if it failed or the outcome is
+        unknown."""
         unknown: tuple[int, int] | None = None
         deadline = 0.0
         attempt = 0
@@ -177,7 +179,7 @@ class Writer:
             except TROUBLE as error:
                 self._drop_session()
                 if isinstance(error, asyncpg.PostgresError) and getattr(error, "severity_en", "") == "ERROR":
-                    unknown = None  # the database says itself that it has undone all of it
+                    unknown = None  # the database reports that it has rolled back
                 deadline = deadline or time.monotonic() + PATIENCE_SECONDS
                 hopeful = is_passing(error) or unknown is not None
                 if not hopeful or time.monotonic() > deadline:
@@ -210,7 +212,7 @@ def _conflict(commit: Prepared, outcome: Outcome, place: int) -> Conflict:
 
 def _settle(done: "asyncio.Future[int]", answer: int | StorageError) -> None:
     if done.done():
-        return  # the caller was cancelled and no longer wants to know
+        return  # the caller was cancelled
     if isinstance(answer, StorageError):
         done.set_exception(answer)
     else:

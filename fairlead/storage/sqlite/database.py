@@ -1,6 +1,6 @@
-"""Opening a database file: who may, with which settings and schema; and what goes wrong, in words for people.
+"""Opens a database file: lock, pragmas and schema; and explains SQLite errors.
 
-Called by `SqliteStore.open` in a thread, by the readers, and by the writer for `transaction` and `explain`.
+`SqliteStore.open` calls this in a thread.
 """
 
 import fcntl
@@ -15,29 +15,29 @@ from fairlead.storage.contract import FIRST_REVISION, Unavailable
 
 SCHEMA_VERSION = 1
 APPLICATION_ID = 0x46414952
-"""Written into the file's header, so that a stranger's database is told from ours."""
+"""Written to the file's header, to recognize our databases."""
 
 BUSY_SECONDS = 2.0
-"""How long to wait for somebody with an SQLite shell who holds the file's own lock."""
+"""How long to wait for another process, such as an SQLite shell, that holds SQLite's own lock."""
 
 SEQUENCE_BITS = 20
-"""A row's id is its commit's revision and, in the low bits, its place within the commit: ids order like history."""
+"""A row's id is its commit's revision, with the position within the commit in the low bits, so ids sort by history."""
 
 SETTINGS = """
-    PRAGMA auto_vacuum = INCREMENTAL;    -- only takes effect before the first page is written
-    PRAGMA journal_mode = WAL;           -- readers and the writer do not wait for each other
-    PRAGMA synchronous = FULL;           -- a commit is on the disk before anyone hears of it
-    PRAGMA fullfsync = ON;               -- and, on macOS, not only in the disk's own cache
+    PRAGMA auto_vacuum = INCREMENTAL;    -- takes effect only before the first page is written
+    PRAGMA journal_mode = WAL;           -- readers and the writer do not block each other
+    PRAGMA synchronous = FULL;           -- a commit is on the disk before it is acknowledged
+    PRAGMA fullfsync = ON;               -- on macOS, also flush the disk's own cache
     PRAGMA wal_autocheckpoint = 4000;    -- about 16 MB of log, then back into the file
     PRAGMA journal_size_limit = 67108864;
     PRAGMA cache_size = -32768;          -- 32 MB of pages
-    PRAGMA secure_delete = ON;           -- what compaction deletes is overwritten, whatever this SQLite's default is
+    PRAGMA secure_delete = ON;           -- overwrite deleted content; the default depends on the build
 """
 
 SCHEMA = f"""
     CREATE TABLE log (
-        id INTEGER PRIMARY KEY,      -- revision << {SEQUENCE_BITS} | place within the commit
-        key BLOB NOT NULL,           -- packed, see keys.py
+        id INTEGER PRIMARY KEY,      -- revision << {SEQUENCE_BITS} | position within the commit
+        key BLOB NOT NULL,           -- packed, see commit.py
         value BLOB,                  -- NULL: the key was deleted
         previous INTEGER NOT NULL    -- the id that this row supersedes, 0 if none
     );
@@ -45,37 +45,37 @@ SCHEMA = f"""
     CREATE TABLE meta (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
     INSERT INTO meta VALUES
         ('schema', {SCHEMA_VERSION}),
-        ('compacted', {FIRST_REVISION}),    -- states from this revision on are readable
-        ('swept', 0);                       -- up to this id, the rows that compaction forgets are deleted
+        ('compacted', {FIRST_REVISION}),    -- the oldest readable revision
+        ('swept', 0);                       -- up to this id, compacted rows are deleted
     PRAGMA application_id = {APPLICATION_ID};
 """
 
 SET_COMPACTED = "UPDATE meta SET value = ? WHERE name = 'compacted'"
 
-# Two walks, the first over the index alone: much quicker than to look for a key's last row from each of its rows.
+# Two queries, the first on the index only: much faster than searching the last row of each key.
 ROWS = "SELECT key, id FROM log ORDER BY key, id"
 DELETIONS = "SELECT key, id FROM log WHERE value IS NULL"
 
 MEANINGS = {
-    sqlite3.SQLITE_FULL: "the disk is full; free some space, and the store goes on by itself",
+    sqlite3.SQLITE_FULL: "the disk is full; free some space, and the store recovers by itself",
     sqlite3.SQLITE_READONLY: "the file is read-only; make it and its folder writable for the server's user",
-    sqlite3.SQLITE_IOERR: "the disk reports an error; look at the system's log and at quotas and limits on file sizes",
-    sqlite3.SQLITE_BUSY: "another program holds the database; close its connection, and the store goes on by itself",
-    sqlite3.SQLITE_CANTOPEN: "the file cannot be opened; see that the server's user may read and write it",
-    sqlite3.SQLITE_NOTADB: "this is not a database; name another path, or restore the file from a backup",
+    sqlite3.SQLITE_IOERR: "the disk reports an error; check the system log, and quotas and limits on file sizes",
+    sqlite3.SQLITE_BUSY: "another program holds the database; close its connection, and the store recovers by itself",
+    sqlite3.SQLITE_CANTOPEN: "the file cannot be opened; make it readable and writable for the server's user",
+    sqlite3.SQLITE_NOTADB: "this is not a database; use another path, or restore the file from a backup",
     sqlite3.SQLITE_CORRUPT: "the database is damaged; stop the server and restore the file from a backup",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Database:
-    """An open file, and what the writer has to know of its contents."""
+    """An open database file, and the state that the writer needs."""
 
     path: str
     lock: int
     connection: sqlite3.Connection
     newest: dict[bytes, int]
-    """The id of the newest row of every key that exists."""
+    """The id of the newest row of every existing key."""
     revision: int
     compacted: int
     swept: int
@@ -90,17 +90,17 @@ def last_id(revision: int) -> int:
 
 
 def explain(path: str, error: sqlite3.Error) -> str:
-    # The low byte is the error's family, which is as much as there is an advice for.
+    # The low byte is the primary result code, which is as specific as the advice.
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     meaning = MEANINGS.get(
-        code, "SQLite refuses; if this lasts, restart the server, then restore the file from a backup"
+        code, "SQLite reports an error; if it persists, restart the server, or restore the file from a backup"
     )
     return f"{path}: {meaning} ({error})"
 
 
 @contextmanager
 def transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """All or nothing."""
+    """Run the block in a transaction."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield
@@ -111,11 +111,11 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
 
 
 def open_database(path: Path, first: int = FIRST_REVISION) -> Database:
-    """Stands at `first` at least. Raises Unavailable, with a message that says what to do."""
-    # Two names of one file must meet at one lock.
+    """Open the file; its revision is then at least `first`. Raises StoreUnavailable with advice."""
+    # Different paths to one file must use the same lock.
     name = os.path.realpath(path)
     if not os.path.isdir(os.path.dirname(name)):
-        raise Unavailable(f"{name}: the folder does not exist; create it, or name another path")
+        raise Unavailable(f"{name}: the folder does not exist; create it, or use another path")
     lock = _lock(name)
     try:
         _create_file(name)
@@ -133,7 +133,7 @@ def connect(path: str) -> sqlite3.Connection:
 
 
 def _lock(name: str) -> int:
-    """A lock that the system drops with the process, however that ends. The file stays; only the hold on it counts."""
+    """A lock that the kernel releases when the process ends. The lock file itself stays."""
     with _refusals(f"{name}.lock"):
         lock = os.open(f"{name}.lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:
@@ -141,7 +141,7 @@ def _lock(name: str) -> int:
     except BlockingIOError:
         holder = os.read(lock, 32).decode(errors="replace").strip() or "unknown"
         os.close(lock)
-        message = f"{name}: in use by another server (process {holder}); stop that one, or name another path"
+        message = f"{name}: in use by another server (process {holder}); stop that one, or use another path"
         raise Unavailable(message) from None
     with _refusals(f"{name}.lock"):
         os.ftruncate(lock, 0)
@@ -150,7 +150,7 @@ def _lock(name: str) -> int:
 
 
 def _create_file(name: str) -> None:
-    """Asks the system for what SQLite would only fail at later, and keeps the file to its owner from the start."""
+    """Create the file with mode 0600, and report missing permissions before SQLite does."""
     with _refusals(name):
         os.close(os.open(name, os.O_RDWR | os.O_CREAT, 0o600))
 
@@ -160,21 +160,21 @@ def _refusals(name: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        advice = "see that the file and its folder are writable for the server's user, or name another path"
+        advice = "make the file and its folder writable for the server's user, or use another path"
         raise Unavailable(f"{name}: cannot be opened for writing ({error.strerror}); {advice}") from error
 
 
 def _load(name: str, lock: int, first: int) -> Database:
     connection = connect(name)
     try:
-        # Asked first: not even the settings of a stranger's file are ours to change.
+        # Check first: do not change the pragmas of a foreign database.
         empty = not is_ours(name, connection)
         connection.executescript(SETTINGS)
         if empty:
             connection.executescript(f"BEGIN IMMEDIATE; {SCHEMA}; COMMIT;")
         meta = dict(connection.execute("SELECT name, value FROM meta"))
         (last,) = connection.execute("SELECT max(id) FROM log").fetchone()
-        # The newest row may itself have been compacted away, but never below the revision compacted to.
+        # The newest row may have been compacted, but the revision is never below the compacted one.
         revision = max((last or 0) >> SEQUENCE_BITS, meta["compacted"])
         if revision < first:
             connection.execute(SET_COMPACTED, (first,))
@@ -186,7 +186,7 @@ def _load(name: str, lock: int, first: int) -> Database:
 
 
 def _newest(connection: sqlite3.Connection) -> dict[bytes, int]:
-    """The id of the last row of every key, unless that row deletes it."""
+    """The id of the last row of every key, except for deleted keys."""
     newest: dict[bytes, int] = dict(connection.execute(ROWS))
     for key, id in connection.execute(DELETIONS):
         if newest.get(key) == id:
@@ -195,13 +195,13 @@ def _newest(connection: sqlite3.Connection) -> dict[bytes, int]:
 
 
 def is_ours(name: str, connection: sqlite3.Connection) -> bool:
-    """False for a file with nothing in it yet; Unavailable for one that this version cannot work with."""
+    """Whether the file has our schema; False if it is empty. Raises StoreUnavailable for other databases."""
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
     if not tables:
         return False
     (owner,) = connection.execute("PRAGMA application_id").fetchone()
     if owner != APPLICATION_ID:
-        raise Unavailable(f"{name}: this is some other program's database; name another path")
+        raise Unavailable(f"{name}: this is another program's database; use another path")
     (version,) = connection.execute("SELECT value FROM meta WHERE name = 'schema'").fetchone()
     if version > SCHEMA_VERSION:
         raise Unavailable(

@@ -1,7 +1,10 @@
-"""Reading: the queries, and the threads that run them so that the event loop never waits for the disk.
+"""Read queries and the threads that run them, and snapshots of a file that a server has open.
 
-Called by SqliteStore. Each query reads up to a revision that the loop has already heard of, so what a reader sees never
-runs ahead of the watches; rows up to it do not change, but compaction may take them, which the store checks afterwards.
+Each query reads up to a revision that the event loop has already published, so reads never run ahead of watches. Rows
+up to that revision do not change, but compaction may delete them, which the store checks afterwards.
+
+`open_file_snapshot` reads a file beside the server that holds its lock. SQLite itself allows other readers, and a
+read transaction sees one consistent state. The server's WAL (`-wal`) cannot be truncated meanwhile, so it grows.
 """
 
 import asyncio
@@ -21,11 +24,11 @@ from fairlead.storage.sqlite.database import BUSY_SECONDS, SEQUENCE_BITS, connec
 from fairlead.storage.watch_feed import cut_piece
 
 THREADS = 2
-"""So that one long scan does not keep everybody else waiting."""
+"""More than one, so that a long scan does not block other reads."""
 
 READ = "SELECT value, id FROM log WHERE key = ? AND id <= ? ORDER BY id DESC LIMIT 1"
 
-# Whether there is a later row is quicker to find out than which row is the last; a start asks it of every object.
+# Checking for a later row is faster than finding the last row; startup does this for every object.
 SCAN = """
     SELECT key, value, id FROM log AS row
     WHERE key >= :low AND key < :high AND id <= :last AND value IS NOT NULL
@@ -33,7 +36,7 @@ SCAN = """
     ORDER BY key LIMIT :limit
 """
 
-# The plus keeps SQLite from walking the index on keys, and then sorting: history is read in its own order.
+# The unary plus keeps SQLite from using the index on keys and then sorting; ids are already in history order.
 REPLAY = "SELECT id, key, value FROM log WHERE id > ? AND id <= ? AND +key >= ? AND +key < ? ORDER BY id"
 
 T = TypeVar("T")
@@ -50,7 +53,7 @@ class Readers:
         return await asyncio.get_running_loop().run_in_executor(self._threads, self._run, query)
 
     def close(self) -> None:
-        """Waits for the queries under way."""
+        """Wait for running queries, then close."""
         self._threads.shutdown()
         while self._connections:
             self._connections.pop().close()
@@ -81,7 +84,7 @@ def read_record(connection: sqlite3.Connection, key: Key, at: int) -> Record | N
 def scan_records(
     connection: sqlite3.Connection, prefix: Key, after: Key | None, limit: int, at: int
 ) -> tuple[list[Record], bool]:
-    """The records, and whether there are more of them."""
+    """The records, and whether there are more."""
     low, high = prefix_range(prefix, after)
     asked = {"low": low, "high": high, "last": last_id(at), "limit": limit + 1 if limit else -1}
     rows = connection.execute(SCAN, asked).fetchall()
@@ -91,7 +94,7 @@ def scan_records(
 
 def replay_events(connection: sqlite3.Connection, prefix: Key, since: int, upto: int) -> tuple[Sequence[Event], int]:
     low, high = prefix_range(prefix)
-    # Closed at once, also when cut short: a statement left open would hold back the checkpoint.
+    # Closed immediately, also when stopped early: an open statement would block the checkpoint.
     with closing(connection.execute(REPLAY, (last_id(since), last_id(upto), low, high))) as rows:
         return cut_piece(_events(rows), upto)
 
@@ -99,13 +102,6 @@ def replay_events(connection: sqlite3.Connection, prefix: Key, since: int, upto:
 def _events(rows: sqlite3.Cursor) -> Iterator[Event]:
     for id, key, value in rows:
         yield Event(unpack(key), value, id >> SEQUENCE_BITS)
-
-
-# DOC-MERGED storage/sqlite/snapshot
-# What a database file holds, read beside the server that has it open. Called by `open_snapshot`.
-#
-# The lock on the file is the server's. SQLite itself lets others read, and a transaction that only reads sees one moment
-# for as long as it lasts. Meanwhile the server's log (`-wal`) cannot be shortened, so it grows by what is written.
 
 
 ROWS = 500
@@ -119,7 +115,7 @@ STATE = """
 
 @asynccontextmanager
 async def snapshot(path: str) -> AsyncIterator[Snapshot]:
-    """Raises Unavailable, with a message that says what to do."""
+    """Raises StoreUnavailable with advice."""
     connection = await asyncio.to_thread(_connect, path)
     try:
         yield await asyncio.to_thread(_begin, path, connection)
@@ -128,11 +124,14 @@ async def snapshot(path: str) -> AsyncIterator[Snapshot]:
 
 
 def _connect(path: str) -> sqlite3.Connection:
-    """Never makes a file. Opened for writing all the same: only then does SQLite tidy up its log after a server that
-    was killed, and, for root, give the files that it makes for that to the owner of the database."""
+    """Connect to an existing file.
+
+    Opened read-write, because only then does SQLite recover the WAL of a killed server and, as root, give the files
+    it creates for that to the owner of the database.
+    """
     name = os.path.realpath(path)
     if not os.path.exists(name):
-        raise Unavailable(f"{name}: no such file; name the server's folder with --data, or its store with --store")
+        raise Unavailable(f"{name}: no such file; pass the server's folder with --data, or its store with --store")
     address = f"file:{quote(name)}?mode=rw"
     try:
         return sqlite3.connect(address, uri=True, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
@@ -145,7 +144,7 @@ def _begin(name: str, connection: sqlite3.Connection) -> Snapshot:
         connection.execute("PRAGMA query_only = ON")
         connection.execute("BEGIN")
         if not is_ours(name, connection):
-            raise Unavailable(f"{name}: holds nothing; name the server's folder with --data, or its store with --store")
+            raise Unavailable(f"{name}: is empty; pass the server's folder with --data, or its store with --store")
         (revision,) = connection.execute(REVISION, (SEQUENCE_BITS,)).fetchone()
     except sqlite3.Error as error:
         raise Unavailable(explain(name, error)) from error

@@ -1,7 +1,7 @@
-"""SqliteStore: the contract over one SQLite file, seen from the event loop.
+"""SqliteStore: implements the contract with one SQLite file, on the event loop.
 
-Opened by `open_store`. Reads go to Readers, writes to the Writer's queue, watches to the Feed. What the writer reports
-arrives in `_receive`, in the loop's thread and in order: first the events, then the answers to whoever waits.
+Reads go to the reader threads, writes to the writer's queue, watches to the `WatchFeed`. The writer's reports arrive
+in `_on_report`, on the loop and in order: first the events are published, then the callers' futures are resolved.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ from fairlead.storage.sqlite.writer import Answer, Commit, Compaction, Probe, Re
 from fairlead.storage.watch_feed import Feed
 
 CLOSED = "the store is closed"
-DIED = "the store has stopped after an internal error, which the log shows; restart the server"
+DIED = "the store has stopped after an internal error; see the log and restart the server"
 
 T = TypeVar("T")
 
@@ -49,9 +49,9 @@ class SqliteStore:
 
     @classmethod
     async def open(cls, path: str | Path, first: int = FIRST_REVISION) -> "SqliteStore":
-        """Opens the file, or creates it. It then stands at `first` at least: a store that is below forgets its history.
+        """Open or create the file. Its revision is then at least `first`; raising it discards the history.
 
-        Raises Unavailable with a message that says what to do.
+        Raises StoreUnavailable with advice.
         """
         return cls(await asyncio.to_thread(open_database, Path(path), first))
 
@@ -69,14 +69,14 @@ class SqliteStore:
             at = min(at, self._feed.revision)
             self._refuse_compacted(at)
             records, more = await self._ask(partial(query, at))
-            # Again: a compaction meanwhile may have taken records from under the query.
+            # Check again: a compaction may have deleted rows during the query.
             self._refuse_compacted(at)
         return Page(records, at, more)
 
     async def commit(self, changes: Sequence[Change], checks: Sequence[Check] = ()) -> int:
         commit = prepare(changes, checks)
         if len(changes) >> SEQUENCE_BITS:
-            raise ValueError(f"a commit holds less than {1 << SEQUENCE_BITS:,} changes; make several of it")
+            raise ValueError(f"a commit must have fewer than {1 << SEQUENCE_BITS:,} writes; split it")
         done: asyncio.Future[int] = self._expect()
         self._writer.put(Commit(commit, done))
         return await done
@@ -113,7 +113,7 @@ class SqliteStore:
     async def close(self) -> None:
         if self._closing is None:
             self._closing = asyncio.create_task(self._close(), name="close the store")
-        # Whoever else waits for the end, or gives up waiting, does not disturb it.
+        # Shielded: a cancelled caller must not cancel the close for the others.
         await asyncio.shield(self._closing)
 
     async def _close(self) -> None:
@@ -124,13 +124,13 @@ class SqliteStore:
 
     def _let_go(self) -> None:
         self._writer.join()
-        # The last connection to close moves SQLite's log into the file and removes it, so the writer's comes last.
+        # The last connection to close checkpoints and removes the WAL, so close the writer's last.
         self._readers.close()
         self._database.connection.close()
         os.close(self._database.lock)
 
     def _receive(self, report: Report) -> None:
-        """What the writer has done, in the loop's thread."""
+        """Handle a report of the writer, on the event loop."""
         self._feed.compacted(report.compacted)
         for revision, events in report.commits:
             self._feed.publish(revision, events)
@@ -150,7 +150,7 @@ class SqliteStore:
     def _settle(self, done: "asyncio.Future[Any]", answer: Answer) -> None:
         self._waiting.discard(done)
         if done.done():
-            return  # the caller was cancelled and no longer wants to know
+            return  # the caller was cancelled
         if isinstance(answer, StorageError):
             done.set_exception(answer)
         else:
@@ -161,16 +161,16 @@ class SqliteStore:
         return await self._readers.ask(query)
 
     async def _ask_now(self, query: Callable[[int, sqlite3.Connection], T]) -> tuple[int, T]:
-        """The answer as of the newest revision that the loop knows, and that revision."""
+        """The result at the newest published revision, and that revision."""
         while True:
             at = self._feed.revision
             answer = await self._ask(partial(query, at))
             if at >= self._feed.oldest:
                 return at, answer
-            # Compacted past `at` while the query ran: what it saw may have holes. Now is later by now; ask again.
+            # Compacted past `at` during the query, which may have missed rows. Retry at the current revision.
 
     async def _replay(self, prefix: Key, since: int, upto: int) -> tuple[Sequence[Event], int]:
-        # Also while closing: the feed is closed before the readers are, and asks for nothing from then on.
+        # Also allowed while closing: the feed is closed before the readers and starts no replays after that.
         return await self._readers.ask(lambda connection: replay_events(connection, prefix, since, upto))
 
     def _refuse_compacted(self, at: int) -> None:

@@ -1,20 +1,18 @@
-"""The one thread that writes. All that waits when it turns around becomes one transaction: one wait for the disk.
+"""The writer thread, which combines all pending commits into one transaction with one fsync (group commit).
 
-Called by SqliteStore, which puts jobs on its queue from the event loop: all those of one turn of the loop in one piece,
-because each hand-over wakes the thread, and a thread that wakes fights the loop for the interpreter's lock. It answers
-by `call_soon_threadsafe`, once per transaction: the loop publishes the events and only then resolves the callers'
-futures.
+SqliteStore submits jobs from the event loop. The jobs of one loop iteration are passed on together, because each
+hand-over wakes the thread, which then competes with the loop for the GIL. Results come back through
+`call_soon_threadsafe`, once per transaction: the loop publishes the events and then resolves the callers' futures.
 
-Only this thread of this process writes (the file is locked), so the newest row of every key is kept in a dict and a
-commit is judged without asking the database.
+Only this thread of this process writes (the file is locked), so the newest row id of every key is kept in a dict and
+conflicts are detected without a query.
 
-Every statement gives up the interpreter's lock and has to win it back from the event loop's thread. So a group is
-inserted with as few statements as possible, many rows each, and while the loop is busy the lock must change hands more
-often than Python's 5 ms: a loop that looks for I/O every millisecond takes it back each time before a waiting thread
-wakes up, and a waiting thread only insists once the interval has passed undisturbed. Measured, that is the difference
-between thousands of commits per second and a few hundred.
+Every SQL statement releases the GIL and has to get it back from the event loop's thread. So a group is inserted with
+as few statements as possible, many rows each. With Python's default switch interval of 5 ms, a busy loop that polls
+for I/O every millisecond takes the GIL back each time before this thread wakes up. A shorter interval makes the
+difference between thousands of commits per second and a few hundred.
 
-Compaction comes in small steps between the groups, so that no commit ever waits for more than one of them.
+Compaction runs in small steps between the groups, so that a commit waits for at most one of them.
 """
 
 import asyncio
@@ -49,7 +47,7 @@ INSERTS = [
 
 SWEEP_ROWS = 500
 SWEEP_END = "SELECT max(id) FROM (SELECT id FROM log WHERE id > ? AND id <= ? ORDER BY id LIMIT ?)"
-# Every row says which one it supersedes, so only history is looked through, never the rows that stay.
+# Every row references the one it supersedes, so only new history is scanned, never the rows that stay.
 SWEEP_SUPERSEDED = "DELETE FROM log WHERE id IN (SELECT previous FROM log WHERE id > ? AND id <= ? AND previous <> 0)"
 SWEEP_DELETIONS = "DELETE FROM log WHERE id > ? AND id <= ? AND value IS NULL"
 
@@ -60,7 +58,7 @@ SWITCH_SECONDS = 0.0001
 
 VACUUM_PAGES = 256
 SPARE_PAGES = 1024
-"""Free pages that are kept for what is written next. Beyond these and a quarter of the file, space is given back."""
+"""Free pages to keep for new data. Above this and a quarter of the file, space is returned to the file system."""
 
 Answer = int | StorageError | None
 T = TypeVar("T")
@@ -80,21 +78,21 @@ class Compaction:
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """Find out whether a write succeeds."""
+    """Try whether a write succeeds."""
 
     done: asyncio.Future[None]
 
 
 @dataclass(frozen=True, slots=True)
 class Scrub:
-    """Write the file anew, without what was deleted."""
+    """Rewrite the file without deleted data."""
 
     done: asyncio.Future[None]
 
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """The last job."""
+    """Stop the thread after this job."""
 
 
 Job = Commit | Compaction | Probe | Scrub | Stop
@@ -102,7 +100,7 @@ Job = Commit | Compaction | Probe | Scrub | Stop
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What the loop is told in one piece: the commits to publish, the state of history, the futures to settle."""
+    """What the thread reports to the event loop: commits to publish, the compacted revision, futures to resolve."""
 
     answers: Sequence[tuple[asyncio.Future[Any], Answer]] = ()
     commits: Sequence[tuple[int, Sequence[Event]]] = ()
@@ -125,13 +123,13 @@ class Writer:
         self._compactions: deque[Iterator[None]] = deque()
         self._running = True
         self.failure: str | None = None
-        """Why the last attempt to write failed; None while all is well. Set in the thread, read in the loop."""
+        """Why the last write failed; None if it succeeded. Set by the thread, read by the loop."""
         sys.setswitchinterval(min(sys.getswitchinterval(), SWITCH_SECONDS))
         self._thread = threading.Thread(target=self._run, name="fairlead-write", daemon=True)
         self._thread.start()
 
     def put(self, job: Job) -> None:
-        """Called in the loop's thread; the job goes over when the loop has come around."""
+        """Submit a job from the event loop. It is passed to the thread at the end of the loop iteration."""
         if not self._gathered:
             self._loop.call_soon(self._hand_over)
         self._gathered.append(job)
@@ -141,7 +139,7 @@ class Writer:
         self._jobs.put(jobs)
 
     def join(self) -> None:
-        """Waits for the thread to be gone, once it has reported that it stopped."""
+        """Wait for the thread to end, after it has reported that it stopped."""
         self._thread.join()
 
     def _run(self) -> None:
@@ -149,11 +147,11 @@ class Writer:
             while self._running:
                 self._turn(self._take())
         finally:
-            # Also when the thread dies of a bug: its callers must not wait for ever.
+            # Also if the thread crashes: callers must not wait forever.
             self._tell(Report(stopped=True))
 
     def _take(self) -> list[Job]:
-        """All that waits; at least one job, unless there is a compaction to get on with."""
+        """All pending jobs; waits for one unless a compaction is in progress."""
         jobs = [] if self._compactions else self._jobs.get()
         try:
             while len(jobs) < GROUP_COMMITS:
@@ -178,14 +176,14 @@ class Writer:
             self._compactions.popleft()
 
     def _commit(self, group: list[Commit]) -> None:
-        """Judges the commits one after the other, each on top of those before it, and writes those that hold."""
+        """Check each commit on top of the previous ones, and write those without conflict."""
         batch = Batch(self._newest, self._revision)
         answers: list[tuple[asyncio.Future[int], Answer]] = [(job.done, batch.add(job.prepared)) for job in group]
         try:
             if batch.rows:
                 self._write(batch.insert)
         except Unavailable as failure:
-            # All of them, the conflicting ones too: they may have met a commit that now has not happened.
+            # Fail the conflicting ones as well: they may conflict with a commit that was not written.
             self._tell(Report(answers=[(job.done, Unavailable(*failure.args)) for job in group]))
             return
         batch.settle()
@@ -201,7 +199,7 @@ class Writer:
             self._tell(Report(answers=[(done, None)]))
 
     def _compact(self, job: Compaction) -> Iterator[None]:
-        """One small transaction for each `next`."""
+        """A generator that runs one small transaction per step."""
         answer: Answer = None
         try:
             yield from self._compact_to(job.before)
@@ -213,7 +211,8 @@ class Writer:
         if before > self._compacted:
             self._write(lambda connection: connection.execute(SET_COMPACTED, (before,)))
             self._compacted = before
-            # Told before the first row goes: whoever then misses one in an old state also knows that it was too old.
+            # Reported before the first row is deleted, so that a reader that misses one knows its revision was
+            # compacted.
             self._tell(Report(compacted=before))
             yield
         while self._swept < last_id(self._compacted):
@@ -223,7 +222,7 @@ class Writer:
             yield
 
     def _sweep(self, connection: sqlite3.Connection) -> int:
-        """Deletes what the next few rows of history supersede, and returns the id up to which that is now done."""
+        """Delete the rows that the next rows of history supersede. Returns the id up to which this is done."""
         start, target = self._swept, last_id(self._compacted)
         (found,) = connection.execute(SWEEP_END, (start, target, SWEEP_ROWS)).fetchone()
         end: int = target if found is None else found
@@ -234,7 +233,7 @@ class Writer:
         return end
 
     def _write(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """What `work` returns, or Unavailable and nothing written. It makes one statement or one transaction."""
+        """Run one statement or one transaction; raises StoreUnavailable if nothing was written."""
         try:
             result = work(self._connection)
         except sqlite3.Error as error:
@@ -247,12 +246,12 @@ class Writer:
         try:
             self._loop.call_soon_threadsafe(self._receive, report)
         except RuntimeError:
-            # The loop was closed and the store was not: nobody is left to work for.
+            # The loop was closed before the store, so there are no callers left.
             self._running = False
 
 
 class Batch:
-    """The commits of one transaction while it is being put together."""
+    """The commits of one transaction."""
 
     __slots__ = ("_newest", "_staged", "commits", "revision", "rows")
 
@@ -261,11 +260,11 @@ class Batch:
         self._staged: dict[bytes, int] = {}
         self.revision = revision
         self.rows: list[int | bytes | None] = []
-        """The columns of all rows, one after the other."""
+        """The columns of all rows, concatenated."""
         self.commits: list[tuple[int, Sequence[Event]]] = []
 
     def add(self, commit: Prepared) -> Answer:
-        """The commit's revision, or why it cannot be."""
+        """The commit's revision, or its conflict."""
         if conflict := find_conflict(commit, self._revision_of):
             return conflict
         self.revision += 1
@@ -280,7 +279,7 @@ class Batch:
     def insert(self, connection: sqlite3.Connection) -> None:
         step = COLUMNS * ROWS_PER_INSERT
         if len(self.rows) <= step:
-            # Alone, a statement is a transaction of its own, at a third of the price in handing the lock around.
+            # A single statement is its own transaction and needs a third of the GIL hand-overs.
             connection.execute(INSERTS[len(self.rows) // COLUMNS], self.rows)
             return
         with transaction(connection):
@@ -289,7 +288,7 @@ class Batch:
                 connection.execute(INSERTS[len(columns) // COLUMNS], columns)
 
     def settle(self) -> None:
-        """It is on the disk: what was staged is now the newest."""
+        """Apply the staged ids after the transaction has committed."""
         for packed, id in self._staged.items():
             if id:
                 self._newest[packed] = id
@@ -305,25 +304,25 @@ class Batch:
 
 
 def _scrub(connection: sqlite3.Connection) -> None:
-    """Leaves only what is in the tables.
+    """Rewrite the file so that only current table content remains.
 
-    Overwriting what is deleted (`secure_delete`) is not enough: rows that SQLite has moved from page to page leave
-    copies in the unused parts of pages, and the log still has the pages from before.
+    `secure_delete` is not enough: rows that SQLite has moved between pages leave copies in unused parts of pages, and
+    the WAL still contains old pages.
     """
     connection.execute("VACUUM")
     (busy, _, _) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
     if busy:
         raise Unavailable(
-            "the log of the database cannot be emptied while it is read; close other programs' connections"
+            "the WAL of the database cannot be truncated while it is read; close other programs' connections"
         )
 
 
 def _give_back_space(connection: sqlite3.Connection) -> bool:
-    """Shortens the file a little if much of it is free. True if there was something to do."""
+    """Shrink the file by some pages if much of it is free. True if there was something to do."""
     (free,) = connection.execute("PRAGMA freelist_count").fetchone()
     (pages,) = connection.execute("PRAGMA page_count").fetchone()
     if free <= SPARE_PAGES + pages // 4:
         return False
-    # As a script: execute() would take a single step of this pragma, and each step frees a single page.
+    # As a script: execute() would run a single step of this pragma, which frees a single page.
     connection.executescript(f"PRAGMA incremental_vacuum({VACUUM_PAGES})")
     return True

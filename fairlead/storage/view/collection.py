@@ -1,6 +1,11 @@
-"""The objects of one resource: as they are now, in order and by label; as they were; and who watches them.
+"""The objects of one resource in the View: sorted, indexed by label and field, with history and watchers.
 
-Kept by the View, one for each resource. Its ranges of keys are half-open, from `low` to before `high`.
+Key ranges are half-open, from `low` to before `high`.
+
+An index maps the values of one label or selectable field to objects. It is built when a name is first queried and
+updated from then on, so unused names cost nothing. A lookup may return more objects than match; the caller still
+checks each. For many objects it is built in steps that yield to the event loop; queries before it is complete do
+without.
 """
 
 import asyncio
@@ -15,21 +20,11 @@ from fairlead.storage.view.entry import Entry
 from fairlead.storage.view.fan_out import Transition, Watchers
 from fairlead.storage.view.sorted_chunks import Kept, Runs, Stretch
 
-# DOC-MERGED storage/index
-# Which objects have which value under a name: a label, or a field that people select by. Kept by Collection.
-#
-# Built for a name when it is first asked for, and kept up from then on, so that names nobody asks for cost nothing. It
-# only narrows: what it finds may be more than what is wanted, and whoever asks still looks at each.
-#
-# Among many objects it is built with pauses, so that the event loop is not held. What changes meanwhile is taken note of,
-# and whoever asks before it is finished goes without.
-
-
 MOST_NAMES = 16
-"""Anybody may ask for any label: the one not asked for longest makes room."""
+"""Clients can query any label, so the number of indexes is limited; the least recently used is dropped."""
 
 AT_ONCE = 2_000
-"""So many objects are looked at without a pause: some milliseconds, if none of them has been looked at before."""
+"""Objects to process without yielding to the event loop: some milliseconds if none of them was parsed before."""
 
 Read = Callable[[Entry], Mapping[str, str]]
 
@@ -43,7 +38,8 @@ class Index:
         self._unfinished: dict[str, dict[str, set[Key]]] = {}
 
     async def build(self, name: str, entries: Mapping[Key, Entry]) -> None:
-        """Builds what `find` would not, because there are too many objects. `entries` are those there are, by key."""
+        """Build the index of a name in steps, if there are too many objects for `lookup` to do so. `entries` are all
+        objects."""
         if len(entries) <= AT_ONCE or name in self._names or name in self._unfinished:
             return
         found = self._unfinished[name] = {}
@@ -60,8 +56,10 @@ class Index:
     def find(
         self, name: str, values: AbstractCollection[str] | None, everything: AbstractCollection[Entry]
     ) -> list[set[Key]] | None:
-        """The objects with any of the values, or (None) with any value at all, in disjoint sets. None if they are not
-        known, and there are too many objects to find out at once."""
+        """Sets of the keys of objects with any of the values, or (None) with any value at all.
+
+        None if there is no index for the name, and too many objects to build it now. The sets are disjoint.
+        """
         found = self._names.pop(name, None)
         if found is None:
             if len(everything) > AT_ONCE:
@@ -72,7 +70,7 @@ class Index:
         return list(found.values()) if values is None else [found[value] for value in values if value in found]
 
     def move(self, key: Key, previous: Entry | None, current: Entry | None) -> None:
-        """Takes note of an object's step from one state to the next."""
+        """Update the indexes for a change of one object."""
         if not self._names and not self._unfinished:
             return
         before = self._read(previous) if previous is not None else {}
@@ -81,7 +79,7 @@ class Index:
             old, new = before.get(name), after.get(name)
             if old == new:
                 continue
-            if old is not None and old in found:  # which it need not be yet in what is unfinished
+            if old is not None and old in found:  # an index that is being built may not contain it yet
                 found[old].discard(key)
                 if not found[old]:
                     del found[old]
@@ -91,7 +89,7 @@ class Index:
     def _keep(self, name: str, found: dict[str, set[Key]]) -> None:
         if len(self._names) >= MOST_NAMES:
             del self._names[next(iter(self._names))]
-        self._names[name] = found  # the last now, and the first to go in the end
+        self._names[name] = found  # dicts are ordered: this is now the most recently used
 
     def _add(self, found: dict[str, set[Key]], name: str, entries: Iterable[Entry]) -> None:
         for entry in entries:
@@ -101,11 +99,11 @@ class Index:
 
 
 WORTH = 4
-"""How much smaller than all must what an index finds be: it has to be sorted, and the rest would come in order."""
+"""An index is used only if it reduces the objects by this factor, because its result must be sorted."""
 
 
 class Wanted(NamedTuple):
-    """A condition that an index can narrow a list down by: one of some values, or (None) any value at all."""
+    """A condition that an index can answer: one of some values, or (None) any value at all."""
 
     sort: str
     """`labels`, or `selectable` for fields."""
@@ -117,10 +115,10 @@ class Collection:
     __slots__ = ("_indexes", "_order", "entries", "history", "watchers")
 
     def __init__(self, kept: Kept, entries: Sequence[Entry] = ()) -> None:
-        """`entries` are there from the start, and in order."""
+        """`entries` are the initial objects, sorted by key."""
         self.entries: dict[Key, Entry] = {entry.key: entry for entry in entries}
         self._order = Runs(kept, entries)
-        self._indexes = {sort: Index(attrgetter(sort)) for sort in ("labels", "selectable")}
+        self._indexes = {source: Index(attrgetter(source)) for source in ("labels", "selectable")}
         self.history: deque[Transition[Entry]] = deque()
         self.watchers: Watchers[Entry] = Watchers()
 
@@ -151,9 +149,9 @@ class Collection:
         return found, (self._order.count(low, high) - len(found) if limit else 0)
 
     def then(self, low: Key, high: Key, limit: int, revision: int) -> tuple[list[Entry], int]:
-        """The same at an earlier revision: what changed since, undone."""
+        """The same at an earlier revision, by reverting the changes since then."""
         undone = self._undone(low, high, revision)
-        # As many of today's may have to go as have changed, and then there still are enough.
+        # Each reverted object may remove one from the result, so read that many more.
         today = self._order.stretch(low, high, limit + len(undone) if limit else 0)
         found = {entry.key: entry for entry in today if entry.key not in undone}
         there = self._order.count(low, high) - sum([key in self.entries for key in undone])
@@ -163,12 +161,13 @@ class Collection:
         return (chosen[:limit], there + len(old) - min(limit, len(chosen))) if limit else (chosen, 0)
 
     async def prepare(self, wanted: Iterable[Wanted]) -> None:
-        """Builds the indexes that `candidates` can use, with pauses."""
-        for sort, name, _ in wanted:
-            await self._indexes[sort].build(name, self.entries)
+        """Build the indexes that `index_scan` can use, yielding to the event loop."""
+        for source, name, _ in wanted:
+            await self._indexes[source].build(name, self.entries)
 
     def candidates(self, low: Key, high: Key, wanted: Iterable[Wanted], revision: int | None) -> list[Entry]:
-        """The objects in order, now (None) or then; of those that fail one of the conditions, only some."""
+        """The objects in order at a revision (None = now). Contains all that meet the conditions, and possibly
+        others."""
         keys = self._narrowed(wanted)
         if keys is None or len(keys) * WORTH > len(self.entries):
             if revision is None:
@@ -180,10 +179,10 @@ class Collection:
         return [found[key] for key in sorted(found)]
 
     def _narrowed(self, wanted: Iterable[Wanted]) -> set[Key] | None:
-        """What the most telling of the conditions leaves over."""
+        """The keys that match the most selective condition."""
         least: list[set[Key]] | None = None
-        for sort, name, values in wanted:
-            sets = self._indexes[sort].find(name, values, self.entries.values())
+        for source, name, values in wanted:
+            sets = self._indexes[source].find(name, values, self.entries.values())
             if sets is None:
                 continue
             if least is None or sum(map(len, sets)) < sum(map(len, least)):
@@ -193,7 +192,7 @@ class Collection:
         return least[0] if len(least) == 1 else set().union(*least)
 
     def _undone(self, low: Key, high: Key, revision: int) -> dict[Key, Entry | None]:
-        """What stood at a revision wherever something has changed since."""
+        """The states at a revision of all objects that have changed since; None for those that did not exist."""
         undone: dict[Key, Entry | None] = {}
         for transition in reversed(self.history):
             if transition.revision <= revision:
@@ -203,7 +202,7 @@ class Collection:
         return undone
 
     def since(self, revision: int) -> list[Transition[Entry]]:
-        """What happened after a revision, oldest first."""
+        """The transitions after a revision, oldest first."""
         found: list[Transition[Entry]] = []
         for transition in reversed(self.history):
             if transition.revision <= revision:

@@ -1,8 +1,7 @@
-"""One object as the view keeps it. Made by the registry's `finish`, read by everybody who reads.
+"""One object in the view. Built by the registry.
 
-There may be a million of these, so what is the same for many is not kept with each: keys share their first parts, equal
-labels are one mapping, and what a key says already is not said again. And what may be put off is: an entry that was
-given a `look` instead of labels is read for them only when somebody first asks.
+There may be a million entries, so memory matters: keys share their parts, equal labels share one mapping, and nothing
+is stored twice. Parsing is lazy: an entry with `read_fields` instead of labels is parsed when they are first needed.
 """
 
 from collections.abc import Callable, Mapping
@@ -12,7 +11,7 @@ from msgspec import Struct
 from fairlead.storage.contract import Key, Record
 
 Seen = tuple[Mapping[str, str], Mapping[str, str]]
-"""The labels of an object, and the fields that its kind lets people select by, beside its name and namespace."""
+"""The labels of an object, and its kind's selectable fields other than name and namespace."""
 
 
 def _nothing(body: bytes) -> Seen:
@@ -20,10 +19,10 @@ def _nothing(body: bytes) -> Seen:
 
 
 class Entry(Struct, gc=False):
-    """One object as it is served: its finished JSON, and what selectors look at.
+    """One object: its encoded JSON, and the fields that selectors need.
 
-    The garbage collector does not look at these: nothing that they refer to ever refers to an entry. Otherwise it would
-    walk over all that were made since the start, in every full round, while the event loop waits.
+    Excluded from garbage collection, because nothing it references ever references an entry. Otherwise every full
+    collection would traverse all entries while the event loop waits.
     """
 
     key: Key
@@ -31,11 +30,11 @@ class Entry(Struct, gc=False):
     body: bytes
     _labels: Mapping[str, str] | None
     _selectable: Mapping[str, str] | None
-    """None, both of them, until somebody asks."""
+    """Both are None until first needed."""
     whole: bytes = b""
-    """The JSON with what is never served, where there is such a thing; empty where `body` is all there is."""
+    """The JSON including write-only fields, if there are any; otherwise empty, and `body` is complete."""
     look: Callable[[bytes], Seen] = _nothing
-    """Reads labels and fields out of the JSON."""
+    """Parses labels and selectable fields from the JSON."""
 
     @property
     def labels(self) -> Mapping[str, str]:
@@ -52,12 +51,12 @@ class Entry(Struct, gc=False):
         return seen
 
     def with_body(self, body: bytes) -> "Entry":
-        """The same object, served in another form."""
+        """The same object with another encoding."""
         return Entry(self.key, self.revision, body, self._labels, self._selectable, self.whole, self.look)
 
     @property
     def fields(self) -> Mapping[str, str]:
-        """Everything that a fieldSelector can ask of the object."""
+        """All fields that a fieldSelector can match."""
         _, _, namespace, name = self.key
         if namespace:
             return {"metadata.name": name, "metadata.namespace": namespace, **self.selectable}

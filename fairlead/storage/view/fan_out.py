@@ -1,11 +1,11 @@
-"""What a watcher hears, and the bounded queue that it hears it through.
+"""The bounded queues of watchers, and the fan-out of transitions to them.
 
-The view offers each transition to the watchers of its resource; each watcher drains its own queue at its own pace. A
-watcher that cannot keep up is marked as overflowed, so that its stream ends with an ERROR event: never buffered without
-bound, never silently missing something.
+The view publishes each transition to the `WatchHub` of its resource; each watcher drains its own queue. A watcher
+that cannot keep up is marked as overflowed, and its stream ends with an ERROR event. It is never buffered without
+bound and never loses events silently.
 
-With thousands of watchers, finding those that a transition concerns and waking them is most of the work. So they are
-filed by what they look for, and woken in rounds: what happens until the next round comes to each of them together.
+With thousands of watchers, most of the work is finding those that match a transition and waking them. So watchers are
+indexed by their filter and woken in batches: all transitions until the next batch are delivered together.
 """
 
 import asyncio
@@ -20,24 +20,24 @@ from fairlead.storage.contract import Key
 E = TypeVar("E")
 
 SLICE = 64
-"""So many are woken in one turn of the event loop, so that requests get their turns in between."""
+"""Watchers to wake per iteration of the event loop, so that requests run in between."""
 SHORTEST_REST_SECONDS = 0.001
 LONGEST_REST_SECONDS = 0.1
-"""A round is followed by a rest as long as itself: then at least half of the time is for others, and under load what
-happens meanwhile goes out together. A few watchers are not made to wait."""
+"""The pause after a batch is as long as the batch took, within these bounds. So fan-out takes at most half of the
+event loop's time, and under load transitions are combined. A few watchers are not delayed."""
 
 BY_NAME = "name"
 _BY_NAMESPACE = "namespace"
 
 Sought = tuple[str, str, frozenset[str]]
-"""What an object must have for a watcher to care: under `labels` or `selectable`, a name with one of some values. Or
-(BY_NAME, "", names), where it is the object's own name."""
+"""A filter: the source (`labels` or `selectable`), the name, and the accepted values. Or (BY_NAME, "", names) for the
+object's own name."""
 
 
 class Transition(Generic[E]):
-    """One object's step from one revision to the next. `previous` or `current` is None where it did not exist.
+    """The change of one object at one revision. `previous` or `current` is None if it did not exist.
 
-    `encoded` is where the first watcher leaves the finished event for all the others.
+    `encoded` caches the encoded watch events, so that the first watcher encodes for all others.
     """
 
     __slots__ = ("current", "encoded", "key", "previous", "revision")
@@ -51,9 +51,9 @@ class Transition(Generic[E]):
 
 
 class Watcher(Generic[E]):
-    """A queue of transitions in one namespace, or (empty) in all. `limit` bounds what may wait in it live.
+    """A queue of transitions in one namespace, or (empty) in all. `limit` bounds the number of live ones.
 
-    With `sought`, it need not hear of objects that neither have nor had that. It may all the same: this only narrows.
+    With `watch_filter`, transitions whose previous and current states do not match may be skipped, but need not be.
     """
 
     __slots__ = (
@@ -74,12 +74,12 @@ class Watcher(Generic[E]):
         self._queue: deque[Transition[E]] = deque()
         self._wake: asyncio.Future[None] | None = None
         self.bell: Callable[[], None] | None = None
-        """For those who do not wait here: called when something waits that nothing waited before, and at the end."""
+        """Callback for consumers that do not await: called when the queue becomes non-empty, and at the end."""
         self.ended = False
         self.overflowed = False
 
     def replay(self, transition: Transition[E]) -> None:
-        """Takes in a transition of the past. Not bounded: the history itself already is."""
+        """Enqueue a transition of the history. Not bounded, because the history is."""
         if not self.namespace or transition.key[2] == self.namespace:
             self._queue.append(transition)
 
@@ -88,7 +88,7 @@ class Watcher(Generic[E]):
             self.rouse()
 
     def hear(self, transition: Transition[E]) -> bool:
-        """Takes in a transition; says whether it is the first that somebody who sleeps has to be woken for."""
+        """Enqueue a live transition. Returns whether a waiting consumer must be woken."""
         queue = self._queue
         if self.overflowed or (self.namespace and transition.key[2] != self.namespace):
             return False
@@ -103,27 +103,27 @@ class Watcher(Generic[E]):
         return self._wake is not None
 
     def overflow(self) -> None:
-        """Too much to hold: what waits is dropped and the stream will end with an error."""
+        """Drop the queue; the stream will end with an error."""
         self.overflowed = True
         self._queue.clear()
         self.rouse()
 
     def end(self) -> None:
-        """Nothing more will come; what waits is still delivered."""
+        """End the watch after the queued transitions."""
         self.ended = True
         self.rouse()
 
     @property
     def pending(self) -> bool:
-        """Whether something waits."""
+        """Whether the queue is non-empty."""
         return bool(self._queue)
 
     def waiting(self) -> list[Transition[E]]:
-        """Everything that waits, left where it is."""
+        """All queued transitions, without removing them."""
         return list(self._queue)
 
     def drain(self, most: int = 0) -> list[Transition[E]]:
-        """What waits, without waiting: at most so many (0 = all), the oldest first."""
+        """Remove and return queued transitions, oldest first, at most `max_count` (0 = all). Does not wait."""
         queue = self._queue
         if most and len(queue) > most:
             return [queue.popleft() for _ in range(most)]
@@ -132,7 +132,7 @@ class Watcher(Generic[E]):
         return drained
 
     def drain_some(self, most: int, size: Callable[[Transition[E]], int], most_bytes: int) -> list[Transition[E]]:
-        """The oldest of what waits: at most so many, and so many bytes, but one at least."""
+        """Remove and return the oldest transitions, within a limit on count and bytes, but at least one."""
         queue = self._queue
         drained: list[Transition[E]] = []
         while queue and len(drained) < most:
@@ -143,7 +143,7 @@ class Watcher(Generic[E]):
         return drained
 
     def news(self) -> "asyncio.Future[None]":
-        """Done when something waits or the watcher ended or overflowed, or when somebody calls `rouse`."""
+        """A future that completes when the queue is non-empty, or the watcher ended, overflowed or was woken."""
         wake = asyncio.get_running_loop().create_future()
         if self._queue or self.ended or self.overflowed:
             wake.set_result(None)
@@ -160,7 +160,7 @@ class Watcher(Generic[E]):
 
 
 class Watchers(Generic[E]):
-    """The watchers of one resource."""
+    """Delivers the transitions of one resource to its watchers."""
 
     __slots__ = ("_all", "_files", "_now", "_resting", "_round", "_stirred")
 
@@ -168,12 +168,13 @@ class Watchers(Generic[E]):
         self._now = now
         self._all: dict[Watcher[E], None] = {}
         self._files: dict[tuple[str, str], dict[str, set[Watcher[E]]]] = {}
-        """By what is looked at, then by the value that it must have."""
+        """Watchers by filter name, then by accepted value."""
         self._stirred: list[Watcher[E]] = []
         self._round: deque[Watcher[E]] = deque()
-        """Those of a round under way who have not been woken yet."""
+        """Watchers of the current batch that are still to be woken."""
         self._resting = False
-        """Whether a round is under way or just over. Who is stirred meanwhile has to wait for the next."""
+        """Whether a batch or the pause after it is in progress. Watchers to be woken meanwhile wait for the next
+        batch."""
 
     def add(self, watcher: Watcher[E]) -> None:
         self._all[watcher] = None
@@ -213,14 +214,14 @@ class Watchers(Generic[E]):
             watcher.end()
 
     def _concerned(self, transition: Transition[E]) -> Iterable[Watcher[E]]:
-        """Each of those that may care, once."""
+        """The watchers that may match, without repetition."""
         found: list[set[Watcher[E]]] = []
         for where, file in self._files.items():
             found += [file[value] for value in _values(where, transition) if value in file]
         return found[0] if len(found) == 1 else set().union(*found)
 
     def _begin_round(self) -> None:
-        """Wakes those who were stirred, if any; if not, the next who is stirred need not wait."""
+        """Start the next batch, if any watchers are to be woken; otherwise the next one is woken immediately."""
         stirred, self._stirred = self._stirred, []
         self._resting = bool(stirred)
         if stirred:
@@ -230,7 +231,7 @@ class Watchers(Generic[E]):
     def _wake_some(self, loop: asyncio.AbstractEventLoop, begun: float) -> None:
         for _ in range(min(SLICE, len(self._round))):
             self._round.popleft().rouse()
-        # What is called next comes after those who were just woken, so it knows how long they took.
+        # The next callback runs after the watchers that were just woken, so it measures their time, too.
         loop.call_soon(self._wake_some if self._round else self._rest, loop, begun)
 
     def _rest(self, loop: asyncio.AbstractEventLoop, begun: float) -> None:
@@ -242,19 +243,19 @@ class Watchers(Generic[E]):
 
 
 def _place(watcher: Watcher[E]) -> tuple[tuple[str, str], Iterable[str]]:
-    """Where a watcher is filed, and under which values."""
+    """The index key of a watcher, and the values it accepts."""
     if watcher.sought is None:
         return (_BY_NAMESPACE, ""), (watcher.namespace,)
-    sort, name, values = watcher.sought
-    return (sort, name), values
+    source, name, values = watcher.sought
+    return (source, name), values
 
 
 def _values(where: tuple[str, str], transition: Transition[E]) -> set[str | None]:
-    """The values under which those are filed whom a transition may concern: what it was, and what it has become."""
-    sort, name = where
-    if sort == _BY_NAMESPACE:
+    """The values of a transition for an index key, of its previous and current state."""
+    source, name = where
+    if source == _BY_NAMESPACE:
         return {"", transition.key[2]}
-    if sort == BY_NAME:
+    if source == BY_NAME:
         return {transition.key[3]}
-    read = attrgetter(sort)
+    read = attrgetter(source)
     return {read(state).get(name) for state in (transition.previous, transition.current) if state is not None}

@@ -1,11 +1,11 @@
-"""Objects in key order, in runs of neighbours. Kept by Collection; lists are cut out of it.
+"""Objects in key order, in chunks of neighbours. Used by Collection for lists.
 
-An insert moves the rest of one run and not the rest of a million objects. A run is also the unit in which finished
-bytes are joined: a list of ten thousand objects is put together from a few dozen pieces. They are joined when first
-asked for, dropped when a member changes, and bounded in number by Kept.
+An insert moves the rest of one chunk, not of a million objects. The encoded bytes of a chunk are joined once, when
+first needed, and cached in the `JoinedBytesCache` until a member changes. So a list of ten thousand objects is built
+from a few dozen pieces.
 
-A run that was lent to a Stretch is not changed any more: whoever changes it, changes a copy in its place. So a Stretch
-shows what was there when it was cut, for as long as anybody holds it.
+Chunks are copy-on-write: one that is part of a `ChunkSlice` is not modified any more, but replaced by a copy. So a
+slice is an immutable snapshot.
 """
 
 from bisect import bisect_left
@@ -16,17 +16,17 @@ from fairlead.storage.contract import Key
 from fairlead.storage.view.entry import Entry
 
 LONGEST = 256
-"""Of a run. Longer ones make lists cheaper, and the first list after a change dearer."""
+"""Larger chunks make lists cheaper, but the first list after a change more expensive."""
 KEPT_BYTES = 64 * 1024 * 1024
-"""For joined bytes, in all. What does not fit is joined again for each list."""
+"""Total size of the cached bytes. Chunks that do not fit are joined again for each list."""
 PIECE_BYTES = 1024 * 1024
-"""What is joined at once. Runs with more bytes are not kept joined: there is little to be saved with large objects."""
+"""Maximum bytes to join at once. Larger chunks are not cached, because joining large objects saves little."""
 
 Join = Callable[[Sequence[Entry]], bytes]
 
 
 class Run:
-    """Some neighbours, and their bytes when somebody wanted them joined."""
+    """Some neighbours, and their joined bytes if cached."""
 
     __slots__ = ("entries", "joined", "keys", "lent", "live")
 
@@ -39,7 +39,7 @@ class Run:
 
 
 class Kept:
-    """The runs whose joined bytes are kept. When they become too many, the ones kept longest go."""
+    """A bounded cache of joined bytes. When it is full, the oldest entries are dropped."""
 
     __slots__ = ("_runs", "size")
 
@@ -64,7 +64,7 @@ class Kept:
 
 
 class Stretch:
-    """Neighbours as they were when it was cut."""
+    """An immutable snapshot of a range of objects."""
 
     __slots__ = ("_kept", "_length", "_pieces")
 
@@ -93,15 +93,20 @@ class Stretch:
         return found
 
     def parts(self, most: int) -> Iterator[list[Entry]]:
-        """The same, at most so many at a time. Whoever goes through them slowly holds on to no list of all of them: to
-        copy it takes long, and so does each look of Python's garbage collector at it."""
+        """The entries in batches of at most `max_entries`.
+
+        A slow consumer should use this: a list of all entries takes long to copy, and slows down every garbage
+        collection while it exists.
+        """
         for run, start, stop in self._pieces:
             for at in range(start, stop, most):
                 yield run.entries[at : min(at + most, stop)]
 
     def joined(self, join: Join) -> Iterator[bytes]:
-        """The bytes of all entries, in a piece for each run, or several where its objects are large. Each is made when
-        it is asked for, however much happens meanwhile. `join` is always the same for one collection."""
+        """The joined bytes of all entries, one piece per chunk, or several if its objects are large.
+
+        Pieces are built lazily from the snapshot. `join` must always be the same for one collection.
+        """
         for run, start, stop in self._pieces:
             is_whole = stop - start == len(run.entries)
             if is_whole and run.joined is not None:
@@ -120,49 +125,49 @@ def _size(entry: Entry) -> int:
 
 
 class Runs:
-    """Every object of one resource, in order."""
+    """All objects of one resource, sorted by key."""
 
     __slots__ = ("_kept", "_lasts", "_runs")
 
     def __init__(self, kept: Kept, entries: Sequence[Entry] = ()) -> None:
-        """`entries` are there from the start, and in order."""
+        """`entries` are the initial objects, sorted by key."""
         self._kept = kept
         pieces = [entries[start : start + LONGEST] for start in range(0, len(entries), LONGEST)]
         self._runs = [Run([entry.key for entry in piece], list(piece)) for piece in pieces]
         self._lasts = [run.keys[-1] for run in self._runs]
-        """The last key of each run."""
+        """The last key of each chunk."""
 
     def put(self, entry: Entry) -> None:
-        """Adds an object, or puts it in the place of its former state."""
+        """Insert or replace an object."""
         key = entry.key
         at = bisect_left(self._lasts, key)
         if at == len(self._runs):
             self._append(entry)
             return
         run = self._changeable(at)
-        place = bisect_left(run.keys, key)
-        if run.keys[place] == key:
-            run.entries[place] = entry
+        position = bisect_left(run.keys, key)
+        if run.keys[position] == key:
+            run.entries[position] = entry
             return
-        run.keys.insert(place, key)
-        run.entries.insert(place, entry)
+        run.keys.insert(position, key)
+        run.entries.insert(position, entry)
         if len(run.keys) > LONGEST:
             self._split(at, run)
 
     def drop(self, key: Key) -> None:
-        """Takes an object out that is there."""
+        """Remove an existing object."""
         at = bisect_left(self._lasts, key)
         run = self._changeable(at)
-        place = bisect_left(run.keys, key)
-        del run.keys[place], run.entries[place]
+        position = bisect_left(run.keys, key)
+        del run.keys[position], run.entries[position]
         if run.keys:
             self._lasts[at] = run.keys[-1]
         else:
             del self._runs[at], self._lasts[at]
 
     def count(self, low: Key, high: Key) -> int:
-        """How many objects there are from `low` to before `high`."""
-        if low >= high:  # anybody may ask to go on from anywhere
+        """The number of objects from `low` to before `high`."""
+        if low >= high:  # continue tokens come from clients and may point anywhere
             return 0
         first, start = self._find(low)
         last, stop = self._find(high)
@@ -185,12 +190,12 @@ class Runs:
         return Stretch(pieces, self._kept)
 
     def _find(self, key: Key) -> tuple[int, int]:
-        """The run and the place in it of the first object that is not before `key`."""
+        """The chunk index, and the position within it, of the first object not before `key`."""
         at = bisect_left(self._lasts, key)
         return (at, bisect_left(self._runs[at].keys, key)) if at < len(self._runs) else (at, 0)
 
     def _append(self, entry: Entry) -> None:
-        """Behind all others, as names that count up come: full runs, no halves."""
+        """Append after all others. Increasing names thus fill chunks completely, without splits."""
         at = len(self._runs) - 1
         if at < 0 or len(self._runs[at].keys) >= LONGEST:
             self._runs.append(Run([entry.key], [entry]))
@@ -202,7 +207,7 @@ class Runs:
         self._lasts[at] = entry.key
 
     def _changeable(self, at: int) -> Run:
-        """The run, or a copy in its place if somebody holds it."""
+        """The chunk, or a copy in its place if a slice shares it."""
         run = self._runs[at]
         self._kept.drop(run)
         if run.lent:

@@ -1,10 +1,10 @@
-"""The picture of the store in memory that all reads are served from, and the fan-out to watchers.
+"""The watch cache: the content of the store in memory, which serves all reads and watches.
 
-The view follows the store's own watch and never writes. For each object it keeps the finished JSON bytes beside the few
-parsed parts that selection needs, so GET hands out bytes, LIST joins them, and a watch event is encoded once for all
-its watchers. It also keeps the recent transitions, which is what old snapshots and resumed watches are made of.
+The view follows the store's watch and never writes. For each object it keeps the encoded JSON and the few parsed
+fields that selectors need. So GET returns bytes, LIST joins them, and a watch event is encoded once for all watchers.
+It also keeps recent transitions, for lists at older revisions and for resumed watches.
 
-The view does not know what an object is: `finish`, handed in by the registry, turns a stored record into an Entry.
+The view knows nothing about objects: the registry passes `build_entry`, which turns a stored record into an `Entry`.
 """
 
 import asyncio
@@ -23,12 +23,12 @@ __all__ = ["Entry", "Finish", "Place", "Stretch", "View", "Wanted"]
 
 LOAD_PAGE = 5_000
 LOOK_STEP, LOOK_PAUSE = 200, 0.002
-"""How many entries are looked at in a row, and how many seconds requests have for themselves then."""
+"""Entries to parse per step, and the pause between steps, which leaves time for requests."""
 RETRY_SECONDS = 0.5
 PAST_BYTES = 128 * 1024 * 1024
-"""For the recent transitions, in all. When they weigh more, the oldest are forgotten before their time is over."""
+"""Total size of the recent transitions. Above it, the oldest are discarded early."""
 TRANSITION_BYTES = 512
-"""What a transition costs beside the states between which it is, roughly."""
+"""Approximate overhead of a transition, without its states."""
 
 Place = tuple[str, str]
 """Namespace and name: the last two parts of a key."""
@@ -37,7 +37,7 @@ log = structlog.get_logger(__name__)
 
 
 class View:
-    """Everything in the store, in memory. All methods belong to the event loop; none but the `async` ones wait."""
+    """The content of the store in memory. Call it on the event loop only. Only the `async` methods wait."""
 
     def __init__(self, store: Store, finish: Finish) -> None:
         self._store = store
@@ -53,20 +53,20 @@ class View:
         self.oldest = 0
 
     async def start(self) -> None:
-        """Loads the store and returns once every commit that was acknowledged before the call is in view."""
+        """Load the store. Returns when the view contains every commit that was acknowledged before the call."""
         while True:
             try:
                 since = await self._load()
                 break
-            except Compacted:  # between two pages; the next attempt begins at a younger snapshot
+            except Compacted:  # between two pages; retry with a newer snapshot
                 continue
         self._follower = asyncio.create_task(self._follow(since), name="view")
         self._follower.add_done_callback(self._left_alone)
         await self.reached(await self._store.revision())
 
     async def look_over(self) -> None:
-        """Has every entry read that nobody has asked for its labels yet, in small steps: whoever selects by a label
-        first would have to wait for all of it."""
+        """Parse the labels of all entries in small steps, so that the first request with a label selector need not
+        wait for it."""
         for collection in list(self._collections.values()):
             entries = list(collection.entries.values())
             for at in range(0, len(entries), LOOK_STEP):
@@ -75,13 +75,13 @@ class View:
                 await asyncio.sleep(LOOK_PAUSE)
 
     def end_watches(self) -> None:
-        """Lets every watch deliver what it has and end, now and from now on; reads and writes go on."""
+        """End all watches, current and future, after their queued events. Reads and writes continue."""
         self._stopped = True
         for collection in self._collections.values():
             collection.watchers.end()
 
     async def stop(self) -> None:
-        """Stops following the store."""
+        """Stop following the store."""
         if self._follower is not None:
             self._follower.cancel()
             await asyncio.gather(self._follower, return_exceptions=True)
@@ -91,12 +91,12 @@ class View:
         return collection.entries.get(key) if collection is not None else None
 
     def entries(self, group: str, plural: str, namespace: str = "") -> list[Entry]:
-        """The objects there are now, in key order."""
+        """The current objects, in key order."""
         low, high = _range((group, plural), namespace, None)
         return self._collection(group, plural).now(low, high, 0)[0].entries()
 
     def stretch(self, group: str, plural: str, namespace: str = "") -> Stretch:
-        """The same, to be gone through little by little."""
+        """The same as a slice, for iterating in steps."""
         low, high = _range((group, plural), namespace, None)
         return self._collection(group, plural).now(low, high, 0)[0]
 
@@ -109,9 +109,10 @@ class View:
         at: int | None = None,
         limit: int = 0,
     ) -> tuple[Stretch | list[Entry], int]:
-        """Objects past `after`, at most `limit` (0 = all), now or as they stood at an earlier revision.
+        """Objects after `after`, at most `limit` (0 = all), now or at an earlier revision, and how many more there
+        are.
 
-        The number beside them says how many more there are. Raises Compacted when the revision is too long ago.
+        Raises Compacted if the revision is too old.
         """
         collection = self._collection(*resource)
         low, high = _range(resource, namespace, after)
@@ -119,7 +120,7 @@ class View:
         return collection.now(low, high, limit) if then is None else collection.then(low, high, limit, then)
 
     async def prepare(self, resource: tuple[str, str], wanted: Sequence[Wanted]) -> None:
-        """Gets ready for `candidates` with these conditions, which then are found without looking at all objects."""
+        """Build the indexes that `index_scan` needs for these conditions."""
         await self._collection(*resource).prepare(wanted)
 
     def candidates(
@@ -131,13 +132,13 @@ class View:
         after: Place | None = None,
         at: int | None = None,
     ) -> list[Entry]:
-        """Objects as `page` has them, all of those that meet the conditions and some that do not. Raises Compacted."""
+        """Objects as from `page`: all that meet the conditions, and possibly others. Raises Compacted."""
         collection = self._collection(*resource)
         low, high = _range(resource, namespace, after)
         return collection.candidates(low, high, wanted, self._then(collection, at))
 
     def _then(self, collection: Collection, at: int | None) -> int | None:
-        """The revision, if the collection looked different at it."""
+        """The revision, or None if the collection has not changed since."""
         if at is None or at >= self.revision:
             return None
         self.remembers(at)
@@ -145,7 +146,7 @@ class View:
         return at if history and history[-1].revision > at else None
 
     def count(self, group: str, plural: str, namespace: str = "") -> int:
-        """How many objects there are now."""
+        """The current number of objects."""
         collection = self._collection(group, plural)
         if not namespace:
             return len(collection.entries)
@@ -154,8 +155,10 @@ class View:
     def watch(
         self, group: str, plural: str, namespace: str, since: int, limit: int, sought: Sought | None = None
     ) -> Watcher[Entry]:
-        """A watcher that starts with what happened after `since` and then hears everything, or at least everything
-        about what is `sought`. Raises Compacted."""
+        """A watcher that first replays the transitions after `since` and then receives live ones. Raises Compacted.
+
+        With `watch_filter`, it may skip transitions that do not match.
+        """
         self.remembers(since)
         collection = self._collection(group, plural)
         watcher: Watcher[Entry] = Watcher(namespace, limit, sought)
@@ -170,42 +173,42 @@ class View:
         self._collection(group, plural).watchers.remove(watcher)
 
     def remembers(self, revision: int) -> None:
-        """Raises Compacted when the history no longer reaches back to `revision`."""
+        """Raise Compacted if the history no longer reaches back to `revision`."""
         if revision < self.oldest:
             raise Compacted(revision, self.oldest)
 
     def is_fresh(self) -> bool:
-        """Whether everything acknowledged before the call is in view, as far as that is known without asking."""
+        """Whether the view is known to contain every acknowledged commit, without asking the store."""
         known = self._known_revision()
         return known is not None and known <= self.revision
 
     async def fresh(self) -> None:
-        """Waits until everything acknowledged before the call, by whichever replica, is in view."""
+        """Wait until the view contains every commit, of any replica, that was acknowledged before the call."""
         revision = await self._store.revision()
         if revision > self.revision:
             await self.reached(revision)
 
     async def reached(self, revision: int) -> None:
-        """Waits until the view shows `revision`. The caller bounds the wait."""
+        """Wait until the view has reached `revision`. The caller sets the timeout."""
         if self.revision >= revision:
             return
         if self._follower is not None and self._follower.done():
-            raise Unavailable("the server no longer follows its store; restart it")
+            raise Unavailable("the server has stopped following its store; restart it")
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append((revision, future))
         await future
 
     def _left_alone(self, follower: "asyncio.Task[None]") -> None:
-        """Nobody is going to wake those who wait."""
+        """The follower task has ended: fail all waiters."""
         if not follower.cancelled() and follower.exception() is not None:
-            log.error("following the store has failed", exc_info=follower.exception())
+            log.error("following the store failed", exc_info=follower.exception())
         for _, future in self._waiting:
             if not future.done():
-                future.set_exception(Unavailable("the server no longer follows its store; restart it"))
+                future.set_exception(Unavailable("the server has stopped following its store; restart it"))
         self._waiting = []
 
     def forget(self, before: int) -> None:
-        """Drops transitions that only snapshots older than `before` need; called when the store was compacted."""
+        """Discard transitions that only revisions before `before` need. Called after a compaction of the store."""
         self.oldest = max(self.oldest, min(before, self.revision))
         for collection in self._collections.values():
             history = collection.history
@@ -219,10 +222,9 @@ class View:
         return collection
 
     async def _load(self) -> int:
-        """Reads the oldest snapshot there is, so that following from it also rebuilds the history.
+        """Load the oldest readable snapshot, so that following from it also rebuilds the history.
 
-        It takes the place of what was there in one step: nobody ever sees half of it. Watchers of what was there cannot
-        be given the gap, so they are told to list again.
+        It replaces the previous content atomically. Existing watchers would miss the gap, so they have to list again.
         """
         oldest = await self._store.oldest()
         loaded: dict[tuple[str, str], list[Entry]] = {}
@@ -243,7 +245,7 @@ class View:
         return oldest
 
     async def _follow(self, since: int) -> None:
-        """Follows the store for ever; a store that is away for a while is asked again from where we stand."""
+        """Follow the store forever. After an outage, continue from the current revision."""
         behind = False
         while True:
             try:
@@ -254,10 +256,10 @@ class View:
                     since = self.revision
                 return
             except Unavailable as error:
-                log.warning("the store's watch broke off; following again", reason=str(error))
+                log.warning("the watch of the store was interrupted; resuming", reason=str(error))
                 await asyncio.sleep(RETRY_SECONDS)
             except Compacted:
-                log.warning("fell behind the store's compaction; loading again", since=since)
+                log.warning("fell behind the compaction of the store; reloading", since=since)
                 behind = True
 
     def _apply(self, batch: Sequence[Event]) -> None:
@@ -278,7 +280,7 @@ class View:
         if batch:
             self._advance(batch[-1].revision)
         while self._past > PAST_BYTES and self.oldest < self.revision:
-            # An eighth of the time at once, since looking for what to forget costs as much for a little as for a lot.
+            # Discard an eighth at a time, because each pass over the collections has a fixed cost.
             self.forget(self.oldest + max(1, (self.revision - self.oldest) // 8))
 
     def _advance(self, revision: int) -> None:
@@ -288,7 +290,7 @@ class View:
         still: list[tuple[int, asyncio.Future[None]]] = []
         for awaited, future in self._waiting:
             if future.done():
-                continue  # whoever gave up waiting
+                continue  # the waiter was cancelled
             if awaited > revision:
                 still.append((awaited, future))
             else:
@@ -297,7 +299,7 @@ class View:
 
 
 def _range(resource: tuple[str, str], namespace: str, after: Place | None) -> tuple[Key, Key]:
-    """The keys of a resource, in one namespace or (empty) in all, past `after`: from the first to before the second."""
+    """The key range of a resource, in one namespace or (empty) in all, after `after`."""
     group, plural = resource
     low: Key = (group, plural, namespace, "")
     high: Key = (group, plural, namespace + "\x00", "") if namespace else (group, plural + "\x00", "", "")
@@ -307,13 +309,13 @@ def _range(resource: tuple[str, str], namespace: str, after: Place | None) -> tu
 
 
 def _shared(key: Key) -> Key:
-    """A key that does not hold its own copy of what many keys begin with."""
+    """The key with interned parts, which many keys share."""
     group, plural, namespace, name = key
     return sys.intern(group), sys.intern(plural), sys.intern(namespace), name
 
 
 def _weight(transition: Transition[Entry]) -> int:
-    """Counted with the event that it makes for watchers, which stays with it."""
+    """The approximate memory of a transition, including its encoded watch event."""
     previous, current = transition.previous, transition.current
     before = len(previous.body) + len(previous.whole) if previous is not None else 0
     return TRANSITION_BYTES + before + (len(current.body) if current is not None else 0)
