@@ -74,7 +74,7 @@ async def test_what_was_imported_is_not_abandoned_beforehand(world: World, chang
     """It can be put into a cluster afterwards, and would be left behind there on its deletion."""
     kind = "VirtualClusterInstance"
     await make(world, kind, mark=MARK, config={"secretName": "theirs"})
-    with pytest.raises(Forbidden, match="which it takes to leave something behind there"):
+    with pytest.raises(Forbidden, match="because it leaves objects behind there"):
         await world.patch(kind, "a", lambda each: each["spec"].update(change))
     await world.patch(kind, "a", lambda each: each["metadata"].pop("annotations"))
     await world.patch(kind, "a", lambda each: each["spec"].update(change))

@@ -46,7 +46,7 @@ async def test_a_runner_must_be_in_the_list(world: World) -> None:
         await made(world, "b", runnerRef={"runner": "three"})
     assert caught.value.message == (
         f'devpodworkspaceinstances.{GROUP} "b" is forbidden: project "p" does not allow the runner "three" '
-        "(spec.runnerRef.runner); allowed here: one, two; choose one that is allowed, or have it added to "
+        "(spec.runnerRef.runner); allowed here: one, two; choose an allowed one, or have it added to "
         "spec.allowedRunners of the project"
     )
 

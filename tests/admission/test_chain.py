@@ -44,7 +44,7 @@ async def test_after_a_refusal_nobody_else_is_asked(world: World) -> None:
 
 
 async def test_a_chain_that_was_given_no_registry_refuses_to_guess() -> None:
-    with pytest.raises(RuntimeError, match="before the registry stood"):
+    with pytest.raises(RuntimeError, match="before bind_registry"):
         await Chain(())(CHANGE)
 
 

@@ -103,7 +103,7 @@ async def test_no_command_is_suggested_for_what_is_no_name(world: World, cluster
 async def test_an_older_installation_goes_on_with_a_warning(older: World) -> None:
     await project(older)
     (warning,) = await make(older, BOB, "berlin")
-    assert "a later version will refuse this" in warning and "kubectl patch project p" in warning
+    assert "a later version will reject this" in warning and "kubectl patch project p" in warning
     assert await make(older, ROOT, "berlin") == []
 
 

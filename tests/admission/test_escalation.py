@@ -340,7 +340,7 @@ async def test_a_key_with_a_scope_does_not_give_what_its_user_holds(guarded: Wor
     await give(guarded, READ_MAPS)
     await create(guarded, ROOT, "Role", "small", rules=[READ_MAPS])
     assert await outcomes(guarded, SCOPED) == ["Forbidden", "Forbidden"]
-    with pytest.raises(Forbidden, match='only what it may "escalate" within that scope'):
+    with pytest.raises(Forbidden, match='needs the verb "escalate" within that scope'):
         await create(guarded, SCOPED, "Role", "x", rules=[READ_MAPS])
     assert await outcomes(guarded, EVE) == ["made", "made"]
 

@@ -82,7 +82,7 @@ ENTRY = {"users": ["bob"], "verbs": ["get", "delete"]}
 
 async def test_t6_an_access_entry_takes_every_right_that_it_gives(ruled: World, held: Held) -> None:
     held.rights = {("get", "apps", "")}
-    with pytest.raises(Forbidden, match="cannot grant what it does not hold: delete apps"):
+    with pytest.raises(Forbidden, match="cannot grant permissions that it does not have: delete apps"):
         await create(ruled, ALICE, "App", "a", access=[ENTRY])
     held.rights |= {("delete", "apps", "")}
     await create(ruled, ALICE, "App", "a", access=[ENTRY])
@@ -116,7 +116,7 @@ async def test_t4_an_owner_gives_no_more_than_is_inside_the_scope_of_its_key(rul
         await ruled.patch("App", "a", lambda app: app["spec"].update(owner={"user": "bob"}), Writing(scoped))
     await create(ruled, ALICE, "Project", "p", owner={"user": "alice"})
     members = [{"kind": "User", "name": "bob", "clusterRole": "admin"}]
-    with pytest.raises(Forbidden, match="cannot grant what it does not hold"):
+    with pytest.raises(Forbidden, match="cannot grant permissions that it does not have"):
         await ruled.patch("Project", "p", lambda project: project["spec"].update(members=members), Writing(scoped))
     await ruled.patch("Project", "p", lambda project: project["spec"].update(members=members), Writing(ALICE))
 
@@ -251,7 +251,7 @@ async def test_more_rights_than_can_be_asked_for_are_not_granted(
     ruled: World, held: Held, access: list[dict[str, Any]]
 ) -> None:
     held.rights = {(f"v{verb}", "apps", part) for verb in range(1100) for part in ("", *(f"s{i}" for i in range(30)))}
-    with pytest.raises(Forbidden, match="grants more than 1000 different rights at once; use `\\*` in verbs"):
+    with pytest.raises(Forbidden, match="grants more than 1000 different permissions at once; use `\\*` in verbs"):
         await create(ruled, BOB, "App", "a", access=access)
     root = User("root", ("system:masters",))
     assert await create(ruled, root, "App", "a", access=access), "who holds everything is not asked"

@@ -111,9 +111,7 @@ async def test_who_only_has_a_users_name_is_not_that_user(realm: Realm) -> None:
 async def test_the_last_administrator_stays(realm: Realm) -> None:
     for user in (ROOT, CONTROLLER):
         assert await refused(realm.world.delete("User", "root", user=user), "last administrator")
-        assert await refused(
-            realm.set("User", "root", user, disabled=True), "put another user into service:admins first"
-        )
+        assert await refused(realm.set("User", "root", user, disabled=True), "add another user to service:admins first")
         assert await refused(realm.set("User", "root", user, groups=["devs"]), "last administrator")
     assert await realm.set("User", "root", ROOT, groups=["service:admins"], displayName="Root")
 

@@ -114,12 +114,12 @@ async def test_a_scoped_key_may_still_narrow_a_wider_one(realm: Realm) -> None:
 async def test_r7_nobody_but_the_server_writes_the_status(realm: Realm, status: Object) -> None:
     await realm.key("k")
     for user in (ADA, ROOT):
-        with pytest.raises(Forbidden, match="the server writes the status"):
+        with pytest.raises(Forbidden, match="only the server may write the status"):
             writing = Writing(user, "tests", subresource="status")
             await realm.world.patch("OwnedAccessKey", "k", lambda obj: obj.update(status=status), writing)
 
 
 async def test_t19_nobody_makes_a_key_for_a_user_who_is_not_in_force(realm: Realm) -> None:
     asleep = User("dora", EVERYBODY, impersonator=ROOT)
-    with pytest.raises(Forbidden, match='there is no user "dora" in force'):
+    with pytest.raises(Forbidden, match='there is no active user "dora"'):
         await realm.key("k", asleep)

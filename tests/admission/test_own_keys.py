@@ -45,8 +45,8 @@ async def test_the_last_key_that_fits_is_made_and_the_next_is_refused_with_what_
         with pytest.raises(Forbidden) as caught:
             await realm.key("d")
         assert caught.value.message == (
-            f'ownedaccesskeys.{GROUP} "d" is forbidden: user "ada" has 3 access keys, and 3 is the limit; delete those '
-            "that nobody needs, or have an administrator raise the setting access_keys_per_owner"
+            f'ownedaccesskeys.{GROUP} "d" is forbidden: user "ada" has 3 access keys, and the limit is 3; delete '
+            "those that are not needed, or have an administrator raise the setting access_keys_per_owner"
         )
         await realm.key("bobs", BOB)
         await realm.world.of(KIND).delete("", "a", Deleting(), Writing(ADA))
@@ -116,7 +116,7 @@ async def test_logins_are_counted_apart_and_the_server_is_never_refused_one() ->
         await realm.key("own")
         for number in range(MOST_LOGINS + 1):
             await realm.key(f"login-{number}", CONTROLLER, user="ada", type=LOGIN)
-        with pytest.raises(Forbidden, match=f"has {MOST_LOGINS + 1} logins, and {MOST_LOGINS} is the limit; delete"):
+        with pytest.raises(Forbidden, match=f"has {MOST_LOGINS + 1} logins, and the limit is {MOST_LOGINS}; delete"):
             await realm.key("sly", type=LOGIN)
 
 
@@ -157,10 +157,10 @@ async def test_all_keys_together_are_no_larger_than_the_limit() -> None:
         await labelled(realm, "a", ADA, padding(20_000))
         with pytest.raises(Forbidden) as caught:
             await labelled(realm, "b", ADA, padding(20_000))
-        assert "bytes together, and 40000 is the limit; delete those that nobody needs" in caught.value.message
+        assert "bytes in total, and the limit is 40000; delete those that are not needed" in caught.value.message
         assert "access_key_bytes_per_owner" in caught.value.message
         await labelled(realm, "b", ADA, padding(5_000))
-        with pytest.raises(Forbidden, match="40000 is the limit"):
+        with pytest.raises(Forbidden, match="the limit is 40000"):
             await realm.set(KIND, "b", ADA, description="x" * 40_000)
 
 
@@ -182,7 +182,7 @@ async def test_who_has_too_much_can_still_disable_shrink_and_delete() -> None:
 
 async def test_only_administrators_say_how_often_the_last_use_is_written() -> None:
     async with limited() as realm:
-        with pytest.raises(Forbidden, match=f"only administrators set the label {COOLDOWN_LABEL}; leave it out"):
+        with pytest.raises(Forbidden, match=f"only administrators may set the label {COOLDOWN_LABEL}; leave it out"):
             await labelled(realm, "k", ADA, {COOLDOWN_LABEL: "60"})
         await labelled(realm, "k", ROOT, {COOLDOWN_LABEL: "600"}, user="ada")
         await realm.set(KIND, "k", ADA, displayName="as it was")

@@ -119,7 +119,7 @@ async def test_a_placeholder_for_nothing_is_refused(world: World, kind: str) -> 
 @every_kind
 async def test_another_template_does_not_get_the_password(world: World, kind: str) -> None:
     await make(world, kind, f"db.password: {PLAIN}")
-    with pytest.raises(Invalid, match="given to another template does not count"):
+    with pytest.raises(Invalid, match="sent to another template does not count"):
         await change(world, kind, templateRef={"name": "other"})
     await change(world, kind, templateRef={"name": "other"}, parameters="size: 1")
     assert value(world, kind) is None

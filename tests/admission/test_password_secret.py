@@ -49,7 +49,7 @@ async def keep(world: World, name: str, user: User, namespace: str = NAMESPACE) 
 
 @pytest.mark.parametrize("user", [WRITER, SCOPED_ROOT])
 async def test_t45_nobody_puts_a_hash_in_the_place_of_a_password(ruled: World, user: User) -> None:
-    with pytest.raises(Forbidden, match='where the password of user "bob" is kept'):
+    with pytest.raises(Forbidden, match='it holds the password of user "bob"'):
         await keep(ruled, "bob-password", user)
     await keep(ruled, "bob-password", CONTROLLER)
     with pytest.raises(Forbidden):

@@ -111,9 +111,9 @@ async def test_a_dry_run_notices_that_the_namespace_is_taken(world: World) -> No
 
 async def test_a_projects_namespace_is_neither_made_nor_deleted_by_itself(world: World) -> None:
     await world.create("Project", "demo")
-    with pytest.raises(Forbidden, match='it comes and goes with project "demo"; delete the project instead'):
+    with pytest.raises(Forbidden, match='it belongs to project "demo"; delete the project instead'):
         await world.delete("Namespace", "service-p-demo")
-    with pytest.raises(Forbidden, match='it comes and goes with project "new"; create the project instead'):
+    with pytest.raises(Forbidden, match='it belongs to project "new"; create the project instead'):
         await world.create("Namespace", "service-p-new")
     found = world.see("Namespace", "service-p-demo")
     assert found is not None

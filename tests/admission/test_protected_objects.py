@@ -59,7 +59,7 @@ async def test_nobody_else_holds_such_a_namespace_or_lets_it_go(
         each["metadata"]["finalizers"] = ["example.com/x"]
         each["spec"] = {"finalizers": []}
 
-    with pytest.raises(Forbidden, match="finalizers are the server's"):
+    with pytest.raises(Forbidden, match="finalizers are managed by the server"):
         await world.patch("Namespace", name, hold, Writing(by, subresource=subresource))
 
 
@@ -109,7 +109,7 @@ async def test_finalizers_of_the_server_are_neither_removed_nor_set_by_others(wo
     body = world.body("SpaceInstance", "a", "demo", metadata={"finalizers": [own, *others[:1]]}, spec={})
     writing = Writing(by)
     assert (await world.submit("SpaceInstance", body, writing))["metadata"]["finalizers"] == others[:1]
-    assert any("set and removed by the server" in each for each in writing.warnings)
+    assert any("only the server sets and removes" in each for each in writing.warnings)
     await world.patch("SpaceInstance", "a", giving("finalizers", [own, *others]), SERVER)
     for asked in ([], others, None, ["service.sh/other", others[0]]):
         after = await world.patch("SpaceInstance", "a", giving("finalizers", asked), Writing(by))

@@ -70,7 +70,7 @@ async def test_that_a_workspace_sleeps_is_its_runners_word(ruled: World) -> None
     made = await ruled.create("DevPodWorkspaceInstance", "one", spec={}, status={"phase": "Sleeping"})
     assert (made.get("status") or {}).get("phase") != "Sleeping"
     workspaces = ruled.of("DevPodWorkspaceInstance")
-    with pytest.raises(Forbidden, match="said by its runner"):
+    with pytest.raises(Forbidden, match="only its runner may report"):
         await workspaces.modify(NAMESPACE, "one", asleep, Writing(OWNER, subresource="status"))
     await workspaces.modify(NAMESPACE, "one", taken_over, Writing(OWNER, subresource="status"))
     runner = User("runner", ("service:runners",))

@@ -52,7 +52,7 @@ async def test_t26_a_patch_copies_nothing_out_of_it(ruled: World) -> None:
 @pytest.mark.parametrize("user", [ADA, ADMIN, SCOPED])
 async def test_t45_nobody_makes_one_or_changes_what_is_in_it(ruled: World, user: User) -> None:
     body = ruled.body("Secret", "new", type="service.sh/password", data={"k": OTHER})
-    with pytest.raises(Forbidden, match="keeps it for itself"):
+    with pytest.raises(Forbidden, match="for the server's own use"):
         await ruled.submit("Secret", body, Writing(user))
     with pytest.raises(Forbidden):
         await ruled.patch("Secret", "own", lambda secret: secret.update(data={"k": OTHER}), Writing(user))

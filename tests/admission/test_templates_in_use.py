@@ -40,7 +40,7 @@ async def test_a_template_in_use_stays_and_says_who_uses_it(world: World, kind: 
     await use(world, kind, "one", "two")
     with pytest.raises(Conflict) as caught:
         await world.delete(KINDS[kind], "t")
-    assert "demo/one, demo/two are made from it" in caught.value.message
+    assert "demo/one, demo/two are using it" in caught.value.message
     assert world.see(KINDS[kind], "t") is not None
 
 
@@ -63,7 +63,7 @@ async def test_those_whom_the_asker_may_not_see_are_only_counted(world: World) -
     await use(world, "SpaceInstance", "secret-one")
     with pytest.raises(Conflict) as caught:
         await world.delete("SpaceTemplate", "t")
-    assert "1 of the spaceinstances is made from it" in caught.value.message
+    assert "1 of the spaceinstances is using it" in caught.value.message
     assert "secret-one" not in caught.value.message
 
 

@@ -88,7 +88,9 @@ async def test_a_token_lives_a_day_or_as_long_as_was_asked() -> None:
 
 async def test_more_than_the_cap_is_refused_and_not_cut() -> None:
     async with an_office() as office:
-        with pytest.raises(Invalid, match=f"spec.ttl: Invalid value: {90 * DAY + 1}: .* {90 * DAY} seconds at most"):
+        with pytest.raises(
+            Invalid, match=f"spec.ttl: Invalid value: {90 * DAY + 1}: must be at most {90 * DAY} seconds"
+        ):
             await office.mint(ROOT, ttl=90 * DAY + 1)
 
 
@@ -227,7 +229,7 @@ async def test_who_may_use_very_many_clusters_names_those_that_a_token_is_for() 
     async with an_office() as office:
         for number in range(MOST_CLUSTERS + 1):
             await office.realm.make("Cluster", f"c{number}", ROOT)
-        with pytest.raises(Invalid, match=f"you may use {MOST_CLUSTERS + 1} clusters, .* in spec.scope.clusters"):
+        with pytest.raises(Invalid, match=f"you may use {MOST_CLUSTERS + 1} clusters, and a token is for"):
             await office.mint(ROOT)
         assert len(audiences(await office.mint(ROOT, scope={"clusters": [{"cluster": "c7"}]}))) == 2
 
@@ -262,7 +264,7 @@ async def test_a_team_has_tokens_of_its_own() -> None:
 
 async def test_a_subject_has_none_unless_it_is_an_administrator() -> None:
     async with an_office() as office:
-        with pytest.raises(Forbidden, match='stands for a user, a team or an administrator, and "robot" is none'):
+        with pytest.raises(Forbidden, match='is for a user, a team or an administrator, and "robot" is none'):
             await office.mint(User("robot", ("system:authenticated",)))
         claims = await office.claims(User("robot", ("system:masters",)))
         assert (claims.user, claims.kind, claims.uid) == ("robot", "ServiceAdmin", "")

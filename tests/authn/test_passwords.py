@@ -245,6 +245,6 @@ async def test_one_address_leaves_room_for_others_to_sign_in() -> None:
     answers = await asyncio.gather(*tasks, return_exceptions=True)
     refused = [answer for answer in answers if isinstance(answer, TooManyRequests)]
     assert len(refused) == 16, "half of the eight places are for one"
-    assert "from you" in str(refused[0])
+    assert "too many of your" in str(refused[0])
     assert answers[-1] is False
     assert await verify(crowd) is False, "its places are free again"

@@ -155,7 +155,7 @@ async def test_earlier_keys_are_bounded_and_none_whose_tokens_live_is_dropped(mo
             clock.seconds += 7_200
             await store.rotate(MAXIMUM)
         before = await ids(store)
-        with pytest.raises(TooManyRequests, match=rf"2 earlier keys are published.*delete the Secret {SYSTEM}/{NAME}"):
+        with pytest.raises(TooManyRequests, match=rf"2 retired keys are published.*delete the Secret {SYSTEM}/{NAME}"):
             await store.rotate(MAXIMUM)
         assert await ids(store) == before
         clock.seconds += MAXIMUM

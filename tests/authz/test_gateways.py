@@ -153,7 +153,7 @@ def test_a_rule_for_a_cluster_brings_discovery_and_questions_about_oneself_there
             "/api/v1/namespaces/x/pods/p",
             "DELETE",
             'pods "p" is forbidden: User "ada" cannot delete resource "pods" in API group "" in the namespace "x": ',
-            'the scope of access key "ci" does not allow "delete" on "pods" in namespace "x" of cluster "c": it takes '
+            'the scope of access key "ci" does not allow "delete" on "pods" in namespace "x" of cluster "c": it needs '
             'an entry for cluster "c", or a rule that allows this',
         ),
         (

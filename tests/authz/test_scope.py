@@ -165,16 +165,16 @@ def test_a_list_is_cut_where_something_of_it_could_be_listed(scope: Scope, targe
 @pytest.mark.parametrize(
     ("target", "words"),
     [
-        (core("get", "secrets", "p-lab", "x"), 'it takes an entry for project "lab"'),
-        (ours("get", "projects", name="lab"), 'it takes an entry for project "lab"'),
-        (ours("get", "spaceinstances", "p-lab", "dev"), 'it takes an entry for project "lab" or its space "dev"'),
-        (core("get", "namespaces", "p-lab", "p-lab"), 'it takes an entry for project "lab"'),
-        (core("get", "secrets", "default", "x"), "of all that a scope can have, only a rule could allow it"),
-        (ours("delete", "projects", name="web"), "of all that a scope can have, only a rule could allow it"),
-        (ours("get", "clusters", name="berlin"), 'it takes an entry for cluster "berlin"'),
-        (ours("create", "selfsubjectaccessreviews"), "it takes allowServiceCli"),
-        (ours("get", "users", name="ada"), "it takes allowServiceCli"),
-        (Target("get", "/metrics", MANAGEMENT), "of all that a scope can have, only a rule could allow it"),
+        (core("get", "secrets", "p-lab", "x"), 'it needs an entry for project "lab"'),
+        (ours("get", "projects", name="lab"), 'it needs an entry for project "lab"'),
+        (ours("get", "spaceinstances", "p-lab", "dev"), 'it needs an entry for project "lab" or its space "dev"'),
+        (core("get", "namespaces", "p-lab", "p-lab"), 'it needs an entry for project "lab"'),
+        (core("get", "secrets", "default", "x"), "of the entries of a scope, only a rule could allow it"),
+        (ours("delete", "projects", name="web"), "of the entries of a scope, only a rule could allow it"),
+        (ours("get", "clusters", name="berlin"), 'it needs an entry for cluster "berlin"'),
+        (ours("create", "selfsubjectaccessreviews"), "it needs allowServiceCli"),
+        (ours("get", "users", name="ada"), "it needs allowServiceCli"),
+        (Target("get", "/metrics", MANAGEMENT), "of the entries of a scope, only a rule could allow it"),
     ],
 )
 def test_a_refusal_says_what_it_would_have_taken(target: Target, words: str) -> None:

@@ -148,11 +148,11 @@ def assert_cured(scope: Scope, target: Target, reason: str) -> None:
         "an entry for cluster": Scope(clusters=(target.name,)),
         "an entry for a cluster": Scope(clusters=("another",)),
         "an entry of any kind": WEB,
-        "takes allowServiceCli": Scope(allow_cli=True),
+        "needs allowServiceCli": Scope(allow_cli=True),
     }
     cure = next((cure for words, cure in cures.items() if words in reason), None)
     if cure is None:
-        assert "only a rule could allow it" in reason or "acts as somebody else" in reason
+        assert "only a rule could allow it" in reason or "cannot impersonate" in reason
         assert not inside(EVERYTHING_BUT_RULES, target)
     else:
         cured = union(scope, cure)

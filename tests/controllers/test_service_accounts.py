@@ -183,7 +183,7 @@ async def test_tokens_in_force_are_counted_and_bounded() -> None:
     async with with_accounts(count=2) as accounts:
         await accounts.issue(expirationSeconds=600)
         second = await accounts.issue()
-        with pytest.raises(Forbidden, match=r"it has 2 tokens in force, and 2 is the limit; .* in 60[01] seconds"):
+        with pytest.raises(Forbidden, match=r"it has 2 active tokens, and the limit is 2; .* in 60[01] seconds"):
             await accounts.issue()
         await accounts.create("other")
         await accounts.issue(name="other")
