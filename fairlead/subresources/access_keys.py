@@ -1,7 +1,7 @@
-"""The access keys of one user or team: `users/<name>/accesskeys` and `teams/<name>/accesskeys`.
+"""Access key subresources: `users/<name>/accesskeys`, `teams/<name>/accesskeys`, `ownedaccesskeys/<name>/rotate`.
 
-A list like any other, with selectors and pages; `server/api/actions.py` calls it. The objects are those of `ownedaccesskeys`, so
-no key's value is in them.
+The first two list the keys of one owner, with selectors and paging. The items are `ownedaccesskeys`, which do not
+contain the values of keys. `rotate` gives a key a new value (`authn/key_rotation.py`).
 """
 
 from dataclasses import replace
@@ -17,8 +17,9 @@ from fairlead.server.api import query_options
 from fairlead.server.api.actions import Asked, Handler, Place
 
 SUBRESOURCE = "accesskeys"
+ROTATE = "rotate"
 OWNERS = {USERS: "spec.user", TEAMS: "spec.team"}
-"""Whose keys can be listed, and the field of a key that names them."""
+"""The resources that own keys, and the field of a key with the owner's name."""
 
 
 def key_list_handlers(api_group: str, registry: Registry) -> dict[Place, Handler]:
@@ -28,28 +29,21 @@ def key_list_handlers(api_group: str, registry: Registry) -> dict[Place, Handler
 def _keys_of(registry: Registry, api_group: str, plural: str) -> Handler:
     owners, keys = registry.resource(api_group, plural), registry.resource(api_group, ACCESS_KEYS)
 
-    async def listed(asked: Asked) -> bytes:
-        await owners.get("", asked.name)  # no such owner is another answer than no keys
-        query = query_options.list_query(asked.call, keys.kind)
-        theirs = Requirement(OWNERS[plural], "in", frozenset({asked.name}))
-        selection = replace(query.selection, fields=(*query.selection.fields, theirs))
-        found = await list_entries(keys.view, keys.kind, "", replace(query, selection=selection))
-        return await list_body(keys.kind, found)
+    async def list_keys(request: Asked) -> bytes:
+        await owners.get("", request.name)  # raises NotFound, instead of an empty list
+        query = query_options.list_query(request.call, keys.kind)
+        by_owner = Requirement(OWNERS[plural], "in", frozenset({request.name}))
+        selection = replace(query.selection, fields=(*query.selection.fields, by_owner))
+        page = await list_entries(keys.view, keys.kind, "", replace(query, selection=selection))
+        return await list_body(keys.kind, page)
 
-    return listed
-
-
-# DOC-MERGED server/key_rotation
-# A new value for an access key: `POST ownedaccesskeys/<name>/rotate`. `server/api/actions.py` calls it, and it the rotation.
-
-
-ROTATE = "rotate"
+    return list_keys
 
 
 def rotation_handlers(api_group: str, rotation: Rotation) -> dict[Place, Handler]:
-    async def rotate(asked: Asked) -> bytes:
-        if asked.dry_run:
-            raise BadRequest("a rotation cannot be rehearsed: it would show a key that does not work; leave out dryRun")
-        return await rotation.rotated(asked.user, asked.name, asked.body)
+    async def rotate(request: Asked) -> bytes:
+        if request.dry_run:
+            raise BadRequest("dryRun is not supported: it would return a key that does not work; omit it")
+        return await rotation.rotated(request.user, request.name, request.body)
 
     return {(api_group, ACCESS_KEYS, ROTATE): rotate}

@@ -1,8 +1,7 @@
-"""Answers to access reviews: may somebody do something, how is that decided, and what may I do at all?
+"""The handlers of access reviews: SubjectAccessReview and its variants, and SelfSubjectRulesReview.
 
-`server/api/actions.py` calls these handlers with bodies that are in order. They ask the very permissions that requests pass, so a
-review says what a request would meet. The platform's own reviews can also be asked about an access key, and tell the
-path of the decision.
+They use the same authorizer as requests, so a review predicts the decision of a request. The reviews in the platform's
+own API group also accept an access key as the subject, and return each step of the decision in `status.path`.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,22 +18,25 @@ from fairlead.server.auth.stages import PUBLIC_PATHS
 
 AUTHORIZATION = "authorization.k8s.io"
 
-_PUBLIC = "everybody may read this path"
-_CUT = "not all of them; a list or watch is answered, and cut down to what may be read"
-_OUTSIDE = "such objects are in no namespace, and this review is about what is in one"
-_NO_KEY = "there is no such access key, or it is disabled or has expired: whoever uses it is answered with 401"
-_SCOPED = "the access key has a scope, which may take away from these rules; ask about each with a review of its own"
-_MEMBER = "rights of project members, owners and those named in access entries are not listed; ask about each of them"
+_PUBLIC = "this path is public"
+_CUT = "not all objects; a list or watch is filtered to the objects that the user may get"
+_OUTSIDE = "this resource is cluster-scoped, but a LocalSubjectAccessReview only covers one namespace"
+_NO_KEY = "the access key does not exist, is disabled or has expired: requests with it get 401"
+_SCOPED = "the access key has a scope, which may restrict these rules; check single requests with an access review"
+_MEMBER = (
+    "permissions of project members, owners and access entries are not listed; "
+    "check single requests with an access review"
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """Whom reviews ask.
+    """What reviews depend on.
 
-    `rules_for` gives the rules of all roles that a user has in a namespace, `user_named` a user with all of its groups,
-    `identity` who uses the access key of that name; None where there is none. `inspect` raises where somebody may not
-    know about a key. `allowing_entry` names the entry of a user's scope, which is asked first, that lets a request in.
-    `is_member` says whether somebody has a role in the project of a namespace.
+    `rules_for` returns the rules of all roles that a user has in a namespace, `find_user` a user with all groups, and
+    `user_for_key` the user that an access key authenticates; the last two return None if there is none.
+    `check_key_visible` raises if the user may not see the key. `matching_entry` returns the entry of the user's scope
+    that allows a request; the scope is checked first. `is_project_member` is for the project of a namespace.
     """
 
     catalog: Catalog
@@ -48,7 +50,7 @@ class Sources:
 
 
 def review_handlers(api_group: str, sources: Sources) -> dict[Place, Handler]:
-    """Who answers which review."""
+    """The handlers by group, resource and subresource."""
     reviews = Reviews(sources)
     return {
         (AUTHORIZATION, "selfsubjectaccessreviews", ""): reviews.of_oneself,
@@ -61,13 +63,13 @@ def review_handlers(api_group: str, sources: Sources) -> dict[Place, Handler]:
 
 
 class Reviews:
-    """The handlers."""
+    """The handlers of all access reviews."""
 
     def __init__(self, sources: Sources) -> None:
         self._sources = sources
 
     async def of_oneself(self, asked: Asked) -> Object:
-        """With the caller's scope, and as whoever the caller acts as."""
+        """For the requester, with the scope of its key and any impersonation."""
         return _answered(asked, self._path(asked.user, self._target(asked.body["spec"])))
 
     async def of_somebody(self, asked: Asked) -> Object:
@@ -75,7 +77,7 @@ class Reviews:
         return _answered(asked, self._path(_subject(spec), self._target(spec)))
 
     async def in_a_namespace(self, asked: Asked) -> Object:
-        """Rights in a namespace say nothing about what lives outside of it, though the question puts it there."""
+        """Denies cluster-scoped resources: permissions in a namespace do not cover them, whatever the review says."""
         spec = asked.body["spec"]
         target = self._target(spec)
         if target.namespace != asked.namespace:
@@ -90,7 +92,7 @@ class Reviews:
         return self._explained(asked, user)
 
     async def explained_of_somebody(self, asked: Asked) -> Object:
-        """Who names a user and no groups means the user that is known here by that name."""
+        """A user without groups in the review means the registered user of that name, with its groups."""
         spec = asked.body["spec"]
         if spec.get("accessKey"):
             return self._explained(asked, self._sources.identity(spec["accessKey"]))
@@ -112,32 +114,32 @@ class Reviews:
             "nonResourceRules": [rule for rule in found if "nonResourceURLs" in rule],
             "incomplete": False,
         }
-        if why := self._beyond_roles(asked.user, namespace):
-            status |= {"incomplete": True, "evaluationError": why}
+        if reason := self._beyond_roles(asked.user, namespace):
+            status |= {"incomplete": True, "evaluationError": reason}
         return {**asked.body, "spec": {}, "status": status}
 
     def _beyond_roles(self, user: User, namespace: str) -> str:
-        """Why rules alone do not tell what somebody may do; empty where they do."""
+        """Why the rules of roles are not all of the user's permissions; empty if they are."""
         if user.scope is not None:
             return _SCOPED
         return _MEMBER if self._sources.is_member(user, namespace) else ""
 
     def _path(self, user: User, target: Target) -> list[Step]:
-        """How a request would be decided, and not only by the authorizers."""
+        """The steps of the decision about a request: public paths, authorizers, filtered lists."""
         permissions = self._sources.permissions
         if not target.is_resource and target.verb == "get" and target.path in PUBLIC_PATHS:
             return [Step("public paths", ALLOW, _PUBLIC)]
         steps = explain(permissions.authorizers, user, target)
         if entry := self._sources.allowing_entry(user, target):
-            steps[0] = replace(steps[0], reason=f"inside the scope, by {entry}")
+            steps[0] = replace(steps[0], reason=f"allowed by the scope: {entry}")
         if not _allowed(steps) and permissions.cut(user, target) is not None:
             steps.append(Step("lists", DENY, _CUT))
         return steps
 
     def _target(self, spec: Object) -> Target:
-        """What is asked about, as the path of a request would say it: what lives in no namespace is asked for in none.
+        """The target as a request would have it: cluster-scoped resources without a namespace.
 
-        kubectl puts the namespace of its context into every question.
+        kubectl adds the namespace of its context to every review.
         """
         target = _asked_about(spec)
         kind = self._sources.catalog.resource(target.group, target.resource)
@@ -148,7 +150,7 @@ class Reviews:
 
 
 def _asked_about(spec: Object) -> Target:
-    """What is asked about, as it was asked."""
+    """The target as given in the review."""
     path = spec.get("nonResourceAttributes")
     if path is not None:
         return Target(path.get("verb", ""), path.get("path", ""), MANAGEMENT)
@@ -158,7 +160,7 @@ def _asked_about(spec: Object) -> Target:
 
 
 def _subject(spec: Object) -> User:
-    """Somebody exactly as described: nothing is added that the question does not say."""
+    """The subject exactly as given in the review, without groups from the registry."""
     extra = tuple((name, tuple(values)) for name, values in (spec.get("extra") or {}).items())
     return User(spec.get("user", ""), tuple(spec.get("groups") or ()), spec.get("uid", ""), extra=extra)
 
@@ -168,7 +170,7 @@ def _allowed(steps: Sequence[Step]) -> bool:
 
 
 def _answered(asked: Asked, steps: Sequence[Step], *, told: bool = False) -> Object:
-    """The review with its status. As in Kubernetes, there is no reason where simply nobody allows it."""
+    """The review with its status. As in Kubernetes, a default denial has no reason."""
     status: Object = {"allowed": _allowed(steps)}
     last = [step for step in steps if step.verdict in (ALLOW, DENY)][-1]
     if last.reason and last.step != DEFAULT:

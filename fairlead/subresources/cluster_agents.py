@@ -1,7 +1,8 @@
-"""What stands below a cluster's path for its agent: its key, what it needs to know, and where it reports.
+"""The subresources of a cluster for its agent: `accesskey`, `agentconfig` and `agentreport`.
 
-`server/api/actions.py` calls these; `authn/component_keys.py` has the keys. An agent asks for its configuration every few seconds,
-so most answers are that nothing has changed.
+An agent polls its configuration every few seconds, so most responses are 304. The configuration has the uids of the
+users and teams that may `use` the cluster and each of its spaces, because the agent must also work while this server is
+down. `authn/component_keys.py` stores the keys.
 """
 
 import asyncio
@@ -25,30 +26,28 @@ from fairlead.registry.registry import Registry
 from fairlead.server.api.actions import Asked, Handler, Place
 from fairlead.server.audit.agent_reports import ClusterReports
 
-# DOC-MERGED server/agent_uses
-# Who may `use` a cluster, and each of the spaces in it: told to its agent, which lets in nobody else.
-#
-# An agent works while this server is down, so it cannot ask about whoever comes. It is told the answers before: the uids
-# of those users and teams whom the gateways here would let through. Everybody is asked about, which takes a while where
-# there are many, so others get their turn meanwhile, and the answers are kept until rights or people have changed.
-# `cluster_agents.py` calls.
-
+CLUSTERS, SPACES = "clusters", "spaceinstances"
+IN_CLUSTER = "spec.clusterRef.cluster"
 
 AT_ONCE = 100
-"""How many are asked about before others get their turn."""
+"""Authorization decisions between two yields to the event loop."""
 
 
 class Permissions(Protocol):
-    """What `authz` knows of everybody."""
+    """The authorizer, with a generation for caching."""
 
     def decide(self, user: User, target: Target) -> Verdict: ...
 
     def generation(self) -> object:
-        """Another value whenever anybody's permissions have changed."""
+        """A new value whenever permissions have changed."""
 
 
 class Uses:
-    """The answers about all objects, kept while they hold."""
+    """The principals that may `use` an object: those that the gateways of this server would allow.
+
+    Checks all users and teams, which takes a while if there are many. So it yields to the event loop in between, and
+    caches the result until permissions, users or teams change.
+    """
 
     def __init__(self, people: People, permissions: Permissions) -> None:
         self._people = people
@@ -58,25 +57,25 @@ class Uses:
         self._kept: dict[tuple[str, int], list[str]] = {}
 
     async def of(self, kind: Kind, obj: Object) -> list[str]:
-        """The uids of those who may use an object."""
+        """The uids of the users and teams that may use an object."""
         self._refresh(self._permissions.generation())
-        # Whose an object is, and with whom it is shared, changes with its generation; its status changes all the time.
-        place = metadata(obj)["uid"], metadata(obj).get("generation", 0)
-        found = self._kept.get(place)
-        if found is None:
-            found = await self._asked(_use(kind, obj), place)
-        return found
+        # Owner and access entries only change with the object's generation; its status changes all the time.
+        key = metadata(obj)["uid"], metadata(obj).get("generation", 0)
+        uids = self._kept.get(key)
+        if uids is None:
+            uids = await self._asked(_use(kind, obj), key)
+        return uids
 
     async def _asked(self, target: Target, place: tuple[str, int]) -> list[str]:
-        generation, found = self._generation, list[str]()
+        generation, uids = self._generation, list[str]()
         for count, user in enumerate(self._everybody, 1):
             if self._permissions.decide(user, target).allowed:
-                found.append(user.uid)
+                uids.append(user.uid)
             if count % AT_ONCE == 0:
                 await asyncio.sleep(0)
-        if self._generation == generation:  # what is old already is told once more, and then no longer
-            self._kept[place] = found
-        return found
+        if self._generation == generation:  # do not cache a result that is already outdated
+            self._kept[place] = uids
+        return uids
 
     def _refresh(self, generation: object) -> None:
         if generation != self._generation:
@@ -87,32 +86,28 @@ class Uses:
 
 def _use(kind: Kind, obj: Object) -> Target:
     meta = metadata(obj)
-    place = {"namespace": meta.get("namespace", ""), "name": meta["name"]}
-    return Target("use", "", MANAGEMENT, kind.group, kind.version, kind.plural, **place)
-
-
-CLUSTERS, SPACES = "clusters", "spaceinstances"
-IN_CLUSTER = "spec.clusterRef.cluster"
+    object_name = {"namespace": meta.get("namespace", ""), "name": meta["name"]}
+    return Target("use", "", MANAGEMENT, kind.group, kind.version, kind.plural, **object_name)
 
 
 @dataclass(frozen=True, slots=True)
 class AgentBootstrapInfo:
-    """What agents are told of this server. `url` is also what it issues tokens as."""
+    """What agents need to know about this server. `url` is also the issuer of tokens."""
 
     url: str
     instance: str
     api_group: str
     namespace_prefix: str
     identity_prefix: str
-    """What names of users and groups have in front at clusters."""
+    """The prefix of user and group names in clusters."""
     authority: Callable[[], str]
-    """PEM of the authority of this server's certificate; empty for a public one."""
+    """The CA certificate of this server as PEM; empty for a public CA."""
 
 
 class AgentConfigs:
-    """Puts together what agents need. `token_keys` are the public keys of direct tokens as a JWKS lists them.
+    """The handler of `agentconfig`. `token_keys` returns the public keys of direct tokens as JWKs.
 
-    `permissions` say who may use what; without them agents let nobody in.
+    `authorizer` decides which principals may use the cluster and its spaces; agents reject all others.
     """
 
     def __init__(
@@ -136,12 +131,12 @@ class AgentConfigs:
         cluster = decode(await self._clusters.get("", asked.name))
         if "deletionTimestamp" in metadata(cluster):
             raise Conflict.of(CLUSTERS, self._installation.api_group, asked.name, "it is being deleted; stop its agent")
-        told = {**_envelope(asked), **await self._told(cluster), "jwks": {"keys": list(await self._token_keys())}}
+        config = {**_envelope(asked), **await self._told(cluster), "jwks": {"keys": list(await self._token_keys())}}
         self._refresh()
-        etag = f'"{hashlib.sha256(orjson.dumps(told) + self._digest).hexdigest()[:32]}"'
+        etag = f'"{hashlib.sha256(orjson.dumps(config) + self._digest).hexdigest()[:32]}"'
         if etag in asked.call.headers.get("if-none-match", ""):
             return Reply(304, headers=[("etag", etag)])
-        body = orjson.dumps({**told, "identities": orjson.Fragment(self._identities)})
+        body = orjson.dumps({**config, "identities": orjson.Fragment(self._identities)})
         return Reply(200, body, headers=[("etag", etag)])
 
     async def _told(self, cluster: Object) -> Object:
@@ -171,14 +166,14 @@ class AgentConfigs:
         }
 
     def _spaces_in(self, cluster: str) -> list[Object]:
-        """All of them at once: there is waiting while each is told of, and the view goes on meanwhile."""
+        """A list, not a generator: the caller awaits for each space, and the view changes meanwhile."""
         prefix = self._installation.namespace_prefix
         entries = self._spaces.view.entries(self._spaces.kind.group, SPACES)
         spaces = [decode(entry) for entry in entries if entry.fields.get(IN_CLUSTER) == cluster]
         return [each for each in spaces if _is_made(each) and metadata(each)["namespace"].startswith(prefix)]
 
     def _refresh(self) -> None:
-        """Everybody, encoded once for all agents until somebody changes."""
+        """Encodes all users and teams once for all agents, until one of them changes."""
         generation = self._people.generation()
         if generation != self._generation:
             self._identities = orjson.dumps(_identities(self._people))
@@ -187,17 +182,19 @@ class AgentConfigs:
 
 
 def _is_made(space: Object) -> bool:
-    """Whether a space has its namespace. Until then, one that it names may be somebody else's. One that was made stays
-    so while this server cannot reach the cluster: its agent can, and goes on letting people in."""
+    """Whether the namespace of a space exists and belongs to it. Before that, it may belong to another space.
+
+    SpaceReady is Unknown while this server cannot reach the cluster. The agent can, and keeps serving the space.
+    """
     status = space.get("status")
-    is_known = (find_condition(status, "SpaceReady") or {}).get("status") == UNKNOWN
-    made = is_true(status, "SpaceSynced") or is_known
-    named = bool(dig(space, "spec.clusterRef.namespace"))
-    return named and made and "deletionTimestamp" not in metadata(space)
+    is_unreachable = (find_condition(status, "SpaceReady") or {}).get("status") == UNKNOWN
+    is_synced = is_true(status, "SpaceSynced") or is_unreachable
+    has_name = bool(dig(space, "spec.clusterRef.namespace"))
+    return has_name and is_synced and "deletionTimestamp" not in metadata(space)
 
 
 def _identities(people: People) -> Object:
-    """By uid, without names: an agent knows those of whoever comes, and is not to learn everybody else's."""
+    """All users and teams by uid, without names: an agent learns names from tokens, and must not learn all others."""
     users = [
         {
             "uid": user.uid,
@@ -212,17 +209,17 @@ def _identities(people: People) -> Object:
 def agent_handlers(
     installation: AgentBootstrapInfo, keys: ComponentKeys, configs: AgentConfigs, reports: ClusterReports
 ) -> dict[Place, Handler]:
-    """`reports` takes what agents have seen."""
+    """The handlers. `reports` records the audit events that agents report."""
 
-    async def access_key(asked: Asked) -> Object:
-        key = await keys.of(asked.name)
-        facts = {"serviceHost": installation.url, "insecure": False, "caCert": installation.authority()}
-        return {**_envelope(asked), "accessKey": key, **facts}
+    async def access_key(request: Asked) -> Object:
+        key = await keys.of(request.name)
+        server = {"serviceHost": installation.url, "insecure": False, "caCert": installation.authority()}
+        return {**_envelope(request), "accessKey": key, **server}
 
-    async def report(asked: Asked) -> Object:
-        spec: Any = asked.body.get("spec") or {}
-        recorded = 0 if asked.dry_run else reports.record(asked.name, spec)
-        return {**_envelope(asked), "status": {"recorded": recorded}}
+    async def report(request: Asked) -> Object:
+        spec: Any = request.body.get("spec") or {}
+        recorded = 0 if request.dry_run else reports.record(request.name, spec)
+        return {**_envelope(request), "status": {"recorded": recorded}}
 
     group = installation.api_group
     return {

@@ -1,7 +1,7 @@
-"""Direct tokens over HTTP: `POST directclusterendpointtokens` makes one, `POST tokenkeyrotations` changes the key.
+"""Direct tokens: `POST directclusterendpointtokens` issues one, `POST tokenkeyrotations` rotates the signing key.
 
-`server/api/actions.py` calls these handlers; `authn/token_issuer.py` decides what a token says. Each token made is logged by its
-id, and the request is in the audit log like every one that hands out a credential. The token is in neither.
+`authn/token_issuer.py` issues the token. Each token is logged with its id, and the request is audited like every
+request that returns a credential. Neither log contains the token.
 """
 
 from datetime import UTC, datetime
@@ -21,7 +21,7 @@ log = structlog.get_logger(__name__)
 
 
 class DirectTokens:
-    """The handlers."""
+    """The handlers of both resources."""
 
     def __init__(self, minting: DirectMinting, keys: SigningKeyStore) -> None:
         self._minting = minting
@@ -31,7 +31,7 @@ class DirectTokens:
         return {(api_group, TOKENS, ""): self.create, (api_group, ROTATIONS, ""): self.rotate}
 
     async def create(self, asked: Asked) -> Object:
-        """A token. With dryRun, whether there would be one."""
+        """Issues a token. With dryRun, only checks whether it would be issued."""
         spec = asked.body.get("spec") or {}
         minted = await self._minting.mint(asked.user, spec, rehearsing=asked.dry_run)
         if minted is None:
@@ -49,7 +49,7 @@ class DirectTokens:
 
     async def rotate(self, asked: Asked) -> Object:
         if asked.dry_run:
-            raise BadRequest("a rotation cannot be rehearsed: it would name a key that there is not; leave out dryRun")
+            raise BadRequest("dryRun is not supported: it would return the id of a key that does not exist; omit it")
         keys = await self._keys.rotate(self._minting.longest)
         status = {"keyID": keys.active.id}
         if keys.retired:

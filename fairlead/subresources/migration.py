@@ -1,9 +1,9 @@
-"""A virtual cluster moves into another project: `POST projects/<target>/migratevirtualclusterinstance`.
+"""Moves a virtual cluster to another project: `POST projects/<target>/migratevirtualclusterinstance`.
 
-`server/api/actions.py` calls it, and it calls `registry/namespace_move.py`, which does it in one commit. What a migration takes is asked
-first, so that a refusal says nothing about what exists: the right to change and delete whatever moves where it is, and
-to create it where it goes. A key that reaches one project only cannot have both. Every attempt is in the audit log with
-both projects; what happened is in the Events of both.
+`registry/namespace_move.py` moves it in one commit. Permissions are checked first, so that an error does not reveal
+which objects exist: update and delete in the source namespace, and create in the target namespace, for every object
+that moves. So an access key with a scope needs both projects. Audit events of all attempts have both projects as
+annotations, and both namespaces get a Kubernetes Event.
 """
 
 from collections.abc import Sequence
@@ -28,18 +28,18 @@ MIGRATION = "migratevirtualclusterinstance"
 SOURCE = "sourceVirtualClusterInstance"
 
 SOURCE_PROJECT, TARGET_PROJECT = "service.sh/source-project", "service.sh/target-project"
-"""Annotations in the audit log."""
+"""Audit annotations."""
 
 PROJECT_LABEL = "service.sh/project"
 OF_THE_PROJECT = frozenset({"ProjectSecretsSynced"})
-"""Conditions that speak of the project an object is in."""
+"""Conditions that depend on the project of an object. They are removed when it moves."""
 
 log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Which instance goes from which project to which."""
+    """The instance, its source project and its target project."""
 
     name: str
     source: str
@@ -48,7 +48,7 @@ class Route:
 
     @property
     def origin(self) -> str:
-        """The namespace that the instance leaves."""
+        """The namespace of the source project."""
         return f"{self.prefix}{self.source}"
 
     @property
@@ -57,7 +57,7 @@ class Route:
 
 
 class Migration:
-    """Moves virtual clusters between projects, whose namespaces begin with `prefix`."""
+    """The handler. `prefix` is the prefix of project namespaces."""
 
     def __init__(self, registry: Registry, api_group: str, prefix: str) -> None:
         self._registry = registry
@@ -71,7 +71,7 @@ class Migration:
         asked.call.annotations.update({SOURCE_PROJECT: route.source, TARGET_PROJECT: route.target})
         if route.source == route.target:
             raise BadRequest(
-                f'"{route.name}" is in project "{route.target}" already; post to the project it shall go to'
+                f'"{route.name}" is already in project "{route.target}"; post to the project to move it to'
             )
         rights = Rights(asked, route)
         rights.demand(Part(self._instances.kind, route.name))
@@ -85,13 +85,13 @@ class Migration:
         source = asked.body[SOURCE]
         namespace = source["namespace"]
         if not namespace.startswith(self._prefix) or namespace == self._prefix:
-            why = f"must be the namespace of a project: {self._prefix}<project>"
-            problem = Problem.invalid(f"{SOURCE}.namespace", namespace, why)
+            reason = f"must be the namespace of a project: {self._prefix}<project>"
+            problem = Problem.invalid(f"{SOURCE}.namespace", namespace, reason)
             raise Invalid.of(asked.kind.name, asked.kind.group, asked.name, [problem])
         return Route(source["name"], namespace.removeprefix(self._prefix), asked.name, self._prefix)
 
     def _move(self, route: Route, rights: "Rights") -> Move:
-        alive: tuple[tuple[Resource, str], ...] = (
+        must_be_active: tuple[tuple[Resource, str], ...] = (
             (self._projects, route.target),
             (self._projects, route.source),
             (self._namespaces, route.origin),
@@ -100,22 +100,24 @@ class Migration:
         def adapt(obj: Object) -> None:
             _settle_in(obj, route)
 
-        return Move(self._instances, route.name, route.origin, route.destination, alive, rights.demand_all, adapt)
+        return Move(
+            self._instances, route.name, route.origin, route.destination, must_be_active, rights.demand_all, adapt
+        )
 
     async def _tell(self, moved: Moved, route: Route, asked: Asked) -> None:
-        """Events where it was and where it is. It has moved by now, whether or not they can be written."""
-        along = f" with {moved.dependants} objects that depend on it" if moved.dependants else ""
+        """Records Events in both namespaces. The move is already committed, so errors are only logged."""
+        along = f" with {moved.dependants} dependent objects" if moved.dependants else ""
         by = f"by {asked.user.name}"
         try:
             await record(self._registry, moved.old, "MigratedAway", f"moved to project {route.target}{along} {by}")
             await record(self._registry, moved.new, "Migrated", f"moved here from project {route.source}{along} {by}")
         except ApiError as error:
-            log.warning("no event tells of a migration", instance=route.name, reason=error.message)
+            log.warning("could not record the events of a migration", instance=route.name, reason=error.message)
 
 
 @dataclass(frozen=True, slots=True)
 class Rights:
-    """What the caller must be allowed for an object to move: to change and delete it here, and to create it there."""
+    """The permissions to move an object: update and delete in the source namespace, create in the target namespace."""
 
     asked: Asked
     route: Route
@@ -148,23 +150,23 @@ class Rights:
         )
 
     def _held_back(self, kind: Kind) -> Forbidden:
-        """Who may delete an instance need not be allowed to read what depends on it, so its name is not told."""
-        what, route = qualified(kind.plural, kind.group), self.route
-        why = (
-            f'{what} depend on it and would move along: User "{self.asked.user.name}" needs update and delete on them '
-            f'in the namespace "{route.origin}" and create in the namespace "{route.destination}"'
+        """The error for a dependent object. Without its name: the requester may not be allowed to read it."""
+        resource, route = qualified(kind.plural, kind.group), self.route
+        reason = (
+            f'{resource} depend on it and would move as well: User "{self.asked.user.name}" needs update and delete on '
+            f'them in the namespace "{route.origin}" and create in the namespace "{route.destination}"'
         )
-        return Forbidden.of(INSTANCES, self.asked.kind.group, route.name, why)
+        return Forbidden.of(INSTANCES, self.asked.kind.group, route.name, reason)
 
 
 def _settle_in(obj: Object, route: Route) -> None:
-    """What an object says about its project."""
+    """Updates the project label of a moved object, and removes conditions that depend on the project."""
     labels, status = metadata(obj).get("labels") or {}, obj.get("status")
     if labels.get(PROJECT_LABEL) == route.source:
         labels[PROJECT_LABEL] = route.target
     if isinstance(status, dict) and isinstance(status.get("conditions"), list):
-        kept = [each for each in status["conditions"] if each.get("type") not in OF_THE_PROJECT]
-        status["conditions"] = kept
+        remaining = [each for each in status["conditions"] if each.get("type") not in OF_THE_PROJECT]
+        status["conditions"] = remaining
 
 
 def migration_handlers(api_group: str, registry: Registry, prefix: str) -> dict[Place, Handler]:

@@ -1,10 +1,9 @@
-"""What users see and change of themselves at `users/<name>/profile`: how they are called and shown, and their password.
+"""The handler of `users/<name>/profile`: display name, email, icon, custom settings and password of a user.
 
-`server/api/actions.py` calls this when it is known that the asker may use the path at all. That is not enough to change
-somebody else's: it takes an administrator, or the right to impersonate that user, who could do it in the user's name
-anyway. Members of the built-in admin groups are for administrators only. Setting one's own password takes the current
-one, so that a key found on a screen is not the account; and a key with a scope sets none, because a password leads to
-keys without one.
+Access to the path is already authorized. To change the profile of another user, the requester must also be an
+administrator or have permission to impersonate that user. Only administrators can change members of the built-in admin
+groups. Users need their current password to set a new one, so that a leaked access key is not enough to take over the
+account. Keys with a scope cannot set passwords, because a password login issues keys without a scope.
 """
 
 from collections.abc import Callable
@@ -29,14 +28,14 @@ from fairlead.registry.write_options import Writing
 from fairlead.server.api.actions import Asked
 
 CUSTOM = "service.sh/profile"
-"""The annotation that a user's `custom` settings are kept in, as JSON."""
+"""The annotation that stores a user's `custom` settings as JSON."""
 CUSTOM_LIMIT = 16 * 1024
 _SHOWN = ("displayName", "email", "icon")
 
 
 @dataclass(frozen=True, slots=True)
 class Profiles:
-    """The handler of both verbs. `decide` says whether somebody may do something."""
+    """The handler of both verbs. `authorize` checks further permissions."""
 
     registry: Registry
     api_group: str
@@ -52,12 +51,12 @@ class Profiles:
         return _profile(asked, user)
 
     async def _change(self, asked: Asked, users: Resource, user: Object) -> Object:
-        """Everything is checked before anything is done."""
+        """Checks everything before it changes anything."""
         acts_for = self._may_act_for(asked.user, user)
         if not acts_for and not is_user(asked.user, (asked.name,)):
             raise Forbidden(
-                f'User "{asked.user.name}" cannot change the profile of user "{asked.name}": it takes an administrator '
-                "or the right to impersonate that user",
+                f'User "{asked.user.name}" cannot change the profile of user "{asked.name}": this requires an '
+                "administrator or permission to impersonate that user",
                 Details(asked.name, self.api_group, USERS),
             )
         _refuse_unfit(asked, user)
@@ -89,7 +88,9 @@ class Profiles:
         if not self.passwords.has_password(user) or not (needs_current or current):
             return
         if not current:
-            raise _invalid(asked, Problem.required("currentPassword", "it takes the current password to set a new one"))
+            raise _invalid(
+                asked, Problem.required("currentPassword", "the current password is required to set a new one")
+            )
         username = dig(user, "spec.username") or asked.name
         with self.throttle.attempt(username, asked.call.client) as attempt:
             if await self.passwords.verified(user, current) is not None:
@@ -98,12 +99,12 @@ class Profiles:
             raise Forbidden("the current password is wrong; an administrator can set a new one without it")
 
     def _refuse_expiring(self, user: User) -> None:
-        """A password leads to new keys, and a key that ends must not outlive itself that way."""
+        """An expiring key must not set a first password: a password login would issue keys that outlive it."""
         key = (user.impersonator or user).key
         if key and self.passwords.would_outlive(key):
             raise Forbidden(
-                "the access key in use expires, so it cannot set a first password, which would outlive it; "
-                "use a key without an end, or ask an administrator to set one"
+                "an access key that expires cannot set a first password, which would outlive it; "
+                "use a key that does not expire, or ask an administrator to set the password"
             )
 
 
@@ -121,7 +122,7 @@ def _invalid(asked: Asked, problem: Problem) -> Invalid:
 
 
 def _edit(body: Object) -> Callable[[Object], Object]:
-    """What the body says of the user. What it leaves out stays as it is."""
+    """A function that applies the body to the user. Fields that the body omits stay unchanged."""
 
     def edit(old: Object) -> Object:
         new = copied(old)
@@ -135,16 +136,16 @@ def _edit(body: Object) -> Callable[[Object], Object]:
 
 
 def _profile(asked: Asked, user: Object) -> Object:
-    """The user as its profile shows it, which has no secrets."""
-    spec, own = user.get("spec") or {}, metadata(user)
-    kept = ("name", "uid", "creationTimestamp")
-    shown: dict[str, Any] = {name: spec[name] for name in (*_SHOWN, "username") if spec.get(name)}
-    custom = _custom((own.get("annotations") or {}).get(CUSTOM, ""))
+    """The profile of a user. It contains no credentials."""
+    spec, meta = user.get("spec") or {}, metadata(user)
+    meta_fields = ("name", "uid", "creationTimestamp")
+    fields: dict[str, Any] = {name: spec[name] for name in (*_SHOWN, "username") if spec.get(name)}
+    custom = _custom((meta.get("annotations") or {}).get(CUSTOM, ""))
     return {
         "apiVersion": asked.kind.api_version,
         "kind": asked.kind.name,
-        "metadata": {name: own[name] for name in kept if name in own},
-        **shown,
+        "metadata": {name: meta[name] for name in meta_fields if name in meta},
+        **fields,
         **({"custom": custom} if custom else {}),
     }
 
@@ -152,6 +153,6 @@ def _profile(asked: Asked, user: Object) -> Object:
 def _custom(text: str) -> Any:
     try:
         value = orjson.loads(text) if text else {}
-    except orjson.JSONDecodeError:  # annotations can also be written by hand
+    except orjson.JSONDecodeError:  # clients can also set the annotation directly
         return {}
     return value if isinstance(value, dict) else {}

@@ -1,8 +1,8 @@
-"""What members read of a project: `projects/<name>/members`, `clusters`, `runners` and `templates`.
+"""The subresources that project members read: `projects/<name>/members`, `clusters`, `runners` and `templates`.
 
-`server/api/actions.py` calls these. Members of a project seldom may list clusters, runners or templates, so a project shows those
-that its own lists name. Where it has no such list, everybody is shown what they could get anyway: leaving out a list
-must not open all of them to all members. No credential is ever among it.
+Project members can rarely list clusters, runners or templates, so a project returns those on its allow lists. Without
+an allow list, users only get the objects that they may get anyway: a missing list must not expose all objects to all
+members. Responses never contain credentials.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -21,7 +21,7 @@ from fairlead.server.api.actions import Asked, Handler, Place
 
 PROJECTS = "projects"
 TEMPLATE_FIELDS = ("VirtualClusterTemplate", "SpaceTemplate", "DevPodWorkspaceTemplate")
-"""The kinds of templates, in the order of the answer; the fields are named after them."""
+"""The template kinds in the order of the response; its fields are named after them."""
 
 May = Callable[[User, Target], Verdict]
 
@@ -38,7 +38,7 @@ def project_handlers(api_group: str, registry: Registry, people: People, may: Ma
 
 
 class ProjectParts:
-    """The handlers. `may` says what somebody could do with a request of their own."""
+    """The handlers. `authorize` decides about a request of the user's own."""
 
     def __init__(self, api_group: str, registry: Registry, people: People, may: May) -> None:
         self._group = api_group
@@ -48,16 +48,16 @@ class ProjectParts:
         self._kinds = {kind.name: kind for kind in registry.catalog.kinds if kind.group == api_group and kind.stored}
 
     async def members(self, asked: Asked) -> Object:
-        """The members and the owner, with everybody in their teams. Administrators are not members by being that."""
+        """The members and the owner, including the members of their teams. Administrators are not included as such."""
         project = await self._project(asked)
         teams = sorted(set(self._named(project, "Team", TEAMS)))
         users = set(self._named(project, "User", USERS))
         users.update(name for name, of in self._people.memberships().items() if not set(of).isdisjoint(teams))
-        told = {
+        fields = {
             "users": [{"info": each} for each in self._infos(USERS, sorted(users))],
             "teams": [{"info": each} for each in self._infos(TEAMS, teams)],
         }
-        return _answer(asked, told)
+        return _answer(asked, fields)
 
     async def clusters(self, asked: Asked) -> Object:
         project = await self._project(asked)
@@ -69,14 +69,14 @@ class ProjectParts:
 
     async def templates(self, asked: Asked) -> Object:
         project = await self._project(asked)
-        told: Object = {}
+        fields: Object = {}
         for kind in TEMPLATE_FIELDS:
             listed = self._shown(asked.user, kind, allowed_names(project, TEMPLATES, kind, self._group))
             default = default_template(project, kind, self._group)
             if default is not None and default in map(name_of, listed):
-                told[f"default{kind}"] = default
-            told[f"{kind[0].lower()}{kind[1:]}s"] = listed
-        return _answer(asked, told)
+                fields[f"default{kind}"] = default
+            fields[f"{kind[0].lower()}{kind[1:]}s"] = listed
+        return _answer(asked, fields)
 
     async def _project(self, asked: Asked) -> Object:
         return decode(await self._registry.resource(self._group, PROJECTS).get("", asked.name))
@@ -85,12 +85,12 @@ class ProjectParts:
         return self._shown(user, "Runner", allowed_names(project, RUNNERS))
 
     def _shown(self, user: User, name: str, names: list[str] | None) -> list[Object]:
-        """Those objects of a kind that are allowed and exist."""
+        """The existing objects of a kind that are on the allow list or that the user may get."""
         kind = self._kinds.get(name)
         if kind is None:
             return []
-        found = (decode(entry) for entry in self._registry.view.entries(kind.group, kind.plural))
-        return [_public(each, kind) for each in found if self._is_shown(user, kind, name_of(each), names)]
+        objects = (decode(entry) for entry in self._registry.view.entries(kind.group, kind.plural))
+        return [_public(each, kind) for each in objects if self._is_shown(user, kind, name_of(each), names)]
 
     def _is_shown(self, user: User, kind: Kind, name: str, names: list[str] | None) -> bool:
         if names is not None:
@@ -99,17 +99,17 @@ class ProjectParts:
         return self._may(user, target).allowed
 
     def _named(self, project: Object, kind: str, plural: str) -> Iterator[str]:
-        """Members of one sort, and the owner if it is of that sort; `*` is all there are."""
-        everybody = [entry.key[3] for entry in self._registry.view.entries(self._group, plural)]
+        """The members of one kind, and the owner if it is of that kind; `*` means all."""
+        all_names = [entry.key[3] for entry in self._registry.view.entries(self._group, plural)]
         for member in dig(project, "spec.members") or ():
             if member.get("kind") == kind:
-                yield from everybody if member["name"] == ANY else (member["name"],)
+                yield from all_names if member["name"] == ANY else (member["name"],)
         owner = dig(project, f"spec.owner.{kind.lower()}")
         if owner:
             yield owner
 
     def _infos(self, plural: str, names: Iterable[str]) -> Iterator[Object]:
-        """Those who exist, as people know them."""
+        """Name and display fields of the users or teams that exist."""
         resource = self._registry.resource(self._group, plural)
         for name in names:
             entry = resource.peek("", name)
@@ -119,14 +119,14 @@ class ProjectParts:
 
 def _info(plural: str, name: str, obj: Object) -> Object:
     spec = obj.get("spec") or {}
-    told = {field: spec.get(field) for field in ("displayName", "icon", "username", "email", "subject")}
+    fields = {field: spec.get(field) for field in ("displayName", "icon", "username", "email", "subject")}
     subject = name if plural == USERS else f"{TEAM_GROUP}{name}"
-    known = {field: value for field, value in told.items() if value}
-    return {"name": name, "username": name, "subject": subject, **known}
+    non_empty = {field: value for field, value in fields.items() if value}
+    return {"name": name, "username": name, "subject": subject, **non_empty}
 
 
 def _public(obj: Object, kind: Kind) -> Object:
-    """An object as those see it who were not allowed to read it by itself: without any credential."""
+    """The object without credentials, for users who may not be allowed to get it directly."""
     metadata(obj).pop("managedFields", None)
     return redact(without_hidden(obj, kind), kind.secret)
 

@@ -1,6 +1,6 @@
-"""What stands below a runner's path: its key, a new one, and what it needs to know of this server.
+"""The subresources of a runner: `accesskey`, `rotatekey`, and `config`, which describes this server to the runner.
 
-`server/api/actions.py` calls these; `authn/component_keys.py` has the keys.
+`authn/component_keys.py` stores the keys.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -25,21 +25,21 @@ def runner_handlers(
     token_keys: Callable[[], Awaitable[Sequence[Object]]],
     facts: Mapping[str, str],
 ) -> dict[Place, Handler]:
-    """`token_keys` are the public keys of direct tokens as a JWKS lists them, `facts` the rest of a RunnerConfig."""
+    """`token_keys` returns the public keys of direct tokens as JWKs; `config_fields` is the rest of a RunnerConfig."""
     runners = registry.resource(api_group, RUNNERS)
 
-    async def access_key(asked: Asked) -> Object:
-        return _answer(asked, accessKey=await keys.of(asked.name))
+    async def access_key(request: Asked) -> Object:
+        return _answer(request, accessKey=await keys.of(request.name))
 
-    async def rotate(asked: Asked) -> Object:
-        if asked.dry_run:
-            raise BadRequest("a rotation cannot be rehearsed: it would show a key that does not work; leave out dryRun")
-        sent = {"spec": asked.body["spec"]} if "spec" in asked.body else {}
-        return _answer(asked, **sent, accessKey=await keys.rotated(asked.name, asked.body))
+    async def rotate(request: Asked) -> Object:
+        if request.dry_run:
+            raise BadRequest("dryRun is not supported: it would return a key that does not work; omit it")
+        sent = {"spec": request.body["spec"]} if "spec" in request.body else {}
+        return _answer(request, **sent, accessKey=await keys.rotated(request.name, request.body))
 
-    async def configuration(asked: Asked) -> Object:
-        await runners.get("", asked.name)  # no such runner is another answer
-        return _answer(asked, tokenCaCert=_as_pem(await token_keys()), **facts)
+    async def configuration(request: Asked) -> Object:
+        await runners.get("", request.name)  # raises NotFound
+        return _answer(request, tokenCaCert=_as_pem(await token_keys()), **facts)
 
     return {
         (api_group, RUNNERS, "accesskey"): access_key,
@@ -54,7 +54,7 @@ def _answer(asked: Asked, **fields: object) -> Object:
 
 
 def _as_pem(keys: Sequence[Object]) -> str:
-    """Public keys in the form that is read everywhere, one after the other; empty while there are none."""
+    """The public keys as concatenated PEM blocks; empty if there are none."""
 
     def pem(key: Object) -> str:
         public: Any = PyJWK(key).key

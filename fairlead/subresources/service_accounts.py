@@ -1,8 +1,7 @@
-"""`serviceaccounts/<name>/token` over HTTP, which is what `kubectl create token` posts to.
+"""The handler of `serviceaccounts/<name>/token`, which `kubectl create token` uses.
 
-`server/api/actions.py` calls the handler; `authn/service_accounts.py` decides what the token is. Each token made is logged by the
-name of its access key, and the request is in the audit log like every one that hands out a credential. The token is in
-neither.
+`authn/service_accounts.py` issues the token. Each token is logged with the name of its access key, and the request is
+audited like every request that returns a credential. Neither log contains the token.
 """
 
 import structlog
@@ -18,11 +17,13 @@ log = structlog.get_logger(__name__)
 
 
 def service_account_handlers(tokens: AccountTokens) -> dict[Place, Handler]:
-    async def create(asked: Asked) -> Object:
-        """A token. With dryRun, all that would be answered but the token."""
-        issued = await tokens.issue(asked.user, asked.namespace, asked.name, asked.body, dry_run=asked.dry_run)
+    async def create(request: Asked) -> Object:
+        """Issues a token. With dryRun, the response has everything but the token."""
+        issued = await tokens.issue(
+            request.user, request.namespace, request.name, request.body, dry_run=request.dry_run
+        )
         if issued.seconds < issued.asked_seconds:
-            asked.call.warnings.append(
+            request.call.warnings.append(
                 f"requested expiration of {issued.asked_seconds} seconds shortened to {issued.seconds} seconds"
             )
         status: Object = {"expirationTimestamp": timestamp(issued.expires)}
@@ -30,19 +31,19 @@ def service_account_handlers(tokens: AccountTokens) -> dict[Place, Handler]:
             status = {"token": issued.value, **status}
             log.info(
                 "a token of a service account was made",
-                namespace=asked.namespace,
-                name=asked.name,
+                namespace=request.namespace,
+                name=request.name,
                 access_key=issued.key,
-                user=asked.user.name,
+                user=request.user.name,
                 seconds=issued.seconds,
-                audit_id=asked.call.audit_id,
+                audit_id=request.call.audit_id,
             )
         account = metadata(issued.account)
-        about = {name: account[name] for name in ("name", "namespace", "uid")}
+        account_meta = {name: account[name] for name in ("name", "namespace", "uid")}
         spec = {"audiences": [tokens.audience], "expirationSeconds": issued.seconds, "boundObjectRef": None}
         return {
-            **asked.body,
-            "metadata": {**metadata(asked.body), **about, "creationTimestamp": timestamp(issued.issued)},
+            **request.body,
+            "metadata": {**metadata(request.body), **account_meta, "creationTimestamp": timestamp(issued.issued)},
             "spec": spec,
             "status": status,
         }

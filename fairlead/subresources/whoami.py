@@ -1,7 +1,7 @@
-"""Answers to "who is this?": Self for the platform's tools, SelfSubjectReview for kubectl, TokenReview for services.
+"""The handlers of Self (for the platform's tools), SelfSubjectReview (for kubectl) and TokenReview (for services).
 
-`server/api/actions.py` calls these handlers. Self looks users, teams and access keys up in the registry to tell their names for
-people; what permissions go by is the identity that came with the request. No answer ever has a key's value.
+Self reads users, teams and access keys from the registry for display names. Permissions only depend on the identity of
+the request. No response contains the value of an access key.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,19 +23,19 @@ from fairlead.server.api.actions import Asked, Handler, Place
 
 AUTHENTICATION = "authentication.k8s.io"
 
-_SCOPED_TOKEN = "the access key has a scope, which this answer could not carry: whoever asks would trust it too far"
+_SCOPED_TOKEN = "the access key has a scope, which a TokenReview cannot express; use an access key without a scope"
 
 
 @dataclass(frozen=True, slots=True)
 class InstallationInfo:
-    """What Self tells about the server: an id of this installation, and how projects' namespaces are called."""
+    """What Self returns about the server: the id of this installation, and the prefix of project namespaces."""
 
     id: str
     namespace_prefix: str
 
 
 def self_handlers(api_group: str, selves: "Selves", tokens: "Tokens") -> dict[Place, Handler]:
-    """Who answers which of them."""
+    """The handlers by group, resource and subresource."""
     return {
         (api_group, "selves", ""): selves,
         (AUTHENTICATION, "selfsubjectreviews", ""): selves.review,
@@ -44,7 +44,10 @@ def self_handlers(api_group: str, selves: "Selves", tokens: "Tokens") -> dict[Pl
 
 
 class Selves:
-    """Tells who somebody is. `identity` gives whoever uses the access key of that name, None if nobody can."""
+    """The handlers of Self and SelfSubjectReview.
+
+    `user_for_key` returns the user that an access key authenticates; None if the key is not valid.
+    """
 
     def __init__(
         self, registry: Registry, api_group: str, identity: Callable[[str], User | None], installation: InstallationInfo
@@ -67,53 +70,53 @@ class Selves:
         return {**asked.body, "status": status}
 
     async def review(self, asked: Asked) -> Object:
-        """kubectl's way to ask."""
+        """SelfSubjectReview, as sent by `kubectl auth whoami`."""
         metadata(asked.body)["creationTimestamp"] = timestamp(self._registry.clock.now())
         return {**asked.body, "status": {"userInfo": user_info(asked.user)}}
 
     def inspect(self, user: User, name: str) -> Object:
-        """The access key of that name, for its owner and for administrators; with a scope, for the key itself alone.
+        """The access key of that name, if the user may see it: its owner, administrators, or the key itself.
 
-        All others are refused alike, whether there is such a key or not.
+        A key with a scope only sees itself. All others get 403, whether the key exists or not.
         """
         key = self._object(ACCESS_KEYS, name)
         if key is not None and (user.holds_everything or user.key == name or (user.scope is None and _owns(user, key))):
             return key
         if user.holds_everything:
             raise NotFound.of(ACCESS_KEYS, self._group, name)
-        why = f'User "{user.name}" cannot inspect this access key; its owner and administrators can'
-        raise Forbidden.of(ACCESS_KEYS, self._group, name, why)
+        reason = f'User "{user.name}" cannot inspect this access key; only its owner and administrators can'
+        raise Forbidden.of(ACCESS_KEYS, self._group, name, reason)
 
     def _object(self, plural: str, name: str) -> Object | None:
         entry = self._registry.resource(self._group, plural).peek("", name) if name else None
         return decode(entry) if entry is not None else None
 
     def _who(self, user: User) -> Object:
-        """A team, or else a user: clients rely on one of the two. Machines are told as a user of their name."""
+        """`team` or `user`: clients rely on one of the two. Identities without an object are returned as a user."""
         team = user.name.removeprefix(TEAM_GROUP)
         if team != user.name and in_team(user, (team,)):
             return {"team": self._entity(TEAMS, team, user.name)}
         known = is_user(user, (user.name,))
-        told = self._entity(USERS, user.name, user.name) if known else _bare(user.name, user.name)
+        info = self._entity(USERS, user.name, user.name) if known else _bare(user.name, user.name)
         teams = [group.removeprefix(TEAM_GROUP) for group in user.groups if group.startswith(TEAM_GROUP)]
         if teams:
-            told["teams"] = [self._entity(TEAMS, name, f"{TEAM_GROUP}{name}") for name in dict.fromkeys(teams)]
-        return {"user": told}
+            info["teams"] = [self._entity(TEAMS, name, f"{TEAM_GROUP}{name}") for name in dict.fromkeys(teams)]
+        return {"user": info}
 
     def _entity(self, plural: str, name: str, subject: str) -> Object:
         spec = (self._object(plural, name) or {}).get("spec") or {}
-        told = {field: spec.get(field) for field in ("displayName", "icon", "username", "email", "subject")}
-        return {**_bare(name, subject), **{field: value for field, value in told.items() if value}}
+        fields = {field: spec.get(field) for field in ("displayName", "icon", "username", "email", "subject")}
+        return {**_bare(name, subject), **{field: value for field, value in fields.items() if value}}
 
     def _facts(self, user: User) -> Object:
-        facts = {"subject": user.name, "uid": user.uid, "groups": list(user.groups)}
-        facts["instanceID"] = self._installation.id
-        told: Object = {name: value for name, value in facts.items() if value}
-        return {**told, "projectNamespacePrefix": self._installation.namespace_prefix}
+        fields = {"subject": user.name, "uid": user.uid, "groups": list(user.groups)}
+        fields["instanceID"] = self._installation.id
+        non_empty: Object = {name: value for name, value in fields.items() if value}
+        return {**non_empty, "projectNamespacePrefix": self._installation.namespace_prefix}
 
 
 class Tokens:
-    """Finds out whose a token is, as if it had come with a request."""
+    """The handler of TokenReview: authenticates a token as if a request had sent it."""
 
     def __init__(self, authenticators: Sequence[Authenticator]) -> None:
         self._authenticators = authenticators
@@ -136,7 +139,7 @@ class Tokens:
 
 
 def user_info(user: User) -> Object:
-    """An identity in Kubernetes' words."""
+    """An identity as Kubernetes' UserInfo."""
     info: dict[str, Any] = {"username": user.name, "uid": user.uid, "groups": list(user.groups)}
     info["extra"] = {name: list(values) for name, values in user.extra}
     return {name: value for name, value in info.items() if value}
@@ -149,8 +152,8 @@ def _bare(name: str, subject: str) -> Object:
 def _key_facts(name: str, key: Object) -> Object:
     if not name:
         return {}
-    facts = {"accessKey": name, "accessKeyType": dig(key, "spec.type"), "accessKeyScope": dig(key, "spec.scope")}
-    return {field: value for field, value in facts.items() if value is not None}
+    fields = {"accessKey": name, "accessKeyType": dig(key, "spec.type"), "accessKeyScope": dig(key, "spec.scope")}
+    return {field: value for field, value in fields.items() if value is not None}
 
 
 def _owns(user: User, key: Object) -> bool:
@@ -158,7 +161,7 @@ def _owns(user: User, key: Object) -> bool:
 
 
 def _owner(key: Object) -> User:
-    """Whose a key is that nobody can use now."""
+    """The owner of a key that is not valid now."""
     spec = key.get("spec") or {}
     if spec.get("user"):
         return User(spec["user"], (f"{USER_GROUP}{spec['user']}",))
@@ -168,7 +171,7 @@ def _owner(key: Object) -> User:
 
 
 class _Bearer:
-    """The headers of a request that has nothing but a token."""
+    """The headers of a request with only a bearer token."""
 
     def __init__(self, token: str) -> None:
         self._headers = {"authorization": f"Bearer {token}"}

@@ -78,8 +78,8 @@ async def test_both_projects_have_an_event(town: Town) -> None:
     await town.migrate()
     (away,), (here,) = town.at("a", "Event").values(), town.at("b", "Event").values()
     assert (away["reason"], here["reason"]) == ("MigratedAway", "Migrated")
-    assert away["message"] == "moved to project b with 1 objects that depend on it by admin"
-    assert here["message"] == "moved here from project a with 1 objects that depend on it by admin"
+    assert away["message"] == "moved to project b with 1 dependent objects by admin"
+    assert here["message"] == "moved here from project a with 1 dependent objects by admin"
     assert here["involvedObject"]["uid"] == metadata(town.at("b")["v"])["uid"]
 
 
@@ -238,7 +238,7 @@ async def test_t5_what_depends_on_it_takes_the_same_rights_and_stays_unnamed(
     before = await town.everything()
     town.user = BOB
     code, text = told(await town.migrate())
-    assert (code, "secrets depend on it and would move along" in text) == (403, True), text
+    assert (code, "secrets depend on it and would move as well" in text) == (403, True), text
     assert "hidden-name" not in text
     assert await town.everything() == before
     town.user = ADMIN

@@ -195,7 +195,7 @@ async def test_what_lives_in_no_namespace_is_not_asked_for_in_one() -> None:
 async def test_a_list_that_would_be_cut_down_is_told_so() -> None:
     answer = await Api()(f"{K8S}/selfsubjectaccessreviews", wanted("list", "secrets"))
     assert not answer["status"]["allowed"]
-    assert "cut down to what may be read" in answer["status"]["reason"]
+    assert "filtered to the objects that the user may get" in answer["status"]["reason"]
 
 
 async def test_selectors_are_taken_and_change_nothing() -> None:
@@ -357,7 +357,7 @@ async def test_the_path_names_the_entry_of_the_scope_that_lets_it_in() -> None:
     assert status["path"][0] == {
         "step": "fenced",
         "verdict": "no opinion",
-        "reason": "inside the scope, by projects[0]",
+        "reason": "allowed by the scope: projects[0]",
     }
 
 

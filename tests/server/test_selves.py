@@ -238,7 +238,7 @@ async def test_a_key_that_is_asked_about_is_told_with_its_owner() -> None:
 async def test_all_others_are_refused_whether_there_is_such_a_key_or_not(user: User, key: str) -> None:
     async with new_api() as api:
         told = await api(user, SELVES, {"spec": {"accessKey": key}}, 403)
-    why = f'User "{user.name}" cannot inspect this access key; its owner and administrators can'
+    why = f'User "{user.name}" cannot inspect this access key; only its owner and administrators can'
     assert told["message"] == f'ownedaccesskeys.{MANAGEMENT_GROUP} "{key}" is forbidden: {why}'
 
 
