@@ -1,11 +1,13 @@
-"""Everything that can be configured, as one frozen value.
+"""All settings, as one frozen dataclass. The commands call `load`; `app` passes the values on.
 
-A field is a setting: its name gives the key in the file, the environment variable and the flag, its annotation the
-help and the bounds. The commands call `load`, `app` hands the values on, and docs/settings.md is held against this
-page by a test. To add a setting, add a field.
+Each field is a setting: its name is the key in the file, and determines the environment variable and the flag. Its
+annotation has the help text and the bounds. To add a setting, add a field, and a row in docs/settings.md: a test
+compares the two.
 
-A flag wins over the environment, that over the file, and the file over the default. Nothing unknown is passed over in
-silence: a misspelt limit that is quietly not in force would be found out at the worst moment.
+Precedence: flag, environment, file, default. Unknown settings are errors: a misspelt limit must not be ignored.
+
+    sources.py  reads the file and the environment
+    values.py   parses values
 """
 
 import ipaddress
@@ -36,24 +38,24 @@ __all__ = ["CONFIG", "SETTINGS", "Setting", "Settings", "StartError", "flag", "l
 
 ENVIRONMENT_PREFIX = "FAIRLEAD_"
 CONFIG = "config"
-"""Names the file itself, so it is a flag and a variable but no field and no key."""
+"""The name of the setting with the path of the file: a flag and a variable, but not a key in the file."""
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
 LOG_FORMATS = ("json", "console")
 
 
 def _data_folder() -> Path:
-    given = os.environ.get("XDG_DATA_HOME", "")
-    # The XDG specification has relative paths ignored.
-    if given.startswith("/"):
-        return Path(given) / "fairlead"
+    data_home = os.environ.get("XDG_DATA_HOME", "")
+    # The XDG specification says to ignore relative paths.
+    if data_home.startswith("/"):
+        return Path(data_home) / "fairlead"
     try:
         return Path.home() / ".local" / "share" / "fairlead"
     except RuntimeError as error:
-        raise StartError(f"this user has no home folder; name a folder with {flag('data')}") from error
+        raise StartError(f"the user has no home folder; set the data folder with {flag('data')}") from error
 
 
-SELF_MADE = "self-made, in <data>/tls"
+SELF_MADE = "generated, in <data>/tls"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +63,7 @@ class Settings:
     data: Annotated[
         Path,
         About(
-            "Place",
+            "Server",
             "Folder for the database, certificates and the administrator's kubeconfig",
             computed="$XDG_DATA_HOME/fairlead, else ~/.local/share/fairlead",
         ),
@@ -69,20 +71,20 @@ class Settings:
     store: Annotated[
         str,
         About(
-            "Place",
-            "Where objects are kept: sqlite:PATH, postgres://..., etcd://..., or memory: to forget them at the end",
+            "Server",
+            "Storage backend: sqlite:PATH, postgres://..., etcd://..., or memory: to discard all objects at exit",
             computed="sqlite:<data>/fairlead.db",
         ),
     ] = ""
     listen: Annotated[
-        str, About("Place", "IP address to listen on; 0.0.0.0 for all of the machine's", check=check_ip_address)
+        str, About("Server", "IP address to listen on; 0.0.0.0 for all addresses", check=check_ip_address)
     ] = "127.0.0.1"
-    port: Annotated[int, About("Place", "Port to listen on; 0 for any free one", minimum=0, maximum=65535)] = 8443
+    port: Annotated[int, About("Server", "Port to listen on; 0 for any free port", minimum=0, maximum=65535)] = 8443
     public_url: Annotated[
         str,
         About(
-            "Place",
-            "Address that clients are told, where it is not the one that the server listens on",
+            "Server",
+            "URL of this server for clients, if it differs from the address that it listens on",
             check=check_base_url,
             computed="https://<listen>:<port>",
         ),
@@ -90,22 +92,24 @@ class Settings:
 
     tls_cert: Annotated[
         Path | None,
-        About(
-            "TLS", "PEM file with the server's certificate and those between it and its authority", computed=SELF_MADE
-        ),
+        About("TLS", "PEM file with the server certificate and its intermediate certificates", computed=SELF_MADE),
     ] = None
     tls_key: Annotated[
-        Path | None, About("TLS", "PEM file with the key of tls_cert, without a passphrase", computed=SELF_MADE)
+        Path | None, About("TLS", "PEM file with the private key of tls_cert, without a passphrase", computed=SELF_MADE)
     ] = None
     tls_ca: Annotated[
         Path | None,
-        About("TLS", "PEM file with the authority that clients need to trust tls_cert", computed="the clients' own"),
+        About(
+            "TLS",
+            "PEM file with the CA certificate that clients need to trust tls_cert",
+            computed="CAs of the client's system",
+        ),
     ] = None
     tls_names: Annotated[
         tuple[str, ...],
         About(
             "TLS",
-            "More DNS names and IP addresses for the self-made certificate, separated by commas",
+            "Additional DNS names and IP addresses for the generated certificate, comma-separated",
             check=check_host_name,
             computed="none",
         ),
@@ -115,49 +119,56 @@ class Settings:
         "management.service.sh"
     )
     namespace_prefix: Annotated[
-        str, About("API", "What a project's namespace has before the project's name", check=check_namespace_prefix)
+        str, About("API", "Prefix of project namespaces, before the project name", check=check_namespace_prefix)
     ] = "service-p-"
 
-    password_login: Annotated[str, About("Identity", "Whether people can sign in with a password", choices=SWITCH)] = (
-        "on"
-    )
-    login_key_ttl: Annotated[int, About("Identity", "Seconds that a login lasts; 0 for no end", minimum=0)] = (
-        20 * 24 * 3600
-    )
+    password_login: Annotated[str, About("Identity", "Whether users can log in with a password", choices=SWITCH)] = "on"
+    login_key_ttl: Annotated[
+        int, About("Identity", "Lifetime of a login in seconds; 0 for no expiration", minimum=0)
+    ] = 20 * 24 * 3600
     access_key_max_ttl: Annotated[
-        int, About("Identity", "Most seconds that people may give an access key to live; 0 for no limit", minimum=0)
+        int,
+        About("Identity", "Maximum lifetime in seconds that users can give an access key; 0 for no limit", minimum=0),
     ] = 0
     access_key_retention: Annotated[
-        int, About("Identity", "Seconds for which expired access keys are kept, so that people see why", minimum=0)
+        int,
+        About(
+            "Identity", "Seconds until expired access keys are deleted; until then, users see why they fail", minimum=0
+        ),
     ] = 24 * 3600
     access_keys_per_owner: Annotated[
-        int, About("Identity", "Access keys that a user or team may make for itself, logins apart", maximum=100_000)
+        int,
+        About(
+            "Identity",
+            "Maximum number of access keys that a user or team can create for itself, without logins",
+            maximum=100_000,
+        ),
     ] = 100
     access_key_bytes_per_owner: Annotated[
-        int, About("Identity", "Bytes that all access keys of a user or team may take together", minimum=1024)
+        int, About("Identity", "Maximum total size in bytes of all access keys of a user or team", minimum=1024)
     ] = 1024 * 1024
 
     service_account_token_max_ttl: Annotated[
-        int, About("Identity", "Most seconds that a token of a service account lives", minimum=600)
+        int, About("Identity", "Maximum lifetime of a service account token in seconds", minimum=600)
     ] = 24 * 3600
     service_account_tokens: Annotated[
-        int, About("Identity", "Tokens of one service account that may be in force at once")
+        int, About("Identity", "Maximum number of valid tokens of one service account")
     ] = 100
 
     cluster_networks: Annotated[
         tuple[str, ...],
         About(
             "Clusters",
-            "Networks where clusters may be beside public ones, as CIDRs separated by commas",
+            "Networks, besides public addresses, that clusters may be in, as comma-separated CIDRs",
             check=check_network,
-            computed="none; loopback and private ones with fairlead up",
+            computed="none; loopback and private networks with fairlead up",
         ),
     ] = ()
     chart_repositories: Annotated[
         tuple[str, ...],
         About(
             "Clusters",
-            "Repositories that charts written out in place may come from, separated by commas",
+            "Repositories that inline chart definitions may use, comma-separated",
             check=check_repository,
             computed="none",
         ),
@@ -166,16 +177,16 @@ class Settings:
         str,
         About(
             "Clusters",
-            "What a project without allowedClusters may use: clusters that the person may use, or all",
+            "Clusters that a project without allowedClusters may use: those that the user may use, or all",
             choices=("", "use", "all"),
-            computed="use; all for installations from before there was this setting",
+            computed="use; all for installations that are older than this setting",
         ),
     ] = ""
     space_roles: Annotated[
         tuple[str, ...],
         About(
             "Clusters",
-            "Cluster roles that instances may give in their namespace, beside those of administrators' templates",
+            "Cluster roles that instances may bind in their namespace, besides those in administrators' templates",
             check=check_role_name,
             computed="view, edit, admin",
         ),
@@ -184,8 +195,8 @@ class Settings:
         tuple[str, ...],
         About(
             "Clusters",
-            "Labels and annotations that namespaces get from templates that are no administrator's: keys, or domains "
-            "that end in /",
+            "Labels and annotations that templates not owned by an administrator may set on namespaces: keys, or "
+            "domains that end in /",
             check=check_metadata_key,
             computed="tenant.service.sh/",
         ),
@@ -194,7 +205,7 @@ class Settings:
         str,
         About(
             "Clusters",
-            "Pod security level of namespaces that no administrator's template has made",
+            "Pod security level of namespaces that are not created from an administrator's template",
             choices=("baseline", "restricted", "privileged", "none"),
         ),
     ] = "baseline"
@@ -202,7 +213,7 @@ class Settings:
         str,
         About(
             "Clusters",
-            "Cluster role in its namespace that a chart has which no administrator has chosen",
+            "Cluster role that a chart not chosen by an administrator gets in its namespace",
             check=check_role_name,
         ),
     ] = "admin"
@@ -210,83 +221,101 @@ class Settings:
         str,
         About(
             "Clusters",
-            "What names of users and groups have in front at clusters; off for nothing",
+            "Prefix of user and group names in clusters; off for no prefix",
             check=lambda text: None if text == OFF else check_prefix(text),
         ),
     ] = DEFAULT_PREFIX
     cluster_requests: Annotated[
-        int, About("Clusters", "Requests that one cluster is sent through gateways at once, watches included")
+        int,
+        About("Clusters", "Maximum number of concurrent requests to one cluster through gateways, including watches"),
     ] = 256
     cluster_sockets: Annotated[
-        int, About("Clusters", "WebSockets that are open to one cluster at once: exec, attach, port-forward")
+        int, About("Clusters", "Maximum number of open WebSockets to one cluster: exec, attach, port-forward")
     ] = 256
 
     audit_path: Annotated[
-        str, About("Audit", "File of the audit log; - for standard output, off for none", computed="<data>/audit.log")
+        str,
+        About(
+            "Audit", "Path of the audit log; - for standard output, off for no audit log", computed="<data>/audit.log"
+        ),
     ] = ""
     audit_policy: Annotated[
         Path | None,
-        About("Audit", "YAML file that says how much is recorded of which requests", computed="metadata of everything"),
+        About("Audit", "YAML file with the audit policy", computed="Metadata for all requests"),
     ] = None
-    audit_size: Annotated[int, About("Audit", "Mebibytes after which a new audit file is begun", maximum=1_000_000)] = (
-        100
-    )
-    audit_backups: Annotated[int, About("Audit", "Old audit files that are kept; 0 for all of them", minimum=0)] = 10
-    audit_days: Annotated[int, About("Audit", "Days for which old audit files are kept; 0 for ever", minimum=0)] = 0
+    audit_size: Annotated[int, About("Audit", "Size in MiB at which an audit file is rotated", maximum=1_000_000)] = 100
+    audit_backups: Annotated[
+        int, About("Audit", "Maximum number of rotated audit files; 0 for no limit", minimum=0)
+    ] = 10
+    audit_days: Annotated[
+        int, About("Audit", "Maximum age of rotated audit files in days; 0 for no limit", minimum=0)
+    ] = 0
     audit_days_min: Annotated[
-        int, About("Audit", "Days for which old audit files are kept whatever their number; 0 for none", minimum=0)
+        int, About("Audit", "Minimum age in days before audit_backups removes audit files; 0 for none", minimum=0)
     ] = 7
     audit_disk: Annotated[
-        int, About("Audit", "Mebibytes that all audit files may take together; 0 for no limit", minimum=0)
+        int, About("Audit", "Maximum total size of all audit files in MiB; 0 for no limit", minimum=0)
     ] = 2000
     audit_refused: Annotated[
-        int, About("Audit", "Refused requests of one user or address recorded whole in a minute; 0 for all", minimum=0)
+        int,
+        About("Audit", "Rejected requests of one user or address that are audited per minute; 0 for all", minimum=0),
     ] = 120
     audit_reads: Annotated[
-        int, About("Audit", "Reads of one user that are recorded whole in a minute; 0 for all of them", minimum=0)
+        int, About("Audit", "Reads of one user that are audited per minute; 0 for all", minimum=0)
     ] = 6000
-    audit_compress: Annotated[str, About("Audit", "Whether old audit files are packed with gzip", choices=SWITCH)] = (
-        "on"
-    )
+    audit_compress: Annotated[
+        str, About("Audit", "Whether rotated audit files are compressed with gzip", choices=SWITCH)
+    ] = "on"
 
     metrics_public: Annotated[
-        str, About("Metrics", "Whether anybody may read /metrics, without signing in", choices=SWITCH)
+        str, About("Metrics", "Whether /metrics is available without authentication", choices=SWITCH)
     ] = "off"
 
     body_limit: Annotated[
-        int, About("Limits", "Largest request body, in bytes", minimum=1024, maximum=64 * 1024 * 1024)
+        int, About("Limits", "Maximum size of a request body in bytes", minimum=1024, maximum=64 * 1024 * 1024)
     ] = 3 * 1024 * 1024
-    request_timeout: Annotated[int, About("Limits", "Seconds that a request may take, watches apart", maximum=3600)] = (
-        60
-    )
+    request_timeout: Annotated[
+        int, About("Limits", "Timeout of a request in seconds, except watches", maximum=3600)
+    ] = 60
     watch_timeout_min: Annotated[
-        int, About("Limits", "Seconds that a watch lasts at least; chance makes it up to twice as many", maximum=86400)
+        int,
+        About(
+            "Limits",
+            "Minimum duration of a watch in seconds; the actual one is random, up to twice as long",
+            maximum=86400,
+        ),
     ] = 1800
-    watch_queue: Annotated[int, About("Limits", "Events that may wait for one slow watcher before it is cut off")] = (
-        10_000
-    )
+    watch_queue: Annotated[
+        int, About("Limits", "Maximum number of queued events for a slow watch before it is closed")
+    ] = 10_000
     watches_max: Annotated[
-        int, About("Limits", "Watches and other streams that may be open at once; the last tenth is for administrators")
+        int,
+        About(
+            "Limits", "Maximum number of open watches and other streams; the last tenth is reserved for administrators"
+        ),
     ] = 10_000
     watches_per_user: Annotated[
-        int, About("Limits", "Watches and other streams that one user may have open at once, with all keys")
+        int, About("Limits", "Maximum number of open watches and other streams of one user, with all keys")
     ] = 2_000
     watches_per_key: Annotated[
-        int, About("Limits", "Earlier name of watches_per_user, which it goes before; 0 for not set", minimum=0)
+        int, About("Limits", "Deprecated name of watches_per_user, which it overrides; 0 for not set", minimum=0)
     ] = 0
-    history_seconds: Annotated[int, About("Limits", "Seconds for which old revisions stay readable at least")] = 300
+    history_seconds: Annotated[int, About("Limits", "Minimum seconds before old revisions are compacted")] = 300
     history_revisions: Annotated[
-        int, About("Limits", "How many of the newest revisions stay readable at least", minimum=0)
+        int, About("Limits", "Minimum number of newest revisions that are not compacted", minimum=0)
     ] = 1000
-    event_ttl: Annotated[int, About("Limits", "Seconds for which Event objects are kept")] = 3600
+    event_ttl: Annotated[int, About("Limits", "Seconds until Event objects are deleted")] = 3600
     shutdown_grace: Annotated[
-        int, About("Limits", "Seconds that requests under way get when the server stops", minimum=0, maximum=3600)
+        int,
+        About(
+            "Limits", "Seconds that requests in flight have to finish when the server stops", minimum=0, maximum=3600
+        ),
     ] = 10
 
-    log_level: Annotated[str, About("Log", "Least important lines shown", choices=LOG_LEVELS)] = "info"
-    log_format: Annotated[str, About("Log", "One JSON object a line, or columns for people", choices=LOG_FORMATS)] = (
-        "json"
-    )
+    log_level: Annotated[str, About("Log", "Minimum level of logged messages", choices=LOG_LEVELS)] = "info"
+    log_format: Annotated[
+        str, About("Log", "One JSON object per line, or human-readable columns", choices=LOG_FORMATS)
+    ] = "json"
 
     @property
     def store_url(self) -> str:
@@ -294,27 +323,27 @@ class Settings:
 
     @property
     def audit_place(self) -> str:
-        """A path, `-` for the standard output, or nothing."""
+        """A path, `-` for standard output, or empty for no audit log."""
         return "" if self.audit_path == OFF else self.audit_path or str(self.data / "audit.log")
 
     @property
     def identity_prefix(self) -> str:
-        """What names of users and groups have in front at clusters; perhaps nothing."""
+        """The prefix of user and group names in clusters; may be empty."""
         return "" if self.cluster_identity_prefix == OFF else self.cluster_identity_prefix
 
     @property
     def certificate_names(self) -> tuple[str, ...]:
-        """Names that the self-made certificate needs beside those that every machine has."""
-        asked = (*self.tls_names, urlsplit(self.public_url).hostname or "", self._host)
-        return tuple(dict.fromkeys(name for name in asked if name))
+        """The names for the generated certificate, besides localhost and the host name."""
+        names = (*self.tls_names, urlsplit(self.public_url).hostname or "", self._host)
+        return tuple(dict.fromkeys(name for name in names if name))
 
     def base_url(self, port: int) -> str:
-        """The address for clients, given the port that the system really handed out."""
+        """The URL for clients. `port` is the actual port, in case the setting is 0."""
         return self.public_url or f"https://{bracketed(self._host)}:{port}"
 
     @property
     def _host(self) -> str:
-        """Nobody can connect to "all addresses", but on this machine loopback is one of them."""
+        """The host for clients: loopback if the server listens on all addresses, which clients cannot connect to."""
         address = ipaddress.ip_address(self.listen)
         if not address.is_unspecified:
             return self.listen
@@ -323,7 +352,7 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A field of Settings, taken apart."""
+    """The name, type, info and default of a field of Settings."""
 
     name: str
     type: Any
@@ -354,7 +383,7 @@ def variable(name: str) -> str:
 def load(
     flags: Mapping[str, str | None], environment: Mapping[str, str], defaults: Mapping[str, Any] | None = None
 ) -> Settings:
-    """All of the sources as one value. `flags` are named like the fields, None where not given. Raises StartError."""
+    """Merges all sources. `flags` has the names of the fields; None if a flag is not given. Raises StartError."""
     problems: list[str] = []
     config = flags.get(CONFIG) or environment.get(variable(CONFIG))
     given: Given = {
@@ -377,11 +406,11 @@ def load(
 
 def _contradictions(settings: Settings) -> Iterator[str]:
     if bool(settings.tls_cert) != bool(settings.tls_key):
-        yield "tls_cert and tls_key belong together; give both, or neither for a self-made certificate"
+        yield "tls_cert and tls_key must be set together; set both, or neither for a generated certificate"
     elif settings.tls_ca and not settings.tls_cert:
-        yield "tls_ca is for a tls_cert of your own; leave it out, or give tls_cert and tls_key as well"
+        yield "tls_ca requires tls_cert; leave it out, or set tls_cert and tls_key as well"
     elif settings.tls_names and settings.tls_cert:
-        yield "tls_names are for the self-made certificate; leave them out, or leave out tls_cert and tls_key"
+        yield "tls_names only apply to the generated certificate; leave them out, or leave out tls_cert and tls_key"
     if 0 < settings.audit_days < settings.audit_days_min:
         yield "audit_days is less than audit_days_min; raise it, or lower audit_days_min"
 
@@ -389,6 +418,6 @@ def _contradictions(settings: Settings) -> Iterator[str]:
 OTHER_VARIABLES = frozenset(
     {variable(name) for name in (CONFIG, "seal_keys", "pepper", "etcd_password", "url", "key", "ca_file", "context")}
 )
-"""What the environment tells beside settings: where they are, a secret that no file should hold, and whom to ask."""
+"""Variables that are not settings: the path of the file, secrets that no file should contain, and the CLI's login."""
 
 SOURCES = Sources(tuple(SETTINGS), ENVIRONMENT_PREFIX, CONFIG, OTHER_VARIABLES)

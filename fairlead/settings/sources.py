@@ -1,4 +1,4 @@
-"""Where settings are read from beside the command line: the file, and the environment. For `settings/__init__.py`."""
+"""Reads settings from the configuration file and the environment, for `settings/__init__.py`."""
 
 import difflib
 import re
@@ -9,22 +9,22 @@ from typing import Any
 
 from fairlead.core.files import read_file
 
-# Kubernetes tells every container about the services beside it. One named `fairlead` must not look like settings.
+# Kubernetes sets environment variables for the services of a namespace. Ignore those of a service named `fairlead`.
 SERVICE_LINK = re.compile(r"FAIRLEAD_(\w+_)?(SERVICE_(HOST|PORT)|PORT_\d+_(TCP|UDP|SCTP))(_\w+)?")
 SERVICE_ADDRESS = re.compile(r"(tcp|udp|sctp)://\S+")
 
 Given = dict[str, tuple[str, Any]]
-"""By the setting's name: what the user calls it, and the value as it stands there."""
+"""By setting name: the origin for error messages (flag, variable, or file and key), and the raw value."""
 
 
 class StartError(Exception):
-    """The server cannot start until the user mends something. The message says what, one line for each thing."""
+    """The server cannot start because of a configuration error. The message has one line for each problem."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """`names` are those of all settings, `config` is that of the file, and `others` are variables with our prefix that
-    are no settings."""
+    """`names` are all settings, `config_name` names the file itself, `other_variables` are variables with our prefix
+    that are not settings."""
 
     names: Sequence[str]
     prefix: str
@@ -38,7 +38,7 @@ class Sources:
             if not key.startswith(self.prefix) or _is_service_link(key, value):
                 continue
             if key in known:
-                # `FAIRLEAD_PORT=` is how compose files and shells say "not set".
+                # `FAIRLEAD_PORT=` means "not set" in compose files and shells.
                 found.update({known[key]: (key, value)} if value else {})
             elif key not in self.others:
                 problems.append(_unknown(key, [*known, self._variable(self.config)], "unset it"))
@@ -54,13 +54,13 @@ class Sources:
         try:
             values = yaml.safe_load(content) or {}
         except yaml.MarkedYAMLError as error:
-            # Not the error's own text: it quotes the file, which may hold a password.
+            # Not the error's own message: it quotes the file, which may contain a password.
             line = error.problem_mark.line + 1 if error.problem_mark else "?"
-            raise StartError(f"{path}: not YAML in line {line}; texts that end in a colon need quotes") from error
+            raise StartError(f"{path}: invalid YAML in line {line}; strings that end in a colon need quotes") from error
         except (yaml.YAMLError, UnicodeDecodeError) as error:
-            raise StartError(f"{path}: not a text in UTF-8; save it as one") from error
+            raise StartError(f"{path}: not valid UTF-8; save the file as UTF-8") from error
         if not isinstance(values, dict):
-            raise StartError(f"{path}: must hold settings, one `name: value` a line")
+            raise StartError(f"{path}: must contain settings, one `name: value` per line")
         unknown = [key for key in values if key not in self.names]
         problems.extend(f"{path}: {_unknown(str(key), self.names, 'remove it')}" for key in unknown)
         return {
@@ -77,4 +77,4 @@ def _is_service_link(key: str, value: str) -> bool:
 
 def _unknown(key: str, known: Sequence[str], advice: str) -> str:
     (nearest,) = difflib.get_close_matches(key, known, n=1, cutoff=0.0)
-    return f"there is no setting {key}; did you mean {nearest}? Otherwise {advice}"
+    return f"unknown setting {key}; did you mean {nearest}? Otherwise {advice}"

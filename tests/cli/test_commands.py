@@ -49,7 +49,7 @@ def test_the_version_is_the_one_of_the_package() -> None:
 
 
 def test_a_bad_setting_ends_the_command_with_one_line_about_it() -> None:
-    assert fairlead("up", "--port", "many") == (1, "fairlead: --port: 'many' is not a whole number\n")
+    assert fairlead("up", "--port", "many") == (1, "fairlead: --port: 'many' is not an integer\n")
     assert fairlead("serve", "--config", "/nowhere/fairlead.yaml") == (
         1,
         "fairlead: /nowhere/fairlead.yaml: no such file; create it, or leave out --config and FAIRLEAD_CONFIG\n",
@@ -60,7 +60,7 @@ def test_a_variable_that_nobody_reads_stops_the_start() -> None:
     code, output = fairlead("up", FAIRLEAD_BODYLIMIT="5000")
     assert (code, output) == (
         1,
-        "fairlead: there is no setting FAIRLEAD_BODYLIMIT; did you mean FAIRLEAD_BODY_LIMIT? Otherwise unset it\n",
+        "fairlead: unknown setting FAIRLEAD_BODYLIMIT; did you mean FAIRLEAD_BODY_LIMIT? Otherwise unset it\n",
     )
 
 
