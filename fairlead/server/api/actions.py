@@ -1,8 +1,8 @@
-"""What is asked instead of stored: kinds that are only answered (reviews), and paths below an object that do something.
+"""Actions: virtual kinds that are not persisted (such as reviews), and subresources with custom behaviour.
 
-`verbs.py` hands over every call that a kind declares as such (`Kind.stored` is False, or the path names one of
-`Kind.actions`). Here the body is read, checked and cleaned as for a create, and the answer put into the form that was
-asked for; what the answer says is the matter of a handler, which `app` names for each place.
+`verbs.py` passes on every call that a kind declares as an action: the kind is not persisted, or the subresource is one
+of `Kind.actions`. This module reads, validates and prunes the body as for a create, and renders the result. The result
+comes from a handler, which `app` registers for each path.
 """
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
@@ -26,15 +26,15 @@ from fairlead.server.api import query_options
 from fairlead.server.api.content import chosen_form, read_object, rendered, wants_pretty
 
 Place = tuple[str, str, str]
-"""Group, plural and the path below an object; the last is empty for a kind that is only answered."""
+"""Group, plural and subresource. The subresource is empty for a virtual kind."""
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """One question. `kind` is what `body` is of, and what is to be answered with.
+    """A request for an action. `kind` is the kind of `body`, and of the response.
 
-    The body is fit for use: of the right kind and shape, without unknown fields and without a status. It is empty for a
-    `get`. `namespace` and `name` are those of the path.
+    The body is validated, and has no unknown fields and no status. It is empty for a `get`. `namespace` and `name` are
+    those of the path.
     """
 
     user: User
@@ -48,13 +48,13 @@ class Asked:
 
 
 Handler = Callable[[Asked], Awaitable[Object | bytes | Reply]]
-"""Answers with an object, with finished JSON, or with a whole Reply where there is more to say than that. Raises
-NotFound where the object in the path does not exist."""
+"""Returns an object, encoded JSON, or a Reply if it needs more control. Raises NotFound if the object in the path does
+not exist."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Served:
-    """What can be asked at one place: how, with what kind of object, and of whom."""
+    """One action: its verbs, kind and handler."""
 
     verbs: tuple[str, ...]
     kind: Kind
@@ -63,35 +63,35 @@ class _Served:
 
 
 class Actions:
-    """Everything that is asked instead of stored, and who answers it. Nothing that a kind declares stays unanswered."""
+    """All actions. Raises ValueError unless declared actions and handlers match exactly."""
 
     def __init__(self, catalog: Catalog, handlers: Mapping[Place, Handler]) -> None:
-        declared = {place: action for kind in catalog.kinds for place, action in _declared(kind)}
-        odd = sorted("/".join(filter(None, place)) for place in declared.keys() ^ handlers.keys())
-        if odd:
-            raise ValueError(f"declared by a kind or answered by a handler, but not both: {', '.join(odd)}")
+        declared = {path: action for kind in catalog.kinds for path, action in _declared(kind)}
+        unmatched = sorted("/".join(filter(None, path)) for path in declared.keys() ^ handlers.keys())
+        if unmatched:
+            raise ValueError(f"actions without a handler, or handlers without an action: {', '.join(unmatched)}")
         self._served = {
-            place: _Served(verbs, kind, Validator(kind.schema()), handlers[place])
-            for place, (verbs, kind) in declared.items()
+            path: _Served(verbs, kind, Validator(kind.schema()), handlers[path])
+            for path, (verbs, kind) in declared.items()
         }
 
     async def __call__(self, call: Call, kind: Kind) -> Reply:
         target = call.target
-        served = self._served.get((kind.group, kind.plural, target.subresource))
-        if served is None or not _leads_there(kind, target):
+        route = self._served.get((kind.group, kind.plural, target.subresource))
+        if route is None or not _leads_there(kind, target):
             raise NotFound("the server could not find the requested resource")
-        if target.verb not in served.verbs:
+        if target.verb not in route.verbs:
             raise MethodNotAllowed("the server does not allow this method on the requested resource")
-        return await _reply(call, await served.handler(await _asked(call, served)))
+        return await _reply(call, await route.handler(await _asked(call, route)))
 
 
 def is_action(kind: Kind, target: Target) -> bool:
-    """Whether a call is for `Actions` instead of the verbs."""
+    """Whether a call is handled by `Actions` instead of the verbs."""
     return not kind.stored or any(action.name == target.subresource for action in kind.actions)
 
 
 def _declared(kind: Kind) -> Iterator[tuple[Place, tuple[tuple[str, ...], Kind]]]:
-    """The places of a kind: the verbs there, and what is taken and answered."""
+    """The actions of a kind: path, verbs, and the kind of request and response bodies."""
     if not kind.stored:
         yield (kind.group, kind.plural, ""), (kind.verbs, kind)
     for action in kind.actions:
@@ -99,7 +99,7 @@ def _declared(kind: Kind) -> Iterator[tuple[Place, tuple[tuple[str, ...], Kind]]
 
 
 def _leads_there(kind: Kind, target: Target) -> bool:
-    """An action stands below an object's name, and what is not stored has no names."""
+    """Whether the path fits: an action subresource needs a name, a virtual kind has none."""
     return bool(target.name) == bool(target.subresource) and bool(target.namespace) == kind.namespaced
 
 
@@ -109,19 +109,19 @@ async def _asked(call: Call, served: _Served) -> Asked:
         raise Unauthorized
     if target.verb == "get":
         return Asked(user, kind, target.verb, target.namespace, target.name, {}, False, call)
-    writing = query_options.writing(call, user)
-    body = await _body(call, kind, served.validator, writing)
-    return Asked(user, kind, target.verb, target.namespace, target.name, body, writing.dry_run, call)
+    options = query_options.writing(call, user)
+    body = await _body(call, kind, served.validator, options)
+    return Asked(user, kind, target.verb, target.namespace, target.name, body, options.dry_run, call)
 
 
 async def _body(call: Call, kind: Kind, validator: Validator, writing: Writing) -> Object:
-    """The body as a create would take it. What is asked of an object may go without one."""
+    """The validated body. It is optional for subresources."""
     target = call.target
     sent, duplicates = await read_object(call, kind.name, optional=bool(target.subresource))
     if sent is None and target.subresource:
         sent = {"apiVersion": kind.api_version, "kind": kind.name}
-    size, taking = call.body_size, (sent, call.target, kind, validator, writing, duplicates)
-    return _taken(*taking) if size <= LARGE else await COMPUTE.run(size, _taken, *taking)
+    size, arguments = call.body_size, (sent, call.target, kind, validator, writing, duplicates)
+    return _taken(*arguments) if size <= LARGE else await COMPUTE.run(size, _taken, *arguments)
 
 
 def _taken(
@@ -138,18 +138,18 @@ def _taken(
         problems = list(islice(kind.check(change), 10 * MAX_PROBLEMS))
     writing.tell(change.warnings)
     if problems:
-        # A kube-apiserver leaves its own kinds unnamed here, and clients see exactly that.
+        # kube-apiserver omits the kind for its built-in kinds, so match that.
         raise Invalid.of("" if kind.builtin else kind.name, kind.group, target.name, problems)
     return obj
 
 
 async def _reply(call: Call, answer: Object | bytes | Reply) -> Reply:
-    """An answer has no rows and no columns, so it is the whole of it that comes, also where a Table would be liked."""
+    """Renders a result. There is no Table of it, so the whole object is sent even if a Table was requested."""
     if isinstance(answer, Reply):
         return answer
     media_type = chosen_form(call.headers.get("accept", "")).media_type
     body = answer if isinstance(answer, bytes) else orjson.dumps(answer)
     status = 201 if call.target.verb == "create" else 200
-    size, rendering = len(body), (body, media_type, wants_pretty(call))
-    body = rendered(*rendering) if size <= LARGE_YAML else await COMPUTE.run(size, rendered, *rendering)
+    size, arguments = len(body), (body, media_type, wants_pretty(call))
+    body = rendered(*arguments) if size <= LARGE_YAML else await COMPUTE.run(size, rendered, *arguments)
     return Reply(status, body, media_type)

@@ -1,6 +1,6 @@
-"""Representations: bodies in (JSON, YAML) and out (JSON, YAML, Table, PartialObjectMetadata).
+"""Content negotiation: the Accept header, request bodies (JSON, YAML, protobuf), and responses in JSON or YAML.
 
-Handlers deal in finished JSON bytes; only a client that asks for another form pays for decoding them.
+Handlers return encoded JSON. It is decoded only if the client asks for another representation.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -17,18 +17,14 @@ from fairlead.core.concurrency import COMPUTE, LARGE, LARGE_YAML
 from fairlead.core.errors import BadRequest, NotAcceptable, TooLarge, UnsupportedMediaType
 from fairlead.server.api import protobuf
 
-# DOC-MERGED server/accept
-# The Accept header: which representation a client would like best of those there are.
-
-
 MAX_ENTRIES = 100
 REMEMBERED_LENGTH = 1_024
-"""What anybody can send must not be able to fill the memory."""
+"""Longer headers are not cached, as clients choose them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """One entry of an Accept header: a media type, and the view of the object that its parameters ask for."""
+    """One entry of an Accept header. `kind`, `group` and `version` are its parameters `as`, `g` and `v`."""
 
     media_type: str
     kind: str = ""
@@ -41,14 +37,14 @@ class Wish:
 
 
 def wishes(accept: str) -> Sequence[Wish]:
-    """The entries of an Accept header, best first. Clients send the same few headers again and again."""
+    """The entries of an Accept header by quality, cached: clients send the same few headers again and again."""
     return _remembered(accept) if len(accept) <= REMEMBERED_LENGTH else _wishes(accept)
 
 
 def _wishes(accept: str) -> Sequence[Wish]:
     entries = (accept or "*/*").split(",", MAX_ENTRIES)[:MAX_ENTRIES]
     parsed = [_wish(entry) for entry in entries if entry.strip()]
-    return tuple(sorted((wish for wish in parsed if wish.quality > 0), key=lambda wish: -wish.quality))
+    return tuple(sorted((item for item in parsed if item.quality > 0), key=lambda item: -item.quality))
 
 
 _remembered = lru_cache(maxsize=512)(_wishes)
@@ -70,12 +66,12 @@ def _quality(text: str) -> float:
 
 
 def accepted(accept: str, media_types: Iterable[str]) -> str:
-    """The first of `media_types` that the header allows without asking for a special view, or an empty string."""
+    """The best of `media_types` for an Accept header, ignoring entries with `as`; empty if there is none."""
     offered = tuple(media_types)
-    for wish in wishes(accept):
-        if not wish.kind:
+    for media_range in wishes(accept):
+        if not media_range.kind:
             for media_type in offered:
-                if wish.covers(media_type):
+                if media_range.covers(media_type):
                     return media_type
     return ""
 
@@ -90,26 +86,26 @@ _PRETTY_AGENTS = ("curl/", "Wget/", "Mozilla/")
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How an answer shall look: its media type, and the view of the object (empty for the object itself)."""
+    """The negotiated representation: media type, and view such as `Table` (empty for the object itself)."""
 
     media_type: str = JSON
     view: str = ""
 
 
 def chosen_form(accept: str) -> Form:
-    """What an Accept header asks for; 406 when there is no such thing here."""
+    """The representation for an Accept header. Raises NotAcceptable if none is supported."""
     return _remembered_form(accept) if len(accept) <= REMEMBERED_LENGTH else _form(accept)
 
 
 def _form(accept: str) -> Form:
-    for wish in wishes(accept):
+    for media_range in wishes(accept):
         for media_type in _OFFERED:
-            if not wish.covers(media_type):
+            if not media_range.covers(media_type):
                 continue
-            if not wish.kind:
+            if not media_range.kind:
                 return Form(media_type)
-            if wish.kind in _VIEWS and wish.group == _META_GROUP and wish.version == "v1":
-                return Form(media_type, wish.kind)
+            if media_range.kind in _VIEWS and media_range.group == _META_GROUP and media_range.version == "v1":
+                return Form(media_type, media_range.kind)
     raise NotAcceptable(f"only the following media types are accepted: {', '.join(_OFFERED)}")
 
 
@@ -117,19 +113,19 @@ _remembered_form = lru_cache(maxsize=512)(_form)
 
 
 def error_media_type(accept: str) -> str:
-    """Errors are JSON unless the client asked for YAML; an Accept header that nothing satisfies does not hide them."""
+    """The media type of errors: YAML if the client asked for it, otherwise JSON, even if it is not acceptable."""
     return accepted(accept, _OFFERED) or JSON
 
 
 def wants_pretty(call: Call) -> bool:
-    """Indented, if the query says so, or if it says nothing and a person's tool is asking."""
+    """Whether to indent: by the parameter `pretty`, or by default for curl, wget and browsers."""
     if call.query and "pretty" in call.query:
         return call.parameter("pretty").lower() not in ("0", "false")
     return call.headers.get("user-agent", "").startswith(_PRETTY_AGENTS)
 
 
 def rendered(body: bytes, media_type: str, pretty: bool) -> bytes:
-    """Finished JSON in the form that was asked for."""
+    """Converts encoded JSON to YAML or to indented JSON, as requested."""
     if media_type == YAML:
         return yaml.encode(orjson.loads(body))
     if pretty:
@@ -138,22 +134,24 @@ def rendered(body: bytes, media_type: str, pretty: bool) -> bytes:
 
 
 def media_type_of(call: Call) -> str:
-    """The media type of the request's body, without its parameters."""
+    """The media type of the request body, without parameters."""
     return call.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
 async def read_raw(call: Call) -> bytes:
-    """The body as it was sent. A packed one is refused: unpacking could turn a few bytes into gigabytes."""
+    """The raw body. Compressed bodies are rejected, because of decompression bombs."""
     encoding = call.headers.get("content-encoding", "identity").strip().lower()
     if encoding not in ("", "identity"):
-        raise UnsupportedMediaType(f'a body with Content-Encoding "{encoding}" is not read; send it unpacked')
+        raise UnsupportedMediaType(
+            f'Content-Encoding "{encoding}" is not supported for request bodies; send the body uncompressed'
+        )
     body = await call.read_body()
     call.body_size = len(body)
     return body
 
 
 async def read_object(call: Call, expected: str, *, optional: bool = False) -> tuple[Any, Sequence[str]]:
-    """The body as a value, and the paths of keys that it holds twice. `expected` names what should be in it."""
+    """The decoded body, and the paths of its duplicate keys. `expected` is the kind, for error messages."""
     media_type = media_type_of(call)
     body = await read_raw(call)
     if optional and not body:
@@ -175,7 +173,7 @@ async def read_object(call: Call, expected: str, *, optional: bool = False) -> t
 
 
 def check_values(body: bytes) -> None:
-    """Refuses JSON with more values than anybody should have to walk over."""
+    """Rejects JSON with too many values, before it is decoded."""
     if json.has_too_many_values(body):
         raise TooLarge(f"Request entity too large: more than {MAX_VALUES} values; split it into several objects")
 
@@ -209,4 +207,4 @@ _DECODERS: dict[str, Callable[[bytes], tuple[Any, Sequence[str]]]] = {
     YAML: parsed_yaml,
     protobuf.MEDIA_TYPE: _parsed_protobuf,
 }
-"""What a body may be written in; without a Content-Type it is taken for JSON."""
+"""Decoders by media type. Without a Content-Type, a body is JSON."""

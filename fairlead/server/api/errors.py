@@ -1,4 +1,4 @@
-"""Anything that went wrong, as Kubernetes' `Status` object. Errors are raised anywhere and rendered only here."""
+"""Renders errors as Kubernetes `Status` objects. Errors are raised anywhere, and rendered only here."""
 
 from collections.abc import Awaitable
 from typing import Any
@@ -14,8 +14,8 @@ from fairlead.server.api.content import error_media_type, rendered, wants_pretty
 from fairlead.server.http.pipeline import Proceed
 
 AGGREGATED_DISCOVERY = "g=apidiscovery.k8s.io"
-"""In the Accept header of clients that ask for all of discovery at once. They read no Status there, only plain text,
-and show it to their users: kubectl since 1.26 and whatever else is made with client-go."""
+"""In the Accept header of clients that request aggregated discovery: kubectl since 1.26, and others based on client-go.
+For such requests they do not decode a Status, but show a plain text body to the user."""
 DISCOVERY_PATHS = ("/api", "/apis")
 CODES_WITHOUT_MESSAGE = frozenset({Unavailable.code, Timeout.code})
 TEXT = "text/plain; charset=utf-8"
@@ -24,12 +24,12 @@ log = structlog.get_logger(__name__)
 
 
 def failures(call: Call, proceed: Proceed) -> Awaitable[Reply]:
-    """The stage that turns whatever a later one raises into an answer. A stream's errors are the stream's own."""
+    """The stage that renders errors of later stages as responses. Streams handle their own errors."""
     if call.fault:
         return _reply(call, BadRequest(call.fault))
     try:
         answer = proceed(call)
-    except Exception as error:  # noqa: BLE001 - the last line of defence: a fault of ours must still be an answer
+    except Exception as error:  # noqa: BLE001 - the last resort: an internal error must become a response
         return _reply(call, _as_api_error(call, error))
     return answer if isinstance(answer, Reply) else _later(call, answer)
 
@@ -37,7 +37,7 @@ def failures(call: Call, proceed: Proceed) -> Awaitable[Reply]:
 async def _later(call: Call, answer: Awaitable[Reply]) -> Reply:
     try:
         return await answer
-    except Exception as error:  # noqa: BLE001 - the same for what goes wrong later
+    except Exception as error:  # noqa: BLE001 - the same for asynchronous replies
         return _reply(call, _as_api_error(call, error))
 
 
@@ -45,11 +45,11 @@ def _as_api_error(call: Call, error: Exception) -> ApiError:
     if isinstance(error, ApiError):
         return error
     if isinstance(error, TimeoutError):
-        return Timeout("the request took longer than the server allows; try again")
+        return Timeout("the request exceeded the server's request timeout; try again")
     log.error(
         "a request failed unexpectedly", method=call.method, path=call.path, audit_id=call.audit_id, exc_info=error
     )
-    return Internal(f"an internal error has occurred; the server's log has more under audit id {call.audit_id}")
+    return Internal(f"an internal error has occurred; see the server log, audit ID {call.audit_id}")
 
 
 def _reply(call: Call, error: ApiError) -> Reply:
@@ -63,13 +63,13 @@ def _reply(call: Call, error: ApiError) -> Reply:
 
 
 def _asks_for_discovery(call: Call) -> bool:
-    """By the path as it was sent, because some errors come before it is routed. An object may have such a name, too."""
+    """Uses the raw path, because some errors precede routing. Objects may be named `api` or `apis` as well."""
     return call.method == "GET" and call.path.endswith(DISCOVERY_PATHS) and not call.target.resource
 
 
 def _shown_code(error: ApiError) -> int:
-    """The code of an error in discovery. For two of the server's errors clients have a sentence of their own and never
-    show ours; where they are not to come again by themselves, that would leave their users without a reason."""
+    """The status code of an error in discovery. For 503 and 504, clients show a message of their own instead of ours.
+    Unless the client retries by itself, use 502, so that the user gets to see the reason."""
     return BadGateway.code if error.code in CODES_WITHOUT_MESSAGE and not error.details.retry_after else error.code
 
 
@@ -92,7 +92,7 @@ def status_of(error: ApiError) -> Object:
 
 
 def details_of(details: Details) -> Object:
-    found: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "name": details.name,
         "group": details.group,
         "kind": details.kind,
@@ -103,4 +103,4 @@ def details_of(details: Details) -> Object:
         ],
         "retryAfterSeconds": details.retry_after,
     }
-    return {name: value for name, value in found.items() if value}
+    return {name: value for name, value in fields.items() if value}

@@ -1,6 +1,6 @@
-"""Patch bodies: the media type says which kind of patch it is, the body becomes an edit of the old object.
+"""Patch bodies: the media type selects the type of patch, and the body becomes a function that edits the old object.
 
-What is applied is no edit but a configuration, in YAML or in JSON, which the registry merges knowing who owns what.
+The body of an apply patch is a configuration in YAML or JSON, which the registry merges by field ownership.
 """
 
 from collections.abc import Callable, Sequence
@@ -29,7 +29,7 @@ _ACCEPTED = (*_PATCHES, _STRATEGIC, _APPLY)
 
 
 def applies(call: Call) -> bool:
-    """Whether the body is a configuration to apply. Refuses what is no patch at all."""
+    """Whether this is a server-side apply. Raises UnsupportedMediaType if the body is not a patch."""
     media_type = media_type_of(call)
     if media_type not in _ACCEPTED:
         raise UnsupportedMediaType(
@@ -39,7 +39,7 @@ def applies(call: Call) -> bool:
 
 
 async def read_patch(call: Call, shape: Shape) -> tuple[Edit, Sequence[str]]:
-    """The edit that a patch asks for, and the keys that its body holds twice. `shape` says how lists merge."""
+    """Returns the edit of a patch, and the duplicate keys of its body. `merge_schema` defines how lists merge."""
     media_type = media_type_of(call)
     raw = await read_raw(call)
     size = len(raw)
@@ -51,7 +51,7 @@ async def read_patch(call: Call, shape: Shape) -> tuple[Edit, Sequence[str]]:
 
 
 async def read_configuration(call: Call) -> tuple[Any, Sequence[str]]:
-    """What shall be applied, and the keys that the body holds twice. Nearly all clients send JSON, which is quicker."""
+    """Returns the configuration to apply, and its duplicate keys. Tries JSON first, which nearly all clients send."""
     body = await read_raw(call)
     call.body_size = size = yaml.unfolded_size(body)
     if size <= (LARGE if body.startswith(b"{") else LARGE_YAML):
@@ -66,7 +66,7 @@ def _parsed_configuration(body: bytes) -> tuple[Any, Sequence[str]]:
             value = json.decode(body)
             return value, json.duplicate_keys(body, value)
         except Malformed:
-            pass  # YAML may begin with a brace as well
+            pass  # YAML flow mappings start with a brace as well
     try:
         return yaml.decode(body)
     except Malformed as error:

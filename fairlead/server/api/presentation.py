@@ -1,8 +1,7 @@
-"""Objects and lists in the form that was asked for: JSON for people, YAML, Tables, metadata alone.
+"""Renders objects and lists in the negotiated representation: pretty JSON, YAML, Table or PartialObjectMetadata.
 
-The verbs call this with finished JSON. It decodes and encodes, which for large answers is done in a thread: nothing
-here looks at anything but what it is given. Lists are written entry by entry, because one call for all of them would
-keep the event loop waiting, thread or not.
+The verbs call this with encoded JSON, in a thread if it is large; so nothing here may access shared state. Lists are
+encoded item by item: one call for the whole list would hold the GIL, and block the event loop even from a thread.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -20,12 +19,12 @@ from fairlead.registry.table import columns_of, columns_table, partial, row
 from fairlead.server.api.content import JSON, YAML, Form, rendered
 
 _END = b"...\n"
-"""What YAML writes behind a text that ends in line breaks, where nothing follows any more."""
+"""The document end marker, which the encoder writes after a final string that ends in line breaks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Presentation:
-    """How an answer shall look. `include` and `now` are for Tables."""
+    """How to render a response. `include_object` and `now` are for Tables."""
 
     kind: Kind
     form: Form
@@ -35,16 +34,16 @@ class Presentation:
 
     @property
     def is_plain(self) -> bool:
-        """Whether finished JSON is sent as it is."""
+        """Whether encoded JSON is sent unchanged."""
         return not self.form.view and not self.pretty and self.form.media_type == JSON
 
     def is_large(self, size: int) -> bool:
-        """Whether so many bytes of JSON are to be presented in a thread."""
+        """Whether JSON of this size should be rendered in a thread."""
         return size > (LARGE_YAML if self.form.media_type == YAML else LARGE)
 
 
 def present_object(body: bytes, how: Presentation) -> bytes:
-    """One object in the form that was asked for."""
+    """Renders one object."""
     if how.form.view == "Table":
         obj = orjson.loads(body)
         return present_list([body], {"resourceVersion": obj["metadata"].get("resourceVersion", "")}, how)
@@ -54,7 +53,7 @@ def present_object(body: bytes, how: Presentation) -> bytes:
 
 
 def present_list(bodies: Sequence[bytes], metadata: Object, how: Presentation) -> bytes:
-    """A list of objects in the form that was asked for."""
+    """Renders a list of objects."""
     kind, view = how.kind, how.form.view
     objects = map(orjson.loads, bodies)
     if view == "Table":
@@ -68,32 +67,32 @@ def present_list(bodies: Sequence[bytes], metadata: Object, how: Presentation) -
 
 
 def _without_types(obj: Object) -> Object:
-    """Items of core kinds do not repeat what the list says."""
+    """Items of built-in kinds have no apiVersion and kind, as in Kubernetes."""
     return {name: value for name, value in obj.items() if name not in ("apiVersion", "kind")}
 
 
 def _written(head: Object, name: str, entries: Iterable[Object], how: Presentation) -> bytes:
-    """The head with the entries as the last of its fields."""
+    """Encodes a list: the fields of `head`, and the entries as field `name`."""
     write: Callable[[Object, str, Iterable[Object]], list[bytes]]
     write = _yaml if how.form.media_type == YAML else _pretty if how.pretty else _plain
     return b"".join(write(head, name, entries))
 
 
 def _plain(head: Object, name: str, entries: Iterable[Object]) -> list[bytes]:
-    items = b",".join([orjson.dumps(each) for each in entries])
+    items = b",".join([orjson.dumps(entry) for entry in entries])
     return [orjson.dumps(head)[:-1], b',"%b":[' % name.encode(), items, b"]}"]
 
 
 def _pretty(head: Object, name: str, entries: Iterable[Object]) -> list[bytes]:
-    """In JSON, a line break is never a part of a text: so lines can be moved to the right."""
-    items = b",\n    ".join([json.encode_pretty(each)[:-1].replace(b"\n", b"\n    ") for each in entries])
+    """Indents the encoded items. That is safe, because JSON strings contain no raw line breaks."""
+    items = b",\n    ".join([json.encode_pretty(entry)[:-1].replace(b"\n", b"\n    ") for entry in entries])
     opened = json.encode_pretty(head).removesuffix(b"\n}\n")
     return [opened, b',\n  "%b": [' % name.encode(), b"\n    %b\n  " % items if items else b"", b"]\n}\n"]
 
 
 def _yaml(head: Object, name: str, entries: Iterable[Object]) -> list[bytes]:
-    """Keys are sorted, and a list in a mapping stands as far to the left as one by itself."""
-    items = [yaml.encode([each]).removesuffix(_END) for each in entries]
+    """Keys are sorted, and a list in a mapping is not indented, so items can be encoded separately."""
+    items = [yaml.encode([entry]).removesuffix(_END) for entry in entries]
     before = {key: value for key, value in head.items() if key < name}
     after = {key: value for key, value in head.items() if key > name}
     between = [b"%b:\n" % name.encode(), *items] if items else [b"%b: []\n" % name.encode()]

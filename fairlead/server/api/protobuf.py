@@ -1,9 +1,8 @@
-"""Kubernetes' protobuf bodies, as far as kubectl and Helm send them.
+"""Decodes Kubernetes protobuf bodies, for the kinds that kubectl and Helm send as protobuf.
 
-From 1.32 on, `kubectl create` and `kubectl auth` send Kubernetes' own kinds as protobuf and do not fall back to JSON.
-Helm 4 does so, too, and deletes with a DeleteOptions in protobuf.
-The tables below are the field numbers of Kubernetes' published schemas; what is not in them is passed over, as
-protobuf asks for. Nothing is ever answered in protobuf: JSON is what clients read when they can.
+Since 1.32, `kubectl create` and `kubectl auth` send built-in kinds as protobuf, without a fallback to JSON. So does
+Helm 4, which also deletes with DeleteOptions in protobuf. The tables below have the field numbers of the Kubernetes
+schemas; unknown fields are skipped, as usual with protobuf. Responses are never in protobuf: all clients accept JSON.
 """
 
 from collections.abc import Mapping
@@ -17,15 +16,15 @@ _MAGIC = b"k8s\x00"
 
 
 def decode(body: bytes) -> Object:
-    """The object in a body; Malformed where it is none, or of a kind that is not read."""
+    """Decodes an object. Raises Malformed if the body is invalid, or of an unsupported kind."""
     if not body.startswith(_MAGIC):
-        raise Malformed("it does not begin as Kubernetes' protobuf does")
+        raise Malformed("it does not start with the magic number of Kubernetes protobuf")
     envelope = message(_ENVELOPE)(body[len(_MAGIC) :])
     types = envelope.get("typeMeta") or {}
     kind = types.get("kind", "")
     fields = _KINDS.get(kind)
     if fields is None:
-        raise Malformed(f"a {kind or 'nameless kind'} is not read as protobuf here; send JSON or YAML")
+        raise Malformed(f"protobuf is not supported for {kind or 'a body without a kind'}; send JSON or YAML")
     return {**types, **message(fields)(envelope.get("raw", b""))}
 
 
@@ -124,7 +123,7 @@ _BINDING: Message = {
 
 
 def _with_spec(fields: Message) -> Message:
-    """A kind of metadata and spec. A status that comes along would not be taken anyway."""
+    """A kind with metadata and spec. A status would be ignored anyway."""
     return {1: _METADATA, 2: Field("spec", message(fields))}
 
 

@@ -1,4 +1,4 @@
-"""Query parameters to options, with Kubernetes' words for those that make no sense."""
+"""Parses query parameters into options. Error messages match those of Kubernetes."""
 
 import re
 from dataclasses import dataclass, replace
@@ -26,10 +26,10 @@ METADATA = "Metadata"
 
 @dataclass(frozen=True, slots=True)
 class WatchQuery:
-    """What a watch was asked for.
+    """The options of a watch.
 
-    `version` is what the client knows (None: nothing in particular). `existing` begins with what is there, and `marked`
-    says where that part ends.
+    `version` is the resourceVersion to start from (None: unset or 0). `send_initial_events` starts with synthetic ADDED
+    events, and `initial_events_bookmark` ends them with an annotated bookmark.
     """
 
     selection: Selection
@@ -39,11 +39,11 @@ class WatchQuery:
     bookmarks: bool
     timeout: int
     include: str = METADATA
-    """What each row of a Table carries along."""
+    """The `includeObject` of Table rows."""
 
 
 def include_object(call: Call) -> str:
-    """How much of each object the rows of a Table carry along."""
+    """The parameter `includeObject`: how much of each object a Table row contains."""
     include = call.parameter("includeObject") or METADATA
     if include not in ("None", METADATA, "Object"):
         raise BadRequest(f'includeObject must be None, Metadata or Object, not "{include}"')
@@ -51,7 +51,7 @@ def include_object(call: Call) -> str:
 
 
 def selection(call: Call, kind: Kind) -> Selection:
-    """labelSelector and fieldSelector."""
+    """The parameters `labelSelector` and `fieldSelector`."""
     if not call.query:
         return EVERYTHING
     allowed = ("metadata.name", *(("metadata.namespace",) if kind.namespaced else ()), *kind.selectable)
@@ -60,11 +60,11 @@ def selection(call: Call, kind: Kind) -> Selection:
 
 
 def _stored_names(kind: Kind, fields: tuple[Requirement, ...]) -> tuple[Requirement, ...]:
-    """The conditions by the names that fields have in the store."""
+    """Maps field selectors to the names of the stored fields."""
     if kind.form is None:
         return fields
     names = kind.form.fields
-    return tuple(replace(each, key=names.get(each.key, each.key)) for each in fields)
+    return tuple(replace(field, key=names.get(field.key, field.key)) for field in fields)
 
 
 def list_query(call: Call, kind: Kind) -> ListQuery:
@@ -84,8 +84,8 @@ def _match_problems(version: str, match: str) -> list[Problem]:
     if match not in _MATCHES:
         return [Problem.unsupported("resourceVersionMatch", match, _MATCHES)]
     if match and not version:
-        why = "resourceVersionMatch is forbidden unless resourceVersion is provided"
-        return [Problem.forbidden("resourceVersionMatch", why)]
+        reason = "resourceVersionMatch is forbidden unless resourceVersion is provided"
+        return [Problem.forbidden("resourceVersionMatch", reason)]
     if match == "Exact" and version == "0":
         return [
             Problem.forbidden(
@@ -97,14 +97,14 @@ def _match_problems(version: str, match: str) -> list[Problem]:
 
 def watch_query(call: Call, kind: Kind) -> WatchQuery:
     version, match = call.parameter("resourceVersion"), call.parameter("resourceVersionMatch")
-    asked = "sendInitialEvents" in call.query
-    marked = truthy(call.parameter("sendInitialEvents"), present=asked)
-    _refuse("ListOptions", _initial_problems(match, asked))
+    is_set = "sendInitialEvents" in call.query
+    marked = truthy(call.parameter("sendInitialEvents"), present=is_set)
+    _refuse("ListOptions", _initial_problems(match, is_set))
     bookmarks = truthy(call.parameter("allowWatchBookmarks"), present="allowWatchBookmarks" in call.query)
     return WatchQuery(
         selection(call, kind),
         revision(version) if version not in ("", "0") else None,
-        existing=marked or (not asked and version in ("", "0")),
+        existing=marked or (not is_set and version in ("", "0")),
         marked=marked,
         bookmarks=bookmarks,
         timeout=integer(call, "timeoutSeconds"),
@@ -114,19 +114,19 @@ def watch_query(call: Call, kind: Kind) -> WatchQuery:
 
 def _initial_problems(match: str, asked: bool) -> list[Problem]:
     if not asked:
-        why = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
-        return [Problem.forbidden("resourceVersionMatch", why)] if match else []
+        reason = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
+        return [Problem.forbidden("resourceVersionMatch", reason)] if match else []
     if match == "NotOlderThan":
         return []
-    why = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
-    problems = [Problem.forbidden("resourceVersionMatch", why)]
+    reason = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
+    problems = [Problem.forbidden("resourceVersionMatch", reason)]
     if match:
         problems.append(Problem.unsupported("resourceVersionMatch", match, ("NotOlderThan",)))
     return problems
 
 
 def writing(call: Call, user: User, *, applying: bool = False) -> Writing:
-    """How a create, update or patch was asked for; `applying`, if the patch is applied."""
+    """The options of a create, update or patch. `is_apply` is for server-side apply."""
     if call.query or applying:
         _refuse(_OPTION_KINDS[call.target.verb], _writing_problems(call, applying))
     return Writing(
@@ -152,12 +152,12 @@ def _writing_problems(call: Call, applying: bool) -> list[Problem]:
 
 
 def agent_name(call: Call) -> str:
-    """Who manages the fields, if the request does not say: the program that its User-Agent names."""
+    """The field manager if the request has none: the program name in its User-Agent."""
     return call.headers.get("user-agent", "").partition("/")[0][:_MANAGER_LENGTH] or "unknown"
 
 
 def deleting(call: Call, body: Any, user: User) -> tuple[Deleting, Writing]:
-    """The options of a delete, from its body (a DeleteOptions object) and from the query, which speaks second."""
+    """The options of a delete. Query parameters take precedence over the DeleteOptions in the body."""
     if body is not None:
         _check_delete_body(body)
     sent = body or {}
@@ -194,9 +194,9 @@ def _check_delete_body(body: Any) -> None:
     kind = body.get("kind", DELETE_OPTIONS)
     if kind != DELETE_OPTIONS:
         raise BadRequest(f"the body of a delete must be of kind {DELETE_OPTIONS}, not {shown(kind)}")
-    for name, wanted in _DELETE_TYPES.items():
+    for name, expected in _DELETE_TYPES.items():
         value = body.get(name)
-        if value is not None and (not isinstance(value, wanted) or (wanted is int and isinstance(value, bool))):
+        if value is not None and (not isinstance(value, expected) or (expected is int and isinstance(value, bool))):
             raise BadRequest(f"{DELETE_OPTIONS}: {name} is of the wrong type")
     if len(body.get("dryRun") or ()) > limits.ITEMS:
         raise BadRequest(f"{DELETE_OPTIONS}: dryRun has too many entries; {limits.ITEMS} is the limit")
@@ -206,8 +206,8 @@ def _check_delete_body(body: Any) -> None:
         if value is not None and not isinstance(value, str):
             raise BadRequest(f"{DELETE_OPTIONS}: preconditions.{cut(name)} must be a string")
         if value is not None and len(value) > limits.NAME:
-            why = f"is too long; {limits.NAME} characters is the limit"
-            raise BadRequest(f"{DELETE_OPTIONS}: preconditions.{cut(name)} {why}")
+            problem = f"is too long; {limits.NAME} characters is the limit"
+            raise BadRequest(f"{DELETE_OPTIONS}: preconditions.{cut(name)} {problem}")
 
 
 def _dry_run_problems(values: Any) -> list[Problem]:
@@ -225,7 +225,7 @@ def _manager_problems(manager: str) -> list[Problem]:
 
 
 def _apply_problems(call: Call, applying: bool) -> list[Problem]:
-    """Who applies says in whose name, as the fields will belong to it. Only applying can meet others' fields."""
+    """An apply needs a field manager, which will own the fields. Only an apply can force conflicts."""
     if applying and not call.parameter("fieldManager"):
         return [Problem.required("fieldManager", "is required for apply patch")]
     if call.target.verb == "patch" and not applying and "force" in call.query:
@@ -239,7 +239,7 @@ def _refuse(kind: str, problems: list[Problem]) -> None:
 
 
 def integer(call: Call, name: str) -> int:
-    """A number in the query; 0 where it is missing."""
+    """An integer query parameter; 0 if it is missing."""
     text = call.parameter(name)
     if not text:
         return 0
@@ -249,9 +249,10 @@ def integer(call: Call, name: str) -> int:
 
 
 def revision(text: str) -> int:
-    """A resourceVersion that a client hands back."""
+    """Parses a resourceVersion."""
     if not re.fullmatch(r"\d{1,19}", text, re.ASCII):
         raise BadRequest(
-            f"invalid resource version: resourceVersion: Invalid value: {shown(text)}: it is not a version of ours"
+            f"invalid resource version: resourceVersion: Invalid value: {shown(text)}: "
+            "must be a value that this server has returned"
         )
     return int(text)

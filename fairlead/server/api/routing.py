@@ -1,8 +1,8 @@
-"""Method, path and query to what is being asked: a pure function, so that a table can test it.
+"""Routing: parses method, path and query into a request target, and dispatches it at the end of the pipeline.
 
-The management API is a whole API root below a mount point; beside it stand the platform's own paths, and the gateways,
-behind each of which is the API root of a cluster. What the path names need not exist: that is asked later, when it is
-known who asks.
+The management API is a complete API root below a mount point. Beside it are the platform's own paths, and the gateways,
+each with the API root of a cluster below it. Parsing is a pure function. It does not check whether the resource exists;
+that follows after authorization.
 """
 
 import re
@@ -23,19 +23,20 @@ from fairlead.server.http.pipeline import Proceed, Stage
 _VERBS = {"GET": "get", "HEAD": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 _COLLECTION_VERBS = {"get": "list", "delete": "deletecollection"}
 _STEPS = {CLUSTER: 4, SPACE: 6, VIRTUAL_CLUSTER: 6}
-"""How many parts of a path lead to a gateway's entrance, the empty one before the first slash included."""
+"""Path segments of the prefix of each gateway, including the empty one before the first slash."""
 _TUNNELS = {"exec": "create", "attach": "create", "portforward": "create", "proxy": "proxy"}
-"""What leads on into a pod, a service or a node, by the verb that it takes whatever the method: it is no reading."""
+"""Subresources that connect to a pod, service or node, and the verb they require regardless of the method, as a GET is
+not a read there."""
 _is_plain = re.compile(r"[A-Za-z0-9][A-Za-z0-9.:_-]*").fullmatch
-"""Nearly every name: it cannot mean anything else as a path."""
+"""Matches nearly all names; these need no further check."""
 COLLECTIONS, LONGEST_PLACE = 1_024, 256
-"""How many paths of collections are remembered, and of what length: anybody can make up more."""
+"""The number and length of the cached collection paths. Both are bounded, as clients choose the paths."""
 _NAMESPACE_SUBRESOURCES = frozenset({"status", "finalize"})
 
 
 @dataclass(frozen=True, slots=True)
 class Roots:
-    """Where the management API hangs, such as `/kubernetes/management`, and what things are called that lead on."""
+    """The mount point of the management API, and the API group and namespace prefix for gateway paths."""
 
     mount: str
     api_group: str = ""
@@ -43,75 +44,77 @@ class Roots:
 
 
 class Router:
-    """`route` below the same roots, again and again: where an object is, the last one was, too, but for its name."""
+    """`route` with a cache of collection paths: requests for objects of one collection differ only in the name."""
 
     def __init__(self, roots: Roots) -> None:
         self._roots = roots
         self._collections: dict[str, tuple[str, str, str, str]] = {}
 
     def __call__(self, method: str, path: str, query: Mapping[str, list[str]]) -> Target:
-        place, _, name = (path, "", "") if method == "POST" else path.rpartition("/")
-        if len(place) <= LONGEST_PLACE and (method == "POST" or _is_plain(name)):
-            collection = self._collections.get(place) or self._as_collection(place)
+        parent, _, name = (path, "", "") if method == "POST" else path.rpartition("/")
+        if len(parent) <= LONGEST_PLACE and (method == "POST" or _is_plain(name)):
+            collection = self._collections.get(parent) or self._as_collection(parent)
             if collection is not None:
                 group, version, resource, namespace = collection
-                below = path[len(self._roots.mount) :]
-                return Target(_VERBS.get(method, ""), below, MANAGEMENT, group, version, resource, "", namespace, name)
+                api_path = path[len(self._roots.mount) :]
+                return Target(
+                    _VERBS.get(method, ""), api_path, MANAGEMENT, group, version, resource, "", namespace, name
+                )
         return route(method, path, query, self._roots)
 
     def _as_collection(self, place: str) -> tuple[str, str, str, str] | None:
         """Group, version, resource and namespace, if this is the path of a collection.
 
-        A namespace is a place and an object at once, so what follows it may be anything.
+        `namespaces` is excluded: `namespaces/x/...` may be an object or the path of another collection.
         """
         try:
             target = route("GET", place, {}, self._roots)
-        except BadRequest:  # what is wrong with a part need not be wrong with the whole
+        except BadRequest:  # the full path may still be valid
             return None
-        whole = target.root == MANAGEMENT and target.resource and not target.name and not target.subresource
-        if not whole or target.resource == "namespaces" or place.endswith("/"):
+        is_collection = target.root == MANAGEMENT and target.resource and not target.name and not target.subresource
+        if not is_collection or target.resource == "namespaces" or place.endswith("/"):
             return None
         if len(self._collections) >= COLLECTIONS:
             self._collections.clear()
-        found = target.group, target.version, target.resource, target.namespace
-        self._collections[place] = found
-        return found
+        collection = target.group, target.version, target.resource, target.namespace
+        self._collections[place] = collection
+        return collection
 
 
 def route(method: str, path: str, query: Mapping[str, list[str]], roots: Roots) -> Target:
-    """The Target of a request."""
+    """Parses the target of a request."""
     if path == roots.mount or path.startswith(roots.mount + "/"):
         return api_target(method, path[len(roots.mount) :] or "/", query, MANAGEMENT)
-    if path.startswith("/kubernetes/") and (entrance := _entrance(path, roots)):
-        inner = "/" + "/".join(path.split("/")[_STEPS[entrance.root] :])
-        target = api_target(method, inner, query, entrance.root)
-        target.via = entrance  # nobody else has seen it yet
+    if path.startswith("/kubernetes/") and (gateway := _entrance(path, roots)):
+        cluster_path = "/" + "/".join(path.split("/")[_STEPS[gateway.root] :])
+        target = api_target(method, cluster_path, query, gateway.root)
+        target.via = gateway  # not shared yet, so it may be changed
         return target
     return Target(_plain_verb(method), path)
 
 
 def _entrance(path: str, roots: Roots) -> Target | None:
-    """The gateway that a path goes through."""
+    """The gateway of a path; None if it has none."""
     match path.split("/", 6)[2:6]:
         case ["cluster", name, *_] if name:
-            entrance, plural = gateway_target(CLUSTER, name), "clusters"
+            gateway, plural = gateway_target(CLUSTER, name), "clusters"
         case ["project", project, "space", name] if project and name:
-            entrance, plural = gateway_target(SPACE, name, roots.namespace_prefix + project), "spaceinstances"
+            gateway, plural = gateway_target(SPACE, name, roots.namespace_prefix + project), "spaceinstances"
         case ["project", project, "virtualcluster", name] if project and name:
-            entrance = gateway_target(VIRTUAL_CLUSTER, name, roots.namespace_prefix + project)
+            gateway = gateway_target(VIRTUAL_CLUSTER, name, roots.namespace_prefix + project)
             plural = "virtualclusterinstances"
         case _:
             return None
-    _refuse_tricks(entrance.namespace)
-    _refuse_tricks(entrance.name)
-    entrance.group, entrance.version, entrance.resource = roots.api_group, "v1", plural
-    return entrance
+    _refuse_tricks(gateway.namespace)
+    _refuse_tricks(gateway.name)
+    gateway.group, gateway.version, gateway.resource = roots.api_group, "v1", plural
+    return gateway
 
 
 def api_target(method: str, path: str, query: Mapping[str, list[str]], root: str) -> Target:
-    """What is being asked of a Kubernetes API, by a path below its root."""
+    """Parses a path below the root of a Kubernetes API."""
     steps = path.removeprefix("/").removesuffix("/").split("/")
-    if "" in steps:  # two slashes in a row name nothing
+    if "" in steps:  # empty segments make it a non-resource path
         return Target(_plain_verb(method), path, root)
     if len(steps) > 2 and steps[0] == "api":
         group_version, steps = ("", steps[1]), steps[2:]
@@ -119,34 +122,34 @@ def api_target(method: str, path: str, query: Mapping[str, list[str]], root: str
         group_version, steps = (steps[1], steps[2]), steps[3:]
     else:
         return Target(_plain_verb(method), path, root)
-    watched = root != MANAGEMENT and steps[0] == "watch" and len(steps) > 1
-    found = _place(group_version[0], steps[1:] if watched else steps)
-    if found is None:
+    has_watch_prefix = root != MANAGEMENT and steps[0] == "watch" and len(steps) > 1
+    parsed = _place(group_version[0], steps[1:] if has_watch_prefix else steps)
+    if parsed is None:
         return Target(_plain_verb(method), path, root)
-    resource, subresource, namespace, name = found
-    # `watch/` is an old way to say it, which clusters still understand.
-    verb = "watch" if watched else _verb(method, name, query)
+    resource, subresource, namespace, name = parsed
+    # `watch/` is the deprecated form of `?watch=true`, which clusters still support.
+    verb = "watch" if has_watch_prefix else _verb(method, name, query)
     if root != MANAGEMENT and name:
         verb = _TUNNELS.get(subresource.partition("/")[0], verb)
     return Target(verb, path, root, *group_version, resource, subresource, namespace, name)
 
 
 def _plain_verb(method: str) -> str:
-    """Methods are upper case; whatever else was sent is no verb at all."""
+    """The lower-case method. Methods are upper case; anything else has no verb."""
     return "get" if method == "HEAD" else method.lower() if method.isupper() else ""
 
 
 def _place(group: str, steps: list[str]) -> tuple[str, str, str, str] | None:
-    """Resource, subresource, namespace and name; None for a path that names no resource, although it looks like one."""
+    """Resource, subresource, namespace and name; None if the path is not that of a resource."""
     namespace = ""
     if steps[0] == "namespaces" and len(steps) > 1:
         namespace = steps[1]
         if len(steps) > 2 and (group or steps[2] not in _NAMESPACE_SUBRESOURCES):
             steps = steps[2:]
-            nowhere = not group and steps[0] == "namespaces"  # there are none inside one
+            is_invalid = not group and steps[0] == "namespaces"  # namespaces are not nested
         else:
-            nowhere = bool(group)
-        if nowhere:
+            is_invalid = bool(group)
+        if is_invalid:
             return None
     resource, name, subresource = steps[0], steps[1] if len(steps) > 1 else "", "/".join(steps[2:])
     _refuse_tricks(namespace)
@@ -164,12 +167,12 @@ def _verb(method: str, name: str, query: Mapping[str, list[str]]) -> str:
 
 
 def truthy(text: str, present: bool = True) -> bool:
-    """A flag in a query as Kubernetes reads it: absent, `0` and `false` are no, everything else is yes."""
+    """A boolean query parameter as in Kubernetes: absent, `0` and `false` are false, anything else is true."""
     return present and text.lower() not in ("0", "false")
 
 
 def _refuse_tricks(step: str) -> None:
-    """Names that would mean something else as a path never reach the registry."""
+    """Rejects names with a special meaning in paths, such as `..`, before they reach the registry."""
     if not step or _is_plain(step):
         return
     for fault in path_segment_faults(step):
@@ -178,21 +181,16 @@ def _refuse_tricks(step: str) -> None:
         raise BadRequest("Name parameter invalid: it contains a NUL byte")
 
 
-# DOC-MERGED server/serve
-# The end of the pipeline: resources go to the verbs, everything else is a document or a health check.
-
-
 Handler = Callable[[Call], Awaitable[Reply]]
 
 
 def routed(roots: Roots) -> Stage:
-    """The stage that finds out what is being asked. What cannot be understood goes on, too, up to flow control."""
-
-    route = Router(roots)
+    """The stage that sets the target of a call. Errors are deferred, so that flow control covers such requests, too."""
+    router = Router(roots)
 
     def stage(call: Call, proceed: Proceed) -> Awaitable[Reply]:
         try:
-            call.target = route(call.method, call.path, call.query)
+            call.target = router(call.method, call.path, call.query)
             if call.query and call.target.via is None:
                 _check_query(call.query)
         except ApiError as error:
@@ -203,13 +201,13 @@ def routed(roots: Roots) -> Stage:
 
 
 def _check_query(query: Mapping[str, list[str]]) -> None:
-    """Refuses more parameters than anybody means. Behind a gateway each word of a command is one."""
+    """Bounds the number of parameters. Not for gateways: an exec has one for each word of its command."""
     if sum(map(len, query.values())) > limits.QUERY_PARAMETERS:
         raise BadRequest(f"the query has too many parameters; {limits.QUERY_PARAMETERS} is the limit")
 
 
 def _like_resources(roots: Mapping[str, Mapping[str, Document]]) -> Iterator[str]:
-    """Where documents stand that look like resources: a few are there for clients that ask every server for them."""
+    """Paths of documents that parse as resources. A few exist for clients that expect them on every server."""
     for root, documents in roots.items():
         for path in documents:
             if api_target("GET", path, {}, root).resource:
@@ -217,10 +215,10 @@ def _like_resources(roots: Mapping[str, Mapping[str, Document]]) -> Iterator[str
 
 
 class Serve:
-    """Answers what has passed every stage.
+    """The end of the pipeline: dispatches to the verbs, gateways, endpoints, documents or health checks.
 
-    `roots` holds the documents of the management API and of the platform, `endpoints` what is done at other paths of
-    each, by verb and path. `gateways` hands on what is for a cluster.
+    `roots` has the documents of the management API and of the platform, `endpoints` the handlers of other paths of
+    each, by verb and path. `gateways` forwards requests to clusters.
     """
 
     def __init__(
@@ -245,7 +243,7 @@ class Serve:
         if target.via is not None:
             return self._gateways(call)
         if call.wants_socket and target.verb == "watch":
-            raise BadRequest("a watch is not served as a WebSocket here; ask for it without the Upgrade header")
+            raise BadRequest("watch over WebSocket is not supported; send the request without the Upgrade header")
         if target.resource and target.path not in self._like_resources:
             return self._verbs(call)
         endpoint = self._endpoints[target.root].get((target.verb, target.path))
@@ -261,7 +259,7 @@ class Serve:
         if document is None:
             return Reply(404, b"404 page not found\n", TEXT)
         if target.verb not in ("get", "list"):
-            raise MethodNotAllowed(f"{call.method} is not supported on {target.path}; it can only be read")
+            raise MethodNotAllowed(f"{call.method} is not supported on {target.path}; it is read-only")
         if not document.is_made:
             await COMPUTE.run(0, document.make)
         return answer(document, call.headers.get("accept", ""), call.headers.get("if-none-match", ""), call.query)

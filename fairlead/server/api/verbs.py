@@ -1,7 +1,9 @@
-"""What each verb answers: a few lines each onto the registry.
+"""The verbs on resources (get, list, watch, create, update, patch, delete, deletecollection), on top of the registry.
 
-The end of the pipeline for resources. By now it is known what is asked, by whom, and that they may. Whether there is
-such a thing is found out once for each verb and resource.
+`Dispatcher` calls this for authorized requests. Whether a kind supports a verb is resolved once for each combination.
+
+`extended=true` on get and list adds the requester's permissions on each object to its status: clients hide instances
+that the user can see, but not use. These fields are computed for each requester, and never stored.
 """
 
 import asyncio
@@ -30,56 +32,49 @@ from fairlead.server.api.presentation import Presentation, present_list, present
 from fairlead.server.api.routing import truthy
 from fairlead.server.api.watch import Opening, Watches
 
-# DOC-MERGED server/extended
-# `extended=true` on get and list: what the asker may do with each object, filled into its status.
-#
-# Clients show instances with it that somebody may see, and leave out those that he may not use. Nothing of it is stored:
-# it is another answer for everybody who asks.
-
-
 Decide = Callable[[User, Target], Verdict]
 
 VERBS = {"canUse": "use", "canUpdate": "update"}
-"""The fields of the status, and the verb that each is about."""
+"""Status fields for `extended=true`, and the verb that each one reports."""
 
 
 def nobody_asks(user: User, target: Target) -> Verdict:
-    """For servers without permissions to ask."""
-    raise RuntimeError("extended answers need to know who may do what")
+    """The default for servers without an authorizer."""
+    raise RuntimeError("extended=true requires an authorizer")
 
 
 def is_extended(call: Call, kind: Kind) -> bool:
-    """Whether the answer is to say what the asker may do, and the kind has a place for that."""
+    """Whether `extended=true` is set, and the status of the kind has the permission fields."""
     if not truthy(call.parameter("extended"), present="extended" in call.query):
         return False
     return all(field in kind.fields.get("status", {}).get("properties", {}) for field in VERBS)
 
 
 def extended(body: bytes, call: Call, user: User, decide: Decide) -> bytes:
-    """The object of an answer with what the user may do with it."""
+    """Adds the permissions of the user to an encoded object."""
     obj: Object = orjson.loads(body)
     return orjson.dumps(with_rights(obj, call.target, user, decide))
 
 
 def with_rights(obj: Object, asked: Target, user: User, decide: Decide) -> Object:
     meta, status = metadata(obj), obj.get("status") or {}
-    one = replace(asked, path="", subresource="", namespace=meta.get("namespace", ""), name=meta["name"])
-    rights = {field: decide(user, replace(one, verb=verb)).allowed for field, verb in VERBS.items()}
-    return {**obj, "status": {**status, **rights}}
+    item = replace(asked, path="", subresource="", namespace=meta.get("namespace", ""), name=meta["name"])
+    permissions = {field: decide(user, replace(item, verb=verb)).allowed for field, verb in VERBS.items()}
+    return {**obj, "status": {**status, **permissions}}
 
 
 Verb = Callable[[Call, Resource, str], Awaitable[Reply]]
 
 Manner = tuple[str, str, str, str, str, bool, bool, bool]
-"""What is asked for but for the names in it."""
+"""Identifies a route: the target without its names."""
 
 DELETED_AT_ONCE = 20
-"""So many deletes of a collection are done before others get their turn."""
+"""Deletes of a collection between two yields to the event loop."""
 _NEEDS_NAME = frozenset({"update", "patch"})
 
 
 class Verbs:
-    """The verbs on resources. Each gets the call, the resource, and the namespace the objects live in."""
+    """Implements the verbs. Each method gets the call, the resource, and the namespace (empty if cluster-scoped)."""
 
     def __init__(self, registry: Registry, watches: Watches, actions: Actions, decide: Decide = nobody_asks) -> None:
         self._registry = registry
@@ -101,10 +96,10 @@ class Verbs:
     def __call__(self, call: Call) -> Awaitable[Reply]:
         target = call.target
         _refuse_form(chosen_form(call.headers.get("accept", "")), call)
-        way = self._ways.get(_manner(target))
-        if way is None:
+        route = self._ways.get(_manner(target))
+        if route is None:
             return self._find_way(call)
-        verb, resource = way
+        verb, resource = route
         return verb(call, resource, target.namespace if resource.kind.namespaced else "")
 
     def _find_way(self, call: Call) -> Awaitable[Reply]:
@@ -119,9 +114,9 @@ class Verbs:
             raise MethodNotAllowed("the server does not allow this method on the requested resource")
         if target.verb in _NEEDS_NAME and not target.name:
             raise BadRequest("name must be provided")
-        # All of it is known now, and names are not in it: there are not more of these than there is to ask for.
-        self._ways[_manner(target)] = way = verb, self._registry.of(kind)
-        return verb(call, way[1], target.namespace if kind.namespaced else "")
+        # Only valid routes are cached, without names, so the cache is bounded.
+        self._ways[_manner(target)] = route = verb, self._registry.of(kind)
+        return verb(call, route[1], target.namespace if kind.namespaced else "")
 
     def _get(self, call: Call, resource: Resource, namespace: str) -> Awaitable[Reply]:
         if not call.query:
@@ -142,105 +137,103 @@ class Verbs:
 
     async def _list(self, call: Call, resource: Resource, namespace: str) -> Reply:
         kind = resource.kind
-        listed = await list_entries(
-            resource.view, kind, namespace, self._cut(call, query_options.list_query(call, kind))
-        )
+        page = await list_entries(resource.view, kind, namespace, self._cut(call, query_options.list_query(call, kind)))
         if is_extended(call, kind):
             user = _user(call)
-            listed = replace(
-                listed,
+            page = replace(
+                page,
                 entries=await changed_entries(
-                    listed.entries, lambda each: each.with_body(extended(each.body, call, user, self._decide))
+                    page.entries, lambda entry: entry.with_body(extended(entry.body, call, user, self._decide))
                 ),
             )
-        return await self._list_reply(call, kind, listed)
+        return await self._list_reply(call, kind, page)
 
     async def _watch(self, call: Call, resource: Resource, namespace: str) -> Reply:
-        form = chosen_form(call.headers.get("accept", ""))
+        representation = chosen_form(call.headers.get("accept", ""))
         query = query_options.watch_query(call, resource.kind)
-        opening = Opening(resource, namespace, query, form.view, call.sieve, call.recheck)
-        stream = await self._watches.open(opening, _user(call))
+        request = Opening(resource, namespace, query, representation.view, call.sieve, call.recheck)
+        stream = await self._watches.open(request, _user(call))
         return Reply(200, stream=stream)
 
     def _cut(self, call: Call, query: ListQuery) -> ListQuery:
         return query if call.sieve is None else replace(query, sees=call.sieve.sees)
 
     async def _create(self, call: Call, resource: Resource, namespace: str) -> Reply:
-        writing = query_options.writing(call, _user(call))
+        options = query_options.writing(call, _user(call))
         body, duplicates = await read_object(call, resource.kind.name)
-        writing.size = call.body_size
-        created = await resource.create(body, namespace, writing, duplicates)
+        options.size = call.body_size
+        created = await resource.create(body, namespace, options, duplicates)
         return await self._object(call, resource.kind, created, 201)
 
     async def _update(self, call: Call, resource: Resource, namespace: str) -> Reply:
-        writing = query_options.writing(call, _user(call))
+        options = query_options.writing(call, _user(call))
         body, duplicates = await read_object(call, resource.kind.name)
-        writing.size = call.body_size
-        updated = await resource.modify(namespace, call.target.name, lambda old: _again(body), writing, duplicates)
+        options.size = call.body_size
+        updated = await resource.modify(namespace, call.target.name, lambda old: _again(body), options, duplicates)
         return await self._object(call, resource.kind, updated)
 
     async def _patch(self, call: Call, resource: Resource, namespace: str) -> Reply:
-        applying = applies(call)
-        writing = query_options.writing(call, _user(call), applying=applying)
-        if applying:
-            right = replace(call.target, verb="create")
-            writing = replace(writing, before_creating=lambda: call.require(right))
+        is_apply = applies(call)
+        options = query_options.writing(call, _user(call), applying=is_apply)
+        if is_apply:
+            create_target = replace(call.target, verb="create")
+            options = replace(options, before_creating=lambda: call.require(create_target))
             config, duplicates = await read_configuration(call)
-            writing.size = call.body_size
-            applied, created = await resource.apply(config, namespace, call.target.name, writing, duplicates)
+            options.size = call.body_size
+            applied, created = await resource.apply(config, namespace, call.target.name, options, duplicates)
             return await self._object(call, resource.kind, applied, 201 if created else 200)
         edit, duplicates = await read_patch(call, resource.shapes.whole)
-        writing.size = call.body_size
-        patched = await resource.modify(namespace, call.target.name, edit, writing, duplicates)
+        options.size = call.body_size
+        patched = await resource.modify(namespace, call.target.name, edit, options, duplicates)
         return await self._object(call, resource.kind, patched)
 
     async def _delete(self, call: Call, resource: Resource, namespace: str) -> Reply:
-        deleting, writing = query_options.deleting(call, await _delete_body(call), _user(call))
-        deleted = await resource.delete(namespace, call.target.name, deleting, writing)
+        delete_options, options = query_options.deleting(call, await _delete_body(call), _user(call))
+        deleted = await resource.delete(namespace, call.target.name, delete_options, options)
         if deleted.gone:
-            form = chosen_form(call.headers.get("accept", ""))
-            return _reply(call, 200, orjson.dumps(_success(resource.kind, deleted)), form.media_type)
+            representation = chosen_form(call.headers.get("accept", ""))
+            return _reply(call, 200, orjson.dumps(_success(resource.kind, deleted)), representation.media_type)
         return await self._object(call, resource.kind, deleted.body)
 
     async def _delete_collection(self, call: Call, resource: Resource, namespace: str) -> Reply:
-        deleting, writing = query_options.deleting(call, await _delete_body(call), _user(call))
+        delete_options, options = query_options.deleting(call, await _delete_body(call), _user(call))
         kind = resource.kind
-        listed = await list_entries(resource.view, kind, namespace, query_options.list_query(call, kind))
-        for count, entry in enumerate(listed.entries):
+        page = await list_entries(resource.view, kind, namespace, query_options.list_query(call, kind))
+        for count, entry in enumerate(page.entries):
             if count % DELETED_AT_ONCE == DELETED_AT_ONCE - 1:
-                await asyncio.sleep(0)  # what is not written, as in a dry run, is not waited for, either
+                await asyncio.sleep(0)  # a dry run does not await the store, and so never yields
             with suppress(NotFound):
-                await resource.delete(entry.key[2], entry.key[3], deleting, writing)
-        return await self._list_reply(call, kind, listed)
+                await resource.delete(entry.key[2], entry.key[3], delete_options, options)
+        return await self._list_reply(call, kind, page)
 
     def _object(self, call: Call, kind: Kind, body: bytes, status: int = 200) -> Awaitable[Reply]:
-        form = chosen_form(call.headers.get("accept", ""))
-        if not form.view and form.media_type == JSON and not wants_pretty(call):
+        representation = chosen_form(call.headers.get("accept", ""))
+        if not representation.view and representation.media_type == JSON and not wants_pretty(call):
             return Reply(status, body, JSON)
-        how, size = self._presentation(call, kind), len(body)
-        if how.is_large(size):
-            return self._large_object(body, how, status)
-        return Reply(status, present_object(body, how), form.media_type)
+        presentation, size = self._presentation(call, kind), len(body)
+        if presentation.is_large(size):
+            return self._large_object(body, presentation, status)
+        return Reply(status, present_object(body, presentation), representation.media_type)
 
     async def _large_object(self, body: bytes, how: Presentation, status: int) -> Reply:
         return Reply(status, await COMPUTE.run(len(body), present_object, body, how), how.form.media_type)
 
     async def _list_reply(self, call: Call, kind: Kind, listed: Listed) -> Reply:
-        how = self._presentation(call, kind)
-        if how.is_plain:
+        presentation = self._presentation(call, kind)
+        if presentation.is_plain:
             return Reply(200, await list_body(kind, listed), JSON)
         bodies = [entry.body for entry in listed.entries]
         size, metadata = sum(map(len, bodies)), list_metadata(listed)
-        if how.is_large(size):
-            body = await COMPUTE.run(size, present_list, bodies, metadata, how)
+        if presentation.is_large(size):
+            body = await COMPUTE.run(size, present_list, bodies, metadata, presentation)
         else:
-            body = present_list(bodies, metadata, how)
-        return Reply(200, body, how.form.media_type)
+            body = present_list(bodies, metadata, presentation)
+        return Reply(200, body, presentation.form.media_type)
 
     def _presentation(self, call: Call, kind: Kind) -> Presentation:
-        form = chosen_form(call.headers.get("accept", ""))
-        include = query_options.include_object(call) if form.view == "Table" else ""
-        return Presentation(kind, form, wants_pretty(call), include, self._registry.clock.now())
+        representation = chosen_form(call.headers.get("accept", ""))
+        include = query_options.include_object(call) if representation.view == "Table" else ""
+        return Presentation(kind, representation, wants_pretty(call), include, self._registry.clock.now())
 
 
 def _manner(target: Target) -> Manner:
@@ -258,22 +251,24 @@ def _manner(target: Target) -> Manner:
 
 
 def _refuse_form(form: Form, call: Call) -> None:
-    """What cannot be answered in the form that was asked for is not done either."""
+    """Rejects an unsupported representation before the request has any effect."""
     verb = call.target.verb
     if not form.view and verb != "watch":
         return
     if form.view == "Table":
         query_options.include_object(call)
     if form.view == "PartialObjectMetadata" and verb in ("list", "deletecollection"):
-        raise NotAcceptable("you requested PartialObjectMetadata, but this is a list; ask for its List form")
+        raise NotAcceptable(
+            "you requested PartialObjectMetadata, but this is a list; request PartialObjectMetadataList"
+        )
     if form.view == "PartialObjectMetadataList" and verb not in ("list", "watch", "deletecollection"):
         raise NotAcceptable("you requested PartialObjectMetadataList, but this is not a list")
     if verb == "watch" and form.media_type != JSON:
-        raise NotAcceptable(f"a watch is only sent as {JSON}")
+        raise NotAcceptable(f"a watch is only available as {JSON}")
 
 
 def _exists(kind: Kind, target: Target) -> bool:
-    """Whether the path fits the kind's scope and subresources."""
+    """Whether the path matches the scope and the subresources of the kind."""
     if target.subresource and target.subresource not in kind.subresources:
         return False
     if kind.namespaced:
@@ -296,7 +291,7 @@ def _user(call: Call) -> User:
 
 
 def _again(body: Any) -> Any:
-    """A fresh copy for each attempt, since the registry changes what it is given."""
+    """A copy for each attempt, as the registry modifies its argument."""
     return copied(body) if isinstance(body, dict) else body
 
 
@@ -307,8 +302,8 @@ async def _delete_body(call: Call) -> Any:
 
 def _success(kind: Kind, deleted: Deleted) -> Object:
     details = {"name": deleted.name, "group": kind.group, "kind": kind.plural, "uid": deleted.uid}
-    found = {name: value for name, value in details.items() if value}
-    return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": found}
+    filled = {name: value for name, value in details.items() if value}
+    return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": filled}
 
 
 def _reply(call: Call, status: int, body: bytes, media_type: str) -> Reply:

@@ -1,7 +1,7 @@
-"""Watches: newline-delimited events, with bookmarks, time limits and an honest end.
+"""Watch streams: newline-delimited JSON events, with bookmarks, timeouts and a final ERROR event.
 
-`registry/watch.py` says what the events are. Here they are framed, and once a stream has begun its errors become its
-last event.
+`registry/watch.py` produces the events. This module frames them. Once a stream has started, an error becomes its last
+event.
 """
 
 import asyncio
@@ -31,9 +31,9 @@ from fairlead.server.flow.streams import NoPace, Pace, Pacer, Streams
 
 BOOKMARK_SECONDS = 60.0
 RECHECK_SECONDS = 5.0
-"""How often an open watch asks whether its key and its permissions still hold."""
+"""How often an open watch checks that its access key and permissions are still valid."""
 SHORTEST_SECONDS = 0.001
-"""Clocks differ by a hair: a look that comes a little too early must not be followed by one right away, for ever."""
+"""Minimum delay of the timer. Clocks differ slightly, and a timer that fires early must not cause a busy loop."""
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 
 log = structlog.get_logger(__name__)
@@ -43,7 +43,7 @@ Encode = Callable[[WatchEvent], bytes]
 
 @dataclass(frozen=True, slots=True)
 class WatchLimits:
-    """How long a watch lasts if it does not say (between once and twice this), and what may wait for a slow reader."""
+    """The default timeout of a watch (randomized between one and two times), and its queue size for slow clients."""
 
     seconds: float
     queue: int
@@ -51,7 +51,7 @@ class WatchLimits:
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """A watch that was asked for. `recheck` raises once the asker may not have it any more."""
+    """A requested watch. `recheck` raises once the requester is no longer authorized."""
 
     resource: Resource
     namespace: str
@@ -62,29 +62,29 @@ class Opening:
 
 
 class Watches:
-    """All watches that are open."""
+    """Opens watch streams."""
 
     def __init__(self, limits: WatchLimits, clock: Clock, streams: Streams, pacer: Pacer | None = None) -> None:
-        """Without a pacer, for users who do not share the server."""
+        """Without a pacer, watches are not subject to flow control."""
         self._limits = limits
         self._clock = clock
         self._streams = streams
         self._pacer = pacer
 
     async def open(self, opening: Opening, user: User) -> AsyncIterator[bytes]:
-        """The stream of a watch for a user, begun as far as it can fail before its first byte."""
+        """Opens a watch for a user. Raises errors that can be detected before the first byte is sent."""
         resource, query, limits = opening.resource, opening.query, self._limits
         self._streams.require_room(user)
         await wait_for_version(resource.view, query.version)
-        feed = Feed(resource.view, resource.kind, opening.namespace, query.selection, limits.queue, opening.sieve)
+        session = Feed(resource.view, resource.kind, opening.namespace, query.selection, limits.queue, opening.sieve)
         seconds = query.timeout or limits.seconds * random.uniform(1, 2)
         pace = self._pacer.pace_for(user) if self._pacer is not None else NoPace()
-        stream = Stream(opening, feed, self._clock, pace)
+        stream = Stream(opening, session, self._clock, pace)
         return stream.lines(self._clock.monotonic() + seconds, self._streams.admitted(user))
 
 
 class Stream:
-    """One watch under way."""
+    """One open watch."""
 
     def __init__(self, opening: Opening, feed: Feed, clock: Clock, pace: Pace) -> None:
         self._kind = opening.resource.kind
@@ -99,14 +99,14 @@ class Stream:
         self._alarm: asyncio.TimerHandle | None = None
 
     async def lines(self, deadline: float, counted: AbstractContextManager[None]) -> AsyncIterator[bytes]:
-        """Chunks of whole lines until the deadline, the server's end or an error. It is `counted` while it lasts."""
+        """Yields chunks of complete lines until the deadline, shutdown or an error. `tracking` counts the watch."""
         try:
             with counted:
                 async for chunk in self._begin():
                     yield chunk
                 is_over = False
                 while not is_over:
-                    if self._is_view and self._feed.pending:  # each watch makes its own
+                    if self._is_view and self._feed.pending:  # a view is rendered for each watch separately
                         await self._pace.wait_for_turn()
                     chunk, is_over = self._look(deadline)
                     self._pace.end_turn()
@@ -117,27 +117,29 @@ class Stream:
                     if self._feed.pending:
                         await asyncio.sleep(0)
                     elif not is_over:
-                        # Only now: an alarm that rings while a slow client takes its chunk would wake nobody.
+                        # Set the timer only now: if it fired while a slow client reads, the wakeup would be lost.
                         self._set_alarm(deadline)
                         await self._feed.news()
         except ApiError as error:
             yield line("ERROR", orjson.dumps(status_of(error)))
-        except Exception:  # a fault of ours must not look like the end of the news
+        except Exception:  # an internal error must not look like a regular end
             log.exception("a watch failed unexpectedly", kind=self._kind.name)
-            yield line("ERROR", orjson.dumps(status_of(Internal("an internal error has ended this watch"))))
+            yield line(
+                "ERROR", orjson.dumps(status_of(Internal("an internal error has ended this watch; see the server log")))
+            )
         finally:
             self._feed.close()
             if self._alarm is not None:
                 self._alarm.cancel()
 
     def _look(self, deadline: float) -> tuple[bytes, bool]:
-        """What there is to tell, and whether that is all."""
+        """Returns the pending events, and whether the watch has ended."""
         now = self._clock.monotonic()
         if now >= self._recheck_at:
             self._recheck()
             self._recheck_at = now + RECHECK_SECONDS
         chunk = b"".join(map(self._encode, self._feed.take()))
-        if self._feed.pending:  # more than is sent at once
+        if self._feed.pending:  # more than fits one chunk
             return chunk, now >= deadline
         is_over = now >= deadline or self._feed.ended
         if is_over or now >= self._bookmark_at:
@@ -146,8 +148,8 @@ class Stream:
         return chunk, is_over
 
     def _set_alarm(self, deadline: float) -> None:
-        """Sees to it that the next look is not too late. One alarm serves many looks: most come with news long before
-        it, and setting one costs as much as waking."""
+        """Sets a timer for the next bookmark, recheck or deadline. It stays set across polls: most polls are due to
+        events long before it fires, and setting a timer costs as much as a wakeup."""
         if self._alarm is None:
             due = min(deadline, self._bookmark_at, self._recheck_at)
             seconds = max(due - self._clock.monotonic(), SHORTEST_SECONDS)
@@ -158,7 +160,7 @@ class Stream:
         self._feed.rouse()
 
     async def _begin(self) -> AsyncIterator[bytes]:
-        """Starts the feed; what exists comes first if that was asked for."""
+        """Starts the watch session, and yields the initial events if they were requested."""
         now = self._clock.monotonic()
         self._bookmark_at, self._recheck_at = now + BOOKMARK_SECONDS, now + RECHECK_SECONDS
         if not self._query.existing:
@@ -177,7 +179,7 @@ class Stream:
         return b"".join([self._encode(WatchEvent("ADDED", body, b"")) for body in bodies])
 
     def _bookmark(self, annotations: dict[str, str], position: int = 0) -> bytes:
-        """Everything up to the position has been sent; without one, nothing waits undelivered when this is made."""
+        """A bookmark for a revision up to which everything was sent. By default the latest, if no event is pending."""
         metadata: Object = {"resourceVersion": str(position or self._feed.position()), "creationTimestamp": None}
         if annotations:
             metadata["annotations"] = annotations
@@ -186,7 +188,7 @@ class Stream:
 
 
 def _encoder(kind: Kind, view: str, include: str, now: Callable[[], datetime]) -> Encode:
-    """Events as they are, or their objects turned into the view that was asked for."""
+    """Encodes events as they are, or with their objects converted to a Table or metadata only."""
     if not view:
         return attrgetter("line")
     if view == "Table":
