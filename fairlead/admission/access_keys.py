@@ -142,9 +142,9 @@ def _refuse_overreach(change: Change, holder: Holder, registry: Registry, mint: 
 
 
 def _check_ttl(change: Change, mint: Mint) -> None:
-    ttl, most = ttl_of(change.obj), mint.max_ttl()
-    if most and change.user != CONTROLLER and not 0 < ttl <= most:
-        why = f"must be between 1 and {most}, the maximum lifetime of keys on this server"
+    ttl, maximum = ttl_of(change.obj), mint.max_ttl()
+    if maximum and change.user != CONTROLLER and not 0 < ttl <= maximum:
+        why = f"must be between 1 and {maximum}, the maximum lifetime of keys on this server"
         raise _invalid(change, Problem.invalid("spec.ttl", ttl, why))
 
 
@@ -176,8 +176,8 @@ def _check_value(change: Change, value: str, mint: Mint, digests: Holdings) -> N
 
 def _keep_value(change: Change, mint: Mint) -> None:
     """Accepts the current value, so that a manifest can be applied again, and rejects any other one."""
-    stored, given = dig(change.old or {}, KEY_PATH), change.spec.get("key")
-    if given and given != stored and mint.pepper.digest(given) != stored:
+    stored, sent = dig(change.old or {}, KEY_PATH), change.spec.get("key")
+    if sent and sent != stored and mint.pepper.digest(sent) != stored:
         why = f"an update cannot change the value of a key: create {change.kind.plural}/<name>/rotate for a new one"
         raise _invalid(change, Problem.forbidden(KEY_PATH, why))
     if stored is not None:

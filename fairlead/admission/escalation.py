@@ -115,8 +115,8 @@ def _confirm(change: Change, rbac: Holders, rules: Iterable[Object]) -> None:
         beyond = "" if len(missing) >= MAX_DESCRIBED else f"{len(missing) - MAX_PROBLEMS} "
         more = [f"and {beyond}more"] if len(missing) > MAX_PROBLEMS else []
         who = f'user "{change.user.name}" (groups={quoted(change.user.groups)})'
-        told = "\n".join([*missing[:MAX_PROBLEMS], *more])
-        raise _forbidden(change, f"{who} is attempting to grant RBAC permissions not currently held:\n{told}")
+        lines = "\n".join([*missing[:MAX_PROBLEMS], *more])
+        raise _forbidden(change, f"{who} is attempting to grant RBAC permissions not currently held:\n{lines}")
 
 
 def _missing(change: Change, rbac: Holders, rules: Iterable[Object]) -> list[str]:
@@ -179,8 +179,8 @@ def granting(standing: Standing, names: Names) -> Rule:
             return
         is_owner = _is_the_owner(change, standing)
         for right in _distinct(change, _granted(change, names)):
-            held = is_owner and standing.inside(change.user, right)
-            if not held and not standing.may(change.user, right).allowed:
+            owned = is_owner and standing.inside(change.user, right)
+            if not owned and not standing.may(change.user, right).allowed:
                 raise _refused(change, right)
 
     return rule
@@ -301,6 +301,6 @@ def _role(role: str, namespace: str, api_group: str) -> Target:
 def _refused(change: Change, right: Target) -> Forbidden:
     what = f"{right.resource}/{right.subresource}" if right.subresource else right.resource
     where = f' in the namespace "{right.namespace}"' if right.namespace else ""
-    held = f"{right.verb} {qualified(what, right.group)}{where}"
-    why = f'User "{change.user.name}" cannot grant permissions that it does not have: {held}; ask for them first'
+    missing = f"{right.verb} {qualified(what, right.group)}{where}"
+    why = f'User "{change.user.name}" cannot grant permissions that it does not have: {missing}; ask for them first'
     return Forbidden.of(change.kind.plural, change.kind.group, name_of(change.obj), why)

@@ -112,9 +112,9 @@ def instance_reach(may: May, api_group: str, roles: Collection[str] = ORDINARY) 
             return
         old = change.old or {}
         if change.kind.plural == SPACES:
-            given = sorted(_roles(change.new) - _roles(old) - set(roles))
-            if given:
-                raise _not_given(change, given[0], roles)
+            forbidden = sorted(_roles(change.new) - _roles(old) - set(roles))
+            if forbidden:
+                raise _not_given(change, forbidden[0], roles)
         if change.old is None and dig(change.new, "status.serviceUID"):
             return  # migrated from another project, keeps its namespace; no other create can set the status
         namespace = dig(change.new, "spec.clusterRef.namespace")
@@ -127,12 +127,12 @@ def instance_reach(may: May, api_group: str, roles: Collection[str] = ORDINARY) 
 
 def _roles(instance: Object) -> set[str]:
     """The cluster roles that the instance itself grants, without those of a stored template."""
-    given = [
+    granted = [
         *_in_rules(dig(instance, "spec.extraAccessRules")),
         *_in_rules(dig(instance, "spec.template.access.rules")),
     ]
-    given.append(dig(instance, "spec.template.access.defaultClusterRole"))
-    return {role for role in given if isinstance(role, str) and role}
+    granted.append(dig(instance, "spec.template.access.defaultClusterRole"))
+    return {role for role in granted if isinstance(role, str) and role}
 
 
 def _in_rules(rules: Any) -> list[Any]:

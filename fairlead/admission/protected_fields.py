@@ -105,8 +105,8 @@ def ownership_marks(namespace_prefix: str) -> Rule:
         _drop_server_marks(change)
         if change.old is None:
             return
-        for what in _taken_away(change, namespace_prefix):
-            why = f"{what} records ownership, and only administrators may change it"
+        for path in _taken_away(change, namespace_prefix):
+            why = f"{path} records ownership, and only administrators may change it"
             raise Forbidden.of(change.kind.plural, change.kind.group, name_of(change.obj), why)
 
     return rule
@@ -116,14 +116,14 @@ def _drop_server_marks(change: Change) -> None:
     is_namespace = (change.kind.group, change.kind.plural) == NAMESPACES
     marks = (*SERVER_MARKS, ("labels", PROJECT_LABEL)) if is_namespace else SERVER_MARKS
     for part in _DESCRIPTION:
-        asked = _part(change.obj, part)
-        known = _part(change.old, part) if asked and change.old is not None else {}
-        found = [key for where, key in marks if where == part and key in asked and key not in known]
+        requested = _part(change.obj, part)
+        current = _part(change.old, part) if requested and change.old is not None else {}
+        found = [key for where, key in marks if where == part and key in requested and key not in current]
         if not found:
             continue
-        kept = {key: value for key, value in asked.items() if key not in found}
-        metadata(change.obj)[part] = kept
-        if not kept:
+        allowed = {key: value for key, value in requested.items() if key not in found}
+        metadata(change.obj)[part] = allowed
+        if not allowed:
             del metadata(change.obj)[part]
         change.warnings.extend(f"metadata.{part}[{key}] is set by the server only; it was dropped" for key in found)
 

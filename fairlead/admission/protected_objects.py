@@ -88,21 +88,21 @@ def _check_owners(change: Change, may: May, protected: Protected) -> None:
 
 def _keep_finalizers(change: Change, protected: Protected) -> None:
     meta = metadata(change.obj)
-    asked, held = meta.get("finalizers") or [], dig(change.old, "metadata.finalizers") or []
-    if not isinstance(asked, list):
+    requested, current = meta.get("finalizers") or [], dig(change.old, "metadata.finalizers") or []
+    if not isinstance(requested, list):
         return  # schema validation rejects it
     if protected.holds(change):
         raise _refused(change, "its metadata.finalizers are managed by the server; leave them as they are")
-    ours = [each for each in held if _is_own(each)]
-    kept = [each for each in asked if not _is_own(each) or each in ours]
-    kept += [each for each in ours if each not in kept]
-    if kept == asked:
+    own = [each for each in current if _is_own(each)]
+    allowed = [each for each in requested if not _is_own(each) or each in own]
+    allowed += [each for each in own if each not in allowed]
+    if allowed == requested:
         return
     change.warnings.append(
         f"metadata.finalizers: only the server sets and removes {OWN_FINALIZERS} finalizers; they were left unchanged"
     )
-    meta["finalizers"] = kept
-    if not kept:
+    meta["finalizers"] = allowed
+    if not allowed:
         del meta["finalizers"]
 
 

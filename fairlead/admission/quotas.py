@@ -44,9 +44,9 @@ class Added:
             return None
         whose = f"project {project}" if self.holder is None else f"project {project}, {' '.join(self.holder)}"
         requested = ",".join(f"{key}=1" for key in over)
-        have = ",".join(f"{key}={count}" for key, count in over.items())
-        most = ",".join(f"{key}={self.limits[key]}" for key in over)
-        return f"exceeded quota: {whose}, requested: {requested}, used: {have}, limited: {most}"
+        in_use = ",".join(f"{key}={count}" for key, count in over.items())
+        limited = ",".join(f"{key}={self.limits[key]}" for key in over)
+        return f"exceeded quota: {whose}, requested: {requested}, used: {in_use}, limited: {limited}"
 
 
 def quotas(api_group: str, prefix: str) -> Rule:

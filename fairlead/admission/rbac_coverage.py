@@ -88,13 +88,13 @@ class Holding:
         if rule.get("nonResourceURLs"):
             return False
         size = sum(len(rule.get(field) or ()) for field in ("verbs", "apiGroups", "resourceNames"))
-        most = 1 + MAX_WORDS // (size + 1)
+        max_compared = 1 + MAX_WORDS // (size + 1)
         verdicts: dict[int, bool] = {}
 
         def fits(held: _Held) -> bool:
             """Compares each pair of rules once. Beyond the maximum it returns False, and the rule is broken down."""
             if id(held) not in verdicts:
-                verdicts[id(held)] = len(verdicts) < most and held.covers_all_of(rule)
+                verdicts[id(held)] = len(verdicts) < max_compared and held.covers_all_of(rule)
             return self._spend() and verdicts[id(held)]
 
         resources = dict.fromkeys(rule.get("resources") or ())

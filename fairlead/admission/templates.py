@@ -197,12 +197,12 @@ def template_trust(api_group: str) -> Rule:
     async def rule(change: Change, registry: Registry) -> None:
         if change.subresource or change.user == CONTROLLER or change.new is None:
             return
-        before, asked = _mark(change.old), _mark(change.new)
+        before, requested = _mark(change.old), _mark(change.new)
         if change.user.holds_everything:
-            mark = asked or before or (TRUE if change.old is None else "")
+            value = requested or before or (TRUE if change.old is None else "")
         else:
-            mark = _after_others(change, before, asked)
-        _set_mark(change.new, mark)
+            value = _after_others(change, before, requested)
+        _set_mark(change.new, value)
 
     return rule
 
@@ -236,7 +236,7 @@ def _set_mark(template: Object, mark: str) -> None:
     annotations = meta.get("annotations") or {}
     if not isinstance(annotations, dict) or annotations.get(TRUST_ANNOTATION, "") == mark:
         return
-    kept = {key: value for key, value in annotations.items() if key != TRUST_ANNOTATION}
-    meta["annotations"] = {**kept, TRUST_ANNOTATION: mark} if mark else kept
+    others = {key: value for key, value in annotations.items() if key != TRUST_ANNOTATION}
+    meta["annotations"] = {**others, TRUST_ANNOTATION: mark} if mark else others
     if not meta["annotations"]:
         del meta["annotations"]

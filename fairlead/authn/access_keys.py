@@ -154,10 +154,10 @@ class Pepper:
     def digest(self, key: str) -> str:
         """The stored form of a key. The middle part identifies the pepper, so that it can be rotated."""
         inner, outer = self._begun
-        made = inner.copy()
-        made.update(key.encode())
+        message = inner.copy()
+        message.update(key.encode())
         digest = outer.copy()
-        digest.update(made.digest())
+        digest.update(message.digest())
         return self._scheme + digest.hexdigest()
 
     @cached_property

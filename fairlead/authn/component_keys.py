@@ -69,12 +69,12 @@ class ComponentKeys:
 
     async def of(self, name: str) -> str:
         """The key of a component, created if there is none. Raises NotFound if its owner does not exist."""
-        kept = await self._kept(name)
-        for value in _values(kept.secret):
+        stored = await self._kept(name)
+        for value in _values(stored.secret):
             # During a rotation the Secret has both values; the digest in the key says which one is valid.
-            if self._pepper.digest(value) == dig(kept.key, "spec.key"):
+            if self._pepper.digest(value) == dig(stored.key, "spec.key"):
                 return value
-        raise self._conflict(name, _ROTATED_ELSEWHERE.format(key=name_of(kept.key)))
+        raise self._conflict(name, _ROTATED_ELSEWHERE.format(key=name_of(stored.key)))
 
     async def rotated(self, name: str, body: Object) -> str:
         """Rotates the key of a component. The old value ends at once, or after the overlap in the request body.
@@ -82,21 +82,21 @@ class ComponentKeys:
         The Secret gets the new value before the key does, so that the valid value can be read after a crash at any
         point.
         """
-        kept = await self._kept(name)
-        value, mark = new_key(), f"next-{token_hex(4)}"
-        await self._edit(kept, lambda data: {**data, mark: _encoded(value)})
+        stored = await self._kept(name)
+        value, pending = new_key(), f"next-{token_hex(4)}"
+        await self._edit(stored, lambda data: {**data, pending: _encoded(value)})
         try:
-            await self._rotation.rotated(CONTROLLER, name_of(kept.key), body, value)
+            await self._rotation.rotated(CONTROLLER, name_of(stored.key), body, value)
         except ApiError:
-            await self._edit(kept, lambda data: _without(data, mark))
+            await self._edit(stored, lambda data: _without(data, pending))
             raise
 
-        def settled(data: Object) -> Object:
-            entry = self._keys.peek("", name_of(kept.key))
-            holds = entry is not None and dig(decode(entry), "spec.key") == self._pepper.digest(value)
-            return _without(data, mark) | ({CURRENT: _encoded(value)} if holds else {})
+        def promote(data: Object) -> Object:
+            entry = self._keys.peek("", name_of(stored.key))
+            is_current = entry is not None and dig(decode(entry), "spec.key") == self._pepper.digest(value)
+            return _without(data, pending) | ({CURRENT: _encoded(value)} if is_current else {})
 
-        await self._edit(kept, settled)
+        await self._edit(stored, promote)
         return value
 
     async def _kept(self, name: str) -> _Kept:

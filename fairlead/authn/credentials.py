@@ -122,8 +122,8 @@ def _own_origins(call: Call, public_url: str) -> set[str]:
 
 def set_cookie(key: str, ttl: int) -> str:
     """The Set-Cookie value for a key; with a `ttl` of 0 the cookie ends with the browser session."""
-    lasting = f"; Max-Age={ttl}" if ttl else ""
-    return f"{COOKIE}={key}; Path=/{lasting}; HttpOnly; Secure; SameSite=Strict"
+    max_age = f"; Max-Age={ttl}" if ttl else ""
+    return f"{COOKIE}={key}; Path=/{max_age}; HttpOnly; Secure; SameSite=Strict"
 
 
 def clear_cookie(name: str = COOKIE) -> str:

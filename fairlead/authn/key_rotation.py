@@ -41,9 +41,9 @@ class Rotation:
             old = decode(await self._keys.get("", name))
             self._refuse(user, old)
             value = fresh or new_key()
-            served = await self._exchange(old, value, overlap)
-            if served is not None:
-                return shown_once(served, {"spec.key": value})
+            response = await self._exchange(old, value, overlap)
+            if response is not None:
+                return shown_once(response, {"spec.key": value})
 
     def _refuse(self, user: User, key: Object) -> None:
         kind, name, now = self._keys.kind, name_of(key), self._clock.now()
@@ -61,13 +61,13 @@ class Rotation:
         rotation.
         """
         name, digest, fresh = name_of(old), dig(old, "spec.key"), self._pepper.digest(value)
-        kept = _previous(old, self._clock.now(), overlap)
-        if kept and await self._write(name, digest, "status", {"previous": kept}) is None:
+        previous = _previous(old, self._clock.now(), overlap)
+        if previous and await self._write(name, digest, "status", {"previous": previous}) is None:
             return None
-        served = await self._write(name, digest, "spec", {"key": fresh})
-        if served is not None and not kept and dig(old, "status.previous"):
-            return await self._write(name, fresh, "status", {"previous": []}) or served
-        return served
+        response = await self._write(name, digest, "spec", {"key": fresh})
+        if response is not None and not previous and dig(old, "status.previous"):
+            return await self._write(name, fresh, "status", {"previous": []}) or response
+        return response
 
     async def _write(self, name: str, digest: str, part: str, fields: Object) -> bytes | None:
         """Sets fields of the spec or the status if the key still has that digest; otherwise returns None."""
@@ -81,14 +81,14 @@ class Rotation:
             return new
 
         subresource = "status" if part == "status" else ""
-        served = await self._keys.modify("", name, edit, Writing(CONTROLLER, "fairlead", subresource=subresource))
-        return served if is_same else None
+        response = await self._keys.modify("", name, edit, Writing(CONTROLLER, "fairlead", subresource=subresource))
+        return response if is_same else None
 
 
 def _previous(key: Object, now: datetime, overlap: int) -> list[Object]:
     """The previous values that stay valid; none without an overlap, also not those of earlier rotations."""
     if not overlap:
         return []
-    lasting = [each for each in dig(key, "status.previous") or () if (parsed(each["until"]) or now) > now]
+    valid = [each for each in dig(key, "status.previous") or () if (parsed(each["until"]) or now) > now]
     until = timestamp(now + timedelta(seconds=overlap))
-    return [*lasting, {"key": dig(key, "spec.key"), "until": until}][-MOST_PREVIOUS:]
+    return [*valid, {"key": dig(key, "spec.key"), "until": until}][-MOST_PREVIOUS:]

@@ -83,19 +83,19 @@ class Throttle:
 
         `client` is the client address with its port, as in `Call`.
         """
-        user, place = user[:NAME_LENGTH], place_of(client)
-        counters = self._counters(user, place)
+        user, network = user[:NAME_LENGTH], place_of(client)
+        counters = self._counters(user, network)
         self._refuse(counters)
         for who in counters:
             self._count(who)
-        attempt, told = Attempt(), False
+        attempt, completed = Attempt(), False
         try:
             yield attempt
-            told = True
+            completed = True
         finally:
             if attempt.succeeded:
-                self._succeeded(user, place, counters)
-            elif not told:
+                self._succeeded(user, network, counters)
+            elif not completed:
                 self._take_back(counters)
 
     def _counters(self, user: str, place: str) -> dict[Who, Patience]:

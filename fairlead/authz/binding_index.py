@@ -43,8 +43,8 @@ class Subjects:
 
     def find(self, user: User) -> list[dict[str, Named]]:
         """The index entries of a user and its groups, by namespace. Callers must not modify them."""
-        whoever: Iterable[Who] = ((False, user.name), *((True, group) for group in dict.fromkeys(user.groups)))
-        return [self._filed[who] for who in whoever if who in self._filed]
+        subjects: Iterable[Who] = ((False, user.name), *((True, group) for group in dict.fromkeys(user.groups)))
+        return [self._filed[subject] for subject in subjects if subject in self._filed]
 
     def bindings(self, found: Iterable[dict[str, Named]], namespace: str) -> Iterator[tuple[str, Object, Object]]:
         """The bindings of these index entries in a namespace, sorted by name: name, binding and subject."""

@@ -71,9 +71,9 @@ class Rights:
         self._paths: dict[str, tuple[frozenset[str], list[str]]] = {}
         self._weight = 0
         for rule in rules:
-            made = _Rule(_set(rule, "verbs"), _set(rule, "apiGroups"), _set(rule, "resourceNames"))
+            compiled = _Rule(_set(rule, "verbs"), _set(rule, "apiGroups"), _set(rule, "resourceNames"))
             for resource in _set(rule, "resources"):
-                self._by_resource.setdefault(resource, []).append(made)
+                self._by_resource.setdefault(resource, []).append(compiled)
 
     def allow(self, target: Target, spelled: Sequence[str]) -> bool:
         """Whether a rule allows the request; `spelled` are its `resource_patterns`, computed once for all roles."""
