@@ -1,4 +1,7 @@
-"""How to reach one API server. `kubeconfig.py` makes it, `upstream.py` uses it; nothing else needs what is inside."""
+"""The values an `Upstream` works with: the endpoint of an API server, its limits, and a request to it.
+
+`kubeconfig.py` builds the endpoint. The gateways and `KubeClient` build requests, and `Upstream` sends them.
+"""
 
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
@@ -6,52 +9,47 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """An address, whom to trust there, and a credential that its text never shows.
+    """Address, trusted CA and credential of one API server. The `repr` never shows the credential.
 
-    Of the two sorts of credentials either may be empty: a token, or a certificate with its key, both PEM.
+    The credential is a bearer token, or a client certificate with its key, both PEM. Either may be empty.
     """
 
     host: str
     port: int
     path: str
-    """What the server's URL has after the port: empty, or starting with a slash and not ending with one."""
+    """Path of the server URL: empty, or with a leading and without a trailing slash."""
     server_name: str
-    """The name or address that its certificate must be for."""
+    """DNS name or IP address that the server certificate must be valid for."""
     authority: str
-    """The certificates that are trusted, PEM; empty: those that this machine trusts."""
+    """Trusted CA certificates, PEM. Empty: the system's CA certificates."""
     token: str = field(default="", repr=False)
     certificate: str = field(default="", repr=False)
     key: str = field(default="", repr=False)
 
 
-# DOC-MERGED upstream/limits
-# How much one connected cluster may take of us. Each has its own, so that a dead one holds up nobody else.
-
-
 @dataclass(frozen=True, slots=True)
 class Limits:
+    """Limits and timeouts of one Upstream. Each cluster has its own, so a dead cluster does not block the others."""
+
     requests: int = 256
-    """Under way at once, watches and other streams included."""
+    """Maximum of concurrent requests, including watches and other streams."""
     sockets: int = 256
     waiting: int = 256
-    """Requests that wait, for `connect_seconds` at most, until another is done. The next one is turned away."""
+    """Maximum of queued requests. A request waits for `connect_seconds` at most; beyond the maximum it is rejected."""
     connect_seconds: float = 5
     head_seconds: float = 60
-    """From the end of the request to the head of the answer. The body may take its time: watches do."""
+    """Timeout from the end of the request to the response head. The body has no timeout, because of watches."""
     idle_seconds: float = 60
-    """How long an unused connection is kept: less than the 90 seconds after which Kubernetes' own server closes it."""
+    """Idle timeout of pooled connections. Must be below the 90 seconds after which kube-apiserver closes them."""
 
 
-# DOC-MERGED upstream/request
-# A request to a cluster, before our credential is on it. Gateways and `ClusterApi` make it, `Upstream` sends it.
-
-
-@dataclass(slots=True)  # not frozen: that would take several times as long to make, for every request
+@dataclass(slots=True)  # not frozen: creating a frozen dataclass is several times slower, and every request has one
 class Request:
-    """A value. `target` is path and query, raw, below the path that the kubeconfig's server may have.
+    """A request to a cluster, without the stored credential.
 
-    Header values are one byte per character, as servers hand them over; whoever has other text encodes it first. The
-    length of a body that is streamed is taken from `content-length`, if there is one.
+    `target` is the raw path and query, relative to the path of the kubeconfig's server URL. Header values hold one
+    byte per character (latin-1); encode any other text first. A streamed body has the length that `content-length`
+    says, or is chunked.
     """
 
     method: str

@@ -1,11 +1,11 @@
-"""Where connected clusters may be: names are resolved once, the address is judged, and that address is connected to.
+"""Address policy for connected clusters: protects against server-side request forgery (SSRF).
 
-Whoever connects a cluster chooses where this server sends requests to. So it goes to public addresses, and elsewhere
-only where the operator has said so (the setting `cluster_networks`): not to the machine itself, its neighbours, or the
-place where a cloud hands out credentials. `Upstream` asks before each connection that it makes. A name that resolves
-to something else a moment later changes nothing, as it is not asked again for the same connection.
+Users who connect a cluster choose where this server sends requests. Only public addresses are allowed by default;
+loopback, private networks and cloud metadata services only if the setting `cluster_networks` lists them. Each new
+connection resolves the host name once, checks the address, and connects to that same address. DNS rebinding therefore
+has no effect.
 
-Errors name neither the host nor its address: users of a cluster see them, and DNS inside is none of their business.
+Errors contain neither host name nor address: users of a cluster see them, and must not learn about internal DNS.
 """
 
 import asyncio
@@ -22,10 +22,10 @@ Network = ipaddress.IPv4Network | IPv6Network
 
 RESOLVE_SECONDS = 4.0
 RESOLVERS = 32
-"""Threads that wait for DNS: enough that names which nobody answers for do not hold up the others for long."""
+"""Threads for DNS lookups: enough that unanswered lookups do not delay the others for long."""
 HTTPS, FIRST_FREE_PORT = 443, 1024
 
-# Beside what Python's own tables know as not global, which differ a little between its versions.
+# In addition to the networks for which Python's `is_global` is false, which vary between Python versions.
 PRIVATE = tuple(map(ip_network, ("100.64.0.0/10", "192.0.0.0/24", "64:ff9b:1::/48", "fec0::/10", "2001::/23")))
 GUARDED = tuple(
     map(
@@ -36,7 +36,7 @@ GUARDED = tuple(
         ),
     )
 )
-"""Link-local networks, and where clouds hand out credentials: open only to a listed network that lies within."""
+"""Link-local networks and cloud metadata services: allowed only by a listed network that is a subnet of these."""
 
 NAT64, SIX_TO_FOUR, COMPATIBLE = IPv6Network("64:ff9b::/96"), IPv6Network("2002::/16"), IPv6Network("::/96")
 
@@ -44,7 +44,7 @@ ADVICE = "list its network in the setting cluster_networks, or give the cluster 
 
 
 class AddressPolicy:
-    """`networks` are those where clusters may be beside public ones; `own` tells where this server listens."""
+    """`networks`: allowed in addition to public addresses. `own_addresses`: returns where this server listens."""
 
     def __init__(self, networks: Sequence[str], own: Callable[[], Collection[tuple[str, int]]]) -> None:
         self._networks = tuple(ip_network(each, strict=False) for each in networks)
@@ -52,8 +52,8 @@ class AddressPolicy:
         self._threads = ThreadPoolExecutor(RESOLVERS, "resolve")
 
     async def resolve(self, host: str, port: int) -> str:
-        """An address of that host which may be connected to. Raises Blocked, Unreachable or TimedOut."""
-        verdict: UpstreamError = Unreachable("the cluster's name has no address; see that its name is right")
+        """Returns an allowed address of the host. Raises AddressBlocked, Unreachable or TimedOut."""
+        verdict: UpstreamError = Unreachable("the cluster's host name has no address; check the host name")
         for address in await self._addresses(host, port):
             blocked = self.judge(address, port)
             if blocked is None:
@@ -71,25 +71,25 @@ class AddressPolicy:
             async with asyncio.timeout(RESOLVE_SECONDS):
                 found = await loop.run_in_executor(self._threads, _look_up, host, port)
         except TimeoutError:
-            raise TimedOut("the cluster's name could not be looked up in time; see that DNS works here") from None
+            raise TimedOut("the DNS lookup of the cluster's host name timed out; check this server's DNS") from None
         except (OSError, UnicodeError):
-            raise Unreachable("the cluster's name is not known to DNS here; see that it is right") from None
+            raise Unreachable("the cluster's host name does not resolve; check the host name and DNS") from None
         return [ip_address(each) for each in dict.fromkeys(found)]
 
     def judge(self, address: Address, port: int) -> Blocked | None:
-        """Why this server does not connect there, or None if it does."""
+        """Returns why the address is blocked, or None if it is allowed."""
         faces = (plain(address), *embedded(address))
         if any(face.is_unspecified or face.is_multicast for face in faces):
-            return Blocked("the cluster's address is none that a server can have; name its real one")
+            return Blocked("the cluster's address is unspecified or multicast; use the address of its API server")
         if any(self._is_own(face, port) for face in faces):
-            return Blocked("the cluster's address is that of this server itself; name the cluster's own")
+            return Blocked("the cluster's address is that of this server; use the address of the cluster's API server")
         beyond = [face for face in faces if not self._is_listed(face)]
         if any(_is_guarded(face) for face in beyond):
             return Blocked(f"the cluster's address is link-local or a cloud's metadata service; {ADVICE}")
         if any(_is_private(face) for face in beyond):
             return Blocked(f"the cluster's address is loopback or private, which is not allowed here; {ADVICE}")
         if beyond and port != HTTPS and port < FIRST_FREE_PORT:
-            return Blocked(f"the cluster's port is one of another service; use {HTTPS} or one from {FIRST_FREE_PORT}")
+            return Blocked(f"the cluster's port is a privileged port; use {HTTPS}, or {FIRST_FREE_PORT} or above")
         return None
 
     def _is_listed(self, address: Address) -> bool:
@@ -112,13 +112,13 @@ def _look_up(host: str, port: int) -> list[str]:
 
 
 def plain(address: Address) -> Address:
-    """The address that a connection really goes to: IPv6 has a way to write each IPv4 address."""
+    """Returns the IPv4 address of an IPv4-mapped IPv6 address, and any other address unchanged."""
     mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
     return mapped or address
 
 
 def embedded(address: Address) -> tuple[Address, ...]:
-    """The IPv4 address that a gateway on the way would turn an IPv6 one into."""
+    """The IPv4 address that a NAT64 or 6to4 gateway would translate an IPv6 address to, if any."""
     if not isinstance(address, IPv6Address):
         return ()
     if address in NAT64 or (address in COMPATIBLE and int(address) > 1):
@@ -128,7 +128,7 @@ def embedded(address: Address) -> tuple[Address, ...]:
 
 def _is_private(address: Address) -> bool:
     if isinstance(address, IPv6Address) and (address in NAT64 or address in SIX_TO_FOUR):
-        return False  # what they carry is judged beside them
+        return False  # the embedded IPv4 address is checked separately
     return not address.is_global or any(address in network for network in PRIVATE)
 
 
@@ -141,7 +141,7 @@ def _lies_within(network: Network, guard: Network) -> bool:
 
 
 def _is_of_this_machine(address: Address) -> bool:
-    """Only the machine's own addresses can be bound to."""
+    """Whether this host has the address: only local addresses can be bound."""
     family = socket.AF_INET6 if address.version == 6 else socket.AF_INET
     with socket.socket(family, socket.SOCK_DGRAM) as probe:
         try:

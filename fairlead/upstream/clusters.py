@@ -1,9 +1,9 @@
-"""The Upstream of each connected cluster and virtual cluster: found from the object, by nothing that a request says.
+"""The Upstreams of connected clusters and virtual clusters, derived from the object and its kubeconfig secret only.
 
-The gateways and the controllers ask here, at each request, so the answer is kept for as long as neither the object nor
-its secret has changed. It belongs to the object's uid: a new object of an old name starts with connections of its own.
-An Upstream whose secret was changed is closed when nothing is under way on it any more; one whose object is gone, at
-once. An object whose secret is bad is remembered, too, so that it costs nothing to be asked for it.
+Gateways and controllers look up an Upstream for every request, so it is cached until the object or its secret changes.
+Cache entries belong to the object's uid: a recreated object gets new connections. When the secret changes, the old
+Upstream is closed once it is idle; when the object is deleted, immediately. Failures are cached, too, so that a
+request for an object with an invalid secret is cheap.
 """
 
 import asyncio
@@ -26,18 +26,18 @@ from fairlead.upstream.upstream import Limits, Upstream
 
 CLUSTERS, VIRTUAL_CLUSTERS = "clusters", "virtualclusterinstances"
 CONFIG_KEY: Final = "config"
-"""Where a secret has the kubeconfig, unless the object names another key."""
+"""Key of the secret that holds the kubeconfig, unless the object names another one."""
 OWN = Limits(requests=8, sockets=1, waiting=8, connect_seconds=3, head_seconds=10)
-"""For our own questions: few, and never behind those of people, whose number says nothing about the cluster."""
+"""For requests of the controllers. A separate pool, so they never queue behind requests of users."""
 HEALTH = Limits(requests=2, sockets=1, waiting=2, connect_seconds=3, head_seconds=10)
-"""For the probes of a cluster's health: one after the other, and never behind anything else."""
+"""For health probes. A separate pool, so they never queue behind other requests."""
 WATCHING = Limits(requests=80, sockets=1, waiting=80, connect_seconds=5, head_seconds=30)
-"""For our own watches, which last: they must not take the place of questions that are over soon."""
+"""For watches of the controllers. A separate pool, so long-lived watches do not block short requests."""
 IDLE_CHECK_SECONDS = 1.0
 
 
 class NotConnected(UpstreamError):
-    """There is nothing to talk to yet; `reason` says which part is missing."""
+    """The object has no usable kubeconfig, or is deleted. `reason` says which, for conditions and Events."""
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
@@ -46,7 +46,10 @@ class NotConnected(UpstreamError):
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """Where the kubeconfig of an object is. `owner`: the uid of which the secret must say that it belongs to it."""
+    """The secret and key that hold an object's kubeconfig.
+
+    `owner_uid`: uid that must be among the secret's ownerReferences; empty if any secret will do.
+    """
 
     namespace: str
     name: str
@@ -55,7 +58,7 @@ class Reference:
 
 
 def kubeconfig_secret(instance_name: str) -> str:
-    """The secret that holds the kubeconfig of a virtual cluster which was made here, beside the instance."""
+    """Name of the secret, in the instance's namespace, with the kubeconfig of a virtual cluster created by us."""
     return f"vc-{instance_name}-kubeconfig"
 
 
@@ -69,7 +72,7 @@ def cluster_reference(cluster: Object, system_namespace: str) -> Reference | Non
 
 
 def virtual_cluster_reference(instance: Object) -> Reference:
-    """The secret of an imported one, else the one that was made with it: not that of a predecessor of its name."""
+    """The secret of an imported virtual cluster, or the generated one, which must be owned by this very instance."""
     meta, config = metadata(instance), dig(instance, "spec.config") or {}
     if config.get("secretName"):
         return Reference(meta["namespace"], config["secretName"], config.get("key") or CONFIG_KEY)
@@ -78,7 +81,7 @@ def virtual_cluster_reference(instance: Object) -> Reference:
 
 @dataclass(frozen=True, slots=True)
 class _Ways:
-    """Ways to the same cluster, with connections and limits of their own."""
+    """The Upstreams of one cluster, by purpose. Each has its own connections and limits."""
 
     people: Upstream
     own: Upstream
@@ -88,7 +91,7 @@ class _Ways:
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """What is known of an object at a revision of it and of its secret (0: there is none)."""
+    """Upstreams, or the error, for a revision of the object and of its secret (0: the secret does not exist)."""
 
     uid: str
     revision: int
@@ -98,6 +101,8 @@ class _Kept:
 
 
 class Connected:
+    """Looks up, caches and closes the Upstreams of clusters and virtual clusters."""
+
     def __init__(
         self, registry: Registry, api_group: str, system_namespace: str, policy: AddressPolicy, limits: Limits
     ) -> None:
@@ -108,33 +113,35 @@ class Connected:
         self._limits = limits
         self._secrets = registry.resource("", "secrets")
         self.failures = FailureNotifier()
-        """Notified of requests that fail, except for those of the health probes themselves."""
+        """Notified of failed requests, except those of health probes."""
         self._kept: dict[Key, _Kept] = {}
         self._retired: dict[Upstream, asyncio.Task[None]] = {}
 
     def cluster(self, name: str) -> Upstream:
-        """The way to a cluster. Raises NotConnected."""
+        """The Upstream for requests of users. Raises NotConnected."""
         return self._cluster(name).people
 
     def probing(self, name: str) -> Upstream:
-        """The way to the same cluster for our own requests: open however busy the other is."""
+        """The Upstream for requests of controllers. Raises NotConnected."""
         return self._cluster(name).own
 
     def health(self, name: str) -> Upstream:
-        """The way to the same cluster for the probes of its health: open however busy the others are."""
+        """The Upstream for health probes. Raises NotConnected."""
         return self._cluster(name).health
 
     def watching(self, name: str) -> Upstream:
-        """The way to the same cluster for our own watches. It is closed as soon as the credential has changed."""
+        """The Upstream for watches of controllers, closed as soon as the credential changes. Raises NotConnected."""
         return self._cluster(name).watching
 
     def open_departing(self, name: str) -> Upstream:
-        """A way of its own to a cluster whose object is being deleted, for what has to be removed there. Whoever asks
-        for it closes it. Raises NotConnected."""
+        """Opens an Upstream for cleanup in a cluster whose object is being deleted. The caller closes it.
+
+        Raises NotConnected.
+        """
         entry = self._registry.view.get((self._group, CLUSTERS, "", name))
         reference = cluster_reference(decode(entry), self._system_namespace) if entry is not None else None
         if reference is None:
-            raise NotConnected("NoConfig", f'"{name}" names no secret in spec.config')
+            raise NotConnected("NoConfig", f'"{name}" is not connected; set spec.config.secretName')
         try:
             return Upstream(self._access(reference), self._policy.resolve, HEALTH)
         except Untrusted as error:
@@ -145,24 +152,26 @@ class Connected:
         return self._ways(key, lambda obj: cluster_reference(obj, self._system_namespace))
 
     def virtual_cluster(self, namespace: str, name: str) -> Upstream:
-        """The way to a virtual cluster, by the namespace of its project. Raises NotConnected."""
+        """The Upstream for requests of users. `namespace` is that of the project. Raises NotConnected."""
         return self._ways((self._group, VIRTUAL_CLUSTERS, namespace, name), virtual_cluster_reference).people
 
     def probing_virtual_cluster(self, namespace: str, name: str) -> Upstream:
-        """The way to the same virtual cluster for our own questions."""
+        """The Upstream for requests of controllers. Raises NotConnected."""
         return self._ways((self._group, VIRTUAL_CLUSTERS, namespace, name), virtual_cluster_reference).own
 
     def leaving_virtual_cluster(self, namespace: str, name: str) -> Upstream:
-        """A way to a virtual cluster whose object is being deleted, which nobody else gets any more. The caller closes
-        it. Raises NotConnected."""
+        """Opens an Upstream to a virtual cluster whose object is being deleted. The caller closes it.
+
+        Raises NotConnected.
+        """
         key = (self._group, VIRTUAL_CLUSTERS, namespace, name)
         entry = self._registry.view.get(key)
         if entry is None:
-            raise NotConnected("NotFound", f'there is no "{name}" any more; see which there are')
+            raise NotConnected("NotFound", f'"{name}" no longer exists')
         return Upstream(self._access(virtual_cluster_reference(decode(entry))), self._policy.resolve, OWN)
 
     def forget_virtual_cluster(self, namespace: str, name: str) -> None:
-        """Ends the connections to one that is gone or being deleted, also if nobody asks for it any more."""
+        """Closes the connections to a virtual cluster whose object is deleted or being deleted."""
         key = (self._group, VIRTUAL_CLUSTERS, namespace, name)
         kept, entry = self._kept.get(key), self._registry.view.get(key)
         current = metadata(decode(entry)) if entry is not None else {}
@@ -170,7 +179,7 @@ class Connected:
             self._drop(key)
 
     async def close_all(self) -> None:
-        """Ends everything, when the server does."""
+        """Closes all connections, on shutdown."""
         for key in list(self._kept):
             self._drop(key)
         retired = dict(self._retired)
@@ -192,7 +201,7 @@ class Connected:
                 raise
             self._kept[key] = kept
         if isinstance(kept.outcome, NotConnected):
-            # A new one each time: an exception that is raised again carries where it has been.
+            # A new exception each time: raising the cached one again would extend its traceback.
             raise NotConnected(kept.outcome.reason, kept.outcome.message)
         return kept.outcome
 
@@ -206,15 +215,15 @@ class Connected:
     def _look(
         self, key: Key, entry: Entry | None, kept: _Kept | None, refer: Callable[[Object], Reference | None]
     ) -> _Kept:
-        """What holds now. Where only other parts of the object have changed, its connections stay."""
+        """Builds the current cache entry. Keeps the connections if the kubeconfig has not changed."""
         if entry is None:
-            raise NotConnected("NotFound", f'there is no "{key[3]}" any more; see which there are')
+            raise NotConnected("NotFound", f'"{key[3]}" no longer exists')
         obj = decode(entry)
         reference = refer(obj)
         if "deletionTimestamp" in metadata(obj):
             raise NotConnected("Terminating", f'"{key[3]}" is being deleted')
         if reference is None:
-            raise NotConnected("NoConfig", f'"{key[3]}" is not connected; name a secret in spec.config')
+            raise NotConnected("NoConfig", f'"{key[3]}" is not connected; set spec.config.secretName')
         uid, revision = metadata(obj)["uid"], self._revision_of(reference)
         if kept is not None and (kept.uid, kept.reference, kept.secret_revision) == (uid, reference, revision):
             return replace(kept, revision=entry.revision)
@@ -234,41 +243,43 @@ class Connected:
             return _Ways(people, own, Upstream(access, resolve, HEALTH), watching)
         except NotConnected as error:
             return error
-        except Untrusted as error:  # keys that are well-formed, and that OpenSSL does not take
+        except Untrusted as error:  # well-formed PEM that OpenSSL rejects
             return NotConnected("BadKubeconfig", error.message)
 
     def _access(self, reference: Reference) -> Access:
         try:
             return parse(self.kubeconfig(reference))
         except BadKubeconfig as error:
-            why = f"the kubeconfig cannot be used: {'; '.join(error.problems)}"
-            raise NotConnected("BadKubeconfig", why) from error
+            message = f"the kubeconfig cannot be used: {'; '.join(error.problems)}"
+            raise NotConnected("BadKubeconfig", message) from error
 
     def kubeconfig(self, reference: Reference) -> bytes:
-        """What the secret holds. Raises NotConnected."""
-        where = f'"{reference.name}" in the namespace "{reference.namespace}"'
+        """Reads the kubeconfig from its secret. Raises NotConnected."""
+        where = f'"{reference.name}" in namespace "{reference.namespace}"'
         entry = self._secrets.peek(reference.namespace, reference.name)
         secret = decode(entry) if entry is not None else {}
         owners = metadata(secret).get("ownerReferences") or ()
         if entry is None or (reference.owner and all(each.get("uid") != reference.owner for each in owners)):
-            raise NotConnected("SecretNotFound", f"there is no secret {where}; create it with the kubeconfig")
+            raise NotConnected("SecretNotFound", f"secret {where} not found; create it with the kubeconfig")
         content = (secret.get("data") or {}).get(reference.key)
         if not content:
-            raise NotConnected("KeyNotFound", f'the secret {where} has no key "{reference.key}"; store it there')
+            raise NotConnected(
+                "KeyNotFound", f'secret {where} has no key "{reference.key}"; store the kubeconfig under that key'
+            )
         return b64decode(content)
 
     def _forget_the_gone(self) -> None:
-        """Virtual clusters come and go, and nobody asks for one that has gone."""
+        """Evicts entries of deleted objects, which no request would look up again."""
         for key in [key for key in self._kept if self._registry.view.get(key) is None]:
             self._drop(key)
 
     def _drop(self, key: Key) -> None:
-        """Nobody may use it any more."""
+        """Removes the entry and closes its connections immediately."""
         if kept := self._kept.pop(key, None):
             self._end(kept, at_once=True)
 
     def _end(self, kept: _Kept, at_once: bool) -> None:
-        """Nobody new gets it. Unless it is to end `at_once`, what is under way may go on."""
+        """Closes the entry's connections, `immediately` or once they are idle. Watches are closed immediately."""
         if isinstance(kept.outcome, _Ways):
             ways = kept.outcome
             for upstream in (ways.people, ways.own, ways.health, ways.watching):
@@ -282,6 +293,6 @@ class Connected:
 
 
 async def _end_of(upstream: Upstream, at_once: bool) -> None:
-    while upstream.in_use and not at_once:  # noqa: ASYNC110  # nobody is in a hurry, and requests need no further duty
+    while upstream.in_use and not at_once:  # noqa: ASYNC110  # polling keeps the request path free of an idle event
         await asyncio.sleep(IDLE_CHECK_SECONDS)
     await upstream.close()

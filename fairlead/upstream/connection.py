@@ -1,8 +1,8 @@
-"""One HTTP/1.1 connection to a cluster: requests go out one after the other, answers are parsed as they come.
+"""One HTTP/1.1 connection to a cluster: one exchange at a time, no pipelining, responses parsed as they arrive.
 
-`pool.py` owns connections, `upstream.py` starts exchanges on them. The parser is C and strict: whatever leaves a doubt
-where an answer ends is an error, and ends the connection. So do bytes that nobody asked for: the next request on this
-connection would get them as its answer.
+`pool.py` owns connections, `upstream.py` starts exchanges on them. The parser (llhttp, in C) is strict. An ambiguous
+end of a response is an error and closes the connection. So do unsolicited bytes: they would be taken for the response
+to the next request on this connection.
 """
 
 import asyncio
@@ -20,16 +20,16 @@ from fairlead.upstream.transport import TlsTransport
 
 MAX_HEAD = 64 * 1024
 MAX_BETWEEN = 64 * 1024
-"""What may come without a byte of a body in it: the sizes and extensions of chunks, and trailers."""
+"""Maximum of consecutive bytes without body data: chunk sizes, chunk extensions and trailers."""
 _PLAIN_CONNECTION = frozenset({b"close", b"keep-alive", b"upgrade"})
 _NO_BODY = frozenset({204, 304})
 
 Switch = Callable[[TlsTransport, Sequence[tuple[str, str]], bytes], None]
-"""Takes over a connection after a 101, with its headers and what came after them. Raises Broken."""
+"""Takes over a connection after a 101, with its headers and the bytes that follow. Raises ProtocolError."""
 
 
 class Connection:
-    """`settled` is called with it when it is free again, or gone. `deadline` is watched by the pool."""
+    """`on_released` is called when the connection is free again, or closed. The pool enforces `deadline`."""
 
     __slots__ = (
         "_delivered",
@@ -73,7 +73,7 @@ class Connection:
         self.switch: Switch | None = None
 
     def _forget(self) -> None:
-        """What is known of the answer that is being parsed."""
+        """Resets the state of the response parser."""
         self._headers: list[tuple[str, str]] = []
         self._head_size = self._raw_size = 0
         self._in_head = True
@@ -87,7 +87,7 @@ class Connection:
         return self._sound and self._transport is not None and not self._transport.is_closing()
 
     def start(self, head_only: bool, deadline: float, end_deadline: float) -> Response:
-        """Expects an answer from now on. `write` the request next."""
+        """Starts an exchange: a response is expected from now on. The caller then sends the request with `write`."""
         self.uses += 1
         self._head_only = head_only
         self.deadline, self._end_deadline = deadline, end_deadline
@@ -99,12 +99,12 @@ class Connection:
         self._transport.write(data)
 
     async def drain(self) -> None:
-        """Returns when there is room for more, or when nobody wants more."""
+        """Waits until the write buffer has room, or the exchange is over."""
         if self._drained is not None:
             await self._drained
 
     def fail(self, error: BaseException) -> None:
-        """Ends the exchange and the connection."""
+        """Fails the exchange and closes the connection."""
         self._sound = False
         response, self.response = self.response, None
         if response is not None:
@@ -121,7 +121,7 @@ class Connection:
             upload.cancel()
 
     def time_out(self) -> None:
-        self.fail(TimedOut("the cluster did not answer in time; see whether it is overloaded, or ask for less"))
+        self.fail(TimedOut("the cluster did not respond in time; check whether it is overloaded, or request less"))
 
     # --- for the response --------------------------------------------------------------------------------------------
 
@@ -136,7 +136,7 @@ class Connection:
             self._transport.resume_reading()
 
     def abandon(self) -> None:
-        self.fail(Broken("the answer was closed before its end"))
+        self.fail(Broken("the response was closed before its end"))
 
     # --- for the event loop ------------------------------------------------------------------------------------------
 
@@ -145,13 +145,13 @@ class Connection:
 
     def data_received(self, data: memoryview) -> None:
         if self.response is None:
-            self.fail(Broken("the cluster sent something that nobody asked for"))
+            self.fail(Broken("the cluster sent unsolicited data"))
             return
         try:
             self._parser.feed_data(data)
         except HttpParserError as error:
             cause = error.__context__
-            self.fail(cause if isinstance(cause, UpstreamError) else Broken("the cluster's answer is not valid HTTP"))
+            self.fail(cause if isinstance(cause, UpstreamError) else Broken("the cluster's response is not valid HTTP"))
         except HttpParserUpgrade as upgrade:
             self._hand_over(bytes(data[upgrade.args[0] :]))
         else:
@@ -161,7 +161,7 @@ class Connection:
                 self._limit(len(data))
 
     def _limit(self, nbytes: int) -> None:
-        """Ends what goes on and on without getting anywhere."""
+        """Fails a response that goes on without body data."""
         self._raw_size = 0 if self._delivered else self._raw_size + nbytes
         self._delivered = False
         if self._in_head and self._raw_size > MAX_HEAD:
@@ -170,11 +170,11 @@ class Connection:
             self.fail(_idle_talk())
 
     def _hand_over(self, rest: bytes) -> None:
-        """A 101: from here on the connection belongs to whoever asked for it, and speaks another protocol."""
+        """Handles a 101: passes the connection to the upgrade handler, which speaks another protocol on it."""
         response, transport = self.response, self._transport
         try:
             if self.switch is None or response is None or transport is None:
-                raise Broken("the cluster switched protocols without being asked to")
+                raise Broken("the cluster switched protocols without an upgrade request")
             self.switch(transport, self._headers, rest)
         except Broken as error:
             self.fail(error)
@@ -204,15 +204,15 @@ class Connection:
 
     def _lost(self, exc: Exception | None) -> UpstreamError:
         if self.response is not None and self.response.arrival.done():
-            return Broken("the cluster broke off in the middle of its answer")
-        refused = refusal(exc)
-        return refused or Unreachable("the cluster closed the connection without an answer; try again")
+            return Broken("the cluster closed the connection in the middle of its response")
+        alert = refusal(exc)
+        return alert or Unreachable("the cluster closed the connection without a response; try again")
 
     # --- for the parser ----------------------------------------------------------------------------------------------
 
     def on_message_begin(self) -> None:
         if self._finished:
-            # The answer was whole; what follows it makes the connection useless, and is never looked at.
+            # The response was complete. What follows it is discarded, and the connection is not reused.
             self._sound = False
 
     def on_header(self, name: bytes, value: bytes) -> None:
@@ -234,9 +234,9 @@ class Connection:
     def on_headers_complete(self) -> None:
         status = self._parser.get_status_code()
         if self._parser.get_http_version() not in ("1.1", "1.0"):
-            raise Broken("the cluster's answer has an unknown version of HTTP")
+            raise Broken("the cluster's response has an unknown HTTP version")
         if status < 200:
-            self._interim = status != 101  # after which there is no other head to wait for
+            self._interim = status != 101  # no other head follows a 101
             return
         response = self.response
         if response is None or self._finished:
@@ -269,10 +269,10 @@ class Connection:
             self._finished = True
 
     def _hop(self, name: bytes, value: bytes) -> None:
-        """Headers that are between the cluster and us."""
+        """Handles hop-by-hop headers."""
         if name == b"transfer-encoding":
             if value.strip() != b"chunked":
-                raise Broken("the cluster's answer has an encoding that nobody asked for")
+                raise Broken("the cluster's response has an unsupported transfer-encoding")
             self._sized = True
         elif name == b"connection":
             tokens = {token.strip() for token in value.split(b",")} - _PLAIN_CONNECTION
@@ -281,9 +281,9 @@ class Connection:
     def _finish(self) -> None:
         response, self.response = self.response, None
         if self._head_only:
-            self._parser = HttpResponseParser(self)  # the old one waits for the body that HEAD does not bring
+            self._parser = HttpResponseParser(self)  # the old parser waits for a body, which HEAD does not have
         if self.upload is not None:
-            self._sound = self._sound and _is_complete(self.upload)  # or answered before it had heard all
+            self._sound = self._sound and _is_complete(self.upload)  # the cluster may respond before the upload ends
             self._stop_upload()
         self._forget()
         if response is not None:
@@ -302,20 +302,20 @@ class Connection:
 
 
 def _is_complete(upload: asyncio.Task[None]) -> bool:
-    """Whether all of it was sent. The answer may come before anybody was told so."""
+    """Whether the whole body was sent. The done callback may not have run yet."""
     return upload.done() and not upload.cancelled() and upload.exception() is None
 
 
 def _too_large() -> Broken:
-    return Broken(f"the head of the cluster's answer is larger than {MAX_HEAD} bytes")
+    return Broken(f"the head of the cluster's response is larger than {MAX_HEAD} bytes")
 
 
 def _idle_talk() -> Broken:
-    return Broken("the cluster goes on with its answer without saying anything; tell its administrator")
+    return Broken("the cluster's response goes on without any body data; contact the cluster's administrator")
 
 
 @lru_cache(1024)
 def _known(name: bytes) -> str:
-    """A header's name in lower case; empty for those that are between the cluster and us."""
+    """A header name in lower case; empty for hop-by-hop headers."""
     lower = name.decode("latin-1").lower()
     return "" if lower in HOP_BY_HOP else lower

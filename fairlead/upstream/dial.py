@@ -1,7 +1,8 @@
-"""Opens connections to one cluster: resolves its name, connects to that very address, and does the TLS handshake.
+"""Opens TLS connections to one cluster: DNS lookup, address check, TCP connect, TLS handshake.
 
-`pool.py` and `websocket.py` call this. The name is resolved once per connection, and checked there (`address_policy.py`); the
-certificate is still held against the name that the kubeconfig has.
+`pool.py` and `websocket.py` call this. Each connection resolves the host name once, checks the address
+(`address_policy.py`) and connects to that same address. The server certificate is verified against the host name or
+the `tls-server-name` of the kubeconfig.
 """
 
 import asyncio
@@ -15,26 +16,24 @@ from fairlead.upstream.access import Access
 from fairlead.upstream.errors import TimedOut, Unreachable, Untrusted
 from fairlead.upstream.transport import Receiver, TlsTransport
 
-# DOC-MERGED upstream/tls
-# TLS to connected clusters: whom we trust, who we are, and what went wrong, in words. `dial.py` calls this.
-
-
 _MENDED = "check certificate-authority-data and server in its kubeconfig"
-_BAD_PEM = "certificates or key in the cluster's kubeconfig cannot be used; write it anew from the cluster"
+_BAD_PEM = (
+    "certificates or key in the cluster's kubeconfig cannot be used; export the kubeconfig from the cluster again"
+)
 
 _VERIFICATION = {
-    10: "the certificate of the cluster has run out; renew it there",
-    62: f"the certificate of the cluster is for another name; {_MENDED}, or set tls-server-name",
-    64: f"the certificate of the cluster is for another address; {_MENDED}, or set tls-server-name",
+    10: "the cluster's certificate has expired; renew it in the cluster",
+    62: f"the cluster's certificate is for another host name; {_MENDED}, or set tls-server-name",
+    64: f"the cluster's certificate is for another IP address; {_MENDED}, or set tls-server-name",
 }
-"""By OpenSSL's numbers: X509_V_ERR_CERT_HAS_EXPIRED, _HOSTNAME_MISMATCH, _IP_ADDRESS_MISMATCH."""
+"""By OpenSSL verify code: X509_V_ERR_CERT_HAS_EXPIRED, _HOSTNAME_MISMATCH, _IP_ADDRESS_MISMATCH."""
 
 
 def client_context(access: Access) -> ssl.SSLContext:
-    """Takes milliseconds, so it is made once per cluster. Raises Untrusted where the kubeconfig holds no usable PEM."""
+    """Builds the TLS context. Takes milliseconds, so it is built once per cluster. Raises TlsError for unusable PEM."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    # Kubeconfigs may trust an intermediate authority, or the server's certificate itself. Go accepts that.
+    # A kubeconfig may trust an intermediate CA or the server certificate itself. Go accepts that.
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     context.set_alpn_protocols(["http/1.1"])
     try:
@@ -50,59 +49,61 @@ def client_context(access: Access) -> ssl.SSLContext:
 
 
 def _load_pair(context: ssl.SSLContext, access: Access) -> None:
-    """OpenSSL reads the pair from a file only; this one is never on a disk."""
+    """Loads the client certificate and key. OpenSSL reads them from a file only; a memfd is never on disk."""
     descriptor = os.memfd_create("pair")
     with os.fdopen(descriptor, "wb") as file:
         file.write(f"{access.certificate}\n{access.key}\n".encode())
         file.flush()
-        # A passphrase that nobody is asked for: a sealed key fails rather than reading from the terminal.
+        # With an empty passphrase, an encrypted key fails instead of prompting on the terminal.
         context.load_cert_chain(f"/proc/self/fd/{descriptor}", password="")
 
 
 def untrusted(error: ssl.SSLError) -> Untrusted:
-    """What a failed handshake means for whoever connected the cluster."""
+    """The error for a failed TLS handshake, with advice for the owner of the kubeconfig."""
     if isinstance(error, ssl.SSLCertVerificationError):
         code = error.verify_code
-        return Untrusted(_VERIFICATION.get(code, f"the certificate of the cluster is not trusted; {_MENDED}"))
+        return Untrusted(_VERIFICATION.get(code, f"the cluster's certificate is not trusted; {_MENDED}"))
     return refusal(error) or Untrusted(
-        "no TLS with the cluster; see that the server in its kubeconfig is a Kubernetes API server"
+        "the TLS handshake with the cluster failed; check that the server in its kubeconfig is a Kubernetes API server"
     )
 
 
 def refusal(error: Exception | None) -> Untrusted | None:
-    """Whether the other side ended the connection with an alert. Since TLS 1.3 that may come after the handshake."""
-    reason = getattr(error, "reason", None) or ""  # an error that OpenSSL has not made has none
+    """The error for a TLS alert from the peer, else None. With TLS 1.3 an alert may follow the handshake."""
+    reason = getattr(error, "reason", None) or ""  # only errors of OpenSSL have a reason
     if isinstance(error, ssl.SSLError) and "ALERT" in reason:
-        return Untrusted("the cluster refused the TLS connection; check the client certificate in its kubeconfig")
+        return Untrusted("the cluster rejected the TLS connection; check the client certificate in its kubeconfig")
     return None
 
 
 Resolve = Callable[[str, int], Awaitable[str]]
-"""A name and a port to one address that we may connect to. Raises UpstreamError."""
+"""Resolves host and port to one allowed address. Raises UpstreamError."""
 
 AnyReceiver = TypeVar("AnyReceiver", bound=Receiver)
 
 _KEEPALIVE = {socket.TCP_KEEPIDLE: 30, socket.TCP_KEEPINTVL: 10, socket.TCP_KEEPCNT: 3}
-"""A watch may be silent for hours. Only the kernel can tell that from a machine that is gone: within a minute."""
+"""A watch may be silent for hours. TCP keepalive detects a dead peer within a minute."""
 
 
 class Dialing:
+    """Opens connections to one endpoint."""
+
     def __init__(self, access: Access, resolve: Resolve) -> None:
         self._access = access
         self._resolve = resolve
         self._context: ssl.SSLContext | None = None
 
     async def __call__(self, make: Callable[[], AnyReceiver], seconds: float) -> AnyReceiver:
-        """A protocol that is connected. Raises UpstreamError."""
+        """Returns a connected protocol. Raises UpstreamError."""
         try:
             async with asyncio.timeout(seconds):
                 return await self._connected(make)
         except TimeoutError:
-            raise TimedOut("the cluster could not be reached in time; see whether it runs, and its firewall") from None
+            raise TimedOut("connecting to the cluster timed out; check that it is running, and its firewall") from None
         except ssl.SSLError as error:
             raise untrusted(error) from error
         except OSError as error:
-            raise Unreachable("the cluster cannot be reached; see whether it runs, and its firewall") from error
+            raise Unreachable("the cluster is unreachable; check that it is running, and its firewall") from error
 
     async def _connected(self, make: Callable[[], AnyReceiver]) -> AnyReceiver:
         access, loop = self._access, asyncio.get_running_loop()

@@ -1,8 +1,8 @@
-"""Who holds how much of what may be under way to one cluster: nobody all of it, and streams never the last of it.
+"""Limits per user for the requests and WebSockets to one cluster, and a limit for streams.
 
-The gateways take a share for each request of a user before it is sent, and give it back when its answer is over. What
-waits for its turn counts, too: a row that is full keeps others out as well. Our own questions take none, because they
-have connections of their own (`clusters.py`).
+No user can occupy a whole cluster, and streams never take all connections. The gateways acquire a slot for each request
+of a user before it is sent, and release it when the response has ended. Queued requests count, too, because the queue
+is bounded. Controllers need no slot: they have their own connections (`clusters.py`).
 """
 
 from collections.abc import Iterable
@@ -11,15 +11,15 @@ from fairlead.upstream.access import Limits
 from fairlead.upstream.errors import Busy, Crowding
 
 PERSONAL = 4
-"""One user may hold this part of a limit: a quarter."""
+"""One user may use a quarter of a limit."""
 EVERYBODY = ""
-"""What streams are counted under."""
+"""The key under which the streams of all users are counted."""
 
 Counts = dict[str, int]
 
 
 class Share:
-    """What somebody holds until it is given back: at the end of a `with`, or later, if it is `kept` in there."""
+    """A slot of a user. Released at the end of the `with` block, unless `transfer` was called in it."""
 
     __slots__ = ("_held", "_is_kept")
 
@@ -37,11 +37,11 @@ class Share:
             self.give_back()
 
     def keep(self) -> None:
-        """Somebody else gives it back."""
+        """Leaves the release to another owner, beyond the `with` block."""
         self._is_kept = True
 
     def give_back(self) -> None:
-        """May be called more than once."""
+        """Frees the slot. Idempotent."""
         held, self._held = self._held, ()
         for counts, name in held:
             counts[name] -= 1
@@ -50,7 +50,7 @@ class Share:
 
 
 class Shares:
-    """The shares in one cluster, by the names of users."""
+    """The slots of one cluster, counted by user name."""
 
     def __init__(self, limits: Limits) -> None:
         self._requests_each = max(1, limits.requests // PERSONAL)
@@ -61,23 +61,22 @@ class Shares:
         self._talking: Counts = {}
 
     def request(self, user: str, *, is_endless: bool) -> Share:
-        """Raises Crowding for somebody who has too many under way.
+        """Raises UserLimitExceeded if the user has too many open requests.
 
-        One whose answer is endless raises Busy where there are too many of those: a part of the requests is kept for
-        those that are over soon.
+        A streaming request raises Busy if the cluster has too many streams: some slots are reserved for short requests.
         """
         _check(self._requesting.get(user, 0), self._requests_each, "requests")
         if not is_endless:
             return Share(((self._requesting, user),))
         if self._streaming.get(EVERYBODY, 0) >= self._streams:
             raise Busy(
-                f"{self._streams} watches and other streams of this cluster are open, as many as there may be; "
-                "end some that nobody needs, or try again in a while"
+                f"the limit of {self._streams} open watches and other streams of this cluster is reached; "
+                "close some of them, or try again later"
             )
         return Share(((self._requesting, user), (self._streaming, EVERYBODY)))
 
     def socket(self, user: str) -> Share:
-        """Raises Crowding for somebody who has too many open."""
+        """Raises UserLimitExceeded if the user has too many open WebSockets."""
         _check(self._talking.get(user, 0), self._sockets_each, "WebSockets")
         return Share(((self._talking, user),))
 
@@ -85,6 +84,6 @@ class Shares:
 def _check(count: int, most: int, what: str) -> None:
     if count >= most:
         raise Crowding(
-            f"your share in this cluster is taken, which is {most} {what} at once; end watches and sessions that you "
-            "do not need, or try again when others are done. Whoever runs this server can raise the limit"
+            f"your limit of {most} concurrent {what} to this cluster is reached; close watches and sessions that you "
+            "do not need, or try again later. The administrator of this server can raise the limit"
         )

@@ -1,8 +1,7 @@
-"""Objects of a connected cluster, for controllers: get, list, create, apply, patch, delete.
+"""Kubernetes client for controllers: get, list, create, apply, patch and delete objects of a connected cluster.
 
-Paths are the API's own, such as `/api/v1/namespaces/x`. A failure that the cluster answers with is a `FarError`; where
-no proper answer comes, it is an `UpstreamError`. Whatever it says goes into conditions
-that people read, so it is cut short.
+Paths are those of the Kubernetes API, such as `/api/v1/namespaces/x`. An error response raises `RemoteApiError`; no
+valid response raises `UpstreamError`. Error messages end up in conditions, so they are truncated.
 """
 
 from collections.abc import Sequence
@@ -28,9 +27,9 @@ SECONDS = 30.0
 
 
 class FarError(Exception):
-    """The cluster said no: its HTTP status, Kubernetes' reason (`NotFound`, `Forbidden`, ...) and its words.
+    """An error response of the cluster: HTTP status, reason (`NotFound`, `Forbidden`, ...) and message.
 
-    `causes` are the reasons of what lies behind it, such as `NamespaceTerminating`.
+    `causes` are the reasons in `details.causes`, such as `NamespaceTerminating`.
     """
 
     def __init__(self, status: int, reason: str, message: str, causes: Sequence[str] = ()) -> None:
@@ -42,15 +41,19 @@ class FarError(Exception):
 
 
 class Sender(Protocol):
-    """The one thing that this needs of an Upstream."""
+    """The part of an Upstream that clients need."""
 
     async def send(self, request: Request, *, seconds: float | None = None) -> Response: ...
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterApi:
-    """`seconds` are for each call, from the connection to the end of the answer, which has `limit` bytes at most.
-    `acting_as` is the user of the cluster that calls are made as, by impersonation, if not the stored credential's."""
+    """Client for one cluster.
+
+    `seconds`: timeout of each call, from connecting to the end of the response.
+    `max_body_bytes`: maximum size of a response.
+    `impersonate_user`: user of the cluster to impersonate; empty to act as the stored credential.
+    """
 
     upstream: Sender
     seconds: float = SECONDS
@@ -61,25 +64,25 @@ class ClusterApi:
         return await self._call("GET", path, query)
 
     async def list(self, path: str, **query: str) -> Object:
-        """The whole list, with its `items`."""
+        """Returns the whole list object, with its `items`."""
         return await self._call("GET", path, query)
 
     async def create(self, path: str, body: Object) -> Object:
         return await self._call("POST", path, {"fieldManager": FIELD_MANAGER}, body)
 
     async def apply(self, path: str, body: Object) -> Object:
-        """Server-side apply of what we want of this object. What others want of the same fields is overruled."""
+        """Server-side apply with `force`: takes over fields that other field managers own."""
         return await self._call("PATCH", path, {"fieldManager": FIELD_MANAGER, "force": "true"}, body, APPLY)
 
     async def patch(self, path: str, body: Any, content_type: str = MERGE_PATCH) -> Object:
         return await self._call("PATCH", path, {"fieldManager": FIELD_MANAGER}, body, content_type)
 
     async def delete(self, path: str, body: Object | None = None) -> Object:
-        """`body` are DeleteOptions: preconditions, say. Returns the object, or a Status that says it went."""
+        """`body` are DeleteOptions, such as preconditions. Returns the object, or a Status."""
         return await self._call("DELETE", path, {}, body)
 
     async def text(self, path: str) -> str:
-        """An answer that is no JSON, such as that of /readyz."""
+        """GET of a plain text response, such as that of /readyz."""
         return (await self._answer(Request("GET", path))).decode("utf-8", "replace")
 
     async def _call(
@@ -95,7 +98,7 @@ class ClusterApi:
             data = encode(body)
         found = _object(await self._answer(Request(method, target, headers, data)))
         if found is None:
-            raise Broken("the cluster's answer is no JSON object; see that the server is a Kubernetes API server")
+            raise Broken("the cluster's response is not a JSON object; check that it is a Kubernetes API server")
         return found
 
     async def _answer(self, request: Request) -> bytes:
@@ -118,11 +121,11 @@ def _object(content: bytes) -> Object | None:
 
 
 def failure(status: int, content: bytes) -> FarError:
-    """What an answer that is no success says."""
+    """The error of an unsuccessful response."""
     found = _object(content) or {}
     if found.get("kind") != "Status":
-        return FarError(status, "", f"the cluster answered {status} without saying why")
-    message = str(found.get("message") or f"the cluster answered {status}")
+        return FarError(status, "", f"the cluster responded with status {status} and no message")
+    message = str(found.get("message") or f"the cluster responded with status {status}")
     reason = str(found.get("reason") or "")[:MAX_MESSAGE]
     return FarError(status, reason, message[:MAX_MESSAGE], _causes(found))
 

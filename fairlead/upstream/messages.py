@@ -1,7 +1,12 @@
-"""The answer of a cluster: its head, and the body as it comes. `connection.py` fills it in, callers take from it.
+"""HTTP messages: the response of a cluster with its streamed body, and the encoder of request heads.
 
-There is no task between the two. Data waits here until somebody takes it, and from a certain amount on the connection
-is not read until then, so a slow client slows down the cluster and fills no memory of ours.
+`connection.py` feeds a `Response`, callers read from it; there is no task between the two. Unread data is buffered, and
+above a limit the connection is not read until the caller catches up. This back pressure lets a slow client slow down
+the cluster instead of filling our memory.
+
+`upstream.py` and `websocket.py` encode request heads, which adds the stored credential and drops hop-by-hop headers.
+Client input is validated here, whatever was checked before: a line break in a header would smuggle a second request
+to the cluster, sent with the stored credential.
 """
 
 import asyncio
@@ -16,11 +21,11 @@ from fairlead.upstream.errors import Broken, TooLarge
 
 HIGH_WATER = 256 * 1024
 LARGE_PIECE = 64 * 1024
-"""Smaller pieces are handed out together; from here on, to join them costs more than to hand out one more."""
+"""Chunks are joined up to this size. Beyond it, joining costs more than returning one chunk more."""
 
 
 class Source(Protocol):
-    """The connection that an answer comes by."""
+    """The connection that a response is read from."""
 
     def pause(self) -> None: ...
 
@@ -30,9 +35,10 @@ class Source(Protocol):
 
 
 class Response:
-    """`status` and `headers` hold once `arrival` is done, which `Upstream.send` waits for.
+    """A response. `status` and `headers` are set once `head_received` is done, which `Upstream.send` waits for.
 
-    The connection is free again as soon as all of the body has come, taken or not. `close` breaks off what has not.
+    The connection is free again as soon as the body has been received, read by the caller or not. `close` aborts the
+    rest of the body.
     """
 
     __slots__ = ("_chunks", "_error", "_paused", "_size", "_source", "_waiter", "arrival", "ended", "headers", "status")
@@ -40,7 +46,7 @@ class Response:
     def __init__(self, source: Source, arrival: asyncio.Future[None]) -> None:
         self.status = 0
         self.headers: Sequence[tuple[str, str]] = ()
-        """Names in lower case; nothing that is between us and the cluster only."""
+        """Names in lower case, without hop-by-hop headers."""
         self.arrival = arrival
         self.ended = False
         self._source: Source | None = source
@@ -53,12 +59,11 @@ class Response:
     # --- for callers -------------------------------------------------------------------------------------------------
 
     def whole(self) -> bytes | None:
-        """The body, or what is left of it, if its end has come already: nothing to wait for, as with small answers."""
+        """The unread body if all of it has been received, else None. Avoids waiting for small responses."""
         return self._taken(len(self._chunks)) if self.ended else None
 
     async def next(self) -> bytes:
-        """What has come since the last time, as far as that makes a piece worth its way, or else what comes next. Empty
-        at the end."""
+        """Returns buffered data, joined up to MAX_JOINED_BYTES, or waits for the next data. Empty at the end."""
         while not self._chunks:
             if self._error is not None:
                 raise self._error
@@ -76,20 +81,20 @@ class Response:
             yield data
 
     async def read(self, limit: int) -> bytes:
-        """All of the body. One past `limit` bytes is broken off and raises TooLarge."""
+        """Reads the whole body. Beyond `max_bytes`, aborts it and raises ResponseTooLarge."""
         parts, size = [], 0
         while data := await self.next():
             size += len(data)
             if size > limit:
                 await self.close()
-                raise TooLarge(f"the cluster's answer is larger than {limit} bytes; ask for less at once")
+                raise TooLarge(f"the cluster's response is larger than {limit} bytes; request less at once")
             parts.append(data)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     async def close(self) -> None:
         source, self._source = self._source, None
         if source is not None:
-            self.fail(Broken("the answer was closed before its end"))
+            self.fail(Broken("the response was closed before its end"))
             source.abandon()
 
     # --- for the connection ------------------------------------------------------------------------------------------
@@ -103,12 +108,12 @@ class Response:
         self._wake()
 
     def finish(self) -> None:
-        """The end of the body has come, and the connection is somebody else's now."""
+        """Marks the body as complete. The connection may serve another exchange from now on."""
         self.ended, self._source = True, None
         self._wake()
 
     def fail(self, error: BaseException) -> None:
-        """What came before is still there to be taken."""
+        """Ends the response with an error. Data received before remains readable."""
         if not self.ended and self._error is None:
             self._source, self._error = None, error
             if not self.arrival.done():
@@ -120,7 +125,7 @@ class Response:
             self._waiter.set_result(None)
 
     def _worthwhile(self) -> int:
-        """How many chunks make the next piece."""
+        """Number of chunks to join for the next read."""
         count = size = 0
         for chunk in self._chunks:
             size += len(chunk)
@@ -140,13 +145,6 @@ class Response:
         return data
 
 
-# DOC-MERGED upstream/wire
-# The head of a request as bytes, with our credential for the cluster and without anything that is not its business.
-#
-# `upstream.py` and `websocket.py` call this. What came from a client is checked here, whatever was
-# checked before: a line break in a header would be another request to the cluster, sent with our credential.
-
-
 HOP_BY_HOP = frozenset(
     {
         "connection",
@@ -161,16 +159,16 @@ HOP_BY_HOP = frozenset(
     }
 )
 OURS = HOP_BY_HOP | {"authorization", "cookie", "host", "expect", "content-length"}
-"""Never taken from the request: we say these ourselves, or not at all."""
+"""Never forwarded from the client: set by us, or not sent at all."""
 
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _TARGET = re.compile(r"/[!-~]*")
 _DETOUR = re.compile(r"[^?]*/(?:\.|%2[Ee]){1,2}(?:[/?]|$)")
-"""A `.` or `..` step in the path: the cluster would read another path than whoever has judged this one."""
+"""A `.` or `..` segment in the path: the cluster would resolve it to another path than the authorized one."""
 
 
 class Wire:
-    """Heads for one cluster. Its secret is inside, hence no text of it."""
+    """Encodes request heads for one cluster. Holds its bearer token, so it has no `repr` of its fields."""
 
     __slots__ = ("_after_target", "_lines", "_path")
 
@@ -183,11 +181,11 @@ class Wire:
         self._lines = 4 if access.token else 3
 
     def head(self, method: str, target: str, headers: Sequence[tuple[str, str]], framing: str) -> bytes:
-        """`framing` are header lines of ours: where the body ends, or the handshake of a WebSocket."""
+        """`framing`: header lines of ours, for the length of the body or for a WebSocket handshake."""
         if not _TARGET.fullmatch(target):
             raise _unfit("the path")
         if ("/." in target or "/%2" in target) and _DETOUR.match(target):
-            raise BadRequest("the path has a `.` or `..` step; send the path that is meant, without detours")
+            raise BadRequest("the path has a `.` or `..` segment; send the resolved path")
         parts = [_method(method), self._path, target, self._after_target, framing]
         lines = self._lines + framing.count("\n")
         for name, value in headers:
@@ -201,9 +199,9 @@ class Wire:
 
 @lru_cache(1024)
 def _line_start(name: str) -> str:
-    """`name: `, or nothing for a header that does not go along."""
+    """`name: `, or empty for a header that is never forwarded."""
     if not _TOKEN.fullmatch(name):
-        raise _unfit("a header's name")
+        raise _unfit("a header name")
     return "" if name.lower() in OURS else f"{name}: "
 
 
@@ -215,7 +213,7 @@ def _method(method: str) -> str:
 
 
 def _checked(text: str, lines: int) -> bytes:
-    """Text that has the line breaks that we put there, and no others. Values are one byte per character, as in HTTP."""
+    """Encodes the head as latin-1. Raises BadRequest if it has line breaks other than those between the lines."""
     if text.count("\n") != lines or text.count("\r") != lines or "\0" in text:
         raise _unfit("a header")
     try:
@@ -225,4 +223,4 @@ def _checked(text: str, lines: int) -> bytes:
 
 
 def _unfit(what: str) -> BadRequest:
-    return BadRequest(f"{what} has characters that HTTP does not allow there; remove or encode them")
+    return BadRequest(f"{what} has characters that HTTP does not allow; remove or encode them")

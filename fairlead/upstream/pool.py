@@ -1,8 +1,7 @@
-"""The connections to one cluster: how many, who waits, which are kept, and which have taken too long.
+"""Connection pool of one cluster: bounded concurrency, a bounded queue, idle connections, and deadlines.
 
-`upstream.py` takes connections from here; each comes back by itself once its answer has come.
-One timer for the whole pool looks at all deadlines, a few times a second: a timer for each request would cost more than
-many a request.
+`upstream.py` acquires connections; a connection returns to the pool by itself when its response has been received. One
+timer per pool checks all deadlines a few times a second, because a timer per request would be too expensive.
 """
 
 import asyncio
@@ -15,11 +14,11 @@ from fairlead.upstream.errors import Broken, Busy
 
 TICK = 0.25
 
-_BUSY = "too many requests to this cluster are under way; try again in a while"
+_BUSY = "too many concurrent requests to this cluster; try again later"
 
 
 class Turns:
-    """At most so many at once; the others wait in a row, which has an end, too."""
+    """A semaphore with a bounded queue and a timeout for queued waiters."""
 
     def __init__(self, most: int, waiting: int, seconds: float) -> None:
         self.taken = 0
@@ -29,13 +28,14 @@ class Turns:
         self._row: deque[asyncio.Future[None]] = deque()
 
     def now(self) -> bool:
-        """Takes a turn if one is free."""
+        """Acquires a slot if one is free."""
         if self.taken >= self._most:
             return False
         self.taken += 1
         return True
 
     async def take(self) -> None:
+        """Acquires a slot. Raises Busy if the queue is full, or after the timeout."""
         if self.now():
             return
         if len(self._row) >= self._waiting:
@@ -53,7 +53,7 @@ class Turns:
             raise
 
     def give(self) -> None:
-        """A turn is over: it goes to the next in the row."""
+        """Passes the slot to the first waiter, or frees it."""
         while self._row:
             turn = self._row.popleft()
             if not turn.done():
@@ -63,12 +63,14 @@ class Turns:
 
     def _give_up(self, turn: asyncio.Future[None]) -> None:
         if turn.done() and not turn.cancelled():
-            self.give()  # it came just now
+            self.give()  # the slot was assigned just before the timeout
         elif turn in self._row:
             self._row.remove(turn)
 
 
 class Pool:
+    """Pool of the HTTP connections to one cluster. WebSockets have their own connections."""
+
     def __init__(self, dialing: Dialing, limits: Limits) -> None:
         self._dialing = dialing
         self._limits = limits
@@ -83,7 +85,7 @@ class Pool:
         return self._turns.taken
 
     def ready(self) -> Connection | None:
-        """A connection that can be had without waiting: the one used last, so that the others get old and go."""
+        """Returns an idle connection, if any. Most recently used first, so that the others reach the idle timeout."""
         while self._idle and self._turns.now():
             connection = self._idle.pop()
             if connection.usable:
@@ -93,7 +95,7 @@ class Pool:
         return None
 
     async def take(self, seconds: float) -> Connection:
-        """A connection, sooner or later. Raises UpstreamError."""
+        """Returns an idle or a new connection, after waiting for a slot. Raises UpstreamError."""
         await self._turns.take()
         while self._idle:
             connection = self._idle.pop()
@@ -103,7 +105,7 @@ class Pool:
         return await self._new(seconds)
 
     async def fresh(self, seconds: float) -> Connection:
-        """One that nobody has used yet."""
+        """Returns a new connection, after waiting for a slot. Raises UpstreamError."""
         await self._turns.take()
         return await self._new(seconds)
 
@@ -119,7 +121,7 @@ class Pool:
         return connection
 
     def _settled(self, connection: Connection) -> None:
-        """An exchange is over, or the connection is. May be told twice."""
+        """Called when an exchange is over or the connection is closed. May be called twice."""
         if connection in self._busy:
             self._busy.discard(connection)
             if connection.usable and not self._closed:
@@ -147,13 +149,13 @@ class Pool:
             self._watch()
 
     def close_idle(self) -> None:
-        """Closes the kept connections that are not in use."""
+        """Closes the idle connections."""
         idle, self._idle = self._idle, []
         for connection in idle:
             connection.close()
 
     def close(self) -> None:
-        """Ends everything: what is under way breaks off."""
+        """Closes all connections and aborts open requests."""
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()

@@ -1,7 +1,7 @@
-"""Bodies of requests on their way to a cluster: how they are framed, and streams of them. `upstream.py` calls this.
+"""Request bodies: framing headers and streamed uploads. `upstream.py` calls this.
 
-A stream has a task of its own, since a cluster may answer before it has heard all, and must be heard then: with an
-error, or because both sides talk at once.
+A streamed upload runs in its own task, because a cluster may respond before it has received the whole body: with an
+error, or in a bidirectional stream.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ MAX_LENGTH_DIGITS = 18
 
 
 def framing(method: str, headers: Sequence[tuple[str, str]], body: bytes | AsyncIterator[bytes]) -> str:
-    """The header line that says where the body ends; nothing for requests that usually have none."""
+    """The header line that delimits the body; empty for methods that usually have no body."""
     if isinstance(body, bytes):
         return f"content-length: {len(body)}\r\n" if body or method in _WITH_BODY else ""
     length = _length(headers)
@@ -25,20 +25,21 @@ def framing(method: str, headers: Sequence[tuple[str, str]], body: bytes | Async
 
 
 def _length(headers: Sequence[tuple[str, str]]) -> int | None:
-    """How long the client said its body would be. Two answers to that are one too many."""
+    """The client's `content-length`, or None. Raises BadRequest if it is repeated or invalid."""
     values = [value.strip() for name, value in headers if name.lower() == "content-length"]
     if not values:
         return None
     value = values[0]
     if len(values) > 1 or not (value.isascii() and value.isdecimal()) or len(value) > MAX_LENGTH_DIGITS:
-        raise BadRequest("content-length is not one number; send it once, or leave it out")
+        raise BadRequest("content-length is not a single number; send it once, or omit it")
     return int(value)
 
 
 class Upload:
-    """A streamed body. `seconds` is how long the cluster may leave a full pipe alone, `end` when all must be over.
+    """A streamed request body.
 
-    A client may take its time with the body; that is for whoever listens to it to limit.
+    `write_seconds`: how long the cluster may leave a full write buffer unread. `deadline`: end of the whole exchange.
+    There is no timeout for a slow client: the HTTP server that reads from it enforces that.
     """
 
     def __init__(self, connection: Connection, headers: Sequence[tuple[str, str]], seconds: float, end: float) -> None:
@@ -48,7 +49,7 @@ class Upload:
         self._end = end
 
     async def run(self, body: AsyncIterator[bytes], response: Response) -> None:
-        """Returns when the head of the answer has come, be the upload done or not."""
+        """Starts the upload. Returns when the response head is received, even if the upload is still running."""
         connection = self._connection
         connection.deadline = self._end
         task = asyncio.get_running_loop().create_task(self._send(body, response))
@@ -61,7 +62,7 @@ class Upload:
             return
         error = task.exception()
         if self._connection.upload is not task:
-            return  # the exchange is over, and the connection may be somebody else's
+            return  # the exchange is over, and the connection may serve another one
         if error is not None:
             self._connection.fail(error)
             return
@@ -77,7 +78,7 @@ class Upload:
             if self._left is not None:
                 self._left -= len(data)
                 if self._left < 0:
-                    raise BadRequest("the body is longer than its content-length says")
+                    raise BadRequest("the body is longer than its content-length")
             connection.write(data if counted else b"%x\r\n%b\r\n" % (len(data), data))
             if not response.arrival.done():
                 connection.deadline = self._soon()
@@ -85,7 +86,7 @@ class Upload:
             if not response.arrival.done():
                 connection.deadline = self._end
         if self._left:
-            raise BadRequest("the body is shorter than its content-length says")
+            raise BadRequest("the body is shorter than its content-length")
         if not counted:
             connection.write(b"0\r\n\r\n")
 

@@ -1,7 +1,7 @@
-"""A connected cluster's API server, as everything else of ours sees it: `send` a request, `open_socket`.
+"""`Upstream`: client for the API server of one connected cluster, with `send` and `open_websocket`.
 
-`clusters.py` makes one for each cluster and keeps it; gateways and controllers use it. The stored credential is put on
-here and nowhere else, and goes to the address of its own kubeconfig only: redirects are answers like others.
+`clusters.py` creates and caches them; gateways and controllers use them. Only this module attaches the stored
+credential, and only for the address in its own kubeconfig. Redirects are not followed.
 """
 
 import asyncio
@@ -28,11 +28,11 @@ class Upstream:
     def __init__(
         self, access: Access, resolve: Resolve, limits: Limits, on_failure: Callable[[], None] = ignore_failure
     ) -> None:
-        """`on_failure` is called for each request that gets no answer, and for each 401."""
+        """`on_failure` is called for each request without a response, and for each 401."""
         self._limits = limits
         self._on_failure = on_failure
         self.shares = Shares(limits)
-        """For whoever sends requests of many users, to be taken before."""
+        """Limits per user. The gateways acquire a slot before they send a request of a user."""
         self._wire = Wire(access)
         self._dialing = Dialing(access, resolve)
         self._pool = Pool(self._dialing, limits)
@@ -41,13 +41,13 @@ class Upstream:
 
     @property
     def in_use(self) -> int:
-        """Requests and sockets under way."""
+        """Number of open requests and WebSockets."""
         return self._pool.in_use + self._turns.taken
 
     async def send(self, request: Request, *, seconds: float | None = None) -> Response:
-        """An answer whose head has come. Whoever gets it reads it to its end, or closes it.
+        """Returns a response whose head has been received. The caller reads it to its end, or closes it.
 
-        `seconds` are for all of it, to the end of the body; without them only the head has a deadline.
+        `seconds`: timeout up to the end of the body. Without it, only the response head has a timeout.
         """
         with self._noticing_failures():
             response = await self._send(request, seconds)
@@ -56,7 +56,7 @@ class Upstream:
         return response
 
     def close_idle(self) -> None:
-        """Closes the connections that nobody uses, so that the next request dials, and checks certificates again."""
+        """Closes idle connections, so that the next request connects anew and verifies the certificate again."""
         self._pool.close_idle()
 
     @contextmanager
@@ -78,13 +78,12 @@ class Upstream:
         lines = framing(request.method, request.headers, request.body)
         head = self._wire.head(request.method, request.target, request.headers, lines)
         connection = self._pool.ready() or await self._pool.take(left)
-        used = connection.uses > 0
+        is_reused = connection.uses > 0
         try:
             return await self._exchange(connection, request, head, end)
         except Unreachable:
-            # The cluster may have closed the connection just before: no reason to trouble anybody, where asking twice
-            # does no harm.
-            if not used or request.method not in _SAFE or not isinstance(request.body, bytes):
+            # The cluster may have closed the idle connection just before. Safe methods are retried on a new one.
+            if not is_reused or request.method not in _SAFE or not isinstance(request.body, bytes):
                 raise
         return await self._exchange(await self._pool.fresh(left), request, head, end)
 
@@ -100,23 +99,23 @@ class Upstream:
                 upload = Upload(connection, request.headers, self._limits.head_seconds, end)
                 await upload.run(request.body, response)
         except asyncio.CancelledError:
-            # Not the connection: where the answer has come just now, that may be somebody else's already.
+            # Not the connection: if the response was just received, it may already serve another exchange.
             await response.close()
             raise
         return response
 
     async def open_socket(self, request: Request, protocols: Sequence[str]) -> FarSocket:
-        """A WebSocket to the cluster. Raises Refused for any answer but 101, and closes the connection then."""
+        """Opens a WebSocket. Raises HandshakeRejected for any response but 101, and closes the connection."""
         await self._turns.take()
         try:
             with self._noticing_failures():
-                far = await opened(self._dialing, self._wire, request, protocols, self._limits)
+                websocket = await opened(self._dialing, self._wire, request, protocols, self._limits)
         except BaseException:
             self._turns.give()
             raise
-        self._sockets.add(far)
-        far.when_gone(self._socket_gone)
-        return far
+        self._sockets.add(websocket)
+        websocket.when_gone(self._socket_gone)
+        return websocket
 
     def _socket_gone(self, far: FarSocket) -> None:
         if far in self._sockets:
@@ -124,7 +123,7 @@ class Upstream:
             self._turns.give()
 
     async def close(self) -> None:
-        """Breaks off everything that is under way."""
+        """Aborts open requests and WebSockets, and closes all connections."""
         self._pool.close()
-        for far in list(self._sockets):
-            far.abort()
+        for websocket in list(self._sockets):
+            websocket.abort()

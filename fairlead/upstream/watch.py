@@ -1,14 +1,14 @@
-"""Lists and watches the labelled objects of one resource in a remote cluster, for as long as somebody wants to know.
+"""List and watch of the labelled objects of one resource in a remote cluster, like client-go's Reflector.
 
-`controllers/runtime/remote_informers.py` runs one for each resource that it follows. Only metadata is asked for; a server that
-cannot cut objects down sends whole ones, of which nothing else is looked at. A list says where the watch begins, and
-the watch is resumed where it broke off. A new list is made where that cannot be relied on: the version is too old
-(410), the credential now leads to another server, or the server was silent for longer than its bookmarks are apart.
-The last happens with a version that the server does not have yet, as after a backup was restored: it answers 200, and
-sends nothing.
+`controllers/runtime/remote_informers.py` runs one for each watched resource. It requests PartialObjectMetadata; if a
+server sends whole objects, only their metadata is used. The watch starts at the list's resourceVersion and is resumed
+after an interruption. A new list is needed if the resourceVersion is too old (410), if the credential has changed and
+may lead to another server, or if the server sent nothing for longer than its bookmark interval. The last happens if
+the resourceVersion is in the server's future, as after the restore of a backup: the server responds with 200 and sends
+nothing.
 
-Whatever the server sends is bounded: the size of a page and of an event, the length of names, the number of pages and
-objects, the time, and how often a watch that does not last is begun again.
+All input is bounded: sizes of pages and events, length of names, number of pages and objects, time, and the rate at
+which short-lived watches are restarted.
 """
 
 import asyncio
@@ -28,24 +28,24 @@ from fairlead.upstream.messages import Response
 
 LIST_ACCEPT = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
 WATCH_ACCEPT = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
-"""Not the List: asked for that, a server answers a watch with 200 and never sends an event."""
+"""Not PartialObjectMetadataList: with that, a server responds to a watch with 200 and never sends an event."""
 PAGE, MAX_OBJECTS = 100, 20_000
 MAX_PAGE, MAX_EVENT = 2 * 2**20, 2 * 2**20
-"""Bytes. They are parsed on the event loop, and the worst that fits in here takes about a quarter of a second. A page
-that is larger is asked for again with fewer objects."""
+"""Bytes. Parsing blocks the event loop: about a quarter of a second in the worst case for this size. A larger page is
+requested again with fewer objects."""
 MAX_CONTINUE, MAX_NAME = 4_096, 253
 LIST_SECONDS, WHOLE_LIST_SECONDS = 30.0, 120.0
-"""For one page, and for all of them."""
+"""Timeouts for one page, and for the whole list."""
 WATCH_SECONDS = 300.0
-"""How long a server is asked to keep a watch open, give or take a fifth."""
+"""The `timeoutSeconds` of a watch, with 20 % jitter."""
 SILENT_SECONDS = 150.0
-"""Bookmarks come every minute. Whoever sends nothing for so long does not know the version that was asked for."""
+"""Bookmarks arrive every minute. A server that is silent for longer does not have the requested resourceVersion."""
 STEADY_SECONDS = 5.0
-"""A watch that ends earlier has failed, whatever was sent on it: the next one waits, longer each time."""
+"""A watch that ends earlier counts as failed, whatever it sent. The next one is delayed by exponential backoff."""
 FIRST_DELAY, LAST_DELAY = 0.25, 5.0
-"""Seconds between attempts: a cluster that is back is followed again soon."""
+"""Bounds of the backoff. Short, so that a recovered cluster is watched again soon."""
 REFUSED_SECONDS = 60.0
-"""Until the next attempt where the server has said no: rights are seldom given within seconds."""
+"""Delay after the server rejected the request: permissions are rarely granted within seconds."""
 _GONE = 410
 _REFUSALS = frozenset({400, 401, 403, 404, 405, 406, 422})
 
@@ -53,27 +53,27 @@ log = structlog.get_logger(__name__)
 
 
 class Listener(Protocol):
-    """Who is told. `meta` is the metadata of an object, with a name that is a text."""
+    """Receives the events. `meta` is the metadata of an object; its name is a non-empty string."""
 
     def saw(self, meta: Object) -> None:
-        """It is there, and is as its metadata says."""
+        """The object exists: listed, added or modified."""
 
     def lost(self, meta: Object) -> None:
-        """It is gone, or does not have the labels any more."""
+        """The object was deleted, or no longer matches the selector."""
 
     def listed(self, names: set[tuple[str, str]]) -> None:
-        """These are all that there are, by namespace and name. Each was told before."""
+        """A list is complete: these are all objects, by namespace and name. `on_object` was called for each before."""
 
     def became(self, following: bool, refusal: str = "") -> None:
-        """Whether changes are told from now on; where the server refuses to, in its words."""
+        """The watch has started or stopped. `error` is the server's message if it rejected the request."""
 
 
 class Expired(Exception):
-    """The server does not have the version any more that the watch should go on from."""
+    """The watch cannot be resumed at its resourceVersion; a new list is needed."""
 
 
 class RemoteWatch:
-    """`sender` hands out the way to the cluster, a new one when the credential has changed. It raises UpstreamError."""
+    """`get_sender` returns the cluster's Upstream, another one if the credential has changed. Raises UpstreamError."""
 
     def __init__(self, sender: Callable[[], Sender], path: str, selector: str, listener: Listener) -> None:
         self._sender = sender
@@ -86,13 +86,13 @@ class RemoteWatch:
         self._limit = PAGE
 
     async def run(self) -> None:
-        """Until it is cancelled."""
+        """Lists and watches until cancelled."""
         while True:
             delay = await self._attempt()
             await asyncio.sleep(delay)
 
     async def _attempt(self) -> float:
-        """Follows for as long as it works. Returns the seconds to wait before the next attempt."""
+        """Lists and watches until an error occurs. Returns the delay before the next attempt, in seconds."""
         try:
             await self._follow()
         except Expired:
@@ -103,29 +103,29 @@ class RemoteWatch:
                 self._listener.became(False, error.message)
                 return REFUSED_SECONDS * random.uniform(0.8, 1.2)
         except UpstreamError as error:
-            log.debug("a remote watch broke off", path=self._path, reason=error.message)
+            log.debug("remote watch interrupted", path=self._path, reason=error.message)
             if isinstance(error, TimedOut):
                 self._version = ""
-        except Exception:  # a fault of ours, perhaps brought about by what this one cluster sent
-            log.exception("a remote watch failed unexpectedly", path=self._path)
+        except Exception:  # a bug of ours, perhaps triggered by the data of this one cluster
+            log.exception("remote watch failed unexpectedly", path=self._path)
             self._version, self._failures = "", 20
         self._listener.became(False)
         self._failures += 1
         return min(LAST_DELAY, FIRST_DELAY * 2.0 ** min(self._failures - 1, 20)) * random.uniform(0.5, 1.0)
 
     async def _follow(self) -> None:
-        """Lists where it has to, then watches, again and again."""
+        """Lists if needed, then watches, repeatedly."""
         while True:
-            way = self._sender()
-            if way is not self._way:
-                self._way, self._version = way, ""
+            sender = self._sender()
+            if sender is not self._way:
+                self._way, self._version = sender, ""
             if not self._version:
-                self._version = await self._list(way)
-            if await self._watch(way) < STEADY_SECONDS:
-                raise Broken("the server ended a watch right away")
+                self._version = await self._list(sender)
+            if await self._watch(sender) < STEADY_SECONDS:
+                raise Broken("the server closed a watch immediately")
 
     async def _list(self, way: Sender) -> str:
-        """Tells of all that there is. Returns the version to watch from."""
+        """Lists all objects. Returns the resourceVersion to watch from."""
         try:
             async with asyncio.timeout(WHOLE_LIST_SECONDS):
                 return await self._list_pages(way)
@@ -140,16 +140,18 @@ class RemoteWatch:
             for meta in filter(_is_name_bounded, map(_metadata, _items(page))):
                 names.add((meta.get("namespace") or "", meta["name"]))
                 if len(names) > MAX_OBJECTS:
-                    raise FarError(422, "TooMany", f"there are more than {MAX_OBJECTS} objects with our labels")
+                    raise FarError(422, "TooMany", f"more than {MAX_OBJECTS} objects match the label selector")
                 self._listener.saw(meta)
-            going_on = dig(page, "metadata.continue")
-            if not going_on:
+            continue_token = dig(page, "metadata.continue")
+            if not continue_token:
                 self._listener.listed(names)
                 return _version(page)
-            if not isinstance(going_on, str) or len(going_on) > MAX_CONTINUE:
-                raise Broken(f"metadata.continue of the cluster's list is no text of at most {MAX_CONTINUE} characters")
-            query["continue"] = going_on
-        raise FarError(422, "TooMany", "the cluster's list has more pages than its objects can need")
+            if not isinstance(continue_token, str) or len(continue_token) > MAX_CONTINUE:
+                raise Broken(
+                    f"metadata.continue of the cluster's list is not a string of up to {MAX_CONTINUE} characters"
+                )
+            query["continue"] = continue_token
+        raise FarError(422, "TooMany", "the cluster's list has too many pages")
 
     async def _page(self, way: Sender, query: dict[str, str]) -> Object:
         headers = [("accept", LIST_ACCEPT)]
@@ -161,7 +163,7 @@ class RemoteWatch:
             raise
 
     async def _watch(self, way: Sender) -> float:
-        """Tells of every change until the server ends the watch. Returns how many seconds it has lasted."""
+        """Watches until the server closes the watch. Returns its duration in seconds."""
         seconds = WATCH_SECONDS * random.uniform(0.8, 1.2)
         query = {
             "labelSelector": self._selector,
@@ -175,20 +177,20 @@ class RemoteWatch:
         if response.status != 200:
             await _content(response)
         clock = asyncio.get_running_loop().time
-        told, began = False, clock()
+        has_events, began = False, clock()
         try:
             self._listener.became(True)
             async for line in _lines(response):
                 self._hear(_object(line))
-                told = True
+                has_events = True
         finally:
             if clock() - began >= STEADY_SECONDS:
                 self._failures = 0
             await response.close()
-        lasted = clock() - began
-        if not told and lasted > SILENT_SECONDS / 2:
+        duration = clock() - began
+        if not has_events and duration > SILENT_SECONDS / 2:
             raise Expired
-        return lasted
+        return duration
 
     def _hear(self, event: Object) -> None:
         kind, obj = event.get("type"), event.get("object")
@@ -201,13 +203,13 @@ class RemoteWatch:
         if kind not in ("ADDED", "MODIFIED", "DELETED"):
             raise Broken("the cluster sent a watch event of an unknown type")
         if _is_name_bounded(meta):
-            tell = self._listener.lost if kind == "DELETED" else self._listener.saw
-            tell(meta)
+            notify = self._listener.lost if kind == "DELETED" else self._listener.saw
+            notify(meta)
         self._version = _version({"metadata": meta})
 
 
 async def _content(response: Response) -> bytes:
-    """The body of an answer that should be a success. Raises FarError, or Expired."""
+    """Reads the body of a response. Raises RemoteApiError or ResourceVersionExpired unless its status is 200."""
     try:
         content = await response.read(MAX_PAGE)
     finally:
@@ -220,7 +222,7 @@ async def _content(response: Response) -> bytes:
 
 
 async def _lines(response: Response) -> AsyncIterator[bytes]:
-    """Each byte is looked at once, however small the pieces are that a line comes in."""
+    """Splits the body into lines. Linear in its size, however small the chunks of a line are."""
     line = bytearray()
     while chunk := await _next(response):
         first, *others = chunk.split(b"\n")
@@ -231,7 +233,7 @@ async def _lines(response: Response) -> AsyncIterator[bytes]:
                 yield bytes(line)
             line = bytearray(other)
         _check_size(line)
-        await asyncio.sleep(0)  # a server that always has something to send leaves room for others
+        await asyncio.sleep(0)  # yield to the event loop, even if the server always has more data
 
 
 def _check_size(line: bytearray) -> None:
@@ -253,7 +255,7 @@ def _object(content: bytes) -> Object:
     except Malformed:
         value = None
     if not isinstance(value, dict):
-        raise Broken("the cluster's answer is no JSON object; see that the server is a Kubernetes API server")
+        raise Broken("the cluster's response is not a JSON object; check that it is a Kubernetes API server")
     return value
 
 
@@ -269,17 +271,17 @@ def _metadata(obj: Any) -> Object:
     if not isinstance(meta, dict) or not isinstance(meta.get("name"), str) or not meta["name"]:
         raise Broken("the cluster sent an object without a name")
     if not isinstance(meta.get("namespace", ""), str):
-        raise Broken("the cluster sent an object whose namespace is no text")
+        raise Broken("the cluster sent an object whose namespace is not a string")
     return meta
 
 
 def _is_name_bounded(meta: Object) -> bool:
-    """Nothing of ours has longer names. Others may: Kubernetes does not limit the names of RoleBindings."""
+    """Our own objects have shorter names. Others may not: Kubernetes does not limit the names of RoleBindings."""
     return len(meta["name"]) <= MAX_NAME and len(meta.get("namespace") or "") <= MAX_NAME
 
 
 def _version(obj: Object) -> str:
     version = dig(obj, "metadata.resourceVersion")
     if not isinstance(version, str) or not 0 < len(version) <= 128:
-        raise Broken("the cluster sent no resourceVersion to go on from")
+        raise Broken("the cluster sent no valid resourceVersion")
     return version

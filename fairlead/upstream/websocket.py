@@ -1,12 +1,12 @@
-"""WebSockets to a cluster: exec, attach, port-forward. `upstream.py` opens them, gateways talk through them.
+"""WebSocket connections to a cluster, for exec, attach and port-forward. `upstream.py` opens them for the gateways.
 
-The handshake is an ordinary exchange on a connection of its own (`connection.py`), after which the connection changes
-hands, and only if the answer was 101 and right in every part. Frames are the `websockets` library's; the handshake is
-not, because it refuses names such as `SPDY/3.1+portforward.k8s.io`, which kubectl uses.
+The handshake is an HTTP exchange on a separate connection (`connection.py`), which is taken over if the response is a
+valid 101. Frames are parsed by the `websockets` library, but not the handshake: the library rejects subprotocols such
+as `SPDY/3.1+portforward.k8s.io`, which kubectl uses.
 
-Very small frames take long to parse for their bytes. So what arrives is parsed in slices, and after a few milliseconds
-everything else in the event loop has its turn; the cluster is not read from until all of it is parsed. Frames that say
-nothing are not held back by any reader, and have a limit of their own.
+Very small frames are expensive to parse. So received data is parsed in slices that yield to the event loop after a few
+milliseconds, and reading is paused until all of it is parsed. Back pressure does not limit control frames and empty
+fragments, because they never reach the reader; they have a rate limit of their own.
 """
 
 import asyncio
@@ -28,22 +28,22 @@ from fairlead.upstream.messages import Wire
 from fairlead.upstream.transport import GOODBYE_SECONDS, TlsTransport
 
 MAX_MESSAGE = 32 * 2**20
-"""Far above what exec and port-forward send in one message, which is some kilobytes."""
+"""Much larger than the messages of exec and port-forward, which have some kilobytes."""
 HIGH_WATER = 256 * 1024
 LEAST_WEIGHT = 64
 SLICE, TURN_SECONDS = 2 * 1024, 0.005
-"""What is parsed without a look at the clock, and for how long before others have their turn."""
+"""Bytes parsed between two checks of the clock, and the time after which parsing yields to the event loop."""
 IDLE_FRAMES = 2_000
-"""So many pings, pongs and scraps of a message may come in a second. API servers send one every few seconds."""
+"""Maximum of pings, pongs and tiny fragments per second. API servers send one every few seconds."""
 LEAST_PIECE = 16
-"""A piece of a message that is smaller, and not its last, is a scrap."""
+"""A smaller fragment that is not the last of its message counts as an idle frame."""
 MAX_REFUSAL = 64 * 1024
 _REASON_BYTES = 123
-"""Bytes of a reason that fit into a closing frame."""
+"""Maximum length of the reason in a close frame (RFC 6455)."""
 
 
 class FarSocket:
-    """A `core.call.Socket` whose other side is a cluster. `protocol` is the subprotocol it chose, or empty."""
+    """A `core.call.Socket` to a cluster. `subprotocol` is the one that the cluster chose, or empty."""
 
     def __init__(self, protocol: str) -> None:
         self.protocol = protocol
@@ -66,7 +66,7 @@ class FarSocket:
     # --- for gateways ------------------------------------------------------------------------------------------------
 
     async def receive(self) -> bytes | str | None:
-        """The next message; None when the cluster has closed, or is gone."""
+        """Returns the next message, or None if the connection is closed."""
         while not self._messages:
             if self._over:
                 return None
@@ -83,7 +83,7 @@ class FarSocket:
         return message
 
     async def send(self, message: bytes | str) -> None:
-        """Returns when there is room for more. A cluster that is gone is no error here: `receive` tells it."""
+        """Sends a message and waits for room in the write buffer. A closed connection is no error: see `receive`."""
         if self._over or self._frames.state is not OPEN:
             return
         if isinstance(message, str):
@@ -95,7 +95,7 @@ class FarSocket:
             await self._drained
 
     async def close(self, code: int, reason: str) -> None:
-        """Says goodbye, and does not wait long for an answer."""
+        """Sends a close frame, and aborts the connection after CLOSE_TIMEOUT_SECONDS."""
         if self._frames.state is OPEN and not self._over:
             text = reason.encode()[:_REASON_BYTES].decode(errors="ignore")
             self._frames.send_close(code if _can_be_sent(code) else CloseCode.INTERNAL_ERROR, text)
@@ -105,7 +105,7 @@ class FarSocket:
 
     @property
     def goodbye(self) -> tuple[int, str]:
-        """Code and reason with which the cluster closed, or was told to leave; 1006 if nothing was said."""
+        """Code and reason of the cluster's close frame, or of our own abort; 1006 without a close frame."""
         if self._fault is not None:
             return self._fault
         received = self._frames.close_rcvd
@@ -118,7 +118,7 @@ class FarSocket:
             self._transport.abort()
 
     def when_gone(self, tell: Callable[["FarSocket"], None]) -> None:
-        """Is told, once, when the connection has ended."""
+        """Calls `callback` once, when the connection is closed."""
         if self._transport is None:
             tell(self)
         else:
@@ -138,12 +138,12 @@ class FarSocket:
         self._transport, self._is_lost = None, True
         if not self._unparsed:
             self._end()
-        told, self._when_gone = self._when_gone, []
-        for tell in told:
-            tell(self)
+        callbacks, self._when_gone = self._when_gone, []
+        for callback in callbacks:
+            callback(self)
 
     def _parse(self) -> None:
-        """Takes what has arrived, in order, until it is others' turn or enough waits for its reader."""
+        """Parses received data until the turn is over, or enough messages are queued."""
         self._will_parse = False
         loop = asyncio.get_running_loop()
         until = loop.time() + TURN_SECONDS
@@ -154,15 +154,19 @@ class FarSocket:
                 self._parse_piece(piece)
                 if loop.time() >= until:
                     break
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is reported, and ends the connection
-            if not isinstance(error, UnicodeDecodeError):  # that is the cluster's fault, and any other ours
-                loop.call_exception_handler({"message": "a WebSocket failed on what it received", "exception": error})
+        except Exception as error:  # noqa: BLE001 - any exception is reported and closes the connection
+            if not isinstance(
+                error, UnicodeDecodeError
+            ):  # invalid UTF-8 is the cluster's fault, all else a bug of ours
+                loop.call_exception_handler(
+                    {"message": "a WebSocket failed to parse received data", "exception": error}
+                )
             self.abort()
             return
         self._go_on()
 
     def _go_on(self) -> None:
-        """Sees to what comes next: the rest of what has arrived, more from the cluster, or the end."""
+        """Schedules the next step: parse the rest, resume or pause reading, or end the connection."""
         if self._unparsed and not self._is_full and not self._will_parse:
             self._will_parse = True
             asyncio.get_running_loop().call_soon(self._parse)
@@ -194,7 +198,7 @@ class FarSocket:
             self._is_full = self._size > HIGH_WATER
 
     def _is_idle_talk(self, count: int) -> bool:
-        """Whether, with these, there were more frames without anything in them than there is a reason to send."""
+        """Adds `count` idle frames. Returns whether the limit per second is exceeded."""
         now = asyncio.get_running_loop().time()
         if now - self._idle_since > 1:
             self._idle_frames, self._idle_since = 0, now
@@ -214,7 +218,7 @@ class FarSocket:
 
     def _take(self, frame: Frame) -> None:
         if self._over:
-            return  # after our own goodbye nobody listens
+            return  # closed by us: received messages are discarded
         if frame.opcode in (Opcode.TEXT, Opcode.BINARY):
             self._is_text = frame.opcode is Opcode.TEXT
         elif frame.opcode is not Opcode.CONT:
@@ -230,8 +234,8 @@ class FarSocket:
         self._wake()
 
     def _answer(self) -> None:
-        """Pings are answered. While the cluster takes in nothing, the answer to the last one is kept and no others:
-        whoever asks without listening would fill our memory."""
+        """Sends pongs and close replies. While writing is paused, keeps only the last pong: a cluster that sends pings
+        without reading must not fill our memory."""
         if self._drained is None or self._frames.state is not OPEN:
             self._flush()
         elif answers := self._frames.data_to_send():
@@ -243,17 +247,17 @@ class FarSocket:
                 self._transport.write(data)
 
     def _part(self) -> None:
-        """A goodbye has come, or nonsense. What was said before still goes out, if that is taken soon."""
+        """Handles a close frame or invalid data: flushes pending writes, then closes the connection."""
         self._end()
         if not (self._frames.close_rcvd or self._frames.parser_exc):
-            return  # only our own goodbye was said
+            return  # only our own close frame was sent
         self._unparsed.clear()
         if self._transport is not None:
             self._transport.close()
             asyncio.get_running_loop().call_later(GOODBYE_SECONDS, self.abort)
 
     def _end(self) -> None:
-        """Nothing more will come; nobody waits any longer."""
+        """Marks the connection as closed and wakes waiting readers and writers."""
         self._over = True
         self._wake()
         self.resume_writing()
@@ -264,24 +268,24 @@ class FarSocket:
 
 
 def _weight(message: bytes | str) -> int:
-    """What a message that waits is counted as: an empty one takes memory, too."""
+    """Size of a queued message for back pressure. Empty messages count, too, because they use memory."""
     return max(LEAST_WEIGHT, len(message))
 
 
 def _is_idle(frame: Frame) -> bool:
-    """Whether nobody but us ever hears of this frame: it is no message, nor the end of one, nor a real part of one."""
+    """Whether the frame never reaches the reader: a ping, a pong, or a tiny fragment that is not the last."""
     if frame.opcode in (Opcode.PING, Opcode.PONG):
         return True
     return not frame.fin and len(frame.data) < LEAST_PIECE
 
 
 def _can_be_sent(code: int) -> bool:
-    """Some codes only say locally what happened: 1006, that there was no goodbye."""
+    """Some close codes are for local use only and must not be sent, such as 1006."""
     return code in (1000, 1001, 1002, 1003) or 1007 <= code <= 1014 or 3000 <= code <= 4999
 
 
 class _Handshake:
-    """Waits for a 101 that is right in every part, and takes the connection over then."""
+    """A client handshake: validates the 101, and takes over the connection."""
 
     def __init__(self, protocols: Sequence[str]) -> None:
         self.key = b64encode(urandom(16)).decode()
@@ -297,9 +301,9 @@ class _Handshake:
         found = dict(headers)
         chosen = found.get("sec-websocket-protocol", "")
         if found.get("sec-websocket-accept") != accept_key(self.key):
-            raise Broken("the cluster answered the WebSocket's handshake wrongly")
+            raise Broken("the cluster's WebSocket handshake is invalid")
         if "sec-websocket-extensions" in found or (chosen and chosen not in self._protocols):
-            raise Broken("the cluster chose for the WebSocket what was not offered")
+            raise Broken("the cluster chose a WebSocket subprotocol or extension that was not offered")
         self.far = FarSocket(chosen)
         transport.hand_over(self.far)
         if rest:
@@ -321,11 +325,11 @@ async def opened(dialing: Dialing, wire: Wire, request: Request, protocols: Sequ
                 return handshake.far
             body = await response.read(MAX_REFUSAL)
     except TimeoutError:
-        raise TimedOut("the cluster did not answer in time; see whether it is overloaded") from None
+        raise TimedOut("the cluster did not respond in time; check whether it is overloaded") from None
     finally:
         connection.fail(Broken("the handshake is over"))
     raise Refused(response.status, response.headers, body)
 
 
 def _nobody(connection: Connection) -> None:
-    """No pool waits for this connection."""
+    """No pool owns this connection."""
