@@ -1,9 +1,13 @@
-"""What of a request's headers goes along to a cluster, and as whom the request is made there.
+"""Headers of forwarded requests and responses, impersonation, and mapping of upstream errors to Status errors.
 
-Only names that are listed here pass, so a header that means something to somebody on the way, in whatever spelling,
-does not. The client's impersonation headers were dealt with before (`server/auth/stages.py`), and the user that is given
-here is whom they asked for. The stored credential comes from `upstream/`; this adds whom it acts for. `proxy.py`
-calls.
+Requests: only the headers in an allow-list are forwarded, so a header that a proxy in between interprets never passes.
+The client's own impersonation headers were handled before (`server/auth/impersonation.py`); the user passed in here is
+the effective one. `upstream/` adds the stored credential, this module the `Impersonate-*` headers.
+
+Responses are forwarded unchanged, including error responses, with these exceptions. Redirects are rejected: they would
+lead the client, with its key, to any address. A 401 is rejected: it is about the stored credential, and would make
+clients discard their own. Headers that affect this server's origin in a browser, such as cookies, are dropped, and
+scripts are sandboxed. `Cache-Control` is made private, so that no shared cache serves a response to other users.
 """
 
 from collections.abc import Sequence
@@ -40,22 +44,23 @@ REQUEST_HEADERS = frozenset(
 )
 
 TOKEN_CHARACTERS = "!#$&'*+^`|"
-"""What the name of a header may have beside letters, digits and `-._~`. Kubernetes decodes the rest of an extra key."""
+"""Allowed in header names in addition to letters, digits and `-._~`. Other characters of extra keys are
+percent-encoded, and decoded by Kubernetes."""
 TOKEN_PROTOCOL = "base64url.bearer.authorization.k8s.io."
-"""How a WebSocket's subprotocol begins that is a credential, which browsers have no other place for."""
+"""Prefix of a WebSocket subprotocol that carries a bearer token, as browsers send it."""
 
 LONGEST_KEPT = 2_048
-"""Identities with more text than this are not kept: clients name groups, uids and extra values of any size."""
+"""Larger identities are not cached: clients can send groups, uids and extra values of any size."""
 
 Pairs = Sequence[tuple[str, str]]
 
 
 def handed_on(headers: Headers, user: User, names: ClusterNames, audit_id: str) -> list[tuple[str, str]]:
-    """The headers of the request to the cluster. The audit id lets its log and ours be read side by side."""
+    """The headers of the request to the cluster. The audit ID correlates the cluster's audit log with ours."""
     pairs = list(_identity_headers(user, names))
     if audit_id:
         pairs.append(("audit-id", audit_id))
-    for name in headers.keys():  # noqa: SIM118 - they are no mapping
+    for name in headers.keys():  # noqa: SIM118 - Headers is not a mapping
         if name in REQUEST_HEADERS:
             pairs += [(name, value) for value in headers.get_all(name)]
     return pairs
@@ -68,7 +73,7 @@ def _identity_headers(user: User, names: ClusterNames) -> tuple[tuple[str, str],
 
 
 def _length(user: User) -> int:
-    """The text of an identity. Every value counts, an empty one too."""
+    """Size of an identity in characters. Each value counts as at least one, even if it is empty."""
     length = len(user.name) + len(user.uid) + sum(map(len, user.groups)) + len(user.groups)
     for key, values in user.extra:
         length += len(key) + sum(map(len, values)) + len(values)
@@ -78,7 +83,7 @@ def _length(user: User) -> int:
 def _impersonation(
     names: ClusterNames, name: str, groups: tuple[str, ...], uid: str, extra: Extra, impersonator: str | None
 ) -> tuple[tuple[str, str], ...]:
-    """Whom a cluster is to take the request from. By these parts alone: a User has a scope, which is slow to hash."""
+    """The `Impersonate-*` headers. Takes the parts of a User as cache key, because its scope is slow to hash."""
     acting = User(impersonator) if impersonator is not None else None
     known = names.identity(User(name, groups, uid, extra=extra, impersonator=acting))
     pairs = [("impersonate-user", known.user)]
@@ -94,17 +99,8 @@ _kept_impersonation = lru_cache(maxsize=4096)(_impersonation)
 
 
 def offered(protocols: Sequence[str]) -> list[str]:
-    """The subprotocols that are offered to the cluster: all but the client's credential."""
+    """The subprotocols to offer to the cluster: all but the client's bearer token."""
     return [each for each in protocols if not each.startswith(TOKEN_PROTOCOL)]
-
-
-# DOC-MERGED gateway/answers
-# What of a cluster's answer comes back to the client, and what goes wrong on the way, in words of ours.
-#
-# Answers pass as they are: what the cluster refuses, it refuses with its own words. Three sorts do not pass. A redirect
-# would lead the client, with its key, wherever the other side likes. A 401 is about the credential that is stored here,
-# and would make clients throw their own away. And whatever would act on this server's own origin in a browser, such as
-# cookies and scripts, is taken away. And no answer becomes one that a cache in front of this server may give to others.
 
 
 RESPONSE_HEADERS = frozenset(
@@ -126,60 +122,59 @@ RESPONSE_HEADERS = frozenset(
     }
 )
 HARMLESS = (("content-security-policy", "sandbox"), ("x-content-type-options", "nosniff"))
-"""A page from inside a cluster is shown by browsers as one from nowhere, and not as one of this server's."""
+"""Browsers treat a page from a cluster as one with an opaque origin, not as one of this server."""
 SHARING = frozenset({"public", "s-maxage"})
-"""What lets a cache keep an answer for everybody. A kube-apiserver says so of discovery, a pod of whatever it likes."""
+"""Directives that allow shared caching. kube-apiserver uses them for discovery; a pod may send them with anything."""
 UNSHARED = "no-cache, private"
-"""What a kube-apiserver says of everything else."""
+"""The Cache-Control that kube-apiserver sends with everything else."""
 BUSY_SECONDS = 1
-"""When to come again. Only here: clients that are told keep trying, and nobody learns that a cluster is away."""
+"""Retry-After, only for exceeded limits. Clients then retry silently, which would hide an unreachable cluster."""
 
 
 def refuse_unfit(status: int, what: str) -> None:
-    """Raises BadGateway for an answer that is not handed on. `what` is what people call the cluster."""
+    """Raises BadGateway for a response that must not be forwarded. `title` names the cluster in messages."""
     if 200 <= status < 300:
         return
     if status == HTTPStatus.UNAUTHORIZED:
-        why = "does not accept the credential that is stored for it: have an administrator store a new kubeconfig"
-        raise BadGateway(f"{what} {why}")
+        reason = "rejects the stored credential; ask an administrator to store a new kubeconfig"
+        raise BadGateway(f"{what} {reason}")
     if 300 <= status < 400 and status != HTTPStatus.NOT_MODIFIED:
-        why = "answered with a redirect, which is not followed from here; ask for the path that it leads to"
-        raise BadGateway(f"{what} {why}")
+        reason = "responded with a redirect, which gateways do not follow; request the target path instead"
+        raise BadGateway(f"{what} {reason}")
     if not 300 <= status <= 999:
-        raise BadGateway(f"{what} gave an answer that makes no sense here; try again, and tell its administrator")
+        raise BadGateway(f"{what} sent an invalid response status; try again, or contact its administrator")
 
 
 def handed_back(status: int, headers: Pairs) -> tuple[Reply, int | None]:
-    """The reply without its body, and the length of that, as far as the cluster's answer says it.
+    """Builds the reply without its body. Also returns the content length, if the cluster sent it.
 
-    No header of the answer is invented: a client that gets none has none to go by. Above all not with a 304, whose
-    headers clients write into the answer that they have kept: with a Content-Type of ours, kubectl would never again
-    read what it has kept as what it is. The kept answer had our own headers from the beginning.
+    Adds no headers to a 304: clients merge its headers into their cached response. With a Content-Type of ours, kubectl
+    could no longer decode its cached response. That response got our headers when it was first sent.
     """
-    is_confirmation = status == HTTPStatus.NOT_MODIFIED
+    is_not_modified = status == HTTPStatus.NOT_MODIFIED
     content_type, length, caching = "", None, list[str]()
-    kept = [] if is_confirmation else list(HARMLESS)
+    forwarded = [] if is_not_modified else list(HARMLESS)
     for name, value in headers:
         if name == "cache-control":
             caching.append(value)
         elif name in RESPONSE_HEADERS:
-            kept.append((name, value))
+            forwarded.append((name, value))
         elif name == "content-type":
             content_type = value
         elif name == "content-length" and value.isdecimal():
             length = int(value)
     if caching:
-        kept.append(("cache-control", unshare(", ".join(caching))))
-    return Reply(status, b"", content_type, kept, cacheable=is_confirmation or bool(caching)), length
+        forwarded.append(("cache-control", unshare(", ".join(caching))))
+    return Reply(status, b"", content_type, forwarded, cacheable=is_not_modified or bool(caching)), length
 
 
 def unshare(caching: str) -> str:
-    """The Cache-Control of an answer that only its client may keep: whoever else asks is authorized by this server.
+    """Restricts a Cache-Control value to private caches, because this server must authorize each user.
 
-    Client-go keeps answers for itself alone, and makes no difference between `public` and `private`. The same value
-    always becomes the same, so a 304 does not contradict the answer that it confirms.
+    client-go has a private cache and treats `public` and `private` alike. The result is deterministic, so the header of
+    a 304 matches that of the cached response.
     """
-    if '"' in caching:  # such as `private="set-cookie"`, which is about that header only
+    if '"' in caching:  # such as `private="set-cookie"`, which applies to that header only
         return UNSHARED
     directives = [each for each in map(str.strip, caching.split(",")) if each and _directive(each) not in SHARING]
     if not any(_directive(each) in ("private", "no-store") for each in directives):
@@ -192,7 +187,7 @@ def _directive(text: str) -> str:
 
 
 def as_api_error(error: UpstreamError, what: str) -> ApiError:
-    """The Status for a request that got no answer."""
+    """The Status error for a request without a response."""
     message = f"{what}: {error.message}"
     match error:
         case TimedOut():

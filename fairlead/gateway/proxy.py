@@ -1,9 +1,10 @@
-"""A request handed on to a cluster, and its answer handed back.
+"""Forwards a request to a cluster and returns its response: buffered, streamed, or as a WebSocket tunnel.
 
-    headers.py -> upstream -> answers.py -> stream.py or tunnel.py
+`routes.py` and the agent (`agent/endpoint.py`) call `forward` with authorized requests. It does not use the registry.
 
-`routes.py` calls it, and so does whoever stands beside a cluster and knows no registry: it takes an Upstream, whom
-the request is from, the Call, and the path and query to ask for. That all of this is allowed was decided before.
+Streams are read from the cluster as fast as the client reads them. A watch or a log may last for hours, so a timer per
+stream rechecks every few seconds whether the access key is still valid and the user still authorized. The same timer
+closes streams that a client never started or stopped reading. There is no task per stream.
 """
 
 import asyncio
@@ -21,27 +22,19 @@ from fairlead.upstream.fair_share import Share
 from fairlead.upstream.messages import Response
 from fairlead.upstream.upstream import Upstream
 
-# DOC-MERGED gateway/stream
-# A body on its way back through a gateway, piece by piece, for as long as whoever asked may have it.
-#
-# The pieces are taken from the cluster as fast as the client takes them from here. A watch or a log may last for hours,
-# so a timer beside the stream asks every few seconds whether the key and the rights still hold; a stream that is never
-# begun, or left standing by a client that is gone, ends the same way. There is one timer and no task for each stream.
-
-
 RECHECK_SECONDS = 5.0
 LEFT_LOOKS = 60
-"""After so many looks at a piece that nobody has come to fetch the rest for, nobody will. A client on a slow network
-may take minutes for the pieces before; one that takes nothing is noticed by the server much earlier."""
+"""A stream is aborted after this many checks without a read of the next chunk. Generous, because a client on a slow
+network may need minutes for the chunks before. The HTTP server detects a stalled client much earlier."""
 
 
 class Guard:
-    """Looks after one stream, and cuts it off at the cluster when it is over."""
+    """Rechecks authorization of one stream, and aborts its upstream response when access is lost or it is idle."""
 
     __slots__ = ("_closing", "_fetched", "_looks", "_recheck", "_response", "_share", "_timer", "ended")
 
     def __init__(self, response: Response, recheck: Callable[[], None], share: Share) -> None:
-        """`share` is given back when the stream is over."""
+        """Takes over `slot`, and releases it when the stream ends."""
         share.keep()
         self._share = share
         self.ended: ApiError | None = None
@@ -53,11 +46,11 @@ class Guard:
         self._timer = asyncio.get_running_loop().call_later(RECHECK_SECONDS, self._look)
 
     def fetching(self) -> None:
-        """Somebody waits for the next piece."""
+        """The client waits for the next chunk."""
         self._fetched = True
 
     def fetched(self) -> None:
-        """Somebody has a piece, and is busy with it."""
+        """The client got a chunk and is busy with it."""
         self._fetched, self._looks = False, 0
 
     def stop(self) -> None:
@@ -72,7 +65,7 @@ class Guard:
             return
         self._looks = 0 if self._fetched else self._looks + 1
         if self._looks >= LEFT_LOOKS:
-            self._cut(BadGateway("nobody has come for the rest of this answer"))
+            self._cut(BadGateway("the client stopped reading this response"))
             return
         self._timer = asyncio.get_running_loop().call_later(RECHECK_SECONDS, self._look)
 
@@ -83,10 +76,10 @@ class Guard:
 
 
 async def relayed(response: Response, guard: Guard, *, is_watch: bool) -> AsyncIterator[bytes]:
-    """The body until its end. Raises where it breaks off, or where the guard has ended it.
+    """Yields the body. Raises if the cluster aborts it, or if the guard has ended it.
 
-    A watch that the cluster breaks off just ends. It has no end of its own that could be missed, its clients begin
-    another whenever it is over, and to break it off would cut whatever else they have on the same connection.
+    A watch that the cluster aborts ends normally: clients restart a watch anyway, and an abort would also break the
+    client's other requests on the same connection.
     """
     try:
         guard.fetching()
@@ -105,23 +98,26 @@ async def relayed(response: Response, guard: Guard, *, is_watch: bool) -> AsyncI
 
 
 AT_ONCE = 64 * 1024
-"""Bodies up to this many bytes are taken in whole, which is faster than piece by piece; larger ones are streamed."""
+"""Bodies up to this size are buffered, which is faster; larger ones are streamed."""
 WATCH = "watch"
 
 
 async def forward(upstream: Upstream, user: User, names: ClusterNames, call: Call, inner: str, what: str) -> Reply:
-    """The cluster's answer to a call. `names` say what the user is called there, `inner` is a path and query from
-    `paths.below`, `what` a name for messages."""
+    """Forwards a call and returns the cluster's response.
+
+    `names` maps the user to its identity in the cluster, `request_target` is path and query from `strip_prefix`, and
+    `title` names the cluster in messages.
+    """
     headers = handed_on(call.headers, user, names, call.audit_id)
-    whose = user.payer  # with a share for each identity, impersonation would multiply one's own
+    payer = user.payer  # counted under the impersonator, or impersonation would multiply a user's limit
     try:
         if call.wants_socket:
-            return await tunnelled(call, upstream, Request("GET", inner, headers), whose, what)
+            return await tunnelled(call, upstream, Request("GET", inner, headers), payer, what)
         if "spdy/" in call.headers.get("upgrade", "").lower():
-            with upstream.shares.request(whose, is_endless=False):
+            with upstream.shares.request(payer, is_endless=False):
                 return await refuse_spdy(upstream, call, inner, headers, what)
         began = asyncio.get_running_loop().time()
-        with upstream.shares.request(whose, is_endless=_is_endless(call)) as share:
+        with upstream.shares.request(payer, is_endless=_is_endless(call)) as share:
             body = await _body(call) if _may_have_body(call) else b""
             response = await upstream.send(Request(call.method, inner, headers, body))
             reply = await _handed_back(call, response, what, share)
@@ -133,26 +129,29 @@ async def forward(upstream: Upstream, user: User, names: ClusterNames, call: Cal
 
 
 def _is_endless(call: Call) -> bool:
-    """Whether the answer will last until somebody has enough: watches, logs that are followed, pages of a service."""
+    """Whether the response has no defined end: watches, followed logs, and the proxy subresource."""
     target = call.target
-    follows = "follow" in call.query and call.parameter("follow").lower() not in ("false", "0")  # as it is read there
+    follows = "follow" in call.query and call.parameter("follow").lower() not in (
+        "false",
+        "0",
+    )  # as Kubernetes parses it
     return target.verb == WATCH or target.subresource == "proxy" or follows
 
 
 def _may_have_body(call: Call) -> bool:
-    """Most requests have none, which can be seen without waiting for it."""
+    """Whether a body is possible, judging by method and headers, without waiting for it."""
     headers = call.headers
     return call.method not in ("GET", "HEAD") or bool(headers.get("content-length") or headers.get("transfer-encoding"))
 
 
 async def _body(call: Call) -> bytes | AsyncIterator[bytes]:
-    """What the client sends: small bodies whole, others as they come."""
+    """The request body: small ones buffered, others streamed."""
     length = call.headers.get("content-length")
     if length.isdecimal() and int(length) <= AT_ONCE:
         return b"".join([chunk async for chunk in call.stream_body()]) if int(length) else b""
     if length or call.headers.get("transfer-encoding"):
         return call.stream_body()
-    chunks = call.stream_body()  # HTTP/2 may announce none and send one
+    chunks = call.stream_body()  # HTTP/2 may send a body without announcing its length
     first = await anext(chunks, b"")
     return _preceded(first, chunks) if first else b""
 
@@ -164,7 +163,7 @@ async def _preceded(first: bytes, chunks: AsyncIterator[bytes]) -> AsyncIterator
 
 
 async def _handed_back(call: Call, response: Response, what: str, share: Share) -> Reply:
-    """An answer that was not taken in to its end is closed here, whatever happens, unless it goes on as a stream."""
+    """Builds the reply, buffered or streamed. Closes the response on any error."""
     try:
         refuse_unfit(response.status, what)
         reply, length = handed_back(response.status, response.headers)
@@ -186,7 +185,7 @@ async def _handed_back(call: Call, response: Response, what: str, share: Share) 
         reply.stream = _alone(body)
         return reply
     guard = Guard(response, call.recheck, share)
-    # Where a length was said, less than that is never a whole answer.
+    # With a content-length, a shorter body is always an incomplete response.
     reply.stream = relayed(response, guard, is_watch=call.target.verb == WATCH and length is None)
     return reply
 

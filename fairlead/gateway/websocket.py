@@ -1,7 +1,12 @@
-"""A WebSocket through a gateway: exec, attach and port-forward, message by message, as they are.
+"""WebSocket tunnels for exec, attach and port-forward, and the rejection of SPDY. `proxy.py` calls this.
 
-The cluster is asked first. Only when it has agreed is the client's own WebSocket accepted, with the subprotocol that
-the cluster chose; whatever else the cluster says is the answer to the client's request. `proxy.py` calls.
+The upstream WebSocket is opened first. Only then is the client's WebSocket accepted, with the subprotocol that the
+cluster chose. Any other response of the cluster becomes the response to the client.
+
+SPDY is not supported. kubectl tries a WebSocket first; if that fails, for whatever reason, it retries with SPDY and
+shows only the error of the second attempt. So that error should be the cluster's own: forbidden, pod not found,
+container not found. To get it, the same request is sent without upgrade and without command, so that nothing can be
+executed: the cluster checks everything else, and then responds that an upgrade is required.
 """
 
 import asyncio
@@ -21,7 +26,7 @@ from fairlead.upstream.websocket import FarSocket
 
 RECHECK_SECONDS = 5.0
 ACCEPT_SECONDS = 30.0
-"""How long the cluster's side waits for ours: a client may be gone before it is accepted."""
+"""Timeout for accepting the client's WebSocket: the client may disconnect before that."""
 
 NORMAL, GOING_AWAY, NO_CODE, UNSAID, NOT_ALLOWED, FAILED = 1000, 1001, 1005, 1006, 1008, 1011
 
@@ -29,10 +34,10 @@ Farewell = tuple[int, str]
 
 
 async def tunnelled(call: Call, upstream: Upstream, request: Request, user: str, what: str) -> Reply:
-    """The reply to a request to go on as a WebSocket. Raises UpstreamError, and BadGateway for an unfit answer."""
+    """Replies to a WebSocket request. Raises UpstreamError, or BadGateway as `check_status` does."""
     share = upstream.shares.socket(user)
     try:
-        far = await upstream.open_socket(request, offered(call.protocols))
+        upstream_socket = await upstream.open_socket(request, offered(call.protocols))
     except Refused as refused:
         share.give_back()
         refuse_unfit(refused.status, what)
@@ -42,14 +47,13 @@ async def tunnelled(call: Call, upstream: Upstream, request: Request, user: str,
     except BaseException:
         share.give_back()
         raise
-    return Reply(101, upgrade=Upgrade(far.protocol, Tunnel(far, call.recheck, share).run))
+    return Reply(101, upgrade=Upgrade(upstream_socket.protocol, Tunnel(upstream_socket, call.recheck, share).run))
 
 
 class Tunnel:
-    """Two WebSockets, each with what the other says. Where one ends, both do.
+    """Relays messages between the client's and the upstream WebSocket. If one closes, both do.
 
-    Both count for the user's `share`: it is given back when the cluster's side is gone, and the client, who may take
-    long to read the end of it, is, too.
+    The user's `slot` is released when both are closed: a client may take long to read the last messages.
     """
 
     def __init__(self, far: FarSocket, recheck: Callable[[], None], share: Share) -> None:
@@ -62,7 +66,7 @@ class Tunnel:
         self._unused = asyncio.get_running_loop().call_later(ACCEPT_SECONDS, self._give_up)
 
     def _give_up(self) -> None:
-        closing = self._far.close(GOING_AWAY, "the client is gone")
+        closing = self._far.close(GOING_AWAY, "the client disconnected")
         self._closing = asyncio.get_running_loop().create_task(closing)
 
     def _lose_far(self, far: FarSocket) -> None:
@@ -85,20 +89,20 @@ class Tunnel:
         self._unused.cancel()
         there = asyncio.create_task(_pump(near, self._far))
         back = asyncio.create_task(_pump(self._far, near))
-        farewell: Farewell = GOING_AWAY, "the server ends this connection"
+        close_reason: Farewell = GOING_AWAY, "the server closes this connection"
         try:
-            farewell = await self._until_over(there, back)
+            close_reason = await self._until_over(there, back)
         finally:
             for pump in (there, back):
                 pump.cancel()
             await asyncio.gather(there, back, return_exceptions=True)
-            await asyncio.gather(near.close(*farewell), self._far.close(*farewell))
+            await asyncio.gather(near.close(*close_reason), self._far.close(*close_reason))
 
     async def _until_over(self, there: asyncio.Task[None], back: asyncio.Task[None]) -> Farewell:
         while True:
             done, _ = await asyncio.wait((there, back), timeout=RECHECK_SECONDS, return_when=asyncio.FIRST_COMPLETED)
             for pump in done:
-                pump.result()  # a fault of ours is not to be taken for an end
+                pump.result()  # raises a bug of ours instead of treating it as a close
             if done:
                 return handed_on(*self._far.goodbye) if back in done else (NORMAL, "")
             try:
@@ -108,35 +112,26 @@ class Tunnel:
 
 
 def handed_on(code: int, reason: str) -> Farewell:
-    """The cluster's goodbye as the client gets it: two codes mean that there was none, or none with a code."""
+    """The cluster's close reason for the client. Codes 1005 and 1006 are for local use only and are replaced."""
     if code == UNSAID:
-        return FAILED, "the connection to the cluster broke off"
+        return FAILED, "the connection to the cluster was interrupted"
     return (NORMAL, "") if code == NO_CODE else (code, reason)
 
 
 async def _pump(source: Socket, sink: Socket) -> None:
-    """To send waits until there is room, and then no more is taken in: whoever is slow slows down the other side."""
+    """Relays one direction. `send` waits for room in the write buffer, so back pressure reaches the source."""
     while (message := await source.receive()) is not None:
         await sink.send(message)
 
 
-# DOC-MERGED gateway/spdy
-# Requests to go on in SPDY, which is not spoken here: why they are refused, in the cluster's words where it has any.
-#
-# kubectl asks for a WebSocket first. When that is refused, for whatever reason, it asks again for SPDY, and shows the
-# answer to the second question only. So the second answer has to be the cluster's own: not allowed, no such pod, no such
-# container. The cluster is asked for it with the same request, but without an upgrade and without the command, so there
-# is nothing that could be run: it looks everything up and then says that an upgrade is missing. `proxy.py` calls.
-
-
 STREAMED = frozenset({"exec", "attach", "portforward"})
-"""The subresources of pods that do nothing at all without an upgrade. Others, such as `proxy`, would do something."""
+"""Pod subresources without any effect unless upgraded. Others, such as `proxy`, would have side effects."""
 MOST_BYTES = 64 * 1024
 UPGRADE_MISSING = "Upgrade request required"
-"""What a cluster says that would let the request through."""
+"""Message of kube-apiserver for a request that is allowed but not upgraded."""
 
 _UNSPOKEN = (
-    "this server does not speak SPDY; use a client that opens WebSockets for exec, attach and port-forward, such as "
+    "this server does not support SPDY; use a client that uses WebSockets for exec, attach and port-forward, such as "
     "kubectl 1.31 or newer"
 )
 
@@ -144,7 +139,7 @@ Pairs = Sequence[tuple[str, str]]
 
 
 async def refuse_spdy(upstream: Upstream, call: Call, inner: str, headers: Pairs, what: str) -> Reply:
-    """The cluster's refusal, if it refuses; otherwise raises BadRequest. Raises UpstreamError, too."""
+    """Returns the cluster's error, if there is one; otherwise raises BadRequest. Raises UpstreamError."""
     target = call.target
     if target.group or target.resource != "pods" or target.subresource not in STREAMED:
         raise BadRequest(_UNSPOKEN)
@@ -155,7 +150,7 @@ async def refuse_spdy(upstream: Upstream, call: Call, inner: str, headers: Pairs
         return refusal
     of_socket = await _refusal(upstream, Request("GET", without_command, plain), what)
     message = _message(of_socket.body) if of_socket is not None else ""
-    raise BadRequest(f"{_UNSPOKEN}. The cluster refuses a WebSocket, too: {message}" if message else _UNSPOKEN)
+    raise BadRequest(f"{_UNSPOKEN}. The cluster rejects a WebSocket, too: {message}" if message else _UNSPOKEN)
 
 
 _AS_JSON = ("accept", "application/json")
@@ -163,8 +158,8 @@ _AS_JSON = ("accept", "application/json")
 
 def _without_command(inner: str) -> str:
     path, mark, query = inner.partition("?")
-    kept = [each for each in parse_qsl(query, keep_blank_values=True) if each[0] != "command"]
-    return f"{path}{mark}{urlencode(kept)}"
+    parameters = [each for each in parse_qsl(query, keep_blank_values=True) if each[0] != "command"]
+    return f"{path}{mark}{urlencode(parameters)}"
 
 
 async def _refusal(upstream: Upstream, request: Request, what: str) -> Reply | None:
@@ -183,7 +178,7 @@ async def _refusal(upstream: Upstream, request: Request, what: str) -> Reply | N
 
 
 def _message(body: bytes) -> str:
-    """What a Status says; empty for anything else."""
+    """The message of a Status; empty for anything else."""
     try:
         status: Any = json.loads(body)
     except ValueError:
