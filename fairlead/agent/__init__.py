@@ -1,12 +1,12 @@
-"""The direct endpoint: what `fairlead agent` serves beside a cluster, with no server of ours in between.
+"""The agent: serves the direct endpoint of one cluster, without a hop through the Fairlead server.
 
-    Direct       who asks, and for what? Then it is handed on                  endpoint.py, entrances.py
-      holders    a token, and whom it stands for as things are now             holders.py
-      knowledge  what the agent has learnt from its server, kept on disk       knowledge.py, state.py
-      home       asking the server, and telling it what has happened           home.py
-      reports    audit events and activity on their way there                  reports.py
-      nearby     the cluster that it stands beside, and the credential for it  nearby.py
+    endpoint.py         `DirectEndpoint`: authenticates, authorizes and forwards requests
+    tokens.py           `DirectTokenAuthenticator`: verifies direct tokens and resolves their user
+    config_cache.py     `ConfigCache`: the agent's configuration from the server, cached on disk
+    control_plane.py    client for the agent subresources of the server
+    reports.py          queue of audit events and token usage for the server
+    local_cluster.py    connection and credential for the agent's own cluster
 
-Everything is decided from what is known here, so that it goes on while the server is down. `app/agent.py` puts it
-together; handing on is `gateway/proxy.py`'s, as for the server's own gateways.
+All decisions use the cached configuration, so the endpoint works while the server is down. `app/agent.py` wires it up;
+`gateway/proxy.py` forwards requests, as for the server's own gateways.
 """

@@ -1,7 +1,9 @@
-"""What the agent has learnt from its server: fetched again and again, kept on disk, and trusted for a while without it.
+"""The agent's configuration: polled from the server, cached on disk, and valid for a limited time without the server.
 
-While the server is down the agent goes on with what it knows, for a day by default: somebody who keeps the two apart
-would otherwise keep revoked tokens alive. A server that dismisses the agent ends its work at once.
+It is the response of `clusters/<name>/agentconfig`, with everything that is needed to authorize a token. While the
+server is unreachable, the agent uses the cached configuration, for a day by default: an attacker who blocks the
+connection must not keep revoked tokens valid forever. If the server rejects the agent, the cache is cleared
+immediately.
 """
 
 import asyncio
@@ -25,14 +27,9 @@ from fairlead.core.errors import Details, Unavailable
 from fairlead.core.files import read_file, write_file
 from fairlead.core.objects import Object
 
-# DOC-MERGED gateway/direct/state
-# What an agent knows of its server, as a value: everything that deciding about a token takes.
-#
-# It is what `clusters/<name>/agentconfig` answers with. `config_cache.py` fetches and keeps it.
-
 
 class BadState(ValueError):
-    """What came is no configuration of an agent."""
+    """The document is not a valid agent configuration."""
 
 
 class _Space(msgspec.Struct):
@@ -58,7 +55,7 @@ class _Identities(msgspec.Struct):
 
 
 class _Config(msgspec.Struct):
-    """The parts of the document that count. None of them may be missing: what is left out would be let in or out."""
+    """The parts of the document that are used. All are required: a missing part would change who gets access."""
 
     cluster: str
     clusterUID: str
@@ -74,9 +71,7 @@ class _Config(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """A user as of now: tokens of an earlier generation are void, and groups that it has left mean nothing.
-
-    Groups are those that count at clusters, as in tokens."""
+    """Current state of a user. Tokens of an earlier generation are revoked; groups are those valid in clusters."""
 
     generation: int
     groups: frozenset[str]
@@ -84,7 +79,7 @@ class Person:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A space: its namespace in this cluster, and the uids of those who may use it."""
+    """A space: its namespace in this cluster, and the uids of the users and teams who may use it."""
 
     namespace: str
     allowed: frozenset[str]
@@ -92,6 +87,8 @@ class Place:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class State:
+    """The agent's configuration, parsed."""
+
     cluster: str
     cluster_uid: str
     issuer: str
@@ -106,18 +103,18 @@ class State:
     teams: frozenset[str]
     """Uids."""
     cluster_names: ClusterNames
-    """What identities are called at the cluster."""
+    """Maps users to their identities in the cluster."""
 
     @staticmethod
     def read(content: bytes, cluster: str) -> "State":
-        """Raises BadState for a document that is not whole, or is another cluster's."""
+        """Raises InvalidAgentConfig for an incomplete document, or that of another cluster."""
         try:
             config = msgspec.json.decode(content, type=_Config)
         except (msgspec.DecodeError, msgspec.ValidationError) as error:
             advice = "update the server first if this agent is newer"
-            raise BadState(f"it is no configuration of an agent: {error}; {advice}") from None
+            raise BadState(f"invalid agent configuration: {error}; {advice}") from None
         if config.cluster != cluster or not config.clusterUID or not config.issuer:
-            raise BadState("it is the configuration of another cluster, or not whole")
+            raise BadState("the agent configuration is incomplete, or that of another cluster")
         if wrong := check_prefix(config.clusterIdentityPrefix):
             raise BadState(f"clusterIdentityPrefix {wrong}")
         identities = config.identities
@@ -137,28 +134,28 @@ class State:
 
 @lru_cache(maxsize=8)
 def _names(api_group: str, namespace_prefix: str) -> ScopeNames:
-    """One value for the same names, because scopes are kept laid out by it. Behind gateways it takes no more of them:
-    the kinds there are not ours."""
+    """One instance per set of names, because compiled scopes are cached by it. No kinds: behind gateways they are not
+    ours."""
     return ScopeNames(api_group, namespace_prefix, {})
 
 
 EVERY_SECONDS, SPREAD = 20.0, 0.2
-"""Between two questions, give or take a part of it, so that many agents do not all ask at once."""
+"""Polling interval and its jitter, so that agents do not poll in lockstep."""
 CATCH_UP_SECONDS = 5.0
-"""Between two questions that are asked out of turn, because a token says something that is not known here yet."""
+"""Minimum interval of refreshes outside of polling, triggered by tokens unknown to the cached configuration."""
 PATIENCE_SECONDS = 2.0
-"""How long somebody waits for such an answer: those who come with a forged token, too."""
+"""How long a request waits for such a refresh. Short, because forged tokens trigger it, too."""
 SAVE_SECONDS = 600.0
-"""How often it is written down that nothing has changed."""
+"""Interval of writing the cache file if only the time of confirmation has changed."""
 STARTING_SECONDS = 1
-"""When to come again while the server is being asked for the first time. In every other trouble clients are told
-nothing of that sort: kubectl would wait silently, ten times over, and its user would not learn what is wrong."""
+"""Retry-After until the server's first response. Other errors have none: kubectl would retry silently, ten times, and
+its user would not see the error."""
 
 log = structlog.get_logger(__name__)
 
 
 class _Kept(msgspec.Struct):
-    """The file. What the server said, when it last said so, and by which name it knows it."""
+    """The cache file: the configuration, its ETag, and when the server last confirmed it."""
 
     etag: str
     confirmed: datetime
@@ -167,7 +164,7 @@ class _Kept(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class Keeping:
-    """Whose knowledge it is, the file it is kept in, and how many seconds it is trusted without the server."""
+    """The agent's cluster, the cache file, and how long the configuration is valid without the server."""
 
     cluster: str
     file: Path
@@ -175,6 +172,8 @@ class Keeping:
 
 
 class Knowledge:
+    """Polls and caches the agent's configuration."""
+
     def __init__(self, home: Home, keeping: Keeping, clock: Clock) -> None:
         self._home = home
         self._keeping = keeping
@@ -188,39 +187,39 @@ class Knowledge:
 
     @property
     def state(self) -> State:
-        """Raises Unavailable while nothing is known, or nothing that could still be trusted."""
+        """The current configuration. Raises Unavailable if there is none, or if it is too old."""
         if self._state is None or self._confirmed is None:
             is_starting = not self._trouble
-            why = self._trouble or "it has not been asked yet"
-            message = f"this endpoint knows nothing of its server ({why}); try again, or go through the server"
+            reason = self._trouble or "no response yet"
+            message = f"this endpoint has no configuration from its server ({reason}); try again, or use the server"
             raise Unavailable(message, Details(retry_after=STARTING_SECONDS if is_starting else 0))
         if (self._clock.now() - self._confirmed).total_seconds() > self._keeping.offline_seconds:
-            raise Unavailable("this endpoint has not heard from its server for too long; go through the server")
+            raise Unavailable("this endpoint has been without contact to its server for too long; use the server")
         return self._state
 
     def load(self) -> None:
-        """Takes up what an earlier run has left. What cannot be read is as good as nothing."""
+        """Loads the cache file of an earlier run. Ignores an invalid file."""
         content = read_file(self._keeping.file)
         if content is None:
             return
         try:
-            kept = msgspec.json.decode(content, type=_Kept)
-            self._state = State.read(bytes(kept.config), self._keeping.cluster)
+            cached = msgspec.json.decode(content, type=_Kept)
+            self._state = State.read(bytes(cached.config), self._keeping.cluster)
         except (msgspec.DecodeError, msgspec.ValidationError, BadState):
-            log.warning("what an earlier run knew cannot be read, and is asked for again")
+            log.warning("the cached agent configuration is invalid and will be fetched again")
             return
-        self._etag, self._content = kept.etag, bytes(kept.config)
-        # A clock that was set back must not make old knowledge new.
-        self._confirmed = min(kept.confirmed, self._clock.now())
+        self._etag, self._content = cached.etag, bytes(cached.config)
+        # If the clock was set back, an old configuration must not become valid for longer.
+        self._confirmed = min(cached.confirmed, self._clock.now())
 
     async def run(self) -> None:
-        """Keeps asking until it is cancelled."""
+        """Polls the server until cancelled."""
         while True:
             await self.refresh()
             await asyncio.sleep(EVERY_SECONDS * random.uniform(1 - SPREAD, 1 + SPREAD))
 
     async def catch_up(self) -> None:
-        """Asks out of turn, together with whoever else wants that, unless it was asked just now."""
+        """Refreshes outside of polling, unless a refresh was just made. Concurrent callers share one refresh."""
         with suppress(TimeoutError):
             async with asyncio.timeout(PATIENCE_SECONDS), self._asking:
                 if self._clock.monotonic() - self._asked >= CATCH_UP_SECONDS:
@@ -233,9 +232,9 @@ class Knowledge:
     async def _ask(self) -> None:
         self._asked = self._clock.monotonic()
         try:
-            answer = await self._home.configuration(self._etag)
-            if answer is not None:
-                etag, content = answer
+            response = await self._home.configuration(self._etag)
+            if response is not None:
+                etag, content = response
                 self._state = State.read(content, self._keeping.cluster)
                 self._etag, self._content = etag, content
         except Dismissed as error:
@@ -246,25 +245,25 @@ class Knowledge:
         else:
             self._confirmed = self._clock.now()
             self._tell("")
-            self._save(changed=answer is not None)
+            self._save(changed=response is not None)
 
     def _save(self, changed: bool) -> None:
         if not changed and self._clock.monotonic() - self._saved < SAVE_SECONDS:
             return
-        kept = {"etag": self._etag, "confirmed": self._confirmed, "config": orjson.Fragment(self._content)}
-        write_file(self._keeping.file, orjson.dumps(kept))
+        document = {"etag": self._etag, "confirmed": self._confirmed, "config": orjson.Fragment(self._content)}
+        write_file(self._keeping.file, orjson.dumps(document))
         self._saved = self._clock.monotonic()
 
     def _forget(self) -> None:
-        """On disk, too: another start must not take up what is over."""
+        """Clears the configuration and deletes the cache file, so that a restart does not load it again."""
         self._state, self._etag, self._content, self._confirmed = None, "", b"", None
         self._saved = float("-inf")
         self._keeping.file.unlink(missing_ok=True)
 
     def _tell(self, trouble: str) -> None:
-        """Once for each trouble, and once when it is over."""
+        """Logs each new error once, and its end."""
         if trouble and trouble != self._trouble:
-            log.warning("the server was asked in vain", reason=trouble, known=self._state is not None)
+            log.warning("cannot fetch the agent configuration", reason=trouble, known=self._state is not None)
         elif self._trouble and not trouble:
-            log.info("the server answers again")
+            log.info("the server responds again")
         self._trouble = trouble

@@ -1,7 +1,7 @@
-"""The server that an agent belongs to: asking it what to know, and telling it what has happened.
+"""Client for the agent's Fairlead server: fetches the agent configuration and sends reports.
 
-Two sorts of failures are far apart. A server that cannot be reached is no news: the agent goes on with what it knows. A
-server that answers that this agent is none of its own, or that its cluster is gone, has been heard.
+Two kinds of failures differ. If the server is unreachable, the agent continues with its cached configuration. If the
+server rejects the agent, or no longer has its cluster, the agent stops serving.
 """
 
 from collections.abc import Callable
@@ -14,36 +14,36 @@ import orjson
 from fairlead.core.objects import Object
 
 SECONDS = 10.0
-"""How long the server gets for an answer."""
+"""Timeout of a request to the server."""
 
 DISMISSALS = frozenset({401, 403, 404, 409})
 UNFIT = frozenset({400, 413, 415, 422})
 
 
 class HomeProblem(Exception):
-    """The server cannot be asked now. The message is for a log, and has no credential in it."""
+    """A request to the server failed. The message is for the log, and contains no credential."""
 
 
 class Dismissed(HomeProblem):
-    """The server does not take this agent for one of its own, or no longer has its cluster."""
+    """The server rejects the agent's key, or no longer has its cluster."""
 
 
 class Unfit(HomeProblem):
-    """The server will never take what it was told."""
+    """The server rejects the report as invalid; a retry would fail again."""
 
 
 class Home(Protocol):
-    """What an agent asks of its server."""
+    """The server, as the agent uses it."""
 
     async def configuration(self, etag: str) -> tuple[str, bytes] | None:
-        """The configuration and its ETag; None if it is still the one with the ETag given. Raises HomeProblem."""
+        """Returns the configuration and its ETag; None if the ETag has not changed. Raises ControlPlaneError."""
 
     async def report(self, spec: Object) -> None:
-        """Raises HomeProblem."""
+        """Sends a report. Raises ControlPlaneError."""
 
 
 class HomeServer:
-    """`key` reads the agent's access key, which may be another one by tomorrow."""
+    """HTTP client for the server. `read_key` returns the agent's current access key, which may be rotated."""
 
     def __init__(self, http: httpx.AsyncClient, api_group: str, cluster: str, key: Callable[[], str]) -> None:
         self._http = http
@@ -53,10 +53,10 @@ class HomeServer:
 
     async def configuration(self, etag: str) -> tuple[str, bytes] | None:
         headers = {"If-None-Match": etag} if etag else {}
-        answer = await self._send("GET", "agentconfig", headers, b"")
-        if answer.status_code == httpx.codes.NOT_MODIFIED:
+        response = await self._send("GET", "agentconfig", headers, b"")
+        if response.status_code == httpx.codes.NOT_MODIFIED:
             return None
-        return answer.headers.get("etag", ""), answer.content
+        return response.headers.get("etag", ""), response.content
 
     async def report(self, spec: Object) -> None:
         body = {"apiVersion": f"{self._group}/v1", "kind": "ClusterAgentReport", "spec": spec}
@@ -65,12 +65,12 @@ class HomeServer:
     async def _send(self, method: str, part: str, headers: dict[str, str], body: bytes) -> httpx.Response:
         headers = {**headers, "Authorization": f"Bearer {self._key()}", "Accept": "application/json"}
         try:
-            answer = await self._http.request(method, f"{self._path}/{part}", headers=headers, content=body)
+            response = await self._http.request(method, f"{self._path}/{part}", headers=headers, content=body)
         except httpx.HTTPError as error:
-            raise HomeProblem(f"the server cannot be reached ({type(error).__name__})") from None
-        if answer.status_code in (200, 201, 304):
-            return answer
-        why = f"the server answered {answer.status_code}"
-        if answer.status_code in DISMISSALS:
-            raise Dismissed(f"{why}: see that the cluster is still connected and the key is the one of its agent")
-        raise Unfit(why) if answer.status_code in UNFIT else HomeProblem(why)
+            raise HomeProblem(f"the server is unreachable ({type(error).__name__})") from None
+        if response.status_code in (200, 201, 304):
+            return response
+        reason = f"the server responded with status {response.status_code}"
+        if response.status_code in DISMISSALS:
+            raise Dismissed(f"{reason}; check that the cluster is still connected, and that the key is its agent's key")
+        raise Unfit(reason) if response.status_code in UNFIT else HomeProblem(reason)

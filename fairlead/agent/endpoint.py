@@ -1,7 +1,10 @@
-"""The direct endpoint: who asks, with which token, for what? Then it is handed on to the cluster next door.
+"""The direct endpoint: authenticates direct tokens, authorizes the gateway, and forwards to the agent's cluster.
 
-Only direct tokens count here. An access key would have to be asked about at the server, and is refused. What somebody
-may do inside is for the cluster's own permissions to say, as the user is handed on with its groups.
+    /kubernetes/cluster/...                              the agent's cluster; the path has no cluster name
+    /kubernetes/project/<project>/space/<name>/...       one namespace of it
+
+Access keys are rejected: only the server can verify them. Requests impersonate the user and its groups, so the
+cluster's RBAC decides what is allowed inside. Ambiguous paths are rejected, as in `gateway/routes.py`.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -27,24 +30,15 @@ from fairlead.gateway.routes import Space, below, confine, plain_path
 from fairlead.upstream.errors import UpstreamError
 from fairlead.upstream.upstream import Upstream
 
-# DOC-MERGED gateway/direct/entrances
-# Which way in is meant by a path of the direct endpoint, and what is asked behind it.
-#
-#     /kubernetes/cluster/...                              the cluster that the agent stands beside; it needs no name
-#     /kubernetes/project/<project>/space/<name>/...       one namespace of it
-#
-# The path is taken as it was sent, once it is free of whatever two servers could read differently.
-
-
 Route = Callable[[str, str, Mapping[str, list[str]], str], Target]
-"""Method, path and query of a request to a Kubernetes API, and the sort of entrance to it: what is being asked."""
+"""Resolves method, path, query and type of gateway to the request info of a Kubernetes API request."""
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What is asked of the cluster: `target` has the entrance in `via`, `inner` is the path and query to send.
+    """A parsed request. `target` has the gateway; `request_target` is the path and query to forward.
 
-    Of a space, `project` and `name` say which one.
+    `project` and `name` identify the space; empty for the gateway of the cluster.
     """
 
     target: Target
@@ -58,7 +52,7 @@ class Asked:
 
 
 def asked(call: Call, state: State, route: Route) -> Asked:
-    """Raises BadRequest for a path that is none, and NotFound for one that leads nowhere here."""
+    """Raises BadRequest for an ambiguous path, and NotFound for one that is not served here."""
     match plain_path(below(call.raw_target, 0)).split("/"):
         case ["", "kubernetes", "cluster", *_]:
             return _behind(call, gateway_target(CLUSTER, state.cluster), 2, route)
@@ -67,13 +61,13 @@ def asked(call: Call, state: State, route: Route) -> Asked:
             return replace(_behind(call, entrance, 5, route), project=project, name=name)
         case ["", "kubernetes", "project", _, "virtualcluster", *_]:
             raise NotImplementedHere(
-                "virtual clusters are not reached directly; use the same path at the Fairlead server"
+                "virtual clusters are not available at a direct endpoint; use the same path at the Fairlead server"
             )
         case ["", "kubernetes", "management", *_]:
-            raise NotFound("the management API is not here; ask the Fairlead server that this endpoint belongs to")
+            raise NotFound("the management API is not available at a direct endpoint; use the Fairlead server")
         case _:
             raise NotFound(
-                "there is nothing here; a direct endpoint serves /kubernetes/cluster/... and "
+                "not found; a direct endpoint serves /kubernetes/cluster/... and "
                 "/kubernetes/project/<project>/space/<name>/..."
             )
 
@@ -86,17 +80,17 @@ def _behind(call: Call, entrance: Target, steps: int, route: Route) -> Asked:
 
 TEXT = "text/plain; charset=utf-8"
 REFUSED = "service.sh/token-refused"
-"""The annotation of audit events that says why a token was refused, which whoever sent it is not told."""
+"""Audit annotation with the reason why a token was rejected, which the client is not told."""
 NO_IMPERSONATION = (
-    "forbidden: a direct endpoint cannot check who may impersonate whom, which only the Fairlead server knows; send "
-    "the request through the server's gateway, or come with a direct token that was made while impersonating"
+    "forbidden: a direct endpoint cannot authorize impersonation, only the Fairlead server can; send the request "
+    "through the server's gateway, or use a direct token that was created while impersonating"
 )
 NOT_FOR_THIS = (
-    'forbidden: this token is not for cluster "{cluster}", but for those that its scope names or that its owner could '
-    "use when it was made; make another one (`fairlead token create --cluster {cluster}`), which takes the verb "
-    '"use" on the cluster or on a space in it'
+    'forbidden: this token is not valid for cluster "{cluster}", but only for the clusters in its scope, or those that '
+    "its owner could use when it was created; create another one (`fairlead token create --cluster {cluster}`), which "
+    'requires the verb "use" on the cluster or on a space in it'
 )
-LET_IN = Decision(True, "a direct token; the cluster's own permissions decide")
+LET_IN = Decision(True, "a direct token; the cluster's own RBAC decides")
 
 
 Proceed = Callable[[Call], Awaitable[Reply]]
@@ -104,7 +98,7 @@ Proceed = Callable[[Call], Awaitable[Reply]]
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What the endpoint works with. `cluster` has the connection of the moment, `route` reads inner paths."""
+    """Dependencies of the endpoint. `cluster` returns the current Upstream, `route` resolves forwarded paths."""
 
     knowledge: Knowledge
     holders: Holders
@@ -112,10 +106,12 @@ class Surroundings:
     cluster: Callable[[], Upstream]
     route: Route
     accountable: Callable[[Call, Proceed], Awaitable[Reply]]
-    """Goes on with a call, unless it could not be recorded."""
+    """Calls the handler, or fails if the call cannot be audited."""
 
 
 class Direct:
+    """Handles all requests to the direct endpoint."""
+
     def __init__(self, surroundings: Surroundings) -> None:
         self._with = surroundings
         self._public: Mapping[str, Callable[[], Reply]] = {
@@ -132,25 +128,25 @@ class Direct:
             return public()
         token = bearer_token(call, LONGEST)
         if token is None:
-            raise Unauthorized("sign in with a direct token: `fairlead token create` prints one")
+            raise Unauthorized("authenticate with a direct token: `fairlead token create` prints one")
         holder, state = await self._known(call, token)
         call.user = holder.user
         self._with.reports.used(holder.token, holder.user.name)
         wanted = asked(call, state, self._with.route)
         call.target = wanted.target
         if call.headers.any_begins("impersonate-"):
-            call.decision = Decision(False, "impersonation cannot be checked here")
+            call.decision = Decision(False, "impersonation cannot be authorized here")
             raise Forbidden(NO_IMPERSONATION)
-        what = _let_in(call, holder, wanted, state)
+        title = _let_in(call, holder, wanted, state)
         call.keeper = _Keeper(self._with, token, holder, wanted)
         try:
             upstream = self._with.cluster()
         except UpstreamError as error:
-            raise as_api_error(error, what) from error
-        return await self._with.accountable(call, _onward(upstream, holder, wanted, state, what))
+            raise as_api_error(error, title) from error
+        return await self._with.accountable(call, _onward(upstream, holder, wanted, state, title))
 
     async def _known(self, call: Call, token: str) -> tuple[Holder, State]:
-        """Whose token it is. It may be newer than what is known here, which is then asked for."""
+        """Authenticates the token. If it is newer than the cached configuration, refreshes that first."""
         knowledge = self._with.knowledge
         try:
             state = knowledge.state
@@ -180,7 +176,7 @@ class Direct:
 
 @dataclass(frozen=True, slots=True)
 class _Keeper:
-    """What a call was let in for, while it goes on."""
+    """Rechecks the access of a long-running call."""
 
     around: Surroundings
     token: str
@@ -188,7 +184,7 @@ class _Keeper:
     wanted: Asked
 
     def require(self, call: Call, target: Target) -> None:
-        raise Forbidden("a direct token gives no rights but to what it was used for")
+        raise Forbidden("a direct token gives no access beyond the request it was used for")
 
     def recheck(self, call: Call) -> None:
         state = self.around.knowledge.state
@@ -197,13 +193,13 @@ class _Keeper:
         except InvalidToken:
             raise Unauthorized(INVALID) from None
         if now.user != self.holder.user:
-            raise Expired("who you are, or what your token reaches, has changed; begin again")
+            raise Expired("your user, or the scope of your token, has changed; repeat the request")
         _let_in(call, now, self.wanted, state)
 
 
 def _onward(upstream: Upstream, holder: Holder, wanted: Asked, state: State, what: str) -> Proceed:
     def proceed(call: Call) -> Awaitable[Reply]:
-        # The extra values are for audit logs here, and nobody has asked for them at the cluster.
+        # The extra values are for our own audit log, and are not sent to the cluster.
         user = replace(holder.user, extra=())
         return forward(upstream, user, state.cluster_names, call, wanted.inner, what)
 
@@ -216,36 +212,41 @@ def _refused(call: Call, reason: str) -> Unauthorized:
 
 
 def _let_in(call: Call, holder: Holder, wanted: Asked, state: State) -> str:
-    """What is being entered, in words. Raises Forbidden for what the scope or the space keeps out, and for whom."""
+    """Authorizes the request and returns the gateway's title for messages.
+
+    Raises Forbidden if the token's scope, the space's namespace or the missing verb `use` denies the request.
+    """
     decision = inside_gateway(state.names)(holder.user, wanted.entrance, wanted.target)
     call.decision = decision or LET_IN
     if decision is not None:
         if decision.is_inside:
             raise forbidden(holder.user, wanted.target, decision)
-        raise Forbidden(f'forbidden: User "{holder.user.name}" cannot enter here: {decision.reason}')
+        raise Forbidden(f'forbidden: User "{holder.user.name}" cannot use this gateway: {decision.reason}')
     if not wanted.name:
         title = f'cluster "{state.cluster}"'
         _refuse_stranger(call, holder, state.allowed, title)
         return title
     title = f'space "{wanted.name}" of project "{wanted.project}"'
-    place = state.spaces.get((wanted.project, wanted.name))
-    if place is None:
-        raise NotFound(f"{title} is not in this cluster, or not ready; the Fairlead server knows where it is")
-    _refuse_stranger(call, holder, place.allowed, title)
-    confine(call.method, wanted.inner, Space(title, state.cluster, place.namespace))
+    space = state.spaces.get((wanted.project, wanted.name))
+    if space is None:
+        raise NotFound(f"{title} is not in this cluster, or not ready; see its status at the Fairlead server")
+    _refuse_stranger(call, holder, space.allowed, title)
+    confine(call.method, wanted.inner, Space(title, state.cluster, space.namespace))
     return title
 
 
 def _refuse_stranger(call: Call, holder: Holder, allowed: frozenset[str], title: str) -> None:
-    """The server's gateways ask for the right to `use` what they lead to, and so does this one: whoever runs another
-    cluster's agent sees the tokens that come there, and is not to get in here with them as anybody at all."""
+    """Requires the verb `use`, as the server's gateways do. Without this check, the operator of another cluster's agent
+    could replay tokens sent to that agent here."""
     user = holder.user
-    if user.uid in allowed if user.uid else user.is_admin:  # administrators without a User have no uid, and all rights
+    if (
+        user.uid in allowed if user.uid else user.is_admin
+    ):  # admins without a User object have no uid and all permissions
         return
-    call.decision = Decision(False, f"no right to use {title}")
+    call.decision = Decision(False, f"no permission to use {title}")
     raise Forbidden(
-        f'forbidden: User "{user.name}" cannot use {title}; have somebody grant the verb "use" on it at the Fairlead '
-        "server, which this endpoint learns of within half a minute"
+        f'forbidden: User "{user.name}" cannot use {title}; ask an administrator of the Fairlead server to grant the '
+        'verb "use" on it, which takes effect here within half a minute'
     )
 
 

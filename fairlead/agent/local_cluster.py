@@ -1,6 +1,6 @@
-"""The cluster that an agent stands beside: how to reach it, read again and again, because credentials are renewed.
+"""The agent's own cluster: its endpoint and credential, reloaded periodically because credentials are rotated.
 
-Whoever starts an agent chooses its cluster by a file on its own machine, so no address is off limits here.
+The operator of the agent chooses the cluster with a local file, so there is no address policy here.
 """
 
 import asyncio
@@ -20,20 +20,20 @@ from fairlead.upstream.upstream import Limits, Upstream
 
 LOOK_SECONDS = 30.0
 POD_FILES = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-"""Where every pod finds the token of its service account and the cluster's authority."""
+"""Where pods find their service account token and the cluster's CA certificate."""
 LIMITS = Limits(requests=1024, sockets=1024, waiting=1024)
 
 log = structlog.get_logger(__name__)
 
 Reading = Callable[[], Access]
-"""How the cluster is reached as of now. Raises FileProblem."""
+"""Reads the current endpoint and credential of the cluster. Raises FileProblem."""
 
 
 def from_kubeconfig(path: Path) -> Reading:
     def reading() -> Access:
         content = read_file(path)
         if content is None:
-            raise FileProblem(f"{path}: no such file; name a kubeconfig for the cluster with --kubeconfig")
+            raise FileProblem(f"{path}: no such file; specify the cluster's kubeconfig with --kubeconfig")
         try:
             return parse(content)
         except BadKubeconfig as error:
@@ -43,21 +43,21 @@ def from_kubeconfig(path: Path) -> Reading:
 
 
 def from_pod(folder: Path = POD_FILES) -> Reading:
-    """The cluster that this process runs in, by its pod's service account."""
+    """In-cluster configuration: the cluster that this process runs in, with its pod's service account."""
 
     def reading() -> Access:
         host, port = os.environ.get("KUBERNETES_SERVICE_HOST", ""), os.environ.get("KUBERNETES_SERVICE_PORT", "443")
         token, authority = read_file(folder / "token"), read_file(folder / "ca.crt")
         if not host or not port.isdecimal() or not token or not authority:
-            advice = "run it in a pod with a service account, or name a kubeconfig with --kubeconfig"
-            raise FileProblem(f"{folder}: this is no pod of a cluster; {advice}")
+            advice = "run the agent in a pod with a service account, or specify a kubeconfig with --kubeconfig"
+            raise FileProblem(f"{folder}: not running in a pod; {advice}")
         return Access(host, int(port), "", host, authority.decode(), token.decode().strip())
 
     return reading
 
 
 class Nearby:
-    """The connection to the cluster. Raises FileProblem when it is made and there is no way to reach one."""
+    """The Upstream of the agent's cluster. The constructor raises FileProblem if its endpoint cannot be read."""
 
     def __init__(self, reading: Reading) -> None:
         self._reading = reading
@@ -69,17 +69,17 @@ class Nearby:
         return self._upstream
 
     async def run(self) -> None:
-        """Looks again until it is cancelled."""
+        """Reloads the credential periodically, until cancelled."""
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             await self.look()
 
     async def look(self) -> None:
-        """Changes over to another credential, if there is one. What is under way ends with the one that it has."""
+        """Switches to a new Upstream if the credential has changed. Open requests finish on the old one."""
         try:
             access = self._reading()
         except FileProblem as error:
-            log.warning("the cluster's credential cannot be read; the old one is kept", reason=str(error))
+            log.warning("cannot read the cluster's credential; the old one stays in use", reason=str(error))
             return
         if access != self._access:
             self._leaving.append(self._upstream)
@@ -94,9 +94,9 @@ class Nearby:
 
 
 async def resolve(host: str, port: int) -> str:
-    """The first address of a name."""
+    """Resolves a host name to its first address. Raises Unreachable."""
     with suppress(OSError, UnicodeError):
         found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
         if found:
             return str(found[0][4][0])
-    raise Unreachable("the cluster's name does not resolve; see the agent's kubeconfig and DNS")
+    raise Unreachable("the cluster's host name does not resolve; check the agent's kubeconfig and DNS")

@@ -1,7 +1,7 @@
-"""Audit events and activity on their way to the server: a bounded queue, sent in batches.
+"""Reports to the server: a bounded queue of audit events and token usage, sent in batches.
 
-Every event is in the agent's own log first, whole and in order; this is a copy for the server's. While the server is
-down the queue fills, and what does not fit is counted and told.
+The agent's own audit log is complete and written first; the server gets a copy. While the server is unreachable the
+queue fills up. Events that do not fit are dropped, and their number is reported.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What is told at once. `activity` has the user and the last use by token."""
+    """The content of one report. `activity` maps token ids to user name and time of last use."""
 
     lines: tuple[bytes, ...]
     dropped: int
@@ -39,7 +39,7 @@ class Batch:
 
 
 class Reports:
-    """Lines come from the thread that writes the log, everything else happens on the event loop."""
+    """Bounded queue. `add` is called from the audit log's writer thread, everything else on the event loop."""
 
     def __init__(self, clock: Clock, most_events: int = QUEUE_EVENTS, most_bytes: int = QUEUE_BYTES) -> None:
         self._clock = clock
@@ -59,12 +59,12 @@ class Reports:
             self._bytes += len(line)
 
     def used(self, token: str, user: str) -> None:
-        """Somebody has come with a token."""
+        """Records the use of a token."""
         if token in self._activity or len(self._activity) < MOST_TOKENS:
             self._activity[token] = user, timestamp(self._clock.now())
 
     def take(self) -> Batch | None:
-        """As much as one report holds; None if there is nothing to tell."""
+        """Removes and returns the content of the next report; None if the queue is empty."""
         with self._lock:
             lines: list[bytes] = []
             size = 0
@@ -77,7 +77,7 @@ class Reports:
         return Batch(tuple(lines), dropped, activity) if lines or dropped or activity else None
 
     def put_back(self, batch: Batch, *, lost: bool = False) -> None:
-        """What could not be told. With `lost`, its events are counted and never sent again."""
+        """Puts a failed batch back. With `drop_events`, its events are counted as dropped instead."""
         with self._lock:
             if lost:
                 self._dropped += len(batch.lines)
@@ -88,28 +88,28 @@ class Reports:
         self._activity = {**batch.activity, **self._activity}
 
     async def run(self, home: Home) -> None:
-        """Tells until it is cancelled."""
+        """Sends reports periodically, until cancelled."""
         while True:
             await asyncio.sleep(EVERY_SECONDS)
             await self.tell(home)
 
     async def tell(self, home: Home) -> None:
-        """Everything that there is now, as far as the server takes it."""
+        """Sends all queued reports. Stops at the first failure."""
         while (batch := self.take()) is not None:
             try:
                 await home.report(batch.spec())
             except Unfit as error:
-                # Sent again and again it would keep everything behind it from being told.
-                log.error("the server does not take a report; its events are in this log only", reason=str(error))
+                # Retrying it forever would block all later reports.
+                log.error("the server rejected a report; its events are only in the agent's log", reason=str(error))
                 self.put_back(Batch(batch.lines, batch.dropped, {}), lost=True)
                 return
-            except HomeProblem:  # which `config_cache.py` tells of already
+            except HomeProblem:  # already logged by `config_cache.py`
                 self.put_back(batch)
                 return
 
 
 class Sink(Protocol):
-    """Where the lines of an audit log go."""
+    """Output of the audit log writer."""
 
     def make_ready(self, size: int) -> None: ...
 
@@ -119,7 +119,7 @@ class Sink(Protocol):
 
 
 class Copied:
-    """A sink whose lines also go to the reports, once they are in the log."""
+    """A sink that also adds each written line to the report queue."""
 
     def __init__(self, sink: Sink, reports: Reports) -> None:
         self._sink = sink

@@ -1,8 +1,8 @@
-"""A direct token, and whom it stands for as things are now.
+"""Authenticates direct tokens against the current agent configuration.
 
-`verify` has the last word on the token itself. Here it meets what has happened since it was made: users that are gone
-or disabled, generations that have risen, groups that somebody has left, clusters of the same name that are others.
-Asked on every request, so what was found out about a token is kept until the agent learns something new.
+`authn/direct_tokens.py` verifies the token itself. This module applies what has changed since it was issued: deleted or
+disabled users, revoked generations, lost group memberships, and recreated clusters of the same name. Results are
+cached until the configuration changes, because every request needs them.
 """
 
 import hashlib
@@ -18,18 +18,18 @@ from fairlead.core.scope import ANY, Scope
 from fairlead.core.user import AUTHENTICATED, EVERYBODY, TEAM_GROUP, User
 
 TOKEN_ID = "service.sh/direct-token"
-"""Under the `extra` of users: the id of the token that they came with, for audit logs."""
+"""Key in the user's `extra`: the id of the token, for audit logs."""
 
 KEPT = 8192
 
 
 class NotKnownYet(InvalidToken):
-    """Nobody of that name and uid is known. It may be somebody new."""
+    """The token's user or team is not in the configuration. It may be newer than the configuration."""
 
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Whoever holds a token that is good: as whom requests are made, and the id and end of the token."""
+    """The user of a valid token, and the token's id and expiry."""
 
     user: User
     token: str
@@ -37,13 +37,15 @@ class Holder:
 
 
 class Holders:
+    """Authenticates tokens, with a cache by digest."""
+
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._state: State | None = None
         self._kept: dict[bytes, Holder] = {}
 
     def of(self, token: str, state: State) -> Holder:
-        """Raises InvalidToken, which tells a log why and has nothing of the token in it."""
+        """Raises InvalidToken. Its message is for the log, and contains no part of the token."""
         if state is not self._state or len(self._kept) >= KEPT:
             self._state, self._kept = state, {}
         digest = hashlib.sha256(token.encode()).digest()
@@ -71,19 +73,19 @@ def _holder(claims: Claims, state: State) -> Holder:
 
 
 def _groups(claims: Claims, state: State) -> tuple[str, ...]:
-    """The groups of the token that still hold. Who is no longer there is refused."""
+    """The token's groups that the user or team still has. Raises InvalidToken if it no longer exists."""
     return tuple(dict.fromkeys((*_held(claims, state, cluster_groups(claims.groups)), AUTHENTICATED)))
 
 
 def _held(claims: Claims, state: State, groups: Iterable[str]) -> Iterable[str]:
     if claims.kind == "User":
-        person = state.users.get(claims.uid)
-        if person is None or claims.user != claims.name:
+        user = state.users.get(claims.uid)
+        if user is None or claims.user != claims.name:
             raise NotKnownYet("its user is disabled, deleted or not known yet")
-        if claims.generation < person.generation:
+        if claims.generation < user.generation:
             raise InvalidToken("its user has revoked all tokens of this generation")
-        own = own_groups(claims.name)
-        return [group for group in groups if group in person.groups or group in own]
+        implicit = own_groups(claims.name)
+        return [group for group in groups if group in user.groups or group in implicit]
     if claims.kind == "Team":
         group = f"{TEAM_GROUP}{claims.name}"
         if claims.uid not in state.teams or claims.user != group:
@@ -93,7 +95,7 @@ def _held(claims: Claims, state: State, groups: Iterable[str]) -> Iterable[str]:
 
 
 def _bound(claims: Claims, state: State) -> Scope | None:
-    """The scope as far as it is about this very cluster: another one may have had its name when the token was made."""
+    """The token's scope, restricted to this cluster. Ignores entries for an earlier cluster of the same name."""
     scope = Scope.of(claims.scope)
     if scope is None:
         return None
