@@ -1,7 +1,7 @@
-"""A resource by what people call it: `apps`, `app`, `App`, `ws`, `roles.rbac.authorization.k8s.io`, `pods/log`.
+"""Finds API resources by name: `apps`, `app`, `App`, `ws`, `roles.rbac.authorization.k8s.io`, `pods/log`.
 
-`fairlead key explain` and `fairlead who-can` ask questions about resources, and a question about a resource that does
-not exist would be answered with a misleading no. So the words are looked up in what the server says that it serves.
+`fairlead key explain` and `fairlead who-can` send access reviews. For a resource that does not exist, the review would
+be a misleading "no", so the name is resolved with the server's discovery first.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ ANY = "*"
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """What an access review calls a resource."""
+    """A resource as in access reviews."""
 
     group: str
     plural: str
     subresource: str = ""
     namespaced: bool = False
     words: frozenset[str] = frozenset()
-    """Other names of it, in lower case: its singular, its kind, its short names."""
+    """Singular name, kind and short names, in lower case."""
     verbs: frozenset[str] = frozenset()
-    """What can be done to it; empty where the server did not say."""
+    """Supported verbs; empty if unknown."""
 
     def __str__(self) -> str:
         name = f"{self.plural}.{self.group}" if self.group else self.plural
@@ -36,9 +36,9 @@ class Resource:
 
 
 def find(client: Client, text: str) -> Resource:
-    """`RESOURCE[.GROUP][/SUBRESOURCE]` as a resource. Of a name in two groups, the management group's comes first."""
-    named, _, subresource = text.partition("/")
-    word, _, group = named.partition(".")
+    """Finds `RESOURCE[.GROUP][/SUBRESOURCE]`. The management group takes precedence over other groups."""
+    qualified, _, subresource = text.partition("/")
+    word, _, group = qualified.partition(".")
     if word == ANY:
         return Resource(group or ANY, ANY, subresource)
     try:
@@ -46,16 +46,16 @@ def find(client: Client, text: str) -> Resource:
     except ApiProblem as problem:
         if problem.code != 403:
             raise
-        # A key with a narrow scope may not look around. What it was given is then taken by the word.
+        # The scope of the key does not allow discovery. Use the name as it is.
         return Resource(group or client.group, word, subresource)
     matching = [each for each in served if _is_called(each, word.lower()) and group in ("", each.group)]
     if not matching:
-        raise ClientError(f"the server has no resource {named!r}; `kubectl api-resources` lists what there is")
+        raise ClientError(f"the server has no resource {qualified!r}; list them with `kubectl api-resources`")
     return replace(min(matching, key=lambda each: (each.group != client.group, each.group)), subresource=subresource)
 
 
 def resources(client: Client) -> Iterator[Resource]:
-    """Everything that the server serves, in two requests."""
+    """Yields all resources of the server, with two aggregated discovery requests."""
     for root in ("/api", "/apis"):
         for group in client.send("GET", MANAGEMENT + root, accept=AGGREGATED).get("items") or ():
             for version in group.get("versions") or ():

@@ -1,8 +1,7 @@
-"""Kubeconfig files: a login taken from one, and a context put into one that holds others already.
+"""Kubeconfig files: reads a login from one, and merges a context into an existing one.
 
-`fairlead kubeconfig` and `fairlead login --kubeconfig` call this. A file that people live by is changed with care: what
-is not ours stays as it was, the state before is kept beside it, the new one appears at once or not at all, and the lock
-of kubectl is respected, as it may be writing at the same moment.
+`fairlead kubeconfig` and `fairlead login --kubeconfig` call this. Other entries of the file are preserved, a backup is
+written, the file is replaced atomically, and kubectl's lock file is honoured.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ SECTIONS = ("clusters", "users", "contexts")
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A context with a cluster and a user of the same name. `user` is how to sign in, as kubeconfigs say it."""
+    """A context with a cluster and a user of the same name. `cluster` and `user` are in kubeconfig format."""
 
     name: str
     cluster: Object
@@ -36,12 +35,12 @@ class Entry:
 
     @property
     def context(self) -> Object:
-        place = {"namespace": self.namespace} if self.namespace else {}
-        return {"cluster": self.name, "user": self.name, **place}
+        namespace = {"namespace": self.namespace} if self.namespace else {}
+        return {"cluster": self.name, "user": self.name, **namespace}
 
 
 def cluster_of(login: Login, path: str = MANAGEMENT) -> Object:
-    """The server of a login: its own API, or another one that it is the entrance to."""
+    """The kubeconfig cluster for a login: the management API, or the gateway at `path`."""
     cluster: Object = {"server": login.url + path}
     if login.authority:
         cluster["certificate-authority-data"] = base64.b64encode(login.authority.encode()).decode()
@@ -51,7 +50,7 @@ def cluster_of(login: Login, path: str = MANAGEMENT) -> Object:
 
 
 def merged(config: Object, entry: Entry, make_current: bool) -> Object:
-    """The config with the entry in it: in the place of one that has its name, else at the end."""
+    """Returns the config with the entry. Replaces an entry of the same name, else appends it."""
     result = {"apiVersion": "v1", "kind": "Config", **config}
     for section, field, value in (
         ("clusters", "cluster", entry.cluster),
@@ -71,8 +70,8 @@ def _with_named(listed: list[Object], name: str, field: str, value: Object) -> l
 
 
 def merge_into(path: Path, entry: Entry, make_current: bool = True) -> Path | None:
-    """Puts the entry into the file, made if there is none. Returns where the state before is kept, if it differs."""
-    # A link stays a link: the file behind it is the one to replace.
+    """Merges the entry into the file, creating it if needed. Returns the path of the backup, if the file changed."""
+    # Resolve symbolic links: replace the target, not the link.
     path = Path(os.path.realpath(path))
     private_folder(path.parent)
     with _locked(path):
@@ -89,14 +88,14 @@ def merge_into(path: Path, entry: Entry, make_current: bool = True) -> Path | No
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """The lock that kubectl takes on the same file."""
+    """Holds kubectl's lock file."""
     lock = path.with_name(f"{path.name}.lock")
     try:
         os.close(os.open(lock, os.O_CREAT | os.O_EXCL, 0o600))
     except FileExistsError:
         raise FileProblem(f"{lock}: another program is writing {path.name}; try again, or remove the lock") from None
     except OSError as error:
-        raise FileProblem(f"{lock}: {error.strerror}; make the folder writable, or name another file") from error
+        raise FileProblem(f"{lock}: {error.strerror}; make the directory writable, or specify another file") from error
     try:
         yield
     finally:
@@ -104,17 +103,17 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 def login_of(path: Path) -> Login:
-    """The login of a kubeconfig's current context, whose user must have a token."""
+    """Reads a login from the current context of a kubeconfig. Its user must have a token."""
     content = read_file(path)
     if content is None:
-        raise FileProblem(f"{path}: no such file; name a kubeconfig")
+        raise FileProblem(f"{path}: no such file; specify a kubeconfig")
     config = parsed(path, content)
     context = named(config, "contexts", "context", config.get("current-context"))
     cluster = named(config, "clusters", "cluster", dig(context, "cluster"))
     token = dig(named(config, "users", "user", dig(context, "user")), "token")
     server = dig(cluster, "server")
     if not isinstance(token, str) or not isinstance(server, str):
-        raise FileProblem(f"{path}: its current context has no server with a token; log in with a key instead")
+        raise FileProblem(f"{path}: the current context has no server or no token; log in with an access key instead")
     return Login(normalized(server), token, _authority(path, cluster), bool(dig(cluster, "insecure-skip-tls-verify")))
 
 
@@ -124,7 +123,7 @@ def _authority(path: Path, cluster: Any) -> str:
     try:
         return base64.b64decode(dig(cluster, "certificate-authority-data") or "").decode("ascii")
     except ValueError:
-        raise FileProblem(f"{path}: its certificate-authority-data cannot be read; give --ca-file instead") from None
+        raise FileProblem(f"{path}: certificate-authority-data is not valid base64; use --ca-file instead") from None
 
 
 def named(config: Object, section: str, field: str, name: Any) -> Any:
@@ -135,10 +134,10 @@ def parsed(path: Path, content: bytes | None) -> Object:
     try:
         config, _ = yaml.decode(content or b"{}")
     except Malformed as error:
-        raise FileProblem(f"{path}: {error}; mend it, or name another file") from None
+        raise FileProblem(f"{path}: {error}; fix it, or specify another file") from None
     config = {} if config is None else config
     if not isinstance(config, dict) or not all(_has_objects(config.get(section)) for section in SECTIONS):
-        raise FileProblem(f"{path}: not a kubeconfig; mend it, or name another file")
+        raise FileProblem(f"{path}: not a kubeconfig; fix it, or specify another file")
     return config
 
 

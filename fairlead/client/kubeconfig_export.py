@@ -1,9 +1,9 @@
-"""One context out of kubeconfig files, made such that it works on another machine: for `fairlead cluster add`.
+"""Exports one kubeconfig context as a self-contained kubeconfig, for `fairlead cluster add`.
 
-A kubeconfig on a desk points at files beside it, and at programs that fetch credentials; a server has neither. So files
-are read into it, and whatever cannot travel is refused, with what to do instead. Files are read as kubectl reads them:
-of several, the first that has a thing by a name wins, and a path is relative to the file that it stands in. The server
-reads the result with rules of its own, and does not take our word for anything.
+A local kubeconfig refers to files and to credential plugins, which the server does not have. Files are inlined;
+whatever cannot be exported is rejected, with advice. Files are merged as kubectl does: the first file that defines a
+name wins, and relative paths are relative to their own file. The server validates the result again
+(`upstream/kubeconfig.py`).
 """
 
 from __future__ import annotations
@@ -24,57 +24,55 @@ from fairlead.core.files import FileProblem, read_file
 from fairlead.core.objects import Object
 
 NAME = "cluster"
-"""Of the one cluster, user and context in what is made."""
+"""Name of the cluster, user and context in the exported kubeconfig."""
 
 CREDENTIALS = {
-    "exec": "signs in with a program (exec), which the server does not run",
-    "auth-provider": "signs in with an auth-provider, which the server does not have",
-    "username": "signs in with a password, which Kubernetes no longer takes",
-    "as": "impersonates somebody (as), which the server does itself for each of its users",
+    "exec": "uses a credential plugin (exec), which the server does not run",
+    "auth-provider": "uses an auth-provider, which the server does not support",
+    "username": "uses a password, which Kubernetes no longer supports",
+    "as": "impersonates a user (as), which the server does itself for each request",
 }
-"""Ways to sign in that cannot travel."""
+"""Types of credentials that cannot be exported."""
 
 
 class NotPortable(ClientError):
-    """A context that nobody else could use. `needs_token` is whether a token in its place would mend that."""
+    """The context cannot be exported. `needs_token`: whether a token instead of its credential would fix that."""
 
     def __init__(self, found: Found, problems: Sequence[str], needs_token: bool) -> None:
-        super().__init__(f"the context {found.name!r} cannot be given to the server: {'; '.join(problems)}")
+        super().__init__(f"the context {found.name!r} cannot be used by the server: {'; '.join(problems)}")
         self.found = found
         self.needs_token = needs_token
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A cluster or a user, and the folder that paths in it are relative to."""
+    """A cluster, user or context, and the directory that its relative paths refer to."""
 
     folder: Path
     value: Object = field(repr=False)
 
     def bytes_of(self, name: str) -> bytes:
-        """What a field holds: in itself, as `client-key-data`, or in the file that it names, as `client-key`."""
+        """Reads inline data, such as `client-key-data`, or else the referenced file, such as `client-key`."""
         if data := self.value.get(f"{name}-data"):
             try:
                 return base64.b64decode(str(data), validate=True)
             except ValueError:
-                raise ClientError(
-                    f"{name}-data is not base64; take the kubeconfig anew from where it is from"
-                ) from None
+                raise ClientError(f"{name}-data is not valid base64; export the kubeconfig again") from None
         return self.file(name)
 
     def file(self, name: str) -> bytes:
-        """The content of the file that a field names; nothing where it names none."""
+        """Reads the file that a field refers to. Empty if the field is not set."""
         if not (path := self.value.get(name)):
             return b""
         content = read_file(self.folder / str(path))
         if content is None:
-            raise FileProblem(f"{self.folder / str(path)}: no such file; the kubeconfig names it as {name}")
+            raise FileProblem(f"{self.folder / str(path)}: no such file; the kubeconfig refers to it as {name}")
         return content
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A context as the files have it: its name, that of its cluster, and what both lead to."""
+    """A context with its cluster and user, as found in the files."""
 
     name: str
     cluster_name: str
@@ -84,7 +82,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Portable:
-    """A kubeconfig of one context, which needs nothing beside it."""
+    """A self-contained kubeconfig with one context."""
 
     context: str
     server: str
@@ -92,7 +90,7 @@ class Portable:
 
 
 def kubeconfig_paths(given: Path | None, environment: Mapping[str, str] = os.environ) -> list[Path]:
-    """The files that kubectl would read."""
+    """The kubeconfig files that kubectl would use."""
     if given is not None:
         return [given.expanduser()]
     listed = [Path(each) for each in environment.get("KUBECONFIG", "").split(os.pathsep) if each]
@@ -100,9 +98,9 @@ def kubeconfig_paths(given: Path | None, environment: Mapping[str, str] = os.env
 
 
 def portable(paths: Sequence[Path], context: str | None) -> Portable:
-    """The named context, else the current one. Raises NotPortable, ClientError and FileProblem."""
+    """Exports the named context, else the current one. Raises NotExportable, ClientError and FileProblem."""
     found = find(paths, context)
-    # One at a time would have somebody come back four times.
+    # Report all problems at once.
     about_cluster, about_user = list(_cluster_problems(found.cluster)), list(_user_problems(found.user))
     if about_cluster or about_user:
         raise NotPortable(found, (*about_cluster, *about_user), needs_token=bool(about_user))
@@ -121,19 +119,19 @@ def portable(paths: Sequence[Path], context: str | None) -> Portable:
 def find(paths: Sequence[Path], context: str | None) -> Found:
     files = [(path, parsed(path, content)) for path in paths if (content := read_file(path)) is not None]
     if not files:
-        raise FileProblem(f"{paths[0]}: no such file; name a kubeconfig with --kubeconfig")
+        raise FileProblem(f"{paths[0]}: no such file; specify a kubeconfig with --kubeconfig")
     name = context or next((str(each["current-context"]) for _, each in files if each.get("current-context")), "")
     where = ", ".join(str(path) for path, _ in files)
     if not name:
-        raise ClientError(f"{where}: no context is the current one; choose with --kube-context from {_names(files)}")
+        raise ClientError(f"{where}: no current context; select one with --kube-context from {_names(files)}")
     part = _part(files, "contexts", "context", name)
     if part is None:
-        raise ClientError(f"{where}: no context {name!r}; choose with --kube-context from {_names(files)}")
+        raise ClientError(f"{where}: no context {name!r}; select one with --kube-context from {_names(files)}")
     cluster_name = str(part.value.get("cluster") or "")
     cluster = _part(files, "clusters", "cluster", cluster_name)
     user = _part(files, "users", "user", str(part.value.get("user") or ""))
     if cluster is None or user is None:
-        raise ClientError(f"{where}: the context {name!r} names a cluster or a user that is not there; mend it")
+        raise ClientError(f"{where}: the context {name!r} refers to a missing cluster or user; fix the kubeconfig")
     return Found(name, cluster_name, cluster, user)
 
 
@@ -148,11 +146,11 @@ def _names(files: Sequence[tuple[Path, Object]]) -> str:
 
 def _cluster_problems(cluster: Part) -> Iterator[str]:
     if cluster.value.get("insecure-skip-tls-verify"):
-        yield "it checks no certificate; set certificate-authority in place of insecure-skip-tls-verify"
+        yield "it does not verify certificates; set certificate-authority instead of insecure-skip-tls-verify"
     if cluster.value.get("proxy-url"):
-        yield "it goes through a proxy of its own (proxy-url); give an address that the server reaches by itself"
+        yield "it uses a proxy (proxy-url); use an address that the server can reach directly"
     if not _is_server(cluster.value.get("server")):
-        yield "its server is no address like https://cluster.example.com:6443; it needs https, and no name or password"
+        yield "its server is not a URL like https://cluster.example.com:6443, with https and without user or password"
 
 
 def _is_server(value: Any) -> bool:
@@ -181,13 +179,13 @@ def _cluster(cluster: Part) -> Object:
         try:
             trusting(authority.decode("ascii", "replace"))
         except ValueError as error:
-            raise ClientError(f"the kubeconfig's certificate-authority {error}; mend it") from None
+            raise ClientError(f"the kubeconfig's certificate-authority {error}; fix the kubeconfig") from None
         made["certificate-authority-data"] = base64.b64encode(authority).decode()
     return made
 
 
 def _user(user: Part) -> Object:
-    """A token comes first, as with kubectl; and of tokens the one in a file, which may be newer."""
+    """A token takes precedence, as with kubectl; a token file takes precedence over an inline token."""
     token = user.file("tokenFile").decode("ascii", "replace").strip() or str(user.value.get("token") or "")
     if token:
         return {"token": token}

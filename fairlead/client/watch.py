@@ -1,7 +1,7 @@
-"""What `Client.watch` yields, and how a watch that the server has ended goes on where it was.
+"""Watch events of `Client.watch`, and resuming a watch that the server has closed.
 
-A server ends each watch after a while, which is no news. The next request then begins at the last version that was
-told; bookmarks keep that one young while nothing else happens.
+A server closes each watch after a while. The next request resumes at the last received resourceVersion; bookmarks keep
+it recent while nothing changes.
 """
 
 import math
@@ -17,7 +17,7 @@ BOOKMARK = "BOOKMARK"
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 
 PAUSE = 1.0
-"""Seconds before asking again after a watch that told nothing: a server that ends all at once is in trouble already."""
+"""Delay before resuming a watch that had no events, to not overload a server that closes watches immediately."""
 
 GOING_ON = {"watch": "true", "allowWatchBookmarks": "true"}
 BEGINNING = {**GOING_ON, "sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
@@ -25,20 +25,20 @@ BEGINNING = {**GOING_ON, "sendInitialEvents": "true", "resourceVersionMatch": "N
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """ADDED, MODIFIED or DELETED with an object; or SYNCED without one, once all that was there has been told."""
+    """ADDED, MODIFIED or DELETED with an object; or SYNCED without one, after the initial events."""
 
     type: str
     object: Object
 
 
 Opened = Callable[[Mapping[str, str]], Iterable[Object]]
-"""Sends one watch request and yields its lines until the server ends it."""
+"""Sends one watch request and yields its events until the server closes it."""
 
 
 def followed(opened: Opened, selection: Mapping[str, str], seconds: float = math.inf) -> Iterator[Event]:
-    """The events of as many requests as it takes, each event once. What fails is raised by `opened`.
+    """Yields the events of successive watch requests, each event once. Errors are raised by `open_watch`.
 
-    Raises DeadlinePassed after so many `seconds`.
+    Raises DeadlineExceeded after `seconds`.
     """
     deadline = time.monotonic() + seconds
     query = {**selection, **BEGINNING}
@@ -55,7 +55,7 @@ def followed(opened: Opened, selection: Mapping[str, str], seconds: float = math
                     yield Event(SYNCED, {})
             else:
                 yield event
-            # Before that, versions are those of single objects, in no order.
+            # Initial events have the resourceVersions of their objects, in no order, so they cannot be resumed from.
             if synced and (version := dig(event.object, "metadata.resourceVersion")):
                 query = {**selection, **GOING_ON, "resourceVersion": str(version)}
         if quiet:
@@ -63,10 +63,10 @@ def followed(opened: Opened, selection: Mapping[str, str], seconds: float = math
 
 
 def _time_left(deadline: float) -> dict[str, str]:
-    """The parameter that has the server end a watch in time; none where there is no deadline."""
+    """The `timeoutSeconds` parameter for the deadline; empty without a deadline."""
     left = deadline - time.monotonic()
     if left <= 0:
-        raise DeadlinePassed("the time for waiting has passed")
+        raise DeadlinePassed("timed out waiting")
     return {} if left == math.inf else {"timeoutSeconds": str(math.ceil(left))}
 
 
@@ -75,7 +75,7 @@ def _ends_the_beginning(bookmark: Object) -> bool:
 
 
 def split_lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """Lines of bytes. Texts are split at other characters, too, which JSON has in the midst of its strings."""
+    """Splits bytes into lines. `str.splitlines` would also split at characters that JSON strings may contain."""
     rest = b""
     for chunk in chunks:
         *lines, rest = (rest + chunk).split(b"\n")
