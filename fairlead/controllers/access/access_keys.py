@@ -1,7 +1,7 @@
-"""Ends access keys: marks those that have expired, and removes them when they have been kept long enough.
+"""Marks expired access keys, and deletes them after the retention period.
 
-Authentication does not wait for this. The mark makes an end final, whatever becomes of the clock, and says when it was;
-the object stays for a while, so that people find out why their key does not work any more.
+Authentication checks the expiry itself and does not depend on this. The mark makes the expiry final, even if the clock
+is set back, and records its time. The object is kept for a while, so that users can find out why a key stopped working.
 """
 
 from collections.abc import Callable
@@ -23,7 +23,7 @@ from fairlead.storage.contract import Key
 
 PLURAL = "ownedaccesskeys"
 LOOK_AGAIN = 60.0
-"""How often keys that can expire are looked at at least: clocks jump."""
+"""The longest requeue delay of keys that can expire: the wall clock may jump."""
 
 
 class Keys:
@@ -33,7 +33,7 @@ class Keys:
     def __init__(
         self, registry: Registry, api_group: str, retention: float, last_use: Callable[[str], Use | None]
     ) -> None:
-        """`retention` is how many seconds an expired key is kept; `last_use` tells of uses not written down yet."""
+        """`retention`: seconds that an expired key is kept. `last_use`: uses that are not in the status yet."""
         self.watches = ((api_group, PLURAL),)
         self._registry = registry
         self._keys = registry.resource(api_group, PLURAL)
@@ -45,7 +45,7 @@ class Keys:
         if entry is None:
             return None
         found = decode(entry)
-        with suppress(NotFound):  # somebody was faster
+        with suppress(NotFound):  # it was deleted meanwhile
             if "deletionTimestamp" in metadata(found):
                 return None
             if is_account_key(found):
@@ -56,17 +56,17 @@ class Keys:
         return None
 
     async def _end_token(self, key: Object) -> float | None:
-        """Deletes the token of a service account when it has expired or its account is gone.
+        """Deletes a service account token when it has expired or its account was deleted.
 
-        Programs ask for the next one by themselves, so nobody needs to be told why it does not work any more.
+        Without retention: clients request the next token by themselves.
         """
-        now, end = self._registry.clock.now(), end_of(key)
+        now, expiry = self._registry.clock.now(), end_of(key)
         account = self._registry.resource("", "serviceaccounts").peek(*account_of(dig(key, "spec.subject")))
-        gone = account is None or metadata(decode(account))["uid"] != account_uid(key)
-        if end is not None and now < end and not gone:
-            return min((end - now).total_seconds(), LOOK_AGAIN)
+        account_missing = account is None or metadata(decode(account))["uid"] != account_uid(key)
+        if expiry is not None and now < expiry and not account_missing:
+            return min((expiry - now).total_seconds(), LOOK_AGAIN)
         meta = metadata(key)
-        with suppress(Conflict):  # it was changed, and so will be looked at again
+        with suppress(Conflict):  # it was changed, and so is queued again
             await self._keys.delete("", meta["name"], Deleting(meta["uid"], meta["resourceVersion"]), by_the_server())
         return None
 
@@ -76,56 +76,56 @@ class Keys:
             return None
         if now < end:
             return min((end - now).total_seconds(), LOOK_AGAIN)
-        marked = False
+        was_marked = False
 
         def mark(current: Object) -> Object:
-            nonlocal marked
+            nonlocal was_marked
             end = self._end(current)
-            marked = end is not None and now >= end and not dig(current, "status.expired")
+            was_marked = end is not None and now >= end and not dig(current, "status.expired")
             new = copied(current)
-            if marked:
+            if was_marked:
                 new["status"] = {**(new.get("status") or {}), "expired": timestamp(now), "previous": []}
             return new
 
         await self._keys.modify("", name_of(key), mark, by_the_server("status"))
-        if marked:
-            kept = timedelta(seconds=self._retention)
-            message = f"the key has expired and works no longer; it will be removed in {kept}"
+        if was_marked:
+            retention = timedelta(seconds=self._retention)
+            message = f"the key has expired and is no longer accepted; it will be deleted in {retention}"
             await record(self._registry, key, "Expired", message)
         return None
 
     def _end(self, key: Object) -> datetime | None:
-        """When to mark the key. A last use may still be on its way here, from another process."""
+        """When to mark the key as expired. Sliding keys get a margin: a use may be reported late by another process."""
         use = self._last_use(name_of(key))
         end = end_of(key, use.moment if use is not None else None)
         return end + timedelta(seconds=2 * cooldown_of(key)) if end is not None and slides(key) else end
 
     async def _drop_previous(self, key: Object) -> float | None:
-        """Takes away values from before a rotation whose time is over."""
+        """Removes values from before a rotation whose overlap period is over."""
         now = self._registry.clock.now()
-        ends = [parsed(each["until"]) or now for each in dig(key, "status.previous") or ()]
-        if not ends or min(ends) > now:
-            return min((min(ends) - now).total_seconds(), LOOK_AGAIN) if ends else None
+        expiries = [parsed(each["until"]) or now for each in dig(key, "status.previous") or ()]
+        if not expiries or min(expiries) > now:
+            return min((min(expiries) - now).total_seconds(), LOOK_AGAIN) if expiries else None
 
         def drop(current: Object) -> Object:
             status = current.get("status") or {}
-            kept = [each for each in status.get("previous") or () if (parsed(each["until"]) or now) > now]
-            return {**current, "status": {**status, "previous": kept}}
+            valid = [each for each in status.get("previous") or () if (parsed(each["until"]) or now) > now]
+            return {**current, "status": {**status, "previous": valid}}
 
         await self._keys.modify("", name_of(key), drop, by_the_server("status"))
         return None
 
     async def _remove(self, key: Object) -> float | None:
-        """Deletes an expired key whose time is over: this very one, as it was judged."""
+        """Deletes an expired key after its retention, with uid and resourceVersion as preconditions."""
         now = self._registry.clock.now()
         age = (now - (parsed(dig(key, "status.expired")) or now)).total_seconds()
         if age < self._retention:
             return self._retention - max(0.0, age)
         meta = metadata(key)
-        deleting = Deleting(meta["uid"], meta["resourceVersion"])
-        with suppress(Conflict):  # it was changed, and so will be looked at again
-            await self._keys.delete("", name_of(key), deleting, by_the_server())
-            await record(self._registry, key, "Removed", "the key had expired and was kept long enough")
+        options = Deleting(meta["uid"], meta["resourceVersion"])
+        with suppress(Conflict):  # it was changed, and so is queued again
+            await self._keys.delete("", name_of(key), options, by_the_server())
+            await record(self._registry, key, "Removed", "the key had expired, and its retention period is over")
         return None
 
 

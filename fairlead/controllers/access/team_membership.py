@@ -1,7 +1,7 @@
-"""Writes down who is in which team: `status.teams` of users and `status.members` of teams, for people to look at.
+"""Writes team membership to `status.teams` of users and `status.members` of teams, for display only.
 
-Permissions do not go by it; `authn/principals.py` works out the same on each change. One change can concern everybody, so
-all of them are compared at once, in memory, and only what differs is written.
+Authorization does not use these fields: `authn/principals.py` computes the same by itself. One change can affect all
+users and teams, so all are compared in memory at once, and only differences are written.
 """
 
 from collections.abc import Iterable
@@ -29,7 +29,7 @@ class Memberships:
         self._people = People(self._users, self._teams)
 
     def concerned(self, key: Key, entry: Entry | None) -> Iterable[Key]:
-        """Everybody, under one name."""
+        """One fixed key for all users and teams."""
         return ((self._group, TEAMS, "", "*"),)
 
     async def reconcile(self, key: Key) -> float | None:
@@ -43,15 +43,15 @@ class Memberships:
         return None
 
     async def _write(self, plural: str, field: str, following: Following, wanted: dict[str, list[str]]) -> None:
-        found = {name: dig(obj, f"status.{field}") or [] for (_, name), obj in following.objects.items()}
+        current = {name: dig(obj, f"status.{field}") or [] for (_, name), obj in following.objects.items()}
         for name, names in wanted.items():
-            if found.get(name) != names:
+            if current.get(name) != names:
                 await self._set(plural, name, field, names)
 
     async def _set(self, plural: str, name: str, field: str, names: list[str]) -> None:
         def edit(obj: Object) -> Object:
             return {**obj, "status": {**(obj.get("status") or {}), field: names}}
 
-        writing = by_the_server("status")
+        options = by_the_server("status")
         with suppress(NotFound):
-            await self._registry.resource(self._group, plural).modify("", name, edit, writing)
+            await self._registry.resource(self._group, plural).modify("", name, edit, options)

@@ -1,9 +1,8 @@
-"""Binds Fairlead's administrators to `cluster-admin` on a cluster that is connected for the first time.
+"""Binds Fairlead's administrators to `cluster-admin` in a cluster that is connected for the first time.
 
-Requests come to a cluster in the name of their user with the user's groups, and what those may do is the cluster's own
-RBAC. Without any binding, a cluster that was just connected would let nobody in. What somebody has changed afterwards
-is left as it is, with one exception: where administrators were called otherwise when this server bound them, because
-`cluster_identity_prefix` was another one, that name is replaced in the binding.
+Requests to a cluster impersonate their user and the user's groups, and the cluster's own RBAC authorizes them. Without
+any binding, a new cluster would be unusable. Later changes of the binding are respected, with one exception: if
+`cluster_identity_prefix` has changed since this server created the binding, the group is renamed in it.
 """
 
 import asyncio
@@ -24,14 +23,14 @@ NAME: Final = "service.sh:admins"
 RBAC: Final = "rbac.authorization.k8s.io"
 BINDINGS = f"/apis/{RBAC}/v1/clusterrolebindings"
 LEFT_ALONE: Final = "LeftAlone"
-"""The reason where somebody has changed or removed the binding before it could be renamed."""
+"""The reason if the binding was changed or deleted by others before the group could be renamed in it."""
 ROLE = {"apiGroup": RBAC, "kind": "ClusterRole", "name": "cluster-admin"}
 
 
 @dataclass(frozen=True, slots=True)
 class Unbinding:
-    """What came of taking the administrators out of the binding: the verb that the cluster refused with a status, or
-    why the binding stays; nothing of these where it is gone."""
+    """The result of removing the administrators from the binding: the verb that failed with an HTTP status, or why the
+    binding was kept. All empty if it was deleted."""
 
     refused: str = ""
     status: int = 0
@@ -39,7 +38,7 @@ class Unbinding:
 
 
 async def bind_administrators(upstream: Upstream, names: ClusterNames) -> AdministratorsBinding | None:
-    """The condition that says what came of it; None where the cluster knows no such thing, or did not answer."""
+    """The resulting condition; None if the cluster has no RBAC API or did not answer."""
     group = names.administrators
     try:
         async with asyncio.timeout(SECONDS):
@@ -54,7 +53,7 @@ async def bind_administrators(upstream: Upstream, names: ClusterNames) -> Admini
 
 
 async def rename_administrators(upstream: Upstream, names: ClusterNames, former: str) -> AdministratorsBinding | None:
-    """As `bind_administrators`, where the group `former` was bound before. What was changed since is left alone."""
+    """Like `bind_administrators`, if another group was bound before. A binding that others changed is left alone."""
     group = names.administrators
     try:
         async with asyncio.timeout(SECONDS):
@@ -74,7 +73,7 @@ async def rename_administrators(upstream: Upstream, names: ClusterNames, former:
 
 
 def is_settled(status: Object | None, names: ClusterNames) -> bool:
-    """Whether the administrators are bound by the name that they have, or somebody else has taken the matter over."""
+    """Whether the administrators are bound under their current name, or the binding is managed by others."""
     found = find_condition(status, BOUND) or {}
     if found.get("reason") == LEFT_ALONE:
         return True
@@ -82,12 +81,12 @@ def is_settled(status: Object | None, names: ClusterNames) -> bool:
 
 
 def bound_group(status: Object | None) -> str:
-    """The group that was bound. Before there was a prefix, nothing was noted, and the group had none."""
+    """The bound group. Old versions did not record it; they used the name without a prefix."""
     return str(dig(status or {}, ADMINISTRATORS_GROUP) or ADMINISTRATORS)
 
 
 async def unbind_administrators(upstream: Upstream, group: str) -> Unbinding:
-    """Takes the group out of the binding. The binding itself is deleted only if nobody else is in it. Raises
+    """Removes the group from the binding. Deletes the binding only if it has no other subjects. Raises
     UpstreamError."""
     path = f"{BINDINGS}/{NAME}"
     found = await ask(upstream, "GET", path)
@@ -97,7 +96,7 @@ async def unbind_administrators(upstream: Upstream, group: str) -> Unbinding:
         return Unbinding("read", found.status)
     binding = found.body
     if not _is_ours(binding) or dig(binding, "roleRef.name") != ROLE["name"]:
-        return Unbinding(stays="it is not as this server made it")
+        return Unbinding(stays="it is not as this server created it")
     others = _other_subjects(binding, group)
     if not others:
         preconditions = {name: dig(binding, f"metadata.{name}") for name in ("uid", "resourceVersion")}
@@ -105,11 +104,11 @@ async def unbind_administrators(upstream: Upstream, group: str) -> Unbinding:
         deleted = await ask(upstream, "DELETE", path, options)
         return Unbinding() if deleted.status in (200, 202, 404) else Unbinding("delete", deleted.status)
     if len(others) < len(_subjects(binding)):
-        # With its resourceVersion, so that nothing is overwritten that was changed meanwhile.
+        # With its resourceVersion, so that a concurrent change is not overwritten.
         updated = await ask(upstream, "PUT", path, {**binding, "subjects": others})
         if updated.status not in (200, 404):
             return Unbinding("update", updated.status)
-    return Unbinding(stays=f"it has subjects beside the group {group}, which is not in it any more")
+    return Unbinding(stays=f"it has other subjects than the group {group}, which was removed from it")
 
 
 async def _created(upstream: Upstream, group: str) -> AdministratorsBinding | None:
@@ -128,8 +127,8 @@ def _subject(group: str) -> Object:
 
 
 def _is_bound(binding: Object, group: str) -> bool:
-    named = [(dig(each, "kind"), dig(each, "name")) for each in _subjects(binding)]
-    return dig(binding, "roleRef.name") == ROLE["name"] and ("Group", group) in named
+    subjects = [(dig(each, "kind"), dig(each, "name")) for each in _subjects(binding)]
+    return dig(binding, "roleRef.name") == ROLE["name"] and ("Group", group) in subjects
 
 
 def _is_binding(answer: Answer) -> bool:
@@ -142,8 +141,8 @@ def _is_ours(binding: Object) -> bool:
 
 
 def _renamed(binding: Object, former: str, group: str) -> Object:
-    """Other subjects stay: somebody has added them. The resourceVersion stays, too, so that nothing is overwritten that
-    was changed meanwhile."""
+    """Keeps other subjects, which were added by others, and the resourceVersion, so that a concurrent change is not
+    overwritten."""
     return {**binding, "subjects": [*_other_subjects(binding, former), _subject(group)]}
 
 
@@ -163,26 +162,26 @@ def _outcome(answer: Answer, group: str) -> AdministratorsBinding | None:
 
 
 def _bound(group: str) -> AdministratorsBinding:
-    told = condition(BOUND, TRUE, "Bound", f"the group {group} is bound to cluster-admin")
-    return AdministratorsBinding(told, group)
+    bound = condition(BOUND, TRUE, "Bound", f"the group {group} is bound to cluster-admin")
+    return AdministratorsBinding(bound, group)
 
 
 def _left_alone(group: str) -> AdministratorsBinding:
-    why = (
-        f'the ClusterRoleBinding "{NAME}" was changed or removed, and is left alone; bind the group {group} yourself '
-        "if administrators are to have rights in the cluster"
+    message = (
+        f'the ClusterRoleBinding "{NAME}" was changed or deleted by others, and is left alone; bind the group '
+        f"{group} yourself if administrators should have access to the cluster"
     )
-    return AdministratorsBinding(condition(BOUND, FALSE, LEFT_ALONE, why, "Info"))
+    return AdministratorsBinding(condition(BOUND, FALSE, LEFT_ALONE, message, "Info"))
 
 
 def _bound_otherwise(group: str) -> AdministratorsBinding:
-    why = f'a ClusterRoleBinding "{NAME}" of somebody else is there; bind the group {group} by another one'
-    return AdministratorsBinding(condition(BOUND, FALSE, "BoundOtherwise", why, "Warning"))
+    message = f'a ClusterRoleBinding "{NAME}" of another origin exists; bind the group {group} by another binding'
+    return AdministratorsBinding(condition(BOUND, FALSE, "BoundOtherwise", message, "Warning"))
 
 
 def _forbidden(group: str) -> AdministratorsBinding:
-    why = (
-        f"the credential may not bind the group {group} to cluster-admin; do that yourself, or administrators have no "
-        "rights in the cluster"
+    message = (
+        f"the stored credential may not bind the group {group} to cluster-admin; bind it yourself, otherwise "
+        "administrators have no access to the cluster"
     )
-    return AdministratorsBinding(condition(BOUND, FALSE, "Forbidden", why, "Info"))
+    return AdministratorsBinding(condition(BOUND, FALSE, "Forbidden", message, "Info"))

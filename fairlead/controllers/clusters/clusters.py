@@ -1,12 +1,11 @@
-"""Looks at connected clusters again and again, and keeps their status true. Deletes nothing because of lost contact.
+"""Probes connected clusters and maintains their status. Deletes nothing because of lost contact.
 
-Each cluster is looked at about every five seconds (`probe_schedule.py` says when), and at once when a request through
-a gateway fails. One that does not answer is asked once more a second later before it is said to be offline, so that its
-loss is told within 15 seconds, and its return within five. What somebody has to mend in a cluster that was not
-connected (a bad kubeconfig, a strange certificate) is told at once. Every look is a reconcile of its own that mostly
-waits: hundreds run side by side, and slow ones hold nobody up.
+Each cluster is probed about every five seconds (see `probe_schedule.py`), and at once when a request through a gateway
+fails. After a first failure it is probed again a second later before it is reported offline: a loss is reported within
+15 seconds, a return within five. Permanent errors of a cluster that was not online (a bad kubeconfig, an untrusted
+certificate) are reported at once. A reconcile mostly waits for the network, so hundreds run concurrently.
 
-Clusters that name no secret are left alone, as are those whose agent dials in and the one that the server runs in.
+Not probed are clusters without a secret, those whose agent dials in (`spec.networkPeer`), and the local cluster.
 """
 
 import random
@@ -48,14 +47,21 @@ from fairlead.storage.view.view import Entry
 from fairlead.upstream.clusters import CLUSTERS, Connected, NotConnected, Reference, cluster_reference
 from fairlead.upstream.upstream import Upstream
 
-# DOC-MERGED controllers/cluster_index
-# Which clusters name a secret, and which say that they are the same cluster: kept by the controller beside it.
-
-
 Name = TypeVar("Name")
+
+REWRITE_SECONDS, DETAILS_SECONDS, BINDING_SECONDS = 30.0, 60.0, 300.0
+"""How long a status is not rewritten if only its times differ, how long details of a probe are reused, and the retry
+interval for binding the administrators."""
+START_SPREAD = 2.0
+"""After a start, the first probes of known clusters are spread over so many seconds."""
+SETTLE_SECONDS = 3.0
+"""How long a new cluster may be without a usable secret before that is reported: the objects of a manifest are created
+in any order."""
 
 
 class ClusterIndex:
+    """Clusters by the secret that they name, and by the uid of the remote cluster."""
+
     def __init__(self) -> None:
         self.by_secret: dict[tuple[str, str], set[Key]] = {}
         self.by_uid: dict[str, set[Key]] = {}
@@ -81,21 +87,13 @@ def _take(index: dict[Name, set[Key]], name: Name, key: Key) -> None:
         del index[name]
 
 
-REWRITE_SECONDS, DETAILS_SECONDS, BINDING_SECONDS = 30.0, 60.0, 300.0
-START_SPREAD = 2.0
-"""After a start, clusters that were known before are looked at within so many seconds, not all in one moment."""
-SETTLE_SECONDS = 3.0
-"""So long a new cluster may be without a secret that can be used before that is held against it: files with several
-objects come in any order, and whoever makes one by hand changes it right away."""
-
-
 class Clusters:
     name, workers = "clusters", 1_000
 
     def __init__(
         self, registry: Registry, api_group: str, system_namespace: str, connected: Connected, names: ClusterNames
     ) -> None:
-        """`names` say what administrators are called at clusters."""
+        """`names` maps identities to the names that they have in remote clusters."""
         self.watches = ((api_group, CLUSTERS), ("", "secrets"))
         self._registry = registry
         self._clusters = registry.resource(api_group, CLUSTERS)
@@ -108,7 +106,7 @@ class Clusters:
         self._removal = ClusterRemoval(registry, api_group, connected, self._other)
 
     def concerned(self, key: Key, entry: Entry | None) -> Iterable[Key]:
-        """A cluster itself; a secret concerns the clusters that name it."""
+        """The cluster itself; for a secret, the clusters that name it."""
         if key[1] != CLUSTERS:
             return tuple(self._index.by_secret.get((key[2], key[3]), ()))
         cluster = decode(entry) if entry is not None else {}
@@ -118,14 +116,14 @@ class Clusters:
         return (key,)
 
     def subscribe(self, requeue: Requeue) -> Callable[[], None]:
-        """Probes a cluster soon after a request to it has failed."""
+        """Requeues a cluster when a request to it has failed."""
 
-        def hear(key: Key) -> None:
-            course, now = self._courses.get(key), self._registry.clock.monotonic()
-            if course is not None and course.take_hint(now):
-                requeue(key, course.hint - now)
+        def on_failure(key: Key) -> None:
+            schedule, now = self._courses.get(key), self._registry.clock.monotonic()
+            if schedule is not None and schedule.take_hint(now):
+                requeue(key, schedule.hint - now)
 
-        return self._connected.failures.subscribe(hear)
+        return self._connected.failures.subscribe(on_failure)
 
     async def reconcile(self, key: Key) -> float | None:
         entry = self._clusters.peek("", key[3])
@@ -138,14 +136,14 @@ class Clusters:
             self._forget(key)
             await self._let_go(key, cluster)
             return None
-        course = self._course(key, cluster, reference)
-        if course.next <= self._registry.clock.monotonic():
-            wait = await self._next(key, cluster, course)
-            course.due = self._registry.clock.monotonic() + wait
-        return max(0.0, course.next - self._registry.clock.monotonic())
+        schedule = self._course(key, cluster, reference)
+        if schedule.next <= self._registry.clock.monotonic():
+            wait = await self._next(key, cluster, schedule)
+            schedule.due = self._registry.clock.monotonic() + wait
+        return max(0.0, schedule.next - self._registry.clock.monotonic())
 
     def _reference(self, cluster: Object) -> Reference | None:
-        """Where the cluster's kubeconfig is, if it is one to look at."""
+        """The secret with the kubeconfig; None if the cluster is not to be probed."""
         if dig(cluster, "spec.networkPeer") or dig(cluster, "spec.local"):
             return None
         return cluster_reference(cluster, self._system_namespace)
@@ -153,89 +151,89 @@ class Clusters:
     def _course(self, key: Key, cluster: Object, reference: Reference) -> Course:
         secret = self._secrets.peek(reference.namespace, reference.name)
         meta = metadata(cluster)
-        identity = (meta["uid"], meta.get("generation", 0), secret.revision if secret is not None else 0)
-        course = self._courses.get(key)
-        if course is None or course.identity != identity:
-            known_before = course is None and dig(cluster, "status.lastProbeTime")
+        inputs = (meta["uid"], meta.get("generation", 0), secret.revision if secret is not None else 0)
+        schedule = self._courses.get(key)
+        if schedule is None or schedule.identity != inputs:
+            known_before = schedule is None and dig(cluster, "status.lastProbeTime")
             spread = random.uniform(0, START_SPREAD) if known_before else 0.0
             now = self._registry.clock.monotonic()
-            course = Course(identity, now + spread, now if course is None else course.began)
-            self._courses[key] = course
-        return course
+            schedule = Course(inputs, now + spread, now if schedule is None else schedule.began)
+            self._courses[key] = schedule
+        return schedule
 
     async def _next(self, key: Key, cluster: Object, course: Course) -> float:
-        """Looks once, and says in how many seconds to look again."""
-        upstream, found = await self._look(key[3], course)
+        """Probes once and reports the result. Returns the seconds until the next probe."""
+        upstream, result = await self._look(key[3], course)
         if upstream is None and not dig(cluster, "status.lastProbeTime"):
-            settling = course.began + SETTLE_SECONDS - self._registry.clock.monotonic()
-            if settling > 0:
-                return settling
-        # An API server that has just started may refuse what it accepts a moment later.
-        doubtful = found.trouble is not None and (dig(cluster, "status.online") or not found.trouble.lasting)
-        if doubtful and course.failures == 1:
+            grace_left = course.began + SETTLE_SECONDS - self._registry.clock.monotonic()
+            if grace_left > 0:
+                return grace_left
+        # An API server that has just started may reject what it accepts a moment later.
+        is_doubtful = result.trouble is not None and (dig(cluster, "status.online") or not result.trouble.lasting)
+        if is_doubtful and course.failures == 1:
             return RETRY
-        await self._report(cluster, course, upstream, found)
-        return pause(found, upstream is not None)
+        await self._report(cluster, course, upstream, result)
+        return pause(result, upstream is not None)
 
     async def _look(self, name: str, course: Course) -> tuple[Upstream | None, Found]:
         try:
             upstream = self._connected.health(name)
         except NotConnected as error:
-            found = not_reached(error, (Probe("config", False, error.message),))
-            course.note(found, True)
-            return None, found
+            result = not_reached(error, (Probe("config", False, error.message),))
+            course.note(result, True)
+            return None, result
         now = self._registry.clock.monotonic()
-        dials = course.begin(now)
-        if dials:
+        must_dial = course.begin(now)
+        if must_dial:
             upstream.close_idle()
-        # What somebody has to put right is asked for each time, so that it is noticed soon.
-        fresh = now - course.details_at < DETAILS_SECONDS and not (course.details and course.details.missing_rights)
-        found = await look(upstream, course.details if fresh else None)
-        if found.trouble is None and not found.shaky and not fresh:
-            course.details, course.details_at = found.details, now
-        course.note(found, dials)
-        return upstream, found
+        # Missing rights are checked in every probe, so that a fix is noticed soon.
+        is_fresh = now - course.details_at < DETAILS_SECONDS and not (course.details and course.details.missing_rights)
+        result = await look(upstream, course.details if is_fresh else None)
+        if result.trouble is None and not result.shaky and not is_fresh:
+            course.details, course.details_at = result.details, now
+        course.note(result, must_dial)
+        return upstream, result
 
     async def _report(self, cluster: Object, course: Course, upstream: Upstream | None, found: Found) -> None:
-        twin = self._twin(cluster, found.details.uid) if found.trouble is None else ""
+        duplicate_of = self._twin(cluster, found.details.uid) if found.trouble is None else ""
         bound = None
-        is_well = upstream is not None and found.trouble is None and not found.shaky
-        if is_well and not await self._removal.hold(cluster):
+        is_healthy = upstream is not None and found.trouble is None and not found.shaky
+        if is_healthy and not await self._removal.hold(cluster):
             return
-        if upstream is not None and is_well and not twin:
+        if upstream is not None and is_healthy and not duplicate_of:
             bound = await self._bind(cluster, course, upstream, found.details.uid)
         now = timestamp(self._registry.clock.now())
         before = cluster.get("status") or {}
-        after = told(cluster, found, twin, bound, now)
-        rested = self._registry.clock.monotonic() - course.written_at < REWRITE_SECONDS
-        if rested and same_but_for_times(before, after):
+        after = told(cluster, found, duplicate_of, bound, now)
+        is_recent = self._registry.clock.monotonic() - course.written_at < REWRITE_SECONDS
+        if is_recent and same_but_for_times(before, after):
             return
 
         def edit(current: Object) -> Object:
-            """What was found holds for the cluster as it was then. One that has changed is looked at anew."""
+            """The result is valid only for the cluster as it was probed. One that has changed is probed again."""
             meta = metadata(current)
             if (meta["uid"], meta.get("generation", 0)) != course.identity[:2]:
                 return current
-            return {**current, "status": told(current, found, twin, bound, now)}
+            return {**current, "status": told(current, found, duplicate_of, bound, now)}
 
-        with suppress(NotFound):  # somebody has deleted it
+        with suppress(NotFound):  # it was deleted meanwhile
             await self._clusters.modify("", name_of(cluster), edit, by_the_server("status"))
             course.written_at = self._registry.clock.monotonic()
             await self._tell(cluster, before, after)
 
     async def _tell(self, cluster: Object, before: Object, after: Object) -> None:
-        """An Event about a transition."""
+        """Records an Event if phase or reason has changed."""
         if (before.get("phase", ""), before.get("reason", "")) == (after["phase"], after["reason"]):
             return
-        well = after["phase"] == INITIALIZED and not after["reason"]
+        is_healthy = after["phase"] == INITIALIZED and not after["reason"]
         reason = after["reason"] or "Connected"
         message = after["message"] or "the cluster is connected"
-        await record(self._registry, cluster, reason, message, type="Normal" if well else "Warning")
+        await record(self._registry, cluster, reason, message, type="Normal" if is_healthy else "Warning")
 
     async def _bind(
         self, cluster: Object, course: Course, upstream: Upstream, uid: str
     ) -> AdministratorsBinding | None:
-        """Binds administrators at the first connection of this very cluster; what was refused is tried now and then."""
+        """Binds the administrators when this cluster is first connected. A refusal is retried now and then."""
         status, now = cluster.get("status"), self._registry.clock.monotonic()
         same = not uid or dig(status, "clusterUID") == uid
         if (is_settled(status, self._names) and same) or now - course.bound_at < BINDING_SECONDS:
@@ -246,18 +244,18 @@ class Clusters:
         return await bind_administrators(upstream, self._names)
 
     def _twin(self, cluster: Object, uid: str) -> str:
-        """The oldest other Cluster object that stands for the same cluster, if it is older than this one."""
-        eldest = _age(cluster)
+        """The oldest other Cluster object for the same remote cluster, if it is older than this one."""
+        oldest = _age(cluster)
         name = ""
         for key in self._index.by_uid.get(uid, ()) if uid else ():
             entry = self._clusters.peek("", key[3])
             other = decode(entry) if entry is not None else None
-            if other is not None and _age(other) < eldest:
-                eldest, name = _age(other), key[3]
+            if other is not None and _age(other) < oldest:
+                oldest, name = _age(other), key[3]
         return name
 
     def _other(self, cluster: Object) -> str:
-        """Another Cluster object for the same cluster that is not being deleted."""
+        """Another Cluster object for the same remote cluster that is not being deleted; empty if there is none."""
         own, uid = name_of(cluster), dig(cluster, "status.clusterUID") or ""
         for key in sorted(self._index.by_uid.get(uid, ()) if uid else ()):
             entry = self._clusters.peek("", key[3])
@@ -266,7 +264,7 @@ class Clusters:
         return ""
 
     async def _let_go(self, key: Key, cluster: Object) -> None:
-        """A status that says what was found once would go on saying so. One that we never wrote stays as it is."""
+        """Resets the status of a cluster that is no longer probed, if it has results of earlier probes."""
         if not dig(cluster, "status.probes"):
             return
         now = timestamp(self._registry.clock.now())
@@ -281,7 +279,7 @@ class Clusters:
 
     def _forget(self, key: Key) -> None:
         self._courses.pop(key, None)
-        with suppress(NotConnected):  # asking is how it notices that there is nothing to be connected to
+        with suppress(NotConnected):  # the lookup makes it drop its connections to the cluster
             self._connected.cluster(key[3])
 
 

@@ -1,9 +1,9 @@
-"""Which rights the stored credential of a cluster lacks, by SelfSubjectAccessReviews. For `probe.py`.
+"""Checks by SelfSubjectAccessReviews whether the stored credential of a cluster may impersonate. For `probe.py`.
 
-Requests through gateways are made with the stored credential in the name of their user, so it has to be allowed to
-impersonate users, groups and uids: a cluster where it is not is connected, and of no use to anybody. The extra value is
-only sent when a user impersonates another one. The names are those by which Kubernetes authorizes the headers of an
-impersonation: users and groups of the core group, uids and userextras of `authentication.k8s.io`.
+Requests through gateways use the stored credential and impersonate their user, so it needs the permission to
+impersonate users, groups and uids: without that, a connected cluster is unusable. The extra value is sent only when a
+user impersonates another one. Kubernetes authorizes impersonation headers as these resources: `users` and `groups` of
+the core group, `uids` and `userextras` of `authentication.k8s.io`.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -16,13 +16,13 @@ from fairlead.core.objects import Object, dig
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 AUTHENTICATION = "authentication.k8s.io"
 ROLE_COMMAND = "fairlead cluster role"
-"""The command that prints roles for the credential."""
+"""The command that prints a ClusterRole for the credential."""
 OPTIONAL = "Warning"
 
 
 @dataclass(frozen=True, slots=True)
 class Right:
-    """To impersonate all names of a resource."""
+    """The permission to impersonate all names of a resource."""
 
     resource: str
     group: str = ""
@@ -49,19 +49,19 @@ REQUIRED = (Right("users"), Right("groups"), Right("uids", AUTHENTICATION))
 EXTRA = Right("userextras", AUTHENTICATION, IMPERSONATOR)
 
 Ask = Callable[[Object], Awaitable[tuple[int, object]]]
-"""Sends a review; gives the status and the body of the answer."""
+"""Sends a review. Returns the status and the body of the response."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rights:
-    """`missing` says which required rights are missing, and what to do; empty where none is, or nobody can tell."""
+    """`missing`: a message about missing required permissions; empty if there are none, or if that is unknown."""
 
     probes: tuple[Probe, ...] = ()
     missing: str = ""
 
 
 async def review_rights(ask: Ask) -> Rights:
-    """What a cluster without this API allows is not known, and not held against it."""
+    """If the cluster does not serve this API, nothing is known and nothing is reported as missing."""
     missing: list[Right] = []
     for right in REQUIRED:
         allowed = await _is_allowed(ask, right)
@@ -70,8 +70,8 @@ async def review_rights(ask: Ask) -> Rights:
         if not allowed:
             missing.append(right)
     if missing:
-        why = _say_missing(missing)
-        return Rights((Probe("impersonation", False, why),), why)
+        message = _say_missing(missing)
+        return Rights((Probe("impersonation", False, message),), message)
     required = Probe("impersonation", True, "the credential may impersonate users, groups and uids")
     return Rights((required, _extra_probe(await _is_allowed(ask, EXTRA))))
 
@@ -84,16 +84,16 @@ async def _is_allowed(ask: Ask, right: Right) -> bool | None:
 
 def _say_missing(missing: Sequence[Right]) -> str:
     return (
-        f"the stored credential may not impersonate {', '.join(map(str, missing))}, so the cluster refuses requests "
-        f"through gateways; give it that right for all names: `{ROLE_COMMAND} gateways` prints a role that has it"
+        f"the stored credential may not impersonate {', '.join(map(str, missing))}, so the cluster rejects requests "
+        f"through gateways; grant that for all names: `{ROLE_COMMAND} gateways` prints a suitable role"
     )
 
 
 def _extra_probe(allowed: bool | None) -> Probe:
     if allowed is False:
-        why = (
-            f"the stored credential may not impersonate {EXTRA}, so the cluster refuses `kubectl --as` through "
-            f"gateways; `{ROLE_COMMAND} gateways` prints a role that may"
+        message = (
+            f"the stored credential may not impersonate {EXTRA}, so the cluster rejects `kubectl --as` through "
+            f"gateways; `{ROLE_COMMAND} gateways` prints a suitable role"
         )
-        return Probe("impersonation-extra", False, why, OPTIONAL)
-    return Probe("impersonation-extra", True, "`kubectl --as` can be used through gateways")
+        return Probe("impersonation-extra", False, message, OPTIONAL)
+    return Probe("impersonation-extra", True, "`kubectl --as` works through gateways")

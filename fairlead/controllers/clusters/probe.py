@@ -1,8 +1,9 @@
-"""One look at a connected cluster: is it there, is it well, which one is it? For the controller beside it.
+"""One probe of a connected cluster: reachability, readiness and identity. Used by `clusters.py`.
 
-First `/version`, which every Kubernetes answers to everybody: whoever answers that is connected. Then, within as many
-seconds again, `/readyz` and, now and then, what changes seldom. A server that has no namespaces, nodes or reviews is
-connected all the same, and so is one that does not show them. What the other side writes is never repeated.
+First `/version`, which every Kubernetes API server allows without special permissions: a cluster that answers it is
+connected. Then `/readyz` and, now and then, details that change seldom, each with its own timeout. A server without
+namespaces, nodes or access reviews, or without the permission to read them, is connected all the same. Response bodies
+are never quoted in messages.
 """
 
 import asyncio
@@ -30,11 +31,11 @@ _UID = re.compile(r"[0-9A-Za-z-]{1,64}")
 class Answer:
     status: int
     body: Any
-    """What its JSON says; None where it is none."""
+    """The decoded JSON; None if it is not JSON."""
 
 
 async def ask(upstream: Upstream, method: str, target: str, body: Object | None = None) -> Answer:
-    """One request in our own name. Raises UpstreamError; the caller bounds the time."""
+    """One request without impersonation. Raises UpstreamError. The caller sets the timeout."""
     headers = [("accept", "application/json")]
     if body is not None:
         headers.append(("content-type", "application/json"))
@@ -51,20 +52,20 @@ async def ask(upstream: Upstream, method: str, target: str, body: Object | None 
 
 
 async def look(upstream: Upstream, known: Details | None) -> Found:
-    """`known` are details that are still good enough; None: they are to be asked for."""
-    reached: tuple[Probe, ...] = (Probe("config", True, "the secret holds a kubeconfig that can be used"),)
+    """`known`: details of an earlier probe to reuse; None: fetch them."""
+    probes: tuple[Probe, ...] = (Probe("config", True, "the secret has a usable kubeconfig"),)
     try:
-        answer = await _timed(ask(upstream, "GET", "/version"))
+        response = await _timed(ask(upstream, "GET", "/version"))
     except UpstreamError as error:
-        return not_reached(error, (*reached, Probe("connection", False, error.message)))
-    reached += (Probe("connection", True, "the cluster answers, and its certificate is trusted"),)
-    version = dig(answer.body, "gitVersion")
-    if answer.status != 200 or not isinstance(version, str) or not _VERSION.fullmatch(version):
-        trouble = _refusal(answer.status)
-        name = "credential" if answer.status == 401 else "version"
-        return Found((*reached, Probe(name, False, trouble.message)), trouble)
-    reached += (Probe("version", True, f"it runs Kubernetes {version}"),)
-    return await _rest(upstream, known, reached, version)
+        return not_reached(error, (*probes, Probe("connection", False, error.message)))
+    probes += (Probe("connection", True, "the cluster is reachable, and its certificate is trusted"),)
+    version = dig(response.body, "gitVersion")
+    if response.status != 200 or not isinstance(version, str) or not _VERSION.fullmatch(version):
+        failure = _refusal(response.status)
+        name = "credential" if response.status == 401 else "version"
+        return Found((*probes, Probe(name, False, failure.message)), failure)
+    probes += (Probe("version", True, f"the cluster runs Kubernetes {version}"),)
+    return await _rest(upstream, known, probes, version)
 
 
 def not_reached(error: UpstreamError, probes: tuple[Probe, ...]) -> Found:
@@ -74,37 +75,37 @@ def not_reached(error: UpstreamError, probes: tuple[Probe, ...]) -> Found:
 
 def _refusal(status: int) -> Trouble:
     if status == 401:
-        why = "the cluster does not accept the credential of the kubeconfig; store one that works in the secret"
-        return Trouble("Unauthorized", why, True)
+        message = "the cluster rejects the credential of the kubeconfig; store a valid one in the secret"
+        return Trouble("Unauthorized", message, True)
     if status == 403:
-        why = "the credential of the kubeconfig may not even read /version; bind it to a role that may"
-        return Trouble("Forbidden", why, True)
+        message = "the credential of the kubeconfig may not read /version; bind it to a role that may"
+        return Trouble("Forbidden", message, True)
     if status >= 500 or status == 429:
-        return Trouble("Unhealthy", f"the cluster answers with status {status}; see how its API server is", False)
-    why = f"the server does not answer as a Kubernetes API does (status {status} for /version); correct its address"
-    return Trouble("NotKubernetes", why, True)
+        return Trouble("Unhealthy", f"the cluster returns HTTP status {status}; check its API server", False)
+    message = f"the server is not a Kubernetes API server (HTTP status {status} for /version); correct its address"
+    return Trouble("NotKubernetes", message, True)
 
 
 async def _rest(upstream: Upstream, known: Details | None, probes: tuple[Probe, ...], version: str) -> Found:
-    """How it is, and which one it is. Where that stays without any answer, the cluster may have gone meanwhile."""
+    """Readiness and details. If these requests get no response, the result is incomplete."""
     try:
         async with asyncio.timeout(SECONDS):
             health = _health((await ask(upstream, "GET", "/readyz")).status)
         async with asyncio.timeout(SECONDS):
             details = known or await _details(upstream)
     except (UpstreamError, TimeoutError):
-        why = "the cluster answers /version, but not its other questions in time; see how its API server is"
-        return Found((*probes, Probe("readyz", False, why)), None, why, version, known or Details(), True)
+        message = "the cluster answers /version, but other requests time out; check its API server"
+        return Found((*probes, Probe("readyz", False, message)), None, message, version, known or Details(), True)
     return Found((*probes, health), None, "" if health.ok else health.message, version, details)
 
 
 def _health(status: int) -> Probe:
     if status == 200:
-        return Probe("readyz", True, "it says that it is ready")
+        return Probe("readyz", True, "the cluster reports that it is ready")
     if status in (401, 403, 404):
-        return Probe("readyz", True, "it does not say whether it is ready, which is taken for yes")
-    why = f"the cluster says that it is not ready (status {status} for /readyz); see how its API server is"
-    return Probe("readyz", False, why)
+        return Probe("readyz", True, "the cluster does not report its readiness, and is assumed to be ready")
+    message = f"the cluster reports that it is not ready (HTTP status {status} for /readyz); check its API server"
+    return Probe("readyz", False, message)
 
 
 async def _details(upstream: Upstream) -> Details:
@@ -118,23 +119,23 @@ async def _details(upstream: Upstream) -> Details:
     rights = await review_rights(review)
     uid, count = dig(namespace.body, "metadata.uid"), _count(nodes)
     uid = uid if namespace.status == 200 and isinstance(uid, str) and _UID.fullmatch(uid) else ""
-    seen = (_identity(namespace.status, uid), _seen(nodes.status, count))
-    return Details((*(each for each in seen if each), *rights.probes), uid, count, rights.missing)
+    probes = (_identity(namespace.status, uid), _seen(nodes.status, count))
+    return Details((*(each for each in probes if each), *rights.probes), uid, count, rights.missing)
 
 
 def _identity(status: int, uid: str) -> Probe | None:
     if uid:
-        return Probe("kube-system", True, "it is told from other clusters by its namespace kube-system")
+        return Probe("kube-system", True, "the uid of its namespace kube-system identifies the cluster")
     if status == 403:
-        why = "the credential may not get the namespace kube-system, so the same cluster twice would go unnoticed"
-        return Probe("kube-system", True, why)
+        message = "the credential may not get the namespace kube-system, so a duplicate connection cannot be detected"
+        return Probe("kube-system", True, message)
     return None
 
 
 def _seen(status: int, count: int | None) -> Probe | None:
     if count is not None:
         return Probe("nodes", True, f"{count} node" if count == 1 else f"{count} nodes")
-    return Probe("nodes", True, "the credential may not list nodes, so nobody counts them") if status == 403 else None
+    return Probe("nodes", True, "the credential may not list nodes, so they are not counted") if status == 403 else None
 
 
 def _count(answer: Answer) -> int | None:
@@ -150,5 +151,7 @@ async def _timed(asking: Any) -> Answer:
             answer: Answer = await asking
             return answer
     except TimeoutError:
-        why = f"the cluster did not answer within {SECONDS:.0f} seconds; see that it runs and can be reached from here"
-        raise TimedOut(why) from None
+        message = (
+            f"the cluster did not answer within {SECONDS:.0f} seconds; check that it runs and is reachable from here"
+        )
+        raise TimedOut(message) from None

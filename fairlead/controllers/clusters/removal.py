@@ -1,9 +1,9 @@
-"""The end of a Cluster: what this server made in the cluster goes first, then the object. For the controller beside it.
+"""Finalizes a deleted Cluster: cleans up the remote cluster, then removes the finalizer. Used by `clusters.py`.
 
-A finalizer holds every Cluster that was connected once, from before anything is made there. One that was never reached
-has none and goes at once. All that is made for the cluster itself is the binding of its administrators; spaces and
-virtual clusters have finalizers of their own, and where some are left, an Event says so. A cluster that cannot be
-reached is waited for, which the condition `Ready` and an Event tell together with the way out: an annotation.
+A Cluster gets its finalizer before anything is created in the remote cluster; one that was never reached has none. The
+only object to clean up is the ClusterRoleBinding of the administrators. Spaces and virtual clusters have finalizers of
+their own; if some are left, an Event names them. An unreachable cluster is retried: the condition `Ready` and an Event
+report that, and name the annotation that skips the cleanup.
 """
 
 import asyncio
@@ -33,11 +33,11 @@ BINDING: Final = f'the ClusterRoleBinding "{NAME}"'
 INSTANCES = (("spaceinstances", "space"), ("virtualclusterinstances", "virtual cluster"))
 RETRY_SECONDS = 5.0
 LISTED = 8
-"""How many instances an Event names."""
+"""How many instances an Event lists."""
 
 
 class _NotRemovedError(Exception):
-    """The cluster answered that it does not remove the binding; `reason` is one word."""
+    """The cluster refused to delete the binding. `reason` is a condition reason."""
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
@@ -49,7 +49,7 @@ class ClusterRemoval:
     def __init__(
         self, registry: Registry, api_group: str, connected: Connected, find_other: Callable[[Object], str]
     ) -> None:
-        """`find_other` names another Cluster that stands for the same cluster, or gives an empty text."""
+        """`find_duplicate` returns the name of another Cluster for the same remote cluster, or an empty string."""
         self._registry = registry
         self._group = api_group
         self._clusters = registry.resource(api_group, CLUSTERS)
@@ -57,70 +57,70 @@ class ClusterRemoval:
         self._find_other = find_other
 
     async def hold(self, cluster: Object) -> bool:
-        """Sets the finalizer. False where the Cluster is gone or going: then nothing may be made any more."""
+        """Adds the finalizer. False if the Cluster is deleted or being deleted: then nothing may be created there."""
         if has_finalizer(cluster, FINALIZER):
             return True
         uid = metadata(cluster)["uid"]
-        held = False
+        is_added = False
 
         def edit(current: Object) -> Object:
-            nonlocal held
-            held = metadata(current)["uid"] == uid and "deletionTimestamp" not in metadata(current)
-            return add_finalizer(current, FINALIZER) if held else current
+            nonlocal is_added
+            is_added = metadata(current)["uid"] == uid and "deletionTimestamp" not in metadata(current)
+            return add_finalizer(current, FINALIZER) if is_added else current
 
         with suppress(NotFound):
             await self._clusters.modify("", name_of(cluster), edit, by_the_server())
-        return held
+        return is_added
 
     async def remove(self, cluster: Object) -> float | None:
-        """Gets on with a deletion. Returns the seconds after which to try again; None when the object is let go."""
+        """Continues a deletion. Returns the seconds until the next try; None when the finalizer is removed."""
         if not has_finalizer(cluster, FINALIZER):
             return None
         try:
-            left = await self._clean_up(cluster)
+            left_behind = await self._clean_up(cluster)
         except (UpstreamError, _NotRemovedError) as error:
             await self._wait(cluster, error.reason, error.message)
             return RETRY_SECONDS
         if others := self._instances(name_of(cluster)):
-            left = [*left, _say_instances(others)]
-        if left:
-            await record(self._registry, cluster, "LeftBehind", "; ".join(left), type="Warning")
+            left_behind = [*left_behind, _say_instances(others)]
+        if left_behind:
+            await record(self._registry, cluster, "LeftBehind", "; ".join(left_behind), type="Warning")
         await self._release(cluster)
         return None
 
     async def _clean_up(self, cluster: Object) -> list[str]:
-        """What is left in the cluster, and why. Raises UpstreamError and _NotRemovedError."""
+        """Deletes the binding. Returns messages about what is left. Raises UpstreamError and _NotRemovedError."""
         if not is_true(cluster.get("status"), BOUND):
             return []
         if is_abandoned(cluster):
-            return [f"{BINDING} stays in the cluster, as the annotation {ABANDON} asks for"]
+            return [f"{BINDING} was left in the cluster, as the annotation {ABANDON} requests"]
         if other := self._find_other(cluster):
-            return [f'{BINDING} stays for the Cluster "{other}", which is the same cluster']
+            return [f'{BINDING} was kept for the Cluster "{other}", which is the same cluster']
         try:
             upstream = self._connected.open_departing(name_of(cluster))
         except NotConnected as error:
-            return [f"{BINDING} stays in the cluster, which nobody can reach any more: {error.message}"]
+            return [f"{BINDING} was left in the cluster, which cannot be reached any more: {error.message}"]
         try:
             async with asyncio.timeout(SECONDS):
-                why = await _remove_binding(upstream, bound_group(cluster.get("status")))
+                message = await _remove_binding(upstream, bound_group(cluster.get("status")))
         except TimeoutError:
             raise _NotRemovedError("TimedOut", f"the cluster did not answer within {SECONDS:.0f} seconds") from None
         finally:
             await upstream.close()
-        return [why] if why else []
+        return [message] if message else []
 
     async def _wait(self, cluster: Object, reason: str, why: str) -> None:
-        """Says what the deletion waits for, and the way out."""
+        """Reports what the deletion waits for, and how to skip that."""
         now = timestamp(self._registry.clock.now())
         message = (
-            f"this Cluster is deleted as soon as {BINDING} in the cluster is, which fails ({reason}): {why}; or "
-            f"annotate this Cluster with {ABANDON}=true to leave that binding there"
+            f"waiting for the deletion of {BINDING} in the cluster, which fails ({reason}): {why}; to leave the "
+            f"binding there, annotate this Cluster with {ABANDON}=true"
         )
 
         def edit(current: Object) -> Object:
             status = without_conditions(current.get("status"), STALLED)
-            told = condition(READY, FALSE, DELETING, message, "Warning")
-            status = with_conditions(status, (told,), now, metadata(current).get("generation"))
+            ready = condition(READY, FALSE, DELETING, message, "Warning")
+            status = with_conditions(status, (ready,), now, metadata(current).get("generation"))
             return {**current, "status": {**status, "reason": DELETING, "message": message, "online": False}}
 
         if dig(cluster, "status.message") == message:
@@ -137,7 +137,7 @@ class ClusterRemoval:
             )
 
     def _instances(self, cluster: str) -> list[str]:
-        """Those that name the cluster, each with its namespace there."""
+        """The instances that name the cluster, each with its remote namespace."""
         found = []
         for plural, word in INSTANCES:
             for entry in self._registry.view.entries(self._group, plural):
@@ -149,21 +149,21 @@ class ClusterRemoval:
 
 def _say_instances(instances: Sequence[str]) -> str:
     more = f" and {len(instances) - LISTED} more" if len(instances) > LISTED else ""
-    return f"what belongs to instances stays in the cluster: {', '.join(instances[:LISTED])}{more}"
+    return f"objects of these instances were left in the cluster: {', '.join(instances[:LISTED])}{more}"
 
 
 async def _remove_binding(upstream: Upstream, group: str) -> str:
-    """Takes the group out of the binding of administrators. Returns why the binding stays, if it does."""
+    """Removes the group from the binding. Returns a message if the binding itself is kept."""
     outcome = await unbind_administrators(upstream, group)
     if outcome.refused:
         raise _refusal(outcome.status, outcome.refused)
-    return f"{BINDING} stays in the cluster, since {outcome.stays}" if outcome.stays else ""
+    return f"{BINDING} was left in the cluster, since {outcome.stays}" if outcome.stays else ""
 
 
 def _refusal(status: int, verb: str) -> _NotRemovedError:
     if status == 401:
-        return _NotRemovedError("Unauthorized", "the cluster does not accept the stored credential; store a new one")
+        return _NotRemovedError("Unauthorized", "the cluster rejects the stored credential; store a new one")
     if status == 403:
-        why = f"the stored credential may not {verb} it; give it that right, or delete the binding yourself"
-        return _NotRemovedError("Forbidden", why)
-    return _NotRemovedError("Unhealthy", f"the cluster answers with status {status}; see how its API server is")
+        message = f"the stored credential may not {verb} it; grant that permission, or delete the binding yourself"
+        return _NotRemovedError("Forbidden", message)
+    return _NotRemovedError("Unhealthy", f"the cluster returns HTTP status {status}; check its API server")

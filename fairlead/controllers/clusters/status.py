@@ -1,8 +1,8 @@
-"""What a cluster's status says, worked out from what a look at it found: pure, for the controller beside it.
+"""Computes the status of a Cluster from the result of a probe. Pure; used by `clusters.py`.
 
-A trouble that passes by itself leaves the phase empty, with the reason Offline; one that somebody has to mend makes it
-Failed. Conditions are such that generic tools understand them: `Connected`, `Ready`; `Reconciling` while it will get on
-by itself; `Stalled` while somebody has to do something. The latter two are there only while they are true.
+A transient failure leaves the phase empty, with the reason Offline; a permanent one sets it to Failed. The conditions
+follow kstatus, for generic tools: `Connected` and `Ready`; `Reconciling` while it is expected to recover by itself;
+`Stalled` while it needs intervention. The latter two exist only while they are true.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from fairlead.registry.conditions import FALSE, TRUE, UNKNOWN, condition, with_c
 CONNECTED, READY, RECONCILING, STALLED = "Connected", "Ready", "Reconciling", "Stalled"
 BOUND = "AdministratorsBound"
 ADMINISTRATORS_GROUP = "administratorsGroup"
-"""The field of the status that has the group that is bound."""
+"""The status field with the bound group."""
 OFFLINE, NOT_READY, IMPERSONATION = "Offline", "NotReady", "ImpersonationForbidden"
 INITIALIZE, HEALTH, TWIN = "InitializeCluster", "HealthCheckCluster", "ClusterUID"
 NO_CONFIG = "NoConfig"
@@ -23,9 +23,9 @@ INITIALIZED, FAILED = "Initialized", "Failed"
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """One part of a look at a cluster. The message says what to do if it is not as it should be.
+    """One check of a probe. The message of a failed one says what to do.
 
-    A failed one with the `severity` Warning costs a feature, and does not make the cluster not ready.
+    A failed check with the `severity` Warning disables a feature, but does not make the cluster not ready.
     """
 
     name: str
@@ -36,7 +36,7 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """Why a cluster is not connected. What is `lasting` does not mend itself."""
+    """Why a cluster is not connected. A failure that `is_permanent` needs intervention."""
 
     reason: str
     message: str
@@ -45,18 +45,18 @@ class Trouble:
 
 @dataclass(frozen=True, slots=True)
 class Details:
-    """What changes seldom and is asked for seldom."""
+    """Facts that change seldom, and so are not fetched in every probe."""
 
     probes: tuple[Probe, ...] = ()
     uid: str = ""
     nodes: int | None = None
     missing_rights: str = ""
-    """What to do about rights without which the cluster cannot be used."""
+    """Message about missing permissions without which the cluster cannot be used."""
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What came of a look. Without a `trouble` the cluster is connected; `unready` is what it says against itself."""
+    """The result of a probe. Without `failure` the cluster is connected; `not_ready` is a message, or empty."""
 
     probes: tuple[Probe, ...]
     trouble: Trouble | None = None
@@ -64,12 +64,12 @@ class Found:
     version: str = ""
     details: Details = Details()
     shaky: bool = False
-    """A part of it was not answered at all: to be looked at again soon."""
+    """Some requests got no response: the cluster is probed again soon."""
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """The phase with its reason and message, and the conditions that go with it."""
+    """The phase with its reason and message, and the corresponding conditions."""
 
     phase: str
     reason: str
@@ -79,28 +79,28 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class AdministratorsBinding:
-    """What came of binding the administrators: the condition, and the group that is bound now, if any."""
+    """The result of binding the administrators: the condition, and the group that is bound now, if any."""
 
     condition: Object
     group: str = ""
 
 
 def told(cluster: Object, found: Found, twin: str, bound: AdministratorsBinding | None, now: str) -> Object:
-    """The status that the cluster should have. `twin` is an older Cluster object for the same cluster, if any.
+    """The desired status. `duplicate_of` is an older Cluster object for the same remote cluster, if any.
 
-    `bound` says what came of binding its administrators, if there is news of it.
+    `bound` is the result of binding the administrators, if that was attempted.
     """
     generation = metadata(cluster).get("generation")
     before = cluster.get("status") or {}
-    standing = _standing(before, found, twin)
-    conditions = (*standing.conditions, *((bound.condition,) if bound else ()))
-    over = {RECONCILING, STALLED} - {each["type"] for each in conditions}
-    status = with_conditions(without_conditions(before, *over), conditions, now, generation)
+    derived = _standing(before, found, twin)
+    conditions = (*derived.conditions, *((bound.condition,) if bound else ()))
+    obsolete = {RECONCILING, STALLED} - {each["type"] for each in conditions}
+    status = with_conditions(without_conditions(before, *obsolete), conditions, now, generation)
     return {
         **_facts(_with_group(status, bound), found),
-        "phase": standing.phase,
-        "reason": standing.reason,
-        "message": standing.message,
+        "phase": derived.phase,
+        "reason": derived.reason,
+        "message": derived.message,
         "online": found.trouble is None,
         "lastProbeTime": now,
         "probes": [_shown(each, now) for each in (*found.probes, *found.details.probes)],
@@ -116,7 +116,7 @@ def _with_group(status: Object, bound: AdministratorsBinding | None) -> Object:
 
 
 def _facts(status: Object, found: Found) -> Object:
-    """What the cluster is. While it is away or does not say, it is what it was."""
+    """Version, uid and node count. The last known values are kept while the cluster does not report them."""
     if found.trouble is not None or found.shaky:
         return status
     facts = {"version": found.version, "clusterUID": found.details.uid, "nodes": found.details.nodes}
@@ -125,15 +125,15 @@ def _facts(status: Object, found: Found) -> Object:
 
 
 def _standing(before: Object, found: Found, twin: str) -> Standing:
-    trouble = found.trouble
-    if trouble is not None and trouble.lasting:
+    failure = found.trouble
+    if failure is not None and failure.lasting:
         reason = HEALTH if before.get("version") else INITIALIZE
-        return _bad(FAILED, reason, trouble, STALLED)
-    if trouble is not None:
-        return _bad("", OFFLINE, trouble, RECONCILING)
-    connected = condition(CONNECTED, TRUE, "Connected", "the last look reached the cluster")
+        return _bad(FAILED, reason, failure, STALLED)
+    if failure is not None:
+        return _bad("", OFFLINE, failure, RECONCILING)
+    connected = condition(CONNECTED, TRUE, "Connected", "the last probe reached the cluster")
     if twin:
-        message = f'this is the same cluster as "{twin}", which was connected earlier; remove one of the two'
+        message = f'this is the same cluster as "{twin}", which was connected earlier; delete one of the two'
         return Standing(FAILED, TWIN, message, (connected, *_unready(TWIN, message, STALLED)))
     if found.unready:
         unready = _unready(NOT_READY, found.unready, RECONCILING)
@@ -141,7 +141,7 @@ def _standing(before: Object, found: Found, twin: str) -> Standing:
     if missing := found.details.missing_rights:
         unready = _unready(IMPERSONATION, missing, STALLED, "Error")
         return Standing(INITIALIZED, IMPERSONATION, missing, (connected, *unready))
-    ready = condition(READY, TRUE, "Healthy", "the cluster is connected and says that it is well")
+    ready = condition(READY, TRUE, "Healthy", "the cluster is connected and reports that it is ready")
     return Standing(INITIALIZED, "", "", (connected, ready))
 
 
@@ -158,13 +158,13 @@ def _unready(reason: str, message: str, state: str, severity: str = "Warning") -
 
 
 def _shown(probe: Probe, now: str) -> Object:
-    shown = {"name": probe.name, "ok": probe.ok, "message": probe.message, "time": now}
-    return {**shown, "severity": probe.severity} if probe.severity else shown
+    entry = {"name": probe.name, "ok": probe.ok, "message": probe.message, "time": now}
+    return {**entry, "severity": probe.severity} if probe.severity else entry
 
 
 def let_go(cluster: Object, now: str) -> Object:
-    """The status of a cluster that was looked at, and no longer says how to reach it."""
-    message = "spec.config names no secret any more; name one to connect the cluster again"
+    """The status of a cluster that was probed, and whose `spec.config` no longer names a secret."""
+    message = "spec.config no longer names a secret; name one to connect the cluster again"
     conditions = (
         condition(CONNECTED, FALSE, NO_CONFIG, message, "Info"),
         condition(READY, UNKNOWN, NO_CONFIG, message),
@@ -172,12 +172,12 @@ def let_go(cluster: Object, now: str) -> Object:
     generation = metadata(cluster).get("generation")
     status = without_conditions(cluster.get("status"), RECONCILING, STALLED)
     status = with_conditions(status, conditions, now, generation)
-    news = {"phase": "", "reason": NO_CONFIG, "message": message, "online": False, "observedGeneration": generation}
-    return {**{name: value for name, value in status.items() if name != "probes"}, **news}
+    fields = {"phase": "", "reason": NO_CONFIG, "message": message, "online": False, "observedGeneration": generation}
+    return {**{name: value for name, value in status.items() if name != "probes"}, **fields}
 
 
 def same_but_for_times(one: Object, other: Object) -> bool:
-    """Whether a status says nothing new. Conditions keep their times by themselves."""
+    """Whether two statuses differ in probe times only. Conditions keep their transition times anyway."""
     return _timeless(one) == _timeless(other)
 
 

@@ -1,4 +1,4 @@
-"""Removes Events when they have been kept long enough."""
+"""Deletes Events when their TTL is over, counted from their last occurrence."""
 
 from contextlib import suppress
 from datetime import datetime
@@ -37,7 +37,7 @@ class Expiry:
 
 
 def _last_seen(event: Object) -> datetime:
-    """When it last happened, by the clock of whoever said so, but never before the server wrote it down."""
+    """The time of the last occurrence as the reporter gave it, but not before the Event was created here."""
     created = dig(event, "metadata.creationTimestamp")
-    told = next((value for path in _TIMES if (value := dig(event, path))), created)
-    return max(datetime.fromisoformat(told), datetime.fromisoformat(created))
+    reported = next((value for path in _TIMES if (value := dig(event, path))), created)
+    return max(datetime.fromisoformat(reported), datetime.fromisoformat(created))

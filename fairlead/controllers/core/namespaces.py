@@ -1,4 +1,4 @@
-"""Empties a namespace that is being deleted, then lets it go. Until then its conditions say what it waits for."""
+"""Deletes the content of a terminating namespace, then removes its finalizer. Conditions show what remains."""
 
 import asyncio
 from collections import Counter
@@ -13,17 +13,17 @@ from fairlead.registry.write_options import Deleting, by_the_server
 from fairlead.storage.contract import Key
 
 LOOK_AGAIN, LOOK_AGAIN_EACH, LOOK_AGAIN_LAST = 0.2, 0.005, 30.0
-"""Seconds until what finalizers hold is looked at again, and how many more for each such object: to look at one takes
-some twenty microseconds, so that this never takes more than a small part of a processor."""
+"""Requeue delay while objects with finalizers remain, plus so much for each of them: checking one takes about 20 µs, so
+this bounds the CPU time that is spent."""
 AT_ONCE = 20
-"""So many deletes are done before others get their turn."""
+"""How many deletes are done before yielding to the event loop."""
 FINALIZER = "kubernetes"
 _OURS = ("NamespaceDeletionContentFailure", "NamespaceContentRemaining", "NamespaceFinalizersRemaining")
 
 
 @dataclass(slots=True)
 class Remains:
-    """What is still in a namespace after everything has been deleted that could be."""
+    """What remains in a namespace after deleting everything that could be deleted."""
 
     resources: Counter[str] = field(default_factory=Counter)
     finalizers: Counter[str] = field(default_factory=Counter)
@@ -71,45 +71,47 @@ class Namespaces:
         namespace = decode(entry)
         if "deletionTimestamp" not in metadata(namespace) or FINALIZER not in namespace["spec"].get("finalizers", ()):
             return None
-        remains = await self._empty(key[3])
-        if remains.resources:
-            await self._tell(namespace, remains)
-            return min(LOOK_AGAIN + remains.resources.total() * LOOK_AGAIN_EACH, LOOK_AGAIN_LAST)
-        writing = by_the_server("finalize")
-        await self._namespaces.modify("", key[3], _finalized, writing)
+        remaining = await self._empty(key[3])
+        if remaining.resources:
+            await self._tell(namespace, remaining)
+            return min(LOOK_AGAIN + remaining.resources.total() * LOOK_AGAIN_EACH, LOOK_AGAIN_LAST)
+        options = by_the_server("finalize")
+        await self._namespaces.modify("", key[3], _finalized, options)
         return None
 
     async def _empty(self, namespace: str) -> Remains:
-        """Deletes everything; what finalizers hold remains."""
-        remains = Remains()
+        """Deletes all objects. Those with finalizers remain."""
+        remaining = Remains()
         for resource in self._registry.namespaced():
             kind = resource.kind
             for count, entry in enumerate(self._registry.view.entries(kind.group, kind.plural, namespace)):
                 if count % AT_ONCE == AT_ONCE - 1:
-                    await asyncio.sleep(0)  # what finalizers hold is not written again, so nothing is waited for
-                deleting = Deleting(propagation="Background")
-                deleted = await resource.delete(namespace, entry.key[3], deleting, by_the_server())
+                    await asyncio.sleep(
+                        0
+                    )  # deleting an object that waits for finalizers writes nothing, so nothing is awaited
+                options = Deleting(propagation="Background")
+                deleted = await resource.delete(namespace, entry.key[3], options, by_the_server())
                 if not deleted.gone:
-                    remains.resources[f"{kind.plural}.{kind.group}"] += 1
-                    remains.finalizers.update(metadata(decode(entry)).get("finalizers") or ())
-        return remains
+                    remaining.resources[f"{kind.plural}.{kind.group}"] += 1
+                    remaining.finalizers.update(metadata(decode(entry)).get("finalizers") or ())
+        return remaining
 
     async def _tell(self, namespace: Object, remains: Remains) -> None:
-        """Writes the conditions, if they say something new."""
-        wanted = remains.conditions(timestamp(self._registry.clock.now()))
+        """Writes the conditions if they have changed."""
+        desired = remains.conditions(timestamp(self._registry.clock.now()))
         known = {each["type"]: each.get("message") for each in (namespace.get("status") or {}).get("conditions") or ()}
-        if all(known.get(each["type"]) == each["message"] for each in wanted):
+        if all(known.get(each["type"]) == each["message"] for each in desired):
             return
 
-        def told(current: Object) -> Object:
+        def edit(current: Object) -> Object:
             status = current.get("status") or {}
             others = [each for each in status.get("conditions") or () if each["type"] not in _OURS]
-            return {**current, "status": {**status, "conditions": [*others, *wanted]}}
+            return {**current, "status": {**status, "conditions": [*others, *desired]}}
 
-        writing = by_the_server("status")
-        await self._namespaces.modify("", metadata(namespace)["name"], told, writing)
+        options = by_the_server("status")
+        await self._namespaces.modify("", metadata(namespace)["name"], edit, options)
 
 
 def _finalized(namespace: Object) -> Object:
-    kept = namespace["spec"].get("finalizers") or ()
-    return {**copied(namespace), "spec": {"finalizers": [each for each in kept if each != FINALIZER]}}
+    finalizers = namespace["spec"].get("finalizers") or ()
+    return {**copied(namespace), "spec": {"finalizers": [each for each in finalizers if each != FINALIZER]}}

@@ -1,7 +1,7 @@
-"""Who depends on whom: the garbage collector's index, and the little it has to know of an object's metadata.
+"""The garbage collector's index of owners and dependents, and the metadata that it needs of an object.
 
-Pure: nothing here asks the view or writes. Owners are found by key, made from what a reference says and from where the
-dependant lives, and recognised by uid. So nothing is decoded to be indexed but the objects that have owners.
+Pure: nothing here reads the view or writes. An owner is found by its key, which is computed from the reference and the
+namespace of the dependent, and is identified by its uid. So only objects with owners are decoded for the index.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -21,7 +21,7 @@ _MARKED = b'"deletionTimestamp":"'
 
 
 class Meta(msgspec.Struct):
-    """What counts of an object's metadata; the rest of the JSON is skipped, not built."""
+    """The relevant metadata of an object. The rest of the JSON is skipped, not decoded."""
 
     uid: str
     resourceVersion: str
@@ -38,12 +38,12 @@ class Meta(msgspec.Struct):
 
     @property
     def orphaning(self) -> bool:
-        """Goes, and lets its dependants stay. Should both finalizers be there, this one does less harm."""
+        """Is deleted with Orphan. If both finalizers are set, this one wins, since it deletes less."""
         return self.ending and self.has(ORPHAN)
 
     @property
     def waiting(self) -> bool:
-        """Goes after its dependants."""
+        """Is in foreground deletion."""
         return self.ending and self.has(FOREGROUND) and not self.has(ORPHAN)
 
 
@@ -59,7 +59,7 @@ def meta_of(entry: Entry) -> Meta:
 
 
 def lingers(entry: Entry | None) -> bool:
-    """Whether it is being deleted, but stays for its dependants' sake. Decoded only if it looks like it."""
+    """Whether it is being deleted with Orphan or Foreground. Decoded only if it has a deletionTimestamp."""
     if entry is None or _MARKED not in entry.body:
         return False
     meta = meta_of(entry)
@@ -68,7 +68,7 @@ def lingers(entry: Entry | None) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """A dependant's reference to an owner. `owner` is None where no object that is served can be meant."""
+    """A dependent's reference to an owner. `owner` is None if it cannot be an object that is served here."""
 
     owner: Key | None
     uid: str
@@ -76,13 +76,13 @@ class Reference:
 
 
 class References:
-    """Reads references, for the kinds that are served by apiVersion and kind."""
+    """Resolves owner references to keys, for the served kinds."""
 
     def __init__(self, kinds: Iterable[Kind]) -> None:
         self._kinds: Mapping[tuple[str, str], Kind] = {(kind.api_version, kind.name): kind for kind in kinds}
 
     def of(self, entry: Entry | None) -> tuple[Reference, ...]:
-        """All references of an object, in order."""
+        """All owner references of an object, in order."""
         if entry is None or _OWNED not in entry.body:
             return ()
         return tuple(self.read(entry.key, each) for each in meta_of(entry).ownerReferences or ())
@@ -91,7 +91,7 @@ class References:
         return self._kinds.get((reference["apiVersion"], reference["kind"]))
 
     def read(self, dependant: Key, reference: Object) -> Reference:
-        """An owner with a namespace is looked for in the dependant's own; a dependant without one cannot have such."""
+        """A namespaced owner is in the namespace of the dependent; a cluster-scoped dependent cannot have one."""
         kind, namespace = self.kind(reference), dependant[2]
         owner = None
         if kind is not None and (namespace or not kind.namespaced):
@@ -100,7 +100,7 @@ class References:
 
 
 class Owners:
-    """The references of all dependants, and all dependants of an owner."""
+    """The references of all dependents, and the dependents of each owner."""
 
     def __init__(self) -> None:
         self._references: dict[Key, tuple[Reference, ...]] = {}
@@ -110,7 +110,7 @@ class Owners:
         return self._references.get(dependant, ())
 
     def put(self, dependant: Key, references: tuple[Reference, ...]) -> None:
-        """Takes in what a dependant's references are now; none at all where it is gone."""
+        """Replaces the references of a dependent; pass none if it was deleted."""
         for reference in self._references.pop(dependant, ()):
             self._part(reference.owner, dependant)
         if references:
@@ -122,17 +122,17 @@ class Owners:
     def _part(self, owner: Key | None, dependant: Key) -> None:
         if owner is None:
             return
-        left = self._dependants.get(owner, {})
-        left.pop(dependant, None)
-        if not left:
+        dependents = self._dependants.get(owner, {})
+        dependents.pop(dependant, None)
+        if not dependents:
             self._dependants.pop(owner, None)
 
     def dependants(self, owner: Key) -> list[Key]:
-        """Who refers to whatever has this key, or had it."""
+        """The dependents of any object that has or had this key."""
         return list(self._dependants.get(owner, ()))
 
     def dependants_of(self, owner: Key, uid: str, *, blocking: bool = False) -> Iterator[Key]:
-        """Who refers to this very owner; only those that it has to wait for, if `blocking`."""
+        """The dependents of exactly this owner; with `blocking`, only those with blockOwnerDeletion."""
         for dependant in self._dependants.get(owner, ()):
             for each in self._references[dependant]:
                 if each.owner == owner and each.uid == uid and (each.blocking or not blocking):

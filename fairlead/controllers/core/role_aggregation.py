@@ -1,8 +1,8 @@
-"""Keeps the rules of aggregated ClusterRoles equal to those of all the ClusterRoles that their selectors choose.
+"""Aggregates ClusterRoles: sets the rules of a role with an `aggregationRule` to the union of the selected roles.
 
-Any ClusterRole that comes, changes or goes may concern any aggregated one. Where one chooses another that aggregates
-itself, what counts is what that one chooses, not the rules that it happens to have: so roles that choose each other
-come to rest at once, and rules whose source is gone do not live on between them.
+A change of any ClusterRole may affect any aggregated one. If a role selects another aggregated role, the selection of
+that one is used, not its current rules: so roles that select each other converge in one step, and rules whose source
+was deleted do not survive in them.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -33,7 +33,7 @@ class Aggregation:
         self._roles = Roles({})
 
     def concerned(self, key: Key, entry: Entry | None) -> Iterable[Key]:
-        """All aggregated roles. At the start, and after a burst, this is asked once for every role there is."""
+        """All aggregated roles. At the start and after bursts this is called once for every role."""
         return (self._resource.kind.key("", name) for name in self._now().aggregated)
 
     async def reconcile(self, key: Key) -> float | None:
@@ -44,24 +44,24 @@ class Aggregation:
         if rules == (role.get("rules") or []):
             return None
 
-        def gathered(current: Object) -> Object:
-            # Whoever has changed the selectors meanwhile, or has taken them away, will be heard of next.
-            wanted = current.get("aggregationRule") == role["aggregationRule"]
-            return copied({**current, "rules": rules} if wanted else current)
+        def edit(current: Object) -> Object:
+            # If the selectors were changed or removed meanwhile, that change triggers the next reconcile.
+            is_unchanged = current.get("aggregationRule") == role["aggregationRule"]
+            return copied({**current, "rules": rules} if is_unchanged else current)
 
-        await self._resource.modify("", name, gathered, by_the_server())
+        await self._resource.modify("", name, edit, by_the_server())
         return None
 
     def _now(self) -> "Roles":
-        seen = self._following.refresh()
-        if seen != self._seen:
-            self._seen = seen
+        version = self._following.refresh()
+        if version != self._seen:
+            self._seen = version
             self._roles = Roles({name: role for (_, name), role in self._following.objects.items()})
         return self._roles
 
 
 class Roles:
-    """All ClusterRoles as they stand between two changes, and which of them choose which."""
+    """A snapshot of all ClusterRoles, and which of them select which."""
 
     def __init__(self, by_name: Mapping[str, Object]) -> None:
         self.by_name = by_name
@@ -69,21 +69,21 @@ class Roles:
         self._chosen: dict[str, list[str]] = {}
 
     def gathered(self, name: str) -> list[Object]:
-        """The rules of all roles that this one chooses, directly or not: in order of their names, each rule once."""
-        met, waiting = {name}, [name]
-        while waiting:
-            new = [each for each in self._choose(waiting.pop()) if each not in met]
-            met.update(new)
-            waiting.extend(each for each in new if each in self.aggregated)
-        sources = [self.by_name[each] for each in sorted(met - self.aggregated)]
+        """The rules of all roles that this one selects, directly or not: in order of role name, without duplicates."""
+        visited, pending = {name}, [name]
+        while pending:
+            new = [each for each in self._choose(pending.pop()) if each not in visited]
+            visited.update(new)
+            pending.extend(each for each in new if each in self.aggregated)
+        sources = [self.by_name[each] for each in sorted(visited - self.aggregated)]
         rules = {_text(rule): rule for role in sources for rule in role.get("rules") or ()}
         return list(rules.values())
 
     def _choose(self, name: str) -> list[str]:
         if name not in self._chosen:
             selectors = self.by_name[name]["aggregationRule"].get("clusterRoleSelectors") or ()
-            wanted = [tuple(_requirements(selector)) for selector in selectors]
-            self._chosen[name] = [each for each, role in self.by_name.items() if _chooses(wanted, role)]
+            requirements = [tuple(_requirements(selector)) for selector in selectors]
+            self._chosen[name] = [each for each, role in self.by_name.items() if _chooses(requirements, role)]
         return self._chosen[name]
 
 

@@ -1,6 +1,7 @@
-"""A chart to be deployed as the template of a virtual cluster has it, and how `helm` is told about it. Pure.
+"""The chart and release of a virtual cluster, and the `helm` arguments for them. Pure.
 
-Whoever writes a template chooses the chart, so nothing in it may be taken for an option or a file of this machine.
+The chart comes from a template, whose author is not trusted: no value may be taken for an option of helm or a local
+file. So all values are validated here.
 """
 
 import hashlib
@@ -18,7 +19,7 @@ from fairlead.core.objects import Object, dig
 from fairlead.upstream.access import Access
 
 RELEASE_LENGTH = 53
-"""How long helm lets names of releases be."""
+"""Helm's limit for release names."""
 _OCI, _HTTPS = "oci", "https"
 _REPOSITORY = "repository"
 
@@ -49,8 +50,8 @@ class Chart:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """A chart under a name in a namespace. `confined_to` is the identity that it is deployed with, if not with all
-    rights that the cluster's stored credential has."""
+    """A chart under a name in a namespace. `acting_as` is the user that helm impersonates; empty: it uses the stored
+    credential of the cluster with all its permissions."""
 
     name: str
     namespace: str
@@ -60,36 +61,34 @@ class Release:
 
     @property
     def hash(self) -> str:
-        """Tells whether there is something to deploy anew."""
+        """Changes when the release has to be deployed again."""
         chart = self.chart
         parts = [self.name, self.namespace, chart.name, chart.repo, chart.version, self.values, self.confined_to]
         return hashlib.sha256(orjson.dumps(parts)).hexdigest()[:32]
 
 
 def release_name(name: str) -> str:
-    """Names of instances may have dots, which what a chart makes of them often may not."""
+    """Dots are replaced: charts often derive names from it that may not contain any."""
     return cut(name.replace(".", "-"), RELEASE_LENGTH)
 
 
 def chart_of(rendered: Object) -> Chart | None:
-    """The chart of a rendered template, or None if it names none. Raises Trouble."""
-    asked = dig(rendered, "helmRelease.chart") or {}
-    texts = {part: str(asked.get(part) or "") for part in ("name", "repo", "version", "username", "password")}
+    """The chart of a rendered template, or None if it names none. Raises InstanceError."""
+    requested = dig(rendered, "helmRelease.chart") or {}
+    texts = {part: str(requested.get(part) or "") for part in ("name", "repo", "version", "username", "password")}
     if not texts["name"]:
         return None
     chart = Chart(**texts)
     if not _name.fullmatch(chart.name):
-        raise _bad("helmRelease.chart.name must be the plain name of a chart in its repository")
+        raise _bad("helmRelease.chart.name must be the name of a chart in its repository")
     if chart.version and not _chart_version.fullmatch(chart.version):
         raise _bad("helmRelease.chart.version must be a version such as 1.2.3")
     if len(chart.username) > _USERNAME_LENGTH or not chart.username.isprintable():
         raise _bad(f"helmRelease.chart.username must be one line of at most {_USERNAME_LENGTH} characters")
     if chart.password and not chart.username and not chart.is_oci:
-        raise _bad("helmRelease.chart.username must be given with a password for an https:// repository")
+        raise _bad("helmRelease.chart.username must be set together with a password for an https:// repository")
     if not _is_repository(chart.repo):
-        raise _bad(
-            "helmRelease.chart.repo must be the https:// or oci:// address of a repository, without a user in it"
-        )
+        raise _bad("helmRelease.chart.repo must be the https:// or oci:// URL of a repository, without a user in it")
     return chart
 
 
@@ -105,25 +104,25 @@ def _is_repository(repo: str) -> bool:
 
 
 def is_listed(repo: str, prefixes: Sequence[str]) -> bool:
-    """Whether a repository is one of those or below one of them, by whole steps of its path and without detours."""
+    """Whether a repository is one of the prefixes or below one, by whole path segments and without `..`."""
     return bool(_repository_path.fullmatch(urlsplit(repo).path)) and any(_is_below(repo, each) for each in prefixes)
 
 
 def _is_below(repo: str, prefix: str) -> bool:
     try:
-        ours, theirs = urlsplit(repo), urlsplit(prefix)
-        same = (ours.scheme, ours.hostname, ours.port or 443) == (theirs.scheme, theirs.hostname, theirs.port or 443)
+        url, base = urlsplit(repo), urlsplit(prefix)
+        same = (url.scheme, url.hostname, url.port or 443) == (base.scheme, base.hostname, base.port or 443)
     except ValueError:
         return False
-    return same and f"{ours.path.rstrip('/')}/".startswith(f"{theirs.path.rstrip('/')}/")
+    return same and f"{url.path.rstrip('/')}/".startswith(f"{base.path.rstrip('/')}/")
 
 
 def _bad(why: str) -> Trouble:
-    return Trouble("BadChart", f"{why}; have the template mended", ERROR)
+    return Trouble("BadChart", f"{why}; fix the template", ERROR)
 
 
 def chart_arguments(release: Release) -> tuple[Sequence[str], str]:
-    """The options that say which chart, and the chart itself, which comes after all options."""
+    """The options that select the chart, and the chart argument, which comes after all options."""
     chart = release.chart
     version = ("--version", chart.version) if chart.version else ()
     if chart.is_oci:
@@ -134,7 +133,7 @@ def chart_arguments(release: Release) -> tuple[Sequence[str], str]:
 
 
 def login(release: Release) -> Sequence[str]:
-    """The arguments of the run that makes a repository with a password known; it is read from standard input."""
+    """The arguments of the login to a repository with a password, which is passed on standard input."""
     chart = release.chart
     if not chart.password:
         return ()
@@ -145,7 +144,7 @@ def login(release: Release) -> Sequence[str]:
 
 
 def kubeconfig(access: Access, namespace: str) -> Object:
-    """The file that helm finds the cluster with."""
+    """The kubeconfig for helm."""
     host = f"[{access.host}]" if ":" in access.host else access.host
     cluster: Object = {
         "server": f"https://{host}:{access.port}{access.path}",

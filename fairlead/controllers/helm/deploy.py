@@ -1,7 +1,7 @@
-"""One virtual cluster's release: deployed when there is news, its kubeconfig fetched, and uninstalled.
+"""Manages the Helm release of a virtual cluster: deploys it on changes, copies its kubeconfig, and uninstalls it.
 
-For `controllers/instances/virtual_clusters.py`. Helm runs take minutes and whatever changes about the instance has it looked at again, so a
-run that has failed is not repeated at once.
+For `controllers/instances/virtual_clusters.py`. Helm runs take minutes, and any change of the instance triggers a
+reconcile, so a failed run is not repeated at once.
 """
 
 from base64 import b64decode, b64encode
@@ -29,11 +29,11 @@ from fairlead.upstream.errors import UpstreamError
 from fairlead.upstream.kubeconfig import BadKubeconfig, parse
 
 PAUSE = 60.0
-"""Seconds before a run that failed is tried again as it was."""
+"""Seconds before a failed run is repeated with the same inputs."""
 
 
 class Deployer(Protocol):
-    """What deploys charts: `helm.py`. All of it raises Trouble."""
+    """Deploys charts; implemented by `helm.py`. All methods raise InstanceError."""
 
     def find(self) -> str: ...
 
@@ -43,7 +43,7 @@ class Deployer(Protocol):
 
 
 class Deploying:
-    """`repositories`: addresses at or below which charts may be that no template has settled."""
+    """`repositories`: URL prefixes of repositories for charts that do not come from an administrator's template."""
 
     def __init__(self, registry: Registry, reach: Reach, helm: Deployer, repositories: Sequence[str]) -> None:
         self._registry = registry
@@ -54,22 +54,21 @@ class Deploying:
         self._repositories = repositories
         self._turns = Turns()
         self._failed: dict[str, tuple[str, float, Trouble]] = {}
-        """By the uid of an instance: what was tried last, until when not to try it again, and why."""
+        """By uid of the instance: the hash of the failed release, when it may be retried, and the error."""
 
     def check(self, instance: Object) -> None:
-        """Raises Trouble where there is nothing to deploy, or nobody who could: before anything is made."""
+        """Raises InstanceError if there is no chart or no helm program, before anything is created."""
         chart_for(instance)
         self._helm.find()
 
     async def deploy(self, instance: Object, release: Release, *, anew: bool = False) -> str:
-        """Runs helm if what is deployed is not what should be, or is to be deployed `anew`. Returns what tells the two
-        apart."""
+        """Runs helm if the release has changed since the last deployment, or with `force`. Returns the release hash."""
         if not anew and dig(instance, "status.deployHash") == release.hash:
             return release.hash
         uid = metadata(instance)["uid"]
-        known = self._failed.get(uid)
-        if known is not None and known[0] == release.hash and self._clock.monotonic() < known[1]:
-            raise Trouble(known[2].reason, known[2].message, known[2].severity)
+        last_failure = self._failed.get(uid)
+        if last_failure is not None and last_failure[0] == release.hash and self._clock.monotonic() < last_failure[1]:
+            raise Trouble(last_failure[2].reason, last_failure[2].message, last_failure[2].severity)
         self._check_chosen(instance, release)
         with self._turns.one(metadata(instance)["namespace"]):
             try:
@@ -81,19 +80,19 @@ class Deploying:
         return release.hash
 
     def _check_chosen(self, instance: Object, release: Release) -> None:
-        """Whether somebody stands for the chart. Helm fetches what it is told to, and goes where a repository sends it:
-        to this server's neighbours, too."""
+        """Raises InstanceError unless an administrator allowed the chart or its repository. Helm follows the URLs and
+        redirects of a repository, so an untrusted one could make it send requests into this server's network (SSRF)."""
         if not release.confined_to:
             check_marked(instance)
             return
         check_owner(self._registry, str(instance["apiVersion"]).partition("/")[0], instance)
         if not is_listed(release.chart.repo, self._repositories):
-            why = (
-                "the repository of a chart that no administrator has chosen has to be one that this server is set to "
-                "use; name a template of an administrator in spec.templateRef of a new instance, or have the "
-                "repository added to the setting chart_repositories"
+            message = (
+                "the chart does not come from an administrator's template, and its repository is not in the setting "
+                "chart_repositories; create a new instance from an administrator's template (spec.templateRef), or ask "
+                "an administrator to add the repository to that setting"
             )
-            raise Trouble("RepositoryNotAllowed", why, ERROR)
+            raise Trouble("RepositoryNotAllowed", message, ERROR)
 
     async def _install(self, cluster: str, release: Release) -> None:
         await self._check_repository(release.chart)
@@ -109,15 +108,15 @@ class Deploying:
                 await self._helm.install(release, access)
 
     async def _check_repository(self, chart: Chart) -> None:
-        """A template must not make this server talk to machines that only it can reach."""
+        """Applies the address policy: a template must not reach internal hosts through this server."""
         try:
             await self._reach.resolve(*chart.address)
         except UpstreamError as error:
-            why = f"the repository of the chart cannot be used: {error.message}; have the template mended"
-            raise Trouble("RepositoryUnreachable", why, ERROR) from error
+            message = f"the repository of the chart cannot be used: {error.message}; fix the template"
+            raise Trouble("RepositoryUnreachable", message, ERROR) from error
 
     async def uninstall(self, instance: Object) -> None:
-        """Without a helm the namespace goes all the same, with nearly everything that the chart made."""
+        """Skipped without a helm program: the namespace is deleted anyway, with nearly all objects of the chart."""
         try:
             self._helm.find()
         except Trouble:
@@ -130,13 +129,15 @@ class Deploying:
         self._failed.pop(metadata(instance)["uid"], None)
 
     async def take_kubeconfig(self, instance: Object, release: Release) -> None:
-        """Copies the kubeconfig that the chart has left to where the gateway looks for it."""
+        """Copies the kubeconfig that the chart created to the secret that the gateway reads."""
         content = await self._left_by_chart(dig(instance, "spec.clusterRef.cluster"), release)
         try:
             parse(content)
         except BadKubeconfig as error:
-            why = f"the kubeconfig that the chart left cannot be used: {'; '.join(error.problems)}; mend its values"
-            raise Trouble("BadKubeconfig", why, ERROR) from error
+            message = (
+                f"the kubeconfig that the chart created cannot be used: {'; '.join(error.problems)}; fix its values"
+            )
+            raise Trouble("BadKubeconfig", message, ERROR) from error
         await self._keep(instance, b64encode(content).decode())
 
     async def _left_by_chart(self, cluster: str, release: Release) -> bytes:
@@ -149,8 +150,8 @@ class Deploying:
         except (KeyError, TypeError, ValueError, NotBase64):
             content = b""
         if not content:
-            why = f'the chart has not left a kubeconfig in secret "{name}", key "{CONFIG_KEY}", yet; it is waited for'
-            raise Trouble("WaitingForKubeconfig", why, INFO)
+            message = f'waiting for the chart to create the kubeconfig in secret "{name}", key "{CONFIG_KEY}"'
+            raise Trouble("WaitingForKubeconfig", message, INFO)
         return content
 
     async def _keep(self, instance: Object, content: str) -> None:
@@ -167,16 +168,18 @@ class Deploying:
         if not _is_of(decode(entry), instance):
             raise _taken(name)
 
-        def renewed(current: Object) -> Object:
+        def edit(current: Object) -> Object:
             return {**current, "data": {CONFIG_KEY: content}} if _is_of(current, instance) else current
 
-        if renewed(decode(entry)) != decode(entry):
-            await self._secrets.modify(namespace, name, renewed, by_the_server())
+        if edit(decode(entry)) != decode(entry):
+            await self._secrets.modify(namespace, name, edit, by_the_server())
 
 
 def _taken(name: str) -> Trouble:
-    why = f'secret "{name}" is there already and is not of this instance; delete it, so that the kubeconfig can be kept'
-    return Trouble("SecretTaken", why, ERROR)
+    message = (
+        f'secret "{name}" exists and does not belong to this instance; delete it, so that the kubeconfig can be stored'
+    )
+    return Trouble("SecretTaken", message, ERROR)
 
 
 def _is_of(secret: Object, instance: Object) -> bool:
@@ -192,10 +195,10 @@ def _secret(instance: Object, name: str, content: str) -> Object:
         "name": name_of(instance),
         "uid": meta["uid"],
     }
-    described = {
+    secret_meta = {
         "name": name,
         "namespace": meta["namespace"],
         "labels": {MANAGED: FAIRLEAD},
         "ownerReferences": [owner],
     }
-    return {"apiVersion": "v1", "kind": "Secret", "metadata": described, "data": {CONFIG_KEY: content}}
+    return {"apiVersion": "v1", "kind": "Secret", "metadata": secret_meta, "data": {CONFIG_KEY: content}}

@@ -1,11 +1,17 @@
-"""Runs the `helm` program: the one way in which charts are deployed. `deploy.py` calls it.
+"""Runs the `helm` program in a subprocess. Called by `deploy.py`.
 
-Each run has a private folder that goes away with it: the cluster's kubeconfig, the values, and helm's own files are in
-there, and nothing of this process's environment is handed on but the PATH. Credentials are passed in files and through
-standard input, never as arguments, which everybody on the machine can read. A chart is somebody else's program for
-helm to run, so a run may take only so much memory, processor time and room for files. What helm prints is not logged;
-of a failure, helm's own words about the release are told (`helm.py`), and nothing else. Whatever goes wrong with
-starting it is a Trouble of that release.
+Each run has a private temporary directory for the kubeconfig, the values and helm's own files, and inherits only PATH
+from the environment. Credentials are passed in files and on standard input, never as arguments, which are visible to
+other processes. Charts are untrusted, so memory, CPU time and file size of a run are limited. The output of helm is not
+logged. Failures to start it are an InstanceError of the release.
+
+Error messages of helm are shown in conditions, which the author of the chart may read. So that they do not leak what a
+server inside the network answers or what is in a local file, only messages about the release itself are shown, without
+credentials and addresses; of a failed download or an unreachable cluster only a fixed text. The patterns are those of
+Helm 3.17 and 4.2, which differ: 3 counts errors, 4 uses server-side apply.
+
+The number of concurrent runs is limited, in total and per project. There is no queue: a release without a slot reports
+that in a condition and is requeued. So a project with many slow charts delays neither others nor health probes.
 """
 
 import asyncio
@@ -28,23 +34,13 @@ from fairlead.core import yaml
 from fairlead.core.files import write_file
 from fairlead.upstream.access import Access
 
-# DOC-MERGED controllers/helm_words
-# What of helm's complaints may be told to whoever looks at an instance. Pure; `helm.py` asks.
-#
-# The one who reads a condition may be the one who has chosen the chart and its repository. What a server inside the
-# network answers, or what is in a file of this machine, must not reach him that way. So only helm's own words about a
-# release are told, with credentials and addresses taken out; of a chart that cannot be fetched and a cluster that cannot
-# be reached only that. How helm begins was seen on Helm 3.17 and 4.2, which differ: 3 counts errors, 4 applies on the
-# server's side. A complaint may have several lines, and warnings may come before it.
-
-
 LENGTH = 500
 CHART_NOT_FETCHED = (
-    "the chart could not be fetched; see the repository, the name, the version and the credential in helmRelease.chart"
+    "the chart could not be downloaded; check repo, name, version, username and password in helmRelease.chart"
 )
-CLUSTER_NOT_REACHED = "helm did not reach the cluster, or the cluster refused the stored credential"
+CLUSTER_NOT_REACHED = "helm could not reach the cluster, or the cluster rejected the stored credential"
 
-# How helm begins when it is about the release, and not about where the chart or the cluster is.
+# Prefixes of errors about the release itself, not about the download of the chart or the connection to the cluster.
 _about_release = re.compile(
     r"Error: (?:"
     r"(?:UPGRADE|INSTALLATION) FAILED: "
@@ -75,8 +71,8 @@ _address = re.compile(
 
 
 def told(complaint: bytes, secrets: Sequence[str]) -> str:
-    """A complaint about the release, short, without secrets and addresses; of another one what it is about, if that
-    is known."""
+    """An error about the release, truncated, without secrets and addresses; for a failed download or connection a fixed
+    text; otherwise empty."""
     text = _complaint_of(complaint)
     for secret in secrets:
         text = text.replace(secret, "[...]")
@@ -91,77 +87,80 @@ def told(complaint: bytes, secrets: Sequence[str]) -> str:
 
 
 def is_not_installed(complaint: bytes) -> bool:
-    """Whether that is why a release could not be uninstalled."""
+    """Whether uninstall failed because the release does not exist."""
     return bool(_not_installed.match(_complaint_of(complaint)))
 
 
 def is_forbidden(complaint: bytes) -> bool:
-    """Whether a release could not be uninstalled for want of the right to look for it."""
+    """Whether uninstall failed because helm was not permitted to read the release."""
     return bool(_forbidden.match(_complaint_of(complaint)))
 
 
 def is_pending(complaint: bytes) -> bool:
-    """Whether helm finds that another run is at work on the release, or was."""
+    """Whether helm failed because another run is in progress, or was interrupted."""
     return bool(_pending.match(_complaint_of(complaint)))
 
 
 def _complaint_of(text: bytes) -> str:
-    """The last error in what helm has printed, on one line."""
+    """The last error in the output of helm, joined into one line. It may span lines and follow warnings."""
     lines = [line.strip() for line in text.decode(errors="replace").splitlines() if line.strip()]
-    begins = [number for number, line in enumerate(lines) if line.startswith("Error: ")]
-    return " ".join(lines[begins[-1] :]) if begins else ""
+    starts = [number for number, line in enumerate(lines) if line.startswith("Error: ")]
+    return " ".join(lines[starts[-1] :]) if starts else ""
 
 
 SECONDS = 300.0
-"""What helm is told that it may take for an operation."""
+"""The `--timeout` of a helm operation."""
 PATIENCE, GRACE = 60.0, 10.0
-"""Seconds that helm gets beyond that time, and then to come to an end by itself."""
+"""Seconds beyond that timeout until helm is sent SIGTERM, and from there until SIGKILL."""
 RELEASE_PENDING = "ReleasePending"
+AT_ONCE, OF_ONE_PROJECT = 4, 2
+WAITING = "WaitingForTurn"
+"""The reason while no slot for a helm run is free."""
 LIMITS = {
     resource.RLIMIT_AS: 4 * 2**30,
     resource.RLIMIT_CPU: 120,
     resource.RLIMIT_FSIZE: 256 * 2**20,
 }
-"""Of one run: bytes of addresses, seconds of a processor, and bytes of a file."""
+"""Of one run: address space in bytes, CPU seconds, and file size in bytes."""
 _COMPLAINT = 16 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """One run's folder, and the texts that must not be told."""
+    """The directory of one run, and the values that must not appear in messages."""
 
     folder: Path
     program: str
     secrets: Sequence[str] = field(repr=False)
 
     def environment(self) -> dict[str, str]:
-        """Nothing of ours but the PATH: charts and plug-ins have no business with the rest."""
-        at = {
+        """Only PATH of our environment: charts and plug-ins must not see the rest."""
+        homes = {
             name: str(self.folder / name.lower()) for name in ("HELM_CONFIG_HOME", "HELM_CACHE_HOME", "HELM_DATA_HOME")
         }
-        return {"PATH": os.environ.get("PATH", ""), "HOME": str(self.folder), **at}
+        return {"PATH": os.environ.get("PATH", ""), "HOME": str(self.folder), **homes}
 
 
 class Helm:
-    """The program, looked for at each run: it may be installed while the server runs."""
+    """Implements `ChartDeployer`. The program is looked up at each run: it may be installed later."""
 
     def __init__(self, program: str = "helm", seconds: float = SECONDS) -> None:
         self._program = program
         self._seconds = seconds
 
     def find(self) -> str:
-        """Its path. Raises Trouble where there is none."""
+        """The path of the program. Raises InstanceError if there is none."""
         found = shutil.which(self._program)
         if found is None:
-            why = (
+            message = (
                 f"there is no program `{self._program}` on the server's PATH; install Helm 3.8 or newer there, or "
-                "import a virtual cluster that runs already with spec.config"
+                "import a running virtual cluster with spec.config"
             )
-            raise Trouble("HelmNotFound", why, ERROR)
+            raise Trouble("HelmNotFound", message, ERROR)
         return found
 
     async def install(self, release: Release, access: Access) -> None:
-        """Deploys the release, or brings it up to date."""
+        """Installs or upgrades the release."""
         async with self._running(release, access) as run:
             if arguments := login(release):
                 await self._do(run, arguments, release.chart.password.encode())
@@ -173,22 +172,22 @@ class Helm:
             await self._do(run, ("upgrade", "--install", *flags, "--", release.name, chart))
 
     async def uninstall(self, release: Release, access: Access) -> None:
-        """Removes the release. One that is not there is no matter.
+        """Uninstalls the release, if it exists.
 
-        Not with --ignore-not-found: it came with Helm 3.13, and takes every failure to look for the release, a missing
-        right included, for a release that is not there.
+        Without --ignore-not-found: that needs Helm 3.13, and treats every failure to read the release, such as a
+        missing permission, as "not found".
         """
         async with self._running(release, access) as run:
             arguments = ("uninstall", "--timeout", f"{self._seconds:.0f}s", *_where(run, release), "--", release.name)
             code = await self._ended(run, arguments, None)
-            complaint = _end_of(run.folder / "complaint")
-            # All of a confined release is in its namespace, which goes next, and its rights may be gone already.
-            if code and not (is_not_installed(complaint) or (release.confined_to and is_forbidden(complaint))):
+            stderr = _end_of(run.folder / "complaint")
+            # A confined release is all in its namespace, which is deleted next; its RoleBinding may be gone already.
+            if code and not (is_not_installed(stderr) or (release.confined_to and is_forbidden(stderr))):
                 raise _failed(run, "uninstall", code)
 
     @asynccontextmanager
     async def _running(self, release: Release, access: Access) -> AsyncIterator[_Run]:
-        """A folder for runs about the release. Raises Trouble for whatever the machine does not let us do."""
+        """A temporary directory for runs of the release. Raises InstanceError on local errors."""
         program = self.find()
         address = f"{access.host}:{access.port}", access.host
         with ExitStack() as stack:
@@ -198,11 +197,11 @@ class Helm:
                 write_file(folder / "kubeconfig", yaml.encode(kubeconfig(access, release.namespace)))
                 secret = (access.token, access.key, release.chart.password, *address, str(folder))
                 yield _Run(folder, program, [text for text in secret if text])
-            # No room, too many processes or files, an argument that is too long or has a NUL, a child that is gone
-            # before it is watched: each is about this run, and none is a reason for the server to end.
+            # Disk full, too many processes or files, an argument that is too long or has a NUL, a child that exits
+            # before it is watched: all concern this run only, and must not end the server.
             except (OSError, ValueError, RuntimeError) as error:
-                why = f"helm could not be run ({type(error).__name__}); see the server's files, memory and processes"
-                raise Trouble("HelmFailed", why, WARNING) from error
+                message = f"helm could not be run ({type(error).__name__}); check the server's disk, memory and limits"
+                raise Trouble("HelmFailed", message, WARNING) from error
 
     async def _do(self, run: _Run, arguments: Sequence[str], given: bytes | None = None) -> None:
         code = await self._ended(run, arguments, given)
@@ -210,21 +209,21 @@ class Helm:
             raise _failed(run, arguments[0], code)
 
     async def _ended(self, run: _Run, arguments: Sequence[str], given: bytes | None) -> int:
-        """Runs it to its end, with files instead of pipes: nobody has to feed it, or to keep all that it prints."""
+        """Runs helm and returns its exit code. Uses files instead of pipes, so that output needs no buffering here."""
         with ExitStack() as files:
-            source: int = asyncio.subprocess.DEVNULL
+            stdin: int = asyncio.subprocess.DEVNULL
             if given is not None:
                 write_file(run.folder / "given", given)
-                source = files.enter_context((run.folder / "given").open("rb")).fileno()
-            complaint = files.enter_context((run.folder / "complaint").open("wb"))
+                stdin = files.enter_context((run.folder / "given").open("rb")).fileno()
+            stderr = files.enter_context((run.folder / "complaint").open("wb"))
             process = await asyncio.create_subprocess_exec(
                 *(run.program, *arguments),
-                stdin=source,
+                stdin=stdin,
                 stdout=asyncio.subprocess.DEVNULL,
-                stderr=complaint.fileno(),
+                stderr=stderr.fileno(),
                 cwd=run.folder,
                 env=run.environment(),
-                start_new_session=True,  # so that whatever it starts can be ended along with it
+                start_new_session=True,  # so that its child processes can be killed with it
             )
             return await self._waited_for(process, arguments[0])
 
@@ -234,15 +233,17 @@ class Helm:
             async with asyncio.timeout(self._seconds + PATIENCE):
                 return await process.wait()
         except TimeoutError:
-            why = f"helm {what} took longer than {self._seconds:.0f} s; look at what it made in the cluster"
-            raise Trouble("HelmTimedOut", why, WARNING) from None
+            message = (
+                f"helm {what} took longer than {self._seconds:.0f} s; check the objects that it created in the cluster"
+            )
+            raise Trouble("HelmTimedOut", message, WARNING) from None
         finally:
             await _end(process)
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
-    """Ends it with all that it has started. It is asked first: then helm notes in the cluster that the release has
-    failed, where a killed one leaves it pending."""
+    """Terminates the process group, with SIGTERM first: then helm marks the release as failed in the cluster, whereas
+    a killed one leaves it pending."""
     try:
         if process.returncode is None:
             with suppress(ProcessLookupError, TimeoutError):
@@ -256,13 +257,13 @@ async def _end(process: asyncio.subprocess.Process) -> None:
 
 
 def _limit(pid: int) -> None:
-    """From outside: what runs between fork and exec of a process with threads may wait for ever."""
+    """Sets limits from outside: a `preexec_fn` can deadlock in a process with threads."""
     if sys.platform == "linux":
-        for what, most in LIMITS.items():
-            with suppress(ProcessLookupError):  # it has ended already
-                _, allowed = resource.prlimit(pid, what)
-                bound = most if allowed == resource.RLIM_INFINITY else min(most, allowed)
-                resource.prlimit(pid, what, (bound, bound))
+        for limit, maximum in LIMITS.items():
+            with suppress(ProcessLookupError):  # it has exited already
+                _, hard = resource.prlimit(pid, limit)
+                bound = maximum if hard == resource.RLIM_INFINITY else min(maximum, hard)
+                resource.prlimit(pid, limit, (bound, bound))
 
 
 def _where(run: _Run, release: Release) -> Sequence[str]:
@@ -271,15 +272,15 @@ def _where(run: _Run, release: Release) -> Sequence[str]:
 
 
 def _failed(run: _Run, what: str, code: int) -> Trouble:
-    said = _end_of(run.folder / "complaint")
-    if is_pending(said):
-        why = (
-            "an earlier run of helm goes on, or was interrupted; when it is 10 minutes old, what it noted in the "
-            "cluster is removed, and the chart is deployed again"
+    stderr = _end_of(run.folder / "complaint")
+    if is_pending(stderr):
+        message = (
+            "an earlier helm run is still in progress, or was interrupted; after 10 minutes its pending release record "
+            "is deleted, and the chart is deployed again"
         )
-        return Trouble(RELEASE_PENDING, why, WARNING)
-    why = told(said, run.secrets) or f"it ended with {code}, and what it says is not about the release"
-    return Trouble("HelmFailed", f"helm {what} failed: {why}; mend the template or the cluster", WARNING)
+        return Trouble(RELEASE_PENDING, message, WARNING)
+    message = told(stderr, run.secrets) or f"exit code {code}, with an error that is not about the release"
+    return Trouble("HelmFailed", f"helm {what} failed: {message}; fix the template or the cluster", WARNING)
 
 
 def _end_of(path: Path) -> bytes:
@@ -288,18 +289,9 @@ def _end_of(path: Path) -> bytes:
         return file.read(_COMPLAINT)
 
 
-# DOC-MERGED controllers/helm_turns
-# Who may run helm now: a few at once, and of one project fewer still. `deploy.py` asks.
-#
-# Nobody waits in line here: whoever gets no turn says so in a condition and comes again. So a project with many slow
-# charts holds up neither the others' charts nor those who look at virtual clusters that run already.
-
-
-AT_ONCE, OF_ONE_PROJECT = 4, 2
-WAITING = "WaitingForTurn"
-
-
 class Turns:
+    """Limits concurrent helm runs, in total and per project."""
+
     def __init__(self, at_once: int = AT_ONCE, of_one: int = OF_ONE_PROJECT) -> None:
         self._at_once = at_once
         self._of_one = of_one
@@ -307,10 +299,10 @@ class Turns:
 
     @contextmanager
     def one(self, project: str) -> Iterator[None]:
-        """A turn until the block ends. Raises Trouble where there is none."""
+        """Holds a slot for the block. Raises InstanceError if none is free."""
         if self._taken.total() >= self._at_once or self._taken[project] >= self._of_one:
-            why = "as many charts as may be at once are being deployed or removed already; it is tried again soon"
-            raise Trouble(WAITING, why, INFO)
+            message = "the limit of concurrent helm runs is reached; this is retried soon"
+            raise Trouble(WAITING, message, INFO)
         self._taken[project] += 1
         try:
             yield

@@ -1,9 +1,8 @@
-"""Releases that an interrupted run of helm has left pending. `deploy.py` asks.
+"""Clears releases that an interrupted helm run has left in a pending state. Called by `deploy.py`.
 
-Helm notes in the cluster that it is at work on a release, as a Secret for each revision, and refuses to start while it
-stands there. A run that was killed, or whose machine went down, never takes its note back: helm then refuses for ever.
-A note that is older than any run can be is removed. What was deployed before, and all that the run has made, stays;
-helm takes it over in the next run.
+Helm stores each revision of a release in a Secret, and refuses to start while the latest one is pending. A run that was
+killed, or whose host crashed, leaves it pending for ever. So a pending revision that is older than any run can be is
+deleted. The deployed objects stay; the next helm run takes them over.
 """
 
 from datetime import UTC, datetime
@@ -14,28 +13,28 @@ from fairlead.controllers.instances.remote_namespace import NAMESPACES, Api, lis
 from fairlead.core.objects import Object, dig, name_of
 
 LONGEST_RUN = 600.0
-"""Seconds. `Helm` ends a run well before; the rest is for clocks that differ."""
+"""`Helm` terminates a run well before that; the rest allows for clock skew."""
 _PENDING = ("pending-install", "pending-upgrade", "pending-rollback")
 _PREFIX = "sh.helm.release.v1."
 
 
 async def clear_pending_release(api: Api, release: Release, now: datetime) -> bool:
-    """Removes what an interrupted run has left. Tells whether there was something of that sort."""
+    """Deletes pending revisions of interrupted runs. Returns whether there were any."""
     path = f"{NAMESPACES}/{step(release.namespace)}/secrets"
-    was_there = False
-    for status in _PENDING:  # one by one: Secrets of all revisions may be more than an answer may have
+    found = False
+    for status in _PENDING:  # one by one: the Secrets of all revisions may exceed the response limit
         selector = quote(f"owner=helm,name={release.name},status={status}", safe="")
         for each in listed(await api.get(f"{path}?labelSelector={selector}"), "items"):
             if name_of(each).startswith(_PREFIX) and _age(each, now) > LONGEST_RUN:
                 await remove(api, f"{path}/{step(name_of(each))}", only(each))
-                was_there = True
-    return was_there
+                found = True
+    return found
 
 
 def _age(secret: Object, now: datetime) -> float:
-    """Seconds since it was made; none if that cannot be told."""
+    """Seconds since it was created; 0 if that is unknown."""
     try:
-        made = datetime.fromisoformat(dig(secret, "metadata.creationTimestamp"))
+        created = datetime.fromisoformat(dig(secret, "metadata.creationTimestamp"))
     except (TypeError, ValueError):
         return 0.0
-    return (now - made.replace(tzinfo=made.tzinfo or UTC)).total_seconds()
+    return (now - created.replace(tzinfo=created.tzinfo or UTC)).total_seconds()

@@ -1,8 +1,8 @@
-"""What was applied in a remote cluster, and what was found changed or missing there since. Pure but for `TrackedApi`.
+"""Records of applied objects in a remote cluster, and drift detection. Pure except for `RecordingApi`.
 
-Nobody has to ask for an object before it is applied to know whether that repaired anything. Server-side apply answers
-with the object: another uid means that it had been deleted, and another time of our own field manager that our values
-had been changed. An apply that changes nothing leaves that time as it was, whatever others have done to other fields.
+Drift is detected from the response of server-side apply, without a read before: another uid means that the object had
+been deleted, and another time of our field manager that our fields had been changed. An apply without changes keeps
+that time, whatever others have done to other fields.
 """
 
 import hashlib
@@ -17,21 +17,21 @@ from fairlead.core.objects import Object, dig, name_of
 from fairlead.upstream.kube_client import FIELD_MANAGER
 
 MOST_TOLD = 10
-"""How many objects one message names."""
+"""How many objects one message lists."""
 _NAME_LENGTH = 100
 _NAMESPACES = NAMESPACES.strip("/").split("/")
 
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """What is remembered of an applied object: what it is, what was wanted, and how the server has it."""
+    """An applied object: its identity, a digest of the applied body, and its state on the server."""
 
     kind: str
     name: str
     wanted: str
     uid: str
     time: str
-    """When our field manager last changed it, as the server says."""
+    """When our field manager last changed it, according to `managedFields`."""
     state: str
 
     @property
@@ -41,13 +41,13 @@ class Trace:
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """What was put right in a pass that others had changed."""
+    """The changes of others that a reconcile has undone."""
 
     namespace_lost: bool = False
     is_elsewhere: bool = False
-    """Whether the namespace may just be in another cluster, which the credential led to before."""
+    """Whether the namespace may still exist in another cluster, which the old credential pointed to."""
     restored: Mapping[str, str] = field(default_factory=dict)
-    """What had been deleted: titles by path."""
+    """Objects that had been deleted: titles by path."""
     repaired: Mapping[str, str] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
@@ -55,9 +55,9 @@ class Drift:
 
 
 def state_of(meta: Mapping[str, Any]) -> str:
-    """Tells two states of an object apart, as far as they matter, by its metadata alone.
+    """A digest of the relevant state of an object, from its metadata alone.
 
-    Where the server counts generations, changes of the status are none of ours; elsewhere every version counts.
+    If the object has a generation, status changes are ignored; otherwise every resourceVersion counts.
     """
     generation = meta.get("generation")
     parts: list[Any] = [meta.get("uid"), "deletionTimestamp" in meta]
@@ -84,8 +84,8 @@ def _trace(body: Object, answer: Object) -> Trace:
 
 @dataclass(slots=True)
 class TrackedApi:
-    """An Api that writes down what is done with it in one pass. `namespace` is the path of the instance's namespace.
-    Nobody applies that before it is known to be the instance's own: `claim` is called then."""
+    """A KubeApi that records the writes of one reconcile. `namespace` is the path of the instance's namespace. It is
+    applied only after its ownership is verified: `claim` is called then."""
 
     api: Api
     namespace: str
@@ -95,7 +95,7 @@ class TrackedApi:
     made_namespace: bool = False
 
     def through(self, api: Api) -> "TrackedApi":
-        """The same notes about what is done through another way."""
+        """Shares the records, but sends requests through another KubeApi."""
         return TrackedApi(api, self.namespace, self.claim, self.applied, self.removed, self.made_namespace)
 
     async def get(self, path: str, /) -> Object:
@@ -120,35 +120,35 @@ class TrackedApi:
 
 
 def compare(before: Mapping[str, Trace], tracked: TrackedApi, known: bool) -> Drift:
-    """What a pass has put right. `known`: the namespace had been made before, as far as anybody remembers."""
-    existing = before.get(tracked.namespace)
-    now = tracked.applied.get(tracked.namespace)
-    replaced = existing is not None and now is not None and now.uid != existing.uid
+    """The drift that a reconcile has repaired. `known`: the namespace is known to have existed before."""
+    previous = before.get(tracked.namespace)
+    current = tracked.applied.get(tracked.namespace)
+    replaced = previous is not None and current is not None and current.uid != previous.uid
     if replaced or (tracked.made_namespace and known):
         return Drift(namespace_lost=True)
     restored, repaired = {}, {}
     for path, trace in tracked.applied.items():
-        earlier = before.get(path)
-        if earlier is None:
+        previous_object = before.get(path)
+        if previous_object is None:
             continue
-        if trace.uid != earlier.uid:
+        if trace.uid != previous_object.uid:
             restored[path] = trace.title
-        elif trace.wanted == earlier.wanted and trace.time and trace.time != earlier.time:
+        elif trace.wanted == previous_object.wanted and trace.time and trace.time != previous_object.time:
             repaired[path] = trace.title
     return Drift(restored=restored, repaired=repaired)
 
 
 def remember(before: Mapping[str, Trace], tracked: TrackedApi) -> dict[str, Trace]:
-    """What is there after a pass. What had been in a namespace that is new is not."""
-    kept = {} if tracked.made_namespace else dict(before)
-    kept.update(tracked.applied)
+    """The applied objects after a reconcile. Earlier ones are dropped if the namespace was created anew."""
+    known = {} if tracked.made_namespace else dict(before)
+    known.update(tracked.applied)
     for path in tracked.removed:
-        kept.pop(path, None)
-    return kept
+        known.pop(path, None)
+    return known
 
 
 def collection_of(path: str) -> str:
-    """The path below which a server lists all objects of the same resource, in all namespaces."""
+    """The list path of an object's resource, across all namespaces."""
     parts = path.strip("/").split("/")
     if parts[:-1] == _NAMESPACES:
         return NAMESPACES
@@ -157,7 +157,7 @@ def collection_of(path: str) -> str:
 
 
 def path_of(collection: str, namespace: str, name: str) -> str:
-    """The other way round."""
+    """The path of an object; the inverse of `collection_path`."""
     if collection == NAMESPACES:
         return f"{NAMESPACES}/{step(name)}"
     root, _, plural = collection.rpartition("/")
@@ -165,7 +165,7 @@ def path_of(collection: str, namespace: str, name: str) -> str:
 
 
 def last_manager(meta: Mapping[str, Any]) -> str:
-    """Who else has changed an object last, by the name of the field manager; empty where nobody can tell."""
+    """The other field manager that last changed an object; empty if unknown."""
     managers = meta.get("managedFields")
     others = [
         (str(each.get("time") or ""), str(each.get("manager") or ""))
@@ -177,10 +177,10 @@ def last_manager(meta: Mapping[str, Any]) -> str:
 
 
 def in_words(titles: Iterable[str]) -> str:
-    """A list of bounded length."""
-    told = sorted(titles)
-    more = f" and {len(told) - MOST_TOLD} more" if len(told) > MOST_TOLD else ""
-    return ", ".join(told[:MOST_TOLD]) + more
+    """A sorted, comma-separated list of limited length."""
+    ordered = sorted(titles)
+    more = f" and {len(ordered) - MOST_TOLD} more" if len(ordered) > MOST_TOLD else ""
+    return ", ".join(ordered[:MOST_TOLD]) + more
 
 
 def uid_of(obj: Object) -> str:

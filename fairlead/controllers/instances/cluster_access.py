@@ -1,4 +1,4 @@
-"""The ways from controllers into connected clusters, and virtual clusters. The composition root makes it."""
+"""How controllers access connected clusters and virtual clusters. Created by the composition root."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -15,36 +15,36 @@ from fairlead.upstream.kube_client import ClusterApi, Sender
 from fairlead.upstream.kubeconfig import BadKubeconfig, parse
 
 PROBE_SECONDS = 4.0
-"""For each question to a virtual cluster. Its owner may have it answer as slowly as he likes."""
+"""Timeout of each request to a virtual cluster. Its owner controls how slowly it answers."""
 VERSION_LIMIT = 8 * 1024
 
 
 class Reach(Protocol):
-    """All of it raises UpstreamError, and what it returns does."""
+    """All methods raise UpstreamError, and so do the returned objects."""
 
     def cluster(self, name: str, acting_as: str = "") -> Api:
-        """With `acting_as`, as that user of the cluster and not as the stored credential."""
+        """The API of a cluster. With `acting_as`, requests impersonate that user of the cluster."""
 
     def watching(self, name: str) -> Sender:
-        """The way to a cluster for watches, which last."""
+        """The connection to a cluster for watches, which are long-lived."""
 
     def virtual_cluster(self, namespace: str, name: str) -> Api:
-        """For our own questions, which are given up soon."""
+        """The API of a virtual cluster, with a short timeout."""
 
     def leaving_virtual_cluster(self, namespace: str, name: str) -> AbstractAsyncContextManager[Api]:
-        """A way to one whose instance is being deleted, to remove what was made inside. It is closed at the end."""
+        """The API of a virtual cluster whose instance is being deleted, for the cleanup inside. Closed on exit."""
 
     async def version(self, namespace: str, name: str) -> Object:
-        """What a virtual cluster answers when it is asked for its version. Raises FarError, too."""
+        """The `/version` response of a virtual cluster. Raises RemoteApiError, too."""
 
     def forget_virtual_cluster(self, namespace: str, name: str) -> None:
-        """Ends all connections to one that is gone or going."""
+        """Closes all connections to a virtual cluster that is deleted or being deleted."""
 
     async def access(self, cluster: str) -> Access:
-        """How another program reaches the cluster, at an address that was judged already."""
+        """How another program connects to the cluster, with an address that the address policy has allowed."""
 
     async def resolve(self, host: str, port: int) -> str:
-        """An address of a host that this server may talk to."""
+        """Resolves a host to an address that the address policy allows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class ConnectedReach:
     system_namespace: str
     connected: Connected
     judge: Callable[[str, int], Awaitable[str]]
-    """`resolve` of the address policy."""
+    """`resolve` of the address policy (`upstream/address_policy.py`)."""
 
     def cluster(self, name: str, acting_as: str = "") -> Api:
         return ClusterApi(self.connected.probing(name), acting_as=acting_as)
@@ -67,16 +67,16 @@ class ConnectedReach:
 
     @asynccontextmanager
     async def leaving_virtual_cluster(self, namespace: str, name: str) -> AsyncIterator[Api]:
-        way = self.connected.leaving_virtual_cluster(namespace, name)
+        upstream = self.connected.leaving_virtual_cluster(namespace, name)
         try:
-            yield ClusterApi(way, PROBE_SECONDS)
+            yield ClusterApi(upstream, PROBE_SECONDS)
         finally:
-            await way.close()
+            await upstream.close()
 
     async def version(self, namespace: str, name: str) -> Object:
-        way = self.connected.probing_virtual_cluster(namespace, name)
-        way.close_idle()  # a kept connection says nothing of the certificate that is presented by now
-        return await ClusterApi(way, PROBE_SECONDS, VERSION_LIMIT).get("/version")
+        upstream = self.connected.probing_virtual_cluster(namespace, name)
+        upstream.close_idle()  # a pooled connection would not check the current certificate
+        return await ClusterApi(upstream, PROBE_SECONDS, VERSION_LIMIT).get("/version")
 
     def forget_virtual_cluster(self, namespace: str, name: str) -> None:
         self.connected.forget_virtual_cluster(namespace, name)
@@ -85,15 +85,15 @@ class ConnectedReach:
         entry = self.registry.resource(self.api_group, CLUSTERS).peek("", cluster)
         reference = cluster_reference(decode(entry), self.system_namespace) if entry is not None else None
         if reference is None:
-            raise NotConnected("NoConfig", f'"{cluster}" is not connected; name a secret in its spec.config')
+            raise NotConnected("NoConfig", f'cluster "{cluster}" is not connected; name a secret in its spec.config')
         try:
-            found = parse(self.connected.kubeconfig(reference))
+            endpoint = parse(self.connected.kubeconfig(reference))
         except BadKubeconfig as error:
             raise NotConnected(
                 "BadKubeconfig", f"the kubeconfig cannot be used: {'; '.join(error.problems)}"
             ) from error
-        # The program would look the name up once more, and might get another answer than the one that was judged.
-        return replace(found, host=await self.judge(found.host, found.port))
+        # Pin the checked address: the program would resolve the name again, and might get a different one.
+        return replace(endpoint, host=await self.judge(endpoint.host, endpoint.port))
 
     async def resolve(self, host: str, port: int) -> str:
         return await self.judge(host, port)

@@ -1,7 +1,7 @@
-"""Keeps what was made for instances in remote clusters as it should be: notices drift, and tells what was put right.
+"""Drift detection for the remote objects of instances: tracks applied objects, and records Events about repairs.
 
-`spaces.py` and `virtual_clusters.py` do their passes inside `passing`. Afterwards everything that was applied is
-followed by watches, and what others had changed or deleted is told in Events of the instance.
+`spaces.py` and `virtual_clusters.py` apply everything inside `track_pass`. Afterwards all applied objects are watched
+(`controllers/runtime/remote_informers.py`), and Events of the instance report what others had changed or deleted.
 """
 
 import asyncio
@@ -27,20 +27,20 @@ from fairlead.upstream.kube_client import FarError, Sender
 
 SYNCED, TERMINATING = "SpaceSynced", "NamespaceTerminating"
 WATCHED_SECONDS = 300.0
-"""Seconds until the next look at an instance whose objects are all watched."""
+"""Resync interval of an instance whose objects are all watched."""
 PASS_SECONDS = 180.0
-"""For all that one pass asks of a cluster. A template has a few hundred objects at most."""
+"""Timeout of all requests of one reconcile. A template has a few hundred objects at most."""
 TURN_SECONDS = 2.0
-"""Seconds until the next look at an instance whose cluster has as many workers as one may have."""
+"""Requeue delay of an instance whose cluster already uses as many workers as allowed."""
 MOST_REFUSED = 5
 NAMESPACE_DELETED, NAMESPACE_MISSING = "NamespaceDeleted", "NamespaceMissing"
 OBJECTS_RESTORED = "ObjectsRestored"
 DRIFT_REPAIRED, REPAIRED_REPEATEDLY = "DriftRepaired", "RepairedRepeatedly"
-"""Reasons of Events."""
+"""Event reasons."""
 
 
 class Upkeep:
-    """For the instances of one controller. `mark` is the label that their namespaces have beside those of all."""
+    """For the instances of one controller. `label` is the label key of their kind."""
 
     def __init__(self, registry: Registry, ways: Callable[[str], Sender], mark: str, resource: tuple[str, str]) -> None:
         self._registry = registry
@@ -49,14 +49,14 @@ class Upkeep:
         self._pace = Pace(registry.clock)
         self.informers = RemoteInformers(ways, mark, self._pace)
         self._workers: Counter[str] = Counter()
-        """How many are at work, by cluster."""
+        """The number of busy workers, by cluster."""
         self._traces: dict[Key, dict[str, Trace]] = {}
         self._way_of: dict[Key, Sender | None] = {}
-        """Which way to its cluster an instance was last looked at by: another one may lead to another cluster."""
+        """The connection that each instance last used: another one may lead to another cluster."""
 
     @asynccontextmanager
     async def passing(self, instance: Object, place: Place, api: Api) -> AsyncIterator[TrackedApi]:
-        """One pass over everything that an instance has in its cluster, through an Api that takes notes."""
+        """One reconcile of everything that an instance has in its cluster, through an API that records writes."""
         key = self._key(instance)
         changed_by = self.informers.begin(key, place)
         tracked = TrackedApi(api, place.path, partial(self.informers.claim, key, place))
@@ -64,7 +64,9 @@ class Upkeep:
             async with self._bounding(place):
                 yield tracked
         except (Trouble, FarError, UpstreamError) as error:
-            if isinstance(error, Trouble) and error.reason == TERMINATING:  # said only of a namespace of one's own
+            if (
+                isinstance(error, Trouble) and error.reason == TERMINATING
+            ):  # raised only for a namespace that the instance owns
                 self.informers.claim(key, place)
             await self._report(instance, place, self._learn(instance, place, tracked), changed_by)
             raise
@@ -75,23 +77,23 @@ class Upkeep:
 
     @asynccontextmanager
     async def _bounding(self, place: Place) -> AsyncIterator[None]:
-        """Ends a pass that takes too long."""
+        """Raises InstanceError if the block takes too long."""
         try:
             async with asyncio.timeout(PASS_SECONDS) as limit:
                 yield
         except TimeoutError:
             if not limit.expired():
                 raise
-            why = (
-                f'cluster "{place.cluster}" took more than {PASS_SECONDS:.0f} seconds to make what belongs into '
-                f'namespace "{place.namespace}"; it is tried again. See whether the cluster or its webhooks are slow'
+            message = (
+                f'cluster "{place.cluster}" took more than {PASS_SECONDS:.0f} seconds to apply the content of '
+                f'namespace "{place.namespace}"; this is retried. Check whether the cluster or its webhooks are slow'
             )
-            raise Trouble("TimedOut", why, WARNING) from None
+            raise Trouble("TimedOut", message, WARNING) from None
 
     @contextmanager
     def turn(self, instance: Object, workers: int) -> Iterator[float]:
-        """Takes one of the workers for the cluster of an instance: a slow cluster leaves a quarter of them to others.
-        Yields the seconds after which to try again where none is to be had, else 0."""
+        """Reserves a worker for the cluster of an instance: one slow cluster may use three quarters of them at most.
+        Yields 0, or the requeue delay if no worker is available."""
         cluster = dig(instance, "spec.clusterRef.cluster") or ""
         if cluster and self._workers[cluster] >= workers * 3 // 4:
             yield jittered(TURN_SECONDS)
@@ -105,7 +107,7 @@ class Upkeep:
                 del self._workers[cluster]
 
     def follow_removal(self, instance: Object, place: Place) -> None:
-        """Its namespace is being removed, and when that is done is to be heard of."""
+        """Watches the terminating namespace, so that its deletion triggers a reconcile."""
         key = self._key(instance)
         self.informers.begin(key, place)
         self._traces.pop(key, None)
@@ -117,17 +119,17 @@ class Upkeep:
         self.informers.forget(key)
 
     def look_again(self, instance: Object, otherwise: float) -> float:
-        """Seconds until the next look at one that is fine."""
+        """The resync interval: `otherwise` if some objects are not watched."""
         return WATCHED_SECONDS if self.informers.is_following(self._key(instance)) else otherwise
 
     def caveat(self, instance: Object) -> str:
-        """What a condition adds where changes in the cluster are not noticed at once."""
+        """A note for the condition if changes in the cluster are not noticed at once."""
         refused = self.informers.refused(self._key(instance))
         if not refused:
             return ""
         more = " and others" if len(refused) > MOST_REFUSED else ""
         return (
-            f"; changes there are noticed within a minute only, since the cluster's credential may not list and watch "
+            f"; changes there are noticed within a minute only, since the stored credential may not list and watch "
             f"{', '.join(refused[:MOST_REFUSED])}{more} in all namespaces"
         )
 
@@ -138,10 +140,10 @@ class Upkeep:
         key = self._key(instance)
         before = self._traces.get(key, {})
         drift = compare(before, tracked, place.path in before or _was_made(instance))
-        way = self._find_way(place.cluster)
-        if drift.namespace_lost and way is not self._way_of.get(key, way):
+        sender = self._find_way(place.cluster)
+        if drift.namespace_lost and sender is not self._way_of.get(key, sender):
             drift = replace(drift, is_elsewhere=True)
-        self._way_of[key] = way
+        self._way_of[key] = sender
         self._traces[key] = remember(before, tracked)
         self.informers.follow(key, place, states_of(self._traces[key]))
         return drift
@@ -155,43 +157,43 @@ class Upkeep:
     async def _report(self, instance: Object, place: Place, drift: Drift, changed_by: Mapping[str, str]) -> None:
         if not drift:
             return
-        where = f'namespace "{place.namespace}" in cluster "{place.cluster}"'
+        location = f'namespace "{place.namespace}" in cluster "{place.cluster}"'
         changed_by = {path: manager for path, manager in changed_by.items() if path in drift.repaired}
-        for reason, message in _words(drift, where, changed_by):
+        for reason, message in _words(drift, location, changed_by):
             if self._pace.may_tell(self._key(instance)):
                 await record(self._registry, instance, reason, message, type="Warning")
         paths = (place.path,) if drift.namespace_lost else (*drift.restored, *drift.repaired)
         if self._pace.repaired(self._key(instance), paths) == PATIENCE + 1:
             await record(
-                self._registry, instance, REPAIRED_REPEATEDLY, _fight(drift, where, changed_by), type="Warning"
+                self._registry, instance, REPAIRED_REPEATEDLY, _fight(drift, location, changed_by), type="Warning"
             )
 
 
 def _was_made(instance: Object) -> bool:
-    """Whether the namespace was there when the instance was last looked at, maybe by another process."""
+    """Whether the namespace existed at the last reconcile, maybe in another process."""
     synced = find_condition(instance.get("status"), SYNCED) or {}
     return synced.get("status") == TRUE or synced.get("reason") == TERMINATING
 
 
 def _words(drift: Drift, where: str, changed_by: Mapping[str, str]) -> list[tuple[str, str]]:
     if drift.is_elsewhere:
-        why = (
-            f"{where} was not there any more after the credential of the cluster had changed; it was made again. If "
-            "that leads to another cluster now, the former one still has it"
+        message = (
+            f"{where} did not exist any more after the credential of the cluster had changed; it was created again. If "
+            "the credential now belongs to another cluster, the namespace still exists in the former one"
         )
-        return [(NAMESPACE_MISSING, why)]
+        return [(NAMESPACE_MISSING, message)]
     if drift.namespace_lost:
-        why = f"{where} was deleted outside of Fairlead; it was made again, and what was in it is lost"
-        return [(NAMESPACE_DELETED, why)]
-    told = []
+        message = f"{where} was deleted outside of Fairlead; it was created again, and its former content is lost"
+        return [(NAMESPACE_DELETED, message)]
+    events = []
     if drift.restored:
-        why = f"deleted outside of Fairlead from {where}, and made again: {in_words(drift.restored.values())}"
-        told.append((OBJECTS_RESTORED, why))
+        message = f"deleted outside of Fairlead from {where}, and created again: {in_words(drift.restored.values())}"
+        events.append((OBJECTS_RESTORED, message))
     if drift.repaired:
-        what = in_words(drift.repaired.values())
-        why = f"changed outside of Fairlead in {where}, and changed back: {what}{_by(changed_by)}"
-        told.append((DRIFT_REPAIRED, why))
-    return told
+        titles = in_words(drift.repaired.values())
+        message = f"changed outside of Fairlead in {where}, and reverted: {titles}{_by(changed_by)}"
+        events.append((DRIFT_REPAIRED, message))
+    return events
 
 
 def _by(changed_by: Mapping[str, str]) -> str:
@@ -200,12 +202,12 @@ def _by(changed_by: Mapping[str, str]) -> str:
 
 
 def _fight(drift: Drift, where: str, changed_by: Mapping[str, str]) -> str:
-    what = (
+    titles = (
         "the namespace itself"
         if drift.namespace_lost
         else in_words((*drift.restored.values(), *drift.repaired.values()))
     )
     return (
-        f"{what} in {where} is changed or deleted again after each repair{_by(changed_by)}; repairs now wait longer "
-        "each time, up to five minutes. Stop whatever changes it, or take it out of the template"
+        f"{titles} in {where} is changed or deleted again after each repair{_by(changed_by)}; repairs are now "
+        "delayed longer each time, up to five minutes. Stop whatever changes it, or remove it from the template"
     )

@@ -1,7 +1,7 @@
-"""The namespace of an instance in a cluster and what belongs into it, made in one pass as a Plan has it.
+"""Applies the namespace of an instance with its bindings and objects, according to a `TemplatePlan`.
 
-For `spaces.py` and `virtual_clusters.py`. The namespace and its bindings are made with the credential that is stored
-for the cluster; objects as `confinement.py` says.
+For `spaces.py` and `virtual_clusters.py`. The namespace and its bindings are applied with the stored credential of the
+cluster; for the objects, see `confinement.py`.
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ MOST_NAMED = 5
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What belongs into a namespace. `before` are the objects that may be there from earlier passes."""
+    """The desired content of a namespace. `previous` are objects that may exist from earlier reconciles."""
 
     bindings: Sequence[Object]
     objects: Sequence[Object]
@@ -32,7 +32,7 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """`left` are objects of a former template that stay, since the owner may not delete them."""
+    """`retained` are objects of a former template that the owner is not permitted to delete."""
 
     usable: bool
     is_new: bool
@@ -42,9 +42,9 @@ class Made:
     def caveat(self) -> str:
         if not self.left:
             return ""
-        named = ", ".join(f"{each['kind']} {name_of(each)}" for each in self.left[:MOST_NAMED])
+        titles = ", ".join(f"{each['kind']} {name_of(each)}" for each in self.left[:MOST_NAMED])
         more = f" and {len(self.left) - MOST_NAMED} more" if len(self.left) > MOST_NAMED else ""
-        return f"; {named}{more} of a former template stay there, since the owner may not delete them"
+        return f"; {titles}{more} of a former template were kept, since the owner is not permitted to delete them"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +55,10 @@ class Contents:
     upkeep: Upkeep
 
     async def make(self, instance: Object, place: Place, plan: Plan, wanted: Wanted) -> Made:
-        """Raises Trouble."""
+        """Applies everything. Raises InstanceError."""
         if plan.acting_as and not plan.leaves_contents and (wanted.objects or wanted.before):
             check_owner(self.registry, self.setting.api_group, instance)
-        with troubles(place.cluster, f'make namespace "{place.namespace}" and what belongs into it'):
+        with troubles(place.cluster, f'create namespace "{place.namespace}" and its content'):
             async with self.upkeep.passing(instance, place, self.reach.cluster(place.cluster)) as api:
                 if plan.leaves_contents:
                     await _check_there(api, place)
@@ -66,8 +66,8 @@ class Contents:
                     *(api, place, plan.template), pod_security=plan.pod_security, leave_as_is=plan.leaves_contents
                 )
                 await bind_roles(api, place, wanted.bindings)
-                left = () if plan.leaves_contents else await self._apply(api, place, plan, wanted)
-        return Made(usable, api.made_namespace, left)
+                retained = () if plan.leaves_contents else await self._apply(api, place, plan, wanted)
+        return Made(usable, api.made_namespace, retained)
 
     async def _apply(self, api: TrackedApi, place: Place, plan: Plan, wanted: Wanted) -> Sequence[Object]:
         writer = api.through(self.reach.cluster(place.cluster, plan.acting_as)) if plan.acting_as else None
@@ -75,10 +75,10 @@ class Contents:
 
 
 async def _check_there(api: TrackedApi, place: Place) -> None:
-    """A namespace that is made again without what its template puts into it could do more than the one before."""
+    """A namespace that is created again without the objects of its template would be less restricted than before."""
     if await found_at(api, place.path) is None:
-        why = (
-            f'namespace "{place.namespace}" in cluster "{place.cluster}" is gone, and is not made again before an '
-            "administrator has marked its template: `kubectl annotate TEMPLATE NAME service.sh/trusted=true`"
+        message = (
+            f'namespace "{place.namespace}" in cluster "{place.cluster}" was deleted, and is not created again until '
+            "an administrator has marked its template: `kubectl annotate TEMPLATE NAME service.sh/trusted=true`"
         )
-        raise Trouble(TEMPLATE_NOT_TRUSTED, why, ERROR)
+        raise Trouble(TEMPLATE_NOT_TRUSTED, message, ERROR)

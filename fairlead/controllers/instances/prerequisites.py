@@ -1,7 +1,7 @@
-"""The project and the cluster of an instance, and whether anything can be made there at all.
+"""The project and the cluster of an instance, and whether they block its deployment.
 
-For the controllers of instances: `templates.py` and `remote_instance.py` both work out an instance's status, and
-must come to the same result. An instance is never Ready while this finds an obstacle.
+For the controllers of instances: `templates.py` and `remote_instance.py` both compute the status of an instance, and
+must get the same result. An instance is never Ready while there is a blocker.
 """
 
 from dataclasses import dataclass, field
@@ -26,13 +26,13 @@ OBSTACLES = frozenset(
         *(CLUSTER_FAILED, CLUSTER_OFFLINE, CLUSTER_NOT_PROBED),
     }
 )
-"""The reasons of what is in the way of an instance before anything of its own is looked at."""
+"""Reasons that block an instance, whatever its own state is."""
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """Where instances are kept: the API group, and how the namespaces of projects begin; what identities are called in
-    clusters; and what instances may ask for there without an administrator's template."""
+    """Configuration of the instance controllers: the API group, the prefix of project namespaces, the names of
+    identities in clusters, and what instances may request without an administrator's template."""
 
     api_group: str
     prefix: str
@@ -42,7 +42,7 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """Reads what is around an instance from the registry."""
+    """Reads the project and the cluster of an instance from the registry."""
 
     registry: Registry
     setting: Setting
@@ -56,7 +56,7 @@ class Surroundings:
         return str(metadata(instance)["namespace"].removeprefix(self.setting.prefix))
 
     def cluster(self, instance: Object) -> Object | None:
-        """The cluster that the instance names, if there is one."""
+        """The cluster that the instance names, if it exists."""
         name = dig(instance, "spec.clusterRef.cluster")
         return self._object(CLUSTERS, name) if name else None
 
@@ -65,7 +65,7 @@ class Surroundings:
         return decode(entry) if entry is not None else None
 
     def obstacle(self, instance: Object) -> Trouble | None:
-        """What keeps it from being used."""
+        """Why it cannot be deployed and used."""
         return find_obstacle(instance, self.project(instance), self.cluster(instance))
 
     def can_be_made(self, instance: Object) -> bool:
@@ -74,18 +74,18 @@ class Surroundings:
 
 
 def find_obstacle(instance: Object, project: Object | None, cluster: Object | None) -> Trouble | None:
-    """What keeps an instance from being made and used, whatever its template says. Pure."""
+    """Why an instance cannot be deployed and used, whatever its template says. Pure."""
     if project is None:
         namespace = metadata(instance)["namespace"]
-        why = f'namespace "{namespace}" belongs to no project; create the instance in the namespace of a project'
-        return Trouble(NO_PROJECT, why, ERROR)
+        message = f'namespace "{namespace}" belongs to no project; create the instance in a project namespace'
+        return Trouble(NO_PROJECT, message, ERROR)
     if not dig(instance, "spec.clusterRef.cluster") or runs_elsewhere(instance):
         return None
     return _cluster_obstacle(instance, cluster)
 
 
 def runs_elsewhere(instance: Object) -> bool:
-    """Whether nothing is made for it: only what it answers, or what its own agent reports, says how it is."""
+    """Whether nothing is deployed for it: it is imported, external, or reported by its own agent."""
     spec = instance.get("spec") or {}
     return bool(dig(spec, "config.secretName") or spec.get("external") or spec.get("networkPeer"))
 
@@ -93,35 +93,37 @@ def runs_elsewhere(instance: Object) -> bool:
 def _cluster_obstacle(instance: Object, cluster: Object | None) -> Trouble | None:
     name = dig(instance, "spec.clusterRef.cluster")
     if cluster is None:
-        return Trouble(CLUSTER_NOT_FOUND, f'there is no cluster "{name}"; connect it', WARNING)
+        return Trouble(CLUSTER_NOT_FOUND, f'cluster "{name}" does not exist; connect it', WARNING)
     has_agent = dig(cluster, "spec.networkPeer") or dig(cluster, "spec.local")
     if not is_connected(cluster) and not has_agent:
-        why = f'cluster "{name}" is not connected; name a secret with its kubeconfig in its spec.config'
-        return Trouble(CLUSTER_NOT_CONNECTED, why, WARNING)
+        message = f'cluster "{name}" is not connected; name a secret with its kubeconfig in its spec.config'
+        return Trouble(CLUSTER_NOT_CONNECTED, message, WARNING)
     is_space = instance["kind"] == "SpaceInstance"
     if is_space and is_connected(cluster) and dig(instance, "spec.clusterRef.virtualCluster"):
-        why = "spaces are made in clusters, not in virtual clusters; make one without spec.clusterRef.virtualCluster"
-        return Trouble(IN_VIRTUAL_CLUSTER, why, ERROR)
+        message = "spaces in virtual clusters are not supported; create one without spec.clusterRef.virtualCluster"
+        return Trouble(IN_VIRTUAL_CLUSTER, message, ERROR)
     if dig(cluster, "status.phase") == "Failed":
-        return Trouble(CLUSTER_FAILED, f'cluster "{name}" has failed; its status says why', WARNING)
+        return Trouble(CLUSTER_FAILED, f'cluster "{name}" has failed; see its status', WARNING)
     online = dig(cluster, "status.online")
     if online is False:
-        why = f'cluster "{name}" is offline; this is usable again when the cluster is, and nothing is deleted meanwhile'
-        return Trouble(CLUSTER_OFFLINE, why, WARNING)
+        message = f'cluster "{name}" is offline; this is usable again when it is back, and nothing is deleted meanwhile'
+        return Trouble(CLUSTER_OFFLINE, message, WARNING)
     if online is None and not has_agent:
-        return Trouble(CLUSTER_NOT_PROBED, f'waits until cluster "{name}" has been reached for the first time', WARNING)
+        return Trouble(CLUSTER_NOT_PROBED, f'waiting for the first connection to cluster "{name}"', WARNING)
     return _impersonation_obstacle(name, cluster) if is_space else None
 
 
 def _impersonation_obstacle(name: str, cluster: Object) -> Trouble | None:
-    """Gateways lead into a space with the credential of its cluster, in the name of whoever asks."""
+    """Gateways access a space with the stored credential of its cluster, and impersonate the requester."""
     ready = find_condition(cluster.get("status"), "Ready") or {}
     if ready.get("status") == TRUE or ready.get("reason") != IMPERSONATION_FORBIDDEN:
         return None
-    why = f'nobody can use cluster "{name}", since its stored credential may not impersonate users'
-    return Trouble(IMPERSONATION_FORBIDDEN, f"{why}; give it the rights that the cluster's status names", WARNING)
+    message = f'cluster "{name}" is unusable, since its stored credential may not impersonate users'
+    return Trouble(
+        IMPERSONATION_FORBIDDEN, f"{message}; grant the permissions that the cluster's status lists", WARNING
+    )
 
 
 def is_connected(cluster: Object | None) -> bool:
-    """Whether a cluster is there for real, and not just said to be."""
+    """Whether this server connects to the cluster with a kubeconfig, instead of just storing what others report."""
     return bool(dig(cluster, "spec.config.secretName"))

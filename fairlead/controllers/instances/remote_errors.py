@@ -1,8 +1,8 @@
-"""What keeps an instance in a connected cluster from being as it should: one word, a sentence with advice, and how bad.
+"""`InstanceError`: why an instance cannot be reconciled, with the reason, message and severity of a condition.
 
-Whatever goes wrong on the way to a cluster or in it becomes a Trouble, and a Trouble becomes a condition. What the
-cluster says about an object that it does not take is passed on, since nobody could correct a template without; what it
-says about our own credential is not.
+`translate_errors` turns connection errors and error responses of a cluster into an InstanceError, which becomes a
+condition. What a cluster says about a rejected object is quoted, since it is needed to correct the template; what it
+says about the stored credential is not.
 """
 
 import re
@@ -16,7 +16,7 @@ from fairlead.upstream.errors import UpstreamError
 from fairlead.upstream.kube_client import FarError
 
 ERROR, WARNING, INFO = "Error", "Warning", "Info"
-"""Somebody has to do something; it may heal by itself; it is on its way."""
+"""Needs intervention; may recover by itself; in progress."""
 
 NAMESPACE_TERMINATING = "NamespaceTerminating"
 ADMISSION_DENIED, INVALID = "AdmissionDenied", "Invalid"
@@ -29,14 +29,14 @@ _QUOTED = 500
 _reason = re.compile(r"[A-Z][A-Za-z]{0,63}", re.ASCII)
 _UNAUTHORIZED, _FORBIDDEN, _NOT_FOUND, _CONFLICT, _TOO_MANY, _SERVER = 401, 403, 404, 409, 429, 500
 
-# How a kube-apiserver begins, or goes on, when it is about the object and not about who sent it. The codes do not tell:
-# a webhook denies with whatever code it likes, and an apply that does not fit the schema is a 500 without a reason.
+# Patterns of kube-apiserver messages about the object, not about the requester. Status codes are not enough: a webhook
+# may deny with any code, and an apply that violates the schema is a 500 without a reason.
 _denied = re.compile(r'admission webhook "[^"]*" denied the request|ValidatingAdmissionPolicy .* denied request')
 _untyped = re.compile(r"failed to (create typed patch object|convert new object) ")
 _quota = re.compile(r"is forbidden: (exceeded quota|failed quota|insufficient quota)")
 _quota_unknown = re.compile(r"is forbidden: status unknown for quota")
 _webhook = re.compile(r'failed calling webhook "([A-Za-z0-9.-]{1,253})"')
-# Authorizers, and those who keep people from granting what they do not have themselves.
+# Messages of authorizers, and of the RBAC escalation check.
 _about_user = re.compile(r'\b[Uu]ser "')
 _impersonating = re.compile(r'cannot impersonate resource "')
 _got = re.compile(r", got .*")
@@ -55,8 +55,8 @@ class Trouble(Exception):
 
 @contextmanager
 def troubles(cluster: str, doing: str, acting_as: str = "") -> Iterator[None]:
-    """Whatever a cluster answers or fails to answer inside is raised as Trouble. `doing` is such as "make a Role".
-    `acting_as` is the user of the cluster that it was asked as, if not the stored credential's."""
+    """Raises errors of requests to a cluster as InstanceError. `action` is a phrase such as "create a Role".
+    `acting_as` is the impersonated user; empty: the stored credential was used."""
     try:
         yield
     except FarError as error:
@@ -65,53 +65,59 @@ def troubles(cluster: str, doing: str, acting_as: str = "") -> Iterator[None]:
         ) from error
     except UpstreamError as error:
         raise Trouble(error.reason, f'cluster "{cluster}": {error.message}', WARNING) from error
-    except BadRequest as error:  # ours: what was asked for cannot be put into a request
-        why = f'cluster "{cluster}" cannot be asked to {doing}: {error.message}; correct the template or the instance'
-        raise Trouble(BAD_REQUEST, why, ERROR) from error
+    except BadRequest as error:  # raised locally: the values do not fit into a request
+        message = f'cluster "{cluster}" cannot {doing}: {error.message}; correct the template or the instance'
+        raise Trouble(BAD_REQUEST, message, ERROR) from error
 
 
 def odd_answer(what: str) -> Trouble:
-    """A cluster may answer with anything, and everything that it answers is looked at as such."""
-    return Trouble(ODD_ANSWER, f"the cluster does not answer as Kubernetes does: {what}; see what it is", WARNING)
+    """The response of a cluster is not trusted and may have any shape."""
+    return Trouble(
+        ODD_ANSWER,
+        f"the cluster returned an unexpected response: {what}; check that it is a Kubernetes API server",
+        WARNING,
+    )
 
 
 def quoted(text: object) -> str:
-    """What a cluster says, as far as people may be shown it: printable, on one line, and not too long."""
-    said = "".join(each for each in " ".join(str(text).split()) if each.isprintable())
-    return said if len(said) <= _QUOTED else f"{said[:_QUOTED]}..."
+    """A text of a cluster, sanitized for messages: printable, on one line, and truncated."""
+    printable = "".join(each for each in " ".join(str(text).split()) if each.isprintable())
+    return printable if len(printable) <= _QUOTED else f"{printable[:_QUOTED]}..."
 
 
 def _answered_to_deployer(error: FarError, cluster: str, doing: str) -> Trouble | None:
-    """What is about the rights of whoever something is made for; None where the answer is about something else."""
+    """The error if the impersonated user lacks a permission; None if the response is about something else."""
     if error.status != _FORBIDDEN or NAMESPACE_TERMINATING in error.causes or not _about_user.search(error.message):
         return None
     if _impersonating.search(error.message):
-        why = f'the credential that is stored for cluster "{cluster}" may not impersonate users, so it cannot {doing}'
-        advice = "give it that right: `fairlead cluster role` prints a role that has it"
-        return Trouble(IMPERSONATION_FORBIDDEN, f"{why} with the rights of the owner; {advice}", ERROR)
-    why = f'cluster "{cluster}" does not let the owner of this {doing}: {quoted(error.message)}'
-    advice = "leave it out, or have it put into a template of an administrator"
-    return Trouble(OWNER_FORBIDDEN, f"{why}; {advice}", ERROR)
+        message = f'the stored credential of cluster "{cluster}" may not impersonate users, so it cannot {doing}'
+        advice = "grant that: `fairlead cluster role` prints a suitable role"
+        return Trouble(IMPERSONATION_FORBIDDEN, f"{message} with the permissions of the owner; {advice}", ERROR)
+    message = f'the owner of this is not permitted to {doing} in cluster "{cluster}": {quoted(error.message)}'
+    advice = "remove it, or ask for an administrator's template that has it"
+    return Trouble(OWNER_FORBIDDEN, f"{message}; {advice}", ERROR)
 
 
 def _answered(error: FarError, cluster: str, doing: str) -> Trouble:
-    """Whose matter a refusal is: the template's, that of the credential which is stored for the cluster, or neither."""
+    """Attributes an error response to the template, to the stored credential, or to the cluster."""
     if _quota_unknown.search(error.message):
-        why = f'cluster "{cluster}" cannot {doing}: it has not counted yet what its quotas are about; it is tried again'
-        return Trouble(QUOTA_UNKNOWN, why, WARNING)
+        message = f'cluster "{cluster}" cannot {doing}: the usage of its quotas is not known yet; this is retried'
+        return Trouble(QUOTA_UNKNOWN, message, WARNING)
     about_object = _about_object(error)
     if about_object:
         return _refused(error, about_object, cluster, doing)
     if error.status == _UNAUTHORIZED:
-        why = f'cluster "{cluster}" does not know the credential that is stored for it; connect it anew'
-        return Trouble(UNAUTHORIZED, why, WARNING)
+        message = f'cluster "{cluster}" rejects its stored credential; connect it again'
+        return Trouble(UNAUTHORIZED, message, WARNING)
     if NAMESPACE_TERMINATING in error.causes:
-        why = f'cluster "{cluster}" cannot {doing}: the namespace is being deleted; it is made again after that'
-        return Trouble(NAMESPACE_TERMINATING, why, INFO)
+        message = (
+            f'cluster "{cluster}" cannot {doing}: the namespace is terminating; it will be created again after that'
+        )
+        return Trouble(NAMESPACE_TERMINATING, message, INFO)
     if error.status == _FORBIDDEN:
-        why = f'the credential that is stored for cluster "{cluster}" may not {doing}; have it given that right there'
-        return Trouble(FORBIDDEN, why, ERROR)
-    if error.status in (_NOT_FOUND, _CONFLICT):  # what was there a moment ago, or was another
+        message = f'the stored credential of cluster "{cluster}" may not {doing}; grant that permission in the cluster'
+        return Trouble(FORBIDDEN, message, ERROR)
+    if error.status in (_NOT_FOUND, _CONFLICT):  # changed or deleted concurrently
         return Trouble(_word(error), f'cluster "{cluster}" cannot {doing}: {quoted(error.message)}', WARNING)
     if error.status >= _SERVER or error.status == _TOO_MANY:
         return _failing(error, cluster, doing)
@@ -119,7 +125,7 @@ def _answered(error: FarError, cluster: str, doing: str) -> Trouble:
 
 
 def _about_object(error: FarError) -> str:
-    """One word for what is wrong with the object that was sent; empty where that is not what the answer is about."""
+    """The reason if the cluster rejected the object itself; empty if the response is about something else."""
     if _denied.search(error.message):
         return ADMISSION_DENIED
     if _untyped.match(error.message):
@@ -133,15 +139,15 @@ def _about_object(error: FarError) -> str:
 def _refused(error: FarError, reason: str, cluster: str, doing: str) -> Trouble:
     message = _got.sub("", error.message) if "Kind=Secret)" in error.message else error.message
     advice = "correct the template, the cluster or the instance"
-    return Trouble(reason, f'cluster "{cluster}" refuses to {doing}: {quoted(message)}; {advice}', ERROR)
+    return Trouble(reason, f'cluster "{cluster}" refused to {doing}: {quoted(message)}; {advice}', ERROR)
 
 
 def _failing(error: FarError, cluster: str, doing: str) -> Trouble:
     if webhook := _webhook.search(error.message):
-        why = f'cluster "{cluster}" cannot {doing}: its webhook "{webhook[1]}" does not answer; see that it runs'
-        return Trouble(WEBHOOK_FAILING, why, WARNING)
-    why = f'cluster "{cluster}" cannot {doing} just now ({error.status}); it is tried again'
-    return Trouble(CLUSTER_FAILING, why, WARNING)
+        message = f'cluster "{cluster}" cannot {doing}: its webhook "{webhook[1]}" does not answer; check that it runs'
+        return Trouble(WEBHOOK_FAILING, message, WARNING)
+    message = f'cluster "{cluster}" cannot {doing} now (HTTP status {error.status}); this is retried'
+    return Trouble(CLUSTER_FAILING, message, WARNING)
 
 
 def _word(error: FarError) -> str:

@@ -1,8 +1,10 @@
-"""What the controllers of spaces and virtual clusters read from the registry about an instance, and write to it.
+"""Shared by the controllers of spaces and virtual clusters: reading and writing instances, and their cleanup.
 
-Only instances of projects in clusters that are connected for real, with a kubeconfig, are their matter: everything else
-they leave as it is. They write the conditions that are about the cluster, and in the same write what follows from them:
-`standing` works that out, here as in `templates.py`.
+Only instances of projects in clusters with a kubeconfig are handled. Conditions about the cluster are written together
+with everything that is derived from them, by `derive_status`, as in `templates.py`.
+
+On deletion, the remote namespace is deleted first, then the finalizer is removed. An unreachable cluster is reported in
+the conditions. The cleanup is skipped if the Cluster object is deleted, or by an annotation of the instance.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -31,15 +33,20 @@ from fairlead.storage.contract import Key
 from fairlead.storage.view.view import Entry
 
 ABANDON = "service.sh/abandon"
-"""Annotation of an instance whose deletion should wait for its cluster no longer."""
+"""Annotation that skips the cleanup in the cluster when an instance is deleted."""
 
 
+POLL, TURN = 2.0, 5.0
+"""Requeue delay while the namespace is terminating, and while no slot for a helm run is free."""
 TRY_AGAIN_SECONDS = 10.0
-"""How often at most a change in a cluster ends the wait of an instance after a failure."""
+"""Minimum interval between retries that are triggered by changes in the cluster, for an instance in backoff."""
+
+TakeDown = Callable[[Object, Place], Awaitable[Trouble | None]]
+"""Deletes everything in a remote namespace. Returns what that waits for; None when done. Raises InstanceError."""
 
 
 class ConnectedInstances:
-    """The instances of one plural. `finalizer` is what holds them until the cluster is cleaned up."""
+    """The instances of one resource. `finalizer` delays their deletion until the cluster is cleaned up."""
 
     def __init__(self, registry: Registry, setting: Setting, plural: str, finalizer: str) -> None:
         self.registry = registry
@@ -50,26 +57,26 @@ class ConnectedInstances:
         self._resource = registry.resource(setting.api_group, plural)
         self._backoff = Backoff(registry.clock)
         self._tried_again: dict[Where, float] = {}
-        """When the wait after a failure was last ended by a change in a cluster."""
+        """When the backoff was last shortened because of a change in the cluster."""
         self._seen: dict[tuple[str, str], object] = {}
-        """What was last known of each cluster and project, as far as it matters to instances."""
+        """The relevant state of each cluster and project, as last observed."""
 
     @property
     def watches(self) -> Sequence[tuple[str, str]]:
         return tuple((self._setting.api_group, plural) for plural in (self._plural, CLUSTERS, PROJECTS))
 
     def concerned(self, key: Key, entry: Entry | None) -> Iterable[Key]:
-        """An instance itself. A cluster or a project concerns its instances when it has changed in what they go by:
-        clusters are probed all the time, and projects are counted in."""
+        """The instance itself; for a cluster or project, its instances, if a relevant part has changed: their status
+        is updated all the time."""
         if key[1] == self._plural:
             return (key,)
-        news = _gist(key[1], decode(entry)) if entry is not None else None
-        if news == self._seen.get((key[1], key[3])):
+        state = _gist(key[1], decode(entry)) if entry is not None else None
+        if state == self._seen.get((key[1], key[3])):
             return ()
-        if news is None:
+        if state is None:
             del self._seen[key[1], key[3]]
         else:
-            self._seen[key[1], key[3]] = news
+            self._seen[key[1], key[3]] = state
         if key[1] == PROJECTS:
             return [each.key for each in self._entries(f"{self._setting.prefix}{key[3]}")]
         return [each.key for each in self._entries() if each.fields.get("spec.clusterRef.cluster") == key[3]]
@@ -78,7 +85,7 @@ class ConnectedInstances:
         return self.registry.view.entries(self._setting.api_group, self._plural, namespace)
 
     def see(self, key: Key) -> Object | None:
-        """The instance, unless it is gone or to be left alone."""
+        """The instance; None if it is deleted, or has `status.ignoreReconciliation`."""
         entry = self._resource.peek(key[2], key[3])
         instance = decode(entry) if entry is not None else None
         if instance is None:
@@ -93,96 +100,96 @@ class ConnectedInstances:
         return self._surroundings.project_name(instance)
 
     def cluster(self, instance: Object) -> Object | None:
-        """The cluster that the instance names, if there is one."""
+        """The cluster that the instance names, if it exists."""
         return self._surroundings.cluster(instance)
 
     def can_be_made(self, instance: Object) -> bool:
-        """Whether there is nothing in the way of making it. It is looked at again when that has changed."""
+        """Whether nothing blocks its deployment. A change of that triggers a reconcile."""
         return self._surroundings.can_be_made(instance)
 
     def wait(self, instance: Object) -> float:
-        """Seconds until it is tried again to make it what it should be; 0 when that is due."""
+        """Seconds until the next try after a failure; 0 if it is due."""
         return self._backoff.wait(_where(instance), self._attempt(instance))
 
     def failed(self, instance: Object, trouble: Trouble) -> float:
-        """Takes note that it could not be made. Returns the seconds until the next try."""
+        """Records a failed try. Returns the seconds until the next one."""
         return self._backoff.failed(_where(instance), self._attempt(instance), trouble)
 
     def start_over(self, instance: Object) -> None:
-        """What has failed before does not matter any more."""
+        """Resets the backoff."""
         self._backoff.forget(_where(instance))
 
     def trying_again(self, requeue: Requeue) -> Requeue:
-        """Ends the wait after a failure when something has changed in the cluster, since that may be what it has been
-        waiting for; but for a cluster that changes all the time only now and then."""
+        """Wraps `requeue`: a change in the cluster also ends the backoff, since it may fix the failure. Rate-limited,
+        for clusters that change all the time."""
 
-        def try_again(key: Key, seconds: float) -> None:
-            where, now = (key[2], key[3]), self.registry.clock.monotonic()
-            pause = max(0.0, self._tried_again.get(where, -TRY_AGAIN_SECONDS) + TRY_AGAIN_SECONDS - now)
-            if self._backoff.shorten(where, pause):
-                self._tried_again[where] = now + pause
+        def requeue_and_retry(key: Key, seconds: float) -> None:
+            instance_key, now = (key[2], key[3]), self.registry.clock.monotonic()
+            pause = max(0.0, self._tried_again.get(instance_key, -TRY_AGAIN_SECONDS) + TRY_AGAIN_SECONDS - now)
+            if self._backoff.shorten(instance_key, pause):
+                self._tried_again[instance_key] = now + pause
             requeue(key, seconds)
 
-        return try_again
+        return requeue_and_retry
 
     def _attempt(self, instance: Object) -> object:
-        """All that decides what becomes of trying to make it."""
+        """All inputs that the outcome of a try depends on."""
         meta, rendered = metadata(instance), dig(instance, f"status.{TEMPLATES[self._plural][1]}")
-        around = ((PROJECTS, self.project(instance)), (CLUSTERS, self.cluster(instance)))
-        gists = [_gist(plural, each) for plural, each in around if each is not None]
-        return meta["uid"], meta.get("generation"), rendered, gists
+        inputs = ((PROJECTS, self.project(instance)), (CLUSTERS, self.cluster(instance)))
+        states = [_gist(plural, each) for plural, each in inputs if each is not None]
+        return meta["uid"], meta.get("generation"), rendered, states
 
     def holds(self, instance: Object) -> bool:
-        """Whether something in a cluster may have been made for it."""
+        """Whether something may have been created for it in a cluster."""
         return has_finalizer(instance, self._finalizer)
 
     async def settle(self, instance: Object, place: Callable[[Object], Object]) -> Object:
-        """Writes down where the instance is, `clusterRef` as `place` says, and that it holds something there: before
-        anything is made, so that nothing is ever left behind. Returns the instance as it is then. Raises Trouble."""
+        """Writes the clusterRef that `choose` returns, and adds the finalizer, before anything is created remotely, so
+        that nothing is ever left behind. Returns the updated instance. Raises InstanceError."""
         cluster = self.cluster(instance)
         if not self.holds(instance) and dig(cluster, "spec.unusable"):
-            advice = "choose another, or set its spec.unusable to false"
-            why = f'cluster "{name_of(cluster or {})}" takes nothing new; {advice}'
-            raise Trouble("ClusterUnusable", why, ERROR)
+            advice = "use another cluster, or set its spec.unusable to false"
+            message = f'cluster "{name_of(cluster or {})}" accepts no new instances; {advice}'
+            raise Trouble("ClusterUnusable", message, ERROR)
 
-        def settled(current: Object) -> Object:
+        def edit(current: Object) -> Object:
             new = copied(current)
             new["spec"]["clusterRef"] = _usable(place(new))
             return add_finalizer(new, self._finalizer)
 
-        if settled(instance) == instance:
+        if edit(instance) == instance:
             return instance
         key = metadata(instance)["namespace"], name_of(instance)
-        await self._resource.modify(*key, settled, by_the_server())
+        await self._resource.modify(*key, edit, by_the_server())
         return decode(await self._resource.get(*key))
 
     async def hold(self, instance: Object) -> None:
-        """Sets the finalizer, where anything is to be made of which nobody writes down the place. Raises NotFound."""
+        """Adds the finalizer alone, for instances without a clusterRef. Raises NotFound."""
 
-        def held(current: Object) -> Object:
+        def edit(current: Object) -> Object:
             is_same = metadata(current)["uid"] == metadata(instance)["uid"]
             return add_finalizer(current, self._finalizer) if is_same else current
 
         if not self.holds(instance):
-            await self._resource.modify(metadata(instance)["namespace"], name_of(instance), held, by_the_server())
+            await self._resource.modify(metadata(instance)["namespace"], name_of(instance), edit, by_the_server())
 
     async def tell(self, instance: Object, conditions: Sequence[Object], **fields: object) -> None:
-        """Writes conditions that were found out for `instance` as it was then, and fields of the status."""
+        """Writes conditions, which were determined for `instance` as passed, and other status fields."""
         now = timestamp(self.registry.clock.now())
         before: Object = {}
 
-        def told(current: Object) -> Object:
+        def edit(current: Object) -> Object:
             nonlocal before
             before = current
             return {**current, "status": self._status(current, instance, conditions, fields, now)}
 
         namespace, name = metadata(instance)["namespace"], name_of(instance)
         entry = self._resource.peek(namespace, name)
-        if entry is None or told(current := decode(entry)) == current:
+        if entry is None or edit(current := decode(entry)) == current:
             return
-        with suppress(NotFound):  # it went meanwhile
-            await self._resource.modify(namespace, name, told, by_the_server("status"))
-            await record_transition(self.registry, before, told(before)["status"])
+        with suppress(NotFound):  # it was deleted meanwhile
+            await self._resource.modify(namespace, name, edit, by_the_server("status"))
+            await record_transition(self.registry, before, edit(before)["status"])
 
     def _status(
         self, current: Object, instance: Object, conditions: Sequence[Object], fields: Object, now: str
@@ -190,24 +197,24 @@ class ConnectedInstances:
         status = current.get("status") or {}
         if metadata(current)["uid"] != metadata(instance)["uid"] or status.get("ignoreReconciliation"):
             return status
-        # What was made of another rendering of the template is remembered, but says nothing about this one.
+        # Results for another rendering of the template: keep the fields, but not the conditions.
         rendered = TEMPLATES[self._plural][1]
         is_same = status.get(rendered) == dig(instance, f"status.{rendered}")
         generation = metadata(instance).get("generation", 1)
-        told = conceal_conditions(instance, conditions) if is_same else ()
-        status = with_conditions({**status, **fields}, told, now, generation)
+        concealed = conceal_conditions(instance, conditions) if is_same else ()
+        status = with_conditions({**status, **fields}, concealed, now, generation)
         return standing(current, status, self._surroundings.obstacle(current), now)
 
     async def let_go(self, instance: Object, left_behind: str = "") -> None:
-        """Takes the finalizer off. What is left behind in a cluster is told in an Event."""
+        """Removes the finalizer. `left_behind` is recorded in an Event."""
         if left_behind:
             await record(self.registry, instance, "Abandoned", left_behind, type="Warning")
 
-        def free(current: Object) -> Object:
+        def edit(current: Object) -> Object:
             return remove_finalizer(current, self._finalizer)
 
         with suppress(NotFound):
-            await self._resource.modify(metadata(instance)["namespace"], name_of(instance), free, by_the_server())
+            await self._resource.modify(metadata(instance)["namespace"], name_of(instance), edit, by_the_server())
 
 
 def _where(instance: Object) -> Where:
@@ -216,19 +223,19 @@ def _where(instance: Object) -> Where:
 
 def _usable(ref: Object) -> Object:
     for fault in label_faults(ref["namespace"]):
-        why = f"spec.clusterRef.namespace {fault}; delete this instance and make one with another"
-        raise Trouble("BadNamespace", why, ERROR)
+        message = f"spec.clusterRef.namespace {fault}; delete this instance and create one with another namespace"
+        raise Trouble("BadNamespace", message, ERROR)
     return ref
 
 
 def is_placed(instance: Object) -> bool:
-    """Whether it says where it is, in words that can be used. Only then anything can have been made for it."""
+    """Whether it has a valid clusterRef. Only then anything can have been created for it."""
     namespace = dig(instance, "spec.clusterRef.namespace") or ""
     return bool(dig(instance, "spec.clusterRef.cluster")) and not any(label_faults(namespace))
 
 
 def _gist(plural: str, obj: Object) -> object:
-    """What instances go by. Of a cluster its reachability counts, and which one it is; of both what they ask for."""
+    """The state that instances depend on: uid and generation; of a cluster also its reachability and identity."""
     meta = metadata(obj)
     if plural == PROJECTS:
         return meta["uid"], meta.get("generation")
@@ -237,7 +244,7 @@ def _gist(plural: str, obj: Object) -> object:
 
 
 def is_resolved(instance: Object) -> bool:
-    """Whether its template was resolved for what it asks for now, and it is known whose that is."""
+    """Whether its template is resolved for the current generation, and its trust is known."""
     resolved = find_condition(instance.get("status"), RESOLVED) or {}
     is_current = resolved.get("observedGeneration") == metadata(instance).get("generation", 1)
     return is_current and resolved.get("status") == TRUE and bool(dig(instance, "status.templateTrust"))
@@ -247,22 +254,8 @@ def is_abandoned(instance: Object) -> bool:
     return (metadata(instance).get("annotations") or {}).get(ABANDON) == "true"
 
 
-# DOC-MERGED controllers/removing
-# The end of an instance in a cluster: what was made for it there goes first, then the instance itself.
-#
-# The same for spaces and virtual clusters, which hand in how their things are taken down. A cluster that is out of reach
-# is said in the conditions, and can be given up on: by deleting it, or by an annotation of the instance.
-
-
-POLL, TURN = 2.0, 5.0
-"""Seconds until the next look: at one whose namespace is going, and at one that waits for a turn with helm."""
-
-TakeDown = Callable[[Object, Place], Awaitable[Trouble | None]]
-"""Takes down what stands in a place. Returns what that waits for; None when all of it is gone. Raises Trouble."""
-
-
 class Removing:
-    """`synced` and `ready` are the conditions that tell how it gets on."""
+    """Cleans up in the cluster when an instance is deleted. `synced` and `ready` are the conditions to report with."""
 
     def __init__(self, instances: ConnectedInstances, take_down: TakeDown, synced: str, ready: str) -> None:
         self._instances = instances
@@ -271,37 +264,41 @@ class Removing:
         self._ready = ready
 
     async def remove(self, instance: Object, place_of: Callable[[Object], Place]) -> float | None:
-        """Gets on with it. Returns the seconds after which to look again; None when the instance is let go."""
+        """Continues the cleanup. Returns the requeue delay; None when the finalizer is removed."""
         if not is_placed(instance):
             await self._instances.let_go(instance)
             return None
         place = place_of(instance)
-        where = f'namespace "{place.namespace}" in cluster "{place.cluster}"'
+        location = f'namespace "{place.namespace}" in cluster "{place.cluster}"'
         if is_abandoned(instance) or self._instances.cluster(instance) is None:
-            await self._instances.let_go(instance, f"{where} was not removed; if it is still there, delete it yourself")
+            await self._instances.let_go(
+                instance, f"{location} was not deleted; if it still exists, delete it yourself"
+            )
             return None
-        # Before anything is taken away: nobody is told that it can be used while it is not there any more.
+        # Before anything is deleted: the status must not say Ready while parts are missing.
         if is_true(instance.get("status"), READY):
-            await self._instances.tell(instance, (self._waiting(Trouble(DELETING, "", INFO), where),), online=False)
+            await self._instances.tell(instance, (self._waiting(Trouble(DELETING, "", INFO), location),), online=False)
         try:
-            with troubles(place.cluster, f"delete {where}"):
+            with troubles(place.cluster, f"delete {location}"):
                 remaining = await self._take_down(instance, place)
         except Trouble as trouble:
-            await self._instances.tell(instance, self._stuck(trouble, where), online=False)
+            await self._instances.tell(instance, self._stuck(trouble, location), online=False)
             return jittered(TURN if trouble.reason == WAITING else RETRY)
         if remaining is None:
             await self._instances.let_go(instance)
             return None
-        await self._instances.tell(instance, (self._waiting(remaining, where),), online=False)
+        await self._instances.tell(instance, (self._waiting(remaining, location),), online=False)
         return POLL
 
     def _waiting(self, remaining: Trouble, where: str) -> Object:
-        said = f": {remaining.message}" if remaining.message else ""
-        return condition(self._ready, FALSE, remaining.reason, f"waits until {where} is gone{said}", remaining.severity)
+        detail = f": {remaining.message}" if remaining.message else ""
+        return condition(
+            self._ready, FALSE, remaining.reason, f"waiting for the deletion of {where}{detail}", remaining.severity
+        )
 
     def _stuck(self, trouble: Trouble, what: str) -> Sequence[Object]:
-        """The conditions of one whose deletion does not get on."""
-        way_out = f"annotate this with {ABANDON}=true to let it go and leave {what} behind"
-        told = Trouble(trouble.reason, f"{what} cannot be removed: {trouble.message}; or {way_out}", trouble.severity)
-        waits = condition(self._ready, FALSE, DELETING, f"waits until {what} can be removed", INFO)
-        return told.as_condition(self._synced), waits
+        """The conditions of an instance whose deletion is blocked."""
+        advice = f"to delete this and leave {what} behind, annotate it with {ABANDON}=true"
+        blocked = Trouble(trouble.reason, f"{what} cannot be deleted: {trouble.message}; {advice}", trouble.severity)
+        waiting = condition(self._ready, FALSE, DELETING, f"waiting until {what} can be deleted", INFO)
+        return blocked.as_condition(self._synced), waiting

@@ -1,4 +1,4 @@
-"""How things are called that Fairlead makes in connected clusters, and the marks by which it knows them again. Pure."""
+"""Names and labels of the objects that Fairlead creates in connected clusters. Pure."""
 
 import hashlib
 import re
@@ -18,7 +18,7 @@ _placeholder = re.compile(r"\{\{[ \t]*([A-Za-z.]+)[ \t]*\}\}", re.ASCII)
 
 
 def cut(text: str, limit: int = LABEL_LENGTH) -> str:
-    """The text, or as much of it as fits with a hash of all of it behind, so that no two become one."""
+    """Truncates a text that is too long and appends a hash of the whole, so that results stay unique."""
     if len(text) <= limit:
         return text
     return f"{text[: limit - _HASH_LENGTH - 1].rstrip('-.')}-{_hash(text)}"
@@ -29,10 +29,10 @@ def _hash(text: str) -> str:
 
 
 def default_namespace(kind: str, project: str, name: str) -> str:
-    """A namespace of its own for every instance: `<project>-<name>`, with a `v` between for virtual clusters.
+    """A unique namespace for every instance: `<project>-<name>`, with a `v` between for virtual clusters.
 
-    Names with dashes would run into each other (`a` and `b-c`, `a-b` and `c`), and ones with dots or too many letters
-    cannot stay as they are: those end in two dashes, which the others never have, and a hash of what they stand for.
+    Names with dashes would be ambiguous (`a` and `b-c`, `a-b` and `c`), and names with dots or of excessive length are
+    invalid. Those get a suffix of two dashes, which plain names never contain, and a hash.
     """
     text = "-".join((project, "v", name) if kind == VIRTUAL_CLUSTER else (project, name))
     if len(text) <= LABEL_LENGTH and _plain_part.fullmatch(project) and _plain_part.fullmatch(name):
@@ -42,23 +42,23 @@ def default_namespace(kind: str, project: str, name: str) -> str:
 
 
 def patterned_namespace(pattern: str, values: Mapping[str, str]) -> str:
-    """The namespace that a project's pattern makes, such as `team-{{ project }}-{{ name }}`. Raises Trouble."""
+    """Expands a project's pattern, such as `team-{{ project }}-{{ name }}`. Raises InstanceError."""
     unknown = [name for name in _placeholder.findall(pattern) if name not in values]
     if unknown:
         known = ", ".join(f"{{{{ {name} }}}}" for name in values)
-        raise _bad_pattern(f"it uses {{{{ {unknown[0]} }}}}, and there are only {known}")
+        raise _bad_pattern(f"it uses {{{{ {unknown[0]} }}}}, but only these are defined: {known}")
     name = cut(_placeholder.sub(lambda found: values[found[1]], pattern))
     for fault in label_faults(name):
-        raise _bad_pattern(f'it makes "{name}", and a namespace\'s name {fault}')
+        raise _bad_pattern(f'it expands to "{name}", but a namespace name {fault}')
     return name
 
 
 def _bad_pattern(why: str) -> Trouble:
-    mend = "have the project's spec.namespacePattern mended, or set spec.clusterRef.namespace"
-    return Trouble("NamespacePattern", f"the pattern for namespaces cannot be used: {why}; {mend}", ERROR)
+    advice = "fix the project's spec.namespacePattern, or set spec.clusterRef.namespace"
+    return Trouble("NamespacePattern", f"the namespace pattern of the project cannot be used: {why}; {advice}", ERROR)
 
 
 def marks(kind: str, project: str, name: str, uid: str) -> dict[str, str]:
-    """The labels of a namespace that was made for an instance. By the uid it is known to be the very same one's, and
-    not that of a namesake, an earlier one or one of another Fairlead."""
+    """The labels of the remote objects of an instance. The uid proves that they belong to this very instance, and not
+    to another one of the same name, an earlier one, or one of another Fairlead installation."""
     return {MANAGED: FAIRLEAD, PROJECT: cut(project), kind: cut(name), UID: uid}

@@ -1,7 +1,7 @@
-"""The namespace of an instance in a connected cluster: made, kept as it should be, and removed.
+"""The namespace of an instance in a connected cluster, and its role bindings: applied and deleted.
 
-A namespace is ours only by its marks. One that is not is never changed, and never deleted, whatever it is called.
-`spaces.py` and `virtual_clusters.py` call this inside `troubles`.
+A namespace belongs to an instance only by its labels. Without them it is never changed or deleted, whatever its name.
+Called by `spaces.py` and `virtual_clusters.py` inside `translate_errors`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -31,9 +31,9 @@ _HOLDING = (
     *("NamespaceDeletionContentFailure", "NamespaceFinalizersRemaining"),
 )
 _REMAINING = "NamespaceContentRemaining"
-"""Conditions of a namespace that is being deleted: those that hold it up, and that there is something in it still."""
+"""Conditions of a terminating namespace: those that block its deletion, and that some content remains."""
 ADMINISTRATORS_BINDING = "service.sh:admins"
-"""Of connected clusters; `controllers/clusters/admin_binding.py` makes it."""
+"""The binding of the administrators in connected clusters; see `controllers/clusters/admin_binding.py`."""
 _NOT_FOUND, _INVALID = 404, 422
 _OUR_DOMAIN = "service.sh/"
 POD_SECURITY = "pod-security.kubernetes.io/enforce"
@@ -41,7 +41,7 @@ _KINDS = frozenset({SPACE, VIRTUAL_CLUSTER})
 
 
 class Api(Protocol):
-    """What is asked of a cluster's API server. Answers that are no success are raised as FarError."""
+    """The needed requests to a cluster's API server. Error responses are raised as RemoteApiError."""
 
     async def get(self, path: str, /) -> Object: ...
 
@@ -54,7 +54,7 @@ class Api(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where an instance is: the cluster and the namespace, and the labels that the namespace has for it."""
+    """The location of an instance: cluster, namespace, and the ownership labels of its objects."""
 
     cluster: str
     namespace: str
@@ -65,17 +65,17 @@ class Place:
         return f"{NAMESPACES}/{step(self.namespace)}"
 
     def marked(self, labels: Mapping[str, str] | None) -> dict[str, str]:
-        """Labels with our marks among them, by which watches find an object. Nobody else sets those of our domain."""
+        """Adds the ownership labels, which watches select by. Other labels of our domain are dropped."""
         return {**_foreign(labels), **self.marks}
 
     def has_marked(self, existing: Object) -> bool:
-        """Whether an object in the namespace was applied for this instance."""
+        """Whether an object in the namespace was applied for this instance, by its labels."""
         labels = dig(existing, "metadata.labels")
         return isinstance(labels, dict) and labels.get(UID) == self.marks[UID]
 
 
 async def found_at(api: Api, path: str) -> Object | None:
-    """What is there, or None."""
+    """Gets an object; None if it does not exist."""
     try:
         return await api.get(path)
     except FarError as error:
@@ -87,23 +87,23 @@ async def found_at(api: Api, path: str) -> Object | None:
 async def make_namespace(
     api: Api, place: Place, template: Object, *, pod_security: str = "", leave_as_is: bool = False
 ) -> bool:
-    """Makes the namespace or mends it, with the labels and annotations of a template. Tells whether it can be used.
-    `pod_security` is the level that pods in it are held to, unless the cluster's own people have set another. With
-    `leave_as_is`, one that is there keeps what it has."""
+    """Creates or updates the namespace, with the labels and annotations of a template. Returns whether it is active.
+    `pod_security` is the enforced pod security level, unless another field manager has set one. With `leave_as_is`, an
+    existing namespace is not changed."""
     existing = await found_at(api, place.path)
     if existing is None:
-        # Only with what makes it ours: what is applied afterwards can be taken back when the template drops it.
+        # With the ownership labels only: the rest is applied below, so that apply can remove it again later.
         await api.create(NAMESPACES, _namespace(place, {}, {}))
     elif not is_ours(existing, place):
-        why = (
-            f'namespace "{place.namespace}" in cluster "{place.cluster}" exists and is not of this instance; delete '
-            "it there, or delete this instance and make one with another spec.clusterRef.namespace"
+        message = (
+            f'namespace "{place.namespace}" in cluster "{place.cluster}" exists and does not belong to this instance; '
+            "delete it there, or delete this instance and create one with another spec.clusterRef.namespace"
         )
-        raise Trouble(NAMESPACE_TAKEN, why, ERROR)
+        raise Trouble(NAMESPACE_TAKEN, message, ERROR)
     elif "deletionTimestamp" in metadata(existing):
-        where, held = f'namespace "{place.namespace}" in cluster "{place.cluster}"', find_holdup(existing).message
-        why = f"{where} is being deleted{f' ({held})' if held else ''}; it is made again after that"
-        raise Trouble(NAMESPACE_TERMINATING, why, INFO)
+        location, blocker = f'namespace "{place.namespace}" in cluster "{place.cluster}"', find_holdup(existing).message
+        message = f"{location} is terminating{f' ({blocker})' if blocker else ''}; it will be created again after that"
+        raise Trouble(NAMESPACE_TERMINATING, message, INFO)
     if leave_as_is and existing is not None:
         return dig(existing, "status.phase") in (None, "", "Active")
     level = {POD_SECURITY: pod_security} if pod_security and not _is_set_by_others(existing) else {}
@@ -112,16 +112,16 @@ async def make_namespace(
 
 
 def is_ours(namespace: Object, place: Place) -> bool:
-    """By the uid, and by the kind of thing that it is for: a uid of one kind never serves another."""
+    """Compares the labels for the uid and for the kind of the instance: a uid is never valid for another kind."""
     labels = dig(namespace, "metadata.labels") or {}
     if not isinstance(labels, dict):
-        raise odd_answer("the labels of a namespace are no map")
+        raise odd_answer("the labels of a namespace are not a map")
     is_same = labels.get(MANAGED) == FAIRLEAD and labels.get(UID) == place.marks[UID]
     return is_same and _KINDS & labels.keys() == _KINDS & place.marks.keys()
 
 
 def _is_set_by_others(existing: Object | None) -> bool:
-    """Whether somebody else than this server has set the pod security level of a namespace."""
+    """Whether another field manager has set the pod security level of a namespace."""
     if POD_SECURITY not in (dig(existing, "metadata.labels") or {}):
         return False
     managers = dig(existing, "metadata.managedFields")
@@ -135,7 +135,7 @@ def _is_set_by_others(existing: Object | None) -> bool:
 
 
 def _namespace(place: Place, template: Object, labels: Mapping[str, str]) -> Object:
-    """A template cannot set labels and annotations of our domain: they say whose a namespace is."""
+    """Labels and annotations of our domain in a template are ignored: they identify the owner of a namespace."""
     meta: Object = {
         "name": place.namespace,
         "labels": {**place.marked(dig(template, "metadata.labels")), **labels},
@@ -150,48 +150,48 @@ def _foreign(texts: Mapping[str, str] | None) -> dict[str, str]:
 
 
 async def bind_roles(api: Api, place: Place, bindings: Sequence[Object]) -> None:
-    """The RoleBindings of a namespace."""
-    marked = [_marked(binding, place.marks) for binding in bindings]
+    """Applies the RoleBindings of a namespace, and deletes obsolete ones."""
+    labelled = [_marked(binding, place.marks) for binding in bindings]
     path = f"/apis/{RBAC}/v1/namespaces/{step(place.namespace)}/rolebindings"
-    await _bind(api, path, marked, place.marks, await _bindings(api, path))
+    await _bind(api, path, labelled, place.marks, await _bindings(api, path))
 
 
 async def bind_cluster_roles(
     api: Api, bindings: Sequence[Object], marks: Mapping[str, str], is_living: Callable[[str], bool]
 ) -> None:
-    """The ClusterRoleBindings of a whole virtual cluster, with the marks of its instance. `is_living` tells whether
-    there is another instance of a uid: two that stand for the same cluster must not take turns in it."""
+    """Applies the ClusterRoleBindings of a virtual cluster, with the labels of its instance. `instance_exists` checks
+    a uid: two instances for the same virtual cluster must not overwrite each other's bindings."""
     if any(name_of(each) == ADMINISTRATORS_BINDING for each in bindings):
-        why = (
+        message = (
             f'the ClusterRoleBinding "{ADMINISTRATORS_BINDING}" is reserved for the administrators of connected '
-            "clusters; give the ClusterRole another name, and name that one in the access rules"
+            "clusters; rename the ClusterRole, and use the new name in the access rules"
         )
-        raise Trouble("BindingReserved", why, ERROR)
-    there = await _bindings(api, CLUSTER_ROLE_BINDINGS)
-    held = (dig(there.get(name_of(each)), "metadata.labels") or {} for each in bindings)
-    uids = {labels.get(UID) for labels in held if isinstance(labels, dict)} - {None, marks[UID]}
+        raise Trouble("BindingReserved", message, ERROR)
+    existing = await _bindings(api, CLUSTER_ROLE_BINDINGS)
+    labels_of_existing = (dig(existing.get(name_of(each)), "metadata.labels") or {} for each in bindings)
+    uids = {labels.get(UID) for labels in labels_of_existing if isinstance(labels, dict)} - {None, marks[UID]}
     if any(isinstance(uid, str) and is_living(uid) for uid in uids):
-        why = (
-            "another virtual cluster instance stands for the same cluster, and has bound the roles of its users there; "
-            "delete one of the two, and let its users use the other"
+        message = (
+            "another virtual cluster instance is the same cluster, and has bound the roles of its users there; delete "
+            "one of the two, and use the other"
         )
-        raise Trouble("AccessTaken", why, ERROR)
+        raise Trouble("AccessTaken", message, ERROR)
     for name in map(name_of, bindings):
-        if name not in there and await found_at(api, f"{CLUSTER_ROLE_BINDINGS}/{step(name)}") is not None:
-            why = (
-                f'a ClusterRoleBinding "{name}" is there that is not labelled as one of this server, and is left '
-                "alone; delete it, or give it another name"
+        if name not in existing and await found_at(api, f"{CLUSTER_ROLE_BINDINGS}/{step(name)}") is not None:
+            message = (
+                f'a ClusterRoleBinding "{name}" exists without the labels of this server, and is not changed; '
+                "delete or rename it"
             )
-            raise Trouble("BindingTaken", why, ERROR)
-    await _bind(api, CLUSTER_ROLE_BINDINGS, [_marked(binding, marks) for binding in bindings], marks, there)
+            raise Trouble("BindingTaken", message, ERROR)
+    await _bind(api, CLUSTER_ROLE_BINDINGS, [_marked(binding, marks) for binding in bindings], marks, existing)
 
 
 async def unbind_cluster_roles(api: Api, marks: Mapping[str, str]) -> tuple[Sequence[str], Mapping[str, str]]:
-    """Removes them. Returns which were removed, and which of our names stay, with the reason."""
+    """Deletes the bindings of the instance. Returns the deleted names, and those that were kept, with the reason."""
     removed, others = [], {}
     for name, binding in (await _bindings(api, CLUSTER_ROLE_BINDINGS)).items():
-        if why := _claim_of_others(name, binding, marks):
-            others[name] = why
+        if message := _claim_of_others(name, binding, marks):
+            others[name] = message
         else:
             await remove(api, f"{CLUSTER_ROLE_BINDINGS}/{step(name)}", only(binding))
             removed.append(name)
@@ -201,31 +201,31 @@ async def unbind_cluster_roles(api: Api, marks: Mapping[str, str]) -> tuple[Sequ
 async def _bind(
     api: Api, path: str, bindings: Sequence[Object], marks: Mapping[str, str], there: Mapping[str, Object]
 ) -> None:
-    """Makes the bindings as they should be, and removes ours of those that are there and should not be any more."""
+    """Applies the bindings, and deletes existing ones of the instance that are not desired any more."""
     for binding in bindings:
         await _apply_binding(api, f"{path}/{step(name_of(binding))}", binding)
-    wanted = {name_of(binding) for binding in bindings}
+    desired = {name_of(binding) for binding in bindings}
     for name, binding in there.items():
-        if name not in wanted and not _claim_of_others(name, binding, marks):
+        if name not in desired and not _claim_of_others(name, binding, marks):
             await remove(api, f"{path}/{step(name)}")
 
 
 async def _bindings(api: Api, path: str) -> dict[str, Object]:
-    """Those with our labels and of our names, whatever the cluster lists."""
-    there = await api.get(f"{path}?labelSelector={MANAGED}%3D{FAIRLEAD}")
-    by_name = {name_of(each): each for each in listed(there, "items")}
+    """The existing bindings with our labels and our name prefix."""
+    response = await api.get(f"{path}?labelSelector={MANAGED}%3D{FAIRLEAD}")
+    by_name = {name_of(each): each for each in listed(response, "items")}
     return {name: by_name[name] for name in sorted(by_name) if name.startswith(BINDING_PREFIX)}
 
 
 def _claim_of_others(name: str, binding: Object, marks: Mapping[str, str]) -> str:
-    """Why a binding of our names is not that of the instance with these marks; empty if it is."""
+    """Why a binding with our name prefix does not belong to the instance with these labels; empty if it does."""
     if name == ADMINISTRATORS_BINDING:
-        return "the same cluster is connected as a Cluster, too"
+        return "the same cluster is also connected as a Cluster"
     labels = dig(binding, "metadata.labels") or {}
     if not isinstance(labels, dict):
-        raise odd_answer("the labels of a binding are no map")
+        raise odd_answer("the labels of a binding are not a map")
     is_of_another = labels.get(UID) not in (None, marks[UID])
-    return "it is of another instance that stands for the same cluster" if is_of_another else ""
+    return "it belongs to another instance of the same cluster" if is_of_another else ""
 
 
 def _marked(binding: Object, marks: Mapping[str, str]) -> Object:
@@ -234,7 +234,7 @@ def _marked(binding: Object, marks: Mapping[str, str]) -> Object:
 
 
 async def _apply_binding(api: Api, path: str, binding: Object) -> None:
-    """A binding to another role cannot be changed into ours: the role of a binding is immutable. So it is replaced."""
+    """The roleRef of a binding is immutable, so a binding with another roleRef is deleted and created again."""
     try:
         await api.apply(path, binding)
     except FarError as error:
@@ -246,26 +246,26 @@ async def _apply_binding(api: Api, path: str, binding: Object) -> None:
 
 
 def only(existing: Object) -> Object:
-    """Options of a deletion on condition that it is the very object that was looked at."""
+    """DeleteOptions with the uid of the object as a precondition."""
     uid = dig(existing, "metadata.uid")
     return {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}}
 
 
 def listed(document: Object, part: str) -> list[Object]:
-    """The objects in a part of a cluster's answer. Raises Trouble where it holds something else."""
+    """A list of objects in a response. Raises InstanceError if it is anything else."""
     found = document.get(part) or []
     if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
-        raise odd_answer(f"{part} is no list of objects")
+        raise odd_answer(f"{part} is not a list of objects")
     return found
 
 
 def step(name: str) -> str:
-    """A name as one step of a path, whatever is in it."""
+    """Percent-encodes a name as one path segment."""
     return quote(name, safe=":")
 
 
 async def remove(api: Api, path: str, options: Object | None = None) -> None:
-    """Deletes something that may be gone already."""
+    """Deletes an object, if it exists."""
     try:
         await api.delete(path, options)
     except FarError as error:
@@ -274,7 +274,7 @@ async def remove(api: Api, path: str, options: Object | None = None) -> None:
 
 
 async def remove_namespace(api: Api, place: Place) -> Trouble | None:
-    """Has the namespace deleted if it is ours. None when it is gone; else what it waits for: ask again."""
+    """Deletes the namespace if it belongs to the instance. Returns None when done; otherwise what that waits for."""
     existing = await found_at(api, place.path)
     if existing is None or not is_ours(existing, place):
         return None
@@ -284,12 +284,12 @@ async def remove_namespace(api: Api, place: Place) -> Trouble | None:
 
 
 def find_holdup(namespace: Object) -> Trouble:
-    """What a namespace that is being deleted waits for, in the words of the cluster's own controller."""
+    """What a terminating namespace waits for, from its conditions."""
     conditions = dig(namespace, "status.conditions")
-    told = [each for each in conditions if isinstance(each, dict)] if isinstance(conditions, list) else []
-    held = {str(each.get("type")): each.get("message") or "" for each in told if each.get("status") == "True"}
-    found = [type for type in (*_HOLDING, _REMAINING) if type in held]
-    message = "; ".join(f"{type}: {quoted(held[type])}" for type in found)
+    valid = [each for each in conditions if isinstance(each, dict)] if isinstance(conditions, list) else []
+    messages = {str(each.get("type")): each.get("message") or "" for each in valid if each.get("status") == "True"}
+    found = [type for type in (*_HOLDING, _REMAINING) if type in messages]
+    message = "; ".join(f"{type}: {quoted(messages[type])}" for type in found)
     if found and found[0] in _HOLDING:
         return Trouble(found[0], message, WARNING)
     return Trouble(DELETING, message, INFO)

@@ -1,8 +1,8 @@
-"""The objects that a template puts into a space: applied, and removed again when the template drops them.
+"""The objects of a template in the namespace of a space: applied, and deleted when the template drops them.
 
-They have to be objects in the namespace of the space; everything else is refused. Those of an administrator's template
-are made with the credential that is stored for the cluster, all others as the deployer of the namespace, who has the
-rights of the owner there (`confinement.py`).
+They must be in the namespace of the space; anything else is rejected. Objects of an administrator's template are
+applied with the stored credential of the cluster, all others as the deployer of the namespace, which has the
+permissions of the owner there (`confinement.py`).
 """
 
 import asyncio
@@ -16,20 +16,20 @@ from fairlead.core import yaml
 from fairlead.core.objects import Object, copied, dig, metadata, name_of
 
 TEMPLATE_OBJECTS = "TemplateObjects"
-"""The reason where the text itself is wrong, whatever the cluster would say."""
+"""The reason if the template itself is invalid, independent of the cluster."""
 MOST = 200
-"""How many objects a template may have: each is looked at in every pass."""
+"""How many objects a template may have: each is applied in every reconcile."""
 MOST_KEPT = 3 * MOST
-"""How many are remembered for removal: those of a template that was applied in part, beside those before it."""
+"""How many objects are tracked for deletion: those of a partly applied template, and those before it."""
 
 PATIENCE = (0.1, 0.4, 1.5)
-"""Seconds to wait, once in a pass, for rights to take effect that were bound a moment ago."""
+"""Retry delays, once per reconcile, until RoleBindings that were just created take effect."""
 
 _SET_BY_SERVER = (
     *("uid", "resourceVersion", "generation", "creationTimestamp", "deletionTimestamp"),
     *("deletionGracePeriodSeconds", "managedFields", "selfLink"),
 )
-"""Metadata that an object out of a cluster has, and that an apply is refused for."""
+"""Metadata of an exported object that would make an apply fail."""
 
 _document = re.compile(r"^---(?=\s|$)", re.MULTILINE)
 _step = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]*", re.ASCII)
@@ -38,20 +38,20 @@ _version = re.compile(rf"({_label}(\.{_label})*/)?[a-z0-9]{{1,63}}", re.ASCII)
 
 
 def parsed(text: str, most: int = MOST) -> list[Object]:
-    """The objects of a text with `---` between them. Raises Trouble."""
+    """Parses a multi-document YAML text. Raises InstanceError."""
     found: list[Object] = []
     for number, document in enumerate(_document.split(text), 1):
         try:
             value, _ = yaml.decode(document.encode())
         except yaml.Malformed as error:
-            raise _bad(f"document {number} cannot be read: {error}") from None
+            raise _bad(f"document {number} is invalid: {error}") from None
         if value is None:
             continue
         if not isinstance(value, dict) or not _is_named(value):
-            raise _bad(f"document {number} has no apiVersion, kind and metadata.name that could be used")
+            raise _bad(f"document {number} has no valid apiVersion, kind and metadata.name")
         found.append(value)
     if len(found) > most:
-        raise _bad(f"there are {len(found)} of them, and {most} are allowed")
+        raise _bad(f"there are {len(found)} of them, but at most {most} are allowed")
     return found
 
 
@@ -64,12 +64,12 @@ def _is_named(value: Object) -> bool:
 
 
 def _bad(why: str) -> Trouble:
-    return Trouble(TEMPLATE_OBJECTS, f"the objects of the template cannot be made: {why}; have it mended", ERROR)
+    return Trouble(TEMPLATE_OBJECTS, f"the objects of the template cannot be applied: {why}; fix the template", ERROR)
 
 
 class FarObjects:
-    """The objects of one space, in one pass: what the cluster serves is asked for once. `writer` is the way to the
-    cluster as the user `acting_as`; without it everything is done with the stored credential."""
+    """The objects of one space in one reconcile, with a discovery cache. `writer` is the API as the impersonated user
+    `acting_as`; without it everything is done with the stored credential."""
 
     def __init__(self, api: Api, place: Place, writer: Api | None = None, acting_as: str = "") -> None:
         self._api = api
@@ -80,9 +80,9 @@ class FarObjects:
         self._served: dict[str, Object] = {}
 
     async def apply(self, objects: Sequence[Object], before: Sequence[Object]) -> list[Object]:
-        """Applies all, and removes those of `before` that are not among them. What the cluster refuses, such as a
-        change of something immutable, keeps no other object from being made; the first refusal is raised in the end.
-        Returns those of `before` that stay, since the owner may not delete them."""
+        """Applies all objects, and deletes those of `previous` that are not among them. If the cluster rejects one,
+        such as a change of an immutable field, the others are applied anyway, and the first error is raised at the end.
+        Returns those of `previous` that the owner is not permitted to delete."""
         paths = [await self._path(each) for each in objects]
         placed = [self._placed(each) for each in objects]
         refusals: list[Trouble] = []
@@ -93,12 +93,12 @@ class FarObjects:
                 if trouble.severity != ERROR:
                     raise
                 refusals.append(trouble)
-        left = await self._remove(before, paths)
+        retained = await self._remove(before, paths)
         if refusals:
             first, more = refusals[0], len(refusals) - 1
-            why = f"{first.message} (and {more} more objects)" if more else first.message
-            raise Trouble(first.reason, why, first.severity)
-        return left
+            message = f"{first.message} (and {more} more objects)" if more else first.message
+            raise Trouble(first.reason, message, first.severity)
+        return retained
 
     async def _apply(self, path: str, obj: Object) -> None:
         while True:
@@ -114,7 +114,7 @@ class FarObjects:
                 return
 
     async def _remove(self, before: Sequence[Object], paths: Sequence[str]) -> list[Object]:
-        left: list[Object] = []
+        retained: list[Object] = []
         for each in before:
             path = await self._former_path(each)
             if not path or path in paths:
@@ -125,11 +125,11 @@ class FarObjects:
             except Trouble as trouble:
                 if trouble.reason != OWNER_FORBIDDEN:
                     raise
-                left.append(each)
-        return left
+                retained.append(each)
+        return retained
 
     async def _former_path(self, obj: Object) -> str:
-        """Where an object of a former template is; empty where it can never have been made."""
+        """The path of an object of a former template; empty if it can never have been created."""
         try:
             return await self._path(obj, missing_ok=True)
         except Trouble as trouble:
@@ -138,8 +138,8 @@ class FarObjects:
             return ""
 
     async def _remove_one(self, path: str) -> None:
-        """With the stored credential only what is marked as this instance's: a template of somebody else may have named
-        what others had made, and was refused it then."""
+        """With the stored credential, deletes only objects with the labels of this instance: an untrusted template may
+        have named objects of others, which it was not permitted to change."""
         if self._acting_as:
             await remove(self._writer, path)
             return
@@ -153,7 +153,7 @@ class FarObjects:
         meta["namespace"] = self._place.namespace
         labels = meta.get("labels") or {}
         if not isinstance(labels, dict):
-            raise _bad(f'the labels of {obj["kind"]} "{name_of(obj)}" are no map')
+            raise _bad(f'the labels of {obj["kind"]} "{name_of(obj)}" are not a map')
         meta["labels"] = self._place.marked(labels)
         for field in _SET_BY_SERVER:
             meta.pop(field, None)
@@ -161,25 +161,25 @@ class FarObjects:
         return placed
 
     async def _path(self, obj: Object, *, missing_ok: bool = False) -> str:
-        """Where the object is in the API. Empty where the cluster does not know the kind and that is no matter."""
+        """The API path of the object. Empty with `missing_ok`, if the cluster does not serve the kind."""
         version, kind, name = obj["apiVersion"], obj["kind"], name_of(obj)
         if kind == "RoleBinding" and name.startswith(BINDING_PREFIX):
-            raise _bad(f'names of RoleBindings that begin with "{BINDING_PREFIX}" are kept for the server')
+            raise _bad(f'names of RoleBindings that begin with "{BINDING_PREFIX}" are reserved for the server')
         if (dig(obj, "metadata.namespace") or self._place.namespace) != self._place.namespace:
-            raise _bad(f'{kind} "{name}" names another namespace than that of the space; leave metadata.namespace out')
+            raise _bad(f'{kind} "{name}" is not in the namespace of the space; remove its metadata.namespace')
         root = f"/apis/{version}" if "/" in version else f"/api/{version}"
         served = next(self._kinds(await self._discover(root), kind), None)
         if served is None:
             if missing_ok:
                 return ""
-            raise _bad(f'cluster "{self._place.cluster}" serves no {kind} of {version}')
+            raise _bad(f'cluster "{self._place.cluster}" does not serve {kind} of {version}')
         if not served.get("namespaced"):
-            raise _bad(f'{kind} "{name}" lives in no namespace, and a space has objects of its own namespace only')
+            raise _bad(f'{kind} "{name}" is cluster-scoped, but a space can only have objects in its own namespace')
         return f"{root}/namespaces/{step(self._place.namespace)}/{step(served['name'])}/{step(name)}"
 
     async def _discover(self, root: str) -> Object:
         if root not in self._served:
-            with troubles(self._place.cluster, f'list what it serves of "{root.removeprefix("/apis/")}"'):
+            with troubles(self._place.cluster, f'discover the resources of "{root.removeprefix("/apis/")}"'):
                 self._served[root] = await found_at(self._api, root) or {}
         return self._served[root]
 
@@ -191,13 +191,13 @@ class FarObjects:
 
 
 def merged(*lists: Sequence[Object]) -> list[Object]:
-    """All objects of several lists, each once."""
+    """All objects of several lists, without duplicates."""
     by_name = {(each["apiVersion"], each["kind"], name_of(each)): each for objects in lists for each in objects}
     return list(by_name.values())[:MOST_KEPT]
 
 
 def references(objects: Sequence[Object]) -> str:
-    """What is kept of applied objects, as YAML text: which they were, and nothing that could be secret."""
+    """References to applied objects as YAML: apiVersion, kind and name only, since the rest may be secret."""
     texts = (
         yaml.encode({"apiVersion": each["apiVersion"], "kind": each["kind"], "metadata": {"name": name_of(each)}})
         for each in objects

@@ -1,7 +1,7 @@
-"""How soon an instance is reconciled when something changes in its cluster: at once, but not without end.
+"""Rate limits for reconciles that are triggered by changes in remote clusters.
 
-Users of a space can bring about as many changes there as they like, and another controller may undo each repair. So
-each instance has a budget of passes, and an object that has to be repaired again and again waits longer each time.
+Users of a space can cause any number of changes there, and another controller may revert each repair. So each instance
+has a token bucket of reconciles, and an object that is repaired repeatedly backs off exponentially.
 """
 
 from collections.abc import Iterable
@@ -11,21 +11,21 @@ from fairlead.core.clock import Clock
 from fairlead.storage.contract import Key
 
 GATHER_SECONDS = 0.05
-"""Changes that come together, as when a namespace is emptied, are answered with one pass."""
+"""Changes within this time, as when a namespace is emptied, are coalesced into one reconcile."""
 BURST, REFILL_SECONDS = 20, 3.0
-"""So many passes in a row, and one more for each of so many seconds."""
+"""Token bucket of reconciles: its size, and the seconds per token."""
 HURRIES, HURRY_SECONDS = 3, 60.0
-"""So many passes in a row can be urgent, and one more for each of so many seconds. Others go by the budget."""
+"""Token bucket of urgent reconciles, which bypass the one above: its size, and the seconds per token."""
 EVENTS, EVENT_SECONDS = 25, 60.0
-"""So many Events in a row about one instance, and one more for each of so many seconds. Repairs go on without them."""
+"""Token bucket of Events about one instance: its size, and the seconds per token. Does not limit repairs."""
 PATIENCE, QUIET_SECONDS, LONGEST = 4, 600.0, 300.0
-"""So many repairs of an object in a row are nothing special. After that each waits twice as long as the one before, up
-to a limit. A row ends when the object did not have to be repaired for so many seconds."""
+"""So many repairs of an object in a row are immediate. After that the delay doubles each time, up to a limit. The
+streak ends when the object needed no repair for so many seconds."""
 
 
 @dataclass(slots=True)
 class _Row:
-    """Repairs of one object."""
+    """Consecutive repairs of one object."""
 
     count: int = 0
     at: float = 0.0
@@ -33,7 +33,7 @@ class _Row:
 
 @dataclass(slots=True)
 class _TokenBucket:
-    """So many tokens at most, and one more for each of `seconds`."""
+    """Holds at most `size` tokens, and gains one every `seconds`."""
 
     size: float
     seconds: float
@@ -44,7 +44,7 @@ class _TokenBucket:
         self.tokens = self.size
 
     def take(self, now: float) -> bool:
-        """Takes a token if there is one."""
+        """Takes a token if one is available."""
         self._refill(now)
         if self.tokens < 1:
             return False
@@ -52,7 +52,7 @@ class _TokenBucket:
         return True
 
     def reserve(self, now: float) -> float:
-        """Takes a token in any case. Returns the seconds until it is there."""
+        """Takes a token in any case. Returns the seconds until it is available."""
         self._refill(now)
         self.tokens -= 1
         return max(0.0, -self.tokens * self.seconds)
@@ -63,7 +63,7 @@ class _TokenBucket:
 
 
 class _Budget:
-    """Of one instance."""
+    """The limits of one instance."""
 
     __slots__ = ("events", "passes", "rows", "urgent_passes")
 
@@ -80,7 +80,7 @@ class Pace:
         self._budgets: dict[Key, _Budget] = {}
 
     def delay(self, key: Key, path: str, *, urgent: bool = False) -> float:
-        """Seconds until the pass that a change of this object calls for. If urgent, it is not charged."""
+        """Seconds until the reconcile for a change of this object. An urgent one takes no token of the main bucket."""
         now = self._clock.monotonic()
         budget = self._budget(key, now)
         wait = _wait_after(budget.rows.get(path), now)
@@ -89,25 +89,25 @@ class Pace:
         return max(wait, GATHER_SECONDS, budget.passes.reserve(now))
 
     def may_hurry(self, key: Key) -> bool:
-        """Whether a pass for it may be urgent once more, which is then counted."""
+        """Whether a reconcile may be urgent. Takes a token if so."""
         now = self._clock.monotonic()
         return self._budget(key, now).urgent_passes.take(now)
 
     def repaired(self, key: Key, paths: Iterable[str]) -> int:
-        """Counts a repair of these objects. Returns how many in a row one of them has had, at most."""
+        """Records a repair of these objects. Returns the longest streak among them."""
         now = self._clock.monotonic()
         rows = self._budget(key, now).rows
         for path in [each for each, row in rows.items() if now - row.at > QUIET_SECONDS]:
             del rows[path]
-        most = 0
+        longest = 0
         for path in paths:
             row = rows.setdefault(path, _Row())
             row.count, row.at = row.count + 1, now
-            most = max(most, row.count)
-        return most
+            longest = max(longest, row.count)
+        return longest
 
     def may_tell(self, key: Key) -> bool:
-        """Whether there may be another Event about it, which is then counted."""
+        """Whether another Event may be recorded. Takes a token if so."""
         now = self._clock.monotonic()
         return self._budget(key, now).events.take(now)
 

@@ -1,8 +1,8 @@
-"""Who gets which role in a space or in a virtual cluster: the bindings that stand there. Pure.
+"""Computes the role bindings of the users of a space or virtual cluster. Pure.
 
-Rules of the template and of the instance add up. Whoever has a right to the instance and is in no rule gets the default
-role: its owner, those that it is shared with for use, and the administrators of its project. In a space, roles hold in
-its namespace; in a virtual cluster, everywhere.
+The access rules of the template and of the instance add up. Users with access to the instance that are in no rule get
+the default role: its owner, those that it is shared with for use, and the administrators of its project. In a space,
+these are RoleBindings in its namespace; in a virtual cluster, ClusterRoleBindings.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,14 +17,14 @@ RBAC = "rbac.authorization.k8s.io"
 DEFAULT_ROLE, DEFAULT_CLUSTER_ROLE = "admin", "cluster-admin"
 """In a space, and in a virtual cluster."""
 BINDING_PREFIX = "service.sh:"
-"""How the names of our RoleBindings begin; templates may not make any of such names."""
+"""Name prefix of our bindings. Templates may not create bindings with it."""
 EVERYBODY = "*"
 _USING = frozenset({"use", "*"})
 
 
 @dataclass(frozen=True, order=True, slots=True)
 class Person:
-    """A user or a team, by name; `*` is every user."""
+    """A user or a team, by name; `*` means all users."""
 
     kind: str
     name: str
@@ -33,24 +33,24 @@ class Person:
 def role_bindings(
     names: ClusterNames, instance: Object, rendered: Object, project: Object, namespace: str = "", deployer: str = ""
 ) -> list[Object]:
-    """One for each role, in order: in a namespace, or for all of a virtual cluster. `names` say what their subjects are
-    called there. `deployer` is a user of the cluster that gets what the owner gets."""
+    """One binding for each role, in order; ClusterRoleBindings if there is no `namespace`. `names` maps identities to
+    their names in the cluster. `deployer` is a user of the cluster that gets the same roles as the owner."""
     default = dig(rendered, "access.defaultClusterRole") or (DEFAULT_ROLE if namespace else DEFAULT_CLUSTER_ROLE)
     rules = [*(dig(rendered, "access.rules") or ()), *(dig(instance, "spec.extraAccessRules") or ())]
-    holders: dict[str, set[Person]] = {}
+    by_role: dict[str, set[Person]] = {}
     for rule in rules:
         if role := rule.get("clusterRole"):
-            holders.setdefault(role, set()).update(_people(rule))
-    ruled = set().union(*holders.values())
-    others = set(_entitled(instance, project)) - ruled
-    if others and Person("user", EVERYBODY) not in ruled:
-        holders.setdefault(default, set()).update(others)
+            by_role.setdefault(role, set()).update(_people(rule))
+    in_rules = set().union(*by_role.values())
+    others = set(_entitled(instance, project)) - in_rules
+    if others and Person("user", EVERYBODY) not in in_rules:
+        by_role.setdefault(default, set()).update(others)
     owners = {Person("user", EVERYBODY), *_owners(instance)}
-    found = []
-    for role, people in sorted(holders.items()):
-        deploying = [_subject("User", deployer)] if deployer and owners & people else []
-        found.append((role, [*_subjects(names, sorted(people)), *deploying]))
-    return [_binding(role, subjects, namespace) for role, subjects in found if subjects]
+    subjects_by_role = []
+    for role, principals in sorted(by_role.items()):
+        deploying = [_subject("User", deployer)] if deployer and owners & principals else []
+        subjects_by_role.append((role, [*_subjects(names, sorted(principals)), *deploying]))
+    return [_binding(role, subjects, namespace) for role, subjects in subjects_by_role if subjects]
 
 
 def _people(entry: Object) -> Iterator[Person]:
@@ -59,11 +59,11 @@ def _people(entry: Object) -> Iterator[Person]:
 
 
 def _owners(*owned: Object) -> Iterator[Person]:
-    owners = ((kind, dig(whose, f"spec.owner.{kind}")) for whose in owned for kind in ("user", "team"))
-    # An owner is somebody: `*` is nobody here. A service account of ours is nobody in a cluster, and an account of the
-    # cluster's own may have its name.
-    named = ((kind, name) for kind, name in owners if name and name != EVERYBODY)
-    yield from (Person(kind, name) for kind, name in named if not name.startswith(SERVICE_ACCOUNT))
+    owners = ((kind, dig(obj, f"spec.owner.{kind}")) for obj in owned for kind in ("user", "team"))
+    # `*` is not an owner. Our service accounts are skipped, too: the cluster may have an account of its own with the
+    # same name.
+    candidates = ((kind, name) for kind, name in owners if name and name != EVERYBODY)
+    yield from (Person(kind, name) for kind, name in candidates if not name.startswith(SERVICE_ACCOUNT))
 
 
 def _entitled(instance: Object, project: Object) -> Iterator[Person]:
@@ -88,8 +88,8 @@ def _binding(role: str, subjects: Sequence[Object], namespace: str) -> Object:
 
 
 def _subjects(names: ClusterNames, people: Iterable[Person]) -> Iterator[Object]:
-    """A user comes by name, and as the group of his own: keys that act for him may have another name. Names of parts of
-    Kubernetes are no users of this server, and get nothing, with no prefix either."""
+    """A user is bound by name and by the group for this one user, since access keys may use another user name. Names
+    that are reserved by Kubernetes are not users of this server, and are never bound by name."""
     for person in people:
         if person.kind == "team":
             yield _subject("Group", names.name(f"{TEAM_GROUP}{person.name}"))

@@ -1,9 +1,9 @@
-"""Keeps the namespaces of spaces in connected clusters as they should be: made, shared, repaired, and removed.
+"""Reconciles spaces: one namespace in a connected cluster for each.
 
-A space that names a cluster which is connected for real gets a namespace there, with the labels, annotations and
-objects of its template, and RoleBindings for those who have rights to it. It is looked at when it, its cluster or its
-project changes, and again and again, so that whatever somebody changes there is put right. When it is deleted, it stays
-until the namespace is gone; a cluster that is out of reach is said in its conditions, and can be given up on.
+A space that names a cluster with a kubeconfig gets a namespace there, with the labels, annotations and objects of its
+template, and RoleBindings for its users. It is reconciled when it, its cluster, its project or the remote objects
+change, and periodically, so that drift is repaired. A finalizer delays its deletion until the namespace is deleted. An
+unreachable cluster is reported in the conditions; an annotation skips the cleanup.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -32,7 +32,7 @@ from fairlead.storage.view.view import Entry
 SPACES = "spaceinstances"
 SYNCED, READY = SPACE_SYNCED, SPACE_READY
 LOOK_AGAIN = 60.0
-"""Seconds until the next look at one that is fine."""
+"""Resync interval of a space whose remote objects are not all watched."""
 
 
 class Spaces:
@@ -48,7 +48,7 @@ class Spaces:
         self._contents = Contents(registry, setting, reach, self._upkeep)
 
     def subscribe(self, requeue: Requeue) -> Callable[[], None]:
-        """What happens in clusters is heard of, too."""
+        """Changes in remote clusters trigger a reconcile, too."""
         return self._upkeep.informers.subscribe(self._instances.trying_again(requeue))
 
     def concerned(self, key: Key, entry: Entry | None) -> Iterable[Key]:
@@ -60,13 +60,13 @@ class Spaces:
             self._upkeep.forget(key)
             return None
         with self._upkeep.turn(space, self.workers) as wait:
-            again = wait or await self._look(space)
-        if again is None and not self._is_kept(space):
+            requeue_after = wait or await self._look(space)
+        if requeue_after is None and not self._is_kept(space):
             self._upkeep.forget(key)
-        return again
+        return requeue_after
 
     def _is_kept(self, space: Object) -> bool:
-        """Whether there is something to be kept for it in a cluster."""
+        """Whether its namespace in a cluster is managed by this controller."""
         is_elsewhere = dig(space, "spec.clusterRef.virtualCluster") or "deletionTimestamp" in metadata(space)
         return not is_elsewhere and is_connected(self._instances.cluster(space))
 
@@ -85,9 +85,9 @@ class Spaces:
         try:
             space = await self._instances.settle(space, lambda current: self._cluster_ref(current, project))
             if "deletionTimestamp" in metadata(space) or not is_resolved(space):
-                return POLL  # it has changed meanwhile, and what is known was rendered from what it was before
+                return POLL  # it has changed meanwhile, and the rendered template is outdated
             await self._make(space, project)
-        except NotFound:  # it went meanwhile
+        except NotFound:  # it was deleted meanwhile
             return None
         except Trouble as trouble:
             await self._instances.tell(space, _not_made(space, trouble), online=False)
@@ -96,14 +96,16 @@ class Spaces:
         return jittered(self._upkeep.look_again(space, LOOK_AGAIN))
 
     def _cluster_ref(self, space: Object, project: Object) -> Object:
-        """Where it is, settled once and for all."""
+        """The clusterRef with a namespace, which is chosen once and never changes."""
         ref: Object = dig(space, "spec.clusterRef")
         if ref.get("namespace"):
             return ref
         pattern, name = dig(project, "spec.namespacePattern.space"), name_of(space)
         values = {"project": name_of(project), "name": name}
-        made = patterned_namespace(pattern, values) if pattern else default_namespace(SPACE, name_of(project), name)
-        return {**ref, "namespace": made}
+        namespace = (
+            patterned_namespace(pattern, values) if pattern else default_namespace(SPACE, name_of(project), name)
+        )
+        return {**ref, "namespace": namespace}
 
     def _place(self, space: Object) -> Place:
         ref, meta = dig(space, "spec.clusterRef"), metadata(space)
@@ -116,18 +118,18 @@ class Spaces:
         before = parsed(dig(space, "status.spaceObjects.lastAppliedObjects") or "", MOST_KEPT)
         objects = before if plan.leaves_contents else parsed(rendered.get("objects") or "")
         rules, roles = self._setting.confinement.confine_rules(dig(space, "spec.extraAccessRules") or ())
-        limited = {**space, "spec": {**space["spec"], "extraAccessRules": rules}}
+        limited_space = {**space, "spec": {**space["spec"], "extraAccessRules": rules}}
         deployer = plan.acting_as if objects or before else ""
-        bindings = role_bindings(self._setting.names, limited, plan.template, project, place.namespace, deployer)
+        bindings = role_bindings(self._setting.names, limited_space, plan.template, project, place.namespace, deployer)
         try:
-            made = await self._contents.make(space, place, plan, Wanted(bindings, objects, before))
-        except Trouble:  # some of it may have been made
+            result = await self._contents.make(space, place, plan, Wanted(bindings, objects, before))
+        except Trouble:  # some objects may have been applied
             await self._instances.tell(space, (), **applied_as(space, plan), **_kept(space, merged(before, objects)))
             raise
-        caveat = f"{self._upkeep.caveat(space)}{made.caveat}{plan.left_out}{describe_left_out((), roles)}"
-        conditions = _made(place, rendered, made.usable, caveat)
-        kept = _kept(space, merged(objects, made.left))
-        await self._instances.tell(space, conditions, online=made.usable, **applied_as(space, plan), **kept)
+        caveat = f"{self._upkeep.caveat(space)}{result.caveat}{plan.left_out}{describe_left_out((), roles)}"
+        conditions = _made(place, rendered, result.usable, caveat)
+        applied = _kept(space, merged(objects, result.left))
+        await self._instances.tell(space, conditions, online=result.usable, **applied_as(space, plan), **applied)
 
     async def _take_down(self, space: Object, place: Place) -> Trouble | None:
         self._upkeep.follow_removal(space, place)
@@ -135,7 +137,7 @@ class Spaces:
 
 
 def _kept(space: Object, objects: Sequence[Object]) -> Object:
-    """The part of the status that says which objects there may be, for the pass that has to remove them."""
+    """The status fields with the objects that may exist, so that a later reconcile can delete them."""
     known, applied = dig(space, "status.spaceObjects") or {}, references(objects)
     if not applied and not known.get("lastAppliedObjects"):
         return {}
@@ -143,21 +145,23 @@ def _kept(space: Object, objects: Sequence[Object]) -> Object:
 
 
 def _not_made(space: Object, trouble: Trouble) -> Sequence[Object]:
-    """SpaceReady is unknown only for a namespace that was made and seen: the agent of the cluster goes by that."""
+    """SpaceReady is Unknown only if the namespace was Ready before: the agent of the cluster relies on that."""
     synced = trouble.as_condition(SYNCED)
     if trouble.reason in (NAMESPACE_TAKEN, NAMESPACE_TERMINATING):
         return synced, trouble.as_condition(READY)
     known = find_condition(space.get("status"), READY)
     if known is None or known.get("status") == FALSE:
         return (synced,)
-    return synced, condition(READY, UNKNOWN, trouble.reason, "the namespace is not as it should be")
+    return synced, condition(READY, UNKNOWN, trouble.reason, "the namespace is not in sync")
 
 
 def _made(place: Place, rendered: Object, usable: bool, caveat: str) -> Sequence[Object]:
-    message = f'namespace "{place.namespace}" in cluster "{place.cluster}" is as it should be{caveat}'
-    if left := [part for part in ("charts", "apps") if rendered.get(part)]:
-        message += f"; the template's {' and '.join(left)} are not deployed by this server"
+    message = f'namespace "{place.namespace}" in cluster "{place.cluster}" is in sync{caveat}'
+    if unsupported := [part for part in ("charts", "apps") if rendered.get(part)]:
+        message += f"; this server does not deploy the {' and '.join(unsupported)} of the template"
     synced = condition(SYNCED, TRUE, "Synced", message)
     if usable:
         return synced, condition(READY, TRUE, "Active", "the namespace can be used")
-    return synced, condition(READY, FALSE, "Terminating", "the namespace is being deleted; it is made again then", INFO)
+    return synced, condition(
+        READY, FALSE, "Terminating", "the namespace is terminating; it will be created again after that", INFO
+    )

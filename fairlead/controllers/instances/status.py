@@ -1,9 +1,9 @@
-"""What an instance's status says, worked out from what was found: pure, for the controllers beside it.
+"""Computes the status of an instance, and records Events about its transitions. Pure except for `record_transition`.
 
-`Ready` means usable now: the template is resolved, what it asks for is in the cluster, and the cluster answers. All of
-that has to be known, and known for the generation that the object has: what is missing, unknown or older makes it
-`Unknown`. Generic tools understand the rest: `Reconciling` while it will get on by itself; `Stalled` while somebody has
-to do something. The latter two are there only while they are true.
+`Ready` means usable now: the template is resolved, its content is in the cluster, and the cluster is reachable. All of
+that must be known for the current generation: anything missing, unknown or outdated makes it `Unknown`. The rest
+follows kstatus, for generic tools: `Reconciling` while it progresses by itself; `Stalled` while it needs intervention.
+The latter two exist only while they are true.
 """
 
 from collections.abc import Sequence
@@ -34,30 +34,29 @@ VC_READY, ONLINE = "VirtualClusterReady", "VirtualClusterOnline"
 IN_SPACE = (SPACE_SYNCED, SPACE_READY)
 IN_CLUSTER = (*IN_SPACE, DEPLOYED, VC_SYNCED, ONLINE, VC_READY)
 REPORTED = (*IN_CLUSTER, "ProjectSecretsSynced", "VirtualClusterAppsAndObjectsSynced")
-"""Conditions that are about what is in a cluster. An instance is not ready while one of them is false."""
+"""Conditions about the cluster. An instance is not ready while one of them is False."""
 
 FAILED, SLEEPING = "Failed", "Sleeping"
 USABLE, NOT_REPORTED = "Usable", "NotReported"
 SPACE_FINALIZER, VIRTUAL_CLUSTER_FINALIZER = "service.sh/space", "service.sh/virtual-cluster"
 
+_BAD = frozenset({"Error", "Warning"})
+
 _WAITS = {
     RESOLVED: "its template is being resolved",
-    SPACE_SYNCED: "its namespace is being made or updated",
+    SPACE_SYNCED: "its namespace is being created or updated",
     SPACE_READY: "its namespace is not known to be usable yet",
     DEPLOYED: "its chart is being deployed",
     VC_SYNCED: "its kubeconfig is being fetched",
     ONLINE: "it is not known to be reachable yet",
     VC_READY: "it has not answered yet",
 }
-_UNREPORTED = (
-    "nothing has reported that it can be reached; name a secret with its kubeconfig in spec.config, or have its agent "
-    "report"
-)
+_UNREPORTED = "its reachability was not reported; name a secret with its kubeconfig in spec.config, or start its agent"
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What came of resolving a template. `rendered` and `hash` are news only if it was `taken_over`."""
+    """The result of resolving a template. `rendered` and `hash` are set only if `is_adopted`."""
 
     conditions: Sequence[Object]
     taken_over: bool = False
@@ -66,14 +65,14 @@ class Found:
 
 
 def resolution(instance: Object, definition: Definition | Unresolved, visible: str, obstacle: Trouble | None) -> Found:
-    """Resolves the template, or says why not. `visible` is its fingerprint as it is now."""
+    """Resolves the template, or reports why that failed. `visible` is the fingerprint of its current version."""
     if isinstance(definition, Unresolved):
         return _unresolved(definition)
     known = dig(instance, "status.templateHash") or ""
     once = dig(instance, "spec.templateRef.syncOnce") is True
     stays = known and asks_alike(known, visible) and known != visible
     if stays and not once and not follows(instance):
-        message = "the template has changed since it was taken over; set spec.templateRef.syncOnce to take that over"
+        message = "the template has changed since it was applied; set spec.templateRef.syncOnce to apply the changes"
         return Found((_resolved(), condition(SYNCED, FALSE, "TemplateChangesAvailable", message, "Info")))
     try:
         rendered = made(instance, definition)
@@ -95,14 +94,14 @@ def _synced(definition: Definition, obstacle: Trouble | None) -> Object:
     if obstacle is not None and obstacle.reason != NO_PROJECT:
         return condition(SYNCED, FALSE, "ClusterNotReady", obstacle.message, "Warning")
     if definition.version != definition.newest:
-        message = f"version {definition.version} is in use and {definition.newest} is there; name it to change over"
+        message = f"version {definition.version} is in use, and {definition.newest} is available; name it to upgrade"
         return condition(SYNCED, FALSE, "NewTemplateVersionAvailable", message, "Info")
-    return condition(SYNCED, TRUE, "Synced", "everything is as the template has it")
+    return condition(SYNCED, TRUE, "Synced", "in sync with the template")
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether an instance is ready, and what follows. `progress` is Reconciling or Stalled; empty: it is settled."""
+    """Whether an instance is ready, with its phase. `progress` is Reconciling, Stalled or empty."""
 
     ready: str
     phase: str
@@ -113,24 +112,24 @@ class Verdict:
 
 
 def standing(instance: Object, status: Object, obstacle: Trouble | None, now: str) -> Object:
-    """The status with what follows from its other conditions: whether it is scheduled, ready, and its phase.
+    """The status with everything that is derived from other conditions: Scheduled, Ready, and the phase.
 
-    Every write of a status goes through here, so that no revision says Ready beside a condition that speaks against it.
+    Every status write goes through here, so that Ready never contradicts another condition of the same revision.
     """
     generation = _generation(instance)
     if "deletionTimestamp" in metadata(instance):
-        obstacle = None  # what its deletion waits for is what counts now
+        obstacle = None  # report what the deletion waits for instead
     status = with_conditions(status, (_scheduled(instance),), now, generation)
     status = _reachable(instance, status, obstacle, now)
-    verdict = _judge(instance, status, obstacle)
-    ready = condition(READY, verdict.ready, verdict.reason, verdict.message, verdict.severity)
+    readiness = _judge(instance, status, obstacle)
+    ready = condition(READY, readiness.ready, readiness.reason, readiness.message, readiness.severity)
     conditions = [ready]
-    if verdict.progress:
-        conditions.append(condition(verdict.progress, TRUE, verdict.reason, verdict.message))
-    over = {RECONCILING, STALLED} - {verdict.progress}
-    status = with_conditions(without_conditions(status, *over), conditions, now, generation)
-    told = {"phase": verdict.phase, "reason": verdict.reason, "message": verdict.message}
-    return {**status, **told, "observedGeneration": generation}
+    if readiness.progress:
+        conditions.append(condition(readiness.progress, TRUE, readiness.reason, readiness.message))
+    obsolete = {RECONCILING, STALLED} - {readiness.progress}
+    status = with_conditions(without_conditions(status, *obsolete), conditions, now, generation)
+    fields = {"phase": readiness.phase, "reason": readiness.reason, "message": readiness.message}
+    return {**status, **fields, "observedGeneration": generation}
 
 
 def _generation(instance: Object) -> int:
@@ -139,16 +138,16 @@ def _generation(instance: Object) -> int:
 
 def _scheduled(instance: Object) -> Object:
     if name := dig(instance, "spec.clusterRef.cluster"):
-        return condition(SCHEDULED, TRUE, "ClusterChosen", f'it lives in cluster "{name}"')
+        return condition(SCHEDULED, TRUE, "ClusterChosen", f'scheduled to cluster "{name}"')
     if dig(instance, "spec.config.secretName"):
-        return condition(SCHEDULED, TRUE, "Imported", "it runs already, and spec.config says how to reach it")
+        return condition(SCHEDULED, TRUE, "Imported", "it is imported: spec.config names its kubeconfig")
     if dig(instance, "spec.external"):
-        return condition(SCHEDULED, TRUE, "External", "somebody else has deployed it")
+        return condition(SCHEDULED, TRUE, "External", "it is deployed by another tool")
     return condition(SCHEDULED, FALSE, "NoClusterChosen", "set spec.clusterRef.cluster to a connected cluster", INFO)
 
 
 def _reachable(instance: Object, status: Object, obstacle: Trouble | None, now: str) -> Object:
-    """What was true of a cluster is unknown while it is away, and until it has been looked at again."""
+    """Sets conditions about the cluster to Unknown while it is blocked, and until they are checked again."""
     if not is_held(instance):
         return status
     if obstacle is not None and obstacle.reason in OBSTACLES:
@@ -161,12 +160,12 @@ def _reachable(instance: Object, status: Object, obstacle: Trouble | None, now: 
 
 
 def is_held(instance: Object) -> bool:
-    """Whether this server has made something in a cluster for it, or may have."""
+    """Whether this server may have created something for it in a cluster."""
     return has_finalizer(instance, SPACE_FINALIZER) or has_finalizer(instance, VIRTUAL_CLUSTER_FINALIZER)
 
 
 def forget_cluster(status: Object, reason: str, message: str, now: str) -> Object:
-    """Turns what is said to be so in a cluster into what nobody knows. What is wrong there stays wrong."""
+    """Sets the True conditions about the cluster to Unknown. False ones stay False."""
     for known in _known(status, TRUE):
         status = _restated(status, known, reason, message, now)
     return status
@@ -183,33 +182,33 @@ def _restated(status: Object, known: Object, reason: str, message: str, now: str
 
 
 def _judge(instance: Object, status: Object, obstacle: Trouble | None) -> Verdict:
-    is_asleep = status.get("phase") == SLEEPING
-    trouble = _trouble(status, obstacle)
-    if trouble is not None:
-        reason, message = trouble.get("reason") or trouble["type"], trouble.get("message") or ""
-        severity = trouble.get("severity") or ""
+    is_sleeping = status.get("phase") == SLEEPING
+    problem = _trouble(status, obstacle)
+    if problem is not None:
+        reason, message = problem.get("reason") or problem["type"], problem.get("message") or ""
+        severity = problem.get("severity") or ""
         if severity == ERROR:
             return Verdict(FALSE, FAILED, reason, message, STALLED, severity)
-        return Verdict(FALSE, SLEEPING if is_asleep else PENDING, reason, message, RECONCILING, severity)
-    if awaited := _awaited(instance, status):
-        reason, message = awaited
-        return Verdict(UNKNOWN, SLEEPING if is_asleep else PENDING, reason, message, RECONCILING)
-    if is_asleep:
-        return Verdict(FALSE, SLEEPING, SLEEPING, "it sleeps until it is used again", severity=INFO)
-    return Verdict(TRUE, READY, USABLE, "it is as it was asked for, and can be used")
+        return Verdict(FALSE, SLEEPING if is_sleeping else PENDING, reason, message, RECONCILING, severity)
+    if missing := _awaited(instance, status):
+        reason, message = missing
+        return Verdict(UNKNOWN, SLEEPING if is_sleeping else PENDING, reason, message, RECONCILING)
+    if is_sleeping:
+        return Verdict(FALSE, SLEEPING, SLEEPING, "it is sleeping, and wakes up when it is used", severity=INFO)
+    return Verdict(TRUE, READY, USABLE, "it is in sync and can be used")
 
 
 def _trouble(status: Object, obstacle: Trouble | None) -> Object | None:
-    """The condition that keeps it from being ready: the worst, and among equals the first in the order of things."""
+    """The condition that prevents Ready: the most severe; among equals the first in order."""
     others = [find_condition(status, type) for type in (SCHEDULED, *REPORTED)]
-    in_the_way = obstacle.as_condition(SYNCED) if obstacle is not None else None
-    looked_at = (find_condition(status, RESOLVED), in_the_way, *others)
-    bad = [each for each in looked_at if each is not None and each.get("status") == FALSE]
-    return next((each for each in bad if each.get("severity") == ERROR), bad[0] if bad else None)
+    blocker = obstacle.as_condition(SYNCED) if obstacle is not None else None
+    candidates = (find_condition(status, RESOLVED), blocker, *others)
+    failing = [each for each in candidates if each is not None and each.get("status") == FALSE]
+    return next((each for each in failing if each.get("severity") == ERROR), failing[0] if failing else None)
 
 
 def _awaited(instance: Object, status: Object) -> tuple[str, str] | None:
-    """Reason and message of the first thing that being ready takes and that is not known for this generation."""
+    """Reason and message of the first required condition that is not True for the current generation."""
     generation = _generation(instance)
     required = _required(instance)
     for type in (RESOLVED, *required):
@@ -222,7 +221,7 @@ def _awaited(instance: Object, status: Object) -> tuple[str, str] | None:
 
 
 def _required(instance: Object) -> Sequence[str]:
-    """The conditions that have to be true: what this server makes or sees. The rest is what others report."""
+    """The conditions that Ready requires, which this server maintains. Others are reported by agents."""
     if instance["kind"] != "VirtualClusterInstance":
         return IN_SPACE
     if dig(instance, "spec.config.secretName"):
@@ -230,24 +229,17 @@ def _required(instance: Object) -> Sequence[str]:
     return (ONLINE,) if runs_elsewhere(instance) else IN_CLUSTER
 
 
-# DOC-MERGED controllers/instance_events
-# Events about what becomes of spaces and virtual clusters: one for each change that a person would want to hear of.
-
-
-_BAD = frozenset({"Error", "Warning"})
-
-
 async def record_transition(registry: Registry, before: Object, after: Object) -> None:
-    """Writes an Event where the status `after` has another reason than the object `before` it.
+    """Records an Event if the reason in the status `after` differs from that of the object `before`.
 
-    What is merely under way is no news.
+    Progress alone is not reported.
     """
     known = before.get("status") or {}
     if known.get("reason") == after.get("reason") or after.get("reason") == PROGRESSING:
         return
     severity = (find_condition(after, READY) or {}).get("severity")
-    # An Event is readable for others than the instance is, and a cluster may quote what it was sent.
-    shown: Object = {"spec": before.get("spec"), "metadata": {}, "status": dict(after)}
-    conceal(shown)
+    # More users may read Events than the instance, and a cluster may quote the values that it was sent.
+    redacted: Object = {"spec": before.get("spec"), "metadata": {}, "status": dict(after)}
+    conceal(redacted)
     kind = "Warning" if severity in _BAD else "Normal"
-    await record(registry, before, after["reason"], shown["status"]["message"], type=kind)
+    await record(registry, before, after["reason"], redacted["status"]["message"], type=kind)

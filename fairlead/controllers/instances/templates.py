@@ -1,9 +1,9 @@
-"""Resolves the templates of workspaces, spaces and virtual clusters, and says in their status what came of it.
+"""Resolves the templates of workspaces, spaces and virtual clusters, and writes the result to their status.
 
-Versioned templates are resolved anew whenever they change. Unversioned ones are taken over when the instance is made,
-when it asks for another template, and when it asks for `syncOnce`, which is set back when that is done. Of workspaces
-only what is about templates is written here: where they run and how they do is another controller's matter. Where
-there are neither runners nor templates for workspaces, these answer with just what they were sent.
+Versioned templates are resolved again whenever they change. Unversioned ones are applied when the instance is created,
+when it names another template, and on request by `syncOnce`, which is then reset. For workspaces, only the conditions
+about templates are written here; the rest is up to `controllers/workspaces`. If there are neither runners nor workspace
+templates, workspaces are plain objects, and nothing is written to them.
 """
 
 from collections.abc import Iterable
@@ -44,7 +44,7 @@ class Instances:
 
     def __init__(self, registry: Registry, setting: Setting) -> None:
         templates = [plural for plural, _ in TEMPLATES.values()]
-        # Instances first, so that the index stands when it is asked about the others at the start.
+        # Instances first, so that the index is complete when the other resources are listed at the start.
         watched = (*TEMPLATES, *templates, CLUSTERS, PROJECTS, RUNNERS)
         self.watches = tuple((setting.api_group, plural) for plural in watched)
         self._registry = registry
@@ -52,19 +52,19 @@ class Instances:
         self._prefix = setting.prefix
         self._surroundings = Surroundings(registry, setting)
         self._projects: set[str] = set()
-        """Those that are there. Whether an instance is in one matters, and nothing else about it."""
+        """Existing projects. Only the existence of the project matters to an instance here."""
         self._uses: dict[tuple[str, str], set[Key]] = {}
         self._used: dict[Key, tuple[tuple[str, str], ...]] = {}
         self._kept: set[Key] = set()
-        """Workspaces that were left alone because nobody runs any: to be looked at when that changes."""
+        """Workspaces that are not managed because there are no runners: reconciled when that changes."""
 
     def concerned(self, key: Key, entry: Entry | None) -> Iterable[Key]:
-        """An instance itself; a template or cluster concerns the instances that name it."""
+        """The instance itself; for a template or cluster, the instances that name it."""
         if key[1] == PROJECTS:
             return self._in_project(key[3], entry is not None)
         if key[1] not in TEMPLATES:
-            kept = self._kept if key[1] in (RUNNERS, TEMPLATES[WORKSPACES][0]) else ()
-            return {*self._uses.get((key[1], key[3]), ()), *kept}
+            unmanaged = self._kept if key[1] in (RUNNERS, TEMPLATES[WORKSPACES][0]) else ()
+            return {*self._uses.get((key[1], key[3]), ()), *unmanaged}
         for used in self._used.pop(key, ()):
             self._uses[used].discard(key)
             if not self._uses[used]:
@@ -98,27 +98,27 @@ class Instances:
             return None
         try:
             if await self._hide_passwords(key, instance):
-                return None  # and look at it again as it is then
+                return None  # that write triggers the next reconcile
             await self._report(key, instance)
             if dig(instance, "spec.templateRef.syncOnce"):
                 await self._finish_sync(key)
-        except NotFound:  # it went meanwhile
+        except NotFound:  # it was deleted meanwhile
             return None
         return None
 
     def _is_kept_only(self, workspace: Object) -> bool:
-        """One that has nothing to resolve, or nobody to resolve it for."""
+        """Whether there is no template to resolve, or nothing that would use it."""
         if find_condition(workspace.get("status"), RESOLVED) is not None or dig(workspace, "spec.template"):
             return False
-        made_here = any(self._registry.view.count(self._group, each) for each in (RUNNERS, TEMPLATES[WORKSPACES][0]))
-        return not made_here or not dig(workspace, "spec.templateRef.name")
+        is_in_use = any(self._registry.view.count(self._group, each) for each in (RUNNERS, TEMPLATES[WORKSPACES][0]))
+        return not is_in_use or not dig(workspace, "spec.templateRef.name")
 
     async def _report(self, key: Key, instance: Object) -> None:
         if self._status(key, instance) == (instance.get("status") or {}):
             return
         before = instance
 
-        def observed(current: Object) -> Object:
+        def edit(current: Object) -> Object:
             nonlocal before
             before = current
             if dig(current, "status.ignoreReconciliation"):
@@ -126,41 +126,41 @@ class Instances:
             return {**current, "status": self._status(key, current)}
 
         resource = self._registry.resource(self._group, key[1])
-        await resource.modify(key[2], key[3], observed, by_the_server("status"))
+        await resource.modify(key[2], key[3], edit, by_the_server("status"))
         if key[1] != WORKSPACES:
-            await record_transition(self._registry, before, observed(before)["status"])
+            await record_transition(self._registry, before, edit(before)["status"])
 
     def _status(self, key: Key, instance: Object) -> Object:
-        """The status that the instance should have now. What others have written stays."""
+        """The desired status of the instance. Fields of other writers are kept."""
         status = instance.get("status") or {}
         now, generation = timestamp(self._registry.clock.now()), metadata(instance).get("generation", 1)
         definition, visible = self._definitions(key[1], instance)
         obstacle = self._obstacle(key, instance)
-        found = resolution(instance, definition, visible, obstacle)
-        if found.taken_over:
-            status = _with_rendered(instance, status, TEMPLATES[key[1]][1], found, now)
-        status = with_conditions(status, found.conditions, now, generation)
+        result = resolution(instance, definition, visible, obstacle)
+        if result.taken_over:
+            status = _with_rendered(instance, status, TEMPLATES[key[1]][1], result, now)
+        status = with_conditions(status, result.conditions, now, generation)
         if key[1] == WORKSPACES:
             return status
-        # Of what was taken over before there was that difference, and has changed since, nobody knows whose it was.
+        # If the template was applied before trust was recorded, and has changed since, its trust is unknown.
         known = status.get("templateTrust") or UNMARKED
-        status = {**status, "templateTrust": self._find_trust(key[1], instance) if found.taken_over else known}
+        status = {**status, "templateTrust": self._find_trust(key[1], instance) if result.taken_over else known}
         if key[1] == "virtualclusterinstances":
             status.setdefault("serviceUID", metadata(instance)["uid"])
         return standing(instance, status, obstacle, now)
 
     def _obstacle(self, key: Key, instance: Object) -> Trouble | None:
-        """Workspaces are on runners, and another controller knows about those."""
+        """None for workspaces: they run on runners, which another controller checks."""
         return None if key[1] == WORKSPACES else self._surroundings.obstacle(instance)
 
     def _definitions(self, plural: str, instance: Object) -> tuple[Definition | Unresolved, str]:
-        """What to make, or why it cannot be; and the fingerprint of what everybody may see of it."""
+        """The template definition, or why it cannot be resolved; and the fingerprint of its public part."""
         name = dig(instance, "spec.templateRef.name") or ""
         entry = self._registry.resource(self._group, TEMPLATES[plural][0]).peek("", name)
         try:
             definition = definition_for(instance, decode(entry) if entry is not None else None)
-            shown = definition_for(instance, orjson.loads(entry.body)) if entry is not None else Definition({}, None)
-            return definition, fingerprint(instance, shown)
+            public = definition_for(instance, orjson.loads(entry.body)) if entry is not None else Definition({}, None)
+            return definition, fingerprint(instance, public)
         except Unresolved as error:
             return error, ""
 
@@ -170,9 +170,9 @@ class Instances:
         return find_trust(instance, decode(entry) if entry is not None else None)
 
     async def _hide_passwords(self, key: Key, instance: Object) -> bool:
-        """Hides passwords that came before their template did, or before they were hidden at all; says whether."""
+        """Hides password parameters that were stored before their template existed. Returns whether it wrote."""
 
-        def hidden(current: Object) -> Object:
+        def edit(current: Object) -> Object:
             definition, _ = self._definitions(key[1], current)
             if isinstance(definition, Unresolved) or definition.parameters is None:
                 return current
@@ -183,15 +183,15 @@ class Instances:
             conceal_annotation(new)
             return new
 
-        if hidden(instance) == instance:
+        if edit(instance) == instance:
             return False
-        await self._registry.resource(self._group, key[1]).modify(key[2], key[3], hidden, by_the_server())
+        await self._registry.resource(self._group, key[1]).modify(key[2], key[3], edit, by_the_server())
         return True
 
     async def _finish_sync(self, key: Key) -> None:
-        """Sets `syncOnce` back, unless the template has moved on and there is something left to take over."""
+        """Resets `syncOnce`, unless the template has changed again and is still to be applied."""
 
-        def finished(current: Object) -> Object:
+        def edit(current: Object) -> Object:
             _, visible = self._definitions(key[1], current)
             if not visible or not dig(current, "spec.templateRef.syncOnce"):
                 return current
@@ -201,21 +201,21 @@ class Instances:
             return {**current, "spec": {**spec, "templateRef": {**spec["templateRef"], "syncOnce": False}}}
 
         resource = self._registry.resource(self._group, key[1])
-        await resource.modify(key[2], key[3], finished, by_the_server())
+        await resource.modify(key[2], key[3], edit, by_the_server())
 
 
 def _with_rendered(instance: Object, status: Object, field: str, found: Found, now: str) -> Object:
-    """The status with the template as it was rendered. Nobody knows about what is rendered anew until it is applied."""
+    """The status with the rendered template. If it has changed, cluster conditions are Unknown until it is applied."""
     if is_held(instance) and status.get(field) != found.rendered:
-        status = forget_cluster(status, PROGRESSING, "its template has changed, and is being applied", now)
+        status = forget_cluster(status, PROGRESSING, "its template has changed and is being applied", now)
     return {**note_rendered(instance, status), field: found.rendered, "templateHash": found.hash}
 
 
 def _named(entry: Entry) -> tuple[tuple[str, str], ...]:
     """The template and the cluster that an instance names."""
     templates = TEMPLATES[entry.key[1]][0]
-    named = {
+    references = {
         templates: entry.fields.get("spec.templateRef.name"),
         CLUSTERS: entry.fields.get("spec.clusterRef.cluster"),
     }
-    return tuple((plural, name) for plural, name in named.items() if name)
+    return tuple((plural, name) for plural, name in references.items() if name)

@@ -1,8 +1,8 @@
-"""The roles that users of a virtual cluster have inside of it: given while it is there, taken away when it goes.
+"""ClusterRoleBindings inside a virtual cluster for its users: applied while it exists, removed with the instance.
 
-For `virtual_clusters.py`. Bindings in a virtual cluster that was deployed from here go with it. One that was imported
-stays when its instance is deleted, so a finalizer holds the instance until the bindings in it are gone. It is set
-before the first one is made.
+For `virtual_clusters.py`. In a virtual cluster that this server deployed, they are deleted with it. An imported one
+continues to exist, so a finalizer delays the deletion of the instance until they are deleted. It is set before the
+first binding is created.
 """
 
 import asyncio
@@ -28,11 +28,11 @@ from fairlead.registry.registry import Registry
 VIRTUAL_CLUSTERS = "virtualclusterinstances"
 FINALIZER = "service.sh/virtual-cluster-access"
 BINDING_SECONDS = 15.0
-"""For all bindings in one virtual cluster."""
+"""Timeout for all bindings of one virtual cluster."""
 
 
 class Ways(Protocol):
-    """What this needs of `cluster_access.py`. Both raise UpstreamError, and what they return does."""
+    """The needed part of `cluster_access.py`. Both methods raise UpstreamError, and so do the returned objects."""
 
     def virtual_cluster(self, namespace: str, name: str) -> Api: ...
 
@@ -48,86 +48,88 @@ class VirtualClusterAccess:
         self._names = setting.names
 
     async def give(self, instance: Object) -> Sequence[Object]:
-        """Binds the roles of those who may use it: the gateway lets them in as themselves. Returns the condition."""
+        """Binds the roles of its users, whom the gateway impersonates there. Returns the condition."""
         project = self._instances.project(instance)
         if project is None or dig(instance, "spec.external"):
             return ()
         bindings = role_bindings(self._names, instance, dig(instance, "status.virtualCluster") or {}, project)
-        where = metadata(instance)["namespace"], name_of(instance)
+        instance_key = metadata(instance)["namespace"], name_of(instance)
         try:
             if dig(instance, "spec.config.secretName"):
                 await self._instances.hold(instance)
-            async with _bounded(name_of(instance), "bind the roles of those who may use it"):
-                api = self._ways.virtual_cluster(*where)
+            async with _bounded(name_of(instance), "bind the roles of its users"):
+                api = self._ways.virtual_cluster(*instance_key)
                 await bind_cluster_roles(api, bindings, self._marks(instance), self._is_living)
         except Trouble as trouble:
             return (trouble.as_condition(ACCESS),)
-        return (condition(ACCESS, TRUE, "Synced", "those who may use it have their roles in it"),)
+        return (condition(ACCESS, TRUE, "Synced", "the roles of its users are bound in it"),)
 
     def holds(self, instance: Object) -> bool:
         return self._instances.holds(instance)
 
     async def take_away(self, instance: Object) -> float | None:
-        """Removes the bindings. Returns the seconds after which to try again; None when there is nothing left to do."""
-        where = metadata(instance)["namespace"], name_of(instance)
+        """Deletes the bindings. Returns the seconds until the next try; None when done."""
+        instance_key = metadata(instance)["namespace"], name_of(instance)
         if is_abandoned(instance):
             await self._instances.let_go(instance, _left_behind(instance, self._marks(instance)))
             return None
         try:
             async with (
-                _bounded(name_of(instance), "remove the ClusterRoleBindings that were made in it"),
-                self._ways.leaving_virtual_cluster(*where) as api,
+                _bounded(name_of(instance), "delete the ClusterRoleBindings of its users"),
+                self._ways.leaving_virtual_cluster(*instance_key) as api,
             ):
                 removed, others = await unbind_cluster_roles(api, self._marks(instance))
         except Trouble as trouble:
             await self._instances.tell(instance, _stuck(trouble), online=False)
             return jittered(RETRY)
-        if told := _told(removed, others):
-            with suppress(ApiError):  # in a namespace that is going, nothing is written any more
-                await record(self._registry, instance, "AccessRemoved", told)
+        if summary := _told(removed, others):
+            with suppress(ApiError):  # no Event can be created in a terminating namespace
+                await record(self._registry, instance, "AccessRemoved", summary)
         await self._instances.let_go(instance)
         return None
 
     def _is_living(self, uid: str) -> bool:
-        """Whether there is an instance with this uid. Seldom asked, so there is no index."""
+        """Whether an instance with this uid exists. Seldom needed, so there is no index."""
         entries = self._registry.view.entries(self._group, VIRTUAL_CLUSTERS)
         found = (decode(each) for each in entries if uid.encode() in each.body)
         return any(uid == self._marks(each)[UID] for each in found)
 
     def _marks(self, instance: Object) -> Mapping[str, str]:
-        """By what stays when it moves to another project."""
+        """Uses `status.serviceUID`, which does not change when the instance moves to another project."""
         uid = dig(instance, "status.serviceUID") or metadata(instance)["uid"]
         return marks(VIRTUAL_CLUSTER, self._instances.project_name(instance), name_of(instance), uid)
 
 
 @asynccontextmanager
 async def _bounded(cluster: str, doing: str) -> AsyncIterator[None]:
-    """Whatever goes wrong inside, or takes too long, is raised as Trouble."""
+    """Raises errors of the block, and a timeout, as InstanceError."""
     try:
         with troubles(cluster, doing):
             async with asyncio.timeout(BINDING_SECONDS):
                 yield
     except TimeoutError:
-        why = f'virtual cluster "{cluster}" takes too long to {doing}; see how it is'
-        raise Trouble("TimedOut", why, WARNING) from None
+        message = f'virtual cluster "{cluster}" takes too long to {doing}; check its API server'
+        raise Trouble("TimedOut", message, WARNING) from None
 
 
 def _stuck(trouble: Trouble) -> Sequence[Object]:
-    """The conditions of one whose deletion does not get on."""
-    why = f"{trouble.message}; or annotate this with {ABANDON}=true to let it go and leave them behind"
-    told = Trouble(trouble.reason, f"the ClusterRoleBindings in it cannot be removed: {why}", trouble.severity)
-    waits = f"waits until the ClusterRoleBindings that were made in it are removed: {why}"
-    return told.as_condition(ACCESS), condition(READY, FALSE, "Deleting", waits, INFO)
+    """The conditions of an instance whose deletion is blocked."""
+    message = f"{trouble.message}; to delete this and leave them behind, annotate it with {ABANDON}=true"
+    blocked = Trouble(
+        trouble.reason, f"the ClusterRoleBindings of its users cannot be deleted: {message}", trouble.severity
+    )
+    waiting = f"waiting for the deletion of the ClusterRoleBindings of its users: {message}"
+    return blocked.as_condition(ACCESS), condition(READY, FALSE, "Deleting", waiting, INFO)
 
 
 def _left_behind(instance: Object, labels: Mapping[str, str]) -> str:
     return (
-        f'the ClusterRoleBindings in virtual cluster "{name_of(instance)}" were not removed; if they are still there, '
+        f'the ClusterRoleBindings in virtual cluster "{name_of(instance)}" were not deleted; if they still exist, '
         f"delete them yourself: kubectl delete clusterrolebindings -l {UID}={labels[UID]}"
     )
 
 
 def _told(removed: Sequence[str], others: Mapping[str, str]) -> str:
-    parts = [f"removed from it: ClusterRoleBindings {', '.join(removed)}"] if removed else []
-    parts += [f"{name} stays there, since {why}" for name, why in others.items()]
+    parts = [f"deleted in it: ClusterRoleBindings {', '.join(removed)}"] if removed else []
+    parts += [f"{name} was kept, since {reason}" for name, reason in others.items()]
     return "; ".join(parts)

@@ -1,4 +1,4 @@
-"""What is deployed for a virtual cluster, and what its conditions say about it: pure, for the controller beside it."""
+"""The Helm release and the health conditions of a virtual cluster. Pure; used by `virtual_clusters.py`."""
 
 import re
 from collections.abc import Sequence
@@ -17,25 +17,25 @@ from fairlead.upstream.kube_client import FarError
 
 SYNCED, READY = VC_SYNCED, VC_READY
 ACCESS = "AccessSynced"
-"""Whether those who may use it have their roles inside. It can be ready without: its own rules may say who they are."""
+"""Whether the roles of its users are bound inside. Not required for Ready: it may have RBAC rules of its own."""
 
 _version = re.compile(r"[0-9A-Za-z.+_-]{1,64}", re.ASCII)
 
 
 def chart_for(instance: Object) -> Chart:
-    """The chart of its rendered template. Raises Trouble."""
+    """The chart of its rendered template. Raises InstanceError if there is none, or if it is invalid."""
     chart = chart_of(dig(instance, "status.virtualCluster") or {})
     if chart is None:
-        why = (
-            "its template names no chart in helmRelease.chart; have the template mended, or import a virtual cluster "
-            "that runs already with spec.config"
+        message = (
+            "its template names no chart in helmRelease.chart; fix the template, or import a running virtual cluster "
+            "with spec.config"
         )
-        raise Trouble("NoChart", why, ERROR)
+        raise Trouble("NoChart", message, ERROR)
     return chart
 
 
 def release_of(instance: Object) -> Release:
-    """What is to be deployed where it was settled to be. Raises Trouble."""
+    """The release to deploy, at the place that `spec.clusterRef` names. Raises InstanceError."""
     values = dig(instance, "status.virtualCluster.helmRelease.values") or ""
     return Release(*_named(instance), chart_for(instance), values, _deployer(instance))
 
@@ -49,8 +49,8 @@ def _named(instance: Object) -> tuple[str, str]:
 
 
 def _deployer(instance: Object) -> str:
-    """What was once made with an owner's rights stays so, even where no chart has been deployed yet: what is noted
-    about a release in its namespace could have been written by the owner, and helm goes by that."""
+    """The user that helm impersonates; empty: none. Once confined, a release stays confined, even if no chart has been
+    deployed yet: the owner could have written release Secrets into the namespace, and helm trusts those."""
     was_confined = dig(instance, "status.deployedConfined") or applied_trust(instance) == CONFINED
     if not is_confined(instance) and not was_confined:
         return ""
@@ -58,7 +58,7 @@ def _deployer(instance: Object) -> str:
 
 
 def confining(release: Release, role: str) -> Sequence[Object]:
-    """The RoleBinding that gives the deployer of a confined release that role in its namespace."""
+    """The RoleBinding that grants the deployer of a confined release the role in its namespace."""
     if not release.confined_to:
         return ()
     meta = {"name": f"{BINDING_PREFIX}deployer", "namespace": release.namespace, "labels": {MANAGED: FAIRLEAD}}
@@ -73,14 +73,14 @@ def confining(release: Release, role: str) -> Sequence[Object]:
 
 
 def seen_from(answer: Object | UpstreamError | FarError) -> tuple[Object, Object]:
-    """Online and Ready, from what came of asking for its version."""
+    """The conditions Online and Ready, from the response to the version request."""
     if isinstance(answer, UpstreamError):
         offline = condition(ONLINE, FALSE, answer.reason, f"it cannot be reached: {answer.message}", WARNING)
-        return offline, condition(READY, UNKNOWN, answer.reason, "nobody can tell while it cannot be reached")
+        return offline, condition(READY, UNKNOWN, answer.reason, "unknown while it cannot be reached")
     online = condition(ONLINE, TRUE, "Reached", "it can be reached")
     if isinstance(answer, FarError):
-        why = f"it answers {answer.status} when asked for its version; see that its kubeconfig is still good"
-        return online, condition(READY, FALSE, "NotReady", why, WARNING)
+        message = f"it returns HTTP status {answer.status} for /version; check that its kubeconfig is still valid"
+        return online, condition(READY, FALSE, "NotReady", message, WARNING)
     version = answer.get("gitVersion")
-    known = version if isinstance(version, str) and _version.fullmatch(version) else "of its own kind"
+    known = version if isinstance(version, str) and _version.fullmatch(version) else "of an unknown version"
     return online, condition(READY, TRUE, "Ready", f"it runs Kubernetes {known}")

@@ -1,10 +1,9 @@
-"""Deploys virtual clusters into connected clusters, takes over those that run elsewhere, and says how they do.
+"""Reconciles virtual clusters: deploys them into connected clusters with Helm, and probes deployed and imported ones.
 
-One with `spec.config` runs already: it is looked at, and nothing else. Of the others, those in a cluster that is
-connected for real get a namespace there and the chart of their template, through `helm`. The kubeconfig that the chart
-leaves in the Secret `vc-<release>` is copied beside the instance; the gateway finds it there. A chart out of an
-administrator's template is deployed with all rights of the cluster's stored credential. Any other was chosen by
-somebody who may not do all of that, so it is deployed as an identity with rights in its namespace only.
+An instance with `spec.config` is imported: it is only probed. Others, in a cluster with a kubeconfig, get a namespace
+there and the chart of their template. The kubeconfig that the chart stores in the Secret `vc-<release>` is copied to a
+secret beside the instance, for the gateway. The chart of an administrator's template is deployed with the stored
+credential of the cluster. Any other is not trusted, so it is deployed as a user with access to its namespace only.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -38,11 +37,11 @@ from fairlead.upstream.kube_client import FarError
 
 VIRTUAL_CLUSTERS = "virtualclusterinstances"
 PROBE, LAST_PROBE = 15.0, 120.0
-"""Seconds between two looks at one that is there; and at most, at one that has not answered for long."""
+"""Probe interval of a reachable virtual cluster, and the maximum for an unreachable one."""
 
 
 class VirtualClusters:
-    # Many, since nearly all that they do is to wait for virtual clusters, which may be in no hurry.
+    # Many, since they mostly wait for responses of virtual clusters, which may be slow.
     name, workers = "virtual-clusters", 512
 
     def __init__(
@@ -58,10 +57,10 @@ class VirtualClusters:
         self._setting = setting
         self._contents = Contents(registry, setting, reach, self._upkeep)
         self._unanswered: dict[tuple[str, str], int] = {}
-        """By namespace and name of an instance: how often in a row it was not reached."""
+        """By namespace and name of an instance: consecutive failed probes."""
 
     def subscribe(self, requeue: Requeue) -> Callable[[], None]:
-        """What happens in clusters is heard of, too."""
+        """Changes in remote clusters trigger a reconcile, too."""
         return self._upkeep.informers.subscribe(self._instances.trying_again(requeue))
 
     def concerned(self, key: Key, entry: Entry | None) -> Iterable[Key]:
@@ -80,7 +79,7 @@ class VirtualClusters:
         if dig(instance, "spec.networkPeer"):
             return None
         if dig(instance, "spec.config.secretName"):
-            imported = condition(DEPLOYED, TRUE, "Imported", "it runs already, and spec.config says how to reach it")
+            imported = condition(DEPLOYED, TRUE, "Imported", "it is imported: spec.config names its kubeconfig")
             return await self._look(instance, (imported,))
         project = self._instances.project(instance)
         if not is_connected(self._instances.cluster(instance)):
@@ -91,13 +90,13 @@ class VirtualClusters:
             return wait or self._instances.wait(instance) or await self._keep(instance, project)
 
     async def _remove(self, key: Key, instance: Object) -> float | None:
-        if self._access.holds(instance) and (again := await self._access.take_away(instance)) is not None:
-            return again
+        if self._access.holds(instance) and (requeue_after := await self._access.take_away(instance)) is not None:
+            return requeue_after
         with self._upkeep.turn(instance, self.workers) as wait:
-            again = wait or await self._remove_from_cluster(instance)
-        if again is None:
+            requeue_after = wait or await self._remove_from_cluster(instance)
+        if requeue_after is None:
             self._upkeep.forget(key)
-        return again
+        return requeue_after
 
     async def _remove_from_cluster(self, instance: Object) -> float | None:
         return await self._removing.remove(instance, self._place) if self._instances.holds(instance) else None
@@ -111,96 +110,96 @@ class VirtualClusters:
         return is_connected(self._instances.cluster(instance))
 
     async def _keep(self, instance: Object, project: Object) -> float | None:
-        """Goes through what has to be true, in order, up to where it is not."""
-        told: list[Object] = []
+        """Runs the deployment steps in order, up to the first that fails."""
+        done: list[Object] = []
         fields: Object = {}
         stage = DEPLOYED
         try:
             self._deploying.check(instance)
             instance = await self._instances.settle(instance, lambda current: self._cluster_ref(current, project))
             if "deletionTimestamp" in metadata(instance) or not is_resolved(instance):
-                return POLL  # it has changed meanwhile, and what is known was rendered from what it was before
+                return POLL  # it has changed meanwhile, and the rendered template is outdated
             stage, release = SPACE_SYNCED, release_of(instance)
-            if release.confined_to:  # before anything is made that a later release would be taken from
+            if release.confined_to:  # recorded before anything is created, since later releases depend on it
                 await self._instances.tell(instance, (), deployedConfined=True)
             conditions, is_new = await self._make_space(instance, release)
-            told += conditions
+            done += conditions
             stage = DEPLOYED
-            if is_new:  # whatever was deployed before went with the namespace
+            if is_new:  # an earlier deployment was deleted with the namespace
                 fields["deployHash"] = ""
             fields["deployHash"] = await self._deploying.deploy(instance, release, anew=is_new)
-            told.append(condition(DEPLOYED, TRUE, "Deployed", f'release "{release.name}" is deployed'))
+            done.append(condition(DEPLOYED, TRUE, "Deployed", f'release "{release.name}" is deployed'))
             stage = SYNCED
             await self._deploying.take_kubeconfig(instance, release)
-            told.append(condition(SYNCED, TRUE, "Synced", "the kubeconfig that the chart left is in use"))
-        except NotFound:  # it went meanwhile
+            done.append(condition(SYNCED, TRUE, "Synced", "the kubeconfig that the chart created is in use"))
+        except NotFound:  # it was deleted meanwhile
             return None
         except Trouble as trouble:
-            told.append(trouble.as_condition(stage))
-            await self._instances.tell(instance, told, **fields)
+            done.append(trouble.as_condition(stage))
+            await self._instances.tell(instance, done, **fields)
             return jittered(TURN) if trouble.reason == WAITING else self._instances.failed(instance, trouble)
         self._instances.start_over(instance)
-        return await self._look(instance, told, **fields)
+        return await self._look(instance, done, **fields)
 
     async def _look(self, instance: Object, told: Sequence[Object], **fields: object) -> float:
-        """Asks the virtual cluster itself how it is."""
-        where = metadata(instance)["namespace"], name_of(instance)
-        answer: Object | UpstreamError | FarError
+        """Probes the virtual cluster, binds the roles of its users, and writes the status."""
+        instance_key = metadata(instance)["namespace"], name_of(instance)
+        response: Object | UpstreamError | FarError
         try:
-            answer = await self._reach.version(*where)
+            response = await self._reach.version(*instance_key)
         except (UpstreamError, FarError) as error:
-            answer = error
+            response = error
         except BadRequest as error:
-            answer = Broken(error.message)
-        online, ready = seen_from(answer)
+            response = Broken(error.message)
+        online, ready = seen_from(response)
         is_online = online["status"] == TRUE
         access = await self._access.give(instance) if ready["status"] == TRUE else ()
         await self._instances.tell(instance, (*told, online, ready, *access), online=is_online, **fields)
         if is_online:
-            self._unanswered.pop(where, None)
+            self._unanswered.pop(instance_key, None)
             return jittered(PROBE)
-        failures = self._unanswered[where] = min(self._unanswered.get(where, 0) + 1, 8)
+        failures = self._unanswered[instance_key] = min(self._unanswered.get(instance_key, 0) + 1, 8)
         return jittered(min(LAST_PROBE, PROBE * 2 ** (failures - 1)))
 
     def _cluster_ref(self, instance: Object, project: Object) -> Object:
-        """Where it is, settled once and for all."""
+        """The clusterRef with namespace and release name, which are chosen once and never change."""
         ref: Object = dig(instance, "spec.clusterRef")
         names = {"project": name_of(project), "name": name_of(instance)}
         if not ref.get("namespace"):
             pattern = dig(project, "spec.namespacePattern.virtualCluster")
-            made = (
+            namespace = (
                 patterned_namespace(pattern, names)
                 if pattern
                 else default_namespace(VIRTUAL_CLUSTER, names["project"], names["name"])
             )
-            ref = {**ref, "namespace": made}
+            ref = {**ref, "namespace": namespace}
         return {**ref, "virtualCluster": ref.get("virtualCluster") or release_name(names["name"])}
 
     def _place(self, instance: Object) -> Place:
-        """Its namespace is known by what stays when it moves to another project."""
+        """Labelled with `status.serviceUID`, which does not change when the instance moves to another project."""
         ref, name = dig(instance, "spec.clusterRef"), name_of(instance)
         uid = dig(instance, "status.serviceUID") or metadata(instance)["uid"]
         labels = marks(VIRTUAL_CLUSTER, self._instances.project_name(instance), name, uid)
         return Place(ref["cluster"], ref.get("namespace") or "", labels)
 
     async def _make_space(self, instance: Object, release: Release) -> tuple[Sequence[Object], bool]:
-        """Its conditions, and whether the namespace was made just now."""
+        """Applies the namespace. Returns its conditions, and whether it was just created."""
         place, template = self._place(instance), dig(instance, "status.virtualCluster.spaceTemplate") or {}
         plan = plan_template(self._setting.confinement, instance, template, place.namespace)
         objects = () if plan.leaves_contents else parsed(template.get("objects") or "")
         bindings = confining(release, self._setting.confinement.chart_role)
         try:
-            made = await self._contents.make(instance, place, plan, Wanted(bindings, objects))
+            result = await self._contents.make(instance, place, plan, Wanted(bindings, objects))
         finally:
             await self._instances.tell(instance, (), **applied_as(instance, plan))
-        message = f'namespace "{place.namespace}" in cluster "{place.cluster}" is as it should be'
+        message = f'namespace "{place.namespace}" in cluster "{place.cluster}" is in sync'
         message += f"{self._upkeep.caveat(instance)}{plan.left_out}"
-        status, reason = (TRUE, "Active") if made.usable else (FALSE, "Terminating")
+        status, reason = (TRUE, "Active") if result.usable else (FALSE, "Terminating")
         ready = condition(SPACE_READY, status, reason, message)
-        return (condition(SPACE_SYNCED, TRUE, "Synced", message), ready), made.is_new
+        return (condition(SPACE_SYNCED, TRUE, "Synced", message), ready), result.is_new
 
     async def _take_down(self, instance: Object, place: Place) -> Trouble | None:
-        """Takes the release down, then the namespace. Returns what that waits for; None when both are gone."""
+        """Uninstalls the release, then deletes the namespace. Returns what that waits for; None when done."""
         self._upkeep.follow_removal(instance, place)
         api = self._reach.cluster(place.cluster)
         existing = await found_at(api, place.path)

@@ -1,8 +1,8 @@
-"""Keeps a project's status true, and empties the project in order before it goes.
+"""Reconciles projects: namespace, status with quota usage, and ordered teardown on deletion.
 
-The status says whether the project can be used, and what is used of its quotas. A project that is deleted ends what
-runs in it first, one sort after the other, then its namespace with all the rest; meanwhile Ready is False and says what
-is being waited for.
+The namespace of a project is created again if it is missing. The status shows whether the project can be used, and the
+usage of its quotas. A deleted project first deletes its instances, kind by kind, while the secrets that they need still
+exist, then its namespace with all the rest. Meanwhile Ready is False and names the objects and finalizers that remain.
 """
 
 import asyncio
@@ -26,48 +26,118 @@ from fairlead.registry.write_options import Deleting, by_the_server
 from fairlead.storage.contract import Key
 from fairlead.storage.view.view import Entry
 
-# DOC-MERGED controllers/quota_status
-# What is used of a project's quotas, as its status shows it. Pure; `projects.py` writes it down.
-
-
-def quota_status(project: Object, objects: Iterable[tuple[str, Object]], plurals: Iterable[str]) -> Object | None:
-    """Limits and what is used of them, for the whole project and for each owner; None where nothing is limited.
-
-    Only what the server counts itself is shown: for other keys nothing could be said about their use.
-    """
-    counted = tuple(plurals)
-    whole, each = limits(project, "project", counted), limits(project, "user", counted)
-    if not whole and not each:
-        return None
-    used = usage(objects)
-    status: Object = {}
-    if whole:
-        status["project"] = {"limit": whole, "used": _texts(used.project, whole)}
-    if each:
-        by_sort: dict[str, Object] = {USER: {}, TEAM: {}}
-        for (sort, name), amounts in sorted(used.holders.items()):
-            by_sort[sort][name] = _texts(amounts, each)
-        status["user"] = {"limit": each, "used": {"users": by_sort[USER], "teams": by_sort[TEAM]}}
-    return status
-
-
-def _texts(amounts: Counter[str], keys: Mapping[str, str]) -> Object:
-    return {key: str(amounts[key]) for key in keys}
-
-
-# DOC-MERGED controllers/emptying
-# Empties a project's namespace in order: what runs goes first, while the secrets that it needs are still there.
-#
-# `projects.py` asks until nothing is left. What holds something back is told each time, so that people see whom to ask.
-
-
+PROJECTS = "projects"
+LOOK_AGAIN = 0.2
+"""Requeue delay during deletion: the remaining objects may be of kinds that are not watched here."""
 ORDER = ("devpodworkspaceinstances", "virtualclusterinstances", "spaceinstances")
-"""Workspaces may run in virtual clusters, and those in spaces."""
+"""Instances are deleted in this order: workspaces may run in virtual clusters, and those in spaces."""
 AT_ONCE = 20
-"""So many deletes are done before others get their turn."""
+"""How many deletes are done before yielding to the event loop."""
+
+
+class Projects:
+    name, workers = "projects", 1
+
+    def __init__(self, registry: Registry, api_group: str, prefix: str) -> None:
+        self._registry = registry
+        self._group = api_group
+        self._prefix = prefix
+        self._projects = registry.resource(api_group, PROJECTS)
+        self._namespaces = registry.resource(*NAMESPACES)
+        self._emptying = Emptying(registry, api_group)
+        kinds = (each.kind for each in registry.namespaced() if each.kind.stored)
+        self._plurals = tuple(kind.plural for kind in kinds if kind.group == api_group)
+        instances = ((api_group, plural) for plural in self._plurals)
+        self.watches = ((api_group, PROJECTS), NAMESPACES, *instances)
+
+    def concerned(self, key: Key, entry: Entry | None) -> Iterable[Key]:
+        """The project itself, or the project of the namespace that the object is in."""
+        if key[1] == PROJECTS:
+            yield key
+        elif key[:2] == NAMESPACES:
+            if key[3].startswith(self._prefix):
+                yield self._projects.kind.key("", key[3].removeprefix(self._prefix))
+        elif key[2].startswith(self._prefix):
+            yield self._projects.kind.key("", key[2].removeprefix(self._prefix))
+
+    async def reconcile(self, key: Key) -> float | None:
+        entry = self._projects.peek("", key[3])
+        if entry is None:
+            return None
+        project = decode(entry)
+        if "deletionTimestamp" in metadata(project):
+            return await self._end(project)
+        if not await self._keep_namespace(project):
+            return None  # a change of its namespace triggers the next reconcile
+        await self._report(project)
+        return None
+
+    async def _keep_namespace(self, project: Object) -> bool:
+        """Whether the project has its namespace. A missing one is created again, empty."""
+        name = name_of(project)
+        entry = self._namespaces.peek("", f"{self._prefix}{name}")
+        if entry is not None and "deletionTimestamp" in metadata(decode(entry)):
+            message = f"namespace {self._prefix}{name} is terminating; it will be created again, without its content"
+            await self._write(project, condition("Ready", FALSE, "NamespaceTerminating", message))
+            return False
+        if entry is None:
+            with suppress(AlreadyExists):
+                await self._namespaces.create(build_namespace(self._prefix, name), "", by_the_server())
+                message = f"namespace {self._prefix}{name} was deleted with all its content, and was created again"
+                await record(self._registry, project, "NamespaceRestored", message, type="Warning")
+        return True
+
+    async def _end(self, project: Object) -> float | None:
+        """Deletes the content of the project; when nothing is left, removes the finalizer."""
+        name = name_of(project)
+        if not has_finalizer(project, FINALIZER):
+            return None
+        namespace = f"{self._prefix}{name}"
+        remaining = await self._emptying.go_on(namespace)
+        if remaining is not None:
+            message = f"being deleted: {remaining}"
+            await self._write(project, condition("Ready", FALSE, "Deleting", message))
+            return LOOK_AGAIN
+        await self._projects.modify("", name, lambda current: remove_finalizer(current, FINALIZER), by_the_server())
+        message = f"namespace {namespace} was deleted with all its content"
+        await record(self._registry, project, "NamespaceDeleted", message)
+        return None
+
+    async def _report(self, project: Object) -> None:
+        """Sets Ready to True; the first time, also records an Event."""
+        message = f"namespace {self._prefix}{name_of(project)} exists"
+        await self._write(project, condition("Ready", TRUE, "NamespaceReady", message))
+        if find_condition(project.get("status"), "Ready") is None:
+            await record(self._registry, project, "NamespaceReady", message)
+
+    async def _write(self, project: Object, ready: Object) -> None:
+        """Writes the status if it has changed."""
+        now = timestamp(self._registry.clock.now())
+
+        def edit(current: Object) -> Object:
+            return {**current, "status": self._status(current, ready, now)}
+
+        if not identical(edit(project)["status"], project.get("status") or {}):
+            options = by_the_server("status")
+            await self._projects.modify("", name_of(project), edit, options)
+
+    def _status(self, project: Object, ready: Object, now: str) -> Object:
+        generation = metadata(project)["generation"]
+        known = {**(project.get("status") or {}), "observedGeneration": generation}
+        status = with_condition(known, ready, now, generation)
+        quotas = quota_status(project, self._in_use(name_of(project)), self._plurals)
+        status.pop("quotas", None)
+        return {**status, "quotas": quotas} if quotas else status
+
+    def _in_use(self, project: str) -> Iterable[tuple[str, Object]]:
+        for plural in self._plurals:
+            for entry in self._registry.view.entries(self._group, plural, f"{self._prefix}{project}"):
+                yield plural, decode(entry)
 
 
 class Emptying:
+    """Deletes the content of a project's namespace in order. Called repeatedly until nothing is left."""
+
     def __init__(self, registry: Registry, api_group: str) -> None:
         self._registry = registry
         by_plural = {each.kind.plural: each for each in registry.namespaced() if each.kind.group == api_group}
@@ -75,14 +145,16 @@ class Emptying:
         self._all = [each for each in registry.namespaced() if each.kind.stored]
 
     async def go_on(self, namespace: str) -> str | None:
-        """Deletes what is next in order. What is being waited for, in words; None once the namespace is gone."""
+        """Deletes what is next in order. Returns a message about what remains; None once the namespace is deleted."""
         for resource in self._first:
             for count, name in enumerate(self._names(resource, namespace)):
                 if count % AT_ONCE == AT_ONCE - 1:
-                    await asyncio.sleep(0)  # what finalizers hold is not written again, so nothing is waited for
-                with suppress(NotFound):  # somebody was faster
-                    deleting = Deleting(propagation="Background")
-                    await resource.delete(namespace, name, deleting, by_the_server())
+                    await asyncio.sleep(
+                        0
+                    )  # deleting an object that waits for finalizers writes nothing, so nothing is awaited
+                with suppress(NotFound):  # it was deleted meanwhile
+                    options = Deleting(propagation="Background")
+                    await resource.delete(namespace, name, options, by_the_server())
             if self._names(resource, namespace):
                 return await self._remaining(namespace)
         try:
@@ -103,7 +175,7 @@ class Emptying:
         return "waiting for " + ", ".join(found)
 
     async def _counted(self, namespace: str) -> AsyncIterator[str]:
-        """How many there are of each kind, and the finalizers that hold them."""
+        """The number of objects of each kind, with their finalizers."""
         for resource in self._all:
             kind, finalizers = resource.kind, dict[str, None]()
             entries = self._registry.view.entries(kind.group, kind.plural, namespace)
@@ -112,110 +184,30 @@ class Emptying:
                     if b'"finalizers":' in entry.body:
                         finalizers.update(dict.fromkeys(metadata(decode(entry)).get("finalizers") or ()))
             if entries:
-                held = f" (finalizers: {', '.join(finalizers)})" if finalizers else ""
-                yield f"{len(entries)} {kind.singular if len(entries) == 1 else kind.plural}{held}"
+                suffix = f" (finalizers: {', '.join(finalizers)})" if finalizers else ""
+                yield f"{len(entries)} {kind.singular if len(entries) == 1 else kind.plural}{suffix}"
 
 
-PROJECTS = "projects"
-LOOK_AGAIN = 0.2
-"""What a project waits for need not be of a kind that is watched here."""
+def quota_status(project: Object, objects: Iterable[tuple[str, Object]], plurals: Iterable[str]) -> Object | None:
+    """`status.quotas`: limits and usage, for the whole project and for each owner; None if there are no limits.
 
-
-class Projects:
-    name, workers = "projects", 1
-
-    def __init__(self, registry: Registry, api_group: str, prefix: str) -> None:
-        self._registry = registry
-        self._group = api_group
-        self._prefix = prefix
-        self._projects = registry.resource(api_group, PROJECTS)
-        self._namespaces = registry.resource(*NAMESPACES)
-        self._emptying = Emptying(registry, api_group)
-        kinds = (each.kind for each in registry.namespaced() if each.kind.stored)
-        self._plurals = tuple(kind.plural for kind in kinds if kind.group == api_group)
-        instances = ((api_group, plural) for plural in self._plurals)
-        self.watches = ((api_group, PROJECTS), NAMESPACES, *instances)
-
-    def concerned(self, key: Key, entry: Entry | None) -> Iterable[Key]:
-        """The project itself, or the one that the object lives in."""
-        if key[1] == PROJECTS:
-            yield key
-        elif key[:2] == NAMESPACES:
-            if key[3].startswith(self._prefix):
-                yield self._projects.kind.key("", key[3].removeprefix(self._prefix))
-        elif key[2].startswith(self._prefix):
-            yield self._projects.kind.key("", key[2].removeprefix(self._prefix))
-
-    async def reconcile(self, key: Key) -> float | None:
-        entry = self._projects.peek("", key[3])
-        if entry is None:
-            return None
-        project = decode(entry)
-        if "deletionTimestamp" in metadata(project):
-            return await self._end(project)
-        if not await self._keep_namespace(project):
-            return None  # it is looked at again when its namespace has changed
-        await self._report(project)
+    Only keys that this server counts are included: the usage of others is not known.
+    """
+    counted = tuple(plurals)
+    project_limits, user_limits = limits(project, "project", counted), limits(project, "user", counted)
+    if not project_limits and not user_limits:
         return None
+    used = usage(objects)
+    status: Object = {}
+    if project_limits:
+        status["project"] = {"limit": project_limits, "used": _texts(used.project, project_limits)}
+    if user_limits:
+        by_kind: dict[str, Object] = {USER: {}, TEAM: {}}
+        for (kind, name), amounts in sorted(used.holders.items()):
+            by_kind[kind][name] = _texts(amounts, user_limits)
+        status["user"] = {"limit": user_limits, "used": {"users": by_kind[USER], "teams": by_kind[TEAM]}}
+    return status
 
-    async def _keep_namespace(self, project: Object) -> bool:
-        """Whether the project has its namespace. One that is missing is made again, empty as it is."""
-        name = name_of(project)
-        entry = self._namespaces.peek("", f"{self._prefix}{name}")
-        if entry is not None and "deletionTimestamp" in metadata(decode(entry)):
-            message = f"namespace {self._prefix}{name} is being deleted with all that is in it; it is made again then"
-            await self._write(project, condition("Ready", FALSE, "NamespaceTerminating", message))
-            return False
-        if entry is None:
-            with suppress(AlreadyExists):
-                await self._namespaces.create(build_namespace(self._prefix, name), "", by_the_server())
-                message = f"namespace {self._prefix}{name} was gone with all that was in it, and was made again"
-                await record(self._registry, project, "NamespaceRestored", message, type="Warning")
-        return True
 
-    async def _end(self, project: Object) -> float | None:
-        """Empties the project; when nothing is left, takes the finalizer off."""
-        name = name_of(project)
-        if not has_finalizer(project, FINALIZER):
-            return None
-        namespace = f"{self._prefix}{name}"
-        waiting = await self._emptying.go_on(namespace)
-        if waiting is not None:
-            message = f"being deleted: {waiting}"
-            await self._write(project, condition("Ready", FALSE, "Deleting", message))
-            return LOOK_AGAIN
-        await self._projects.modify("", name, lambda current: remove_finalizer(current, FINALIZER), by_the_server())
-        message = f"namespace {namespace} is gone with everything that was in it"
-        await record(self._registry, project, "NamespaceDeleted", message)
-        return None
-
-    async def _report(self, project: Object) -> None:
-        """Ready; the first time an Event says so, too."""
-        message = f"namespace {self._prefix}{name_of(project)} is there"
-        await self._write(project, condition("Ready", TRUE, "NamespaceReady", message))
-        if find_condition(project.get("status"), "Ready") is None:
-            await record(self._registry, project, "NamespaceReady", message)
-
-    async def _write(self, project: Object, ready: Object) -> None:
-        """Writes the status if it says something new."""
-        now = timestamp(self._registry.clock.now())
-
-        def observed(current: Object) -> Object:
-            return {**current, "status": self._status(current, ready, now)}
-
-        if not identical(observed(project)["status"], project.get("status") or {}):
-            writing = by_the_server("status")
-            await self._projects.modify("", name_of(project), observed, writing)
-
-    def _status(self, project: Object, ready: Object, now: str) -> Object:
-        generation = metadata(project)["generation"]
-        known = {**(project.get("status") or {}), "observedGeneration": generation}
-        status = with_condition(known, ready, now, generation)
-        quotas = quota_status(project, self._in_use(name_of(project)), self._plurals)
-        status.pop("quotas", None)
-        return {**status, "quotas": quotas} if quotas else status
-
-    def _in_use(self, project: str) -> Iterable[tuple[str, Object]]:
-        for plural in self._plurals:
-            for entry in self._registry.view.entries(self._group, plural, f"{self._prefix}{project}"):
-                yield plural, decode(entry)
+def _texts(amounts: Counter[str], keys: Mapping[str, str]) -> Object:
+    return {key: str(amounts[key]) for key in keys}

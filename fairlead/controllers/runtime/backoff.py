@@ -1,7 +1,7 @@
-"""How long to wait before what has failed is tried again: longer each time, as long as nothing has changed.
+"""Exponential backoff for failed reconciles of instances, reset when an input changes.
 
-For `controllers/instances/remote_instance.py`. Each write to an instance has it looked at, also the one that says what has failed, so
-whoever comes too early is told how long to wait.
+For `controllers/instances/remote_instance.py`. Every write to an instance triggers a reconcile, including the status
+write that reports the failure. So a reconcile that comes too early asks here how long to wait.
 """
 
 import random
@@ -12,14 +12,14 @@ from fairlead.core.clock import Clock
 
 FIRST, LONGEST = 5.0, 120.0
 RETRY = 15.0
-"""Seconds until the next look at one that is on its way."""
+"""Requeue delay of an instance that is in progress."""
 
 Where = tuple[str, str]
 """Namespace and name of an instance."""
 
 
 def jittered(seconds: float) -> float:
-    """Up to a fifth off either way, so that what began together does not stay together."""
+    """Varies by up to 20 %, so that instances that started together spread out."""
     return seconds * random.uniform(0.8, 1.2)
 
 
@@ -31,21 +31,21 @@ class _Failure:
 
 
 class Backoff:
-    """`attempt` stands for everything that a try depends on: another one is due at once."""
+    """`attempt` is a value for all inputs of a try. A try with other inputs is due at once."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._failures: dict[Where, _Failure] = {}
 
     def wait(self, where: Where, attempt: object) -> float:
-        """Seconds until the next try; 0 when it is due."""
+        """Seconds until the next try; 0 if it is due."""
         known = self._failures.get(where)
         if known is None or known.attempt != attempt:
             return 0.0
         return max(0.0, known.due - self._clock.monotonic())
 
     def failed(self, where: Where, attempt: object, trouble: Trouble) -> float:
-        """Takes note of a try that has failed. Returns the seconds until the next."""
+        """Records a failed try. Returns the seconds until the next one."""
         if trouble.severity == INFO:
             self.forget(where)
             return jittered(RETRY)
@@ -58,7 +58,7 @@ class Backoff:
         return wait
 
     def shorten(self, where: Where, seconds: float) -> bool:
-        """Has the next try made after so many seconds, if it would be made later than that. Tells whether it would."""
+        """Brings the next try forward to at most so many seconds from now. Returns whether that changed anything."""
         known, due = self._failures.get(where), self._clock.monotonic() + seconds
         if known is None or known.due <= due:
             return False

@@ -1,14 +1,14 @@
-"""Which of several replicas works: the one that holds a Lease. Run by the composition root on a store that is shared.
+"""Leader election by a Lease: of several replicas on a shared store, one runs the controllers.
 
-The lease is an ordinary object, `kubectl get lease -n service-system` shows who holds it, and it changes hands by
-compare-and-swap only. Nobody believes anybody's clock: whoever wants the lease measures, on a monotonic clock of its
-own, for how long it has not been renewed. The holder stops, by its own clock, well before that is as long as the lease.
+The Lease is an ordinary object (`kubectl get lease -n service-system` shows the holder) and is updated by
+compare-and-swap only. No replica trusts the clock of another: a candidate measures on its own monotonic clock how long
+the Lease was not renewed. The holder stops, by its own clock, well before the lease duration is over.
 
-    renewal begun          holder stops at the latest              others may take it
-    0 s ────── 2 s ─ next renewal ───── 6 s ────────────────────── 10 s after they have seen the renewal
+    renewal started        holder stops at the latest              others may acquire it
+    0 s ────── 2 s ─ next renewal ───── 6 s ────────────────────── 10 s after they observed the renewal
 
-That keeps two replicas from working at once as long as both of them run. A process that stands still and wakes up later
-does not stop in time; its writes are refused by the fence (`storage/fenced.py`) that every renewal moves.
+So two running replicas never work at the same time. A process that was suspended and resumes later does not stop in
+time; its writes are rejected by the fence (`storage/fenced.py`), which every renewal advances.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """In seconds. `deadline`: for how long after the beginning of its last renewal a holder goes on working."""
+    """In seconds. `renew_deadline`: how long after the start of its last renewal a holder continues to work."""
 
     duration: int = 10
     renew: float = 2.0
@@ -50,12 +50,12 @@ class Timing:
 
 
 def new_identity() -> str:
-    """Of this process: another one of the same machine, or the same after a restart, is somebody else."""
+    """Identifies this process: another one on the same host, or this one after a restart, gets another identity."""
     return f"{socket.gethostname()}_{secrets.token_hex(4)}"
 
 
 class Leader:
-    """This replica's part in the race. `fence` is for what it does while it leads."""
+    """The candidacy of this replica. `fence` guards the writes that it makes as the leader."""
 
     def __init__(
         self, leases: Resource, namespace: str, clock: Clock, identity: str, timing: Timing | None = None
@@ -74,27 +74,27 @@ class Leader:
         return self.fence.held
 
     async def run(self, work: Work) -> None:
-        """Has the work done whenever this replica leads, until it is cancelled or the server stops."""
+        """Runs the work whenever this replica leads, until cancelled or until the server stops."""
         while await self._won():
             await self._lead(work)
 
     async def _won(self) -> bool:
-        """Waits for the lease. False: the server stops."""
+        """Waits until the lease is acquired. False: the server stops."""
         while True:
-            ears = self._listen()
+            watch = self._listen()
             try:
-                if ears.ended:
+                if watch.ended:
                     return False
                 entry = self._peek()
                 left = self._time_left(entry)
                 if left <= 0 and await self._take(entry):
                     return True
-                await ears.wait(max(left, self._timing.retry))
+                await watch.wait(max(left, self._timing.retry))
             finally:
-                ears.close()
+                watch.close()
 
     def _time_left(self, entry: Entry | None) -> float:
-        """Until the lease may be taken, going by when we have first seen it as it is."""
+        """Seconds until the lease may be acquired, counted from when its current revision was first observed."""
         now, revision = self._clock.monotonic(), entry.revision if entry is not None else 0
         if revision != self._seen:
             self._seen, self._seen_at = revision, now
@@ -107,26 +107,26 @@ class Leader:
         return self._seen_at + duration - now
 
     async def _take(self, entry: Entry | None) -> bool:
-        """Whether the lease is ours now. If anybody has touched it meanwhile, it is not."""
-        begun = self._clock.monotonic()
+        """Tries to acquire the lease. False if it was written meanwhile."""
+        started = self._clock.monotonic()
         try:
             async with asyncio.timeout(self._timing.deadline):
                 revision = await (self._create() if entry is None else self._write(self._taking(entry)))
         except (ApiError, TimeoutError) as error:
             if not isinstance(error, Conflict):
-                log.info("the lease could not be taken; trying again", reason=str(error) or "no answer in time")
+                log.info("could not acquire the lease; retrying", reason=str(error) or "timed out")
             return False
-        self._renewed(begun, revision)
-        log.info("leading now: controllers work in this replica", identity=self.identity)
+        self._renewed(started, revision)
+        log.info("became leader: controllers run in this replica", identity=self.identity)
         return True
 
     async def _lead(self, work: Work) -> None:
         task = asyncio.create_task(work(), name="leading")
-        # Work ends only through a fault of ours, and that is not to be found out at the next renewal.
+        # The work ends only because of a bug. Notice that at once, not at the next renewal.
         task.add_done_callback(lambda _: self.fence.doubted.set())
         try:
-            why = await self._hold(task)
-            log.warning("not leading any more: controllers rest in this replica", reason=why)
+            reason = await self._hold(task)
+            log.warning("lost leadership: controllers are stopped in this replica", reason=reason)
         finally:
             self.fence.drop()
             await _surely(self._end(task))
@@ -134,53 +134,53 @@ class Leader:
             task.result()
 
     async def _end(self, task: "asyncio.Task[None]") -> None:
-        """The lease goes to others when the work has really ended."""
+        """Releases the lease only after the work has really ended."""
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         await self._give_up()
 
     async def _hold(self, task: "asyncio.Task[None]") -> str:
-        """Renews the lease for as long as it can be, and says why it no longer can."""
+        """Renews the lease until that fails. Returns the reason."""
         while True:
             if await self._pause():
                 return "the server stops"
             if task.done():
                 return "the work has ended"
-            if lost := await self._renew():
-                return lost
+            if reason := await self._renew():
+                return reason
 
     async def _pause(self) -> bool:
-        """Until the next renewal is due, or needed; True if the server stops."""
+        """Waits until a renewal is due or needed. True if the server stops."""
         due = self._clock.monotonic() + self._timing.renew
-        ears = self._listen()
+        watch = self._listen()
         try:
-            while not ears.ended and not self.fence.doubted.is_set():
+            while not watch.ended and not self.fence.doubted.is_set():
                 left = due - self._clock.monotonic()
                 if left <= 0 or not self._still_ours():
                     break
-                for _ in ears.drain():
-                    continue  # what it was, the view shows
-                if ears.overflowed:
+                for _ in watch.drain():
+                    continue  # the view has the current state
+                if watch.overflowed:
                     break
-                await ears.wait(left, self.fence.doubted)
-            return ears.ended
+                await watch.wait(left, self.fence.doubted)
+            return watch.ended
         finally:
-            ears.close()
+            watch.close()
 
     async def _renew(self) -> str:
-        """Empty if it worked: otherwise why not."""
+        """Renews the lease. Returns why that failed; empty on success."""
         while True:
-            begun = self._clock.monotonic()
+            started = self._clock.monotonic()
             try:
-                async with asyncio.timeout(self._good_until - begun):
-                    self._renewed(begun, await self._write(self._renewing))
+                async with asyncio.timeout(self._good_until - started):
+                    self._renewed(started, await self._write(self._renewing))
                     return ""
             except TimeoutError:
-                return "the store has not answered in time"
+                return "the store did not respond in time"
             except (Conflict, NotFound):
-                return "somebody else has the lease"
+                return "another replica holds the lease"
             except ApiError as error:
-                log.info("the lease could not be renewed; trying again", reason=error.message)
+                log.info("could not renew the lease; retrying", reason=error.message)
                 await asyncio.sleep(self._timing.retry)
 
     def _renewed(self, begun: float, revision: int) -> None:
@@ -188,14 +188,14 @@ class Leader:
         self.fence.move(revision)
 
     async def _give_up(self) -> None:
-        """So that others need not wait. They do if this fails."""
+        """Releases the lease, so that others need not wait for it to expire."""
         try:
             async with asyncio.timeout(self._timing.give_up):
                 await self._write(self._giving_up)
         except (Conflict, NotFound):
-            return  # somebody else has it already
+            return  # another replica holds it already
         except (ApiError, TimeoutError) as error:
-            log.info("the lease could not be given up; it will run out", reason=str(error) or "no answer in time")
+            log.info("could not release the lease; it will expire", reason=str(error) or "timed out")
 
     def _peek(self) -> Entry | None:
         return self._leases.peek(self._namespace, LEASE_NAME)
@@ -218,14 +218,14 @@ class Leader:
         return _revision(await self._leases.modify(self._namespace, LEASE_NAME, edit, by_the_server()))
 
     def _taking(self, entry: Entry) -> Edit:
-        def taken(lease: Object) -> Object:
+        def edit(lease: Object) -> Object:
             spec = lease.get("spec") or {}
             count = (spec.get("leaseTransitions") or 0) + 1
             spec = {**spec, **self._claim(), "acquireTime": self._now(), "leaseTransitions": count}
-            # The version that we have seen for so long, and no other: a renewal in the last moment wins.
+            # Exactly the revision that was observed as expired: a renewal at the last moment wins.
             return {**lease, "metadata": {**metadata(lease), "resourceVersion": str(entry.revision)}, "spec": spec}
 
-        return taken
+        return edit
 
     def _renewing(self, lease: Object) -> Object:
         return {**lease, "spec": {**self._ours(lease), **self._claim()}}
@@ -235,20 +235,20 @@ class Leader:
 
     def _ours(self, lease: Object) -> Object:
         if _holder(lease) != self.identity:
-            raise Conflict.of(self._leases.kind.plural, self._leases.kind.group, LEASE_NAME, "it has another holder")
+            raise Conflict.of(self._leases.kind.plural, self._leases.kind.group, LEASE_NAME, "another replica holds it")
         spec: Object = lease["spec"]
         return spec
 
     def _claim(self) -> Object:
-        claim = {"holderIdentity": self.identity, "leaseDurationSeconds": self._timing.duration}
-        return {**claim, "renewTime": self._now()}
+        fields = {"holderIdentity": self.identity, "leaseDurationSeconds": self._timing.duration}
+        return {**fields, "renewTime": self._now()}
 
     def _now(self) -> str:
         return micro_timestamp(self._clock.now())
 
 
 async def _surely(ending: Coroutine[Any, Any, None]) -> None:
-    """Finishes it even if we are cancelled meanwhile: a server that stops cancels what is ending already."""
+    """Awaits a coroutine to its end even if cancelled meanwhile: shutdown cancels tasks that are already stopping."""
     task = asyncio.create_task(ending)
     try:
         await asyncio.shield(task)

@@ -1,7 +1,7 @@
-"""Watchers of several resources, drained and waited for as if they were one. Each controller's loop has a pair.
+"""A watch of several resources at once, for the controllers' loops and the leader election.
 
-Every change of every resource that a controller follows comes by here, while its clients wait for their answers. So a
-watcher rings when it has something, and neither waiting nor draining looks at those that have not.
+Every change of every watched resource passes through here, on the event loop that also serves requests. So a watcher
+signals when it has events, and neither waiting nor draining iterates over idle watchers.
 """
 
 import asyncio
@@ -13,40 +13,40 @@ from fairlead.storage.view.view import Entry, View
 
 QUEUE = 100_000
 SHORTEST_SECONDS = 1e-6
-"""A loop may find a timer due a hair before its clock says so. Who then waits for the rest must not go in circles."""
+"""A timer may fire slightly before the clock reaches its time. Waiting for the rest must not become a busy loop."""
 
 
 class Ears:
-    """Hears of everything that happens to some resources from now on, until closed."""
+    """Receives all changes of some resources from now on, until closed."""
 
     def __init__(self, view: View, resources: Sequence[tuple[str, str]]) -> None:
         self._view = view
         self._watchers = {resource: view.watch(*resource, "", view.revision, QUEUE) for resource in resources}
         self._heard: list[Watcher[Entry]] = []
-        """Those that have something, in the order in which they got it."""
+        """Watchers with pending events, in order of arrival."""
         self._nudged = False
         self._wake: asyncio.Future[None] | None = None
         self.ended = False
         self.overflowed = False
-        """Whether something was missed: then everything has to be looked at again."""
+        """Whether events were dropped: then everything has to be listed again."""
         for watcher in self._watchers.values():
             watcher.bell = partial(self._hear, watcher)
             self.ended = self.ended or watcher.ended
 
     def drain(self) -> list[Transition[Entry]]:
-        """Everything that was heard; what happened to one resource is in order."""
-        heard, self._heard = self._heard, []
-        return [transition for watcher in heard for transition in watcher.drain()]
+        """All pending changes. Those of one resource are in order."""
+        ready, self._heard = self._heard, []
+        return [transition for watcher in ready for transition in watcher.drain()]
 
     def nudge(self) -> None:
-        """Ends the wait under way; if there is none, the next one at once."""
+        """Ends the current wait; if there is none, the next one returns at once."""
         self._nudged = True
         self._rouse()
 
     async def wait(self, seconds: float, until: asyncio.Event | None = None) -> None:
-        """Returns when there is something to hear, when it is nudged, or when the time is over.
+        """Returns when there are changes, on `wake`, on timeout, or when `until` is set.
 
-        Or when `until` is set. That costs a task for each wait, so it is for those who seldom wait.
+        Each wait with `until` costs a task, so it is for callers that seldom wait.
         """
         if not (self._heard or self._nudged or self.ended or self.overflowed):
             await self._sleep(seconds, until)
@@ -59,19 +59,19 @@ class Ears:
 
     async def _sleep(self, seconds: float, until: asyncio.Event | None) -> None:
         loop = asyncio.get_running_loop()
-        wake = self._wake = loop.create_future()
-        alarm = loop.call_later(max(seconds, SHORTEST_SECONDS), _finish, wake)
-        other = asyncio.create_task(until.wait()) if until is not None else None
-        if other is not None:
-            # Of this wait only: it is also done when it is given up, and the next wait must not end with that.
-            other.add_done_callback(lambda _: _finish(wake))
+        waiter = self._wake = loop.create_future()
+        timer = loop.call_later(max(seconds, SHORTEST_SECONDS), _finish, waiter)
+        until_task = asyncio.create_task(until.wait()) if until is not None else None
+        if until_task is not None:
+            # Ends this wait only: the task is also done when it is cancelled, which must not end the next wait.
+            until_task.add_done_callback(lambda _: _finish(waiter))
         try:
-            await wake
+            await waiter
         finally:
             self._wake = None
-            alarm.cancel()
-            if other is not None:
-                other.cancel()
+            timer.cancel()
+            if until_task is not None:
+                until_task.cancel()
 
     def _hear(self, watcher: Watcher[Entry]) -> None:
         self._heard.append(watcher)

@@ -1,13 +1,12 @@
-"""Hears what happens in remote clusters to what was made there for instances, and has these reconciled at once.
+"""Informers for the objects that were applied in remote clusters: a change there triggers a reconcile of the instance.
 
-One for each controller of instances (`controllers/instances/spaces.py`, `controllers/instances/virtual_clusters.py`), which subscribe to it. What there is to
-follow it learns from the passes of that controller, through `controllers/instances/drift.py`: for each cluster that has instances one watch
-of the namespaces, and one of each resource that objects were applied of, all by the labels of `far_names.marks`. A
-watch ends when no instance needs it any more, and all of them end with the controller: on the replica that leads.
+The controllers of spaces and of virtual clusters have one each. `controllers/instances/drift.py` registers what each
+reconcile applied: per cluster there is one watch of namespaces and one of every applied resource, selected by the
+labels of `ownership_labels`. A watch ends when no instance needs it; all of them run on the leader only.
 
-A change counts if it leaves an object in another state than the last apply did. What comes while a pass is under way is
-judged after it, so that nobody wakes up from his own writes. A namespace has one owner, the instance that last proved
-that it is its own, and nobody else hears of changes in it: instances can name any namespace.
+A change counts if it leaves an object in another state than the last apply did. Changes during a reconcile are
+evaluated after it, so that an instance is not triggered by its own writes. A namespace has one owner, the instance that
+last proved its ownership, and only the owner is notified: an instance can name any namespace in its spec.
 """
 
 import asyncio
@@ -28,33 +27,33 @@ from fairlead.upstream.kube_client import Sender
 from fairlead.upstream.watch import RemoteWatch
 
 MOST_WATCHES = 32
-"""Of one cluster, by one controller. What is beyond is only looked at again and again."""
+"""Per cluster and controller. Resources beyond that are covered by the periodic resync only."""
 UNWATCHED_SECONDS = 60.0
-"""When an instance is looked at whose watches have broken off, however long it wanted to rely on them."""
+"""Requeue delay of an instance that has lost a watch."""
 MOST_HEARD = 250
-"""Objects that were not applied before, and that changed during a pass. If there are more, another pass follows."""
+"""How many unknown objects that changed during a reconcile are kept. If there are more, it is repeated."""
 GONE, UNKNOWN = "", "?"
-"""States: of what is not there, and of a namespace of which nobody has seen any."""
+"""States of an object that does not exist, and of a namespace that was not observed yet."""
 
 
 @dataclass(slots=True)
 class _Followed:
-    """One instance: where it is, and how everything was that was applied for it, by path."""
+    """One instance: its remote namespace, and the state of every applied object, by path."""
 
     cluster: str
     namespace: str
     states: dict[str, str]
     collections: frozenset[str]
     is_busy: bool = False
-    """Whether a pass is under way."""
+    """Whether a reconcile is in progress."""
     is_due: bool = False
-    """Whether it is to be reconciled already."""
+    """Whether it is queued already."""
     heard: dict[str, str] = field(default_factory=dict)
-    """What came during the pass."""
+    """States by path that were received during the reconcile."""
     has_missed: bool = False
-    """Whether more came than is kept."""
+    """Whether more changes were received than are kept."""
     changed_by: dict[str, str] = field(default_factory=dict)
-    """Who has changed applied objects since the last pass, as far as known."""
+    """Field managers that changed applied objects since the last reconcile, by path, as far as known."""
 
 
 @dataclass(slots=True)
@@ -65,7 +64,7 @@ class _Watch:
 
 
 class RemoteInformers:
-    """`ways` hands out the way to a cluster for watches. `mark` is the label that all instances of the sort have."""
+    """`sender_for` returns the connection for watches of a cluster. `label` is the label key of the kind."""
 
     def __init__(self, ways: Callable[[str], Sender], mark: str, pace: Pace) -> None:
         self._ways = ways
@@ -75,12 +74,12 @@ class RemoteInformers:
         self._owners: dict[tuple[str, str], Key] = {}
         """By cluster and namespace."""
         self._needed: dict[str, Counter[str]] = {}
-        """By cluster: how many instances need the watch of each resource."""
+        """By cluster: how many instances need the watch of each collection."""
         self._watches: dict[tuple[str, str], _Watch] = {}
         self._requeue: Requeue | None = None
 
     def subscribe(self, requeue: Requeue) -> Callable[[], None]:
-        """Watches from now on, until what it returns is called."""
+        """Starts the watches. Returns the function that stops them."""
         self._requeue = requeue
         for watched in self._watches:
             self._start(watched)
@@ -93,10 +92,10 @@ class RemoteInformers:
                 watch.task.cancel()
             watch.task, watch.is_following = None, False
 
-    # --- for upkeep.py -----------------------------------------------------------------------------------------------
+    # --- for instances/drift.py ---------------------------------------------------------------------------------------
 
     def begin(self, key: Key, place: Place) -> Mapping[str, str]:
-        """A pass begins. Who has changed what since the last one, by path and field manager."""
+        """A reconcile starts. Returns the field managers that changed objects since the last one, by path."""
         followed = self._followed.get(key)
         if followed is None or (followed.cluster, followed.namespace) != (place.cluster, place.namespace):
             self.follow(key, place, {})
@@ -106,11 +105,11 @@ class RemoteInformers:
         return changed_by
 
     def claim(self, key: Key, place: Place) -> None:
-        """The namespace has turned out to be this instance's own: it hears from now on of what happens there."""
+        """The instance has proved that it owns the namespace: it is notified of changes there from now on."""
         self._owners[place.cluster, place.namespace] = key
 
     def follow(self, key: Key, place: Place, states: Mapping[str, str]) -> None:
-        """A pass is over, and has left the objects in these states, by path."""
+        """A reconcile is over and has left the objects in these states, by path."""
         before = self._followed.get(key)
         if before is not None and (before.cluster, before.namespace) != (place.cluster, place.namespace):
             self.forget(key)
@@ -125,17 +124,17 @@ class RemoteInformers:
             self._wake(key, followed, "")
 
     def forget(self, key: Key) -> None:
-        """There is nothing to be followed for it any more."""
+        """Stops tracking the instance."""
         followed = self._followed.pop(key, None)
         self._pace.forget(key)
         if followed is not None:
-            where = followed.cluster, followed.namespace
-            if self._owners.get(where) == key:
-                del self._owners[where]
+            location = followed.cluster, followed.namespace
+            if self._owners.get(location) == key:
+                del self._owners[location]
             self._need(followed.cluster, followed.collections, frozenset())
 
     def is_following(self, key: Key) -> bool:
-        """Whether every change of what was applied for it is heard of."""
+        """Whether all applied objects of the instance are covered by a running watch."""
         followed = self._followed.get(key)
         if followed is None:
             return False
@@ -143,7 +142,7 @@ class RemoteInformers:
         return all(watch is not None and watch.is_following for watch in watches)
 
     def refused(self, key: Key) -> tuple[str, ...]:
-        """The resources of it that the cluster lets nobody watch, such as `configmaps`."""
+        """The resources of the instance that the credential may not watch, such as `configmaps`."""
         followed = self._followed.get(key)
         if followed is None:
             return ()
@@ -153,7 +152,7 @@ class RemoteInformers:
     # --- watches -----------------------------------------------------------------------------------------------------
 
     def _need(self, cluster: str, before: frozenset[str], now: frozenset[str]) -> None:
-        """An instance needs other watches than before: starts those that are missing, and ends those nobody needs."""
+        """An instance needs other watches than before: starts missing ones, and ends those without users."""
         if before == now:
             return
         needed = self._needed.setdefault(cluster, Counter())
@@ -166,15 +165,15 @@ class RemoteInformers:
                 watch.task.cancel()
         if not needed:
             del self._needed[cluster]
-        there = {collection for collection in needed if (cluster, collection) in self._watches}
-        missing = sorted(needed.keys() - there, key=lambda each: (each != NAMESPACES, each))
-        for collection in missing[: MOST_WATCHES - len(there)]:
+        watched = {collection for collection in needed if (cluster, collection) in self._watches}
+        missing = sorted(needed.keys() - watched, key=lambda each: (each != NAMESPACES, each))
+        for collection in missing[: MOST_WATCHES - len(watched)]:
             self._watches[cluster, collection] = _Watch()
             self._start((cluster, collection))
 
     def _start(self, watched: tuple[str, str]) -> None:
         if self._requeue is None:
-            return  # `subscribe` does it
+            return  # `subscribe` starts it
         cluster, collection = watched
         listener = _Listener(self, cluster, collection)
         watch = RemoteWatch(lambda: self._ways(cluster), collection, self._selector, listener)
@@ -182,25 +181,25 @@ class RemoteInformers:
         self._watches[watched].task = asyncio.create_task(watch.run(), name=name)
 
     def note_health(self, watched: tuple[str, str], is_following: bool, refusal: str) -> None:
-        """A watch has begun to follow, or has ceased to. Conditions tell of refusals, so instances are looked at."""
+        """A watch has synced or was lost. Conditions report a refusal, so its change triggers a reconcile."""
         watch = self._watches.get(watched)
         if watch is None:
             return
-        news = bool(refusal) != bool(watch.refusal) and (is_following or bool(refusal))
-        ended = watch.is_following and not is_following
+        refusal_changed = bool(refusal) != bool(watch.refusal) and (is_following or bool(refusal))
+        was_lost = watch.is_following and not is_following
         watch.is_following = is_following
         watch.refusal = refusal if refusal or is_following else watch.refusal
-        for key, followed in self._followed.items() if news or ended else ():
+        for key, followed in self._followed.items() if refusal_changed or was_lost else ():
             if followed.cluster == watched[0] and watched[1] in followed.collections:
-                if news:
+                if refusal_changed:
                     self._wake(key, followed, "")
                 elif self._requeue is not None:
                     self._requeue(key, UNWATCHED_SECONDS * random.uniform(0.8, 1.2))
 
-    # --- what is heard -----------------------------------------------------------------------------------------------
+    # --- watch events -------------------------------------------------------------------------------------------------
 
     def note(self, watched: tuple[str, str], meta: Object, *, is_gone: bool) -> None:
-        """An object is there as its metadata says, or is gone."""
+        """An object was added, changed or deleted."""
         cluster, collection = watched
         namespace = meta["name"] if collection == NAMESPACES else meta.get("namespace") or ""
         key = self._owners.get((cluster, namespace))
@@ -214,13 +213,13 @@ class RemoteInformers:
         self._hear(key, followed, path, state)
 
     def note_all(self, watched: tuple[str, str], names: set[tuple[str, str]]) -> None:
-        """There are these objects and no others."""
+        """A list has returned exactly these objects: all others were deleted."""
         cluster, collection = watched
-        there = {path_of(collection, *each) for each in names}
+        existing = {path_of(collection, *each) for each in names}
         for key, followed in list(self._followed.items()):
             if followed.cluster == cluster and collection in followed.collections:
                 for path in [each for each in followed.states if collection_of(each) == collection]:
-                    if path not in there:
+                    if path not in existing:
                         self._hear(key, followed, path, GONE)
 
     def _hear(self, key: Key, followed: _Followed, path: str, state: str) -> None:
@@ -236,7 +235,7 @@ class RemoteInformers:
         if known == state:
             return
         if known is None:
-            # Not of our making, in spite of its labels. Only bindings of our names are the controller's matter.
+            # Not applied by us, in spite of its labels. Only bindings with our name prefix concern the controller.
             if state != GONE and path.rpartition("/")[2].startswith(BINDING_PREFIX):
                 self._wake(key, followed, path)
             return
@@ -254,7 +253,7 @@ class RemoteInformers:
 
 @dataclass(frozen=True, slots=True)
 class _Listener:
-    """Of one watch."""
+    """Passes the events of one watch on."""
 
     informers: RemoteInformers
     cluster: str

@@ -1,7 +1,7 @@
-"""Keeps the conditions of runners true. The phase is the runner's own word: it says Initialized when it has come up.
+"""Maintains the conditions of runners. The phase is reported by the runner: `Initialized` once it has started.
 
-Until then, the server says what is missing. A runner that has lost its cluster, or is silent, stays as it is: nothing
-is ever ended because of lost contact.
+Until then, the server reports what is missing. A runner whose cluster was deleted, or that does not report, keeps its
+workspaces: nothing is ever deleted because of lost contact.
 """
 
 from collections.abc import Iterable, Iterator
@@ -47,13 +47,13 @@ class Runners:
 
         def edit(current: Object) -> Object:
             cluster = _cluster(current)
-            lost = bool(cluster) and self._clusters.peek("", cluster) is None
-            return {**current, "status": told(current, lost, now)}
+            cluster_missing = bool(cluster) and self._clusters.peek("", cluster) is None
+            return {**current, "status": told(current, cluster_missing, now)}
 
         if edit(runner) != runner:
-            with suppress(NotFound):  # somebody has deleted it
-                writing = by_the_server("status")
-                await self._runners.modify("", name_of(runner), edit, writing)
+            with suppress(NotFound):  # it was deleted meanwhile
+                options = by_the_server("status")
+                await self._runners.modify("", name_of(runner), edit, options)
         return None
 
 
@@ -62,28 +62,28 @@ def _cluster(runner: Object) -> str:
 
 
 def told(runner: Object, lost: bool, now: str) -> Object:
-    """The runner's status as it should be. `lost` says that it names a cluster that is not there."""
+    """The desired status of the runner. `cluster_missing`: it names a cluster that does not exist."""
     generation = metadata(runner).get("generation")
     status = {**(runner.get("status") or {}), **_phase(runner, lost)}
-    found = (_deployed(runner, status, lost), *_ready(status))
-    over = {RECONCILING, STALLED} - {each["type"] for each in found}
-    status = with_conditions(without_conditions(status, *over), found, now, generation)
+    conditions = (_deployed(runner, status, lost), *_ready(status))
+    obsolete = {RECONCILING, STALLED} - {each["type"] for each in conditions}
+    status = with_conditions(without_conditions(status, *obsolete), conditions, now, generation)
     return {**status, "observedGeneration": generation}
 
 
 def _phase(runner: Object, lost: bool) -> Object:
     status = runner.get("status") or {}
     if status.get("phase") and status.get("reason") != NO_CLUSTER:
-        # A runner may have changed the phase alone, and our reason for the one before makes no sense any more.
+        # The runner may have changed only the phase; then our reason for the previous phase is obsolete.
         return {"reason": "", "message": ""} if status.get("reason") == SILENT else {}
     if status.get("phase") == "Initialized":
         return {"reason": "", "message": ""}
     if lost:
-        why = f'cluster "{_cluster(runner)}" is not connected; connect it, or change spec.clusterRef'
-        return {"phase": "Failed", "reason": NO_CLUSTER, "message": why}
+        message = f'cluster "{_cluster(runner)}" is not connected; connect it, or change spec.clusterRef'
+        return {"phase": "Failed", "reason": NO_CLUSTER, "message": message}
     name = name_of(runner)
-    why = f"the runner has not reported yet; start it with the key that `fairlead runner key {name}` prints"
-    return {"phase": "", "reason": SILENT, "message": why}
+    message = f"the runner has not reported yet; start it with the key that `fairlead runner key {name}` prints"
+    return {"phase": "", "reason": SILENT, "message": message}
 
 
 def _deployed(runner: Object, status: Object, lost: bool) -> Object:

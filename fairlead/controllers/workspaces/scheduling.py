@@ -1,9 +1,9 @@
-"""Which runner a workspace goes to, and what a workspace's status says about it. Pure; `workspaces.py` asks.
+"""Schedules workspaces to runners, and computes their status. Pure; called by `workspaces.py`.
 
-A workspace that names a runner goes there or nowhere. One that names none goes to that runner among those the project
-allows which has the fewest workspaces; of several such, the first by name. What is on a runner stays there, also if the
-runner becomes unusable or the project no longer allows it. What the workspace may name is asked about before what there
-is: a project learns nothing of runners that are not for it.
+A workspace that names a runner is scheduled there or not at all. Otherwise it goes to the allowed runner with the
+fewest workspaces; on a tie, the first by name. A scheduled workspace stays on its runner, even if the runner becomes
+unusable or the project no longer allows it. The allow-list is checked before the existence of a runner, so that a
+project learns nothing about runners that it may not use.
 """
 
 from collections.abc import Iterator, Mapping
@@ -32,14 +32,14 @@ OURS = frozenset(
         *("RunnerNotAllowed", "RunnerUnusable", "TargetNotServed"),
     }
 )
-"""Reasons that the server gives. With any other, the phase is the runner's word, and stays."""
+"""Reasons that the server sets. With any other reason, the phase was set by the runner and is kept."""
 AT_WORK = frozenset({"Busy", "Running"})
 TAKEN = AT_WORK | {"Stopped"}
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where a workspace goes: a runner with its address, or nowhere. `scheduled` is the condition that says so."""
+    """A scheduling decision: a runner with its endpoint, or none. `scheduled` is the Scheduled condition."""
 
     scheduled: Object
     runner: str = ""
@@ -47,42 +47,42 @@ class Placement:
 
 
 def place(workspace: Object, project: Object, runners: Mapping[str, Object], load: Mapping[str, int]) -> Placement:
-    """`load` is how many workspaces each runner has already."""
+    """`load` is the number of workspaces of each runner."""
     names = allowed_names(project, ALLOWED_RUNNERS)
-    given = dig(workspace, RUNNER)
-    if given:
-        return _given(workspace, given, is_allowed(names, given), runners.get(given))
+    requested = dig(workspace, RUNNER)
+    if requested:
+        return _given(workspace, requested, is_allowed(names, requested), runners.get(requested))
     if dig(workspace, "spec.target.cluster.name") or dig(workspace, "spec.target.virtualCluster.name"):
-        why = "spec.target is kept, but this server runs workspaces on runners; leave it out"
-        return Placement(_unscheduled("TargetNotServed", why))
+        message = "spec.target is not supported: this server runs workspaces on runners; remove it"
+        return Placement(_unscheduled("TargetNotServed", message))
     usable = [name for name, runner in runners.items() if is_allowed(names, name) and not is_unusable(runner)]
     if usable:
         best = min(usable, key=lambda name: (load.get(name, 0), name))
         return _on(best, runners[best])
     if names == []:
-        why = "the project allows no runners; add some to its spec.allowedRunners"
-        return Placement(_unscheduled("NoRunnerAllowed", why))
-    why = "none of the runners that the project allows is there and usable; create one, or make one usable"
-    return Placement(_unscheduled("NoRunnerUsable", why))
+        message = "the project allows no runners; add some to its spec.allowedRunners"
+        return Placement(_unscheduled("NoRunnerAllowed", message))
+    message = "no runner that the project allows exists and is usable; create one, or set spec.unusable of one to false"
+    return Placement(_unscheduled("NoRunnerUsable", message))
 
 
 def _given(workspace: Object, name: str, allowed: bool, runner: Object | None) -> Placement:
     is_here = is_true(workspace.get("status"), SCHEDULED)
     if not allowed and not is_here:
-        why = f'the project does not allow runner "{name}"; add it to the project\'s spec.allowedRunners'
-        return Placement(_unscheduled("RunnerNotAllowed", why))
+        message = f'the project does not allow runner "{name}"; add it to the project\'s spec.allowedRunners'
+        return Placement(_unscheduled("RunnerNotAllowed", message))
     if runner is None:
-        why = f'runner "{name}" does not exist; create it, or delete this workspace and make another one'
-        return Placement(_unscheduled(NOT_FOUND, why))
+        message = f'runner "{name}" does not exist; create it, or delete this workspace and create a new one'
+        return Placement(_unscheduled(NOT_FOUND, message))
     if is_unusable(runner) and not is_here:
-        why = f'runner "{name}" takes no further workspaces; set its spec.unusable to false'
-        return Placement(_unscheduled("RunnerUnusable", why))
+        message = f'runner "{name}" accepts no new workspaces; set its spec.unusable to false'
+        return Placement(_unscheduled("RunnerUnusable", message))
     return _on(name, runner)
 
 
 def _on(name: str, runner: Object) -> Placement:
-    made = condition(SCHEDULED, TRUE, SCHEDULED, f'on runner "{name}"')
-    return Placement(made, name, dig(runner, "spec.endpoint") or "")
+    scheduled = condition(SCHEDULED, TRUE, SCHEDULED, f'scheduled to runner "{name}"')
+    return Placement(scheduled, name, dig(runner, "spec.endpoint") or "")
 
 
 def _unscheduled(reason: str, message: str) -> Object:
@@ -90,34 +90,34 @@ def _unscheduled(reason: str, message: str) -> Object:
 
 
 def told(workspace: Object, placement: Placement, now: str) -> Object:
-    """The workspace's status as it should be: phase, conditions and the generation that they are about."""
+    """The desired status of the workspace: phase, conditions and observedGeneration."""
     generation = metadata(workspace).get("generation")
     status = {**(workspace.get("status") or {}), **_phase(workspace, placement)}
     ready, *progress = _ready(workspace, status, placement)
-    over = {RECONCILING, STALLED} - {each["type"] for each in progress}
+    obsolete = {RECONCILING, STALLED} - {each["type"] for each in progress}
     conditions = (placement.scheduled, ready, *progress)
-    status = with_conditions(without_conditions(status, *over), conditions, now, generation)
+    status = with_conditions(without_conditions(status, *obsolete), conditions, now, generation)
     return {**status, "observedGeneration": generation}
 
 
 def _phase(workspace: Object, placement: Placement) -> Object:
-    """The phase that the server has to say, and nothing where it is the runner's to say."""
+    """The phase fields that the server sets; empty if the phase is the runner's to set."""
     status = workspace.get("status") or {}
     if placement.scheduled["status"] != TRUE:
-        lost = placement.scheduled["reason"] == NOT_FOUND and status.get("lastWorkspaceStatus") in TAKEN
-        return _said("Failed" if lost else "Pending", placement.scheduled)
+        runner_missing = placement.scheduled["reason"] == NOT_FOUND and status.get("lastWorkspaceStatus") in TAKEN
+        return _said("Failed" if runner_missing else "Pending", placement.scheduled)
     if _is_runners(status):
-        # A runner may have changed the phase alone, and our reason for the one before makes no sense any more.
+        # The runner may have changed only the phase; then our reason for the previous phase is obsolete.
         return {"reason": "", "message": ""} if status.get("reason") in OURS else {}
     template = find_condition(status, "TemplateResolved") or {}
     if template.get("status") == FALSE:
         return _said("Pending", {"reason": NO_TEMPLATE, "message": template.get("message") or ""})
-    waiting = f'runner "{placement.runner}" has not reported on it yet'
+    waiting = f'runner "{placement.runner}" has not reported its status yet'
     return _said("Pending", {"reason": WAITING, "message": waiting})
 
 
 def _is_runners(status: Object) -> bool:
-    """Whether the phase is the runner's word. The server says Pending, and Failed where the runner is lost."""
+    """Whether the runner set the phase. The server sets Pending, and Failed if the runner does not exist."""
     phase, reason = status.get("phase"), status.get("reason")
     ours = reason in OURS and (phase == "Pending" or (phase, reason) == ("Failed", NOT_FOUND))
     return bool(phase) and not ours
@@ -128,11 +128,11 @@ def _said(phase: str, why: Object) -> Object:
 
 
 def _ready(workspace: Object, status: Object, placement: Placement) -> Iterator[Object]:
-    """Ready; and Reconciling while something is going on, or Stalled where it has come to a halt."""
+    """Ready; and Reconciling while there is progress, or Stalled if there is none without intervention."""
     phase, message = status["phase"], status.get("message") or ""
     reason = status.get("reason") or phase
     if "deletionTimestamp" in metadata(workspace):
-        message = f'waits until runner "{dig(workspace, RUNNER)}" has taken it down'
+        message = f'waiting for runner "{dig(workspace, RUNNER)}" to shut it down'
         yield condition(READY, FALSE, "Deleting", message, "Info")
         yield condition(RECONCILING, TRUE, "Deleting", message)
     elif phase in ("Ready", "Sleeping"):
@@ -145,7 +145,7 @@ def _ready(workspace: Object, status: Object, placement: Placement) -> Iterator[
 
 
 def holds_work(workspace: Object, runner: Object | None) -> bool:
-    """Whether a live runner has something to take down before the workspace may go."""
+    """Whether a live runner has to shut the workspace down before it may be deleted."""
     if runner is None or dig(runner, "status.phase") == "Failed":
         return False
     return dig(workspace, "status.lastWorkspaceStatus") in AT_WORK

@@ -1,10 +1,11 @@
-"""Gives each workspace of a project a runner, keeps its phase and conditions true, and lets it go when it is deleted.
+"""Binds each workspace of a project to a runner, maintains its phase and conditions, and handles its finalizer.
 
-The runner does the work: it watches the workspaces that are bound to it and says through their `/status` how they are.
-A workspace that a live runner is at work on carries a finalizer, so that its deletion waits until the runner has taken
-it down. It waits for nothing else: if the runner is gone, has failed or never took it, the workspace goes. What
-template a workspace is made from is the matter of `controllers/instances/templates.py`. Workspaces outside of projects are left alone, and so
-are those whose status says so, and all that name no runner as long as there is none at all.
+The runner does the work: it watches the workspaces that are bound to it, and reports through their `/status`. While a
+live runner runs a workspace, a finalizer delays its deletion until the runner has shut it down. If the runner is gone,
+has failed or never started it, there is no finalizer. Templates are resolved by `controllers/instances/templates.py`.
+
+Ignored are workspaces outside of projects, those with `status.ignoreReconciliation`, and, as long as there are no
+runners at all, those that name no runner.
 """
 
 from collections import Counter
@@ -30,7 +31,7 @@ ENDPOINT = "service.sh/runner-endpoint"
 
 
 class Workspaces:
-    # One at a time: whoever picks a runner counts what the others have picked.
+    # One worker: scheduling counts the workspaces that are already scheduled to each runner.
     name, workers = "workspaces", 1
 
     def __init__(self, registry: Registry, api_group: str, prefix: str) -> None:
@@ -60,13 +61,13 @@ class Workspaces:
         workspace = decode(entry)
         if dig(workspace, "status.ignoreReconciliation") or self._is_kept_only(workspace):
             return None
-        with suppress(NotFound):  # somebody has deleted it
+        with suppress(NotFound):  # it was deleted meanwhile
             await self._settle(workspace, project)
             await self._tell(workspace, project)
         return None
 
     def _is_kept_only(self, workspace: Object) -> bool:
-        """Where nobody runs workspaces, they are objects like others, and answer with just what they were sent."""
+        """Without any runners, workspaces are plain objects: nothing is written to them."""
         if self._registry.view.count(self._group, RUNNERS) or dig(workspace, RUNNER):
             return False
         return find_condition(workspace.get("status"), SCHEDULED) is None
@@ -84,9 +85,9 @@ class Workspaces:
         return place(workspace, project, runners, {name: load[name] for name in runners})
 
     async def _settle(self, workspace: Object, project: Object) -> None:
-        """The parts that are not status: the runner, its address, and the finalizer."""
+        """Writes the parts outside of status: the runner, its endpoint, and the finalizer."""
 
-        def settled(current: Object) -> Object:
+        def edit(current: Object) -> Object:
             new = copied(current)
             if "deletionTimestamp" not in metadata(new):
                 placement = self._placement(current, project)
@@ -96,9 +97,9 @@ class Workspaces:
             is_at_work = holds_work(new, self._runner(new))
             return add_finalizer(new, FINALIZER) if is_at_work else remove_finalizer(new, FINALIZER)
 
-        if settled(workspace) != workspace:
+        if edit(workspace) != workspace:
             namespace = metadata(workspace)["namespace"]
-            await self._workspaces.modify(namespace, name_of(workspace), settled, by_the_server())
+            await self._workspaces.modify(namespace, name_of(workspace), edit, by_the_server())
 
     def _runner(self, workspace: Object) -> Object | None:
         name = dig(workspace, RUNNER)
@@ -106,33 +107,33 @@ class Workspaces:
         return decode(entry) if entry is not None else None
 
     async def _tell(self, workspace: Object, project: Object) -> None:
-        """The status; and an Event when it is decided where the workspace goes, or why nowhere."""
+        """Writes the status, and records an Event when the Scheduled condition changes."""
         now = timestamp(self._registry.clock.now())
-        news: Object | None = None
+        transition: Object | None = None
 
         def edit(current: Object) -> Object:
-            nonlocal news
+            nonlocal transition
             placement = self._placement(current, project)
             before = find_condition(current.get("status"), SCHEDULED) or {}
             changed = (before.get("status"), before.get("reason")) != (
                 placement.scheduled["status"],
                 placement.scheduled["reason"],
             )
-            news = placement.scheduled if changed else None
+            transition = placement.scheduled if changed else None
             return {**current, "status": told(current, placement, now)}
 
         entry = self._workspaces.peek(metadata(workspace)["namespace"], name_of(workspace))
         if entry is None or edit(current := decode(entry)) == current:
             return
-        writing = by_the_server("status")
-        await self._workspaces.modify(entry.key[2], entry.key[3], edit, writing)
-        if news is not None and "deletionTimestamp" not in metadata(current):
-            kind = "Normal" if news["status"] == TRUE else "Warning"
-            await record(self._registry, current, news["reason"], news["message"], type=kind)
+        options = by_the_server("status")
+        await self._workspaces.modify(entry.key[2], entry.key[3], edit, options)
+        if transition is not None and "deletionTimestamp" not in metadata(current):
+            kind = "Normal" if transition["status"] == TRUE else "Warning"
+            await record(self._registry, current, transition["reason"], transition["message"], type=kind)
 
 
 def _set_endpoint(meta: Object, endpoint: str) -> None:
-    """The annotation is the server's: what somebody else has written there could lead clients astray."""
+    """The annotation is owned by the server: clients connect to this address, so foreign values are removed."""
     annotations = meta.get("annotations") or {}
     if endpoint:
         meta["annotations"] = {**annotations, ENDPOINT: endpoint}
