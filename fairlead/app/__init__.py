@@ -1,16 +1,15 @@
-"""The composition root: settings in, a running server out. Reads like a table of contents.
+"""The composition root: builds a running server from settings. `run` is the entry point.
 
-    identity.py    who people are and what they may do: authenticators and authorizers, in order
-    rules.py       the admission rules, in order
-    clusters.py    the ways to connected clusters
-    for_agents.py  what is done for the agents of clusters
-    measuring.py   what is counted
-    serving.py     the stages that every request passes, in order, and what stands at their end
-    moving.py      what a store holds, as a file and into another store
-    background.py  what keeps things true meanwhile: controllers and the like
+auth.py            authenticators and authorizers
+admission.py       the admission chain
+http.py            the request pipeline, the metrics and the audit log
+flow_control.py    flow control
+controllers.py     controllers, leader election, store maintenance, connections to clusters
+dynamic_config.py  settings that can change at run time
+maintenance.py     backup, restore and copy of a store
+agent.py           a second composition root: the agent, which serves the direct endpoint of a cluster
 
-`agent.py` is another composition: the direct endpoint beside a cluster. The only package that sees every room of the
-house; only those commands import it that start a server, or work on a store or on what is built in.
+Only this package may import all others. The CLI imports it only in commands that run a server or access a store.
 """
 
 import asyncio
@@ -60,27 +59,21 @@ from fairlead.storage.fenced import Fenced
 from fairlead.storage.open import is_shared, open_store
 from fairlead.storage.view.view import View
 
-# DOC-MERGED core/lasting
-# Loading what stays for as long as the process does. Used by `app` around the start of the view, and when it is ready.
-#
-# Python's collector looks for cycles among everything that was made. While a million objects are loaded it would look
-# through them again and again, and afterwards with every full round, and none of them ever is garbage that it could find.
-#
-# A full round takes up to a microsecond for each object that it looks at, and nothing else runs meanwhile. So rounds are
-# made often enough to have little to look at, and what has survived a long one is set aside, too: else a server that is
-# given more and more objects would be held up for longer and longer. What is set aside still goes when nobody refers to
-# it any more; only a circle of references that is closed already then, and dropped later, stays in memory.
-
+# Garbage collector tuning. A full collection takes up to a microsecond per object and stops everything else. The
+# objects that are loaded at startup are long-lived and free of cycles, so they are frozen: excluded from collection.
+# Full collections run often, so that each has little to scan. Objects that survive a long one are frozen as well;
+# otherwise pauses would grow with the number of stored objects. Frozen objects are still freed by reference counting.
+# Only a reference cycle that is frozen, and unreachable later, leaks.
 
 FULL_ROUND_AFTER = 4
-"""Middle rounds, each after ten young ones. Python's own ten would leave seventy thousand objects to look at."""
+"""The third threshold of `gc`. With Python's default of 10, a full collection would scan seventy thousand objects."""
 LONG_ROUND_SECONDS = 0.01
-"""Processor time of a full round from which on what it has left over is set aside."""
+"""CPU time of a full collection after which the surviving objects are frozen."""
 
 
 @contextmanager
 def lasting() -> Iterator[None]:
-    """What is made meanwhile, and all that was there before, is never looked through again."""
+    """Disables the collector while the context is open, then freezes all objects."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -92,8 +85,7 @@ def lasting() -> Iterator[None]:
 
 
 def keep_everything() -> None:
-    """Sets aside all that there is now, and from now on what makes full rounds long: they should only look at what was
-    made lately."""
+    """Freezes all objects now, and from now on those that survive a long full collection."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(*gc.get_threshold()[:2], FULL_ROUND_AFTER)
@@ -102,7 +94,7 @@ def keep_everything() -> None:
 
 
 class FullRounds:
-    """Called by the collector before and after each round, in whichever thread it runs."""
+    """A `gc` callback that freezes objects after long full collections. Called in the thread that triggers it."""
 
     def __init__(self, used: Callable[[], float] = time.thread_time, set_aside: Callable[[], None] = gc.freeze) -> None:
         self._used = used
@@ -122,14 +114,14 @@ _full_rounds = FullRounds()
 
 
 STREAMS_SECONDS = 2.0
-"""How long the end of the server waits for watches to be told of it; who reads more slowly notices all the same."""
+"""How long the shutdown waits for watch streams to end. Slower clients see the connection close."""
 
 log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """A server that answers. `new_key` is the admin's key if this start has made it: it is told once."""
+    """A server that accepts requests. `new_key` is the admin's access key if this start created it; shown once."""
 
     url: str
     ca_file: Path | None
@@ -137,7 +129,7 @@ class Started:
 
 
 async def run(settings: Settings, stop: asyncio.Event, ready: Callable[[Started], None]) -> None:
-    """Serves until `stop` is set, then ends watches, finishes what is under way and closes the store."""
+    """Serves until `stop` is set, then ends watches, finishes in-flight requests and closes the store."""
     let_the_loop_in()
     clock = SystemClock()
     _own_places(settings)
@@ -150,52 +142,55 @@ async def run(settings: Settings, stop: asyncio.Event, ready: Callable[[Started]
         try:
             with lasting():
                 await view.start()
-            # Not before all that is stored has been opened with them: others go by what we say.
+            # Only after all stored values were decrypted with these keys: other replicas rely on the published key.
             await agree_on_active(stores.plain, store.keyring)
         except Unavailable as error:
             raise StartError(str(error)) from None
-        people = identity(settings, catalog, view, clock)
-        await _same_pepper(settings, store, people)
-        chain = admission(settings, people)
+        auth = identity(settings, catalog, view, clock)
+        await _same_pepper(settings, store, auth)
+        chain = admission(settings, auth)
         registry = Registry(catalog, store, view, chain, clock)
         chain.look_around_in(registry)
-        leading = _leading(settings, store, registry, chain)
+        election = _leading(settings, store, registry, chain)
         await _ensure_namespaces(registry)
         await ensure_default_roles(registry, settings.api_group)
         await ensure_config(registry, settings.api_group)
         port = _port(settings)
         base_url = settings.base_url(port)
-        far = clusters(settings, registry, port)
-        unsent = Unsent(settings.body_limit)
-        around = Surroundings(audit, store, far.gateways, base_url, commits, Watchdog(), unsent)
-        front = Front(handler(settings, registry, people, around), settings.body_limit, unsent)
+        cluster_services = clusters(settings, registry, port)
+        limiter = Unsent(settings.body_limit)
+        deps = Surroundings(audit, store, cluster_services.gateways, base_url, commits, Watchdog(), limiter)
+        app = Front(handler(settings, registry, auth, deps), settings.body_limit, limiter)
         async with (
-            background(settings, stores, registry, leading, people, far) as begin_work,
-            _listening(front, settings, port, certificates),
-            running(around.watchdog),
+            background(settings, stores, registry, election, auth, cluster_services) as start_background,
+            _listening(app, settings, port, certificates),
+            running(deps.watchdog),
         ):
-            # Only a server that answers makes the first key: it is told once, so nothing may fail in between.
-            new_key = await ensure_admin(store, view, people.pepper, settings.api_group, clock)
+            # Create the admin's key only once the server accepts requests: it is shown once, so nothing may fail after.
+            new_key = await ensure_admin(store, view, auth.pepper, settings.api_group, clock)
             keep_everything()
             ready(Started(base_url, certificates.ca_file, new_key))
-            await _until(stop, begin_work())
+            await _until(stop, start_background())
             view.end_watches()
-            await far.connected.close_all()
-            # Whoever watches is told that it is over, before connections are closed.
-            await front.finish_streams(min(STREAMS_SECONDS, settings.shutdown_grace))
+            await cluster_services.connected.close_all()
+            # Watch streams end regularly before their connections are closed.
+            await app.finish_streams(min(STREAMS_SECONDS, settings.shutdown_grace))
         await view.stop()
 
 
 def _own_places(settings: Settings) -> None:
-    """Nothing is trusted, or written, that somebody else could change."""
+    """Checks that other users of the machine cannot modify the data folder, the database or the TLS key."""
     require_private(private_folder(settings.data))
-    place = settings.store_url.removeprefix("sqlite:")
-    if place != settings.store_url and Path(place).parent != settings.data:
-        require_unchangeable(Path(place).absolute())
+    database = settings.store_url.removeprefix("sqlite:")
+    if database != settings.store_url and Path(database).parent != settings.data:
+        require_unchangeable(Path(database).absolute())
     if settings.tls_key is not None:
         require_unchangeable(settings.tls_key)
         if settings.tls_key.exists() and is_readable_by_others(settings.tls_key):
-            log.warning("other users may read the server's key; close it to them", tls_key=str(settings.tls_key))
+            log.warning(
+                "the server's TLS key is readable by other users; restrict its permissions",
+                tls_key=str(settings.tls_key),
+            )
 
 
 def _catalog(settings: Settings) -> Catalog:
@@ -211,7 +206,7 @@ async def _same_pepper(settings: Settings, store: Sealed, people: Identity) -> N
 
 
 def _leading(settings: Settings, store: Sealed, registry: Registry, admit: Admission) -> Leading:
-    """Where other replicas may share the store, what only one may do is done with a registry that is fenced."""
+    """The leader election if the store is shared between replicas. The leader then writes through a fenced registry."""
     if not is_shared(settings.store_url):
         return Leading(registry, None)
     leader = Leader(registry.of(LEASE), SYSTEM_NAMESPACE, registry.clock, new_identity())
@@ -222,8 +217,8 @@ def _leading(settings: Settings, store: Sealed, registry: Registry, admit: Admis
 async def _ensure_namespaces(registry: Registry) -> None:
     namespaces = registry.resource("", "namespaces")
     for name in NAMESPACES:
-        noted = {"annotations": {UNLISTED: USE}} if name == SYSTEM_NAMESPACE else {}
-        body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, **noted}}
+        annotations = {"annotations": {UNLISTED: USE}} if name == SYSTEM_NAMESPACE else {}
+        body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, **annotations}}
         try:
             await namespaces.create(body, "", by_the_server())
         except AlreadyExists:
@@ -238,7 +233,7 @@ def _certificates(settings: Settings) -> Certificates:
 
 @asynccontextmanager
 async def _stores(settings: Settings, catalog: Catalog) -> AsyncIterator[Stores]:
-    """The store, and the same with its credentials sealed, which is the one that everything else is given."""
+    """Opens the store, and wraps it with encryption at rest. Everything else uses the encrypted one."""
     try:
         store = await open_store(settings.store_url)
     except (Unavailable, ValueError) as error:
@@ -266,15 +261,15 @@ def _port(settings: Settings) -> int:
 def _listening(
     front: Front, settings: Settings, port: int, certificates: Certificates
 ) -> AbstractAsyncContextManager[int]:
-    where = Listening(settings.listen, port, certificates.cert_file, certificates.key_file, settings.shutdown_grace)
-    return listening(front, where)
+    options = Listening(settings.listen, port, certificates.cert_file, certificates.key_file, settings.shutdown_grace)
+    return listening(front, options)
 
 
 async def _until(stop: asyncio.Event, work: "asyncio.Task[None]") -> None:
-    """Waits for the order to stop. Background work ends only through a fault of ours, and then so does the server."""
+    """Waits for `stop`. Background work only ends by an internal error, and then the server stops as well."""
     stopping = asyncio.create_task(stop.wait())
     await asyncio.wait((stopping, work), return_when=asyncio.FIRST_COMPLETED)
     stopping.cancel()
     if work.done():
-        log.error("background work has failed; the server stops", exc_info=work.exception())
+        log.error("background work has failed; stopping the server", exc_info=work.exception())
         work.result()

@@ -1,4 +1,4 @@
-"""The admission rules, in order."""
+"""Builds the admission chain: all rules, in order."""
 
 from fairlead.admission import Chain
 from fairlead.admission.access_key_limits import KeyLimits, own_keys
@@ -26,7 +26,7 @@ from fairlead.upstream import kubeconfig
 
 SYSTEM_NAMESPACE = "service-system"
 NAMESPACES = ("default", SYSTEM_NAMESPACE)
-"""Namespaces that are always there: for objects that need one, and for the server's own."""
+"""Namespaces that always exist: the default one, and the one for the server's own objects."""
 
 
 def admission(settings: Settings, identity: Identity) -> Chain:
@@ -40,7 +40,7 @@ def admission(settings: Settings, identity: Identity) -> Chain:
             reported_status(group),
             living_project(group, prefix),
             lasting_namespaces(NAMESPACES),
-            # Before the next one, which sets a finalizer of its own.
+            # Before `project_namespace`, which sets a finalizer.
             protected_objects(identity.may, Protected(prefix, NAMESPACES, SYSTEM_NAMESPACE)),
             project_namespace(prefix, group),
             abandoning(identity.may, group),
@@ -51,7 +51,7 @@ def admission(settings: Settings, identity: Identity) -> Chain:
             password_secret(identity.may, identity.is_administrator, SYSTEM_NAMESPACE),
             component_keys(group, SYSTEM_NAMESPACE, (RUNNER_COMPONENT, AGENT)),
             escalation(identity.may, identity.rbac),
-            instances(identity.may, group, prefix),  # before granting, which looks at the owner that this sets
+            instances(identity.may, group, prefix),  # before the grant checks, which read the owner set here
             granting(Standing(identity.may, identity.inside, owns, identity.members.is_member), Names(group, prefix)),
             cluster_secret(identity.may, group, SYSTEM_NAMESPACE, kubeconfig.problems),
             virtual_cluster_secret(identity.may, group),
@@ -63,6 +63,6 @@ def admission(settings: Settings, identity: Identity) -> Chain:
             parameters(group),
             template_trust(group),
             templates_in_use(identity.may, group),
-            quotas(group, prefix),  # last: it counts for the owner that other rules have set
+            quotas(group, prefix),  # last: usage counts for the owner that other rules set
         )
     )

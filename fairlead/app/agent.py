@@ -1,8 +1,8 @@
-"""The agent, put together: the direct endpoint that runs beside a connected cluster. Settings in, a running one out.
+"""The composition root of the agent: the direct endpoint that runs next to a connected cluster.
 
-    audit, failures          as at the server: every request is recorded, and whatever goes wrong is a Status
-    gateway/direct           who asks, for what, and on to the cluster
-    knowledge, reports, ...  what goes on meanwhile, until the agent stops
+The pipeline is short: the audit log and error rendering as on the server, then `agent/endpoint.py`, which
+authenticates, authorizes and forwards requests to the cluster. In the background, the agent refreshes its configuration
+from the control plane, reports audit events, and reloads its cluster credentials.
 
 Only `cli/server/agent.py` imports it.
 """
@@ -50,7 +50,7 @@ AUDIT_BYTES, AUDIT_BACKUPS, AUDIT_DAYS = 100 * 1024 * 1024, 10, 30
 
 @dataclass(frozen=True, slots=True)
 class AgentSettings:
-    """`kubeconfig` is None in a pod of the cluster, `certificate` None for a self-made one; `names` are for that."""
+    """`kubeconfig` is None in a pod of the cluster. Without `certificate`, one is generated for `certificate_names`."""
 
     cluster: str
     server: str
@@ -64,13 +64,13 @@ class AgentSettings:
     certificate: tuple[Path, Path] | None
     names: tuple[str, ...]
     audit: str
-    """A path, or `-` for the standard output."""
+    """A path, or `-` for the standard output. Empty for the default, in the state folder."""
     offline_hours: int
 
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """An agent that answers, and the authority that its clients have to trust, if it is its own."""
+    """An agent that accepts requests. `ca_file` is its CA certificate, if the agent generated it."""
 
     url: str
     ca_file: Path | None
@@ -87,10 +87,10 @@ async def run(settings: AgentSettings, stop: asyncio.Event, ready: Callable[[Sta
         knowledge = Knowledge(home, keeping, clock)
         knowledge.load()
         await knowledge.refresh()
-        direct = Direct(Surroundings(knowledge, Holders(clock), reports, nearby, api_target, audit.accountable))
+        endpoint = Direct(Surroundings(knowledge, Holders(clock), reports, nearby, api_target, audit.accountable))
         async with (
             _working(knowledge.run, partial(reports.run, home), nearby.run) as work,
-            _listening(settings, pipeline((audit.recorded, failures), direct), certificates) as port,
+            _listening(settings, pipeline((audit.recorded, failures), endpoint), certificates) as port,
         ):
             ready(Started(f"https://{bracketed(_reachable(settings.listen))}:{port}", certificates.ca_file))
             await _until(stop, work)
@@ -111,48 +111,50 @@ def _certificates(settings: AgentSettings) -> Certificates:
 
 @asynccontextmanager
 async def _home(settings: AgentSettings) -> AsyncIterator[HomeServer]:
-    authority = read_file(settings.ca_file) if settings.ca_file else b""
-    if authority is None:
-        raise StartError(f"{settings.ca_file}: no such file; name the server's authority with --ca-file")
+    ca_certificate = read_file(settings.ca_file) if settings.ca_file else b""
+    if ca_certificate is None:
+        raise StartError(f"{settings.ca_file}: no such file; pass the CA certificate of the server with --ca-file")
     try:
-        trust = trusting(authority.decode(errors="replace"))
+        tls = trusting(ca_certificate.decode(errors="replace"))
     except ValueError as error:
-        raise StartError(f"{settings.ca_file}: {error}; name a PEM file with the server's authority") from None
-    _key(settings.key_file)  # so that a wrong file is told at the start
-    async with httpx.AsyncClient(base_url=settings.server, verify=trust, timeout=SECONDS, trust_env=False) as http:
+        raise StartError(
+            f"{settings.ca_file}: {error}; pass a PEM file with the CA certificate of the server"
+        ) from None
+    _key(settings.key_file)  # fail at startup if the file is invalid
+    async with httpx.AsyncClient(base_url=settings.server, verify=tls, timeout=SECONDS, trust_env=False) as http:
         yield HomeServer(http, settings.api_group, settings.cluster, partial(_key, settings.key_file))
 
 
 def _key(path: Path) -> str:
     key = (read_file(path) or b"").decode(errors="replace").strip()
     if not key or not key.isascii() or not key.isprintable() or " " in key:
-        raise FileProblem(f"{path}: holds no access key; put the one in that the server has for this cluster's agent")
+        raise FileProblem(f"{path}: does not contain an access key; write the key of this cluster's agent into it")
     return key
 
 
 @asynccontextmanager
 async def _audit(settings: AgentSettings, reports: Reports, clock: SystemClock) -> AsyncIterator[Audit]:
     backups = partial(Backups, count=AUDIT_BACKUPS, days=AUDIT_DAYS, compress=True)
-    place = settings.audit or str(settings.state / "audit.log")
-    trail = Trail(Copied(open_sink(place, backups, AUDIT_BYTES, clock), reports))
-    audit = Audit(DEFAULT, Logs.single(trail), Catalog(KINDS, settings.api_group), clock, MOUNT)
+    path = settings.audit or str(settings.state / "audit.log")
+    writer = Trail(Copied(open_sink(path, backups, AUDIT_BYTES, clock), reports))
+    audit = Audit(DEFAULT, Logs.single(writer), Catalog(KINDS, settings.api_group), clock, MOUNT)
     try:
         yield audit
     finally:
         audit.finish()
-        await trail.close()
+        await writer.close()
 
 
 @asynccontextmanager
 async def _working(*work: Callable[[], Coroutine[Any, Any, None]]) -> AsyncIterator["asyncio.Task[None]"]:
-    """What goes on meanwhile. It ends only through a fault of ours, and then so does the agent."""
+    """Runs background work while the context is open. It only ends by an internal error, which stops the agent."""
 
-    async def all_of_it() -> None:
+    async def run_all() -> None:
         async with asyncio.TaskGroup() as group:
-            for each in work:
-                group.create_task(each())
+            for run_forever in work:
+                group.create_task(run_forever())
 
-    task = asyncio.create_task(all_of_it(), name="background")
+    task = asyncio.create_task(run_all(), name="background")
     try:
         yield task
     finally:
@@ -165,15 +167,15 @@ async def _listening(settings: AgentSettings, handle: Proceed, certificates: Cer
     try:
         port = free_port(settings.listen, settings.port)
     except OSError as error:
-        place = f"{settings.listen} port {settings.port}"
-        raise StartError(f"cannot listen on {place}: {error.strerror}; choose another with --port") from None
-    where = Listening(settings.listen, port, certificates.cert_file, certificates.key_file, GRACE)
-    async with listening(Front(handle, BODY_LIMIT), where) as bound:
-        yield bound
+        address = f"{settings.listen} port {settings.port}"
+        raise StartError(f"cannot listen on {address}: {error.strerror}; choose another with --port") from None
+    options = Listening(settings.listen, port, certificates.cert_file, certificates.key_file, GRACE)
+    async with listening(Front(handle, BODY_LIMIT), options) as bound_port:
+        yield bound_port
 
 
 def _reachable(listen: str) -> str:
-    """Nobody can connect to "all addresses", but on this machine loopback is one of them."""
+    """An address to connect to: loopback, if the agent listens on all addresses."""
     return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(listen, listen)
 
 

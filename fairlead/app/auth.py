@@ -1,4 +1,4 @@
-"""Who people are and what they may do, put together from what the view shows: authenticators, authorizers in order."""
+"""Builds the authenticators and the authorizers, in order, on top of the view."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -36,7 +36,7 @@ PEPPER_FILE = "pepper.key"
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Everything that knows about people. Made before the registry stands, because its rules ask here."""
+    """Authentication and authorization. Built before the registry, because admission rules depend on it."""
 
     pepper: Pepper
     people: People
@@ -52,50 +52,50 @@ class Identity:
     sharing: Sharing
 
     def may(self, user: User, target: Target) -> Decision:
-        """What admission rules ask: the same as if the user had sent such a request."""
+        """For admission rules: decides as if the user had sent this request to the management API."""
         return self.permissions.decide(user, replace(target, root=MANAGEMENT))
 
     def inside(self, user: User, target: Target) -> bool:
-        """Of this, what the scope of the user's key says: whether it leaves such a request to the user's rights."""
+        """Whether the scope of the user's access key covers such a request, regardless of the user's permissions."""
         return self.permissions.is_inside(user, replace(target, root=MANAGEMENT))
 
 
 def identity(settings: Settings, catalog: Catalog, view: View, clock: Clock) -> Identity:
     group = settings.api_group
 
-    def following(plural: str) -> Following:
+    def informer(plural: str) -> Following:
         return Following(view, group, plural)
 
     pepper = _pepper(settings.data / PEPPER_FILE, view, group)
     accounts = Following(view, SERVICE_ACCOUNT.group, SERVICE_ACCOUNT.plural)
-    people, activity = People(following(USERS), following(TEAMS), accounts), Activity(clock)
-    keys = AccessKeys(following(ACCESS_KEYS), people, pepper, clock, activity.last_use)
+    principals, last_used = People(informer(USERS), informer(TEAMS), accounts), Activity(clock)
+    keys = AccessKeys(informer(ACCESS_KEYS), principals, pepper, clock, last_used.last_use)
     rbac = Rbac.over(view)
-    projects = following(PROJECTS)
+    projects = informer(PROJECTS)
     members = Members(projects, group, settings.namespace_prefix, rbac.role_allows)
     names = ScopeNames.of(catalog, group, settings.namespace_prefix)
 
-    def decide(user: User, target: Target) -> Decision:
-        return permissions.decide(user, target)
+    def authorize(user: User, target: Target) -> Decision:
+        return authorizer.decide(user, target)
 
-    sharing = Sharing(catalog, view)
-    permissions = Permissions(
-        general=(entrances(decide), administrators, rbac),
-        personal=(members, Oneself(group, view), Runners(group, view), Agents(group, view), sharing),
+    ownership = Sharing(catalog, view)
+    authorizer = Permissions(
+        general=(entrances(authorize), administrators, rbac),
+        personal=(members, Oneself(group, view), Runners(group, view), Agents(group, view), ownership),
         scoping=scoping(names),
-        generations=(rbac.generation, people.generation, projects.refresh),
+        generations=(rbac.generation, principals.generation, projects.refresh),
     )
-    permissions.generation()  # reads all there is of it now, so that nobody's first request has to wait for that
+    authorizer.generation()  # builds the RBAC state now rather than in the first request
     authenticators = (keys, CookieKeys(keys, settings.public_url))
     entry = allowing_entry(names)
-    names_of_admins = AdminNames(group, view)
-    run_time = RunTime(settings, view)
+    admin_users = AdminNames(group, view)
+    dynamic_config = RunTime(settings, view)
     return Identity(
-        *(pepper, people, keys, activity, rbac, members, permissions, names_of_admins, entry, authenticators),
-        *(run_time, sharing),
+        *(pepper, principals, keys, last_used, rbac, members, authorizer, admin_users, entry, authenticators),
+        *(dynamic_config, ownership),
     )
 
 
 def _pepper(path: Path, view: View, group: str) -> Pepper:
-    needed = bool(view.count(group, ACCESS_KEYS)) or view.get(fingerprints.key_of(PEPPER)) is not None
-    return load_pepper(path, keys_exist=needed, variable=os.environ.get(PEPPER_VARIABLE, ""))
+    is_required = bool(view.count(group, ACCESS_KEYS)) or view.get(fingerprints.key_of(PEPPER)) is not None
+    return load_pepper(path, keys_exist=is_required, variable=os.environ.get(PEPPER_VARIABLE, ""))

@@ -1,7 +1,7 @@
-"""What keeps things true meanwhile: controllers, the history's compaction, sealing, and the last use of keys.
+"""Builds the background work: controllers, connections to clusters, compaction, re-encryption, last use of keys.
 
-Where several replicas share a store, one of them leads and does all of it. The others only heed what it has done; and
-each writes down itself which keys have been used with it.
+If several replicas share a store, only the elected leader runs controllers and store maintenance. The other replicas
+follow its compactions and encryption keys. Every replica records the last use of the access keys that it has seen.
 """
 
 import asyncio
@@ -48,27 +48,23 @@ from fairlead.upstream.access import Limits
 from fairlead.upstream.address_policy import AddressPolicy
 from fairlead.upstream.clusters import Connected
 
-# DOC-MERGED app/clusters
-# Connected clusters: where they may be, the ways to them, the gateways there, and who looks after them.
-
-
 log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Clusters:
-    """The gateways and the controllers share the ways to clusters."""
+    """Connections to clusters, shared by the gateways and the controllers."""
 
     connected: Connected
     gateways: Gateways
     controllers: Callable[[Registry], tuple[Controller, ...]]
-    """New ones, which write through the registry that they are given."""
+    """Builds new controllers that write through the given registry."""
 
 
 def clusters(settings: Settings, registry: Registry, port: int) -> Clusters:
-    """`port` is the one that this server listens on itself: no cluster is there."""
+    """`port` is the server's own port, which the address policy blocks as the address of a cluster."""
     policy = AddressPolicy(settings.cluster_networks, lambda: ((settings.listen, port),))
-    # A little before the request itself is given up: then the answer says which cluster did not answer.
+    # Shorter than the request timeout, so that the error can name the cluster that did not respond.
     head_seconds = max(1, settings.request_timeout - 1)
     limits = Limits(settings.cluster_requests, settings.cluster_sockets, head_seconds=head_seconds)
     connected = Connected(registry, settings.api_group, SYSTEM_NAMESPACE, policy, limits)
@@ -76,8 +72,8 @@ def clusters(settings: Settings, registry: Registry, port: int) -> Clusters:
     if not names.prefix:
         log.warning(
             "cluster_identity_prefix is off",
-            consequence="users and groups of this server are the clusters' own users and groups of the same names",
-            advice="set a prefix, unless every name that may be used here is meant to be that of the clusters",
+            consequence="users and groups act in clusters as the users and groups of the same name there",
+            advice="set a prefix, unless users and groups are meant to be identical on this server and on all clusters",
         )
     gateways = Gateways(registry, settings.api_group, settings.namespace_prefix, connected, names)
 
@@ -90,9 +86,9 @@ def clusters(settings: Settings, registry: Registry, port: int) -> Clusters:
 def _cluster_controllers(
     settings: Settings, registry: Registry, connected: Connected, policy: AddressPolicy
 ) -> tuple[Controller, ...]:
-    """What looks after clusters, and after the instances that live in them."""
+    """The controllers of clusters, and of the spaces and virtual clusters in them."""
     group = settings.api_group
-    reach = ConnectedReach(registry, group, SYSTEM_NAMESPACE, connected, policy.resolve)
+    access = ConnectedReach(registry, group, SYSTEM_NAMESPACE, connected, policy.resolve)
     names = ClusterNames(settings.identity_prefix)
     confinement = Confinement(
         settings.space_roles,
@@ -100,11 +96,11 @@ def _cluster_controllers(
         "" if settings.space_pod_security == "none" else settings.space_pod_security,
         settings.chart_role,
     )
-    setting = Setting(group, settings.namespace_prefix, names, confinement)
+    naming = Setting(group, settings.namespace_prefix, names, confinement)
     return (
         ClusterController(registry, group, SYSTEM_NAMESPACE, connected, names),
-        Spaces(registry, setting, reach),
-        VirtualClusters(registry, setting, reach, Helm(), settings.chart_repositories),
+        Spaces(registry, naming, access),
+        VirtualClusters(registry, naming, access, Helm(), settings.chart_repositories),
     )
 
 
@@ -113,7 +109,7 @@ COMPACT_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Stores:
-    """The store as it is, the same with its credentials sealed, and the keys for that."""
+    """The raw store, the wrapper that encrypts credentials at rest, and its encryption keys."""
 
     plain: Store
     sealed: Sealed
@@ -122,9 +118,9 @@ class Stores:
 
 @dataclass(frozen=True, slots=True)
 class Leading:
-    """How the work of one is done: by whoever leads where replicas share the store, without `leader` by us alone.
+    """Who runs the work that only one replica may do. `leader` is None if the store is not shared.
 
-    `registry` is the one to work with; where there is a leader, it is fenced.
+    `registry` is the one for that work. With a leader election it is fenced: writes fail after the lease is lost.
     """
 
     registry: Registry
@@ -154,11 +150,11 @@ def _controllers(
 async def background(
     settings: Settings, stores: Stores, registry: Registry, leading: Leading, identity: Identity, clusters: Clusters
 ) -> AsyncIterator[Callable[[], "asyncio.Task[None]"]]:
-    """What begins the task that does all of it, until the block ends. With a large store there is much to look through,
-    so the server had better answer by then."""
+    """Yields a function that starts all background work, which is cancelled on exit. Start it once the server accepts
+    requests: with a large store, the first pass takes a while."""
     leader = leading.leader
 
-    async def work_of_one() -> None:
+    async def leader_work() -> None:
         async with asyncio.TaskGroup() as group:
             controllers = _controllers(settings, leading.registry, identity, clusters)
             group.create_task(run_all(controllers, registry.view, registry.clock))
@@ -170,27 +166,27 @@ async def background(
             group.create_task(identity.sharing.run())
             group.create_task(identity.activity.run(registry.resource(settings.api_group, ACCESS_KEYS)))
             if leader is None:
-                group.create_task(work_of_one())
+                group.create_task(leader_work())
             else:
-                group.create_task(leader.run(work_of_one))
+                group.create_task(leader.run(leader_work))
                 _heed_leader(group, stores, registry.view, leader)
 
-    begun: list[asyncio.Task[None]] = []
+    started: list[asyncio.Task[None]] = []
 
-    def begin() -> "asyncio.Task[None]":
-        begun.append(asyncio.create_task(work(), name="background"))
-        return begun[0]
+    def start() -> "asyncio.Task[None]":
+        started.append(asyncio.create_task(work(), name="background"))
+        return started[0]
 
     try:
-        yield begin
+        yield start
     finally:
-        for task in begun:
+        for task in started:
             task.cancel()
-        await asyncio.gather(*begun, return_exceptions=True)
+        await asyncio.gather(*started, return_exceptions=True)
 
 
 def _keep_store(group: asyncio.TaskGroup, settings: Settings, stores: Stores, leading: Leading) -> None:
-    """In a group that ends with the lead."""
+    """Starts compaction and re-encryption, in the task group of the leader."""
     store = stores.plain if leading.leader is None else Fenced(stores.plain, leading.leader.fence)
     seconds, forget = settings.history_seconds, leading.registry.view.forget
     group.create_task(keep_sealed(store, stores.sealed, stores.keys, seconds=seconds, on_compacted=forget))
@@ -199,6 +195,6 @@ def _keep_store(group: asyncio.TaskGroup, settings: Settings, stores: Stores, le
 
 
 def _heed_leader(group: asyncio.TaskGroup, stores: Stores, view: View, leader: Leader) -> None:
-    """What others do with the store concerns us, too."""
+    """Follows the encryption keys and compactions of other replicas."""
     group.create_task(heed_keys(stores.sealed, stores.keys, unless=lambda: leader.leading))
     group.create_task(heed_compaction(stores.plain, every=COMPACT_SECONDS, on_compacted=view.forget))

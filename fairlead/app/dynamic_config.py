@@ -1,6 +1,6 @@
-"""The settings that can change while the server runs: what the Config object says, and otherwise what it started with.
+"""Settings that can change at run time: from the Config object, with the startup settings as defaults.
 
-Each is a question that is asked anew on every use, so a change of the object holds from the next request on.
+Each is a method that reads the current value, so a change of the object takes effect with the next request.
 """
 
 from collections.abc import Mapping
@@ -29,42 +29,42 @@ class RunTime:
         self._custom_headers: Mapping[str, str] = {}
 
     def access_key_max_ttl(self) -> int:
-        """Most seconds that people may give an access key, 0 for no limit."""
+        """The maximum TTL in seconds that users may set on an access key; 0 for no limit."""
         return int(self._value("auth.accessKeyMaxTTLSeconds", self._settings.access_key_max_ttl))
 
     def login_key_ttl(self) -> int:
-        """Seconds that a login lasts, 0 for no end."""
+        """The TTL of a login session in seconds; 0 for no expiry."""
         return int(self._value("auth.loginAccessKeyTTLSeconds", self._settings.login_key_ttl))
 
     def password_login(self) -> bool:
-        """Whether people can sign in with a password."""
+        """Whether users can log in with a password."""
         return not self._value("auth.password.disabled", self._settings.password_login != ON)
 
     def token_lifetimes(self) -> Lifetimes:
-        """How long direct tokens live. Without a word on it, they do not live longer than they may."""
-        usual = Lifetimes()
-        most = int(self._value("auth.directTokenMaxTTLSeconds", usual.maximum))
-        return Lifetimes(min(int(self._value("auth.directTokenTTLSeconds", usual.default)), most), most)
+        """Default and maximum TTL of direct tokens. The default is capped by the maximum."""
+        defaults = Lifetimes()
+        maximum = int(self._value("auth.directTokenMaxTTLSeconds", defaults.maximum))
+        return Lifetimes(min(int(self._value("auth.directTokenTTLSeconds", defaults.default)), maximum), maximum)
 
     def audit_level(self) -> int:
-        """The least that is recorded of what the audit policy records at all."""
+        """The minimum audit level of all requests that the audit policy records."""
         if self._configs.as_of != self._as_of:
             self._take_in()
         return self._audit_level
 
     def custom_headers(self) -> Mapping[str, str]:
-        """Headers for every answer."""
+        """Headers for every response."""
         if self._configs.as_of != self._as_of:
             self._take_in()
         return self._custom_headers
 
     def _value(self, path: str, otherwise: Any) -> Any:
         self._take_in()
-        found = dig(self._values, path)
-        return otherwise if found is None else found
+        value = dig(self._values, path)
+        return otherwise if value is None else value
 
     def _take_in(self) -> None:
-        """Reads the object if it has changed. What every request asks for is found out here, once."""
+        """Reads the Config if it has changed. Values that every request needs are computed here, once."""
         self._as_of = self._configs.as_of
         generation = self._configs.refresh()
         if generation == self._generation:
@@ -79,7 +79,7 @@ class RunTime:
 
 
 async def ensure_config(registry: Registry, api_group: str) -> None:
-    """Makes the one Config if it is not there; what somebody has written into it is left as it is."""
+    """Creates the Config if it does not exist."""
     configs = registry.resource(api_group, CONFIG.plural)
     if configs.peek("", CONFIG_NAME) is not None:
         return

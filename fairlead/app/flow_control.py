@@ -1,4 +1,4 @@
-"""Flow control, put together: who counts as what, what requests cost, and how long they may wait."""
+"""Builds flow control: component classification, cost estimates and limits."""
 
 from dataclasses import dataclass
 
@@ -17,14 +17,14 @@ from fairlead.server.flow.streams import Pacer, Streams
 from fairlead.settings import Settings
 
 COMPONENTS = ((AGENT.subject_prefix, AGENTS), (RUNNER_COMPONENT.subject_prefix, RUNNERS))
-"""How the names of components begin, and what they are counted under."""
+"""User name prefixes of platform components, and their flow schemas."""
 STORED_PARTS = frozenset({"", "status", "finalize"})
-"""Subresources whose writes are writes of the object. Others do something, or ask for something."""
+"""Subresources that are stored with the object (empty for the object itself). Others are actions."""
 
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """The stage, and what there is to count about it."""
+    """The stage of the pipeline, and its parts for metrics and watches."""
 
     stage: FlowStage
     control: FlowControl
@@ -56,12 +56,12 @@ def flow_control(settings: Settings, registry: Registry, identify: Identify) -> 
 
 
 def _is_component(user: User) -> bool:
-    """Whether it is an agent or a runner: nobody else is in the group that has its own name."""
+    """Whether the user is an agent or a runner. Only these are in a group of their own name."""
     return any(user.name.startswith(prefix) and user.name in user.groups for prefix, _ in COMPONENTS)
 
 
 def _form(accept: str) -> tuple[bool, bool]:
-    """Whether YAML is asked for, and whether something else than the objects themselves."""
+    """Whether an Accept header asks for YAML, and whether for a Table or metadata only."""
     try:
         form = chosen_form(accept)
     except NotAcceptable:

@@ -1,4 +1,9 @@
-"""The path of a request: the stages in order, and what stands at their end."""
+"""Builds the request pipeline: all stages in order, the dispatcher at the end, the metrics and the audit log.
+
+`build_handler` is the entry point. The audit log consists of three logs: that of authenticated users, and beside it one
+for unauthenticated requests and one for the reports of agents. Their file names derive from `audit_path`. On the
+standard output, or in a device, they are one.
+"""
 
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -71,12 +76,8 @@ from fairlead.subresources.runners import runner_handlers
 from fairlead.subresources.service_accounts import service_account_handlers
 from fairlead.subresources.whoami import InstallationInfo, Selves, Tokens, self_handlers
 
-# DOC-MERGED app/measuring
-# What is counted, and where the numbers are that nobody has to count.
-
-
 PATHS = (*HEALTH_PATHS, "/", "/version", PATH, "/api", "/apis", "/openapi/v2", "/openapi/v3", LOGIN[1])
-"""What is told apart beside resources."""
+"""Non-resource paths with a label value of their own in the request metrics."""
 
 
 def measuring(
@@ -87,7 +88,7 @@ def measuring(
     watchdog: Watchdog,
     flow: Flow,
 ) -> tuple[Requests, Metrics]:
-    """The stage that counts, and what tells it."""
+    """The metrics stage, and the metrics endpoint."""
     view, clusters = registry.view, (settings.api_group, "clusters")
     requests = Requests(Known(registry.catalog, PATHS), note=watchdog.note)
     platform = Platform(
@@ -96,23 +97,17 @@ def measuring(
         audit_events=lambda: audit.events if audit is not None else 0,
         commits=commits,
     )
-    of_audit = (audit.families,) if audit is not None else ()
-    of_loop = partial(event_loop_families, watchdog)
-    of_flow = partial(flow_families, flow.control, flow.clients.tallies)
-    sources = (lambda: request_families(requests), platform.families, of_loop, of_flow, *of_audit)
+    audit_families = (audit.families,) if audit is not None else ()
+    loop_families = partial(event_loop_families, watchdog)
+    fairness_families = partial(flow_families, flow.control, flow.clients.tallies)
+    sources = (lambda: request_families(requests), platform.families, loop_families, fairness_families, *audit_families)
     return requests, Metrics(sources)
-
-
-# DOC-MERGED app/for_agents
-# What the server does for the agents of clusters: their keys, their configuration and their reports.
-#
-# The agent itself is put together in `agent.py`.
 
 
 def for_agents(
     settings: Settings, registry: Registry, identity: Identity, reports: ClusterReports, url: str, instance: str
 ) -> Mapping[Place, Handler]:
-    """`url` is the base URL of this server, `instance` names the installation."""
+    """Handlers for the agents of clusters: keys, configuration, reports. `instance` is the ID of the installation."""
     group, pepper = settings.api_group, identity.pepper
     rotation = Rotation(registry, group, pepper, covers)
     keys = ComponentKeys(registry, group, AGENT, SYSTEM_NAMESPACE, pepper, rotation)
@@ -124,7 +119,7 @@ def for_agents(
 
 
 def _authority(settings: Settings) -> str:
-    """The authority's certificate: the one that was named, or our own if we have made one."""
+    """The CA certificate of the server: the configured one, or the generated one. Empty if there is none."""
     file = settings.tls_ca if settings.tls_cert else settings.data / "tls" / "ca.crt"
     content = read_file(file) if file is not None else None
     return content.decode(errors="replace") if content else ""
@@ -134,7 +129,7 @@ MOUNT = "/kubernetes/management"
 
 
 class Signing:
-    """Signing in with a password, and what users see of themselves: both need the same passwords and patience."""
+    """Password login and user profiles, which share the password store and the login throttle."""
 
     def __init__(self, settings: Settings, registry: Registry, identity: Identity) -> None:
         group, throttle, run_time = settings.api_group, Throttle(registry.clock), identity.run_time
@@ -145,7 +140,7 @@ class Signing:
 
 
 class Direct:
-    """Direct tokens, and what those need who verify them: both go by the same keys and the same name."""
+    """Direct tokens and OIDC discovery for their verification, which share the signing keys and the issuer."""
 
     def __init__(self, settings: Settings, registry: Registry, identity: Identity, base_url: str) -> None:
         keys = SigningKeyStore(registry, SYSTEM_NAMESPACE)
@@ -157,10 +152,10 @@ class Direct:
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What requests need beside the registry: the audit log, the store for its health, gateways, and our address.
+    """What the pipeline needs besides the registry.
 
-    `commits` is how long the store took, and `watchdog` how long the event loop was held, which `/metrics` tells.
-    `unsent` bounds what clients leave unread.
+    `store` is for health checks. `commit_seconds` and `watchdog` are exposed by `/metrics`. `memory_limiter` bounds the
+    memory of responses that clients do not read.
     """
 
     audit: AuditLog | None
@@ -173,16 +168,16 @@ class Surroundings:
 
 
 def handler(settings: Settings, registry: Registry, identity: Identity, around: Surroundings) -> Proceed:
-    """Everything that a request passes, as one function."""
+    """The whole request pipeline as one handler."""
     audit, base_url = around.audit, around.base_url
     if audit is not None:
         audit.audit.record_at_least(identity.run_time.audit_level)
-    signing, direct = Signing(settings, registry, identity), Direct(settings, registry, identity, base_url)
+    login, tokens = Signing(settings, registry, identity), Direct(settings, registry, identity, base_url)
     reports = audit.reports if audit is not None else ClusterReports(None, registry.clock)
     agents = for_agents(settings, registry, identity, reports, base_url, _installation_id(registry))
     accounts = service_account_handlers(_account_tokens(settings, registry, identity, base_url))
-    answers = {**_handlers(settings, registry, identity, signing), **direct.handlers, **agents, **accounts}
-    actions = Actions(registry.catalog, answers)
+    handlers = {**_handlers(settings, registry, identity, login), **tokens.handlers, **agents, **accounts}
+    actions = Actions(registry.catalog, handlers)
     identify = _identification(settings, identity)
     flow = flow_control(settings, registry, identify)
     limits = WatchLimits(settings.watch_timeout_min, settings.watch_queue)
@@ -195,19 +190,19 @@ def handler(settings: Settings, registry: Registry, identity: Identity, around: 
     }
     health = Health(_probes(around.store, audit))
     requests, metrics = measuring(settings, registry, audit, around.commits, around.watchdog, flow)
-    measured = metrics.endpoints()
-    endpoints = {"": {**signing.login.endpoints(), **direct.endpoints, **measured}, MANAGEMENT: measured}
-    serve = Serve(verbs, health, roots, endpoints, around.gateways)
-    in_public = (metrics.in_public,) if settings.metrics_public == ON else ()
-    authorized = Authorized(identity.permissions, identify)
-    asking = (
+    metrics_endpoints = metrics.endpoints()
+    platform_endpoints = {**login.login.endpoints(), **tokens.endpoints, **metrics_endpoints}
+    endpoints = {"": platform_endpoints, MANAGEMENT: metrics_endpoints}
+    dispatcher = Serve(verbs, health, roots, endpoints, around.gateways)
+    public_metrics = (metrics.in_public,) if settings.metrics_public == ON else ()
+    access_stages = (
         authenticated(identify, identity.activity.note),
         flow.stage,
-        *in_public,
+        *public_metrics,
         around.unsent.bounded,
-        authorized,
+        Authorized(identity.permissions, identify),
     )
-    return pipeline((requests.measured, *_stages(settings, identity, audit, asking)), serve)
+    return pipeline((requests.measured, *_stages(settings, identity, audit, access_stages)), dispatcher)
 
 
 def _identification(settings: Settings, identity: Identity) -> Identify:
@@ -221,7 +216,7 @@ def _identification(settings: Settings, identity: Identity) -> Identify:
 def _stages(
     settings: Settings, identity: Identity, audit: AuditLog | None, asking: Sequence[Stage]
 ) -> tuple[Stage, ...]:
-    """`asking` lets through who may go on, at their turn."""
+    """All stages but the metrics, in order. `access_stages` authenticate, schedule and authorize requests."""
     return (
         custom_headers(identity.run_time.custom_headers),
         compressed,
@@ -235,26 +230,26 @@ def _stages(
 
 
 def _handlers(settings: Settings, registry: Registry, identity: Identity, signing: Signing) -> Mapping[Place, Handler]:
-    """Who answers what is not stored."""
+    """The handlers of virtual kinds and action subresources."""
     group, prefix = settings.api_group, settings.namespace_prefix
-    selves = Selves(registry, group, identity.keys.identity, InstallationInfo(_installation_id(registry), prefix))
-    rbac, people, keys = identity.rbac, identity.people, identity.keys
+    whoami = Selves(registry, group, identity.keys.identity, InstallationInfo(_installation_id(registry), prefix))
+    rbac, principals, keys = identity.rbac, identity.people, identity.keys
     sources = Sources(
         registry.catalog,
         identity.permissions,
         rbac.rules_for,
-        people.user_named,
+        principals.user_named,
         keys.identity,
-        selves.inspect,
+        whoami.inspect,
         identity.allowing_entry,
         identity.members.is_member,
     )
     return {
-        **self_handlers(group, selves, Tokens(identity.authenticators)),
+        **self_handlers(group, whoami, Tokens(identity.authenticators)),
         **review_handlers(group, sources),
         **key_list_handlers(group, registry),
         **migration_handlers(group, registry, prefix),
-        **project_handlers(group, registry, people, identity.may),
+        **project_handlers(group, registry, principals, identity.may),
         **rotation_handlers(group, Rotation(registry, group, identity.pepper, covers)),
         **_runner_handlers(settings, registry, identity),
         (group, "users", "profile"): signing.profiles,
@@ -263,8 +258,8 @@ def _handlers(settings: Settings, registry: Registry, identity: Identity, signin
 
 def _account_tokens(settings: Settings, registry: Registry, identity: Identity, base_url: str) -> AccountTokens:
     def limits() -> TokenLimits:
-        most, keys = settings.service_account_token_max_ttl, identity.run_time.access_key_max_ttl()
-        return TokenLimits(min(most, keys) if keys else most, settings.service_account_tokens)
+        max_ttl, key_ttl = settings.service_account_token_max_ttl, identity.run_time.access_key_max_ttl()
+        return TokenLimits(min(max_ttl, key_ttl) if key_ttl else max_ttl, settings.service_account_tokens)
 
     return AccountTokens(registry, settings.api_group, base_url, limits)
 
@@ -273,17 +268,17 @@ def _runner_handlers(settings: Settings, registry: Registry, identity: Identity)
     group, pepper = settings.api_group, identity.pepper
     rotation = Rotation(registry, group, pepper, covers)
     keys = ComponentKeys(registry, group, RUNNER_COMPONENT, SYSTEM_NAMESPACE, pepper, rotation)
-    facts = {
+    installation = {
         "serviceHost": settings.public_url,
         "projectNamespacePrefix": settings.namespace_prefix,
         "serviceInstanceID": _installation_id(registry),
     }
     signing = SigningKeyStore(registry, SYSTEM_NAMESPACE)
-    return runner_handlers(group, registry, keys, signing.published, facts)
+    return runner_handlers(group, registry, keys, signing.published, installation)
 
 
 def _installation_id(registry: Registry) -> str:
-    """Whoever was here first: the namespace that comes with every installation and never goes."""
+    """The UID of the system namespace, which exists in every installation and is never deleted."""
     entry = registry.resource("", "namespaces").peek("", SYSTEM_NAMESPACE)
     return str(metadata(decode(entry))["uid"]) if entry is not None else ""
 
@@ -296,58 +291,52 @@ def _probes(store: Store, audit: AuditLog | None) -> Mapping[str, Probe]:
     return {"store": store_ready, **({"audit": audit.logs.people.check} if audit else {})}
 
 
-# DOC-MERGED app/auditing
-# The audit log of this server, from its first line to its last: the log of people, and those beside it.
-#
-# They lie side by side, with names that follow from `audit_path`. On the standard output, or in a device, they are one.
-
-
 MEBIBYTE = 1024 * 1024
 UNAUTHENTICATED, AGENTS, PEOPLE = "unauthenticated", "agents", "people"
-"""The logs, in the order in which their old files go when there is no room."""
+"""The logs, in the order in which their rotated files are deleted when the disk quota is reached."""
 SIDE_BYTES = 16 * MEBIBYTE
-"""How much may wait to be written into one of the logs beside that of people."""
+"""The queue size of the logs other than that of users, in bytes."""
 
 
 @asynccontextmanager
 async def auditing(settings: Settings, catalog: Catalog, clock: Clock) -> AsyncIterator[AuditLog | None]:
-    """The log while the server runs, or None where it is turned off."""
+    """Opens the audit log and closes it on exit. None if it is disabled."""
     if not settings.audit_place:
         yield None
         return
     policy = load_policy(settings.audit_policy) if settings.audit_policy else DEFAULT
-    logs, shelf = _open(settings, clock)
+    logs, disk = _open(settings, clock)
     audit = Audit(policy, logs, catalog, clock, MOUNT)
     try:
-        yield AuditLog(audit, logs, ClusterReports(logs.agents, clock), shelf, clock)
+        yield AuditLog(audit, logs, ClusterReports(logs.agents, clock), disk, clock)
     finally:
         audit.finish()
-        for trail in logs.trails:
-            await trail.close()
+        for writer in logs.trails:
+            await writer.close()
 
 
 def _open(settings: Settings, clock: Clock) -> tuple[Logs, Shelf | None]:
     allowances = Allowances(settings.audit_refused, settings.audit_reads)
-    make = partial(
+    new_backups = partial(
         Backups,
         count=settings.audit_backups,
         days=settings.audit_days,
         compress=settings.audit_compress == ON,
         days_min=settings.audit_days_min,
     )
-    size, place = settings.audit_size * MEBIBYTE, settings.audit_place
-    if place == STANDARD_OUTPUT or _is_special(Path(place)):
-        trail = Trail(open_sink(place, make, size, clock))
-        return Logs(trail, trail, trail, allowances), None
-    shelf = Shelf({name: make(path) for name, path in _paths(Path(place))}, settings.audit_disk * MEBIBYTE)
-    sinks = {name: RotatedFile(backups, size, clock, shelf.tidy) for name, backups in shelf.logs.items()}
-    people, unauthenticated, agents = (sinks[name] for name in (PEOPLE, UNAUTHENTICATED, AGENTS))
-    aside = Trail(unauthenticated, size=SIDE_BYTES), Trail(agents, size=SIDE_BYTES)
-    return Logs(Trail(people), *aside, allowances), shelf
+    size, path = settings.audit_size * MEBIBYTE, settings.audit_place
+    if path == STANDARD_OUTPUT or _is_special(Path(path)):
+        writer = Trail(open_sink(path, new_backups, size, clock))
+        return Logs(writer, writer, writer, allowances), None
+    disk = Shelf({name: new_backups(file) for name, file in _paths(Path(path))}, settings.audit_disk * MEBIBYTE)
+    sinks = {name: RotatedFile(backups, size, clock, disk.tidy) for name, backups in disk.logs.items()}
+    users, unauthenticated, agents = (sinks[name] for name in (PEOPLE, UNAUTHENTICATED, AGENTS))
+    side_writers = Trail(unauthenticated, size=SIDE_BYTES), Trail(agents, size=SIDE_BYTES)
+    return Logs(Trail(users), *side_writers, allowances), disk
 
 
 def _is_special(path: Path) -> bool:
-    """Something like /dev/null, beside which no other file belongs."""
+    """Whether the path is a device such as /dev/null, next to which no other files should be created."""
     return path.exists() and not path.is_file() and not path.is_dir()
 
 

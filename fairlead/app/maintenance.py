@@ -1,7 +1,8 @@
-"""What a store holds, as a file and into another store. Called by `fairlead backup`, `restore` and `store`.
+"""Backup, restore and copy of a store, and CRD export. Called by `fairlead backup`, `restore`, `store` and `export`.
 
-No server runs in this process. One may run beside it: a backup is taken from under it, and a store that it writes to
-is neither copied nor filled. What goes wrong is a StartError or, with the file, a FileProblem.
+No server runs in this process, but servers may use the store at the same time. A backup is consistent even then.
+Copying from, or restoring into, a store that is being written to is refused. Raises StartError, or FileProblem for the
+backup file.
 """
 
 import asyncio
@@ -36,14 +37,14 @@ from fairlead.storage.open import is_shared, open_snapshot, open_store, open_to_
 
 PIPE = "-"
 QUIET_SECONDS = 5.0
-"""A server on a shared store writes more often than this, if only to say that it lives."""
+"""A server on a shared store writes more often than this, if only to renew its lease."""
 
 Records = AsyncGenerator[tuple[Key, bytes]]
 
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """Where the records came from, at which revision, and what the new store holds now."""
+    """The revision of the source, and what was written to the target store."""
 
     revision: int
     filled: Filled
@@ -51,7 +52,7 @@ class Moved:
 
 
 async def back_up(url: str, place: str, *, force: bool = False) -> Summary:
-    """`place` is a path, or `-` for the standard output. The file is there when it is complete, and not before."""
+    """`path` may be `-` for the standard output. The file appears atomically, once it is complete."""
     if place == PIPE:
         with _file_problems("the standard output"):
             return await _write(url, sys.stdout.buffer)
@@ -64,7 +65,9 @@ async def _write(url: str, out: BinaryIO) -> Summary:
         async with open_snapshot(url) as snapshot:
             summary = await write_backup(snapshot, timestamp(SystemClock().now()), scheme_of(url), out)
         if not summary.count:
-            raise Unavailable("it is empty; see whether its address, with schema or prefix, is that of the servers")
+            raise Unavailable(
+                "it is empty; check that its URL, including schema or prefix, is the one that the servers use"
+            )
     out.flush()
     return summary
 
@@ -75,36 +78,36 @@ def verified(place: str) -> Summary:
 
 
 async def restore(place: str, url: str, *, force: bool = False, quiet: float = QUIET_SECONDS) -> Moved:
-    """From a path, or from `-`, the standard input. A file is read twice: nothing is touched unless it is sound."""
+    """`path` may be `-` for the standard input. A file is verified completely before the store is changed."""
     if place != PIPE:
         verified(place)
     with _file_problems(place), _opened(place) as file:
         backup = Backup(file)
-        filled = await _fill(url, backup.header.revision, _given(backup), quiet if force else None)
-    return Moved(backup.header.revision, filled, backup.summary.seal_keys if backup.summary else ())
+        stats = await _fill(url, backup.header.revision, _given(backup), quiet if force else None)
+    return Moved(backup.header.revision, stats, backup.summary.seal_keys if backup.summary else ())
 
 
 async def copy(source: str, target: str, *, force: bool = False, quiet: float = QUIET_SECONDS) -> Moved:
-    """From a store that no server uses: what is written after this would be missing."""
+    """Copies a store that no server uses: later writes would be missing in the copy."""
     with _store_problems("the store to copy from"):
         store = await open_store(source)
         try:
-            snapshot = await scanned(store)
+            source_state = await scanned(store)
             await _see_quiet(source, store, quiet)
-            records = _pairs(held_still(store, snapshot))
-            filled = await _fill(target, snapshot.revision, records, quiet if force else None)
+            records = _pairs(held_still(store, source_state))
+            stats = await _fill(target, source_state.revision, records, quiet if force else None)
         finally:
             await store.close()
-    return Moved(snapshot.revision, filled)
+    return Moved(source_state.revision, stats)
 
 
 async def _fill(url: str, revision: int, records: Records, replacing: float | None) -> Filled:
-    """`replacing`: what is there may go, if nobody writes to it for so many seconds."""
+    """Replaces the content of a store that is idle for `replace_after_idle` seconds; with None, it must be empty."""
     with _store_problems("the store to fill"):
         async with aclosing(records):
             if scheme_of(url) == "memory":
-                raise ValueError("what is in memory is gone when this command ends; name a store that lasts")
-            # Before it is opened with another first revision: a store that we are not to touch stays as it is.
+                raise ValueError("an in-memory store is lost when this command ends; name a persistent store")
+            # Check before opening it with a new first revision, so that a rejected store stays unchanged.
             await _refuse_used(url, replacing)
             store = await open_to_fill(url, first_above(revision))
             try:
@@ -125,7 +128,7 @@ async def _refuse_used(url: str, replacing: float | None) -> None:
 
 
 async def _see_quiet(url: str, store: Store, seconds: float) -> None:
-    """Unavailable where a server writes to a store that several can have open."""
+    """Raises Unavailable if a server writes to a shared store."""
     if is_shared(url):
         revision = await store.revision()
         await asyncio.sleep(seconds)
@@ -155,18 +158,18 @@ def _opened(place: str) -> Iterator[BinaryIO]:
 
 @contextmanager
 def _complete(path: Path, force: bool) -> Iterator[BinaryIO]:
-    """A file that takes its name, and the place of what had it, once all of it is on the disk. For its owner only."""
+    """A temporary file, which atomically replaces `path` once it is synced to disk. Readable by its owner only."""
     if not force and os.path.lexists(path):
-        raise FileProblem(f"{path}: there is such a file already; name another one, or use --force to replace it")
-    descriptor, draft = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        raise FileProblem(f"{path}: the file already exists; name another one, or use --force to replace it")
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(descriptor, "wb") as file:
             yield file
             file.flush()
             os.fsync(descriptor)
-        os.replace(draft, path)
+        os.replace(temporary, path)
     except BaseException:
-        os.unlink(draft)
+        os.unlink(temporary)
         raise
     folder = os.open(path.parent, os.O_RDONLY)
     try:
@@ -180,26 +183,22 @@ def _store_problems(what: str) -> Iterator[None]:
     try:
         yield
     except Occupied as error:
-        raise StartError(f"{what}: {error}; name an empty one, or use --force to replace all that it holds") from None
+        raise StartError(f"{what}: {error}; name an empty store, or use --force to replace its content") from None
     except (Unavailable, ValueError) as error:
         raise StartError(f"{what}: {error}") from None
 
 
 @contextmanager
 def _file_problems(place: str) -> Iterator[None]:
-    what = "the standard input" if place == PIPE else place
+    title = "the standard input" if place == PIPE else place
     try:
         yield
     except Damaged as error:
-        raise FileProblem(f"{what}: {error}; use another backup") from None
+        raise FileProblem(f"{title}: {error}; use another backup") from None
     except OSError as error:
-        raise FileProblem(f"{what}: {error.strerror or error}; name another file, or mend this one") from None
-
-
-# DOC-MERGED app/exporting
-# What other servers can be given of this one. Called by `fairlead export`; no server runs meanwhile.
+        raise FileProblem(f"{title}: {error.strerror or error}; fix it, or name another file") from None
 
 
 def management_crds(api_group: str) -> list[dict[str, Any]]:
-    """The management kinds as definitions for a kube-apiserver."""
+    """The management kinds as CustomResourceDefinitions."""
     return crds(Catalog(KINDS, api_group).kinds, api_group)

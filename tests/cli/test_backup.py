@@ -98,7 +98,7 @@ def test_a_file_that_is_there_is_kept_unless_asked(data: Path, backup: Path) -> 
     content = backup.read_bytes()
     put(data, b"newer")
     code, output = fairlead("backup", str(backup), "--data", str(data))
-    advice = "there is such a file already; name another one, or use --force to replace it"
+    advice = "the file already exists; name another one, or use --force to replace it"
     assert (code, output, backup.read_bytes()) == (1, f"fairlead: {backup}: {advice}\n", content)
     assert fairlead("backup", str(backup), "--data", str(data), "--force")[0] == 0
     assert b"newer" in backup.read_bytes()
@@ -156,7 +156,7 @@ def test_a_store_that_holds_something_is_replaced_only_by_force(data: Path, back
     what = f"the store to fill: it already contains data, at revision {revision}"
     assert (code, output) == (
         1,
-        f"fairlead: {what}; name an empty one, or use --force to replace all that it holds\n",
+        f"fairlead: {what}; name an empty store, or use --force to replace its content\n",
     )
     assert value_in(data) == b"newer"
     assert put(data, b"newest") == revision + 1
@@ -195,7 +195,7 @@ def test_a_store_is_copied_and_a_backup_of_memory_is_not(data: Path) -> None:
     assert (code, output.startswith("1 record of revision 1001 copied; the store is at revision 1000001")) == (0, True)
     assert value_in(data.parent) == b"{}"
     code, output = fairlead("store", "copy", target, "memory:")
-    assert (code, "what is in memory is gone when this command ends" in output) == (1, True)
+    assert (code, "an in-memory store is lost when this command ends" in output) == (1, True)
     code, output = fairlead("backup", "-", "--store", "memory:")
     assert (code, "only the server that has it can see" in output) == (1, True)
 

@@ -98,7 +98,7 @@ async def test_a_request_without_a_body_says_so(far: FarSide, upstream: Upstream
 async def test_an_upload_that_breaks_off_is_no_request_to_the_cluster(far: FarSide, upstream: Upstream) -> None:
     async def breaking() -> AsyncIterator[bytes]:
         yield b"half"
-        raise BadRequest("the body broke off before its end")
+        raise BadRequest("the request body is incomplete")
 
     call = asking("/x", "POST")
     call.stream_body = breaking

@@ -83,7 +83,7 @@ async def test_bodies_under_way_are_bounded_and_forgotten_when_they_are_done() -
 
     first = ask("a:1")
     await asyncio.sleep(0)
-    with pytest.raises(TooManyRequests, match="request bodies under way"):
+    with pytest.raises(TooManyRequests, match="incoming request bodies"):
         await ask("a:1")
     through = ask("a:1", Target("get", "/"))
     end.set()

@@ -79,7 +79,7 @@ async def too_large() -> bytes:
 
 
 async def broken_off() -> bytes:
-    raise BadRequest("the body broke off before its end")
+    raise BadRequest("the request body is incomplete")
 
 
 @pytest.mark.parametrize("level", [METADATA, REQUEST, REQUEST_RESPONSE])

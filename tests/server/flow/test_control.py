@@ -139,8 +139,8 @@ async def test_an_idle_levels_share_is_lent_and_returned_at_once() -> None:
 @pytest.mark.parametrize(
     ("why", "told"),
     [
-        (TIMED_OUT, "no time for this request within 5 s"),
-        (QUEUE_FULL, "too many requests of yours"),
+        (TIMED_OUT, "too busy to start this request within 5 s"),
+        (QUEUE_FULL, "too many of your requests are already queued"),
         (TOO_LARGE, "bodies"),
     ],
 )
@@ -149,7 +149,7 @@ def test_who_is_refused_is_told_why_and_when_to_come_again(why: str, told: str) 
     assert refused.code == 429
     assert refused.details.retry_after in (1, 2, 3)
     assert told in refused.message
-    assert f"try again after {refused.details.retry_after} s" in refused.message
+    assert f"retry after {refused.details.retry_after} s" in refused.message
 
 
 async def test_who_waits_too_long_is_refused() -> None:
