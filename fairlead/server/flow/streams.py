@@ -1,7 +1,7 @@
 """Long-running requests: how many may be open, and when they may work.
 
 Limits (`StreamLimiter`). Watches, WebSockets and streams through gateways hold no seats, because an idle stream costs
-next to nothing. But each needs memory and a connection, and an event costs as much as there are watches for it. So they
+next to nothing. But each needs memory and a connection, and the cost of an event grows with the number of watches. So they
 are limited per user, over all access keys, sessions and impersonated identities. A user may not have more streams than
 are left for others, so there is always room for another user. A tenth is reserved for administrators and components.
 
