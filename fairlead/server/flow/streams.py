@@ -1,9 +1,10 @@
 """Long-running requests: how many may be open, and when they may work.
 
 Limits (`StreamLimiter`). Watches, WebSockets and streams through gateways hold no seats, because an idle stream costs
-next to nothing. But each needs memory and a connection, and the cost of an event grows with the number of watches. So they
-are limited per user, over all access keys, sessions and impersonated identities. A user may not have more streams than
-are left for others, so there is always room for another user. A tenth is reserved for administrators and components.
+next to nothing. But each needs memory and a connection, and the cost of an event grows with the number of watches.
+So they are limited per user, over all access keys, sessions and impersonated identities. A user may not have more
+streams than are left for others, so there is always room for another user. A tenth is reserved for administrators and
+platform components.
 
 Slots (`Pacer`). The work of a watch after its response has started, such as its initial events, is scheduled like a
 request. A stream produces its output in chunks and waits for a slot before each. Only one stream of a user is served
