@@ -33,8 +33,8 @@ class Shelf:
 
     def tidy(self, now: datetime) -> None:
         with self._one_at_a_time:
-            for backups in self.logs.values():
-                backups.tidy(now)
+            for retention in self.logs.values():
+                retention.tidy(now)
             try:
                 self._make_room(now)
             except OSError as error:
@@ -42,32 +42,32 @@ class Shelf:
 
     def is_complete(self, now: datetime) -> bool:
         """Whether all events younger than the minimum age are still there, as far as this process knows."""
-        min_days = max((backups.days_min for backups in self.logs.values()), default=0)
+        min_days = max((retention.days_min for retention in self.logs.values()), default=0)
         return self._last_alarm is None or now - self._last_alarm >= timedelta(days=min_days)
 
     def _make_room(self, now: datetime) -> None:
         if not self.budget:
             return
-        size = self.size()
-        for name, backups in self.logs.items():
-            for rotated, path in reversed(backups.files()):
-                if size <= self.budget:
+        total = self.size()
+        for name, retention in self.logs.items():
+            for rotated, path in reversed(retention.files()):
+                if total <= self.budget:
                     return
-                size -= path.stat().st_size
+                total -= path.stat().st_size
                 path.unlink()
-                if not backups.is_expendable(rotated, now):
-                    self._alarm(name, path.name, backups.days_min, now)
+                if not retention.is_expendable(rotated, now):
+                    self._alarm(name, path.name, retention.days_min, now)
 
     def size(self) -> int:
         """Bytes of all files, including those being written."""
-        size = 0
-        for backups in self.logs.values():
-            for path in (backups.path, *(path for _, path in backups.files())):
+        total = 0
+        for retention in self.logs.values():
+            for path in (retention.path, *(path for _, path in retention.files())):
                 try:
-                    size += path.stat().st_size
+                    total += path.stat().st_size
                 except FileNotFoundError:
                     continue
-        return size
+        return total
 
     def _alarm(self, name: str, file: str, days_min: int, now: datetime) -> None:
         self.removed_early[name] += 1

@@ -121,8 +121,8 @@ class Intake:
         self._credentials = credentials
         allowances = logs.allowances
 
-        def quota(sort: str, allowance: Allowance, trail: Trail, *, is_address: bool = False) -> Quota:
-            return Quota(allowance, clock, _writer(trail, sort, is_address))
+        def quota(category: str, limit: Allowance, writer: Trail, *, is_address: bool = False) -> Quota:
+            return Quota(limit, clock, _writer(writer, category, is_address))
 
         rejected, unauthenticated = allowances.of_refused(), logs.unauthenticated
         self._by_address = quota(UNAUTHENTICATED, rejected, unauthenticated, is_address=True)
@@ -232,11 +232,11 @@ def source_of(host: str) -> str:
 
 
 def _writer(trail: Trail, sort: str, is_address: bool) -> Callable[[list[Tally]], bool]:
-    def write(tallies: list[Tally]) -> bool:
+    def write(counters: list[Tally]) -> bool:
         if trail.is_full:
             return False
-        for tally in tallies:
-            trail.add(summarize(tally, sort, is_address=is_address))
+        for counter in counters:
+            trail.add(summarize(counter, sort, is_address=is_address))
         return True
 
     return write

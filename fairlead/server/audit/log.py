@@ -24,7 +24,7 @@ class AuditLog:
     @property
     def events(self) -> int:
         """The number of events since the start."""
-        return sum(trail.total for trail in self.logs.trails)
+        return sum(writer.total for writer in self.logs.trails)
 
     def families(self) -> Iterator[Family]:
         counted = {**self.audit.suppressed, "reports": self.reports.refused}
@@ -32,7 +32,7 @@ class AuditLog:
             "fairlead_audit_suppressed_total",
             COUNTER,
             "Events over a quota: counted in a summary instead of recorded, or rejected and returned to the agent.",
-            [(labelled({"sort": sort}), count) for sort, count in counted.items()],
+            [(labelled({"sort": category}), count) for category, count in counted.items()],
         )
         lost = [("", self.reports.dropped)]
         yield Family(

@@ -55,8 +55,8 @@ class Plain(Struct, eq=False):
     """The response body if the request created an object: it has the generated name, uid and resourceVersion."""
 
     def line(self) -> bytes:
-        exchange = self.exchange
-        call = exchange.call
+        request = self.exchange
+        call = request.call
         agent = call.headers.get("user-agent", "")
         if len(call.path) + len(agent) > LONGEST_KEPT:
             return self._long_line()
@@ -65,11 +65,11 @@ class Plain(Struct, eq=False):
         # Values inserted without JSON encoding cannot contain characters that need escaping: they are our own
         # constants and numbers, or a percent-encoded URI.
         return (
-            f'{{"kind":"Event","apiVersion":"audit.k8s.io/v1","level":"{LEVELS[exchange.rule.level]}",'
+            f'{{"kind":"Event","apiVersion":"audit.k8s.io/v1","level":"{LEVELS[request.rule.level]}",'
             f'"auditID":"{call.audit_id}","stage":"{self.stage}",'
             f'"requestURI":"{request_uri(call.path, call.query, self.kinds)}",'
             f'"verb":"{verb_of(call)}","user":{user},{_source(call.client, agent)}{acted_as}{reference},'
-            f'"requestReceivedTimestamp":{_moment(exchange.received)},"stageTimestamp":{_moment(self.ended)},'
+            f'"requestReceivedTimestamp":{_moment(request.received)},"stageTimestamp":{_moment(self.ended)},'
             f'"annotations":{{"{LATENCY}":"{self.seconds:.6f}s"{_annotations(call)}}},'
             f'"responseStatus":{{"metadata":{{}},"code":{self.code}}}}}\n'
         ).encode()

@@ -87,14 +87,14 @@ class Quota:
             return True
         if self._clock.monotonic() >= self._until:
             self._begin_window()
-        tally = self._tallies.get(source)
-        if tally is None:
+        counter = self._tallies.get(source)
+        if counter is None:
             if not self._shares and len(self._tallies) >= MOST_SOURCES:
                 return True
-            tally = self._begin_tally(source)
-        if tally.whole >= self._each or self._whole >= self._all:
+            counter = self._begin_tally(source)
+        if counter.whole >= self._each or self._whole >= self._all:
             return False
-        tally.whole += 1
+        counter.whole += 1
         self._whole += 1
         return True
 
@@ -102,14 +102,14 @@ class Quota:
         """Whether the source has quota left. Takes nothing from it."""
         if not self._each or self._clock.monotonic() >= self._until:
             return True
-        tally = self._tallies.get(source)
-        return (tally is None or tally.whole < self._each) and self._whole < self._all
+        counter = self._tallies.get(source)
+        return (counter is None or counter.whole < self._each) and self._whole < self._all
 
     def count(self, source: str, verb: str, code: int, path: str) -> None:
         """Counts a request that is not recorded."""
         self.suppressed += 1
-        tally = self._tallies.get(source) or self._begin_tally(source)
-        tally.count(verb, code, path, self._clock.now())
+        counter = self._tallies.get(source) or self._begin_tally(source)
+        counter.count(verb, code, path, self._clock.now())
         if self._timer is None:
             self._timer = self._loop.call_later(WINDOW_SECONDS, self.flush)
 
@@ -118,16 +118,16 @@ class Quota:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        counted = [tally for tally in self._tallies.values() if tally.suppressed]
+        counted = [counter for counter in self._tallies.values() if counter.suppressed]
         if counted and not self._write(list(_largest(counted))):
             # Keep the counters, and write them together with those of the next window.
-            self._tallies = {tally.source: tally for tally in counted}
+            self._tallies = {counter.source: counter for counter in counted}
             self._timer = self._loop.call_later(WINDOW_SECONDS, self.flush)
         else:
             self._tallies = {}
         self._whole = 0
-        for tally in self._tallies.values():
-            tally.whole = 0
+        for counter in self._tallies.values():
+            counter.whole = 0
 
     def _begin_window(self) -> None:
         self.flush()
@@ -135,19 +135,19 @@ class Quota:
 
     def _begin_tally(self, source: str) -> Tally:
         if len(self._tallies) >= MOST_SOURCES:
-            tally = self._tallies.get(OTHERS)
-            if tally is None:
-                tally = self._tallies[OTHERS] = Tally(OTHERS, sources=0)
-            return tally
-        tally = self._tallies[source] = Tally(source)
-        return tally
+            counter = self._tallies.get(OTHERS)
+            if counter is None:
+                counter = self._tallies[OTHERS] = Tally(OTHERS, sources=0)
+            return counter
+        counter = self._tallies[source] = Tally(source)
+        return counter
 
 
 def _largest(tallies: list[Tally]) -> Iterator[Tally]:
-    tallies.sort(key=lambda tally: tally.suppressed, reverse=True)
+    tallies.sort(key=lambda counter: counter.suppressed, reverse=True)
     yield from tallies[:MOST_SUMMARIES]
     if len(tallies) > MOST_SUMMARIES:
         others = Tally(OTHERS, sources=0)
-        for tally in tallies[MOST_SUMMARIES:]:
-            others.merge(tally)
+        for counter in tallies[MOST_SUMMARIES:]:
+            others.merge(counter)
         yield others

@@ -93,20 +93,20 @@ class Recorder:
 
     def cut_off(self, exchange: Exchange) -> None:
         """The request was cancelled or failed before there was a response."""
-        if COMPLETE not in exchange.rule.omit and (trail := self.intake.admit(exchange, GIVEN_UP)) is not None:
+        if COMPLETE not in exchange.rule.omit and (writer := self.intake.admit(exchange, GIVEN_UP)) is not None:
             aborted = self._event(exchange, COMPLETE)
             aborted["annotations"][CUT_OFF] = "the server aborted the request before it sent a response"
-            trail.add(line(aborted))
+            writer.add(line(aborted))
 
     def answered(self, exchange: Exchange, reply: Reply, body: Kept | None) -> None:
         omit = exchange.rule.omit
-        trail = self.intake.admit(exchange, reply.status)
-        if trail is None:
+        writer = self.intake.admit(exchange, reply.status)
+        if writer is None:
             return
         if reply.status == BROKEN and PANIC not in omit:
-            self._add_answer(trail, exchange, PANIC, reply, body)
+            self._add_answer(writer, exchange, PANIC, reply, body)
         if COMPLETE not in omit:
-            self._add_answer(trail, exchange, COMPLETE, reply, body)
+            self._add_answer(writer, exchange, COMPLETE, reply, body)
 
     def _add_answer(self, trail: Trail, exchange: Exchange, stage: str, reply: Reply, body: Kept | None) -> None:
         """Most responses need no body, or only a small created object, and take the fast path."""
@@ -207,18 +207,18 @@ class Audit:
     def recorded(self, call: Call, proceed: Proceed) -> Awaitable[Reply]:
         if self._trail.is_full:
             return self._recorded_with_room(call, proceed)
-        exchange = Exchange(call, self._clock.now(), self._clock.monotonic())
-        kept = Kept(call) if call.method not in _BODILESS and self._keeps_bodies() else None
+        request = Exchange(call, self._clock.now(), self._clock.monotonic())
+        capture = Kept(call) if call.method not in _BODILESS and self._keeps_bodies() else None
         if self._policy.announces:
-            self._under_way[id(call)] = exchange
+            self._under_way[id(call)] = request
         try:
             answer = proceed(call)
         except BaseException:
-            self._cut_off(exchange)
+            self._cut_off(request)
             raise
         if isinstance(answer, Reply):
-            return self._complete(exchange, answer, kept)
-        return self._recorded_later(exchange, answer, kept)
+            return self._complete(request, answer, capture)
+        return self._recorded_later(request, answer, capture)
 
     async def _recorded_later(self, exchange: Exchange, answer: Awaitable[Reply], kept: Kept | None) -> Reply:
         try:
@@ -258,15 +258,15 @@ class Audit:
         if self._trail.failure and (call.target.verb not in READS or self._recorder.credentials.concern(call.target)):
             raise self._trail.unavailable()
         if self._under_way:
-            exchange = self._under_way.get(id(call))
-            if exchange is not None and self._recorder.is_recorded(exchange):
-                self._recorder.received(exchange)
+            request = self._under_way.get(id(call))
+            if request is not None and self._recorder.is_recorded(request):
+                self._recorder.received(request)
         return proceed(call)
 
     def finish(self) -> None:
         """For shutdown: writes the end of all open streams and the pending summaries."""
-        for exchange in list(self._streams):
-            self._end(exchange)
+        for request in list(self._streams):
+            self._end(request)
         self._recorder.intake.flush()
 
     def _begin(self, exchange: Exchange, reply: Reply, kept: Kept | None) -> None:
@@ -275,11 +275,11 @@ class Audit:
             self._recorder.answered(exchange, reply, kept)
             return
         # WebSockets are exec, attach or port-forward: always recorded, without a quota.
-        trail = self._trail if reply.upgrade is not None else self._recorder.intake.admit(exchange, reply.status)
-        if trail is None:
+        writer = self._trail if reply.upgrade is not None else self._recorder.intake.admit(exchange, reply.status)
+        if writer is None:
             return
-        self._recorder.started(exchange, reply.status, trail)
-        self._streams[exchange] = reply.status, trail
+        self._recorder.started(exchange, reply.status, writer)
+        self._streams[exchange] = reply.status, writer
         if reply.upgrade is not None:
             reply.upgrade = self._accompanied(exchange, reply.upgrade)
         elif reply.stream is not None:

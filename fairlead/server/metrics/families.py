@@ -34,7 +34,7 @@ def request_families(requests: Requests) -> Iterator[Family]:
 
 
 def _answers(requests: Requests) -> Iterator[Family]:
-    counts = [(*place, tally.count) for place, tally in requests.tallies.items()]
+    counts = [(*key, tally.count) for key, tally in requests.tallies.items()]
     yield Family(
         "apiserver_request_total",
         COUNTER,
@@ -47,7 +47,7 @@ def _answers(requests: Requests) -> Iterator[Family]:
 
 
 def _sizes_and_times(requests: Requests) -> Iterator[Family]:
-    durations = [(*place, each.copy()) for place, each in requests.durations.items()]
+    durations = [(*key, each.copy()) for key, each in requests.durations.items()]
     sizes = [(labels, each.copy()) for labels, each in requests.sizes.items()]
     yield Family(
         "apiserver_request_duration_seconds",

@@ -61,18 +61,18 @@ class Known:
     """The closed set of labels: the catalog's resources and subresources, and the non-resource `paths`."""
 
     def __init__(self, catalog: Catalog, paths: Iterable[str] = ()) -> None:
-        self._places = frozenset(place for kind in catalog.kinds for place in _places(kind))
+        self._places = frozenset(key for kind in catalog.kinds for key in _places(kind))
         self._paths = frozenset(paths)
 
     def labels(self, call: Call, verb: str, scope: str) -> Labels | None:
         """The labels of a request; None if its resource, path or verb is unknown."""
         target = call.target
         if not target.resource:
-            known = METHODS.get(call.method)
-            return Labels(known, subresource=target.path) if known and target.path in self._paths else None
-        known = VERBS.get(verb)
-        place = target.group, target.version, target.resource, target.subresource
-        return Labels(known, *place, scope) if known and place in self._places else None
+            verb_label = METHODS.get(call.method)
+            return Labels(verb_label, subresource=target.path) if verb_label and target.path in self._paths else None
+        verb_label = VERBS.get(verb)
+        key = target.group, target.version, target.resource, target.subresource
+        return Labels(verb_label, *key, scope) if verb_label and key in self._places else None
 
 
 def unknown_verb(call: Call, verb: str) -> str:
@@ -191,14 +191,14 @@ class Requests:
             key = verb, target.group, target.version, target.resource, target.subresource, scope, dry_run, status
         else:
             key = call.method, target.path, dry_run, status
-        tally = self._kept.get(key) or self._found(key, call, verb, scope)
-        tally.count += 1
+        counter = self._kept.get(key) or self._found(key, call, verb, scope)
+        counter.count += 1
         if reply.stream is not None or reply.upgrade is not None:
             return self._last(self._known.labels(call, verb, scope) or Labels(unknown_verb(call, verb)), call, reply)
-        if (histogram := tally.durations) is not None:
+        if (histogram := counter.durations) is not None:
             histogram.counts[bisect_left(DURATIONS, seconds)] += 1
             histogram.sum += seconds
-        if (histogram := tally.sizes) is not None:
+        if (histogram := counter.sizes) is not None:
             size = len(reply.body)
             histogram.counts[bisect_left(SIZES, size)] += 1
             histogram.sum += size
@@ -210,27 +210,27 @@ class Requests:
         labels, code = self._known.labels(call, verb, scope), code_label(int(status))
         if labels is None:
             key = unknown_verb(call, verb), dry_run, code  # again from closed sets, so these can be cached too
-            tally = self._kept.get(key)
-            if tally is not None:
-                return tally
-        tally = self._tally(labels or Labels(unknown_verb(call, verb)), str(dry_run), code)
+            counter = self._kept.get(key)
+            if counter is not None:
+                return counter
+        counter = self._tally(labels or Labels(unknown_verb(call, verb)), str(dry_run), code)
         if labels is None or code != OTHER:
-            self._kept[key] = tally
-        return tally
+            self._kept[key] = counter
+        return counter
 
     def _tally(self, labels: Labels, dry_run: str, code: str) -> Tally:
-        tally = self.tallies.get((labels, dry_run, code))
-        if tally is None:
+        counter = self.tallies.get((labels, dry_run, code))
+        if counter is None:
             timed = labels.verb != WATCH
             durations = self.durations.setdefault((labels, dry_run), Histogram(DURATIONS)) if timed else None
             sizes = self.sizes.setdefault(labels, Histogram(SIZES)) if labels.verb in _SIZED else None
-            tally = self.tallies[labels, dry_run, code] = Tally(durations, sizes)
-        return tally
+            counter = self.tallies[labels, dry_run, code] = Tally(durations, sizes)
+        return counter
 
     def _through(self, call: Call, via: Target, reply: Reply, seconds: float) -> Reply:
         """Counts a request through a gateway. Its duration is the time until the response starts."""
-        place = via.root, code_class(reply.status)
-        self.gateways[place] = self.gateways.get(place, 0) + 1
+        key = via.root, code_class(reply.status)
+        self.gateways[key] = self.gateways.get(key, 0) + 1
         self.gateway_durations[via.root].observe(seconds)
         lasts = reply.stream is not None or reply.upgrade is not None
         return self._last(entrance(via), call, reply) if lasts else reply
