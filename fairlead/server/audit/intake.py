@@ -177,7 +177,7 @@ class Intake:
     @property
     def suppressed(self) -> Mapping[str, int]:
         """Requests over a quota by category: counted in a summary instead of recorded."""
-        return {sort: quota.suppressed for sort, quota in self._quotas.items()}
+        return {category: quota.suppressed for category, quota in self._quotas.items()}
 
     def _admit_unauthenticated(self, call: Call, code: int) -> Trail | None:
         quota = self._logins if call.path.startswith(LOGIN) else self._by_address
@@ -223,12 +223,12 @@ def source_of(host: str) -> str:
     if ":" not in host:
         return host
     try:
-        given = ipaddress.IPv6Address(host.partition("%")[0])
+        ip = ipaddress.IPv6Address(host.partition("%")[0])
     except ValueError:
         return host
-    if given.ipv4_mapped is not None:
-        return str(given.ipv4_mapped)
-    return str(ipaddress.IPv6Network((given, 64), strict=False))
+    if ip.ipv4_mapped is not None:
+        return str(ip.ipv4_mapped)
+    return str(ipaddress.IPv6Network((ip, 64), strict=False))
 
 
 def _writer(trail: Trail, sort: str, is_address: bool) -> Callable[[list[Tally]], bool]:

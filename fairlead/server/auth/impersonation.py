@@ -82,18 +82,18 @@ class Impersonation:
         return user
 
     def _allowed(self, call: Call, asker: User) -> User:
-        wanted = self._wanted(call.headers)
+        user = self._wanted(call.headers)
         if asker.scope is not None:
             raise Forbidden(f'access key "{asker.key}" has a scope and cannot impersonate; use a key without a scope')
-        for target in _rights(wanted, call.headers):
+        for target in _rights(user, call.headers):
             decision = self._decide(asker, target)
             if not decision.allowed:
                 raise forbidden(asker, target, decision)
-        if not asker.is_admin and (above := self._above(wanted)):
+        if not asker.is_admin and (admins := self._above(user)):
             raise Forbidden(
-                f'User "{asker.name}" cannot impersonate members of built-in admin groups: {", ".join(above)}'
+                f'User "{asker.name}" cannot impersonate members of built-in admin groups: {", ".join(admins)}'
             )
-        return replace(wanted, impersonator=asker)
+        return replace(user, impersonator=asker)
 
     def _above(self, wanted: User) -> list[str]:
         """The built-in admin groups of this identity, and the administrators whose names it has."""
