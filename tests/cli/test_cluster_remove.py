@@ -80,7 +80,7 @@ def test_a_refusal_lists_no_more_than_a_screenful(ops: Desk) -> None:
 
 def test_instances_can_be_abandoned_and_their_namespaces_are_listed(ops: Desk) -> None:
     inhabit(ops, instance("a", "demo-a"))
-    left = {"message": "what belongs to instances stays in the cluster: space p-demo/a (namespace demo-a)"}
+    left = {"message": "objects of these instances were left in the cluster: space p-demo/a (namespace demo-a)"}
     ops.fake.on("GET", EVENTS, (200, {"items": [left]}))
     ops.sit_at_a_terminal()
     ended = ops.type("cluster", "remove", "berlin", "--abandon", stdin="n\n")

@@ -98,7 +98,7 @@ async def test_honest_objects_of_a_template_in_place_are_made_by_the_deployer(wo
         (POD, "AdmissionDenied", "violates PodSecurity"),
         (BINDING.replace("ROLE", "cluster-admin"), "OwnerForbidden", "attempting to grant RBAC permissions"),
         (QUOTA, "OwnerForbidden", 'cannot patch resource "resourcequotas"'),
-        (CRD, "TemplateObjects", "lives in no namespace"),
+        (CRD, "TemplateObjects", "is cluster-scoped"),
     ],
 )
 async def test_what_the_owner_may_not_make_is_refused(
@@ -235,7 +235,7 @@ async def test_what_an_administrators_template_made_does_not_become_anothers(
     await ready(working)
     await working.create(TEMPLATE, "other", spec={"template": {}})
     await change(working, SPACE, "one", **after)
-    assert "made from an administrator's template" in await refused(working, "TemplateNotTrusted")
+    assert "created from an administrator's template" in await refused(working, "TemplateNotTrusted")
     assert objects(kube) == {f"{PLACE}/resourcequotas/limit"}
     assert labels(kube.objects[PLACE])[ENFORCE] == "restricted"
     await change(working, SPACE, "one", templateRef={"name": "t"}, template=None)
@@ -263,7 +263,7 @@ async def test_what_an_owner_may_not_delete_is_not_deleted_for_him(working: Worl
     await change(working, SPACE, "one", template={"objects": CONFIG_MAP})
     await ready(working)
     assert f"{PLACE}/resourcequotas/limit" in kube.objects
-    assert "ResourceQuota limit of a former template stay there" in message(working, SPACE, "SpaceSynced")
+    assert "ResourceQuota limit of a former template were kept" in message(working, SPACE, "SpaceSynced")
 
 
 async def test_a_template_from_before_there_were_marks_makes_nothing_new(working: World, kube: Kube) -> None:
@@ -290,7 +290,7 @@ async def test_a_space_from_before_there_were_marks_goes_on_as_it_is(working: Wo
     assert objects(kube) == {f"{PLACE}/resourcequotas/limit"}
     assert (labels(kube.objects[PLACE])[ENFORCE], labels(kube.objects[PLACE])["tier"]) == ("restricted", "gold")
     kube.asked("DELETE", PLACE)
-    assert "is gone, and is not made again" in await refused(working, "TemplateNotTrusted")
+    assert "was deleted, and is not created again" in await refused(working, "TemplateNotTrusted")
 
 
 async def take_mark_off(world: World) -> None:

@@ -93,7 +93,7 @@ def test_releases_have_names_that_helm_takes() -> None:
     ],
 )
 def test_a_chart_is_neither_an_option_nor_a_file(chart: dict[str, str]) -> None:
-    with pytest.raises(Trouble, match="have the template mended"):
+    with pytest.raises(Trouble, match="fix the template"):
         chart_of({"helmRelease": {"chart": chart}})
 
 

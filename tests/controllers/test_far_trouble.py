@@ -91,7 +91,7 @@ def test_what_is_wrong_with_a_template_is_shown(status: int, reason: str, messag
 def test_what_is_said_about_the_credential_is_not_repeated(message: str) -> None:
     trouble = trouble_of(403, "Forbidden", message)
     assert (trouble.reason, trouble.severity) == ("Forbidden", ERROR)
-    assert "have it given that right" in trouble.message
+    assert "grant that permission" in trouble.message
     assert "system:serviceaccount" not in trouble.message
 
 

@@ -336,7 +336,7 @@ def test_a_release_that_must_not_be_looked_for_is_not_taken_for_one_that_is_not_
 
 def test_a_confined_release_whose_rights_are_gone_goes_with_its_namespace(stand_in: StandIn) -> None:
     uninstall(stand_in, FORBIDDEN, "service:deployer:ns")
-    with pytest.raises(Trouble, match="did not reach the cluster"):
+    with pytest.raises(Trouble, match="could not reach the cluster"):
         uninstall(stand_in, "Error: kubernetes cluster unreachable: x", "service:deployer:ns")
 
 

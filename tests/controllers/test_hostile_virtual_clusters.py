@@ -103,7 +103,7 @@ async def test_a_request_that_cannot_be_made_becomes_a_condition(working: World,
 @pytest.mark.parametrize("version", ["A" * 5_000, "v1\n", ["x"], {"a": "b"}, None, 7, "<b>"])
 def test_a_version_is_told_only_if_it_looks_like_one(version: Any) -> None:
     _, ready = seen_from({"gitVersion": version})
-    assert ready["message"] == "it runs Kubernetes of its own kind"
+    assert ready["message"] == "it runs Kubernetes of an unknown version"
     assert seen_from({"gitVersion": "v1.34.1+k3s1"})[1]["message"] == "it runs Kubernetes v1.34.1+k3s1"
 
 

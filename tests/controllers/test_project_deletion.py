@@ -87,7 +87,7 @@ async def test_an_event_tells_when_it_is_done(world: World) -> None:
     await until(lambda: world.names("Project") == [])
     await asyncio.sleep(1)
     told = {each["reason"]: each for each in map(decode, world.view.entries("", "events", "default"))}
-    assert told["NamespaceDeleted"]["message"] == f"namespace {HOME} is gone with everything that was in it"
+    assert told["NamespaceDeleted"]["message"] == f"namespace {HOME} was deleted with all its content"
     assert told["NamespaceDeleted"]["involvedObject"]["name"] == "p"
 
 

@@ -189,19 +189,19 @@ async def test_objects_come_and_go_with_the_template(working: World, kube: Kube)
 @pytest.mark.parametrize(
     ("objects", "why"),
     [
-        ("{", "document 1 cannot be read"),
-        ("kind: ConfigMap", "no apiVersion, kind and metadata.name"),
-        ("{apiVersion: v1, kind: ConfigMap, metadata: {name: ../../x}}", "no apiVersion, kind and metadata.name"),
-        ("{apiVersion: v1, kind: Gizmo, metadata: {name: x}}", "serves no Gizmo of v1"),
-        ("{apiVersion: v1, kind: Namespace, metadata: {name: x}}", "lives in no namespace"),
+        ("{", "document 1 is invalid"),
+        ("kind: ConfigMap", "no valid apiVersion, kind and metadata.name"),
+        ("{apiVersion: v1, kind: ConfigMap, metadata: {name: ../../x}}", "no valid apiVersion, kind and metadata.name"),
+        ("{apiVersion: v1, kind: Gizmo, metadata: {name: x}}", "does not serve Gizmo of v1"),
+        ("{apiVersion: v1, kind: Namespace, metadata: {name: x}}", "is cluster-scoped"),
         (
             "{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRoleBinding, metadata: {name: x}}",
-            "lives in no namespace",
+            "is cluster-scoped",
         ),
-        ("{apiVersion: v1, kind: Secret, metadata: {name: x, namespace: kube-system}}", "names another namespace"),
+        ("{apiVersion: v1, kind: Secret, metadata: {name: x, namespace: kube-system}}", "is not in the namespace of the space"),
         (
             "{apiVersion: rbac.authorization.k8s.io/v1, kind: RoleBinding, metadata: {name: 'service.sh:admin'}}",
-            "kept for the server",
+            "reserved for the server",
         ),
     ],
 )
@@ -308,7 +308,7 @@ async def test_a_credential_without_rights_is_said_without_what_the_cluster_wrot
     kube.refused["/namespaces"] = 403
     await space(working)
     await until(lambda: told(working, SPACE, "SpaceSynced") == ("False", "Forbidden"))
-    assert "have it given that right" in message(working, SPACE, "SpaceSynced")
+    assert "grant that permission" in message(working, SPACE, "SpaceSynced")
     assert "as the test wants it" not in message(working, SPACE, "SpaceSynced")
 
 

@@ -71,7 +71,7 @@ async def test_a_deleted_namespace_is_made_again_at_once_and_its_loss_is_told(
     ((reason, text),) = events(working)
     assert reason == "NamespaceDeleted"
     assert 'namespace "demo-one" in cluster "c" was deleted outside of Fairlead' in text
-    assert "what was in it is lost" in text
+    assert "its former content is lost" in text
     assert f"{PLACE}/configmaps/precious" not in kube.objects
 
 

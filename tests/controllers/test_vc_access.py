@@ -53,8 +53,8 @@ async def test_deletion_removes_our_bindings_and_no_others(working: World, reach
     assert left == {"service.sh:admins", "service.sh:edit", "own"}
     (text,) = events(working, "AccessRemoved")
     assert "ClusterRoleBindings service.sh:cluster-admin" in text
-    assert "service.sh:admins stays there, since the same cluster is connected as a Cluster" in text
-    assert "service.sh:edit stays there, since it is of another instance" in text
+    assert "service.sh:admins was kept, since the same cluster is also connected as a Cluster" in text
+    assert "service.sh:edit was kept, since it belongs to another instance" in text
 
 
 async def test_bindings_of_another_instance_for_the_same_cluster_are_left_alone(
@@ -80,7 +80,7 @@ async def test_the_binding_of_administrators_is_never_replaced(
     await working.create(VC, "one", spec=spec)
     await ready(working, reach)
     await until(lambda: told(working, VC, "AccessSynced") == ("False", "BindingReserved"))
-    assert "give the ClusterRole another name" in message(working, VC, "AccessSynced")
+    assert "rename the ClusterRole" in message(working, VC, "AccessSynced")
     assert reach.virtual.objects[path] == theirs
 
 
@@ -154,7 +154,7 @@ async def test_a_credential_that_may_not_remove_them_is_said(working: World, rea
     reach.virtual.refused["clusterrolebindings"] = 403
     await working.delete(VC, "one")
     await until(lambda: told(working, VC, "AccessSynced") == ("False", "Forbidden"))
-    assert "may not remove the ClusterRoleBindings" in message(working, VC, "AccessSynced")
+    assert "may not delete the ClusterRoleBindings" in message(working, VC, "AccessSynced")
 
 
 @pytest.mark.parametrize("spec", [{"external": True}, {}])

@@ -19,7 +19,7 @@ from tests.storage import etcd_server, postgres_server
 
 LEASE = f"{MANAGEMENT}/apis/coordination.k8s.io/v1/namespaces/service-system/leases/fairlead-controllers"
 NAMESPACES = f"{MANAGEMENT}/api/v1/namespaces"
-LEADING = "leading now: controllers work in this replica"
+LEADING = "became leader: controllers run in this replica"
 
 STORES = ("postgres", "etcd") if os.environ.get("TEST_STORES") == "all" else ("postgres",)
 """The ordinary run has one of them, as what it shows is not up to the store; `make test-faults` has both."""

@@ -79,7 +79,7 @@ def test_a_leader_that_stood_still_and_wakes_up_finds_another_one_at_work(group:
     print(f"controllers work again after SIGSTOP: {time.monotonic() - begun:.1f} s")
     taken = holder(other)
     os.kill(leader.process.pid, signal.SIGCONT)
-    eventually(lambda: any(line["event"].startswith("not leading any more") for line in logged(leader)))
+    eventually(lambda: any(line["event"].startswith("lost leadership") for line in logged(leader)))
     work_is_done(leader, "awake")
     assert holder(leader) == holder(other) == taken
 
