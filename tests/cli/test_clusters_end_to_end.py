@@ -67,7 +67,8 @@ def test_waiting_for_a_space_in_a_cluster_that_does_not_answer_ends_in_time(
         ended = desk.type(*wanted, "--wait", "--timeout", "3s")
         assert ended.code == 1
         assert (
-            "the space dev is still Pending (Progressing: its namespace is being created or updated) after 3s" in ended.err
+            "the space dev is still Pending (Progressing: its namespace is being created or updated) after 3s"
+            in ended.err
         )
         done(desk.type("space", "delete", "dev", "--project", "patient", "--yes", "--abandon"))
         done(desk.type("cluster", "remove", "mute", "--yes", "--keep"))

@@ -99,11 +99,15 @@ def test_a_space_that_may_not_be_made_is_told(ada: Desk) -> None:
 
 
 def test_waiting_ends_in_time_and_says_what_for(ada: Desk) -> None:
-    waiting = space("demo-dev", phase="Pending", reason="Progressing", message="its namespace is being created or updated")
+    waiting = space(
+        "demo-dev", phase="Pending", reason="Progressing", message="its namespace is being created or updated"
+    )
     ada.fake.on("GET", PLACE, lines({"type": "ADDED", "object": waiting}, END), lines())
     ended = ada.type(*CREATE, "--wait", "--timeout", "1s")
     assert ended.code == 1
-    assert "the space dev is still Pending (Progressing: its namespace is being created or updated) after 1s" in ended.err
+    assert (
+        "the space dev is still Pending (Progressing: its namespace is being created or updated) after 1s" in ended.err
+    )
     assert "--timeout" in ended.err
     assert {each.query["timeoutSeconds"] for each in ada.fake.asked("GET", PLACE)} == {"1"}
 

@@ -198,7 +198,10 @@ async def test_objects_come_and_go_with_the_template(working: World, kube: Kube)
             "{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRoleBinding, metadata: {name: x}}",
             "is cluster-scoped",
         ),
-        ("{apiVersion: v1, kind: Secret, metadata: {name: x, namespace: kube-system}}", "is not in the namespace of the space"),
+        (
+            "{apiVersion: v1, kind: Secret, metadata: {name: x, namespace: kube-system}}",
+            "is not in the namespace of the space",
+        ),
         (
             "{apiVersion: rbac.authorization.k8s.io/v1, kind: RoleBinding, metadata: {name: 'service.sh:admin'}}",
             "reserved for the server",
