@@ -67,17 +67,15 @@ class Migration:
         self._prefix = prefix
 
     async def __call__(self, asked: Asked) -> Object:
-        route = self._route(asked)
-        asked.call.annotations.update({SOURCE_PROJECT: route.source, TARGET_PROJECT: route.target})
-        if route.source == route.target:
-            raise BadRequest(
-                f'"{route.name}" is already in project "{route.target}"; post to the project to move it to'
-            )
-        rights = Rights(asked, route)
-        rights.demand(Part(self._instances.kind, route.name))
-        moved = await move(self._registry, self._move(route, rights), query_options.writing(asked.call, asked.user))
+        plan = self._route(asked)
+        asked.call.annotations.update({SOURCE_PROJECT: plan.source, TARGET_PROJECT: plan.target})
+        if plan.source == plan.target:
+            raise BadRequest(f'"{plan.name}" is already in project "{plan.target}"; post to the project to move it to')
+        rights = Rights(asked, plan)
+        rights.demand(Part(self._instances.kind, plan.name))
+        moved = await move(self._registry, self._move(plan, rights), query_options.writing(asked.call, asked.user))
         if not asked.dry_run:
-            await self._tell(moved, route, asked)
+            await self._tell(moved, plan, asked)
         metadata(asked.body)["creationTimestamp"] = None
         return asked.body
 
@@ -151,12 +149,12 @@ class Rights:
 
     def _held_back(self, kind: Kind) -> Forbidden:
         """The error for a dependent object. Without its name: the requester may not be allowed to read it."""
-        resource, route = qualified(kind.plural, kind.group), self.route
+        resource, plan = qualified(kind.plural, kind.group), self.route
         reason = (
             f'{resource} depend on it and would move as well: User "{self.asked.user.name}" needs update and delete on '
-            f'them in the namespace "{route.origin}" and create in the namespace "{route.destination}"'
+            f'them in the namespace "{plan.origin}" and create in the namespace "{plan.destination}"'
         )
-        return Forbidden.of(INSTANCES, self.asked.kind.group, route.name, reason)
+        return Forbidden.of(INSTANCES, self.asked.kind.group, plan.name, reason)
 
 
 def _settle_in(obj: Object, route: Route) -> None:

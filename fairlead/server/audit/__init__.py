@@ -6,8 +6,7 @@ events.py           an event without request and response bodies
 metadata_events.py  the same as a prebuilt JSON line: the fast path for most requests
 body_capture.py     events that need a request or response body; rendered in the writer thread
 redaction.py        removes credentials from objects, URIs and texts; which requests involve credentials
-intake.py           selects the log for a request, or counts it when it is over its quota; summary events
-quotas.py           events per minute for each user, address or object
+intake.py           selects the log of a request, or counts it if it is over its quota (quotas.py); summary events
 log_writer.py       the bounded queue and the thread that writes
 log_file.py         the file, its rotation, and the retention of rotated files
 disk_usage.py       the disk budget of all logs together
