@@ -296,5 +296,5 @@ def _unacceptable(part: str, fields: Object, known: frozenset[str]) -> Iterator[
         # Some tools write empty values for unset fields.
         if fields[name] in (None, "", [], {}):
             continue
-        shown = name if _FIELD.fullmatch(name) else "with an invalid name"
-        yield f"{part}: {name} {REFUSED[name]}" if name in REFUSED else f"{part}: unknown field {shown}; remove it"
+        shown = name if _FIELD.fullmatch(name) else "a field with an invalid name"
+        yield f"{part}: {name} {REFUSED[name]}" if name in REFUSED else f"{part}: {shown} is not supported; remove it"

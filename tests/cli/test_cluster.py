@@ -138,7 +138,7 @@ def test_another_file_and_another_context_can_be_named(ops: Desk) -> None:
     assert add(ops, "--kubeconfig", str(other)).code == 0
     assert ops.type("cluster", "add", "berlin", KUBECONFIG=str(other)).code == 0
     ended = add(ops, "--kubeconfig", str(other), "--kube-context", "none")
-    assert (ended.code, "choose with --kube-context from the desk" in ended.err) == (1, True)
+    assert (ended.code, "select one with --kube-context from the desk" in ended.err) == (1, True)
 
 
 def test_what_is_wrong_is_said_probe_by_probe_and_left_to_be_mended(ops: Desk) -> None:

@@ -90,7 +90,7 @@ def test_a_context_leads_to_one_place(user: Desk, flags: tuple[str, ...], told: 
 def test_a_name_that_is_a_step_in_a_path_is_refused(user: Desk, name: str) -> None:
     ended = user.type("kubeconfig", "--cluster", name, "-o", "-")
     assert (ended.code, ended.out) == (1, "")
-    assert "is no name of an object" in ended.err
+    assert "is not a valid object name" in ended.err
 
 
 def test_other_contexts_and_the_current_one_can_stay(user: Desk) -> None:

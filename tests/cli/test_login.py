@@ -35,7 +35,7 @@ def test_a_key_that_works_is_kept_for_the_other_commands(ready: Desk) -> None:
 def test_the_key_is_not_sent_before_the_server_is_trusted(ready: Desk) -> None:
     ended = ready.type("login", ready.fake.url, "--key-stdin", stdin=KEY)
     assert (ended.code, ended.out) == (1, "")
-    assert ended.err.startswith(f"fairlead: {ready.fake.url}: the server's certificate is from an authority")
+    assert ended.err.startswith(f"fairlead: {ready.fake.url}: the server's certificate is signed by an unknown CA")
     assert "--ca-file" in ended.err
     assert not ready.fake.requests
     assert not ready.logins.exists()
@@ -104,8 +104,8 @@ def test_a_wrong_password_is_told_in_the_servers_words(ready: Desk) -> None:
 @pytest.mark.parametrize(
     ("words", "advice"),
     [
-        (("localhost:8443",), "give it like https://"),
-        (("http://localhost:8443",), "keys travel over https only"),
+        (("localhost:8443",), "use a URL like https://"),
+        (("http://localhost:8443",), "access keys are sent over https only"),
         (("https://localhost:8443", "--ca-file", "nowhere.crt"), "nowhere.crt: no such file"),
     ],
 )
@@ -157,7 +157,7 @@ def test_a_certificate_that_contradicts_the_given_authority_is_not_up_for_accept
     ended = ready.type("login", ready.fake.url, "--ca-file", str(other), stdin="y\n")
     assert ended.code == 1
     assert "fingerprint" not in ended.err
-    assert "give the right one with `fairlead login --ca-file`" in ended.err
+    assert "specify the right one with `fairlead login --ca-file`" in ended.err
 
 
 def test_insecure_is_kept_with_a_warning(ready: Desk) -> None:

@@ -95,7 +95,7 @@ def test_without_any_login_there_is_advice(tmp_path: Path) -> None:
 def test_where_no_login_is_current_those_that_are_kept_are_named(environment: dict[str, str]) -> None:
     path = contexts_path(environment)
     save(path, load(path).without("two"))
-    with pytest.raises(NoLogin, match=r"no login is the current one; .*--context or FAIRLEAD_CONTEXT .*: one"):
+    with pytest.raises(NoLogin, match=r"no current login; .*--context or FAIRLEAD_CONTEXT .*: one"):
         chosen(None, environment)
 
 
@@ -109,7 +109,7 @@ def test_forgetting_the_current_login_leaves_none_current(environment: dict[str,
 def test_a_damaged_file_is_told_without_showing_what_is_in_it(tmp_path: Path, content: str) -> None:
     path = tmp_path / "config.yaml"
     path.write_text(content)
-    with pytest.raises(FileProblem, match="mend it, or remove it and log in again") as caught:
+    with pytest.raises(FileProblem, match="fix it, or remove it and log in again") as caught:
         load(path)
     assert "secret-1" not in str(caught.value)
 

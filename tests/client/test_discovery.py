@@ -62,7 +62,7 @@ def test_discovery_takes_two_requests(described_server: Fake, client: Client) ->
 
 
 def test_a_resource_that_does_not_exist_is_no_question(described_server: Fake, client: Client) -> None:
-    with pytest.raises(ClientError, match="the server has no resource 'pods'; `kubectl api-resources` lists"):
+    with pytest.raises(ClientError, match="the server has no resource 'pods'; list them with `kubectl api-resources`"):
         find(client, "pods")
 
 

@@ -27,10 +27,10 @@ def refused_certificate(code: int) -> ssl.SSLCertVerificationError:
 @pytest.mark.parametrize(
     ("inner", "text"),
     [
-        (ConnectionRefusedError(), "connection refused; is the server running"),
-        (socket.gaierror(-2, "Name or service not known"), "no such host; check the address"),
-        (TimeoutError(), "no answer in time"),
-        (ConnectionResetError("reset by peer"), "the connection broke"),
+        (ConnectionRefusedError(), "connection refused; check the URL"),
+        (socket.gaierror(-2, "Name or service not known"), "no such host; check the URL"),
+        (TimeoutError(), "timed out"),
+        (ConnectionResetError("reset by peer"), "connection failed"),
     ],
 )
 def test_what_keeps_a_connection_from_being_made_is_named(inner: Exception, text: str) -> None:
@@ -44,9 +44,9 @@ def test_what_keeps_a_connection_from_being_made_is_named(inner: Exception, text
     [
         (10, "has expired; check the clocks"),
         (9, "is not valid yet; check the clocks"),
-        (62, "is made out to another name; use a name that it has"),
-        (64, "is made out to another name; use a name that it has"),
-        (23, "was refused (some reason)"),
+        (62, "is for another host name; use a host name of the certificate"),
+        (64, "is for another host name; use a host name of the certificate"),
+        (23, "is invalid (some reason)"),
     ],
 )
 def test_what_is_wrong_with_a_certificate_is_named(code: int, text: str) -> None:

@@ -119,7 +119,7 @@ def test_kubectls_lock_is_respected(tmp_path: Path) -> None:
 def test_a_file_that_is_no_kubeconfig_is_left_alone(tmp_path: Path, content: str) -> None:
     path = tmp_path / "config"
     path.write_text(content)
-    with pytest.raises(FileProblem, match="mend it, or name another file"):
+    with pytest.raises(FileProblem, match="fix it, or specify another file"):
         merge_into(path, ENTRY)
     assert path.read_text() == content
     assert [each.name for each in tmp_path.iterdir()] == ["config"]
@@ -144,7 +144,7 @@ def test_an_authority_in_a_file_of_its_own_is_found_beside_the_kubeconfig(tmp_pa
 def test_a_kubeconfig_without_a_token_is_no_login(tmp_path: Path) -> None:
     path = tmp_path / "config"
     path.write_text(OTHER)
-    with pytest.raises(FileProblem, match="no server with a token; log in with a key instead"):
+    with pytest.raises(FileProblem, match="no server or no token; log in with an access key instead"):
         login_of(path)
     with pytest.raises(FileProblem, match="no such file"):
         login_of(tmp_path / "none")

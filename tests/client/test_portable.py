@@ -77,7 +77,7 @@ def test_of_several_files_the_first_with_a_name_wins(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("cluster", "user", "told", "needs_token"),
     [
-        ({}, {"exec": {"command": "aws"}}, "a program (exec)", True),
+        ({}, {"exec": {"command": "aws"}}, "a credential plugin (exec)", True),
         ({}, {"auth-provider": {"name": "gcp"}}, "auth-provider", True),
         ({}, {"username": "u", "password": "p"}, "password", True),
         ({}, {"token": "t", "as": "admin"}, "impersonates", True),
@@ -85,10 +85,10 @@ def test_of_several_files_the_first_with_a_name_wins(tmp_path: Path) -> None:
         ({}, {"client-certificate-data": "eA=="}, "neither a token nor a client certificate", True),
         ({"insecure-skip-tls-verify": True}, None, "set certificate-authority", False),
         ({"proxy-url": "http://proxy:3128"}, None, "proxy-url", False),
-        ({"server": "http://berlin"}, None, "needs https", False),
-        ({"server": "https://ada:pw@berlin"}, None, "needs https", False),
-        ({"server": "https://berlin:99999"}, None, "needs https", False),
-        ({"server": None}, None, "needs https", False),
+        ({"server": "http://berlin"}, None, "with https", False),
+        ({"server": "https://ada:pw@berlin"}, None, "with https", False),
+        ({"server": "https://berlin:99999"}, None, "with https", False),
+        ({"server": None}, None, "with https", False),
     ],
 )
 def test_what_cannot_travel_is_refused(
@@ -106,27 +106,29 @@ def test_everything_that_is_wrong_is_said_at_once(tmp_path: Path) -> None:
     with pytest.raises(NotPortable) as caught:
         portable([path], None)
     assert str(caught.value).count("; ") >= 2
-    assert all(word in str(caught.value) for word in ("certificate", "needs https", "exec"))
+    assert all(word in str(caught.value) for word in ("certificate", "with https", "exec"))
 
 
 def test_a_context_that_is_not_there_is_told_with_those_that_are(tmp_path: Path) -> None:
     path = written(tmp_path, config())
-    with pytest.raises(ClientError, match="no context 'two'; choose with --kube-context from one"):
+    with pytest.raises(ClientError, match="no context 'two'; select one with --kube-context from one"):
         portable([path], "two")
-    with pytest.raises(ClientError, match="no context is the current one; choose with --kube-context from one"):
+    with pytest.raises(ClientError, match="no current context; select one with --kube-context from one"):
         portable([written(tmp_path, config() | {"current-context": ""})], None)
-    with pytest.raises(ClientError, match="names a cluster or a user that is not there"):
+    with pytest.raises(ClientError, match="refers to a missing cluster or user"):
         portable([written(tmp_path, config() | {"users": []})], None)
 
 
 def test_files_that_are_missing_or_broken_are_named(tmp_path: Path) -> None:
-    with pytest.raises(FileProblem, match="none: no such file; name a kubeconfig with --kubeconfig"):
+    with pytest.raises(FileProblem, match="none: no such file; specify a kubeconfig with --kubeconfig"):
         portable([tmp_path / "none"], None)
-    with pytest.raises(FileProblem, match=r"ca\.pem: no such file; the kubeconfig names it as certificate-authority"):
+    with pytest.raises(
+        FileProblem, match=r"ca\.pem: no such file; the kubeconfig refers to it as certificate-authority"
+    ):
         portable([written(tmp_path, config({"certificate-authority": "ca.pem"}))], None)
-    with pytest.raises(ClientError, match="certificate-authority-data is not base64"):
+    with pytest.raises(ClientError, match="certificate-authority-data is not valid base64"):
         portable([written(tmp_path, config({"certificate-authority-data": "?"}))], None)
-    with pytest.raises(ClientError, match="certificate-authority holds no certificate in PEM"):
+    with pytest.raises(ClientError, match="certificate-authority contains no PEM certificate"):
         portable([written(tmp_path, config({"certificate-authority-data": "eA=="}))], None)
 
 

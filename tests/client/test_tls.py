@@ -38,5 +38,5 @@ def test_the_certificate_of_nobody_is_told_as_unreachable() -> None:
 
 
 def test_a_text_without_a_certificate_is_no_authority() -> None:
-    with pytest.raises(ValueError, match="no certificate"):
+    with pytest.raises(ValueError, match="no PEM certificate"):
         trusting("hello")

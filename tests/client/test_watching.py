@@ -82,7 +82,7 @@ def test_a_refusal_is_raised(client: Client, fake: Fake) -> None:
 
 def test_an_answer_that_is_no_json_is_raised(client: Client, fake: Fake) -> None:
     fake.on("GET", TEAMS, (200, b"<html>\n"))
-    with pytest.raises(ClientError, match="no JSON object"):
+    with pytest.raises(ClientError, match="not a JSON object"):
         told(client.watch("teams"), 1)
 
 

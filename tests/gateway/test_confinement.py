@@ -79,7 +79,7 @@ def test_a_space_lets_its_own_namespace_and_the_documents_through(asked: str) ->
 @pytest.mark.parametrize("asked", OUTSIDE)
 def test_a_space_keeps_everything_else_out(asked: str) -> None:
     method, _, inner = asked.partition(" ")
-    with pytest.raises(Forbidden, match='"kubectl -n mine", or go through the gateway of the cluster'):
+    with pytest.raises(Forbidden, match='"kubectl -n mine", or use the gateway of the cluster'):
         confine(method, inner, SPACE)
 
 

@@ -313,7 +313,7 @@ async def test_one_user_cannot_take_all_of_a_cluster(far: FarSide) -> None:
         for path, verb in (("/version", "get"), ("/far/ticks", "watch")):
             error = await refusal(upstream, asked_by("eve", path, verb))
             assert isinstance(error, TooManyRequests)
-            assert error.details.retry_after == 1 and "your share" in error.message
+            assert error.details.retry_after == 1 and "your limit" in error.message
         assert (await through(upstream, asked_by("ada", "/version"))).status == 200
         await let_go(*streams)
         for _ in range(5):

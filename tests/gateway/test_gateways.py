@@ -182,7 +182,7 @@ async def test_a_space_leads_nowhere_else(world: World, gateways: Gateways, far:
     await make_space(world, "s")
     error = await refused(gateways, through_project(SPACE, "s", inner))
     assert isinstance(error, Forbidden)
-    assert 'space "s" of project "demo" is the namespace "mine"' in error.message
+    assert 'space "s" of project "demo" gives access to the namespace "mine" only' in error.message
     assert far.connections == 0
 
 

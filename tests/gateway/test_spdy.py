@@ -86,7 +86,7 @@ async def test_who_may_open_no_websocket_is_told_why() -> None:
     with FarSide(only_creating) as far:
         async with connected(far) as upstream:
             error = await refused(upstream, spdy("exec"))
-    assert 'refuses a WebSocket, too: User "anna" cannot get resource "pods/exec"' in error.message
+    assert 'rejects a WebSocket, too: User "anna" cannot get resource "pods/exec"' in error.message
 
 
 @pytest.mark.parametrize(

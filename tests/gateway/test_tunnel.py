@@ -111,7 +111,7 @@ async def test_a_client_that_leaves_ends_the_far_side(far: FarSide, upstream: Up
 async def test_a_far_side_that_hangs_up_ends_the_client(upstream: Upstream) -> None:
     client = Client()
     await asyncio.wait_for(running(await through(upstream, socket("/far/slam")), client), 10)
-    assert client.goodbye == (1011, "the connection to the cluster broke off")
+    assert client.goodbye == (1011, "the connection to the cluster was interrupted")
 
 
 @pytest.mark.parametrize(("said", "told"), GOODBYES)
@@ -203,7 +203,7 @@ async def test_one_user_cannot_open_all_sockets_of_a_cluster(far: FarSide) -> No
     async with connected(far, Limits(sockets=8)) as upstream:
         clients = [Client(), Client()]
         tunnels = [running(await through(upstream, socket()), client) for client in clients]
-        with pytest.raises(TooManyRequests, match="2 WebSockets") as caught:
+        with pytest.raises(TooManyRequests, match="2 concurrent WebSockets") as caught:
             await through(upstream, socket())
         assert caught.value.details.retry_after == 1
         other = socket()
@@ -239,7 +239,7 @@ async def test_a_socket_counts_until_its_client_has_read_the_end(far: FarSide) -
         tunnel = running(await through(upstream, socket()), client)
         client.said.put_nowait(b"\xff\x00")
         await until(lambda: client.goodbye is not None and upstream.in_use == 0)
-        with pytest.raises(TooManyRequests, match="1 WebSockets"):
+        with pytest.raises(TooManyRequests, match="1 concurrent WebSockets"):
             await through(upstream, socket())
         client.has_read.set()
         await tunnel

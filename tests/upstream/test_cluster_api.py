@@ -82,7 +82,7 @@ async def test_a_redirect_is_a_failure(far_side: FarSide) -> None:
 
 async def test_an_answer_that_is_no_object_is_broken(far_side: FarSide) -> None:
     async with reaching(far_side) as upstream:
-        with pytest.raises(Broken, match="no JSON object"):
+        with pytest.raises(Broken, match="not a JSON object"):
             await ClusterApi(upstream).get("/readyz")
 
 

@@ -95,7 +95,7 @@ async def test_an_answer_that_goes_on_without_a_body_is_broken_off(begun: bytes,
     before = connection.usable
     land(connection, piece * 2)
     assert (before, connection.usable) == (True, False)
-    with pytest.raises(Broken, match="without saying anything"):
+    with pytest.raises(Broken, match="without any body data"):
         await response.next()
 
 

@@ -280,7 +280,7 @@ async def test_pages_without_end_are_not_read_without_end(far_side: FarSide, mon
     script = Script(pages=[page(version=1, going_on="more")])
     async with following(far_side, script) as heard:
         await heard.until(lambda: heard.count("became") == 1)
-    assert "more pages" in heard.told[-1][1][1]
+    assert "too many pages" in heard.told[-1][1][1]
     assert len(script.asked) == 2 * 300 // watch.PAGE + 1
 
 

@@ -191,7 +191,7 @@ async def test_closing_breaks_off_what_is_under_way(far_side: FarSide) -> None:
 )
 async def test_nobody_sends_a_path_with_detours(far_side: FarSide, target: str) -> None:
     async with reaching(far_side) as upstream:
-        with pytest.raises(BadRequest, match="detours"):
+        with pytest.raises(BadRequest, match="send the resolved path"):
             await upstream.send(Request("GET", target))
     assert far_side.seen == []
 

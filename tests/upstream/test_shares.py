@@ -14,7 +14,7 @@ def requests(shares: Shares, user: str, count: int, *, is_endless: bool = False)
 def test_one_user_gets_a_quarter_and_others_theirs() -> None:
     shares = Shares(Limits(requests=256))
     held = requests(shares, "eve", 64)
-    with pytest.raises(Crowding, match="64 requests"):
+    with pytest.raises(Crowding, match="64 concurrent requests"):
         requests(shares, "eve", 1)
     requests(shares, "ada", 64)
     held[0].give_back()
@@ -25,7 +25,7 @@ def test_sockets_are_counted_apart() -> None:
     shares = Shares(Limits(requests=8, sockets=8))
     requests(shares, "eve", 2)
     held = [shares.socket("eve") for _ in range(2)]
-    with pytest.raises(Crowding, match="2 WebSockets"):
+    with pytest.raises(Crowding, match="2 concurrent WebSockets"):
         shares.socket("eve")
     held[0].give_back()
     shares.socket("eve")
@@ -34,7 +34,7 @@ def test_sockets_are_counted_apart() -> None:
 def test_streams_of_however_many_users_leave_a_quarter_for_short_requests() -> None:
     shares = Shares(Limits(requests=16))
     held = [share for user in "abc" for share in requests(shares, user, 4, is_endless=True)]
-    with pytest.raises(Busy, match="12 watches"):
+    with pytest.raises(Busy, match="12 open watches"):
         requests(shares, "d", 1, is_endless=True)
     requests(shares, "d", 4)
     held[0].give_back()

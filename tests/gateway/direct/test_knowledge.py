@@ -20,7 +20,7 @@ def made(folder: Path, home: FakeHome, clock: HandClock | None = None) -> Knowle
 async def test_nothing_is_known_at_first(tmp_path: Path) -> None:
     knowledge = made(tmp_path, FakeHome())
     knowledge.load()
-    with pytest.raises(Unavailable, match="not been asked") as starting:
+    with pytest.raises(Unavailable, match="no response yet") as starting:
         _ = knowledge.state
     assert starting.value.details.retry_after == 1, "it is being asked at this moment"
     await knowledge.refresh()
@@ -70,7 +70,7 @@ async def test_an_agent_that_is_dismissed_knows_nothing_any_more(tmp_path: Path)
     home = FakeHome()
     knowledge = made(tmp_path, home)
     await knowledge.refresh()
-    home.problem = Dismissed("the server answered 401")
+    home.problem = Dismissed("the server responded with status 401")
     await knowledge.refresh()
     with pytest.raises(Unavailable, match="401") as refused:
         _ = knowledge.state

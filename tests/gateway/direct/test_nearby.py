@@ -41,7 +41,7 @@ def test_a_kubeconfig_that_is_missing_or_no_good_is_told_at_the_start(tmp_path: 
 
 
 def test_in_a_pod_everything_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(FileProblem, match="no pod"):
+    with pytest.raises(FileProblem, match="not running in a pod"):
         from_pod(tmp_path)()
     (tmp_path / "token").write_text("secret-token\n")
     (tmp_path / "ca.crt").write_text("PEM")

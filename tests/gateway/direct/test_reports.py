@@ -54,7 +54,7 @@ async def test_what_does_not_fit_is_counted_and_said() -> None:
 
 async def test_a_report_that_is_never_taken_does_not_hold_up_others() -> None:
     reports, home = Reports(HandClock()), FakeHome()
-    home.problem = Unfit("the server answered 422")
+    home.problem = Unfit("the server responded with status 422")
     reports.add(line(1))
     await reports.tell(home)
     home.problem = None
