@@ -1,4 +1,7 @@
-"""`fairlead key`: access keys, from making one to ending it. The larger ones: `key_create.py`, `permissions.py`."""
+"""`fairlead key`: lists, shows, rotates and revokes access keys.
+
+`key_create.py` has `key create`, and `permissions.py` has `key explain`.
+"""
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -20,16 +23,12 @@ from fairlead.cli.ui.output import NamedOutput, Output, note
 from fairlead.cli.ui.session import Session, WrongUsage, connected
 from fairlead.core.objects import Object, dig, name_of
 
-# DOC-MERGED cli/key_words
-# An access key as people want to see it: whose it is, whether it works and until when, and what it may be used for.
-
-
 COLUMNS = ("NAME", "OWNER", "TYPE", "STATE", "EXPIRES", "LAST USED", "SCOPE", "DISPLAY NAME", "AGE")
 EXPIRED = "expired"
 
 
 def owner(key: Object) -> tuple[str, str]:
-    """What sort of owner, and its name."""
+    """Type and name of the key's principal: user, team or subject."""
     for kind in ("user", "team", "subject"):
         if name := dig(key, f"spec.{kind}"):
             return kind, str(name)
@@ -37,11 +36,11 @@ def owner(key: Object) -> tuple[str, str]:
 
 
 def expiry(key: Object) -> datetime | None:
-    """When the key ends as things stand; None for never. A use may put it off, where its life counts from the last."""
+    """When the key expires; None for never. With ttlAfterLastActivity, each use extends the lifetime."""
     ttl = dig(key, "spec.ttl")
-    made = moment(dig(key, "metadata.creationTimestamp"))
+    created = moment(dig(key, "metadata.creationTimestamp"))
     used = moment(dig(key, "status.lastActivity")) if dig(key, "spec.ttlAfterLastActivity") else None
-    start = max((each for each in (made, used) if each), default=None)
+    start = max((each for each in (created, used) if each), default=None)
     return start + timedelta(seconds=int(ttl)) if ttl and start else None
 
 
@@ -82,32 +81,32 @@ def described(key: Object, now: datetime) -> list[tuple[str, str]]:
         ("state", state(key, now)),
         ("expires", _expires(key)),
         ("last used", _ago(dig(key, "status.lastActivity"), now)),
-        ("made", _ago(dig(key, "metadata.creationTimestamp"), now)),
-        ("may use", scope[0]),
+        ("created", _ago(dig(key, "metadata.creationTimestamp"), now)),
+        ("scope", scope[0]),
         *(("", line) for line in scope[1:]),
     ]
     return [pair for pair in pairs if pair[1]]
 
 
 def _until(end: datetime, now: datetime) -> str:
-    left = int((end - now).total_seconds())
-    return f"in {rough(left)}" if end > now else f"{rough(-left)} ago"
+    remaining = int((end - now).total_seconds())
+    return f"in {rough(remaining)}" if end > now else f"{rough(-remaining)} ago"
 
 
 def _ago(text: object, now: datetime) -> str:
-    age = since(text, now)
-    return age if age == "-" else f"{age} ago"
+    elapsed = since(text, now)
+    return elapsed if elapsed == "-" else f"{elapsed} ago"
 
 
 def _expires(key: Object) -> str:
     end = expiry(key)
     if end is None:
         return "never"
-    told = end.strftime("%Y-%m-%d %H:%M:%S UTC")
+    time = end.strftime("%Y-%m-%d %H:%M:%S UTC")
     return (
-        f"{told}, {duration(dig(key, 'spec.ttl'))} after its last use"
+        f"{time}, {duration(dig(key, 'spec.ttl'))} after its last use"
         if dig(key, "spec.ttlAfterLastActivity")
-        else told
+        else time
     )
 
 
@@ -117,9 +116,9 @@ NameArgument = Annotated[
     str, typer.Argument(help="Name of the key, as `fairlead key list` shows it.", autocompletion=names_of(KEYS))
 ]
 
-group = typer.Typer(help="Make, list, rotate and end access keys.", no_args_is_help=True)
+group = typer.Typer(help="Create, list, rotate and revoke access keys.", no_args_is_help=True)
 group.command("create")(key_create.command)
-group.command("explain")(permissions.command)
+group.command("explain")(permissions.explain)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,34 +131,34 @@ class Whose:
         str | None,
         typer.Option("--team", help="Keys of this team.", show_default=False, autocompletion=names_of("teams")),
     ] = None
-    everybodys: Annotated[bool, typer.Option("--all", help="Keys of everybody that you may see.")] = False
+    everybodys: Annotated[bool, typer.Option("--all", help="All keys that you may read.")] = False
     shown: Shown = field(default_factory=Shown)
 
 
 @group.command("list")
 @takes(Whose)
 def list_keys(asked: Whose) -> None:
-    """List access keys: your own, unless told otherwise."""
+    """List access keys; by default your own."""
     with connected(asked.shown.context) as session:
-        named = [(kind, name) for kind, name in (("user", asked.user), ("team", asked.team)) if name]
-        if len(named) + asked.everybodys > 1:
-            raise WrongUsage("--user, --team and --all say different things; choose one")
-        wanted = named[0] if named else identity(session.client.whoami())
-        nothing = f"no keys of {' '.join(named[0])} that you may see" if named else "no keys"
+        owners = [(kind, name) for kind, name in (("user", asked.user), ("team", asked.team)) if name]
+        if len(owners) + asked.everybodys > 1:
+            raise WrongUsage("--user, --team and --all are mutually exclusive; choose one")
+        selected = owners[0] if owners else identity(session.client.whoami())
+        empty = f"no keys of {' '.join(owners[0])} that you may read" if owners else "no keys"
         listing = Listing(
             KEYS,
             "OwnedAccessKey",
             COLUMNS,
             row,
-            f"{nothing}; make one with `fairlead key create`",
-            wanted=lambda each: asked.everybodys or owner(each) == wanted,
+            f"{empty}; create one with `fairlead key create`",
+            wanted=lambda each: asked.everybodys or owner(each) == selected,
         )
         show_list(session.client, listing, asked.shown)
 
 
 @group.command("show")
 def show(name: NameArgument, context: ContextFlag = None, output: NamedOutputFlag = NamedOutput.TABLE) -> None:
-    """Show one access key. Its value is not among what is shown: nobody can read it again."""
+    """Show one access key. The value is not stored, so it cannot be shown again."""
     with connected(context) as session:
         found = session.client.get(KEYS, name)
         print_object(found, output, described(found, datetime.now(UTC)))
@@ -167,22 +166,22 @@ def show(name: NameArgument, context: ContextFlag = None, output: NamedOutputFla
 
 @group.command("disable")
 def disable(name: NameArgument, yes: YesFlag = False, context: ContextFlag = None) -> None:
-    """Make a key invalid until it is enabled again."""
+    """Disable a key until it is enabled again."""
     with connected(context) as session:
         _warn_of_own(session, name, yes, "disable")
         session.client.patch(KEYS, name, {"spec": {"disabled": True}})
-        note(f"the key {name} no longer works; `fairlead key enable {name}` makes it work again")
+        note(f"the key {name} is disabled; `fairlead key enable {name}` enables it again")
 
 
 @group.command("enable")
 def enable(name: NameArgument, context: ContextFlag = None) -> None:
-    """Make a disabled key work again."""
+    """Enable a disabled key."""
     with connected(context) as session:
         found = session.client.patch(KEYS, name, {"spec": {"disabled": False}})
         if state(found, datetime.now(UTC)) == EXPIRED:
-            note(f"the key {name} is enabled, but has expired, which is final; `fairlead key create` makes another one")
+            note(f"the key {name} is enabled, but has expired for good; create another one with `fairlead key create`")
         else:
-            note(f"the key {name} works")
+            note(f"the key {name} is enabled")
 
 
 @group.command("rotate")
@@ -192,43 +191,43 @@ def rotate(
         int | None,
         typer.Option(
             "--overlap",
-            help="How long the value before stays valid, like 1h; at most 7d.",
+            help="How long the old value stays valid, like 1h; at most 7d.",
             parser=seconds,
             metavar="TIME",
-            show_default="it ends at once",
+            show_default="revoked at once",
         ),
     ] = None,
     context: ContextFlag = None,
     output: OutputFlag = Output.TABLE,
 ) -> None:
-    """Give a key another value, and print that. Name, scope and life stay.
+    """Rotate a key and print the new value. Name, scope and lifetime do not change.
 
-    With [bold]--overlap[/bold], whatever uses the value before has time to change over.
+    With [bold]--overlap[/bold], clients that use the old value have time to switch.
     """
     with connected(context) as session:
         in_use = session.client.whoami().get("accessKey") == name
         spec = {} if overlap is None else {"overlapSeconds": overlap}
-        made = session.client.act(KEYS, name, "rotate", {"spec": spec})
-        value = dig(made, "spec.key")
-        print_value(made, output)
+        rotated = session.client.act(KEYS, name, "rotate", {"spec": spec})
+        value = dig(rotated, "spec.key")
+        print_value(rotated, output)
         if in_use and value and session.keep_key(value):
-            note(f"the login {session.name!r} uses the new value from now on")
-        note(f"the value before stays valid for {duration(overlap)}" if overlap else "the value before has ended")
+            note(f"the login {session.name!r} now uses the new value")
+        note(f"the old value stays valid for {duration(overlap)}" if overlap else "the old value is revoked")
 
 
 @group.command("revoke")
 def revoke(name: NameArgument, yes: YesFlag = False, context: ContextFlag = None) -> None:
-    """End a key for good."""
+    """Revoke a key permanently."""
     with connected(context) as session:
         found = session.client.get(KEYS, name)
         if not _warn_of_own(session, name, yes, "revoke") and not yes:
-            prompts.sure(f"End the key {name} of {' '.join(owner(found))} for good?")
+            prompts.sure(f"Permanently revoke the key {name} of {' '.join(owner(found))}?")
         session.client.delete(KEYS, name_of(found))
-        note(f"the key {name} is gone, and whatever used it is locked out")
+        note(f"the key {name} is revoked; clients that used it can no longer authenticate")
 
 
 def _warn_of_own(session: Session, name: str, yes: bool, verb: str) -> bool:
-    """Whether it is the key in use; the person has then been asked. Nobody means to lock themselves out."""
+    """Whether it is the key in use. Asks for confirmation then, to prevent a lockout."""
     if session.client.whoami().get("accessKey") != name:
         return False
     if not yes:

@@ -1,4 +1,4 @@
-"""`fairlead key create`: a key for a person or a machine, cut down to what it is needed for."""
+"""`fairlead key create`: creates an access key, optionally restricted by a scope."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,20 +18,20 @@ from fairlead.core.objects import Object, dig, name_of
 
 KEYS = "ownedaccesskeys"
 TTL_FIELD = "spec.ttl"
-SCOPE_PANEL = "Scope: without any of these, the key has all the rights of its owner"
+SCOPE_PANEL = "Scope: without any of these, the key has all permissions of its owner"
 
 
 def _scope_flag(flag: str, help: str, metavar: str) -> typer.models.OptionInfo:
-    made: typer.models.OptionInfo = typer.Option(
+    option: typer.models.OptionInfo = typer.Option(
         flag, help=help, metavar=metavar, rich_help_panel=SCOPE_PANEL, show_default=False
     )
-    return made
+    return option
 
 
 @dataclass(frozen=True, slots=True)
 class Scoped:
     project: Annotated[
-        list[str] | None, _scope_flag("--project", "A project and all in it; * for all. Repeatable.", "P")
+        list[str] | None, _scope_flag("--project", "A project with all its objects; * for all. Repeatable.", "P")
     ] = None
     space: Annotated[list[str] | None, _scope_flag("--space", "A space of a project. Repeatable.", "P/S")] = None
     virtual_cluster: Annotated[
@@ -42,7 +42,7 @@ class Scoped:
     ] = None
     allow_cli: Annotated[
         bool,
-        typer.Option("--allow-cli", help="Also what command-line tools need to read.", rich_help_panel=SCOPE_PANEL),
+        typer.Option("--allow-cli", help="Also the read requests of command-line tools.", rich_help_panel=SCOPE_PANEL),
     ] = False
     scope_file: Annotated[
         Path | None, _scope_flag("--scope-file", "YAML or JSON file with the whole scope.", "FILE")
@@ -63,23 +63,23 @@ class Lasting:
     ttl: Annotated[
         int | None,
         typer.Option(
-            "--ttl", help="Life of the key, like 30d.", parser=seconds, metavar="TIME", show_default="for ever"
+            "--ttl", help="Lifetime of the key, like 30d.", parser=seconds, metavar="TIME", show_default="no expiry"
         ),
     ] = None
     ttl_after_activity: Annotated[
-        bool, typer.Option("--ttl-after-activity", help="Count that life from the last use.")
+        bool, typer.Option("--ttl-after-activity", help="Count the lifetime from the last use.")
     ] = False
-    disabled: Annotated[bool, typer.Option("--disabled", help="Make a key that does not work yet.")] = False
+    disabled: Annotated[bool, typer.Option("--disabled", help="Create the key disabled.")] = False
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    name: Annotated[str | None, typer.Option("--name", help="Name of the key.", show_default="a new one")] = None
+    name: Annotated[str | None, typer.Option("--name", help="Name of the key.", show_default="generated")] = None
     display_name: DisplayNameFlag = None
     description: DescriptionFlag = None
-    user: Annotated[str | None, typer.Option("--user", help="Whose key it is.", show_default="you")] = None
+    user: Annotated[str | None, typer.Option("--user", help="Owner of the key.", show_default="you")] = None
     team: Annotated[
-        str | None, typer.Option("--team", help="A team whose key it is, instead of a user.", show_default=False)
+        str | None, typer.Option("--team", help="Team that owns the key, instead of a user.", show_default=False)
     ] = None
     type: Annotated[
         str | None, typer.Option("--type", help="User, Login or Other.", metavar="TYPE", show_default="User")
@@ -92,24 +92,24 @@ class Asked:
 
 @takes(Asked)
 def command(asked: Asked) -> None:
-    """Make an access key and print its value, once.
+    """Create an access key and print its value. The value is shown only once.
 
     The value goes to stdout and everything else to stderr: [bold]KEY=$(fairlead key create --ttl 12h)[/bold]
     """
     with connected(asked.context) as session:
         try:
-            made = session.client.create(KEYS, body(asked))
+            created = session.client.create(KEYS, body(asked))
         except ApiProblem as problem:
             raise ClientError(f"{problem}{_advice(problem, asked)}") from None
-        print_value(made, asked.output)
+        print_value(created, asked.output)
 
 
 def _advice(problem: ApiProblem, asked: Asked) -> str:
-    """The server speaks of fields; here they are flags, and lines of a file."""
+    """Maps the fields in the server's message to the flags of this command."""
     if TTL_FIELD in problem.message:
-        return f"; {TTL_FIELD} is --ttl here, like `--ttl 12h`"
+        return f"; set {TTL_FIELD} with --ttl, like `--ttl 12h`"
     if asked.scoped.scope_file and "spec.scope" in problem.message:
-        return f"; spec.scope is what {asked.scoped.scope_file} holds"
+        return f"; spec.scope is the content of {asked.scoped.scope_file}"
     return ""
 
 
@@ -133,12 +133,12 @@ def body(asked: Asked) -> Object:
 
 
 def print_value(made: Object, output: Output) -> None:
-    """The value of a new key: alone on stdout, or in the whole object."""
+    """Prints the value of a new key: alone on stdout, or with the whole object."""
     value = dig(made, "spec.key")
     if not isinstance(value, str) or not value:
-        raise ClientError(f"the server made {name_of(made)} and kept its value to itself; rotate it to get another one")
+        raise ClientError(f"the server created {name_of(made)} but did not return its value; rotate it to get one")
     if output is Output.TABLE:
         print(value)
     else:
         print_data(made, output)
-    note(f"this is the value of the key {name_of(made)}; it is shown this once only")
+    note(f"this is the value of the key {name_of(made)}; it is shown only once")

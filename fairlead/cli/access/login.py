@@ -1,8 +1,7 @@
-"""`fairlead login`: find out that a key works, and keep it for the other commands.
+"""`fairlead login`: verifies an access key and stores it for the other commands.
 
-A key comes from the terminal, from stdin, from FAIRLEAD_KEY, from a kubeconfig, or from the server in exchange for a
-password. The server's certificate is checked from the first byte on: nothing is sent to a server that nobody vouches
-for, be it an authority or the person who has compared a fingerprint.
+The key comes from the terminal, stdin, FAIRLEAD_KEY, a kubeconfig, or the server in exchange for a password. Nothing is
+sent before the server's certificate is trusted, by a CA or because the user has confirmed its fingerprint.
 """
 
 import os
@@ -31,10 +30,10 @@ PASSWORD_LOGIN = "/auth/password/login"
 class Trusting:
     ca_file: Annotated[
         Path | None,
-        typer.Option("--ca-file", help="PEM file with the authority of the server's certificate.", show_default=False),
+        typer.Option("--ca-file", help="PEM file with the CA of the server's certificate.", show_default=False),
     ] = None
     insecure: Annotated[
-        bool, typer.Option("--insecure", help="Do not check the server's certificate. Never over a network.")
+        bool, typer.Option("--insecure", help="Do not verify the server's certificate. Never use it over a network.")
     ] = False
 
 
@@ -45,7 +44,11 @@ class Asked:
     ] = None
     key: Annotated[
         str | None,
-        typer.Option("--key", help="Access key. Shells keep it; --key-stdin or the prompt do not.", show_default=False),
+        typer.Option(
+            "--key",
+            help="Access key. Ends up in the shell history; prefer --key-stdin or the prompt.",
+            show_default=False,
+        ),
     ] = None
     key_stdin: Annotated[bool, typer.Option("--key-stdin", help="Read the access key from stdin.")] = False
     user: Annotated[
@@ -59,24 +62,24 @@ class Asked:
         Path | None,
         typer.Option(
             "--kubeconfig",
-            help="Take address, authority and key from this kubeconfig's current context.",
+            help="Use address, CA and key of this kubeconfig's current context.",
             show_default=False,
         ),
     ] = None
     trust: Trusting = Trusting()
     name: Annotated[
-        str | None, typer.Option("--name", help="Name to keep the login under.", show_default="the server's host")
+        str | None, typer.Option("--name", help="Name of the stored login.", show_default="the server's host")
     ] = None
     group: Annotated[
-        str, typer.Option("--api-group", help="API group of the server's management kinds, if it was changed.")
+        str, typer.Option("--api-group", help="The server's setting api_group, if it is not the default.")
     ] = DEFAULT_GROUP
 
 
 @takes(Asked)
 def command(asked: Asked) -> None:
-    """Log in to a server, and keep the login for the other commands.
+    """Log in to a server, and store the login for the other commands.
 
-    Without a flag, asks for an access key. After [bold]fairlead up[/bold] on this machine:
+    Without flags, prompts for an access key. After [bold]fairlead up[/bold] on this machine:
     [bold]fairlead login --kubeconfig ~/.local/share/fairlead/admin.kubeconfig[/bold]
     """
     with failures_told():
@@ -88,7 +91,7 @@ def command(asked: Asked) -> None:
 
 
 def _check(asked: Asked) -> None:
-    given = [
+    methods = [
         name
         for name, value in (
             ("--key", asked.key),
@@ -98,16 +101,16 @@ def _check(asked: Asked) -> None:
         )
         if value
     ]
-    if len(given) > 1:
-        raise WrongUsage(f"{' and '.join(given)} are different ways to log in; choose one")
+    if len(methods) > 1:
+        raise WrongUsage(f"{' and '.join(methods)} are different ways to log in; choose one")
     if asked.password_stdin and not asked.user:
-        raise WrongUsage("--password-stdin is the password of a user; name the user with --user")
+        raise WrongUsage("--password-stdin requires a user; set it with --user")
     if asked.trust.ca_file and asked.trust.insecure:
-        raise WrongUsage("--ca-file checks the certificate and --insecure does not; choose one")
+        raise WrongUsage("--ca-file verifies the certificate and --insecure does not; choose one")
     if not asked.url and not asked.kubeconfig:
-        own = own_kubeconfig()
-        here = f"; {own_server(own)}" if own else ""
-        raise WrongUsage(f"name the server, like `fairlead login https://127.0.0.1:8443`{here}")
+        local = own_kubeconfig()
+        hint = f"; {own_server(local)}" if local else ""
+        raise WrongUsage(f"set the URL of the server, like `fairlead login https://127.0.0.1:8443`{hint}")
 
 
 def _address(asked: Asked) -> Login:
@@ -118,21 +121,21 @@ def _address(asked: Asked) -> Login:
 
 
 def _named(asked: Asked) -> Login:
-    """The server and whom to trust for it; with a key already where a kubeconfig had one."""
-    found = login_of(asked.kubeconfig) if asked.kubeconfig else Login(normalized(asked.url or ""))
+    """The server's URL and CA from the flags, with the key if a kubeconfig has one."""
+    login = login_of(asked.kubeconfig) if asked.kubeconfig else Login(normalized(asked.url or ""))
     if asked.url and asked.kubeconfig:
-        found = replace(found, url=normalized(asked.url))
+        login = replace(login, url=normalized(asked.url))
     ca_file = asked.trust.ca_file or (Path(os.environ[CA_FILE]) if os.environ.get(CA_FILE) else None)
     if ca_file and not asked.trust.insecure:
-        found = replace(found, authority=read_authority(ca_file))
+        login = replace(login, authority=read_authority(ca_file))
     if asked.trust.insecure:
-        note(f"warning: whoever is between you and {found.url} can read and change everything (--insecure)")
-        found = replace(found, authority="", insecure=True)
-    return replace(found, group=asked.group)
+        note(f"warning: connections to {login.url} can be intercepted and modified (--insecure)")
+        login = replace(login, authority="", insecure=True)
+    return replace(login, group=asked.group)
 
 
 def _trusted(login: Login) -> Login:
-    """The login with a certificate that holds. One that nobody knows is shown to the person, who may accept it."""
+    """Verifies the server's certificate. On a terminal, the user can accept an unknown CA by its fingerprint."""
     try:
         with replace(login, key="").client() as client:
             client.send("GET", "/version")
@@ -140,10 +143,10 @@ def _trusted(login: Login) -> Login:
         if login.authority or not problem.unknown_authority or not prompts.can_ask():
             raise
         certificate = presented_certificate(login.url)
-        note(f"{login.url} shows a certificate from an authority that this machine does not know.")
+        note(f"The certificate of {login.url} is signed by an unknown CA.")
         note(f"SHA-256 fingerprint: {fingerprint(certificate)}")
         note("On the server: openssl x509 -noout -fingerprint -sha256 -in DATA/tls/server.crt")
-        if not prompts.agreed("Is it the same?"):
+        if not prompts.agreed("Do the fingerprints match?"):
             raise
         return _trusted(replace(login, authority=certificate))
     return login
@@ -151,56 +154,56 @@ def _trusted(login: Login) -> Login:
 
 def _key(asked: Asked) -> str:
     if asked.key:
-        note("warning: the shell keeps this key in its history; --key-stdin does not")
+        note("warning: the key is now in the shell history; use --key-stdin to avoid that")
         return asked.key
     if asked.key_stdin:
         return prompts.secret_from_stdin("key").strip()
     if key := os.environ.get(KEY):
         return key
-    return prompts.secret("access key", f"give it with --key-stdin or {KEY}, or log in with --user").strip()
+    return prompts.secret("access key", f"use --key-stdin or {KEY}, or log in with --user").strip()
 
 
 def _with_password(login: Login, asked: Asked) -> Login:
     if asked.password_stdin:
         password = prompts.secret_from_stdin("password")
     else:
-        password = prompts.secret("password", "give it with --password-stdin")
+        password = prompts.secret("password", "use --password-stdin")
     try:
         with login.client() as client:
-            answer = client.send("POST", PASSWORD_LOGIN, {"username": asked.user, "password": password})
+            response = client.send("POST", PASSWORD_LOGIN, {"username": asked.user, "password": password})
     except ApiProblem as problem:
-        raise ClientError(f"{login.url} did not let {asked.user} in: {problem.message}; try again") from None
-    key = answer.get("accessKey")
+        raise ClientError(f"{login.url} rejected the login of {asked.user}: {problem.message}; try again") from None
+    key = response.get("accessKey")
     if not isinstance(key, str) or not key:
-        raise ClientError(f"{login.url} answered the password without a key; is it a Fairlead server of this version?")
+        raise ClientError(f"{login.url} did not return a key for the login; is it a Fairlead server of this version?")
     return replace(login, key=key)
 
 
 def _answer(login: Login) -> str:
-    """Who the server says that this key is."""
+    """The identity that the server returns for the key."""
     with login.client() as client:
         try:
             return " ".join(identity(client.whoami()))
         except ApiProblem as problem:
             if problem.code != 401:
                 raise
-            advice = "copy it again; if it was disabled or has expired, have somebody enable it or make another one"
+            advice = "check that it is complete; if it is disabled or has expired, get it enabled or use another key"
             raise ClientError(f"{login.url} does not accept this key ({problem.message}); {advice}") from None
 
 
 def _keep(name: str, login: Login, who: str) -> None:
     path = contexts_path()
-    kept = load(path)
-    before = kept.contexts.get(name)
-    save(path, kept.with_login(name, login))
-    note(f"logged in to {login.url} as {who}; the login is kept as {name!r} in {path}")
-    if before and before.key not in ("", login.key) and before.url == login.url:
-        _end(before)
+    stored = load(path)
+    previous = stored.contexts.get(name)
+    save(path, stored.with_login(name, login))
+    note(f"logged in to {login.url} as {who}; the login is stored as {name!r} in {path}")
+    if previous and previous.key not in ("", login.key) and previous.url == login.url:
+        _end(previous)
 
 
-def _end(before: Login) -> None:
-    """A key that was made for the login before this one is of no use to anybody now."""
+def _end(previous: Login) -> None:
+    """Revokes the key that was issued for the replaced login."""
     try:
-        note(f"the login before: {end_login_key(before)}")
+        note(f"previous login: {end_login_key(previous)}")
     except ClientError as problem:
-        note(f"warning: the key of the login before was not ended ({problem})")
+        note(f"warning: the key of the previous login was not revoked ({problem})")

@@ -1,6 +1,6 @@
-"""`fairlead logout`: end the key that a login was given, and forget it.
+"""`fairlead logout`: revokes the key of a login and deletes the stored login.
 
-Only a key of type Login goes: it was made for this login. One that somebody made and pasted may be in use elsewhere.
+Only keys of type Login are revoked, which were issued for the login. Other keys may be in use elsewhere.
 """
 
 from fairlead.cli.ui.flags import ContextFlag
@@ -14,22 +14,22 @@ LOGIN_TYPE = "Login"
 
 
 def command(context: ContextFlag = None) -> None:
-    """Log out: end the login's key on the server, and forget the login."""
+    """Log out: revoke the login's key on the server, and delete the stored login."""
     with failures_told():
-        found = chosen_login(context)
-        if not found.name:
+        selected = chosen_login(context)
+        if not selected.name:
             raise WrongUsage("this login comes from the environment; unset FAIRLEAD_URL and FAIRLEAD_KEY instead")
         try:
-            note(end_login_key(found.login))
+            note(end_login_key(selected.login))
         except ClientError as problem:
-            note(f"warning: the key was not ended on the server ({problem})")
+            note(f"warning: the key was not revoked on the server ({problem})")
         path = contexts_path()
-        save(path, load(path).without(found.name))
-        note(f"forgot the login {found.name!r}")
+        save(path, load(path).without(selected.name))
+        note(f"deleted the login {selected.name!r}")
 
 
 def end_login_key(login: Login) -> str:
-    """Makes the server forget a key that was made by logging in; says what became of it."""
+    """Revokes the key if it was issued by a login. Returns a message about the result."""
     with login.client() as client:
         try:
             status = client.whoami()
@@ -39,6 +39,6 @@ def end_login_key(login: Login) -> str:
             raise
         name = status.get("accessKey") or ""
         if status.get("accessKeyType") != LOGIN_TYPE:
-            return f"the key {name} stays valid; `fairlead key revoke {name}` would end it"
+            return f"the key {name} stays valid; revoke it with `fairlead key revoke {name}`"
         client.delete(KEYS, name)
-        return f"the key {name} is no longer valid"
+        return f"the key {name} is revoked"

@@ -1,4 +1,4 @@
-"""Scopes of access keys: made from flags or a file, and told in words."""
+"""Scopes of access keys: builds them from flags or a file, and describes them in words."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -11,7 +11,7 @@ from fairlead.core.files import read_file
 from fairlead.core.objects import Object
 
 ENTRIES = (
-    # The list, what an entry of it names, and both in words.
+    # Field of the scope, fields of an entry, and the noun for descriptions.
     ("projects", ("project",), "project"),
     ("spaces", ("project", "space"), "space"),
     ("virtualClusters", ("project", "virtualCluster"), "virtual cluster"),
@@ -21,7 +21,7 @@ CLI_FLAG = "allowServiceCli"
 
 
 def scope_of(entries: dict[str, Sequence[str]], allow_cli: bool, file: Path | None) -> Object | None:
-    """The scope that the flags ask for, None where they ask for none. `entries` are texts such as `project/space`."""
+    """Builds the scope from the flags; None if none is set. `entries` are values such as `project/space`."""
     scope: Object = {
         name: [_entry(parts, text) for text in entries[name]] for name, parts, _ in ENTRIES if entries[name]
     }
@@ -31,7 +31,7 @@ def scope_of(entries: dict[str, Sequence[str]], allow_cli: bool, file: Path | No
         return scope or None
     if scope:
         raise WrongUsage(
-            "--scope-file says all of the scope; leave out the other flags about it, or leave out the file"
+            "--scope-file contains the whole scope and excludes the other scope flags; use either the file or the flags"
         )
     return _from_file(file)
 
@@ -40,33 +40,35 @@ def _entry(parts: Sequence[str], text: str) -> Object:
     values = text.split("/")
     if len(values) != len(parts) or not all(values):
         form = "/".join(part.upper() for part in parts)
-        raise WrongUsage(f"{text!r} does not name a part of a scope; write it as {form}")
+        raise WrongUsage(f"{text!r} is not a valid scope entry; use the format {form}")
     return dict(zip(parts, values, strict=True))
 
 
 def _from_file(path: Path) -> Object:
     content = read_file(path)
     if content is None:
-        raise WrongUsage(f"{path}: no such file; name a YAML or JSON file with a scope")
+        raise WrongUsage(f"{path}: no such file; set a YAML or JSON file with a scope")
     try:
-        value, doubled = yaml.decode(content)
+        value, duplicates = yaml.decode(content)
     except Malformed as error:
         raise WrongUsage(f"{path}: {error}") from None
-    if not isinstance(value, dict) or doubled:
-        raise WrongUsage(f"{path}: must hold one scope, each field once, such as `projects: [{{project: demo}}]`")
+    if not isinstance(value, dict) or duplicates:
+        raise WrongUsage(
+            f"{path}: must contain one scope without duplicate fields, such as `projects: [{{project: demo}}]`"
+        )
     return value
 
 
 def scope_lines(scope: Any, owner: str) -> list[str]:
-    """What a key is good for, line by line."""
+    """Describes a scope, one line per entry."""
     if not isinstance(scope, dict):
-        return [f"all the rights of {owner}"]
+        return [f"all permissions of {owner}"]
     lines = [f"{word} {_named(entry, parts)}" for name, parts, word in ENTRIES for entry in _entries(scope, name)]
     lines += [_role(entry) for entry in _entries(scope, "roles")]
     lines += [_rule(entry) for entry in _entries(scope, "rules")]
     if scope.get(CLI_FLAG):
-        lines.append("what the command line reads")
-    return lines or ["nothing but asking who it is"]
+        lines.append("read requests of command-line tools")
+    return lines or ["only whoami"]
 
 
 def _entries(scope: Object, name: str) -> list[Object]:
@@ -82,8 +84,8 @@ def _role(entry: Object) -> str:
 
 
 def _rule(entry: Object) -> str:
-    """A rule in one line; `key show` has the whole of it with -o yaml."""
-    verbs = ", ".join(entry.get("verbs") or ("everything",))
+    """Summarizes a rule in one line; `key show -o yaml` has all of it."""
+    verbs = ", ".join(entry.get("verbs") or ("all verbs",))
     resources = [
         (f"{name}.{each['group']}" if each.get("group") else name) + _names(each)
         for each in entry.get("resources") or ()
@@ -91,7 +93,7 @@ def _rule(entry: Object) -> str:
     ]
     objects = resources + list(entry.get("nonResourceURLs") or ())
     limits = "".join(_limits(entry))
-    return f"a rule: {verbs} on {', '.join(objects) or 'everything'}{limits}"
+    return f"rule: {verbs} on {', '.join(objects) or 'everything'}{limits}"
 
 
 def _names(entry: Object) -> str:
@@ -100,7 +102,7 @@ def _names(entry: Object) -> str:
 
 
 def _limits(entry: Object) -> Iterator[str]:
-    """Whatever else a rule asks for. A rule that is told without would look like more than it is."""
+    """The restrictions of a rule. Omitting them would make it look more permissive than it is."""
     yield _names(entry)
     if namespaces := entry.get("namespaces"):
         yield f" in {', '.join(each or 'no namespace' for each in namespaces)}"

@@ -1,4 +1,4 @@
-"""`fairlead team`: users who work together. `fairlead user create --team` puts people into teams, too."""
+"""`fairlead team`: manages teams and their members. `fairlead user create --team` also adds members."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ TRIES = 5
 NameArgument = Annotated[str, typer.Argument(help="Name of the team.", autocompletion=names_of(TEAMS))]
 UserArgument = Annotated[str, typer.Argument(help="Name of the user.", autocompletion=names_of(USERS))]
 
-group = typer.Typer(help="Make and list teams, and change who is in them.", no_args_is_help=True)
+group = typer.Typer(help="Create and list teams, and change their members.", no_args_is_help=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Asked:
         list[str] | None,
         typer.Option(
             "--member",
-            help="User to put into it. Repeatable.",
+            help="User to add to it. Repeatable.",
             metavar="U",
             show_default=False,
             autocompletion=names_of(USERS),
@@ -48,13 +48,13 @@ class Asked:
 @group.command("create")
 @takes(Asked)
 def create(asked: Asked) -> None:
-    """Make a team."""
+    """Create a team."""
     with connected(asked.context) as session:
         for user in asked.member or ():
             check_there(session.client, USERS, user)
         spec = {"displayName": asked.display_name, "description": asked.description, "users": asked.member or None}
-        made = session.client.create(TEAMS, body_of("Team", asked.name, spec))
-        print_made(made, asked.output, f"made the team {asked.name}")
+        created = session.client.create(TEAMS, body_of("Team", asked.name, spec))
+        print_made(created, asked.output, f"created the team {asked.name}")
 
 
 def _row(team: Object, now: datetime) -> Sequence[str]:
@@ -68,7 +68,7 @@ def _row(team: Object, now: datetime) -> Sequence[str]:
 
 
 COLUMNS = ("NAME", "DISPLAY NAME", "STATE", "AGE", "MEMBERS")
-LISTING = Listing(TEAMS, "Team", COLUMNS, _row, "no teams; make one with `fairlead team create`")
+LISTING = Listing(TEAMS, "Team", COLUMNS, _row, "no teams; create one with `fairlead team create`")
 
 
 @group.command("list")
@@ -80,54 +80,60 @@ def list_teams(shown: Shown) -> None:
 
 @group.command("add")
 def add(name: NameArgument, user: UserArgument, context: ContextFlag = None) -> None:
-    """Put a user into a team, with effect from the next request."""
+    """Add a user to a team, with effect from the next request."""
     with connected(context) as session:
         check_there(session.client, USERS, user)
         changed = add_member(session.client, name, user)
-        note(f"{user} is in the team {name}" + ("" if changed else " already"))
+        note(
+            f"{user} is now a member of the team {name}"
+            if changed
+            else f"{user} is already a member of the team {name}"
+        )
 
 
 @group.command("remove")
 def remove(name: NameArgument, user: UserArgument, context: ContextFlag = None) -> None:
-    """Take a user out of a team, with effect from the next request."""
+    """Remove a user from a team, with effect from the next request."""
     with connected(context) as session:
         changed = _change_members(session.client, name, lambda users: [each for each in users if each != user])
         if not changed:
-            raise ClientError(f"{user} is not named in the team {name}; `fairlead team list` shows who is")
-        note(f"{user} is no longer in the team {name}")
+            raise ClientError(f"{user} is not in spec.users of the team {name}; `fairlead team list` shows the members")
+        note(f"{user} is no longer a member of the team {name}")
 
 
 def check_there(client: Client, plural: str, name: str) -> None:
-    """Beforehand: a name that is mistyped would be a member all the same, or leave something half done."""
+    """Checks that an object exists, before a write. A mistyped name would become a member, or leave partial changes."""
     try:
         client.get(plural, name)
     except ApiProblem as problem:
         if problem.code != 404:
             raise
-        word = plural.removesuffix("s")
+        kind = plural.removesuffix("s")
         raise ClientError(
-            f"there is no {word} {name!r}; check the name, or make it first with `fairlead {word} create`"
+            f"{kind} {name!r} does not exist; check the name, or create it first with `fairlead {kind} create`"
         ) from None
 
 
 def add_member(client: Client, team: str, user: str) -> bool:
-    """Whether that was news."""
+    """Adds a user to a team. Returns False if it is a member already."""
     return _change_members(client, team, lambda users: users if user in users else [*users, user])
 
 
 def _change_members(client: Client, team: str, changed: Callable[[list[str]], list[str]]) -> bool:
-    """Changes what is there at that moment: a patch without the version would undo what somebody else just did."""
+    """Updates the members with optimistic locking: without resourceVersion, a concurrent change would be lost."""
     for _ in range(TRIES):
-        found = client.get(TEAMS, team)
-        before = dig(found, "spec.users") or []
+        current = client.get(TEAMS, team)
+        before = dig(current, "spec.users") or []
         after = changed(before)
         if after == before:
             return False
-        version = dig(found, "metadata.resourceVersion")
+        version = dig(current, "metadata.resourceVersion")
         try:
             client.patch(TEAMS, team, {"metadata": {"resourceVersion": version}, "spec": {"users": after}})
             return True
         except ApiProblem as problem:
             if problem.reason != "Conflict":
                 raise
-    raise ClientError(f"the team {team} keeps changing; change its spec.users with `kubectl edit team {team}`")
+    raise ClientError(
+        f"the team {team} was changed concurrently {TRIES} times; change spec.users with `kubectl edit team {team}`"
+    )

@@ -1,7 +1,7 @@
-"""`fairlead token`: the key of a login, in the form in which kubectl asks a program for it.
+"""`fairlead token`: prints the login's key as an ExecCredential for kubectl, and manages direct tokens.
 
-`fairlead kubeconfig --exec` writes a file that calls this. No server is asked. Below it stand the commands about direct
-tokens, which the server makes: `token.py`.
+`fairlead kubeconfig --exec` writes a kubeconfig that runs `fairlead token`, which works offline. `token create` and
+`token rotate-keys` issue direct tokens for clusters and rotate their signing key.
 """
 
 import json
@@ -11,7 +11,6 @@ from typing import Annotated
 
 import typer
 
-from fairlead.cli.access import token
 from fairlead.cli.access.key_create import Scoped
 from fairlead.cli.ui.durations import duration, seconds
 from fairlead.cli.ui.flags import ContextFlag, OutputFlag, takes
@@ -21,10 +20,9 @@ from fairlead.client import ClientError
 from fairlead.core.objects import dig
 
 VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
+TOKENS, ROTATIONS = "directclusterendpointtokens", "tokenkeyrotations"
 
 group = typer.Typer(invoke_without_command=True)
-group.command("create")(token.create)
-group.command("rotate-keys")(token.rotate)
 
 
 @group.callback()
@@ -33,7 +31,7 @@ def command(
     context: ContextFlag = None,
     plain: Annotated[bool, typer.Option("--plain", help="Print the key alone.")] = False,
 ) -> None:
-    """Print the login's key for kubectl, as an ExecCredential; below, make direct tokens for clusters."""
+    """Print the login's key as an ExecCredential for kubectl; subcommands manage direct tokens for clusters."""
     if asked.invoked_subcommand is not None:
         return
     with failures_told():
@@ -45,19 +43,12 @@ def command(
 
 
 def _version() -> str:
-    """The version that the caller named: kubectl takes no other one for an answer."""
+    """The API version that kubectl requested; it rejects any other."""
     try:
-        asked = dig(json.loads(os.environ.get("KUBERNETES_EXEC_INFO", "")), "apiVersion")
+        requested = dig(json.loads(os.environ.get("KUBERNETES_EXEC_INFO", "")), "apiVersion")
     except ValueError:
-        asked = None
-    return asked if asked in VERSIONS else VERSIONS[0]
-
-
-# DOC-MERGED cli/token_keys
-# `fairlead token create` and `fairlead token rotate-keys`: direct tokens for clusters, and the key that signs them.
-
-
-TOKENS, ROTATIONS = "directclusterendpointtokens", "tokenkeyrotations"
+        requested = None
+    return requested if requested in VERSIONS else VERSIONS[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +56,7 @@ class Asked:
     ttl: Annotated[
         int | None,
         typer.Option(
-            "--ttl", help="Life of the token, like 12h.", parser=seconds, metavar="TIME", show_default="a day"
+            "--ttl", help="Lifetime of the token, like 12h.", parser=seconds, metavar="TIME", show_default="a day"
         ),
     ] = None
     scoped: Scoped = field(default_factory=Scoped)
@@ -73,38 +64,40 @@ class Asked:
     output: OutputFlag = Output.TABLE
 
 
+@group.command("create")
 @takes(Asked)
 def create(asked: Asked) -> None:
-    """Make a direct token for connected clusters and print it, once.
+    """Issue a direct token for connected clusters and print it. It is shown only once.
 
     The token goes to stdout and everything else to stderr: [bold]TOKEN=$(fairlead token create --ttl 1h)[/bold]
     """
-    wanted = {"ttl": asked.ttl, "scope": asked.scoped.scope()}
+    spec = {"ttl": asked.ttl, "scope": asked.scoped.scope()}
     body = {
         "kind": "DirectClusterEndpointToken",
-        "spec": {name: value for name, value in wanted.items() if value is not None},
+        "spec": {name: value for name, value in spec.items() if value is not None},
     }
     with connected(asked.context) as session:
-        made = session.client.create(TOKENS, body)
-        token, ttl = dig(made, "status.token"), dig(made, "spec.ttl")
+        response = session.client.create(TOKENS, body)
+        token, ttl = dig(response, "status.token"), dig(response, "spec.ttl")
         if not isinstance(token, str) or not token:
-            raise ClientError("the server answered without a token; ask its administrator which version it is")
+            raise ClientError("the server did not return a token; check that it supports direct tokens")
         if asked.output is Output.TABLE:
             print(token)
         else:
-            print_data(made, asked.output)
-        lasting = f" for {duration(ttl)}" if isinstance(ttl, int) else ""
-        note(f"this token is valid{lasting}; it is shown this once only")
+            print_data(response, asked.output)
+        lifetime = f" for {duration(ttl)}" if isinstance(ttl, int) else ""
+        note(f"this token is valid{lifetime}; it is shown only once")
 
 
+@group.command("rotate-keys")
 def rotate(context: ContextFlag = None, output: OutputFlag = Output.TABLE) -> None:
-    """Sign direct tokens with a new key from now on. Tokens that are about stay valid."""
+    """Rotate the signing key of direct tokens. Existing tokens stay valid."""
     with connected(context) as session:
-        made = session.client.create(ROTATIONS, {"kind": "TokenKeyRotation"})
+        rotation = session.client.create(ROTATIONS, {"kind": "TokenKeyRotation"})
         if output is not Output.TABLE:
-            print_data(made, output)
+            print_data(rotation, output)
             return
-        print(dig(made, "status.keyID"))
-        until = dig(made, "status.retiredUntil")
+        print(dig(rotation, "status.keyID"))
+        until = dig(rotation, "status.retiredUntil")
         if until:
-            note(f"the key before stays published until {until}, when its last token has ended")
+            note(f"the previous key stays published until {until}, when its last token expires")

@@ -1,4 +1,4 @@
-"""`fairlead user`: people who sign in. A password is typed or piped, never an argument."""
+"""`fairlead user`: manages users and passwords. Passwords are read from a prompt or stdin, never from arguments."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,31 +22,31 @@ from fairlead.core.objects import Object, dig, name_of
 
 ADMINS = "service:admins"
 PASSWORD = "new password"
-INSTEAD = "give it with --password-stdin"
+INSTEAD = "use --password-stdin"
 
 NameArgument = Annotated[str, typer.Argument(help="Name of the user.", autocompletion=names_of(USERS))]
 PasswordFlag = Annotated[bool, typer.Option("--password-stdin", help="Read the password from stdin.")]
 
-group = typer.Typer(help="Make, list and disable users, and set passwords.", no_args_is_help=True)
+group = typer.Typer(help="Create, list and disable users, and set passwords.", no_args_is_help=True)
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
     name: Annotated[str, typer.Argument(help="Name of the user.")]
     display_name: Annotated[
-        str | None, typer.Option("--display-name", help="What people call them.", show_default=False)
+        str | None, typer.Option("--display-name", help="Human-readable name.", show_default=False)
     ] = None
-    email: Annotated[str | None, typer.Option("--email", help="Their address.", show_default=False)] = None
+    email: Annotated[str | None, typer.Option("--email", help="Email address.", show_default=False)] = None
     team: Annotated[
         list[str] | None,
         typer.Option(
-            "--team", help="Team to put them into. Repeatable.", show_default=False, autocompletion=names_of(TEAMS)
+            "--team", help="Team to add the user to. Repeatable.", show_default=False, autocompletion=names_of(TEAMS)
         ),
     ] = None
-    admin: Annotated[bool, typer.Option("--admin", help=f"Give them every right (group {ADMINS}).")] = False
+    admin: Annotated[bool, typer.Option("--admin", help=f"Make the user an administrator (group {ADMINS}).")] = False
     password_stdin: PasswordFlag = False
     no_password: Annotated[
-        bool, typer.Option("--no-password", help="Set no password: they sign in with keys that others make for them.")
+        bool, typer.Option("--no-password", help="Set no password: the user authenticates with access keys only.")
     ] = False
     context: ContextFlag = None
     output: NamedOutputFlag = NamedOutput.TABLE
@@ -55,19 +55,19 @@ class Asked:
 @group.command("create")
 @takes(Asked)
 def create(asked: Asked) -> None:
-    """Make a user, and set a password."""
+    """Create a user, and set a password."""
     with connected(asked.context) as session:
         client = session.client
         for team in asked.team or ():
             check_there(client, TEAMS, team)
         password = _first_password(asked)
-        made = client.create(USERS, body(asked))
+        created = client.create(USERS, body(asked))
         if password is not None:
             _set_first(client, asked.name, password)
         for team in asked.team or ():
             add_member(client, team, asked.name)
-        told = f"made the user {asked.name}; `fairlead key create --user {asked.name}` makes a key for them"
-        print_made(made, asked.output, told)
+        message = f"created the user {asked.name}; create a key with `fairlead key create --user {asked.name}`"
+        print_made(created, asked.output, message)
 
 
 def body(asked: Asked) -> Object:
@@ -81,7 +81,7 @@ def body(asked: Asked) -> Object:
 
 def _first_password(asked: Asked) -> str | None:
     if asked.no_password and asked.password_stdin:
-        raise WrongUsage("--no-password and --password-stdin say different things; choose one")
+        raise WrongUsage("--no-password and --password-stdin are mutually exclusive; choose one")
     if asked.no_password:
         return None
     if asked.password_stdin:
@@ -93,8 +93,8 @@ def _set_first(client: Client, name: str, password: str) -> None:
     try:
         client.act(USERS, name, "profile", {"password": password})
     except ClientError as problem:
-        again = f"set one with `fairlead user passwd {name}`"
-        raise ClientError(f"made the user {name}, but without a password: {problem}; {again}") from None
+        advice = f"set one with `fairlead user passwd {name}`"
+        raise ClientError(f"created the user {name}, but without a password: {problem}; {advice}") from None
 
 
 def _row(user: Object, now: datetime) -> Sequence[str]:
@@ -122,18 +122,18 @@ def list_users(shown: Shown) -> None:
 
 @group.command("disable")
 def disable(name: NameArgument, context: ContextFlag = None) -> None:
-    """Keep a user and all of its keys from signing in, until it is enabled again."""
+    """Disable a user and all of its keys, until it is enabled again."""
     with connected(context) as session:
         session.client.patch(USERS, name, {"spec": {"disabled": True}})
-        note(f"{name} cannot sign in, and none of its keys work; `fairlead user enable {name}` undoes this")
+        note(f"{name} and all of its keys are disabled; `fairlead user enable {name}` enables them again")
 
 
 @group.command("enable")
 def enable(name: NameArgument, context: ContextFlag = None) -> None:
-    """Let a disabled user sign in again."""
+    """Enable a disabled user."""
     with connected(context) as session:
         session.client.patch(USERS, name, {"spec": {"disabled": False}})
-        note(f"{name} can sign in")
+        note(f"{name} is enabled")
 
 
 @group.command("passwd")
@@ -144,16 +144,17 @@ def passwd(
     password_stdin: Annotated[
         bool,
         typer.Option(
-            "--password-stdin", help="Read from stdin: for yourself the password until now, then the new one."
+            "--password-stdin",
+            help="Read the new password from stdin; for yourself, the current one on the line before.",
         ),
     ] = False,
     context: ContextFlag = None,
 ) -> None:
-    """Set a password: your own, or as an administrator somebody else's. Logins made with the old one end."""
+    """Set a password: your own, or as an administrator that of another user. Logins with the old one are revoked."""
     with connected(context) as session:
         kind, me = identity(session.client.whoami())
         if name is None and kind != "user":
-            raise WrongUsage(f"you are the {kind} {me}, which has no password; name a user")
+            raise WrongUsage(f"you are the {kind} {me}, which has no password; set the name of a user")
         own = kind == "user" and name in (None, me)
         change = _current(password_stdin) if own else {}
         change["password"] = (
@@ -164,7 +165,7 @@ def passwd(
 
 
 def _current(from_stdin: bool) -> Object:
-    """Who has no password yet, leaves it empty. The server knows who has, and asks for it."""
-    label = "password until now"
+    """Reads the current password; empty if the user has none. The server checks whether it is required."""
+    label = "current password"
     current = prompts.line_from_stdin() if from_stdin else prompts.typed(f"{label} (empty if none)", INSTEAD)
     return {"currentPassword": current} if current else {}

@@ -1,4 +1,4 @@
-"""`fairlead whoami`: who the server takes me for, and what my key may do."""
+"""`fairlead whoami`: shows the authenticated identity, and the scope of the key in use."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from fairlead.core.objects import Object, dig
 
 
 def command(context: ContextFlag = None, output: OutputFlag = Output.TABLE) -> None:
-    """Show who the server takes you for, and which key you use."""
+    """Show your identity on the server, and the key in use."""
     with connected(context) as session:
         status = session.client.whoami()
         if output is not Output.TABLE:
@@ -29,27 +29,27 @@ def told(status: Object, session: Session) -> list[tuple[str, str]]:
         ("teams", ", ".join(str(dig(each, "name") or each) for each in dig(status, "user.teams") or ())),
         ("groups", ", ".join(status.get("groups") or ())),
         ("key", _key(status)),
-        ("may use", scope[0]),
+        ("scope", scope[0]),
         *(("", line) for line in scope[1:]),
     ]
     return [pair for pair in pairs if pair[1]]
 
 
 def identity(status: Object) -> tuple[str, str]:
-    """What sort of caller a Self tells of, and its name."""
+    """Type and name of the identity in a Self: user, team or subject."""
     for kind in ("user", "team"):
         if name := dig(status, f"{kind}.name"):
             return kind, str(name)
     if subject := status.get("subject"):
         return "subject", str(subject)
-    raise ClientError("the server did not say who you are; is it a Fairlead server of this version?")
+    raise ClientError("the server did not return an identity; is it a Fairlead server of this version?")
 
 
 def _with_display_name(name: str, entity: Any) -> str:
-    shown = dig(entity, "displayName")
-    return f"{name} ({shown})" if shown and shown != name else name
+    display_name = dig(entity, "displayName")
+    return f"{name} ({display_name})" if display_name and display_name != name else name
 
 
 def _key(status: Object) -> str:
-    key, sort = status.get("accessKey") or "", status.get("accessKeyType") or ""
-    return f"{key} (type {sort})" if key and sort else key
+    key, key_type = status.get("accessKey") or "", status.get("accessKeyType") or ""
+    return f"{key} (type {key_type})" if key and key_type else key

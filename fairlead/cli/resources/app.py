@@ -1,4 +1,4 @@
-"""`fairlead app`: what administrators have published for deployment."""
+"""`fairlead app`: lists and shows the apps that administrators have published."""
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime
@@ -52,15 +52,15 @@ def row(app: Object, now: datetime) -> Sequence[str]:
 
 
 COLUMNS = ("NAME", "DISPLAY NAME", "DEPLOYS", "VERSIONS", "RECOMMENDED FOR", "AGE")
-LISTING = Listing(APPS, "App", COLUMNS, row, "no apps; administrators make them with `kubectl apply` of an App")
+LISTING = Listing(APPS, "App", COLUMNS, row, "no apps; administrators create them with `kubectl apply`")
 
 
 def source(config: object) -> str:
-    """A chart by name and version, or what there is instead of one."""
-    for word, field in SOURCES:
+    """The chart with its version, or `manifests` or `script`."""
+    for label, field in SOURCES:
         if value := dig(config, field):
             version = dig(config, "chart.version")
-            return word if word != "chart" else f"chart {value}" + (f" {version}" if version else "")
+            return label if label != "chart" else f"chart {value}" + (f" {version}" if version else "")
     return "-"
 
 
@@ -85,6 +85,6 @@ def _versions(app: Object) -> list[str]:
 
 def _parameters(app: Object) -> Iterator[tuple[str, str]]:
     for number, each in enumerate(dig(app, "spec.parameters") or ()):
-        told = f" ({each['label']})" if each.get("label") else ""
-        must = ", required" if each.get("required") else ""
-        yield "" if number else "parameters", f"{each.get('variable')}: {each.get('type') or 'string'}{must}{told}"
+        label = f" ({each['label']})" if each.get("label") else ""
+        required = ", required" if each.get("required") else ""
+        yield "" if number else "parameters", f"{each.get('variable')}: {each.get('type') or 'string'}{required}{label}"

@@ -1,5 +1,7 @@
-"""`fairlead cluster`: connected clusters, from connecting one to letting it go. The larger parts: `cluster_add.py`,
-`cluster_role.py`, `cluster_remove.py`."""
+"""`fairlead cluster`: lists and checks connected clusters, and prints agent keys.
+
+`cluster_add.py`, `cluster_role.py` and `cluster_remove.py` have the other subcommands.
+"""
 
 from datetime import UTC, datetime
 from typing import Annotated
@@ -20,13 +22,13 @@ from fairlead.core.objects import Object
 NameArgument = Annotated[str, typer.Argument(help="Name of the cluster.", autocompletion=names_of(CLUSTERS))]
 
 group = typer.Typer(
-    help="Connect, list, check and remove clusters, and read the keys of their agents.", no_args_is_help=True
+    help="Connect, list, check and remove clusters, and print the keys of their agents.", no_args_is_help=True
 )
 group.command("add")(cluster_add.command)
 group.command("role")(cluster_role.command)
 group.command("remove")(cluster_remove.command)
 
-LISTING = Listing(CLUSTERS, "Cluster", COLUMNS, row, "no clusters; `fairlead cluster add` connects one")
+LISTING = Listing(CLUSTERS, "Cluster", COLUMNS, row, "no clusters; connect one with `fairlead cluster add`")
 
 
 @group.command("list")
@@ -38,17 +40,17 @@ def list_clusters(shown: Shown) -> None:
 
 @group.command("check")
 def check(name: NameArgument, context: ContextFlag = None, output: OutputFlag = Output.TABLE) -> None:
-    """Tell what the server found when it last looked at a cluster, and what to do about it.
+    """Show the results of the last probe of a cluster, and how to fix failures.
 
-    The exit code is 1 where something is wrong.
+    The exit code is 1 if the cluster is not healthy.
     """
     with connected(context) as session:
-        found = session.client.get(CLUSTERS, name)
+        cluster = session.client.get(CLUSTERS, name)
         if output is Output.TABLE:
-            _explain(found)
+            _explain(cluster)
         else:
-            print_data(found, output)
-        if not is_healthy(found):
+            print_data(cluster, output)
+        if not is_healthy(cluster):
             raise typer.Exit(1)
 
 
@@ -62,6 +64,6 @@ def _explain(cluster: Object) -> None:
 
 @group.command("key")
 def key(name: NameArgument, context: ContextFlag = None, output: OutputFlag = Output.TABLE) -> None:
-    """Print the key that the agent of a cluster signs in with. It is the same one each time."""
+    """Print the access key of a cluster's agent. It does not change between calls."""
     with connected(context) as session:
         print_key(session.client.get(CLUSTERS, name, "accesskey"), output)

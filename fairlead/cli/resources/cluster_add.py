@@ -1,7 +1,7 @@
-"""`fairlead cluster add`: a context of a kubeconfig becomes a connected cluster.
+"""`fairlead cluster add`: connects the cluster of a kubeconfig context.
 
-The kubeconfig goes into a Secret of the server, which seals it, and the Cluster names that Secret. What does not come
-up stays as it is, since the server goes on trying, and since what is wrong can often be mended at the other end.
+The kubeconfig is stored in a Secret, encrypted at rest, and the Cluster refers to it. If the cluster does not become
+ready, both are kept: the server keeps probing, and the cause can often be fixed in the remote cluster.
 """
 
 import shlex
@@ -33,11 +33,11 @@ SECRETS = "secrets"
 SYSTEM_NAMESPACE = "service-system"
 KEY = "config"
 LABEL = "service.sh/cluster-kubeconfig"
-"""On Secrets that this command has made: the cluster that they are for. Others are never touched."""
+"""Label on Secrets that this command creates: the name of the cluster. Other Secrets are never changed."""
 
 
 def _print_role(is_asked: bool) -> None:
-    """Before anything else is looked at: it takes neither a name nor a server."""
+    """Eager callback of --print-role, which needs neither a name nor a server."""
     if is_asked:
         print_roles(tuple(Part), GRANTED, ACCOUNT, ACCOUNT_NAMESPACE)
         raise typer.Exit
@@ -45,12 +45,12 @@ def _print_role(is_asked: bool) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    name: Annotated[str, typer.Argument(help="What to call it here.")]
+    name: Annotated[str, typer.Argument(help="Name of the new Cluster.")]
     kubeconfig: Annotated[
         Path | None,
         typer.Option(
             "--kubeconfig",
-            help="Kubeconfig to take it from.",
+            help="Kubeconfig of the cluster.",
             metavar="FILE",
             show_default="$KUBECONFIG, else ~/.kube/config",
         ),
@@ -63,13 +63,13 @@ class Asked:
     ] = None
     display_name: DisplayNameFlag = None
     description: DescriptionFlag = None
-    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until the server has reached it, or not.")] = True
+    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until the server has probed the cluster.")] = True
     print_role: Annotated[
         bool,
         typer.Option(
             "--print-role",
-            help="Print a service account with the least rights that the server needs, for kubectl apply, and do "
-            "nothing else. `fairlead cluster role` prints parts of it.",
+            help="Only print the manifests of a service account with the minimal permissions that the server needs. "
+            "`fairlead cluster role` prints parts of it.",
             is_eager=True,
             callback=_print_role,
         ),
@@ -80,36 +80,36 @@ class Asked:
 
 @takes(Asked)
 def command(asked: Asked) -> None:
-    """Connect a cluster, with the access that a context of a kubeconfig has."""
+    """Connect a cluster, with the credentials of a kubeconfig context."""
     with connected(asked.context) as session:
         config = _config(asked)
         remark(config, session.client)
-        made = _made(session.client, asked, config)
-        told = f"made the cluster {asked.name} from the context {config.context!r}"
+        cluster = _made(session.client, asked, config)
+        message = f"created the cluster {asked.name} from the context {config.context!r}"
         if asked.wait:
-            note(told)
-            made = _until_settled(session.client, made)
-            told = standing(made)
-            if not is_healthy(made):
-                raise _not_well(made)
-        print_made(made, asked.output, told)
-        note(f"`fairlead kubeconfig --cluster {asked.name}` gives kubectl a context for it")
+            note(message)
+            cluster = _until_settled(session.client, cluster)
+            message = standing(cluster)
+            if not is_healthy(cluster):
+                raise _not_well(cluster)
+        print_made(cluster, asked.output, message)
+        note(f"`fairlead kubeconfig --cluster {asked.name}` writes a kubectl context for it")
 
 
 def _config(asked: Asked) -> Portable:
     try:
         return portable(kubeconfig_paths(asked.kubeconfig), asked.kube_context)
     except NotPortable as problem:
-        ending = failed(str(problem))
+        error = failed(str(problem))
         if problem.needs_token:
-            note("A token of a service account works everywhere. These commands make one, and a context with it:")
+            note("Use the token of a service account instead. These commands create one, and a context with it:")
             for line in account_commands(asked, problem):
                 note(f"  {line}")
-        raise ending from None
+        raise error from None
 
 
 def account_commands(asked: Asked, problem: NotPortable) -> Iterator[str]:
-    """What to type for a context that the server can use."""
+    """Commands that create a service account and a context that the server can use."""
     file = f" --kubeconfig {shlex.quote(str(asked.kubeconfig))}" if asked.kubeconfig else ""
     config = f"kubectl{file} config"
     kubectl = f"kubectl{file} --context {shlex.quote(problem.found.name)}"
@@ -123,10 +123,10 @@ def account_commands(asked: Asked, problem: NotPortable) -> Iterator[str]:
 
 
 def remark(config: Portable, client: Client) -> None:
-    """`localhost` in a kubeconfig means whichever machine reads it."""
-    host, own = (urlsplit(each).hostname or "" for each in (config.server, client.url))
-    if is_loopback(host) and not is_loopback(own):
-        note(f"warning: {config.server} is an address of this machine, and the server will look for it on its own")
+    """Warns about a loopback address in the kubeconfig, which the server would resolve to itself."""
+    cluster_host, server_host = (urlsplit(each).hostname or "" for each in (config.server, client.url))
+    if is_loopback(cluster_host) and not is_loopback(server_host):
+        note(f"warning: {config.server} is a loopback address; the server would connect to itself instead")
 
 
 def secret_name(cluster: str) -> str:
@@ -142,15 +142,15 @@ def is_own(secret: Object, cluster: str) -> bool:
 
 
 def _made(client: Client, asked: Asked, config: Portable) -> Object:
-    """Secret and Cluster, or neither."""
+    """Creates the Secret and the Cluster. If the Cluster is rejected, a new Secret is deleted again."""
     if _is_taken(client, asked.name):
         raise _taken(asked.name)
-    new = _keep(client, asked.name, config)
+    is_new = _keep(client, asked.name, config)
     try:
         return client.create(CLUSTERS, _body(asked))
     except ApiProblem as problem:
-        if new:
-            # Where it stays, the next try writes it over; what is worth telling is why there is no cluster.
+        if is_new:
+            # Best effort: the next attempt overwrites the Secret, and the original error is the one to report.
             with suppress(ClientError):
                 client.send("DELETE", secret_path(client, asked.name))
         if problem.reason == "AlreadyExists":
@@ -169,15 +169,15 @@ def _is_taken(client: Client, name: str) -> bool:
 
 
 def _taken(name: str) -> ClientError:
-    advice = f"choose another name; `fairlead cluster check {name}` tells how that one stands"
-    return ClientError(f"there is a cluster {name} already; {advice}")
+    advice = f"choose another name; `fairlead cluster check {name}` shows the status of the existing one"
+    return ClientError(f"the cluster {name} already exists; {advice}")
 
 
 def _keep(client: Client, cluster: str, config: Portable) -> bool:
-    """Stores the kubeconfig. False where an earlier try had left a Secret, which is then written over."""
+    """Stores the kubeconfig in a Secret. Returns False if it overwrites the Secret of an earlier attempt."""
     data = {KEY: b64encode(config.content).decode()}
-    name = {"name": secret_name(cluster), "labels": {LABEL: cluster}}
-    body = {"apiVersion": "v1", "kind": "Secret", "metadata": name, "type": "Opaque", "data": data}
+    metadata = {"name": secret_name(cluster), "labels": {LABEL: cluster}}
+    body = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": "Opaque", "data": data}
     try:
         client.send("POST", client.core_path(SECRETS, namespace=SYSTEM_NAMESPACE), body)
     except ApiProblem as problem:
@@ -187,37 +187,37 @@ def _keep(client: Client, cluster: str, config: Portable) -> bool:
         return True
     path = secret_path(client, cluster)
     if not is_own(client.send("GET", path), cluster):
-        place = f"-n {SYSTEM_NAMESPACE} delete secret {secret_name(cluster)}"
+        command = f"kubectl -n {SYSTEM_NAMESPACE} delete secret {secret_name(cluster)}"
         raise ClientError(
-            f"the Secret {secret_name(cluster)} is there already, and is not of this command; choose another name for "
-            f"the cluster, or, if nobody needs it, `kubectl {place}`"
+            f"the Secret {secret_name(cluster)} already exists and was not created by this command; choose another "
+            f"name for the cluster, or, if the Secret is not needed, `{command}`"
         )
     client.send("PATCH", path, {"data": data}, media_type=MERGE_PATCH)
     return False
 
 
 def _body(asked: Asked) -> Object:
-    place = {"secretName": secret_name(asked.name), "secretNamespace": SYSTEM_NAMESPACE, "key": KEY}
-    spec = {"displayName": asked.display_name, "description": asked.description, "config": place}
+    config = {"secretName": secret_name(asked.name), "secretNamespace": SYSTEM_NAMESPACE, "key": KEY}
+    spec = {"displayName": asked.display_name, "description": asked.description, "config": config}
     return body_of("Cluster", asked.name, spec)
 
 
 def _until_settled(client: Client, made: Object) -> Object:
-    what = awaited(CLUSTERS, made)
-    with progress(f"waiting for the server to reach {what.name}") as tell:
-        for state in states(client, what):
+    ref = awaited(CLUSTERS, made)
+    with progress(f"waiting for the server to connect to {ref.name}") as update:
+        for state in states(client, ref):
             if is_settled(state):
                 return state
-            if news := ": ".join(part for part in trouble(state) if part):
-                tell(f"{what.name}: {news}")
-    raise ClientError(f"the cluster {what.name} was removed meanwhile; add it again")
+            if message := ": ".join(part for part in trouble(state) if part):
+                update(f"{ref.name}: {message}")
+    raise ClientError(f"the cluster {ref.name} was deleted while waiting; add it again")
 
 
 def _not_well(cluster: Object) -> typer.Exit:
-    """What is wrong and how to go on, all on stderr."""
-    ending = failed(standing(cluster))
+    """Prints the failed probes and advice on stderr, and returns the exception to raise."""
+    error = failed(standing(cluster))
     for line in (*probe_lines(cluster), *advice(cluster, datetime.now(UTC))):
         note(f"  {line}")
     name = dig(cluster, "metadata.name")
-    note(f"  to try another kubeconfig, `fairlead cluster remove {name}`, then add it again")
-    return ending
+    note(f"  to use another kubeconfig, run `fairlead cluster remove {name}`, then add it again")
+    return error

@@ -1,8 +1,8 @@
-"""`fairlead cluster remove`: a cluster is let go, with what the server made in it, and what stays there is listed.
+"""`fairlead cluster remove`: disconnects a cluster, cleans up in it, and lists what is left behind.
 
-Three ways for what spaces and virtual clusters have in the cluster: they are deleted first, which is the default and
-hence a refusal while there are any; `--abandon` leaves their namespaces; `--keep` leaves the server's own binding, too,
-and so needs no cluster that can be reached.
+By default the command fails while spaces or virtual clusters exist in the cluster; they must be deleted first.
+`--abandon` leaves their namespaces behind. `--keep` also leaves the server's ClusterRoleBinding, so the cluster need
+not be reachable.
 """
 
 from collections.abc import Iterator, Sequence
@@ -25,9 +25,9 @@ from fairlead.core.objects import Object, dig, name_of
 
 INSIDE = (("spaceinstances", "space"), ("virtualclusterinstances", "virtual cluster"))
 ABANDON = "service.sh/abandon"
-"""The annotation that has the server leave in the cluster what it made there."""
+"""Annotation that makes the server skip the cleanup in the cluster."""
 SHOWN = 20
-"""How many instances are listed."""
+"""Maximum number of instances to list."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Asked:
     ] = False
     keep: Annotated[
         bool,
-        typer.Option("--keep", help="Leave everything there that the server made, also where it cannot be reached."),
+        typer.Option("--keep", help="Leave everything that the server created, even if the cluster is unreachable."),
     ] = False
     yes: YesFlag = False
     context: ContextFlag = None
@@ -47,25 +47,25 @@ class Asked:
 
 @takes(Asked)
 def command(asked: Asked) -> None:
-    """Let go of a cluster: remove what the server made in it, and forget the kubeconfig that it was added with.
+    """Disconnect a cluster: delete what the server created in it, and the stored kubeconfig.
 
-    While there are spaces or virtual clusters in it, it is refused: delete them first, or leave them with --abandon or
+    Fails while there are spaces or virtual clusters in it: delete them first, or leave them behind with --abandon or
     --keep.
     """
     with connected(asked.context) as session:
         client = session.client
-        found = client.get(CLUSTERS, asked.name)
-        inside = list(_inside(client, asked.name))
-        if inside and not (asked.abandon or asked.keep):
-            raise _refusal(asked.name, inside)
+        cluster = client.get(CLUSTERS, asked.name)
+        instances = list(_inside(client, asked.name))
+        if instances and not (asked.abandon or asked.keep):
+            raise _refusal(asked.name, instances)
         if not asked.yes:
-            prompts.sure(f"Remove the cluster {asked.name}?{_left(inside, asked.keep)}")
+            prompts.sure(f"Remove the cluster {asked.name}?{_left(instances, asked.keep)}")
         if asked.keep:
             client.patch(CLUSTERS, asked.name, {"metadata": {"annotations": {ABANDON: "true"}}})
         client.delete(CLUSTERS, asked.name)
-        until_gone(client, awaited(CLUSTERS, found), _waits_for)
-        note(f"the cluster {asked.name} is removed{_secret_removed(client, found, asked.name)}")
-        for message in _told_left(client, found):
+        until_gone(client, awaited(CLUSTERS, cluster), _waits_for)
+        note(f"the cluster {asked.name} is removed{_secret_removed(client, cluster, asked.name)}")
+        for message in _told_left(client, cluster):
             note(f"warning: {message}")
 
 
@@ -77,12 +77,12 @@ class Instance:
     namespace: str
 
     def __str__(self) -> str:
-        where = f"namespace {self.namespace}" if self.namespace else "no namespace yet"
-        return f"{self.word} {self.name} of the project {self.project}: {where}"
+        location = f"namespace {self.namespace}" if self.namespace else "no namespace yet"
+        return f"{self.word} {self.name} of the project {self.project}: {location}"
 
 
 def _inside(client: Client, cluster: str) -> Iterator[Instance]:
-    """What is in the cluster; as much of it as whoever asks may see."""
+    """The instances in the cluster that the user may list."""
     prefix: str | None = None
     for plural, word in INSIDE:
         try:
@@ -96,15 +96,15 @@ def _inside(client: Client, cluster: str) -> Iterator[Instance]:
 
 
 def _refusal(cluster: str, inside: Sequence[Instance]) -> typer.Exit:
-    are = "is 1 instance" if len(inside) == 1 else f"are {len(inside)} instances"
-    ending = failed(f"there {are} in the cluster {cluster}:")
+    count = "is 1 instance" if len(inside) == 1 else f"are {len(inside)} instances"
+    error = failed(f"there {count} in the cluster {cluster}:")
     for each in inside[:SHOWN]:
         note(f"  {each}")
     if len(inside) > SHOWN:
         note(f"  and {len(inside) - SHOWN} more")
     note("delete them first; or leave their namespaces in the cluster with --abandon; or leave everything that the")
-    note("server made there, its ClusterRoleBinding included, with --keep")
-    return ending
+    note("server created there, including its ClusterRoleBinding, with --keep")
+    return error
 
 
 def _left(inside: Sequence[Instance], keep: bool) -> str:
@@ -112,9 +112,9 @@ def _left(inside: Sequence[Instance], keep: bool) -> str:
     parts = []
     if namespaces:
         more = f" and {len(namespaces) - SHOWN} more" if len(namespaces) > SHOWN else ""
-        parts.append(f" These namespaces stay in it: {', '.join(namespaces[:SHOWN])}{more}.")
+        parts.append(f" These namespaces are left in it: {', '.join(namespaces[:SHOWN])}{more}.")
     if keep:
-        parts.append(" So does the ClusterRoleBinding of administrators.")
+        parts.append(" The ClusterRoleBinding of administrators is left too.")
     return "".join(parts)
 
 
@@ -122,35 +122,35 @@ def _waits_for(cluster: Object) -> str:
     ready = condition_of(cluster, READY)
     if ready.get("reason") == "Deleting":
         return f"{ready.get('message')}, as `fairlead cluster remove {name_of(cluster)} --keep` does"
-    held = ", ".join(dig(cluster, "metadata.finalizers") or ())
-    return f"being removed: held by {held}" if held else ""
+    finalizers = ", ".join(dig(cluster, "metadata.finalizers") or ())
+    return f"being deleted: waiting for the finalizers {finalizers}" if finalizers else ""
 
 
 def _told_left(client: Client, cluster: Object) -> Iterator[str]:
-    """What the server says that it left in the cluster. Who may not read Events goes without."""
+    """Messages of the Events about objects left in the cluster; none if the user may not read Events."""
     fields = f"involvedObject.uid={dig(cluster, 'metadata.uid')},reason=LeftBehind"
     try:
-        found = client.send("GET", client.core_path("events", namespace="default"), query={"fieldSelector": fields})
+        events = client.send("GET", client.core_path("events", namespace="default"), query={"fieldSelector": fields})
     except ApiProblem as problem:
         if problem.code != 403:
             raise
         return
-    for each in found.get("items") or ():
-        yield str(each.get("message") or "")
+    for event in events.get("items") or ():
+        yield str(event.get("message") or "")
 
 
 def _secret_removed(client: Client, cluster: Object, name: str) -> str:
-    """Forgets the kubeconfig if `cluster add` has stored it; other Secrets belong to others."""
+    """Deletes the kubeconfig Secret if `cluster add` created it. Returns a suffix for the final message."""
     config = dig(cluster, "spec.config") or {}
     if (config.get("secretNamespace"), config.get("secretName")) != (SYSTEM_NAMESPACE, secret_name(name)):
         return ""
     path = secret_path(client, name)
     try:
         if not is_own(client.send("GET", path), name):
-            return f"; the Secret {secret_name(name)} is not of `fairlead cluster add`, and stays"
+            return f"; the Secret {secret_name(name)} was not created by `fairlead cluster add` and is kept"
         client.send("DELETE", path)
     except ApiProblem as problem:
         if problem.code != 404:
             raise
         return ""
-    return ", and its kubeconfig is forgotten"
+    return ", and its kubeconfig is deleted"

@@ -1,8 +1,7 @@
-"""`fairlead cluster role`: the least rights that a cluster has to give the server, as YAML for `kubectl apply`.
+"""`fairlead cluster role`: prints the minimal permissions of the server in a cluster, as YAML for `kubectl apply`.
 
-Printed without any server. What is in a role follows from what the server sends: `gateway/headers.py` impersonates,
-`controllers/clusters/probe.py` probes, `controllers/instances/spaces.py` and `controllers/instances/virtual_clusters.py` make namespaces and
-what belongs into them.
+Works offline. The roles cover the requests of the server: `gateway/headers.py` impersonates users,
+`controllers/clusters/probe.py` probes, and `controllers/instances/` creates namespaces and the objects in them.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,14 +16,14 @@ from fairlead.core.objects import Object
 
 ACCOUNT, ACCOUNT_NAMESPACE = "fairlead", "kube-system"
 GRANTED = ("admin", "edit", "view")
-"""The cluster roles that spaces give to people, unless templates name others."""
+"""The cluster roles that spaces grant to users, unless templates name others."""
 RBAC, AUTHENTICATION, AUTHORIZATION = "rbac.authorization.k8s.io", "authentication.k8s.io", "authorization.k8s.io"
 KEEPING = ("get", "list", "watch", "create", "update", "patch", "delete")
-"""What it takes to make something, to see what becomes of it, and to put that right."""
+"""Verbs for objects that the server creates, watches and reconciles."""
 
 STRENGTH = """\
-# Who holds the token of this service account can impersonate all users and groups of the cluster, system:masters
-# included: that is as strong as cluster-admin. Keep the token as you would keep an administrator's.
+# The token of this service account can impersonate all users and groups of the cluster, including system:masters.
+# It is equivalent to cluster-admin: protect it like an administrator's credential.
 """
 
 
@@ -37,27 +36,27 @@ class Part(StrEnum):
 def command(
     parts: Annotated[
         list[Part] | None,
-        typer.Argument(help="What the cluster is used for. Gateways are always among it.", show_default="gateways"),
+        typer.Argument(help="What the cluster is used for. Gateways are always included.", show_default="gateways"),
     ] = None,
     cluster_role: Annotated[
         list[str] | None,
         typer.Option(
             "--cluster-role",
-            help="ClusterRole that spaces may give to people. Repeatable.",
+            help="ClusterRole that spaces may grant to users. Repeatable.",
             metavar="NAME",
             show_default=", ".join(GRANTED),
         ),
     ] = None,
-    account: Annotated[str, typer.Option("--account", help="Service account to make.", metavar="NAME")] = ACCOUNT,
+    account: Annotated[str, typer.Option("--account", help="Name of the service account.", metavar="NAME")] = ACCOUNT,
     namespace: Annotated[
         str, typer.Option("--namespace", "-n", help="Namespace of the service account.", metavar="NS")
     ] = ACCOUNT_NAMESPACE,
 ) -> None:
-    """Print a service account with the least rights that the server needs in a cluster, as YAML.
+    """Print a service account with the minimal permissions that the server needs in a cluster, as YAML.
 
-    [bold]fairlead cluster role spaces | kubectl apply -f -[/bold]. Templates that have objects, and charts, need rights
-    of their own beside these. The service account can impersonate all users and groups,
-    [bold]system:masters[/bold] included: its token is as strong as cluster-admin. Keep it like an administrator's.
+    [bold]fairlead cluster role spaces | kubectl apply -f -[/bold]. Templates with objects or charts need additional
+    permissions. The service account can impersonate all users and groups, including [bold]system:masters[/bold]:
+    its token is equivalent to cluster-admin. Protect it like an administrator's credential.
     """
     print_roles(parts or (), tuple(cluster_role or GRANTED), account, namespace)
 
@@ -69,16 +68,16 @@ def print_roles(parts: Sequence[Part], granted: Sequence[str], account: str, nam
 
 
 def build_objects(parts: Sequence[Part], granted: Sequence[str], account: str, namespace: str) -> list[Object]:
-    """The service account, a secret for its token, and a role with its binding for each part."""
-    where = {"name": account, "namespace": namespace}
-    token = {**where, "annotations": {"kubernetes.io/service-account.name": account}}
+    """The service account, a Secret with its token, and a ClusterRole with its binding for each part."""
+    metadata = {"name": account, "namespace": namespace}
+    token = {**metadata, "annotations": {"kubernetes.io/service-account.name": account}}
     objects: list[Object] = [
-        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": where},
+        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata},
         {"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/service-account-token", "metadata": token},
     ]
     for part in Part:
         if part is Part.GATEWAYS or part in parts:
-            objects += _bound_role(f"{account}:{part.value}", list(_rules(part, granted)), where)
+            objects += _bound_role(f"{account}:{part.value}", list(_rules(part, granted)), metadata)
     return objects
 
 
@@ -110,10 +109,10 @@ def _rules(part: Part, granted: Sequence[str]) -> Iterator[Object]:
 
 
 def _chart_rules() -> Iterator[Object]:
-    """What charts of virtual clusters usually make in their namespace, and hand on in roles that they make there."""
+    """Rules for objects that charts of virtual clusters usually create, and for the roles that they grant."""
     pods = ("pods", *(f"pods/{each}" for each in ("attach", "ephemeralcontainers", "exec", "log", "portforward")))
-    kept = ("configmaps", "endpoints", "events", "persistentvolumeclaims", "secrets", "serviceaccounts", "services")
-    yield _rule("", (*kept, *pods, "pods/status"), KEEPING)
+    core = ("configmaps", "endpoints", "events", "persistentvolumeclaims", "secrets", "serviceaccounts", "services")
+    yield _rule("", (*core, *pods, "pods/status"), KEEPING)
     yield _rule("apps", ("deployments", "replicasets", "statefulsets"), KEEPING)
     yield _rule("batch", ("jobs",), KEEPING)
     yield _rule("networking.k8s.io", ("ingresses", "networkpolicies"), KEEPING)

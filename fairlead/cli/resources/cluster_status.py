@@ -1,6 +1,6 @@
-"""A connected cluster as people want to see it: in a list, probe by probe, and with what to do about what is wrong.
+"""Formats the status of a connected cluster: table row, summary, probe results and advice.
 
-Everything is read from the cluster's status, which the server keeps true by looking at the cluster every few seconds.
+Everything is read from the status of the Cluster, which the server updates by probing every few seconds.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,7 +14,7 @@ COLUMNS = ("NAME", "PHASE", "ONLINE", "VERSION", "REASON", "AGE")
 CONNECTED, READY, STALLED, BOUND = "Connected", "Ready", "Stalled", "AdministratorsBound"
 GOOD, BAD, WARNING = "✓", "✗", "!"
 STALE = 90
-"""Seconds after which a status is news from yesterday: the server writes when it last looked every half minute."""
+"""Seconds without an update after which a status is stale; the server updates lastProbeTime every 30 seconds."""
 
 
 def row(cluster: Object, now: datetime) -> Sequence[str]:
@@ -34,24 +34,24 @@ def is_connected(cluster: Object) -> bool:
 
 
 def is_healthy(cluster: Object) -> bool:
-    """Whether nothing at all is wrong: a cluster may be well, and yet of no use to anybody."""
+    """Whether the cluster is ready and all probes that are not mere warnings succeeded."""
     return condition_of(cluster, READY).get("status") == "True" and not failed_probes(cluster)
 
 
 def is_settled(cluster: Object) -> bool:
-    """Whether the server knows how it stands. What it knows to be wrong may mend itself, but need not."""
+    """Whether the server has a result, good or bad. A failure may still be transient."""
     phase = dig(cluster, "status.phase")
     return phase in ("Initialized", "Failed") or condition_of(cluster, CONNECTED).get("status") == "False"
 
 
 def standing(cluster: Object) -> str:
-    """How it stands, in one sentence."""
-    name, told = name_of(cluster), ": ".join(part for part in trouble(cluster) if part)
+    """The status in one sentence."""
+    name, problem = name_of(cluster), ": ".join(part for part in trouble(cluster) if part)
     if is_healthy(cluster):
         return f"the cluster {name} is connected{_facts(cluster)}"
     if is_connected(cluster):
-        return f"the cluster {name} is connected, but not all is well: {told}"
-    return f"the cluster {name} is not connected: {told or 'the server has not looked at it yet'}"
+        return f"the cluster {name} is connected, but not healthy: {problem}"
+    return f"the cluster {name} is not connected: {problem or 'the server has not probed it yet'}"
 
 
 def _facts(cluster: Object) -> str:
@@ -60,16 +60,16 @@ def _facts(cluster: Object) -> str:
         f"Kubernetes {version}" if version else "",
         f"{nodes} node{'' if nodes == 1 else 's'}" if isinstance(nodes, int) else "",
     )
-    told = ", ".join(fact for fact in facts if fact)
-    return f": {told}" if told else ""
+    joined = ", ".join(fact for fact in facts if fact)
+    return f": {joined}" if joined else ""
 
 
 def trouble(cluster: Object) -> tuple[str, str]:
-    """What is wrong: in a word and in a sentence, which says what to do. Conditions know more than the phase does."""
+    """Reason and message of the first failure: of a condition, a probe, or the phase."""
     for type in (CONNECTED, READY):
-        found = condition_of(cluster, type)
-        if found.get("status") == "False":
-            return str(found.get("reason") or ""), str(found.get("message") or "")
+        condition = condition_of(cluster, type)
+        if condition.get("status") == "False":
+            return str(condition.get("reason") or ""), str(condition.get("message") or "")
     for probe in failed_probes(cluster):
         return str(probe.get("name") or ""), str(probe.get("message") or "")
     return str(dig(cluster, "status.reason") or ""), str(dig(cluster, "status.message") or "")
@@ -84,34 +84,35 @@ def failed_probes(cluster: Object) -> list[Object]:
 
 
 def _mark(probe: Object) -> str:
-    """What costs only a feature is a warning."""
+    """The symbol of a probe result. A failure of severity Warning affects only a feature."""
     if probe.get("ok") is True:
         return GOOD
     return WARNING if probe.get("severity") == "Warning" else BAD
 
 
 def probe_lines(cluster: Object) -> list[str]:
-    """A line for each thing that the server looks at."""
-    told = [(_mark(each), text(each, "name"), text(each, "message")) for each in probes_of(cluster)]
-    width = max((len(name) for _, name, _ in told), default=0)
-    return [f"{mark} {name.ljust(width)}   {message}" for mark, name, message in told]
+    """A line for each probe."""
+    results = [(_mark(each), text(each, "name"), text(each, "message")) for each in probes_of(cluster)]
+    width = max((len(name) for _, name, _ in results), default=0)
+    return [f"{mark} {name.ljust(width)}   {message}" for mark, name, message in results]
 
 
 def advice(cluster: Object, now: datetime) -> Iterator[str]:
-    """What else to know. What to do about a probe that failed is in its own words."""
+    """Further advice. The messages of failed probes contain their own."""
     if not is_healthy(cluster):
         yield _next(cluster)
     bound = condition_of(cluster, BOUND)
     if bound.get("status") == "False":
         yield str(bound.get("message") or "")
-    looked = dig(cluster, "status.lastProbeTime")
-    if (then := moment(looked)) is not None and (now - then).total_seconds() > STALE:
-        yield f"the server last looked {since(looked, now)} ago; see that it is running, and that clocks are right"
+    probed = dig(cluster, "status.lastProbeTime")
+    if (then := moment(probed)) is not None and (now - then).total_seconds() > STALE:
+        yield f"the last probe was {since(probed, now)} ago; check that the server is running and clocks are in sync"
 
 
 def _next(cluster: Object) -> str:
     if not dig(cluster, "spec.config.secretName"):
-        return "it names no kubeconfig, so the server leaves it alone; name a Secret with one in spec.config"
+        return "it has no kubeconfig, so the server does not probe it; set a Secret with one in spec.config"
+    command = f"`fairlead cluster check {name_of(cluster)}`"
     if dig(cluster, "status.phase") == "Failed" or condition_of(cluster, STALLED).get("status") == "True":
-        return f"once that is mended, the server notices; `fairlead cluster check {name_of(cluster)}` tells"
-    return f"the server tries again by itself; `fairlead cluster check {name_of(cluster)}` tells how it stands"
+        return f"after you have fixed it, the server reconnects by itself; {command} shows the status"
+    return f"the server retries by itself; {command} shows the status"

@@ -1,6 +1,7 @@
-"""What virtual clusters, spaces and workspaces have in common, as things that live in projects.
+"""Shared by the commands for spaces, virtual clusters and workspaces: list, create, wait and delete.
 
-A list of them, of one project or of all; being made from a template with parameters; and coming up, or not.
+Instances are namespaced in projects and may be created from a template with parameters. Deleting one with `--abandon`
+skips the cleanup in its cluster.
 """
 
 from collections.abc import Sequence
@@ -26,12 +27,10 @@ SETTLED = ("Ready", "Sleeping", "Failed")
 
 ParameterFlag = Annotated[
     list[str] | None,
-    typer.Option(
-        "--parameter", help="Value for a parameter of the template. Repeatable.", metavar="K=V", show_default=False
-    ),
+    typer.Option("--parameter", help="Value of a template parameter. Repeatable.", metavar="K=V", show_default=False),
 ]
-WaitFlag = Annotated[bool, typer.Option("--wait", help="Wait until it is up, or has failed.")]
-TimeoutFlag = Annotated[str, typer.Option("--timeout", help="How long to wait, like 90s or 10m.", metavar="TIME")]
+WaitFlag = Annotated[bool, typer.Option("--wait", help="Wait until it is ready or has failed.")]
+TimeoutFlag = Annotated[str, typer.Option("--timeout", help="Timeout of --wait, like 90s or 10m.", metavar="TIME")]
 TIMEOUT = "10m"
 
 
@@ -43,7 +42,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Sort:
-    """One kind of instance. `place` is the column that says where it runs, and the field that has it."""
+    """A kind of instance. `location_column` is the header and the field of the column that shows where it runs."""
 
     plural: str
     kind: str
@@ -62,7 +61,7 @@ def show_instances(sort: Sort, asked: Asked) -> None:
 
 
 def listing_of(sort: Sort, prefix: str) -> Listing:
-    """The list of a server whose projects have namespaces that begin with `prefix`."""
+    """Builds the listing. `prefix` is the prefix of project namespaces."""
     header, at = sort.place
 
     def row(instance: Object, now: datetime) -> Sequence[str]:
@@ -81,7 +80,7 @@ def listing_of(sort: Sort, prefix: str) -> Listing:
 
 
 def phase_of(instance: Object) -> str:
-    """An instance that nobody has looked at yet is pending."""
+    """The phase: Deleting with a deletion timestamp, Pending if the status has none yet."""
     return (
         "Deleting" if dig(instance, "metadata.deletionTimestamp") else str(dig(instance, "status.phase") or "Pending")
     )
@@ -93,36 +92,36 @@ def template_of(instance: Object) -> str:
 
 
 def why(instance: Object) -> str:
-    """The phase with whatever the server says about it. That one is ready says it all."""
+    """The phase with its reason and message, unless the instance is ready."""
     if phase_of(instance) == "Ready":
         return "Ready"
     reason, message = dig(instance, "status.reason"), dig(instance, "status.message")
-    told = ": ".join(str(each) for each in (reason, message) if each)
-    return f"{phase_of(instance)} ({told})" if told else phase_of(instance)
+    details = ": ".join(str(each) for each in (reason, message) if each)
+    return f"{phase_of(instance)} ({details})" if details else phase_of(instance)
 
 
 def template_ref(text: str) -> Object:
-    """`NAME` or `NAME@VERSION` as the API has it."""
+    """Parses `NAME` or `NAME@VERSION` into a templateRef."""
     name, _, version = text.partition("@")
     return {"name": name, "version": version} if version else {"name": name}
 
 
 def parameters(given: Sequence[str]) -> str | None:
-    """`name=value` of the command line as the API's YAML. Values are texts: the template knows what they mean."""
-    found: dict[str, str] = {}
+    """Encodes `NAME=VALUE` flags as the YAML of spec.parameters. Values are strings; the template has their types."""
+    values: dict[str, str] = {}
     for each in given:
         name, equals, value = each.partition("=")
         if not name or not equals:
-            raise WrongUsage(f"{each!r} gives no parameter; write it as NAME=VALUE")
-        if name in found:
-            raise WrongUsage(f"the parameter {name} is given twice; keep one")
-        found[name] = value
-    return yaml.encode(found).decode() if found else None
+            raise WrongUsage(f"{each!r} is not a parameter; use the format NAME=VALUE")
+        if name in values:
+            raise WrongUsage(f"the parameter {name} is set twice; keep one")
+        values[name] = value
+    return yaml.encode(values).decode() if values else None
 
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How a command ends that makes an instance: whether it waits for it, how long, and what it prints then."""
+    """Whether a create command waits, for how long, and its output format."""
 
     wait: bool
     timeout: str
@@ -130,38 +129,38 @@ class Ending:
 
 
 def make_instance(session: Session, sort: Sort, body: Object, project: str, ending: Ending) -> None:
-    """Makes an instance and tells about it. One that has failed ends the command."""
-    patience = seconds(ending.timeout)
+    """Creates an instance and prints it. With --wait, exits with code 1 if it has failed."""
+    timeout = seconds(ending.timeout)
     name = body["metadata"]["name"]
-    made = session.client.create(sort.plural, body, namespace=namespace_of(session, project))
-    told = f"made the {sort.word} {name} in the project {project}"
+    created = session.client.create(sort.plural, body, namespace=namespace_of(session, project))
+    message = f"created the {sort.word} {name} in the project {project}"
     if ending.wait:
-        note(told)
-        made = until_settled(session.client, sort, made, patience)
-        told = f"the {sort.word} {name} is {why(made)}"
-    print_made(made, ending.output, told)
-    if ending.wait and has_failed(made):
+        note(message)
+        created = until_settled(session.client, sort, created, timeout)
+        message = f"the {sort.word} {name} is {why(created)}"
+    print_made(created, ending.output, message)
+    if ending.wait and has_failed(created):
         raise typer.Exit(1)
 
 
 def until_settled(client: Client, sort: Sort, made: Object, patience: int) -> Object:
-    """Waits until an instance is up or has failed, but no longer than `patience` seconds."""
-    what, last = awaited(sort.plural, made), made
+    """Waits until an instance is ready or has failed, for at most `timeout` seconds."""
+    ref, last = awaited(sort.plural, made), made
     try:
-        with progress(f"waiting for {what.name}") as tell:
-            for state in states(client, what, patience):
+        with progress(f"waiting for {ref.name}") as update:
+            for state in states(client, ref, patience):
                 if is_settled(state):
                     return state
                 last = state
-                tell(f"{what.name} is {why(state)}")
+                update(f"{ref.name} is {why(state)}")
     except DeadlinePassed:
-        told = f"the {sort.word} {what.name} is still {why(last)} after {duration(patience)}"
-        raise ClientError(f"{told}; the server goes on with it, and a longer --timeout waits for it") from None
-    raise ClientError(f"the {sort.word} {what.name} was deleted meanwhile; make it again")
+        message = f"the {sort.word} {ref.name} is still {why(last)} after {duration(patience)}"
+        raise ClientError(f"{message}; the server continues; use a longer --timeout to wait longer") from None
+    raise ClientError(f"the {sort.word} {ref.name} was deleted while waiting; create it again")
 
 
 def is_settled(instance: Object) -> bool:
-    """Whether nothing more is to be expected. A status that speaks of an older generation settles nothing."""
+    """Whether the phase is final. A status of an older generation does not count."""
     observed = dig(instance, "status.observedGeneration")
     if observed is not None and observed < (dig(instance, "metadata.generation") or 0):
         return False
@@ -173,21 +172,17 @@ def has_failed(instance: Object) -> bool:
 
 
 def _is_stalled(instance: Object) -> bool:
-    """Nothing more will happen until somebody changes something, such as a version that the template does not have."""
+    """Whether the controller waits for a change of the spec, such as a template version that exists."""
     return condition_of(instance, "Stalled").get("status") == "True"
 
 
-# DOC-MERGED cli/instance_removal
-# The end of spaces and virtual clusters: asked about, waited for, and with `--abandon` without their cluster.
-
-
 ABANDON = "service.sh/abandon"
-"""The annotation that tells the server to let an instance go without cleaning up its cluster."""
+"""Annotation that makes the server delete an instance without cleaning up in its cluster."""
 
 AbandonFlag = Annotated[
     bool,
     typer.Option(
-        "--abandon", help="Leave behind what was made for it in its cluster, as for a cluster that is gone for good."
+        "--abandon", help="Leave its objects in the cluster behind, for example if the cluster no longer exists."
     ),
 ]
 
@@ -203,7 +198,7 @@ class Removal:
 def remove_instance(sort: Sort, name: str, project: str, asked: Removal) -> None:
     with connected(asked.context) as session:
         namespace = namespace_of(session, project)
-        found = session.client.get(sort.plural, name, namespace=namespace)
+        instance = session.client.get(sort.plural, name, namespace=namespace)
         if not asked.yes:
             prompts.sure(_question(sort, name, asked.abandon))
         if asked.abandon:
@@ -213,18 +208,18 @@ def remove_instance(sort: Sort, name: str, project: str, asked: Removal) -> None
         if asked.no_wait:
             note(f"the {sort.word} {name} is being deleted")
             return
-        until_gone(session.client, awaited(sort.plural, found), why)
-        note(f"the {sort.word} {name} is gone{_left(found) if asked.abandon else ''}")
+        until_gone(session.client, awaited(sort.plural, instance), why)
+        note(f"the {sort.word} {name} is deleted{_left(instance) if asked.abandon else ''}")
 
 
 def _question(sort: Sort, name: str, abandon: bool) -> str:
     if abandon:
-        return f"Delete the {sort.word} {name}, and leave behind what was made for it in its cluster?"
+        return f"Delete the {sort.word} {name}, and leave its objects in the cluster behind?"
     return f"Delete the {sort.word} {name} with everything in it?"
 
 
 def _left(instance: Object) -> str:
     namespace, cluster = dig(instance, "spec.clusterRef.namespace"), dig(instance, "spec.clusterRef.cluster")
     if not namespace or not cluster:
-        return "; what was made in it was left behind"
-    return f"; if it is still there, the namespace {namespace} in the cluster {cluster} was left behind"
+        return "; its objects in the cluster, if any, were left behind"
+    return f"; the namespace {namespace} in the cluster {cluster} was left behind, if it exists"

@@ -1,9 +1,11 @@
-"""`fairlead kubeconfig`: a context for kubectl and its relatives, beside those that are there already.
+"""`fairlead kubeconfig`: adds a kubectl context for the server's own API or for a gateway to a cluster.
 
-`fairlead space kubeconfig` writes one, too. Where a context leads is `kubeconfig.py`'s to say.
+`fairlead space kubeconfig` uses it too. The key is embedded in the file, so that any client can use it. With `--exec`,
+kubectl runs `fairlead token` instead, and later logins and key rotations take effect automatically.
 
-The key stands in the file, so that any client can use it; with `--exec` the file calls `fairlead token` instead, and a
-later login or rotation reaches kubectl by itself.
+A gateway is a path on the server that proxies the API of a cluster. The target is looked up first, so that a mistyped
+name fails here and not in kubectl. A scoped key may be able to use a cluster without reading it; the lookup is then
+skipped.
 """
 
 import os
@@ -25,20 +27,12 @@ from fairlead.client.kubeconfig import Entry, cluster_of, merge_into, merged
 from fairlead.core import yaml
 from fairlead.core.objects import Object, dig
 
-# DOC-MERGED cli/gateways
-# Where kubectl can go through the server: its own API, connected clusters, spaces and virtual clusters.
-#
-# A gateway is a path of the server below which the API of a cluster is. What is named is looked up first, so that a slip
-# shows here and not as kubectl's riddle. A key that is cut down to a cluster may use it without being able to look it up;
-# its word is then taken.
-
-
 ROOT = "/kubernetes"
 
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """An API: its path at the server, the namespace to begin in, and a word for names of contexts."""
+    """A Kubernetes API behind the server: its path, the default namespace, and a label for the context name."""
 
     path: str
     namespace: str = ""
@@ -46,7 +40,7 @@ class Where:
 
 
 def in_management(session: Session, project: str) -> Where:
-    """The server's own API, in the namespace of a project if one is given."""
+    """The server's own API, with the namespace of a project if one is set."""
     return Where(MANAGEMENT, namespace_of(session, project) if project else "", project)
 
 
@@ -56,11 +50,11 @@ def in_cluster(session: Session, cluster: str) -> Where:
 
 
 def in_space(session: Session, project: str, space: str) -> Where:
-    """A space is one namespace, and kubectl would ask for another unless it is told."""
-    found = session.client.get("spaceinstances", space, namespace=namespace_of(session, project))
-    namespace = dig(found, "spec.clusterRef.namespace")
+    """The gateway of a space. Its namespace is set in the context, because no other can be accessed."""
+    instance = session.client.get("spaceinstances", space, namespace=namespace_of(session, project))
+    namespace = dig(instance, "spec.clusterRef.namespace")
     if not namespace:
-        advice = f"`fairlead space list --project {project}` tells how it stands"
+        advice = f"`fairlead space list --project {project}` shows its phase"
         raise ClientError(f"the space {space} has no namespace in a cluster yet; {advice}")
     return Where(_inside(project, "space", space), str(namespace), f"space-{project}/{space}")
 
@@ -88,22 +82,22 @@ STDOUT = Path("-")
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """Where a context goes, and how it signs in."""
+    """Flags for the kubeconfig file and the authentication of the context."""
 
     context: ContextFlag = None
     context_name: Annotated[
         str | None,
-        typer.Option("--context-name", help="Name of the context in the file.", show_default="fairlead-LOGIN[-WHERE]"),
+        typer.Option("--context-name", help="Name of the context in the file.", show_default="fairlead-LOGIN[-TARGET]"),
     ] = None
     run: Annotated[
         bool,
-        typer.Option("--exec/--embed", help="Have kubectl call `fairlead token`, or put the key into the file."),
+        typer.Option("--exec/--embed", help="Let kubectl run `fairlead token`, or embed the key in the file."),
     ] = False
     file: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="File to write into; - for stdout.", show_default="~/.kube/config"),
+        typer.Option("--output", "-o", help="File to write; - for stdout.", show_default="~/.kube/config"),
     ] = None
-    keep_current: Annotated[bool, typer.Option("--keep-current", help="Leave the file's current context as it is.")] = (
+    keep_current: Annotated[bool, typer.Option("--keep-current", help="Do not change the file's current context.")] = (
         False
     )
 
@@ -124,7 +118,7 @@ class Asked:
         str | None,
         typer.Option(
             "--cluster",
-            help="Connected cluster that the context leads into.",
+            help="Connected cluster for the context.",
             metavar="C",
             show_default=False,
             autocompletion=names_of("clusters"),
@@ -132,13 +126,13 @@ class Asked:
     ] = None
     space: Annotated[
         str | None,
-        typer.Option("--space", help="Space that the context leads into.", metavar="P/S", show_default=False),
+        typer.Option("--space", help="Space for the context.", metavar="P/S", show_default=False),
     ] = None
     virtual_cluster: Annotated[
         str | None,
         typer.Option(
             "--virtual-cluster",
-            help="Virtual cluster that the context leads into.",
+            help="Virtual cluster for the context.",
             metavar="P/V",
             show_default=False,
         ),
@@ -148,18 +142,18 @@ class Asked:
 
 @takes(Asked)
 def command(asked: Asked) -> None:
-    """Write a context for kubectl: of the server itself, or of a cluster that is reached through it.
+    """Write a kubectl context for the server's own API, or for a cluster behind it.
 
-    Other contexts in the file stay, and the state before is kept beside it in a file that ends in .bak.
+    Other contexts in the file are kept, and the previous version is saved next to it as a .bak file.
     """
     with connected(asked.written.context) as session:
         write_context(session, _where(session, asked), asked.written)
 
 
 def _where(session: Session, asked: Asked) -> Where:
-    given = [each for each in (asked.project, asked.cluster, asked.space, asked.virtual_cluster) if each is not None]
-    if len(given) > 1:
-        raise WrongUsage("--project, --cluster, --space and --virtual-cluster are different places; choose one")
+    targets = [each for each in (asked.project, asked.cluster, asked.space, asked.virtual_cluster) if each is not None]
+    if len(targets) > 1:
+        raise WrongUsage("--project, --cluster, --space and --virtual-cluster are mutually exclusive; choose one")
     if asked.cluster is not None:
         return in_cluster(session, asked.cluster)
     if asked.space is not None:
@@ -172,20 +166,20 @@ def _where(session: Session, asked: Asked) -> Where:
 def _pair(text: str, form: str) -> tuple[str, str]:
     project, slash, name = text.partition("/")
     if not project or not slash or not name or "/" in name:
-        raise WrongUsage(f"{text!r} does not say which project it is in; write it as {form}")
+        raise WrongUsage(f"{text!r} does not include the project; use the format {form}")
     return project, name
 
 
 def write_context(session: Session, where: Where, asked: Written) -> None:
-    """A context for a place, into the file that was asked for."""
+    """Writes the context for `target` into the requested file."""
     entry = _entry(session, where, asked)
     if asked.file == STDOUT:
         sys.stdout.write(yaml.encode(merged({}, entry, make_current=True)).decode())
         return
     path = (asked.file or Path("~/.kube/config")).expanduser()
     backup = merge_into(path, entry, make_current=not asked.keep_current)
-    kept = f"; the file before is {backup}" if backup else ""
-    note(f"wrote the context {entry.name!r} into {path}{kept}")
+    saved = f"; the previous version is {backup}" if backup else ""
+    note(f"wrote the context {entry.name!r} to {path}{saved}")
     _explain_use(asked, path, entry.name)
 
 
@@ -197,22 +191,22 @@ def _entry(session: Session, where: Where, asked: Written) -> Entry:
 
 
 def _exec(login: str) -> Object:
-    found = shutil.which("fairlead")
-    start = [found] if found else [sys.executable, "-m", "fairlead"]
+    executable = shutil.which("fairlead")
+    command_line = [executable] if executable else [sys.executable, "-m", "fairlead"]
     context = ["--context", login] if login else []
     return {
         "apiVersion": EXEC_VERSION,
-        "command": start[0],
-        "args": [*start[1:], "token", *context],
+        "command": command_line[0],
+        "args": [*command_line[1:], "token", *context],
         "interactiveMode": "Never",
         "provideClusterInfo": False,
     }
 
 
 def _explain_use(asked: Written, path: Path, name: str) -> None:
-    elsewhere = os.environ.get("KUBECONFIG", "")
-    if asked.file is None and elsewhere:
-        note(f"kubectl reads KUBECONFIG={elsewhere}; `unset KUBECONFIG` to use this file")
+    variable = os.environ.get("KUBECONFIG", "")
+    if asked.file is None and variable:
+        note(f"kubectl reads KUBECONFIG={variable}; `unset KUBECONFIG` to use this file")
     elif asked.file is not None:
         note(f"use it with `kubectl --kubeconfig {path} --context {name}`")
     elif asked.keep_current:

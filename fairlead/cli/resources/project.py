@@ -1,4 +1,4 @@
-"""`fairlead project`: what groups people and what they run. How projects are told in words: `project.py`."""
+"""`fairlead project`: creates, lists, shows and deletes projects, and lists their members."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -26,10 +26,6 @@ from fairlead.cli.ui.session import WrongUsage, connected, namespace_of
 from fairlead.cli.ui.wait import awaited, until_gone
 from fairlead.core.objects import Object, dig, name_of
 
-# DOC-MERGED cli/project_words
-# A project as people want to see it: in a list, by itself, and who is in it.
-
-
 COLUMNS = ("NAME", "STATE", "MEMBERS", "OWNER", "DISPLAY NAME", "AGE")
 ALLOWED = (("clusters", "allowedClusters"), ("runners", "allowedRunners"), ("templates", "allowedTemplates"))
 
@@ -46,7 +42,7 @@ def row(project: Object, now: datetime) -> Sequence[str]:
 
 
 def state(project: Object) -> str:
-    """Ready, or the one word for why it is not."""
+    """Ready, Deleting, or the reason of the Ready condition."""
     ready = condition_of(project, "Ready")
     if dig(project, "metadata.deletionTimestamp"):
         return "Deleting"
@@ -54,13 +50,13 @@ def state(project: Object) -> str:
 
 
 def waits_for(project: Object) -> str:
-    """What keeps a project from being gone. Its condition tells, once the server has looked after it."""
+    """What the deletion of a project is waiting for, from its Ready condition."""
     ready = condition_of(project, "Ready")
     return str(ready.get("message") or "") if ready.get("status") == "False" else ""
 
 
 def described(project: Object, namespace: str) -> list[tuple[str, str]]:
-    members = [f"{sort} {name} ({role})" for sort, name, role in named_members(project)]
+    members = [f"{kind} {name} ({role})" for kind, name, role in named_members(project)]
     return [
         ("name", name_of(project)),
         ("display name", str(dig(project, "spec.displayName") or "")),
@@ -70,26 +66,26 @@ def described(project: Object, namespace: str) -> list[tuple[str, str]]:
         ("state", state(project)),
         ("", waits_for(project)),
         *(("members" if each is members[0] else "", each) for each in members),
-        *((words, _allowed(project, field)) for words, field in ALLOWED),
+        *((label, _allowed(project, field)) for label, field in ALLOWED),
         *_quotas(project),
     ]
 
 
 def named_members(project: Object) -> Iterator[tuple[str, str, str]]:
-    """What sort of member, its name and its role. Who has no role is a viewer."""
+    """Kind, name and role of each entry in spec.members. The default role is viewer."""
     for each in dig(project, "spec.members") or ():
         yield str(each.get("kind")).lower(), str(each.get("name")), str(each.get("clusterRole") or "viewer")
 
 
 def roles(project: Object) -> dict[tuple[str, str], str]:
-    """By sort and name. The owner counts as an administrator."""
+    """The roles of the owner and the members, by kind and name."""
     found: dict[tuple[str, str], list[str]] = {}
-    for sort in ("user", "team"):
-        if name := dig(project, f"spec.owner.{sort}"):
-            found[sort, name] = ["owner"]
-    for sort, name, role in named_members(project):
-        found.setdefault((sort, name), []).append(role)
-    return {who: ", ".join(each) for who, each in found.items()}
+    for kind in ("user", "team"):
+        if name := dig(project, f"spec.owner.{kind}"):
+            found[kind, name] = ["owner"]
+    for kind, name, role in named_members(project):
+        found.setdefault((kind, name), []).append(role)
+    return {member: ", ".join(each) for member, each in found.items()}
 
 
 def _allowed(project: Object, field: str) -> str:
@@ -98,17 +94,17 @@ def _allowed(project: Object, field: str) -> str:
 
 def _quotas(project: Object) -> Iterator[tuple[str, str]]:
     limits, used = (dig(project, f"status.quotas.project.{part}") or {} for part in ("limit", "used"))
-    for number, (what, limit) in enumerate(limits.items()):
-        yield "" if number else "quotas", f"{what}: {used.get(what, 0)} of {limit}"
+    for number, (resource, limit) in enumerate(limits.items()):
+        yield "" if number else "quotas", f"{resource}: {used.get(resource, 0)} of {limit}"
 
 
 PROJECTS = "projects"
-LISTING = Listing(PROJECTS, "Project", COLUMNS, row, "no projects; make one with `fairlead project create`")
+LISTING = Listing(PROJECTS, "Project", COLUMNS, row, "no projects; create one with `fairlead project create`")
 KINDS = ("User", "Team")
 
 NameArgument = Annotated[str, typer.Argument(help="Name of the project.", autocompletion=names_of(PROJECTS))]
 
-group = typer.Typer(help="Make, list, show and delete projects.", no_args_is_help=True)
+group = typer.Typer(help="Create, list, show and delete projects.", no_args_is_help=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,14 +116,14 @@ class Asked:
         list[str] | None,
         typer.Option(
             "--member",
-            help="Somebody in it, like User:ada:admin; the role is admin, user, viewer or one of your own. Repeatable.",
+            help="Member, like User:ada:admin; the role is admin, user, viewer or a custom role. Repeatable.",
             metavar="KIND:NAME[:ROLE]",
             show_default=False,
         ),
     ] = None
     owner: Annotated[
         str | None,
-        typer.Option("--owner", help="Whose it is, like ada or Team:ops.", metavar="[KIND:]NAME", show_default=False),
+        typer.Option("--owner", help="Owner, like ada or Team:ops.", metavar="[KIND:]NAME", show_default=False),
     ] = None
     context: ContextFlag = None
     output: NamedOutputFlag = NamedOutput.TABLE
@@ -136,11 +132,11 @@ class Asked:
 @group.command("create")
 @takes(Asked)
 def create(asked: Asked) -> None:
-    """Make a project."""
+    """Create a project."""
     with connected(asked.context) as session:
-        made = session.client.create(PROJECTS, body(asked))
-        place = namespace_of(session, asked.name)
-        print_made(made, asked.output, f"made the project {asked.name}, whose namespace is {place}")
+        created = session.client.create(PROJECTS, body(asked))
+        namespace = namespace_of(session, asked.name)
+        print_made(created, asked.output, f"created the project {asked.name} with the namespace {namespace}")
 
 
 def body(asked: Asked) -> Object:
@@ -155,30 +151,30 @@ def body(asked: Asked) -> Object:
 
 def _member(text: str) -> Object:
     kind, _, rest = text.partition(":")
-    # Names of roles may have colons themselves.
+    # The role is the last part, because role names may contain colons.
     name, _, role = rest.partition(":")
     if kind.title() not in KINDS or not name:
-        raise WrongUsage(f"{text!r} is no member; write it like User:ada:admin or Team:ops:user")
+        raise WrongUsage(f"{text!r} is not a member; use the format User:ada:admin or Team:ops:user")
     return {"kind": kind.title(), "name": name, **({"clusterRole": role} if role else {})}
 
 
 def _owner(text: str) -> Object:
     kind, _, name = (text if ":" in text else f"User:{text}").partition(":")
     if kind.title() not in KINDS or not name:
-        raise WrongUsage(f"{text!r} is no owner; write it like ada, User:ada or Team:ops")
+        raise WrongUsage(f"{text!r} is not an owner; use the format ada, User:ada or Team:ops")
     return {kind.lower(): name}
 
 
 @group.command("list")
 @takes(Shown)
 def list_projects(shown: Shown) -> None:
-    """List projects: those that you are in, or may see for another reason."""
+    """List the projects that you may read."""
     show_all(LISTING, shown)
 
 
 @group.command("show")
 def show(name: NameArgument, context: ContextFlag = None, output: NamedOutputFlag = NamedOutput.TABLE) -> None:
-    """Show one project: who is in it, what it may use, and how much of that it uses."""
+    """Show one project: its members, what it may use, and its quota usage."""
     with connected(context) as session:
         found = session.client.get(PROJECTS, name)
         print_object(found, output, described(found, namespace_of(session, name)))
@@ -186,43 +182,43 @@ def show(name: NameArgument, context: ContextFlag = None, output: NamedOutputFla
 
 @group.command("members")
 def members(name: NameArgument, context: ContextFlag = None, output: NamedOutputFlag = NamedOutput.TABLE) -> None:
-    """List who is in a project, by themselves or by a team."""
+    """List the members of a project, direct ones and those of teams."""
     with connected(context) as session:
         found = session.client.get(PROJECTS, name, "members")
         if output is NamedOutput.NAME:
-            for sort, info in _people(found):
-                print_name(sort, str(info.get("name")))
+            for kind, info in _people(found):
+                print_name(kind, str(info.get("name")))
         elif output is not NamedOutput.TABLE:
             print_data(found, Output(output))
         else:
-            of = roles(session.client.get(PROJECTS, name))
-            rows = [_person(sort, info, of) for sort, info in _people(found)]
-            print_table(("WHO", "NAME", "ROLE", "DISPLAY NAME", "EMAIL"), rows, f"nobody is in the project {name}")
+            by_member = roles(session.client.get(PROJECTS, name))
+            rows = [_person(kind, info, by_member) for kind, info in _people(found)]
+            print_table(("KIND", "NAME", "ROLE", "DISPLAY NAME", "EMAIL"), rows, f"the project {name} has no members")
 
 
 def _people(found: Object) -> Iterator[tuple[str, Object]]:
-    for sort in ("user", "team"):
-        for each in found.get(f"{sort}s") or ():
-            yield sort, dig(each, "info") or {}
+    for kind in ("user", "team"):
+        for each in found.get(f"{kind}s") or ():
+            yield kind, dig(each, "info") or {}
 
 
 def _person(sort: str, info: Object, of: dict[tuple[str, str], str]) -> tuple[str, ...]:
-    """Whoever is in it by a team, or as one of everybody, has the role of that one."""
+    """A table row. The role of a member through a team, or through `*`, is that of the team or of `*`."""
     name = str(info.get("name"))
-    role = of.get((sort, name)) or of.get((sort, "*")) or "by a team"
+    role = of.get((sort, name)) or of.get((sort, "*")) or "through a team"
     return sort, name, role, str(info.get("displayName") or "-"), str(info.get("email") or "-")
 
 
 @group.command("delete")
 def delete(name: NameArgument, yes: YesFlag = False, no_wait: NoWaitFlag = False, context: ContextFlag = None) -> None:
-    """Delete a project with everything in it, in order, and tell what that waits for."""
+    """Delete a project with everything in it, and show what the deletion is waiting for."""
     with connected(context) as session:
         found = session.client.get(PROJECTS, name)
         if not yes:
             prompts.sure(f"Delete the project {name} with everything in it?")
         session.client.delete(PROJECTS, name)
         if no_wait:
-            note(f"the project {name} is being deleted; `fairlead project show {name}` tells what it waits for")
+            note(f"the project {name} is being deleted; `fairlead project show {name}` shows what it is waiting for")
             return
         until_gone(session.client, awaited(PROJECTS, found), waits_for)
-        note(f"the project {name} is gone, and everything that was in it")
+        note(f"the project {name} is deleted, with everything in it")

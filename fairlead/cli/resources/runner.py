@@ -1,4 +1,4 @@
-"""`fairlead runner`: what executes workspaces, and the keys that runners sign in with."""
+"""`fairlead runner`: manages runners, which execute workspaces, and their access keys."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ RUNNERS = "runners"
 
 NameArgument = Annotated[str, typer.Argument(help="Name of the runner.", autocompletion=names_of(RUNNERS))]
 
-group = typer.Typer(help="Make and list runners, and read and rotate their keys.", no_args_is_help=True)
+group = typer.Typer(help="Create and list runners, and print and rotate their keys.", no_args_is_help=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,9 @@ class Asked:
     description: DescriptionFlag = None
     endpoint: Annotated[
         str | None,
-        typer.Option("--endpoint", help="Where clients reach it directly.", metavar="HOST:PORT", show_default=False),
+        typer.Option(
+            "--endpoint", help="Address for direct connections of clients.", metavar="HOST:PORT", show_default=False
+        ),
     ] = None
     unusable: Annotated[bool, typer.Option("--unusable", help="Schedule no workspaces to it yet.")] = False
     context: ContextFlag = None
@@ -41,11 +43,11 @@ class Asked:
 @group.command("create")
 @takes(Asked)
 def create(asked: Asked) -> None:
-    """Make a runner. It comes to life when something signs in with its key."""
+    """Create a runner. It becomes active when a runner process authenticates with its key."""
     with connected(asked.context) as session:
-        made = session.client.create(RUNNERS, body(asked))
-        told = f"made the runner {asked.name}; `fairlead runner key {asked.name}` prints the key that it signs in with"
-        print_made(made, asked.output, told)
+        created = session.client.create(RUNNERS, body(asked))
+        message = f"created the runner {asked.name}; `fairlead runner key {asked.name}` prints its access key"
+        print_made(created, asked.output, message)
 
 
 def body(asked: Asked) -> Object:
@@ -69,7 +71,7 @@ def _row(runner: Object, now: datetime) -> Sequence[str]:
 
 
 COLUMNS = ("NAME", "PHASE", "ENDPOINT", "UNUSABLE", "AGE")
-LISTING = Listing(RUNNERS, "Runner", COLUMNS, _row, "no runners; make one with `fairlead runner create`")
+LISTING = Listing(RUNNERS, "Runner", COLUMNS, _row, "no runners; create one with `fairlead runner create`")
 
 
 @group.command("list")
@@ -81,7 +83,7 @@ def list_runners(shown: Shown) -> None:
 
 @group.command("key")
 def key(name: NameArgument, context: ContextFlag = None, output: OutputFlag = Output.TABLE) -> None:
-    """Print the key that a runner signs in with. It is the same one each time, until it is rotated."""
+    """Print the access key of a runner. It does not change until it is rotated."""
     with connected(context) as session:
         print_key(session.client.get(RUNNERS, name, "accesskey"), output)
 
@@ -93,30 +95,30 @@ def rotate_key(
         int | None,
         typer.Option(
             "--overlap",
-            help="How long the key before stays valid, like 1h.",
+            help="How long the old key stays valid, like 1h.",
             parser=seconds,
             metavar="TIME",
-            show_default="it ends at once",
+            show_default="revoked at once",
         ),
     ] = None,
     context: ContextFlag = None,
     output: OutputFlag = Output.TABLE,
 ) -> None:
-    """Give a runner another key, and print that.
+    """Rotate the access key of a runner and print the new one.
 
-    With [bold]--overlap[/bold], the runner has time to change over.
+    With [bold]--overlap[/bold], the runner has time to switch.
     """
     with connected(context) as session:
         spec = {} if overlap is None else {"overlapSeconds": overlap}
         print_key(session.client.act(RUNNERS, name, "rotatekey", {"spec": spec}), output)
-        note(f"the key before stays valid for {duration(overlap)}" if overlap else "the key before has ended")
+        note(f"the old key stays valid for {duration(overlap)}" if overlap else "the old key is revoked")
 
 
 def print_key(told: Object, output: Output) -> None:
-    """The key alone on stdout, or in the whole answer."""
+    """Prints the key alone on stdout, or the whole response."""
     value = told.get("accessKey")
     if not isinstance(value, str) or not value:
-        raise ClientError("the server answered without a key; is it a Fairlead server?")
+        raise ClientError("the server did not return a key; is it a Fairlead server?")
     if output is Output.TABLE:
         print(value)
     else:

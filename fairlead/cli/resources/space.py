@@ -1,4 +1,4 @@
-"""`fairlead space`: namespaces in connected clusters that belong to projects."""
+"""`fairlead space`: manages spaces, which are namespaces in connected clusters that belong to projects."""
 
 from dataclasses import dataclass, field
 from typing import Annotated
@@ -33,7 +33,7 @@ SPACES = Sort(
     PLURAL,
     "SpaceInstance",
     ("CLUSTER", "spec.clusterRef.cluster"),
-    "no spaces; `fairlead space create` makes one",
+    "no spaces; create one with `fairlead space create`",
     "space",
 )
 
@@ -41,7 +41,7 @@ NameArgument = Annotated[
     str, typer.Argument(help="Name of the space.", autocompletion=names_of(PLURAL, project="project"))
 ]
 
-group = typer.Typer(help="List, make and delete spaces, and write contexts for them.", no_args_is_help=True)
+group = typer.Typer(help="List, create and delete spaces, and write kubectl contexts for them.", no_args_is_help=True)
 
 
 @group.command("list")
@@ -53,12 +53,12 @@ def list_spaces(asked: instance.Asked) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    name: Annotated[str, typer.Argument(help="What to call it.")]
+    name: Annotated[str, typer.Argument(help="Name of the space.")]
     project: InProjectFlag
     cluster: Annotated[
         str,
         typer.Option(
-            "--cluster", help="Connected cluster to make it in.", metavar="C", autocompletion=names_of("clusters")
+            "--cluster", help="Connected cluster to create it in.", metavar="C", autocompletion=names_of("clusters")
         ),
     ]
     namespace: Annotated[
@@ -68,14 +68,14 @@ class Asked:
             "-n",
             help="Its namespace in that cluster.",
             metavar="NS",
-            show_default="the server names it",
+            show_default="chosen by the server",
         ),
     ] = None
     template: Annotated[
         str | None,
         typer.Option(
             "--template",
-            help="Template to make it from; a version may have x for parts of it, as in 1.x.x.",
+            help="Template of the space; the version may contain x as a wildcard, as in 1.x.x.",
             metavar="T[@VERSION]",
             show_default=False,
             autocompletion=names_of("spacetemplates"),
@@ -93,10 +93,10 @@ class Asked:
 @group.command("create")
 @takes(Asked)
 def create(asked: Asked) -> None:
-    """Make a space: a namespace in a connected cluster, for a project."""
+    """Create a space: a namespace in a connected cluster, for a project."""
     with connected(asked.context) as session:
         make_instance(session, SPACES, body(asked), asked.project, Ending(asked.wait, asked.timeout, asked.output))
-        note(f"`fairlead space kubeconfig {asked.name} --project {asked.project}` gives kubectl a context for it")
+        note(f"`fairlead space kubeconfig {asked.name} --project {asked.project}` writes a kubectl context for it")
 
 
 def body(asked: Asked) -> Object:
@@ -120,7 +120,7 @@ class Context:
 @group.command("kubeconfig")
 @takes(Context)
 def kubeconfig(asked: Context) -> None:
-    """Write a context for kubectl that leads into a space, as `fairlead kubeconfig --space` does."""
+    """Write a kubectl context for a space, like `fairlead kubeconfig --space`."""
     with connected(asked.written.context) as session:
         write_context(session, in_space(session, asked.project, asked.name), asked.written)
 
@@ -135,5 +135,5 @@ class Going:
 @group.command("delete")
 @takes(Going)
 def delete(asked: Going) -> None:
-    """Delete a space with its namespace, and all that is in that."""
+    """Delete a space with its namespace and all objects in it."""
     remove_instance(SPACES, asked.name, asked.project, asked.removal)

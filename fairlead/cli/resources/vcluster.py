@@ -1,4 +1,4 @@
-"""`fairlead vcluster`: virtual clusters of projects, and their moves from one project to another."""
+"""`fairlead vcluster`: lists, imports, deletes and migrates the virtual clusters of projects."""
 
 from dataclasses import dataclass, field
 from typing import Annotated
@@ -35,7 +35,7 @@ def list_virtual_clusters(asked: instance.Asked) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    name: Annotated[str, typer.Argument(help="What to call it here.")]
+    name: Annotated[str, typer.Argument(help="Name of the new instance.")]
     project: InProjectFlag
     cluster: Annotated[
         str | None,
@@ -64,23 +64,23 @@ class Asked:
 @group.command("import")
 @takes(Asked)
 def import_external(asked: Asked) -> None:
-    """Bring a virtual cluster that somebody else has deployed into a project.
+    """Import an externally deployed virtual cluster into a project.
 
-    It is external: the server gives access to it, and never deploys, changes or deletes it.
+    The server provides access to it, but never deploys, changes or deletes it.
     """
     with connected(asked.context) as session:
-        made = session.client.create(PLURAL, body(asked), namespace=namespace_of(session, asked.project))
-        told = f"imported the virtual cluster {asked.name} into the project {asked.project}, as an external one"
-        print_made(made, asked.output, told)
+        created = session.client.create(PLURAL, body(asked), namespace=namespace_of(session, asked.project))
+        message = f"imported the external virtual cluster {asked.name} into the project {asked.project}"
+        print_made(created, asked.output, message)
 
 
 def body(asked: Asked) -> Object:
-    place = {"cluster": asked.cluster, "namespace": asked.namespace, "virtualCluster": asked.virtual_cluster}
+    cluster_ref = {"cluster": asked.cluster, "namespace": asked.namespace, "virtualCluster": asked.virtual_cluster}
     spec = {
         "displayName": asked.display_name,
         "description": asked.description,
         "external": True,
-        "clusterRef": filled(place) or None,
+        "clusterRef": filled(cluster_ref) or None,
     }
     return body_of("VirtualClusterInstance", asked.name, spec)
 
@@ -99,8 +99,8 @@ class Going:
 def delete(asked: Going) -> None:
     """Delete a virtual cluster.
 
-    One that was deployed here goes with its namespace, and all that is in that. One that was imported stays, without
-    the roles that were bound in it.
+    If the server deployed it, its namespace and all objects in it are deleted. If it was imported, the virtual cluster
+    itself is kept and only the server's role bindings in it are deleted.
     """
     remove_instance(VIRTUAL_CLUSTERS, asked.name, asked.project, asked.removal)
 
@@ -116,16 +116,16 @@ def migrate(
     target: Annotated[
         str, typer.Option("--to", help="Project that it moves to.", metavar="Q", autocompletion=names_of("projects"))
     ],
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only find out whether it could move.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only check whether the migration is possible.")] = False,
     context: ContextFlag = None,
 ) -> None:
-    """Move a virtual cluster into another project, with everything that depends on it.
+    """Move a virtual cluster to another project, with all dependent objects.
 
-    All of it moves at once, or nothing does.
+    The move is atomic.
     """
     with connected(context) as session:
-        what = {"name": name, "namespace": namespace_of(session, source)}
-        asked = {"kind": "ProjectMigrateVirtualClusterInstance", "sourceVirtualClusterInstance": what}
-        session.client.act("projects", target, "migratevirtualclusterinstance", asked, dry_run=dry_run)
-        moves = "could move" if dry_run else "moved"
-        note(f"the virtual cluster {name} {moves} from the project {source} to {target}")
+        instance_ref = {"name": name, "namespace": namespace_of(session, source)}
+        body = {"kind": "ProjectMigrateVirtualClusterInstance", "sourceVirtualClusterInstance": instance_ref}
+        session.client.act("projects", target, "migratevirtualclusterinstance", body, dry_run=dry_run)
+        result = "can be moved" if dry_run else "was moved"
+        note(f"the virtual cluster {name} {result} from the project {source} to {target}")

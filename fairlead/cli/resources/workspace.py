@@ -1,4 +1,4 @@
-"""`fairlead workspace`: developer workspaces of projects."""
+"""`fairlead workspace`: lists, creates and deletes the developer workspaces of projects."""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -31,11 +31,11 @@ WORKSPACES = Sort(
     PLURAL,
     "DevPodWorkspaceInstance",
     ("RUNNER", "spec.runnerRef.runner"),
-    "no workspaces; `fairlead workspace create` makes one",
+    "no workspaces; create one with `fairlead workspace create`",
     "workspace",
 )
 
-group = typer.Typer(help="List, make and delete workspaces.", no_args_is_help=True)
+group = typer.Typer(help="List, create and delete workspaces.", no_args_is_help=True)
 
 
 @group.command("list")
@@ -47,13 +47,13 @@ def list_workspaces(asked: instance.Asked) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    name: Annotated[str, typer.Argument(help="What to call it.")]
+    name: Annotated[str, typer.Argument(help="Name of the workspace.")]
     project: InProjectFlag
     template: Annotated[
         str,
         typer.Option(
             "--template",
-            help="Template to make it from; a version may have x for parts of it, as in 1.x.x.",
+            help="Template of the workspace; the version may contain x as a wildcard, as in 1.x.x.",
             metavar="T[@VERSION]",
             autocompletion=names_of("devpodworkspacetemplates"),
         ),
@@ -65,7 +65,7 @@ class Asked:
             "--runner",
             help="Runner to run it on.",
             metavar="R",
-            show_default="the server picks one",
+            show_default="chosen by the server",
             autocompletion=names_of("runners"),
         ),
     ] = None
@@ -79,7 +79,7 @@ class Asked:
 @group.command("create")
 @takes(Asked)
 def create(asked: Asked) -> None:
-    """Make a workspace from a template."""
+    """Create a workspace from a template."""
     with connected(asked.context) as session:
         make_instance(session, WORKSPACES, body(asked), asked.project, Ending(asked.wait, asked.timeout, asked.output))
 
@@ -103,7 +103,7 @@ def delete(
     no_wait: NoWaitFlag = False,
     context: ContextFlag = None,
 ) -> None:
-    """Delete a workspace with all that is in it."""
+    """Delete a workspace with its data."""
     with connected(context) as session:
         namespace = namespace_of(session, project)
         found = session.client.get(PLURAL, name, namespace=namespace)
@@ -112,9 +112,9 @@ def delete(
             note(f"the workspace {name} is being deleted")
             return
         until_gone(session.client, awaited(PLURAL, found), _held_by)
-        note(f"the workspace {name} is gone")
+        note(f"the workspace {name} is deleted")
 
 
 def _held_by(workspace: Object) -> str:
     runner = dig(workspace, "spec.runnerRef.runner")
-    return f"waiting for the runner {runner} to take it down" if runner else ""
+    return f"waiting for the runner {runner} to delete it" if runner else ""

@@ -1,7 +1,7 @@
-"""The administrator's kubeconfig: one file that lets kubectl, Helm and the Python clients in.
+"""The admin kubeconfig, for kubectl, Helm and the Python clients.
 
-`up` and `serve` settle it each time the server is ready. It is also where the first access key is kept, because the
-store has only a digest of it: a later start takes the key from here when the address or the authority have changed.
+`up` and `serve` write it whenever the server is ready. The file is also the only place with the first access key, since
+the store has only its digest: when the server's address or CA has changed, the key is read from the old file.
 """
 
 import base64
@@ -18,7 +18,7 @@ HEADER = "# Written by fairlead, and again when the server's address or certific
 
 
 def settle(path: Path, url: str, ca_file: Path | None, new_key: str | None) -> str | None:
-    """Makes the file fit the server and returns the key in it, or None where neither file nor key is to be had."""
+    """Updates the file and returns the key in it, or None if there is neither a new key nor a file."""
     key = new_key or read_key(path)
     if key is None:
         return None
@@ -31,13 +31,13 @@ def settle(path: Path, url: str, ca_file: Path | None, new_key: str | None) -> s
 
 
 def _keep_aside(path: Path) -> None:
-    """A file from before a new key may hold the only copy of another one, of a store that comes back later."""
+    """Renames the existing file: it may have the only copy of a key for a store that is restored later."""
     if not path.exists():
         return
     number = 1
-    while (aside := path.with_name(f"{path.name}.{number}")).exists():
+    while (backup := path.with_name(f"{path.name}.{number}")).exists():
         number += 1
-    path.rename(aside)
+    path.rename(backup)
 
 
 def render(url: str, authority: bytes | None, key: str) -> bytes:
@@ -56,15 +56,15 @@ def render(url: str, authority: bytes | None, key: str) -> bytes:
 
 
 def read_key(path: Path) -> str | None:
-    """The key in the file, or None where there is no file."""
+    """The key in the file, or None if the file does not exist."""
     content = read_file(path)
     if content is None:
         return None
     try:
         return _token(yaml.safe_load(content))
     except (yaml.YAMLError, ValueError, KeyError, TypeError) as error:
-        advice = "restore it from a backup, or move it away and go on without it"
-        raise FileProblem(f"{path}: not the kubeconfig that fairlead wrote; {advice}") from error
+        advice = "restore it from a backup, or move it away to start without it"
+        raise FileProblem(f"{path}: not a kubeconfig written by fairlead; {advice}") from error
 
 
 def _token(config: Any) -> str:

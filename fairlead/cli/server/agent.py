@@ -1,4 +1,4 @@
-"""`fairlead agent`: the direct endpoint beside a connected cluster. Logs go to stderr, no secret is shown."""
+"""`fairlead agent`: runs the direct endpoint next to a connected cluster. Logs go to stderr, without secrets."""
 
 import json
 from dataclasses import dataclass
@@ -20,9 +20,7 @@ LISTENING = "Listening"
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    cluster: Annotated[
-        str, typer.Option("--cluster", help="Name of the Cluster at the server.", rich_help_panel=SERVER)
-    ]
+    cluster: Annotated[str, typer.Option("--cluster", help="Name of the Cluster object.", rich_help_panel=SERVER)]
     server: Annotated[
         str, typer.Option("--server", help="Base URL of the server.", metavar="URL", rich_help_panel=SERVER)
     ]
@@ -39,7 +37,7 @@ class Given:
         Path | None,
         typer.Option(
             "--ca-file",
-            help="PEM file with the server's authority, unless this machine trusts it already.",
+            help="PEM file with the server's CA, unless this machine already trusts it.",
             metavar="FILE",
             rich_help_panel=SERVER,
             show_default=False,
@@ -52,7 +50,7 @@ class Given:
         int,
         typer.Option(
             "--offline-hours",
-            help="How long to go on without the server. Nothing that is revoked meanwhile is noticed.",
+            help="How long to keep serving while the server is unreachable. Revocations take no effect meanwhile.",
             min=0,
             max=2160,
             metavar="N",
@@ -72,7 +70,7 @@ class Given:
     in_cluster: Annotated[
         bool,
         typer.Option(
-            "--in-cluster", help="The cluster that this pod runs in, by its service account.", rich_help_panel=CLUSTER
+            "--in-cluster", help="Use the service account of this pod and its cluster.", rich_help_panel=CLUSTER
         ),
     ] = False
     listen: Annotated[
@@ -85,7 +83,7 @@ class Given:
         Path | None,
         typer.Option(
             "--tls-cert",
-            help="PEM file with the certificate. Without one, it is self-made.",
+            help="PEM file with the certificate. Without one, a self-signed certificate is generated.",
             metavar="FILE",
             rich_help_panel=LISTENING,
             show_default=False,
@@ -95,7 +93,7 @@ class Given:
         Path | None,
         typer.Option(
             "--tls-key",
-            help="PEM file with its key.",
+            help="PEM file with the private key.",
             metavar="FILE",
             rich_help_panel=LISTENING,
             show_default=False,
@@ -105,20 +103,20 @@ class Given:
         list[str] | None,
         typer.Option(
             "--tls-name",
-            help="Name or address that the self-made certificate is for, too. Repeatable.",
+            help="Additional DNS name or IP address of the generated certificate. Repeatable.",
             metavar="NAME",
             rich_help_panel=LISTENING,
             show_default=False,
         ),
     ] = None
     state: Annotated[
-        Path, typer.Option("--state", help="Folder for what the agent knows, its certificate and its audit log.")
+        Path, typer.Option("--state", help="Folder for the cached configuration, certificate and audit log.")
     ] = Path("fairlead-agent")
     audit_path: Annotated[
         str | None,
         typer.Option(
             "--audit-path",
-            help="File for audit events, - for the standard output.",
+            help="File for audit events, - for stdout.",
             metavar="PATH",
             show_default="audit.log in the folder",
         ),
@@ -129,9 +127,9 @@ class Given:
 
 @takes(Given)
 def command(given: Given) -> None:
-    """Run the direct endpoint beside a connected cluster.
+    """Run the direct endpoint next to a connected cluster.
 
-    People reach the cluster through it with direct tokens, also while the server is down.
+    Clients connect to it with direct tokens, even while the server is down.
     """
     _refuse_contradictions(given)
     from fairlead.app.agent import run
@@ -174,14 +172,14 @@ def _refuse_contradictions(given: Given) -> None:
     from fairlead.core.validators import check_base_url, check_ip_address
 
     if bool(given.kubeconfig) == given.in_cluster:
-        raise typer.BadParameter("say where the cluster is: --kubeconfig FILE, or --in-cluster in one of its pods")
+        raise typer.BadParameter("set how to connect to the cluster: --kubeconfig FILE, or --in-cluster in a pod")
     if bool(given.tls_cert) != bool(given.tls_key):
-        raise typer.BadParameter("--tls-cert and --tls-key belong together; give both, or neither")
+        raise typer.BadParameter("--tls-cert and --tls-key must be used together; set both or neither")
     if given.log_level not in ("debug", "info", "warning", "error"):
         raise typer.BadParameter(f"--log-level {given.log_level}: must be debug, info, warning or error")
-    for flag, wrong in (
+    for flag, error in (
         ("--server", check_base_url(given.server.rstrip("/"))),
         ("--listen", check_ip_address(given.listen)),
     ):
-        if wrong:
-            raise typer.BadParameter(f"{flag} {wrong}")
+        if error:
+            raise typer.BadParameter(f"{flag} {error}")

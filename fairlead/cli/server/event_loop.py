@@ -1,6 +1,6 @@
-"""One server in this process: event loop, signals, and errors as the one line that helps.
+"""Runs a server in this process: event loop, signal handling, and startup errors.
 
-`up` and `serve` hand over `app.run`, which only they may import, and `agent` hands over `app.agent.run`.
+`up` and `serve` pass `app.run`, which only they may import; `agent` passes `app.agent.run`.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 def load_settings(flags: Mapping[str, str | None], defaults: Mapping[str, Any] | None = None) -> Settings:
-    """The settings of this process, with its log set up accordingly."""
+    """Loads the settings and configures logging."""
     from fairlead.core.log import set_up_logging
 
     try:
@@ -35,7 +35,7 @@ def load_settings(flags: Mapping[str, str | None], defaults: Mapping[str, Any] |
 
 
 def run_until_signal(run: Run[Given, Started], settings: Given, ready: Callable[[Started], None]) -> None:
-    """Returns after the first SIGINT or SIGTERM, once the server has let go of everything."""
+    """Runs the server until the first SIGINT or SIGTERM, and returns after a graceful shutdown."""
     import uvloop
 
     stop = asyncio.Event()
@@ -43,7 +43,7 @@ def run_until_signal(run: Run[Given, Started], settings: Given, ready: Callable[
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             _stop_on_signals(runner.get_loop(), stop)
             runner.run(run(settings, stop, ready))
-            # Python's own end would put the default back, which kills; what is ignored stays ignored.
+            # At exit Python restores the default handlers, which would kill the process; ignored signals stay ignored.
             for number in STOP_SIGNALS:
                 signal.signal(number, signal.SIG_IGN)
     except (StartError, FileProblem) as error:
@@ -51,9 +51,10 @@ def run_until_signal(run: Run[Given, Started], settings: Given, ready: Callable[
 
 
 def _stop_on_signals(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
-    """The first signal stops the server; later ones, however late, do nothing.
+    """The first signal starts the shutdown; later signals are ignored.
 
-    The loop's own handlers would be taken back when it closes, and a signal in that moment would kill the process.
+    `loop.add_signal_handler` is not used: closing the loop removes its handlers, and a signal during the close would
+    then kill the process.
     """
 
     def handle(number: int, frame: FrameType | None) -> None:

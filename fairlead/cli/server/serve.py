@@ -1,4 +1,4 @@
-"""`fairlead serve`: the server as a service. Every setting is a flag, logs go to stderr, no secret is shown."""
+"""`fairlead serve`: runs the server as a service. Every setting is a flag; logs go to stderr, without secrets."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 def command(**flags: str | None) -> None:
     """Run the server as a service.
 
-    Settings come from flags, then FAIRLEAD_* variables, then the file, then the defaults. The first start writes the
-    administrator's key into admin.kubeconfig in the data folder.
+    Precedence of settings: flags, FAIRLEAD_* variables, the file, the defaults. The first start writes the
+    administrator's key to admin.kubeconfig in the data folder.
     """
     settings = load_settings(flags)
     from fairlead.app import run
@@ -23,7 +23,7 @@ def command(**flags: str | None) -> None:
     run_until_signal(run, settings, lambda started: announce(started, settings.data / "admin.kubeconfig"))
 
 
-# Typer reads the flags off the signature; written out by hand, every setting would be described twice.
+# Typer reads the flags from the signature, which is generated from the settings.
 command.__signature__ = every_setting()  # type: ignore[attr-defined]
 
 
@@ -33,5 +33,5 @@ def announce(started: "Started", kubeconfig: Path) -> None:
     key = settle(kubeconfig, started.url, started.ca_file, started.new_key)
     log = structlog.get_logger()
     if key is None:
-        log.warning("no kubeconfig", missing=str(kubeconfig), advice="use a key that somebody still has")
+        log.warning("no kubeconfig", missing=str(kubeconfig), advice="use another access key that is still valid")
     log.info("ready", url=started.url, kubeconfig=str(kubeconfig) if key else None, first_start=bool(started.new_key))

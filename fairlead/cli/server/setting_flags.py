@@ -1,4 +1,4 @@
-"""Flags made out of settings, so that a setting is described in one place only."""
+"""Command-line flags generated from the settings, so that each setting is described only once."""
 
 import inspect
 from typing import Annotated, Any
@@ -9,7 +9,7 @@ from fairlead.settings import CONFIG, SETTINGS, flag, variable
 
 
 def option(name: str, panel: str | None = None) -> Any:
-    """The flag of one setting. It hands its text on as it is: `settings.load` reads all sources alike."""
+    """The Typer option of one setting. The text is passed on unparsed; `settings.load` parses all sources alike."""
     setting = SETTINGS[name]
     return typer.Option(
         flag(name),
@@ -30,14 +30,14 @@ def config_option() -> Any:
 
 
 def every_setting() -> inspect.Signature:
-    """The signature of a command that takes each setting as a flag, and the file with the rest of them."""
+    """The signature of a command with a flag for each setting, and one for the settings file."""
     options = {CONFIG: config_option()} | {name: option(name, each.about.group) for name, each in SETTINGS.items()}
     return inspect.Signature(
         [
             inspect.Parameter(
-                name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[str | None, made]
+                name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[str | None, info]
             )
-            for name, made in options.items()
+            for name, info in options.items()
         ]
     )
 

@@ -1,4 +1,4 @@
-"""`fairlead up`: a server on this machine, for development and first contact. It says what to type next."""
+"""`fairlead up`: runs a local server for development and evaluation, and prints the next commands."""
 
 import json
 import shlex
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 PRIVATE_NETWORKS = ("127.0.0.0/8", "::1/128", "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7")
 DEFAULTS = {"log_level": "warning", "log_format": "console", "cluster_networks": PRIVATE_NETWORKS}
-"""A person is watching: columns, and only what needs attention. Whose machine it is may connect what is on it."""
+"""Defaults for interactive use: readable logs, warnings only, and clusters on private networks are allowed."""
 
 EXAMPLE = "examples/app.yaml"
 
@@ -29,11 +29,11 @@ def command(
     port: Annotated[str | None, option("port")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON line when ready, for scripts.")] = False,
 ) -> None:
-    """Start a server on this machine and show how to reach it.
+    """Start a server on this machine and show how to connect to it.
 
-    The first start makes the database, a certificate, the user admin and an access key. Later ones find them again.
+    The first start creates the database, a certificate, the user admin and an access key. Later starts reuse them.
 
-    FAIRLEAD_* variables count, too; [bold]fairlead serve --help[/bold] lists all settings.
+    FAIRLEAD_* variables apply too; [bold]fairlead serve --help[/bold] lists all settings.
     """
     settings = load_settings({"data": data, "port": port}, DEFAULTS)
     from fairlead.app import run
@@ -64,7 +64,7 @@ def as_line(started: "Started", kubeconfig: Path, key: str | None) -> str:
 
 
 def show(console: "Console", started: "Started", kubeconfig: Path, key: str | None) -> None:
-    """Plain lines, no boxes: people copy from here."""
+    """Prints the access key and the next commands as plain lines, for copying."""
     from rich.text import Text
 
     console.print(Text.assemble(f"Fairlead {__version__} is ready at ", (started.url, "bold")))
@@ -79,7 +79,7 @@ def show(console: "Console", started: "Started", kubeconfig: Path, key: str | No
         console.print("  access key  in the kubeconfig; it was shown at the first start")
     else:
         console.print(
-            "  access key  shown at the first start; its kubeconfig is gone, so use a key that you still have"
+            "  access key  shown at the first start; the kubeconfig with it is missing, so use another valid key"
         )
     if key:
         console.print(f"  kubeconfig  {kubeconfig}")
@@ -90,8 +90,8 @@ def show(console: "Console", started: "Started", kubeconfig: Path, key: str | No
 
 
 def next_commands(kubeconfig: Path, first_start: bool) -> tuple[str, str, str]:
-    """The example can be created once, and only from a folder that has it."""
+    """Commands to try next. The example manifest is suggested at the first start, if it is in the working directory."""
     example = Path(EXAMPLE).resolve()
-    shown = first_start and example.is_file()
-    first_step = f"kubectl apply -f {shlex.quote(str(example))}" if shown else "kubectl api-resources"
+    suggest_example = first_start and example.is_file()
+    first_step = f"kubectl apply -f {shlex.quote(str(example))}" if suggest_example else "kubectl api-resources"
     return f"export KUBECONFIG={shlex.quote(str(kubeconfig))}", first_step, "kubectl get apps"

@@ -1,4 +1,4 @@
-"""`fairlead version`: which Fairlead this is. Bug reports begin with it."""
+"""`fairlead version`: prints the version, for bug reports."""
 
 import json
 import platform

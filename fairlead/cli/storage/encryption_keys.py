@@ -1,6 +1,6 @@
-"""`fairlead seal`: the keys that credentials in the database are sealed with. It works on the file, not on a server.
+"""`fairlead seal`: manages the key file for encryption at rest. It works on the file, not on a server.
 
-A server that runs notices the change by itself; one that does not, at its next start.
+A running server reloads the file; otherwise it is read at the next start.
 """
 
 import json
@@ -19,14 +19,14 @@ from fairlead.cli.server.setting_flags import option
 from fairlead.core.files import FileProblem
 from fairlead.settings import StartError, load
 
-group = typer.Typer(no_args_is_help=True, help="The keys that credentials in the database are sealed with.")
+group = typer.Typer(no_args_is_help=True, help="Manage the keys for encryption at rest.")
 
 Data = Annotated[str | None, option("data")]
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What `status` shows. A variable has no mode."""
+    """Output of `seal status`. `mode` is the file mode; empty if the keys come from an environment variable."""
 
     source: str
     mode: str
@@ -39,29 +39,29 @@ class Found:
 def rotate(data: Data = None) -> None:
     """Add a new key and make it the active one.
 
-    A running server notices within seconds and seals everything anew. The older keys stay, for backups and until then.
+    A running server detects it within seconds and re-encrypts everything. Older keys are kept for backups.
     """
     from fairlead.core.crypto import key_file
 
     with _problems():
-        _refuse_variable("put a new pair before the others in it and restart the server")
+        _refuse_variable("prepend a new key to it and restart the server")
         folder = _folder(data)
         new, *older = [key.id for key in key_file.rotate(folder)]
-    typer.echo(f"{new} is the active key now, the first of {len(older) + 1} in {folder / key_file.FILE_NAME}")
-    typer.echo("Copy that file to where you keep secrets, apart from the copies of the database.")
+    typer.echo(f"{new} is now the active key, the first of {len(older) + 1} in {folder / key_file.FILE_NAME}")
+    typer.echo("Back up that file, separately from the backups of the database.")
     typer.echo(
-        "The server seals everything anew by itself, in some minutes if it is running, else after its next start."
+        "The server re-encrypts everything: within some minutes if it is running, otherwise after its next start."
     )
-    where = f" --data {shlex.quote(data)}" if data else ""
-    typer.echo(f"`fairlead seal status{where}` tells when that is done; then, and once no backup needs the old key:")
-    typer.echo(f"  fairlead seal forget {older[0]}{where}")
+    data_flag = f" --data {shlex.quote(data)}" if data else ""
+    typer.echo(f"`fairlead seal status{data_flag}` shows when that is done. Once no backup needs the old key, run:")
+    typer.echo(f"  fairlead seal forget {older[0]}{data_flag}")
 
 
 @group.command("status")
 def status(
     data: Data = None, as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False
 ) -> None:
-    """Show which keys there are, which one is active, and whether everything is sealed under it."""
+    """Show the keys, which one is active, and whether everything is encrypted with it."""
     with _problems():
         found = _look(data)
     if as_json:
@@ -71,28 +71,28 @@ def status(
     for id in (found.active, *found.older):
         typer.echo(f"  {id}  {'active' if id == found.active else 'older'}")
     if found.mode not in ("", "0600", "0400"):
-        typer.echo(f"Others may read that file. Close it to them: chmod 600 {found.source}")
+        typer.echo(f"Other users may be able to read that file. Restrict it: chmod 600 {found.source}")
     if found.sealed:
-        typer.echo(f"Everything in the store is sealed under {found.active}; it needs no older key.")
+        typer.echo(f"Everything in the store is encrypted with {found.active}; it needs no older key.")
     else:
-        typer.echo(f"Not everything in the store is sealed under {found.active} yet; the server sees to that.")
+        typer.echo(f"Not everything in the store is encrypted with {found.active} yet; the server re-encrypts it.")
 
 
 @group.command("forget")
 def forget(
-    id: Annotated[str, typer.Argument(metavar="ID", help="The key, as `fairlead seal status` names it.")],
+    id: Annotated[str, typer.Argument(metavar="ID", help="ID of the key, as `fairlead seal status` shows it.")],
     data: Data = None,
-    force: Annotated[bool, typer.Option("--force", help="Also if the database may still need the key.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Even if the database may still need the key.")] = False,
 ) -> None:
-    """Remove an older key for ever. What is still sealed under it, in backups too, can then never be read again."""
+    """Delete an older key. Data that is still encrypted with it, also in backups, becomes unreadable forever."""
     from fairlead.core.crypto import key_file
 
     with _problems():
-        _refuse_variable("take the pair out of it and restart the server")
+        _refuse_variable("remove the key from it and restart the server")
         folder = _folder(data)
-        kept = key_file.forget(folder, id, force=force)
-    typer.echo(f"{id} is gone; {folder / key_file.FILE_NAME} still has {', '.join(key.id for key in kept)}")
-    typer.echo("Remove it from your copies of that file, too, if nobody shall ever use it again.")
+        remaining = key_file.forget(folder, id, force=force)
+    typer.echo(f"deleted {id}; {folder / key_file.FILE_NAME} still has {', '.join(key.id for key in remaining)}")
+    typer.echo("To delete the key for good, remove it from your backups of that file too.")
 
 
 def _look(data: str | None) -> Found:
@@ -123,7 +123,7 @@ def _refuse_variable(advice: str) -> None:
     from fairlead.core.crypto.key_file import VARIABLE
 
     if _variable():
-        raise FileProblem(f"{VARIABLE} is set, so the keys are there and not in a file; {advice}")
+        raise FileProblem(f"{VARIABLE} is set, so the keys come from it and not from a file; {advice}")
 
 
 @contextmanager

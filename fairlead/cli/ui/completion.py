@@ -1,7 +1,7 @@
-"""Names that the shell completes: those that the server knows, and those of the logins.
+"""Shell completion of object names from the server, and of login names.
 
-Flags and arguments name these functions, and Typer calls them while somebody presses Tab. Whatever goes wrong then is
-nobody's question, so it is no name, and nothing is said.
+Typer calls these functions on Tab. Errors are suppressed and complete to nothing, because output would garble the
+command line.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from fairlead.core.files import FileProblem
 from fairlead.core.objects import name_of
 
 PATIENCE = 2.0
-"""Seconds that somebody waits after Tab before believing that the terminal is stuck."""
+"""Seconds to wait for the server; the terminal is blocked meanwhile."""
 
 MOST = 500
 
@@ -24,14 +24,14 @@ Complete = Callable[[typer.Context, str], list[str]]
 
 
 def names_of(plural: str, project: str = "") -> Complete:
-    """Names of objects. `project` is the command's parameter that says which project they are in, if any does."""
+    """Builds a completer for object names. `project` is the command's parameter with their project, if it has one."""
 
     def complete(ctx: typer.Context, incomplete: str) -> list[str]:
         try:
-            found = _asked(ctx.params.get("context"), plural, ctx.params.get(project) or "")
+            names = _asked(ctx.params.get("context"), plural, ctx.params.get(project) or "")
         except (ClientError, FileProblem):
             return []
-        return [name for name in found if name.startswith(incomplete)]
+        return [name for name in names if name.startswith(incomplete)]
 
     return complete
 
@@ -45,7 +45,7 @@ def _asked(context: str | None, plural: str, project: str) -> list[str]:
 
 def logins(incomplete: str) -> list[str]:
     try:
-        kept = load(contexts_path())
+        stored = load(contexts_path())
     except FileProblem:
         return []
-    return sorted(name for name in kept.contexts if name.startswith(incomplete))
+    return sorted(name for name in stored.contexts if name.startswith(incomplete))

@@ -1,4 +1,4 @@
-"""Single objects: made out of flags, told in words, and printed in the form that was asked for."""
+"""Single objects: build them from flags, format their fields, print them in the requested output format."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -8,7 +8,7 @@ from fairlead.core.objects import Object, dig, name_of
 
 
 def filled(spec: Mapping[str, Any]) -> Object:
-    """What was said; the rest is for the server to fill in."""
+    """The fields that are set; the server defaults the others."""
     return {name: value for name, value in spec.items() if value is not None}
 
 
@@ -17,7 +17,7 @@ def body_of(kind: str, name: str, spec: Mapping[str, Any]) -> Object:
 
 
 def print_object(obj: Object, output: NamedOutput, pairs: Sequence[tuple[str, str]]) -> None:
-    """`pairs` are the object for people; those without a value are left out."""
+    """Prints an object. `pairs` are the label-value rows of the table format; rows without a value are omitted."""
     if output is NamedOutput.TABLE:
         print_pairs([pair for pair in pairs if pair[1]])
     else:
@@ -25,7 +25,7 @@ def print_object(obj: Object, output: NamedOutput, pairs: Sequence[tuple[str, st
 
 
 def print_made(made: Object, output: NamedOutput, told: str) -> None:
-    """What a command has made: to people in a sentence, to programs as it is, too."""
+    """Prints a created object in the requested format, and the message `message` on stderr."""
     if output is not NamedOutput.TABLE:
         _print_for_programs(made, output)
     note(told)
@@ -39,7 +39,7 @@ def _print_for_programs(obj: Object, output: NamedOutput) -> None:
 
 
 def text(obj: Object, path: str) -> str:
-    """What stands there, for a table: a dash where nothing does."""
+    """The field as a table cell; `-` if it is not set."""
     return str(dig(obj, path) or "-")
 
 
@@ -48,11 +48,12 @@ def joined(obj: Object, path: str) -> str:
 
 
 def owner_of(obj: Object) -> str:
-    """A user by name, a team as such."""
+    """The owner as a table cell: the user name, or `team NAME`."""
     team = dig(obj, "spec.owner.team")
     return f"team {team}" if team else text(obj, "spec.owner.user")
 
 
 def condition_of(obj: Object, type: str) -> Object:
-    listed = dig(obj, "status.conditions") or ()
-    return next((each for each in listed if dig(each, "type") == type), {})
+    """The condition of that type; empty if it is not set."""
+    conditions = dig(obj, "status.conditions") or ()
+    return next((each for each in conditions if dig(each, "type") == type), {})

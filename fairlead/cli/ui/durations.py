@@ -1,4 +1,4 @@
-"""Times as people write and read them: `30d`, `12h`, `1h30m`, `45s`."""
+"""Parses and formats durations such as `30d`, `12h`, `1h30m` and `45s`, and ages."""
 
 import re
 from datetime import UTC, datetime
@@ -11,19 +11,19 @@ LONGEST = 100 * 365 * SECONDS["d"]
 
 
 def seconds(text: str) -> int:
-    """A duration as a number of seconds. Typer calls it on the flag's text, so what is wrong is a usage error."""
+    """Parses a duration into seconds. Used as a Typer parser, so errors are usage errors."""
     match = FORM.fullmatch(text.strip())
     parts = match.groups() if match else ()
     total = sum(int(count) * unit for count, unit in zip(parts, SECONDS.values(), strict=False) if count)
     if not total:
-        raise typer.BadParameter(f"{text!r} is no duration; write it like 30d, 12h, 90m, 45s or 1h30m")
+        raise typer.BadParameter(f"{text!r} is not a duration; use the format 30d, 12h, 90m, 45s or 1h30m")
     if total > LONGEST:
-        raise typer.BadParameter(f"{text!r} is more than a hundred years; leave it out for a key that never ends")
+        raise typer.BadParameter(f"{text!r} is more than 100 years; leave it out for a key that does not expire")
     return total
 
 
 def duration(total: int) -> str:
-    """The two largest units that say something: `30d`, `1h30m`."""
+    """Formats seconds with the two largest nonzero units: `30d`, `1h30m`."""
     parts = []
     for unit, length in SECONDS.items():
         count, total = divmod(total, length)
@@ -33,24 +33,24 @@ def duration(total: int) -> str:
 
 
 def moment(text: object) -> datetime | None:
-    """A time of the API; None where there is none, or none that can be read."""
+    """Parses a timestamp of the API; None if it is missing or malformed."""
     if not isinstance(text, str):
         return None
     try:
-        found = datetime.fromisoformat(text)
+        time = datetime.fromisoformat(text)
     except ValueError:
         return None
-    return found if found.tzinfo else found.replace(tzinfo=UTC)
+    return time if time.tzinfo else time.replace(tzinfo=UTC)
 
 
 def since(text: object, now: datetime) -> str:
-    """How long ago, in its largest unit: `5d`. A dash where nobody knows."""
+    """The time since a timestamp in its largest unit, such as `5d`; `-` if the timestamp is missing."""
     then = moment(text)
     return "-" if then is None else rough(int((now - then).total_seconds()))
 
 
 def rough(total: int) -> str:
-    """The largest unit only."""
+    """Formats seconds in the largest unit only."""
     for unit, length in SECONDS.items():
         if total >= length:
             return f"{total // length}{unit}"

@@ -1,7 +1,6 @@
-"""Flags that several commands share, and commands that take so many that they are one value.
+"""Flags that several client commands share, and dataclasses as command options (`options_from`).
 
-`cli/server/setting_flags.py` makes flags out of settings, for the commands that start a server. Here are those of the commands that talk
-to one.
+`cli/server/setting_flags.py` has the flags of the commands that start a server.
 """
 
 import dataclasses
@@ -18,59 +17,58 @@ ContextFlag = Annotated[
     str | None,
     typer.Option(
         "--context",
-        help="Login to use, of those that `fairlead login` keeps.",
+        help="Login to use; `fairlead context list` shows them.",
         metavar="NAME",
         show_default=False,
         autocompletion=logins,
     ),
 ]
-OutputFlag = Annotated[Output, typer.Option("--output", "-o", help="How to print.")]
-NamedOutputFlag = Annotated[NamedOutput, typer.Option("--output", "-o", help="How to print.")]
-WatchFlag = Annotated[bool, typer.Option("--watch", "-w", help="Go on with what changes, until Ctrl-C.")]
-NoWaitFlag = Annotated[bool, typer.Option("--no-wait", help="Do not wait until it is gone.")]
+OutputFlag = Annotated[Output, typer.Option("--output", "-o", help="Output format.")]
+NamedOutputFlag = Annotated[NamedOutput, typer.Option("--output", "-o", help="Output format.")]
+WatchFlag = Annotated[bool, typer.Option("--watch", "-w", help="Watch for changes after the list, until Ctrl-C.")]
+NoWaitFlag = Annotated[bool, typer.Option("--no-wait", help="Do not wait for the deletion to finish.")]
 NamespaceFlag = Annotated[
-    str | None, typer.Option("--namespace", "-n", help="Namespace to ask about.", metavar="NS", show_default=False)
+    str | None, typer.Option("--namespace", "-n", help="Namespace of the request.", metavar="NS", show_default=False)
 ]
 ProjectFlag = Annotated[
     str | None,
     typer.Option(
         "--project",
-        help="Project whose namespace to ask about.",
+        help="Project whose namespace the request is in.",
         metavar="P",
         show_default=False,
         autocompletion=names_of("projects"),
     ),
 ]
 InProjectFlag = Annotated[
-    str, typer.Option("--project", help="Project that it is in.", metavar="P", autocompletion=names_of("projects"))
+    str, typer.Option("--project", help="Project of the object.", metavar="P", autocompletion=names_of("projects"))
 ]
 OfProjectFlag = Annotated[
     str | None,
     typer.Option(
         "--project",
-        help="Project to look into.",
+        help="Project to list.",
         metavar="P",
-        show_default="all that you see",
+        show_default="all visible projects",
         autocompletion=names_of("projects"),
     ),
 ]
-DisplayNameFlag = Annotated[str | None, typer.Option("--display-name", help="What people call it.", show_default=False)]
-DescriptionFlag = Annotated[str | None, typer.Option("--description", help="What it is for.", show_default=False)]
-YesFlag = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+DisplayNameFlag = Annotated[str | None, typer.Option("--display-name", help="Human-readable name.", show_default=False)]
+DescriptionFlag = Annotated[str | None, typer.Option("--description", help="Description.", show_default=False)]
+YesFlag = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
 T = TypeVar("T")
 
 
 def takes(options: type[T]) -> Callable[[Callable[[T], None]], Callable[..., None]]:
-    """Makes a function of one value a command with a flag for each of the value's fields.
+    """Decorator that turns a function of one options dataclass into a command with a flag for each field.
 
-    `options` is a dataclass whose fields are annotated as Typer wants its parameters. A field that is such a class
-    itself stands for all of its own fields.
+    The fields have Typer annotations. A field that is a dataclass itself contributes all of its fields.
     """
 
     def as_command(function: Callable[[T], None]) -> Callable[..., None]:
-        def command(**given: Any) -> None:
-            function(_made(options, given))
+        def command(**values: Any) -> None:
+            function(_made(options, values))
 
         command.__doc__ = function.__doc__
         command.__signature__ = inspect.Signature(list(_parameters(options)))  # type: ignore[attr-defined]
@@ -93,7 +91,7 @@ def _parameters(options: type[Any]) -> Iterator[inspect.Parameter]:
 
 def _made(options: type[T], given: dict[str, Any]) -> T:
     hints = get_type_hints(options)
-    inner = (name for name, kind in hints.items() if dataclasses.is_dataclass(kind))
-    parts = {name: _made(hints[name], given) for name in inner}
-    own = {name: given[name] for name in hints if name not in parts}
-    return options(**own, **parts)
+    nested_names = (name for name, kind in hints.items() if dataclasses.is_dataclass(kind))
+    nested = {name: _made(hints[name], given) for name in nested_names}
+    direct = {name: given[name] for name in hints if name not in nested}
+    return options(**direct, **nested)

@@ -1,4 +1,4 @@
-"""Lists of objects, printed once or as they change. Every `list` command that asks a server is a `Listing`."""
+"""Prints or watches lists of objects. Every `list` command that queries a server uses a `Listing`."""
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -25,7 +25,7 @@ from fairlead.core.objects import Object, name_of
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """The flags of every list."""
+    """The flags of every `list` command."""
 
     watch: WatchFlag = False
     context: ContextFlag = None
@@ -38,7 +38,7 @@ def everything(obj: Object) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """What is listed, and how it looks to people. `nothing` is said where there is none of it."""
+    """Resource, columns and rows of a `list` command. `empty_message` is printed if the list is empty."""
 
     plural: str
     kind: str
@@ -50,7 +50,7 @@ class Listing:
 
 
 def show_all(listing: Listing, shown: Shown) -> None:
-    """The whole of a command whose list depends on nothing that was typed."""
+    """Runs a `list` command that has no flags of its own."""
     with connected(shown.context) as session:
         show_list(session.client, listing, shown)
 
@@ -59,26 +59,26 @@ def show_list(client: Client, listing: Listing, shown: Shown) -> None:
     if shown.watch:
         _follow(client, listing, shown.output)
         return
-    found = [each for each in client.list(listing.plural, namespace=listing.namespace) if listing.wanted(each)]
+    objects = [each for each in client.list(listing.plural, namespace=listing.namespace) if listing.wanted(each)]
     if shown.output is NamedOutput.NAME:
-        for each in found:
+        for each in objects:
             print_name(listing.kind, name_of(each))
     elif shown.output is not NamedOutput.TABLE:
-        print_list(found, Output(shown.output))
+        print_list(objects, Output(shown.output))
     else:
         now = datetime.now(UTC)
-        print_table(listing.columns, [listing.row(each, now) for each in found], listing.nothing)
+        print_table(listing.columns, [listing.row(each, now) for each in objects], listing.nothing)
 
 
 def _follow(client: Client, listing: Listing, output: NamedOutput) -> None:
-    """Until Ctrl-C, which is the way to end it and no failure."""
+    """Prints watch events until Ctrl-C, which ends the command with exit code 0."""
     events = client.watch(listing.plural, namespace=listing.namespace)
-    wanted = (each for each in events if each.type == SYNCED or listing.wanted(each.object))
+    matching = (each for each in events if each.type == SYNCED or listing.wanted(each.object))
     with suppress(KeyboardInterrupt):
         if output is NamedOutput.TABLE:
-            _follow_rows(wanted, listing)
+            _follow_rows(matching, listing)
             return
-        for event in wanted:
+        for event in matching:
             if event.type == SYNCED:
                 continue
             if output is NamedOutput.NAME:
@@ -88,7 +88,7 @@ def _follow(client: Client, listing: Listing, output: NamedOutput) -> None:
 
 
 def _follow_rows(events: Iterable[Event], listing: Listing) -> None:
-    """What is there makes a table, whose widths the rows to come keep to. A row says what has happened to it."""
+    """Prints the initial list as a table, then a row for each event with the same column widths."""
     headers = ("EVENT", *listing.columns)
     widths: list[int] | None = None
     rows: list[Sequence[str]] = []

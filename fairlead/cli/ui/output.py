@@ -1,9 +1,8 @@
-"""What commands print: tables for people, JSON and YAML for programs.
+"""Output of commands: tables, JSON and YAML on stdout, notes on stderr.
 
-Everything that came from a server may have been written by somebody else, so nothing of it reaches a terminal as a
-control character, and rich's markup is off. No column is ever cut; at a terminal that is wide enough for the others,
-the last one is folded. rich is imported with the first table: kubectl runs `fairlead token` before each of its own
-commands, and waits for it.
+Text from the server is untrusted, so control characters are escaped and rich markup is off. Columns are never
+truncated; if the terminal is wide enough for the others, the last column is folded. rich is imported lazily, because
+kubectl waits for `fairlead token` before each of its commands.
 """
 
 import sys
@@ -20,11 +19,11 @@ if TYPE_CHECKING:
 UNLIMITED = 10_000
 GAP = 3
 LEAST = 20
-"""Columns of a terminal below which folding makes no text readable."""
+"""Minimum width of a folded last column; narrower text would be unreadable."""
 
 
 class Output(StrEnum):
-    """What `-o` accepts."""
+    """Values of `-o`."""
 
     TABLE = "table"
     JSON = "json"
@@ -32,7 +31,7 @@ class Output(StrEnum):
 
 
 class NamedOutput(StrEnum):
-    """What `-o` accepts where objects are shown that can be looked up again by kind and name."""
+    """Values of `-o` for objects that have a kind and a name."""
 
     TABLE = "table"
     JSON = "json"
@@ -41,26 +40,26 @@ class NamedOutput(StrEnum):
 
 
 def print_data(value: Any, output: Output) -> None:
-    """A value for programs. Who manages which field is left out, as kubectl leaves it out."""
-    shown = _without_managed_fields(value)
-    encoded = yaml.encode(shown) if output is Output.YAML else json.encode_pretty(shown)
+    """Prints a value as JSON or YAML, without managedFields, like kubectl."""
+    stripped = _without_managed_fields(value)
+    encoded = yaml.encode(stripped) if output is Output.YAML else json.encode_pretty(stripped)
     sys.stdout.write(encoded.decode())
 
 
 def print_list(items: Sequence[Object], output: Output) -> None:
-    """Objects for programs, wrapped as kubectl wraps them."""
+    """Prints objects as a v1 List, like kubectl."""
     print_data({"apiVersion": "v1", "kind": "List", "items": list(items)}, output)
 
 
 def print_name(kind: str, name: str) -> None:
-    """One line as kubectl has it: `project/demo`."""
+    """Prints `kind/name` like `kubectl -o name`, such as `project/demo`."""
     print(plain(f"{kind.lower()}/{name}"), flush=True)
 
 
 def print_event(type: str, obj: Object, output: Output) -> None:
-    """One line of JSON, or one document of YAML; at once, as whoever reads it may be waiting."""
-    shown = {"type": type, "object": _without_managed_fields(obj)}
-    encoded = b"---\n" + yaml.encode(shown) if output is Output.YAML else json.encode(shown) + b"\n"
+    """Prints a watch event as one line of JSON or one YAML document, and flushes stdout."""
+    event = {"type": type, "object": _without_managed_fields(obj)}
+    encoded = b"---\n" + yaml.encode(event) if output is Output.YAML else json.encode(event) + b"\n"
     sys.stdout.write(encoded.decode())
     sys.stdout.flush()
 
@@ -76,7 +75,7 @@ def _without_managed_fields(value: Any) -> Any:
 
 
 def print_table(headers: Sequence[str], rows: Sequence[Sequence[str]], nothing: str) -> None:
-    """Rows for people; where there are none, `nothing` says so on stderr."""
+    """Prints a table; if there are no rows, prints `empty_message` on stderr instead."""
     from rich.table import Table
     from rich.text import Text
 
@@ -87,7 +86,7 @@ def print_table(headers: Sequence[str], rows: Sequence[Sequence[str]], nothing: 
     widths = column_widths(headers, cells)
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, GAP, 0, 0))
     for number, header in enumerate(headers, 1):
-        # A name that is folded cannot be copied.
+        # Folding would break copying of names, so only the last column is folded.
         table.add_column(header, overflow="fold", no_wrap=number < len(headers))
     for row in cells:
         table.add_row(*map(Text, row))
@@ -102,7 +101,7 @@ def column_widths(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> list
 
 
 def print_row(row: Sequence[str], widths: Sequence[int]) -> None:
-    """One more row below a table that is printed already."""
+    """Prints another row below a table that was printed with `widths`."""
     from rich.cells import cell_len
 
     cells = [plain(cell) for cell in row]
@@ -111,7 +110,7 @@ def print_row(row: Sequence[str], widths: Sequence[int]) -> None:
 
 
 def print_pairs(pairs: Sequence[tuple[str, str]]) -> None:
-    """One thing for people: what it is called, and what it is."""
+    """Prints label-value rows for one object."""
     from rich.table import Table
     from rich.text import Text
 
@@ -124,12 +123,12 @@ def print_pairs(pairs: Sequence[tuple[str, str]]) -> None:
 
 
 def note(text: str) -> None:
-    """A remark for people, out of the way of what programs read."""
+    """Prints a message on stderr, so that stdout stays machine-readable."""
     print(plain(text), file=sys.stderr)
 
 
 def _print(table: "Table", needed: int = 0) -> None:
-    """To a terminal that has room for it, folded to fit; to anything else in whole lines, without blanks at the end."""
+    """Folds the table to the width of a terminal that has `needed` columns; otherwise prints unfolded lines."""
     from rich.console import Console
 
     console = Console(markup=False, emoji=False, highlight=False)
@@ -144,5 +143,5 @@ def _print(table: "Table", needed: int = 0) -> None:
 
 
 def plain(text: str) -> str:
-    """The text with its control characters spelled out."""
+    """Escapes control characters."""
     return "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)

@@ -1,7 +1,7 @@
-"""What only a person can answer: passwords, and whether one is sure.
+"""Interactive prompts: secrets and confirmations.
 
-A secret is asked for on the terminal, without echo, or read from stdin when a flag says so. It is never an argument:
-everybody on the machine can read those, and shells keep them.
+Secrets are read from the terminal without echo, or from stdin with a flag. They are not taken as arguments, which are
+visible to all users of the machine and stored in the shell history.
 """
 
 import getpass
@@ -18,22 +18,22 @@ def can_ask() -> bool:
 
 
 def typed(label: str, instead: str) -> str:
-    """What the person at the terminal types, unseen; `instead` says what to do where nobody is there."""
+    """Reads a line from the terminal without echo. `hint` is the advice if stdin is not a terminal."""
     if not can_ask():
-        raise WrongUsage(f"nobody is here to type the {label}; {instead}")
+        raise WrongUsage(f"cannot prompt for the {label}: stdin is not a terminal; {instead}")
     return getpass.getpass(f"{label.capitalize()}: ")
 
 
 def secret(label: str, instead: str) -> str:
-    """The same, and not empty."""
+    """Prompts for a secret and rejects an empty one."""
     return _filled(typed(label, instead), label)
 
 
 def new_secret(label: str, instead: str) -> str:
-    """A secret that nobody can check yet, hence twice."""
+    """Prompts for a new secret twice."""
     first = secret(label, instead)
     if typed(f"{label}, again", instead) != first:
-        raise WrongUsage(f"the two are not the same; start again and type the {label} twice")
+        raise WrongUsage(f"the two entries do not match; try again and enter the same {label} twice")
     return first
 
 
@@ -42,16 +42,16 @@ def line_from_stdin() -> str:
 
 
 def secret_from_stdin(label: str) -> str:
-    """The next line of stdin, and not empty."""
+    """Reads the next line of stdin and rejects an empty one."""
     return _filled(line_from_stdin(), f"{label} on stdin")
 
 
 def sure(question: str) -> None:
-    """Returns if the person says yes; a script has to say so beforehand."""
+    """Asks for confirmation and raises `UsageError` if it is not given. Scripts use --yes."""
     if not can_ask():
-        raise WrongUsage(f"{question} Nobody is here to say so; add --yes")
+        raise WrongUsage(f"{question} Cannot ask for confirmation: stdin is not a terminal; add --yes")
     if not agreed(question):
-        raise WrongUsage("left as it is; answer y, or add --yes, to go on")
+        raise WrongUsage("canceled; nothing was changed")
 
 
 def agreed(question: str) -> bool:

@@ -1,7 +1,7 @@
-"""A server to talk to, and failures as one line: the frame of every command that uses the client.
+"""Sessions with a server, and error reporting, for every command that uses the client.
 
-Exit codes: 0 done, 1 the server or the machine refused (or the answer to a question is no), 2 the command was typed
-wrongly. Typer ends with 2 by itself; `WrongUsage` is for what only the command can see.
+Exit codes: 0 for success, 1 for an error of the server or the machine (or a negative result), 2 for a usage error.
+Typer exits with 2 for the errors it detects; `UsageError` is for those that only the command can detect.
 """
 
 import os
@@ -21,41 +21,41 @@ from fairlead.settings import Settings, StartError
 
 
 class WrongUsage(Exception):
-    """Flags that contradict each other, or a question that cannot be put because nobody is there to answer."""
+    """Contradictory flags, or a prompt without a terminal. Exit code 2."""
 
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """The client of one command. `name` is what its login is kept under; empty where it came from the environment."""
+    """The client of one command. `name` is the name of the stored login; empty if it comes from the environment."""
 
     client: Client
     login: Login
     name: str
 
     def keep_key(self, key: str) -> bool:
-        """Stores another key for this login. False where there is nothing stored to change."""
+        """Replaces the key of the stored login. Returns False if the login is not stored."""
         path = contexts_path()
-        kept = load(path)
-        if not self.name or self.name not in kept.contexts:
+        stored = load(path)
+        if not self.name or self.name not in stored.contexts:
             return False
-        contexts = kept.contexts | {self.name: replace(kept.contexts[self.name], key=key)}
-        save(path, replace(kept, contexts=contexts))
+        contexts = stored.contexts | {self.name: replace(stored.contexts[self.name], key=key)}
+        save(path, replace(stored, contexts=contexts))
         return True
 
 
 @contextmanager
 def connected(context: str | None) -> Iterator[Session]:
-    """The chosen server, until the command is done. What goes wrong meanwhile is told, and the command ends."""
+    """Opens a session with the selected server. Errors inside the block are printed and end the command."""
     with failures_told():
-        found = chosen_login(context)
-        with found.login.client() as client:
+        selected = chosen_login(context)
+        with selected.login.client() as client:
             client.on_warning = lambda text: note(f"warning: {text}")
             try:
-                yield Session(client, found.login, found.name)
+                yield Session(client, selected.login, selected.name)
             except ApiProblem as problem:
-                if problem.code != 401 or found.name:
+                if problem.code != 401 or selected.name:
                     raise
-                # Another login would not help: the variable would still be there.
+                # `fairlead login` would not help: the variable takes precedence over stored logins.
                 advice = f"set {KEY} to a key that is neither disabled nor expired"
                 raise ClientError(
                     f"{client.url} does not accept the key in {KEY} ({problem.message}); {advice}"
@@ -63,15 +63,15 @@ def connected(context: str | None) -> Iterator[Session]:
 
 
 def namespace_of(session: Session, project: str) -> str:
-    """The namespace of a project, whose name the server decides on."""
+    """The namespace of a project; the server determines its prefix."""
     return namespace_prefix(session.client) + project
 
 
 def namespace_prefix(client: Client) -> str:
-    """What the namespaces of projects begin with."""
+    """The prefix of project namespaces."""
     prefix = client.whoami().get("projectNamespacePrefix")
     if not isinstance(prefix, str):
-        raise ClientError("the server did not say how namespaces of projects are named; give the namespace itself")
+        raise ClientError("the server did not return the prefix of project namespaces; use --namespace instead")
     return prefix
 
 
@@ -79,10 +79,10 @@ def chosen_login(context: str | None) -> Chosen:
     try:
         return chosen(context)
     except NoLogin as problem:
-        own = own_kubeconfig()
-        if context is not None or own is None:
+        local = own_kubeconfig()
+        if context is not None or local is None:
             raise
-        raise NoLogin(f"{problem}; {own_server(own)}") from None
+        raise NoLogin(f"{problem}; {own_server(local)}") from None
 
 
 def own_server(kubeconfig: Path) -> str:
@@ -90,7 +90,7 @@ def own_server(kubeconfig: Path) -> str:
 
 
 def own_kubeconfig() -> Path | None:
-    """The administrator's kubeconfig that `fairlead up` has left on this machine, if this user may read it."""
+    """The admin kubeconfig that `fairlead up` wrote on this machine, if this user may read it."""
     try:
         folder = Path(os.environ.get("FAIRLEAD_DATA") or Settings().data)
     except StartError:
@@ -101,6 +101,7 @@ def own_kubeconfig() -> Path | None:
 
 @contextmanager
 def failures_told() -> Iterator[None]:
+    """Prints client, file and usage errors in one line and exits with code 1 or 2."""
     try:
         yield
     except (ClientError, FileProblem) as error:
@@ -110,6 +111,6 @@ def failures_told() -> Iterator[None]:
 
 
 def failed(text: str, code: int = 1) -> typer.Exit:
-    """One line on stderr. Raise what it returns."""
+    """Prints an error on stderr and returns the exception to raise."""
     typer.echo(f"fairlead: {plain(text)}", err=True)
     return typer.Exit(code)

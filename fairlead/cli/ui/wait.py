@@ -1,6 +1,6 @@
-"""Waiting for the server: what it is about at the moment, and when it is over.
+"""Waits for objects to reach a state or to be deleted, and shows progress on stderr.
 
-At a terminal that is one line which changes, elsewhere a line for each piece of news; on stderr both.
+On a terminal, progress is a status line with a spinner; otherwise one line for each change.
 """
 
 import math
@@ -17,19 +17,19 @@ from fairlead.client.watch import DELETED, SYNCED
 from fairlead.core.objects import Object, dig, name_of
 
 INTERRUPTED = 130
-"""The exit code of what Ctrl-C has ended, as shells have it."""
+"""Exit code after Ctrl-C: 128 + SIGINT."""
 
 Tell = Callable[[str], None]
 
 
 @contextmanager
 def progress(first: str) -> Iterator[Tell]:
-    """Hands over a function to be called with each piece of news. Ctrl-C ends the waiting, not what is waited for."""
+    """Yields a function that updates the progress message. Ctrl-C stops the wait, not the operation on the server."""
     try:
-        with _at_a_terminal(first) if sys.stderr.isatty() else _in_lines(first) as tell:
-            yield tell
+        with _at_a_terminal(first) if sys.stderr.isatty() else _in_lines(first) as update:
+            yield update
     except KeyboardInterrupt:
-        note("stopped waiting; it goes on without you")
+        note("stopped waiting; the operation continues on the server")
         raise typer.Exit(INTERRUPTED) from None
 
 
@@ -39,26 +39,26 @@ def _at_a_terminal(first: str) -> Iterator[Tell]:
     from rich.text import Text
 
     with Console(stderr=True, markup=False, emoji=False, highlight=False).status(Text(plain(first))) as status:
-        yield lambda news: status.update(Text(plain(news)))
+        yield lambda message: status.update(Text(plain(message)))
 
 
 @contextmanager
 def _in_lines(first: str) -> Iterator[Tell]:
-    said = first
+    last = first
     note(first)
 
-    def tell(news: str) -> None:
-        nonlocal said
-        if news != said:
-            note(news)
-            said = news
+    def update(message: str) -> None:
+        nonlocal last
+        if message != last:
+            note(message)
+            last = message
 
-    yield tell
+    yield update
 
 
 @dataclass(frozen=True, slots=True)
 class Awaited:
-    """One object, and no later one of its name."""
+    """Reference to an object. The uid distinguishes it from a later object of the same name."""
 
     plural: str
     name: str
@@ -67,26 +67,26 @@ class Awaited:
 
 
 def awaited(plural: str, obj: Object) -> Awaited:
-    place = str(dig(obj, "metadata.namespace") or "")
-    return Awaited(plural, name_of(obj), str(dig(obj, "metadata.uid") or ""), place)
+    namespace = str(dig(obj, "metadata.namespace") or "")
+    return Awaited(plural, name_of(obj), str(dig(obj, "metadata.uid") or ""), namespace)
 
 
 def states(client: Client, what: Awaited, seconds: float = math.inf) -> Iterator[Object]:
-    """The object now and each time it changes; ends when the object is gone. Raises DeadlinePassed."""
-    there = False
+    """Yields the object, then each new version, until it is deleted. Raises DeadlinePassed after `seconds`."""
+    exists = False
     fields = f"metadata.name={what.name}"
     for event in client.watch(what.plural, namespace=what.namespace, fields=fields, seconds=seconds):
-        if event.type == SYNCED and there:
+        if event.type == SYNCED and exists:
             continue
         if event.type in (SYNCED, DELETED) or dig(event.object, "metadata.uid") != what.uid:
             return
-        there = True
+        exists = True
         yield event.object
 
 
 def until_gone(client: Client, what: Awaited, told: Callable[[Object], str]) -> None:
-    """`told` says what the object waits for."""
-    with progress(f"waiting for {what.name} to be gone") as tell:
+    """Waits until the object is deleted. `describe` returns what the deletion is waiting for."""
+    with progress(f"waiting for {what.name} to be deleted") as update:
         for state in states(client, what):
-            if news := told(state):
-                tell(news)
+            if message := told(state):
+                update(message)
