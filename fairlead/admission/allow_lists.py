@@ -100,7 +100,7 @@ Unlisted = Callable[[Registry], str]
 
 
 def unlisted_clusters(setting: str, system_namespace: str) -> Unlisted:
-    """Returns a function that yields `USE` or `ALL`: the setting, else the annotation of the system namespace."""
+    """Returns a function for the policy that applies: the setting, else the annotation of the system namespace."""
 
     def decide(registry: Registry) -> str:
         if setting:

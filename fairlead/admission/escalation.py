@@ -1,9 +1,9 @@
 """Privilege escalation prevention: requesters cannot grant permissions that they do not have themselves.
 
-`escalation` checks RBAC as Kubernetes does. The rules of a role, and those of the role in a binding, must be covered by
-the requester's own rules (`rbac_coverage.py`), unless they have the verb `escalate` on the role or `bind` on the bound
-role. A write that changes neither rules, subjects nor role is not checked. The labels of a ClusterRole are, because
-aggregated roles select by them. A scoped key needs `escalate` or `bind` within its scope.
+`prevent_escalation` checks RBAC as Kubernetes does. The rules of a role, and those of the role in a binding, must be
+covered by the requester's own rules (`rbac_coverage.py`), unless they have the verb `escalate` on the role or `bind` on
+the bound role. A write that changes neither rules, subjects nor role is not checked. The labels of a ClusterRole are,
+because aggregated roles select by them. A scoped key needs `escalate` or `bind` within its scope.
 
 `check_grants` does the same for the owners, access entries and members that our own kinds have. Giving an object to
 another owner needs the verb `makeowner` on it, unless the requester owns it. A scoped key grants only what is within

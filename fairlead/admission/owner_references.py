@@ -1,6 +1,6 @@
 """Admission of `metadata.ownerReferences`.
 
-`block_owner_deletion` is Kubernetes' OwnerReferencesPermissionEnforcement: `blockOwnerDeletion: true` makes a
+`check_block_owner_deletion` is Kubernetes' OwnerReferencesPermissionEnforcement: `blockOwnerDeletion: true` makes a
 foreground deletion of the owner wait for the dependent, so setting it needs the permission to delete the owner.
 References that were set before may stay.
 

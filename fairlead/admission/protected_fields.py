@@ -9,8 +9,8 @@
   sleeping, which frees quota.
 - `protect_ownership_labels`: labels and annotations that say to whom an object belongs. Once set, only administrators
   change them. The labels and annotations of project namespaces are for administrators only, since relabelling would
-  move a namespace to another project. Those in `SERVER_MARKS` are dropped, with a warning, when other requesters set
-  them: users create new objects from what they have read, so this is no error.
+  move a namespace to another project. Those in `SERVER_ONLY_KEYS` are dropped, with a warning, when other requesters
+  set them: users create new objects from what they have read, so this is no error.
 
 Annotations and labels with rules of their own are elsewhere: `service.sh/trusted` (`templates.py`),
 `service.sh/abandon` (`instances.py`), `service.sh/cooldown-seconds` (`access_key_limits.py`).

@@ -61,7 +61,7 @@ class End:
 
     @staticmethod
     def at(moment: datetime, clock: Clock, longest: float) -> "End":
-        """`longest` caps the remaining seconds, in case the wall clock was set back after `moment` was computed."""
+        """`max_seconds` caps what is left, in case the wall clock was set back after `wall_time` was computed."""
         left = (moment - clock.now()).total_seconds()
         return End(moment, clock.monotonic() + min(left, longest))
 

@@ -31,7 +31,7 @@ class Rotation:
         self._covers = covers
 
     async def rotated(self, user: User, name: str, body: Object, fresh: str = "") -> bytes:
-        """Returns the key with its new value in clear text, once. `fresh` is the value to use, if there is one."""
+        """Returns the key with its new value in clear text, once. `new_value` is the value to use, if not empty."""
         overlap = dig(body, "spec.overlapSeconds") or 0
         if overlap > MAX_OVERLAP:
             why = f"must be at most {MAX_OVERLAP} seconds"

@@ -44,7 +44,7 @@ class LoginKeys:
         self.ttl = ttl
 
     async def create(self, user: str, agent: str) -> NewKey:
-        """Creates a login of a user. `agent` is the client's User-Agent; it becomes part of the display name."""
+        """Creates a login of a user. `user_agent` is the client's User-Agent; it becomes part of the display name."""
         spec: Object = {"displayName": _title(agent), "user": user, "type": LOGIN}
         if ttl := self.ttl():
             spec["ttl"] = ttl

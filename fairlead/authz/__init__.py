@@ -22,7 +22,7 @@ from fairlead.core.user import User
 class Decision:
     """Allow or deny, with the reason.
 
-    `is_inside` applies to requests through a gateway: the decision is about the inner request, not about using the
+    `is_about_inner` applies to requests through a gateway: the decision is about the inner request, not about using the
     gateway.
     """
 

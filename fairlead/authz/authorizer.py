@@ -34,8 +34,9 @@ class Personal(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Scoping:
-    """The scope checks. `within` is the first authorizer and denies requests outside of the user's scope. `is_inside`
-    is the same check without a reason. `overlaps` says whether a scope allows anything of a resource."""
+    """The scope checks. `within_scope` is the first authorizer and denies requests outside of the user's scope.
+    `is_within_scope` is the same check without a reason. `overlaps` says whether a scope allows anything of a
+    resource."""
 
     within: Authorizer
     is_inside: Callable[[User, Target], bool]

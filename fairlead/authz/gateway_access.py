@@ -12,7 +12,7 @@ from fairlead.core.user import User
 
 
 def entrances(decide: Decide) -> Authorizer:
-    """`decide` is the whole chain, of which this one is a part. It authorizes `use` on the gateway's resource."""
+    """`authorize` is the whole chain, of which this one is a part. It authorizes `use` on the gateway's resource."""
 
     def authorizer(user: User, target: Target) -> Decision | None:
         if target.via is None:

@@ -155,8 +155,8 @@ Posting = tuple[int, ...] | int
 
 
 class Rectangles:
-    """An inverted index over rectangles. A lookup compares at most one in `WORD` of them, and memory is proportional to
-    the input."""
+    """An inverted index over rectangles. A lookup compares at most one in `WORD_BITS` of them, and memory is
+    proportional to the input."""
 
     __slots__ = ("_columns", "_rectangles", "_rows", "weight")
 

@@ -76,7 +76,7 @@ class Rights:
                 self._by_resource.setdefault(resource, []).append(compiled)
 
     def allow(self, target: Target, spelled: Sequence[str]) -> bool:
-        """Whether a rule allows the request; `spelled` are its `resource_patterns`, computed once for all roles."""
+        """Whether a rule allows the request; `patterns` are its `resource_patterns`, computed once for all roles."""
         if not spelled:
             return bool(self._path_rules) and self._allow_path(target)
         names = self.extent(target, spelled)
@@ -142,7 +142,7 @@ class Grant:
     __slots__ = ("_decision", "_through", "rights")
 
     def __init__(self, rights: Rights, through: tuple[str, str, Object, Object]) -> None:
-        """`through` is the namespace and the name of the binding, the binding, and the matching subject."""
+        """`binding` is the namespace and the name of the binding, the binding, and the matching subject."""
         self.rights = rights
         self._through = through
         self._decision: Decision | None = None

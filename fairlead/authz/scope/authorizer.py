@@ -1,7 +1,7 @@
 """The scope authorizer: denies requests outside of the scope of an access key, with a reason.
 
-`app/auth.py` passes the result of `scoping` to the authorizer of the server. For a request through a gateway,
-`inside_gateway` checks the gateway and the inner request.
+`app/auth.py` passes the result of `build_scope_checks` to the authorizer of the server. For a request through a
+gateway, `inside_gateway` checks the gateway and the inner request.
 
 Reasons are built from the scope and the request alone. Nothing is looked up, so a denial does not reveal whether an
 object exists.

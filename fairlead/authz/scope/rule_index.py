@@ -40,7 +40,7 @@ class RuleIndex:
         return bool(self._rules)
 
     def allow(self, target: Target, places: Collection[str]) -> bool:
-        """Whether a rule matches the request. `places` are the namespaces under which it may match."""
+        """Whether a rule matches the request. `namespaces` are those under which it may match."""
         if not target.resource:
             return self._allow_path(target)
         return self._extent(target).holds(places, target.name)
@@ -50,7 +50,7 @@ class RuleIndex:
         return any(rule.anything_goes and rule.has_verb(verb) for rule in self._everywhere)
 
     def touch(self, target: Target, places: Collection[str] | None) -> bool:
-        """Whether a rule allows the target's verb on some object in `places`; None means in any namespace."""
+        """Whether a rule allows the target's verb on some object in `namespaces`; None means in any namespace."""
         return self._extent(target).touches(places)
 
     def touch_any(self, target: Target) -> bool:

@@ -259,7 +259,7 @@ class _Wide:
 
 
 def _within(wide: frozenset[str], narrow: frozenset[str]) -> bool:
-    """Whether `narrow` is a subset of `wide`, where an empty set means unrestricted."""
+    """Whether `inner` is a subset of `outer`, where an empty set means unrestricted."""
     return not wide or (bool(narrow) and narrow <= wide)
 
 
@@ -304,7 +304,7 @@ class _WideEntry:
         self.object_names = frozenset(entry.object_names)
 
     def covers(self, narrow: _NarrowEntry, fits: bool) -> bool:
-        """`fits` says whether the object names of the whole narrow rule already satisfy this entry."""
+        """`names_fit` says whether the object names of the whole inner rule already satisfy this entry."""
         if not fits and not _within(self.object_names, narrow.object_names):
             return False
         if not self.names:
