@@ -27,6 +27,11 @@ _VERIFICATION = {
     64: f"the cluster's certificate is for another IP address; {_MENDED}, or set tls-server-name",
 }
 """By OpenSSL verify code: X509_V_ERR_CERT_HAS_EXPIRED, _HOSTNAME_MISMATCH, _IP_ADDRESS_MISMATCH."""
+Resolve = Callable[[str, int], Awaitable[str]]
+"""Resolves host and port to one allowed address. Raises UpstreamError."""
+AnyReceiver = TypeVar("AnyReceiver", bound=Receiver)
+_KEEPALIVE = {socket.TCP_KEEPIDLE: 30, socket.TCP_KEEPINTVL: 10, socket.TCP_KEEPCNT: 3}
+"""A watch may be silent for hours. TCP keepalive detects a dead peer within a minute."""
 
 
 def client_context(access: Access) -> ssl.SSLContext:
@@ -74,15 +79,6 @@ def refusal(error: Exception | None) -> Untrusted | None:
     if isinstance(error, ssl.SSLError) and "ALERT" in reason:
         return Untrusted("the cluster rejected the TLS connection; check the client certificate in its kubeconfig")
     return None
-
-
-Resolve = Callable[[str, int], Awaitable[str]]
-"""Resolves host and port to one allowed address. Raises UpstreamError."""
-
-AnyReceiver = TypeVar("AnyReceiver", bound=Receiver)
-
-_KEEPALIVE = {socket.TCP_KEEPIDLE: 30, socket.TCP_KEEPINTVL: 10, socket.TCP_KEEPCNT: 3}
-"""A watch may be silent for hours. TCP keepalive detects a dead peer within a minute."""
 
 
 class Dialing:

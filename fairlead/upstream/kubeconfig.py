@@ -27,6 +27,32 @@ from fairlead.upstream.access import Access
 
 _PATH = re.compile(r"(/[A-Za-z0-9._~-]+)*/?")
 _HINT = "it must look like https://cluster.example.com:6443"
+# Printable ASCII without spaces. A line break in a token would inject headers.
+_TOKEN = re.compile(r"[!-~]+")
+TOKEN_ADVICE = "use a service account token, created with `kubectl create token` or stored in a Secret"
+INLINE_ADVICE = "put the file's content into {}-data (`kubectl config view --raw --flatten` does this)"
+CLUSTER_FIELDS = frozenset(
+    {"server", "certificate-authority-data", "tls-server-name", "insecure-skip-tls-verify", "disable-compression"}
+)
+USER_FIELDS = frozenset({"token", "client-certificate-data", "client-key-data"})
+_LINE, _FIELD = re.compile(r"line \d+"), re.compile(r"[A-Za-z-]{1,40}")
+IGNORED = frozenset({"extensions"})
+"""Extensions of other tools, without effect here."""
+REFUSED = {
+    "exec": f"would run a program on the server; {TOKEN_ADVICE}",
+    "auth-provider": f"is not supported; {TOKEN_ADVICE}",
+    "tokenFile": "names a file; put the token itself into token",
+    "username": f"and password are not supported; {TOKEN_ADVICE}",
+    "password": f"and username are not supported; {TOKEN_ADVICE}",
+    "certificate-authority": f"names a file; {INLINE_ADVICE.format('certificate-authority')}",
+    "client-certificate": f"names a file; {INLINE_ADVICE.format('client-certificate')}",
+    "client-key": f"names a file; {INLINE_ADVICE.format('client-key')}",
+    "proxy-url": "is not supported; use an address that this server can reach directly",
+    **dict.fromkeys(
+        ("as", "as-uid", "as-groups", "as-user-extra"),
+        "is not supported, because requests impersonate the requesting user; remove it",
+    ),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +97,6 @@ def _problem(value: str, host: str, port: int | None) -> str | None:
     if not _PATH.fullmatch(parts.path) or any(step in (".", "..") for step in parts.path.split("/")):
         return "server has a path with special characters, or with `.` or `..` segments"
     return None
-
-
-# Printable ASCII without spaces. A line break in a token would inject headers.
-_TOKEN = re.compile(r"[!-~]+")
 
 
 def token(user: Object) -> tuple[str, str | None]:
@@ -143,34 +165,6 @@ def _pem(holder: Object, part: str, field: str) -> tuple[str, str | None]:
         return b64decode("".join(value.split()), validate=True).decode("ascii"), None
     except (ValueError, AttributeError):
         return "", f"{part}: {field} is not a base64-encoded PEM file; export it again"
-
-
-TOKEN_ADVICE = "use a service account token, created with `kubectl create token` or stored in a Secret"
-INLINE_ADVICE = "put the file's content into {}-data (`kubectl config view --raw --flatten` does this)"
-
-CLUSTER_FIELDS = frozenset(
-    {"server", "certificate-authority-data", "tls-server-name", "insecure-skip-tls-verify", "disable-compression"}
-)
-USER_FIELDS = frozenset({"token", "client-certificate-data", "client-key-data"})
-_LINE, _FIELD = re.compile(r"line \d+"), re.compile(r"[A-Za-z-]{1,40}")
-IGNORED = frozenset({"extensions"})
-"""Extensions of other tools, without effect here."""
-
-REFUSED = {
-    "exec": f"would run a program on the server; {TOKEN_ADVICE}",
-    "auth-provider": f"is not supported; {TOKEN_ADVICE}",
-    "tokenFile": "names a file; put the token itself into token",
-    "username": f"and password are not supported; {TOKEN_ADVICE}",
-    "password": f"and username are not supported; {TOKEN_ADVICE}",
-    "certificate-authority": f"names a file; {INLINE_ADVICE.format('certificate-authority')}",
-    "client-certificate": f"names a file; {INLINE_ADVICE.format('client-certificate')}",
-    "client-key": f"names a file; {INLINE_ADVICE.format('client-key')}",
-    "proxy-url": "is not supported; use an address that this server can reach directly",
-    **dict.fromkeys(
-        ("as", "as-uid", "as-groups", "as-user-extra"),
-        "is not supported, because requests impersonate the requesting user; remove it",
-    ),
-}
 
 
 class BadKubeconfig(ValueError):

@@ -22,6 +22,25 @@ from fairlead.upstream.errors import Broken, TooLarge
 HIGH_WATER = 256 * 1024
 LARGE_PIECE = 64 * 1024
 """Chunks are joined up to this size. Beyond it, joining costs more than returning one chunk more."""
+HOP_BY_HOP = frozenset(
+    {
+        "connection",
+        "keep-alive",
+        "proxy-authenticate",
+        "proxy-authorization",
+        "proxy-connection",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+    }
+)
+OURS = HOP_BY_HOP | {"authorization", "cookie", "host", "expect", "content-length"}
+"""Never forwarded from the client: set by us, or not sent at all."""
+_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_TARGET = re.compile(r"/[!-~]*")
+_DETOUR = re.compile(r"[^?]*/(?:\.|%2[Ee]){1,2}(?:[/?]|$)")
+"""A `.` or `..` segment in the path: the cluster would resolve it to another path than the authorized one."""
 
 
 class Source(Protocol):
@@ -143,28 +162,6 @@ class Response:
             self._paused = False
             self._source.resume()
         return data
-
-
-HOP_BY_HOP = frozenset(
-    {
-        "connection",
-        "keep-alive",
-        "proxy-authenticate",
-        "proxy-authorization",
-        "proxy-connection",
-        "te",
-        "trailer",
-        "transfer-encoding",
-        "upgrade",
-    }
-)
-OURS = HOP_BY_HOP | {"authorization", "cookie", "host", "expect", "content-length"}
-"""Never forwarded from the client: set by us, or not sent at all."""
-
-_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-_TARGET = re.compile(r"/[!-~]*")
-_DETOUR = re.compile(r"[^?]*/(?:\.|%2[Ee]){1,2}(?:[/?]|$)")
-"""A `.` or `..` segment in the path: the cluster would resolve it to another path than the authorized one."""
 
 
 class Wire:
