@@ -26,6 +26,9 @@ RECHECK_SECONDS = 5.0
 LEFT_LOOKS = 60
 """A stream is aborted after this many checks without a read of the next chunk. Generous, because a client on a slow
 network may need minutes for the chunks before. The HTTP server detects a stalled client much earlier."""
+AT_ONCE = 64 * 1024
+"""Bodies up to this size are buffered, which is faster; larger ones are streamed."""
+WATCH = "watch"
 
 
 class Guard:
@@ -95,11 +98,6 @@ async def relayed(response: Response, guard: Guard, *, is_watch: bool) -> AsyncI
         await response.close()
     if guard.ended is not None:
         raise guard.ended
-
-
-AT_ONCE = 64 * 1024
-"""Bodies up to this size are buffered, which is faster; larger ones are streamed."""
-WATCH = "watch"
 
 
 async def forward(upstream: Upstream, user: User, names: ClusterNames, call: Call, inner: str, what: str) -> Reply:

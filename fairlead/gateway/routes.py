@@ -42,6 +42,14 @@ _REFUSED = (
     "the path cannot be forwarded to a cluster: it has an empty, `.` or `..` segment, or a percent-encoded slash, "
     "backslash, dot, percent sign or control character; send the normalized path"
 )
+READS = frozenset({"GET", "HEAD"})
+NO_RESOURCES = frozenset({"", "status", "finalize", "namespaces"})
+"""Path segments after a namespace that address the Namespace object itself, or nothing."""
+STEPS = {CLUSTER: 3, SPACE: 5, VIRTUAL_CLUSTER: 5}
+"""Number of path segments before the forwarded path, by type of gateway."""
+MADE = "SpaceSynced"
+"""Condition of a space whose namespace exists. Without it, the namespace in its spec may belong to another owner."""
+MAX_KEPT = 4096
 
 
 def below(raw: str, steps: int) -> str:
@@ -60,11 +68,6 @@ def plain_path(inner: str) -> str:
     """The percent-decoded path of a request target from `strip_prefix`."""
     path = inner.partition("?")[0]
     return unquote(path) if "%" in path else path
-
-
-READS = frozenset({"GET", "HEAD"})
-NO_RESOURCES = frozenset({"", "status", "finalize", "namespaces"})
-"""Path segments after a namespace that address the Namespace object itself, or nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,13 +99,6 @@ def is_inside(method: str, steps: Sequence[str], namespace: str) -> bool:
             return method == "POST"
         case _:
             return method in READS and is_document(steps)
-
-
-STEPS = {CLUSTER: 3, SPACE: 5, VIRTUAL_CLUSTER: 5}
-"""Number of path segments before the forwarded path, by type of gateway."""
-MADE = "SpaceSynced"
-"""Condition of a space whose namespace exists. Without it, the namespace in its spec may belong to another owner."""
-MAX_KEPT = 4096
 
 
 class Gateways:

@@ -31,6 +31,18 @@ ACCEPT_SECONDS = 30.0
 NORMAL, GOING_AWAY, NO_CODE, UNSAID, NOT_ALLOWED, FAILED = 1000, 1001, 1005, 1006, 1008, 1011
 
 Farewell = tuple[int, str]
+STREAMED = frozenset({"exec", "attach", "portforward"})
+"""Pod subresources without any effect unless upgraded. Others, such as `proxy`, would have side effects."""
+MOST_BYTES = 64 * 1024
+UPGRADE_MISSING = "Upgrade request required"
+"""Message of kube-apiserver for a request that is allowed but not upgraded."""
+_UNSPOKEN = (
+    "this server does not support SPDY; use a client that uses WebSockets for exec, attach and port-forward, such as "
+    "kubectl 1.31 or newer"
+)
+
+Pairs = Sequence[tuple[str, str]]
+_AS_JSON = ("accept", "application/json")
 
 
 async def tunnelled(call: Call, upstream: Upstream, request: Request, user: str, what: str) -> Reply:
@@ -124,20 +136,6 @@ async def _pump(source: Socket, sink: Socket) -> None:
         await sink.send(message)
 
 
-STREAMED = frozenset({"exec", "attach", "portforward"})
-"""Pod subresources without any effect unless upgraded. Others, such as `proxy`, would have side effects."""
-MOST_BYTES = 64 * 1024
-UPGRADE_MISSING = "Upgrade request required"
-"""Message of kube-apiserver for a request that is allowed but not upgraded."""
-
-_UNSPOKEN = (
-    "this server does not support SPDY; use a client that uses WebSockets for exec, attach and port-forward, such as "
-    "kubectl 1.31 or newer"
-)
-
-Pairs = Sequence[tuple[str, str]]
-
-
 async def refuse_spdy(upstream: Upstream, call: Call, inner: str, headers: Pairs, what: str) -> Reply:
     """Returns the cluster's error, if there is one; otherwise raises BadRequest. Raises UpstreamError."""
     target = call.target
@@ -151,9 +149,6 @@ async def refuse_spdy(upstream: Upstream, call: Call, inner: str, headers: Pairs
     of_socket = await _refusal(upstream, Request("GET", without_command, plain), what)
     message = _message(of_socket.body) if of_socket is not None else ""
     raise BadRequest(f"{_UNSPOKEN}. The cluster rejects a WebSocket, too: {message}" if message else _UNSPOKEN)
-
-
-_AS_JSON = ("accept", "application/json")
 
 
 def _without_command(inner: str) -> str:
