@@ -27,6 +27,20 @@ from fairlead.core.errors import Details, Unavailable
 from fairlead.core.files import read_file, write_file
 from fairlead.core.objects import Object
 
+EVERY_SECONDS, SPREAD = 20.0, 0.2
+"""Polling interval and its jitter, so that agents do not poll in lockstep."""
+CATCH_UP_SECONDS = 5.0
+"""Minimum interval of refreshes outside of polling, triggered by tokens unknown to the cached configuration."""
+PATIENCE_SECONDS = 2.0
+"""How long a request waits for such a refresh. Short, because forged tokens trigger it, too."""
+SAVE_SECONDS = 600.0
+"""Interval of writing the cache file if only the time of confirmation has changed."""
+STARTING_SECONDS = 1
+"""Retry-After until the server's first response. Other errors have none: kubectl would retry silently, ten times, and
+its user would not see the error."""
+
+log = structlog.get_logger(__name__)
+
 
 class BadState(ValueError):
     """The document is not a valid agent configuration."""
@@ -137,21 +151,6 @@ def _names(api_group: str, namespace_prefix: str) -> ScopeNames:
     """One instance per set of names, because compiled scopes are cached by it. No kinds: behind gateways they are not
     ours."""
     return ScopeNames(api_group, namespace_prefix, {})
-
-
-EVERY_SECONDS, SPREAD = 20.0, 0.2
-"""Polling interval and its jitter, so that agents do not poll in lockstep."""
-CATCH_UP_SECONDS = 5.0
-"""Minimum interval of refreshes outside of polling, triggered by tokens unknown to the cached configuration."""
-PATIENCE_SECONDS = 2.0
-"""How long a request waits for such a refresh. Short, because forged tokens trigger it, too."""
-SAVE_SECONDS = 600.0
-"""Interval of writing the cache file if only the time of confirmation has changed."""
-STARTING_SECONDS = 1
-"""Retry-After until the server's first response. Other errors have none: kubectl would retry silently, ten times, and
-its user would not see the error."""
-
-log = structlog.get_logger(__name__)
 
 
 class _Kept(msgspec.Struct):

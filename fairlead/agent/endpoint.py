@@ -32,6 +32,21 @@ from fairlead.upstream.upstream import Upstream
 
 Route = Callable[[str, str, Mapping[str, list[str]], str], Target]
 """Resolves method, path, query and type of gateway to the request info of a Kubernetes API request."""
+TEXT = "text/plain; charset=utf-8"
+REFUSED = "service.sh/token-refused"
+"""Audit annotation with the reason why a token was rejected, which the client is not told."""
+NO_IMPERSONATION = (
+    "forbidden: a direct endpoint cannot authorize impersonation, only the Fairlead server can; send the request "
+    "through the server's gateway, or use a direct token that was created while impersonating"
+)
+NOT_FOR_THIS = (
+    'forbidden: this token is not valid for cluster "{cluster}", but only for the clusters in its scope, or those that '
+    "its owner could use when it was created; create another one (`fairlead token create --cluster {cluster}`), which "
+    'requires the verb "use" on the cluster or on a space in it'
+)
+LET_IN = Decision(True, "a direct token; the cluster's own RBAC decides")
+
+Proceed = Callable[[Call], Awaitable[Reply]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,24 +91,6 @@ def _behind(call: Call, entrance: Target, steps: int, route: Route) -> Asked:
     inner = below(call.raw_target, steps)
     target = route(call.method, plain_path(inner), call.query, entrance.root)
     return Asked(replace(target, via=entrance), inner)
-
-
-TEXT = "text/plain; charset=utf-8"
-REFUSED = "service.sh/token-refused"
-"""Audit annotation with the reason why a token was rejected, which the client is not told."""
-NO_IMPERSONATION = (
-    "forbidden: a direct endpoint cannot authorize impersonation, only the Fairlead server can; send the request "
-    "through the server's gateway, or use a direct token that was created while impersonating"
-)
-NOT_FOR_THIS = (
-    'forbidden: this token is not valid for cluster "{cluster}", but only for the clusters in its scope, or those that '
-    "its owner could use when it was created; create another one (`fairlead token create --cluster {cluster}`), which "
-    'requires the verb "use" on the cluster or on a space in it'
-)
-LET_IN = Decision(True, "a direct token; the cluster's own RBAC decides")
-
-
-Proceed = Callable[[Call], Awaitable[Reply]]
 
 
 @dataclass(frozen=True, slots=True)
