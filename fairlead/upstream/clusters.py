@@ -139,11 +139,11 @@ class Connected:
         Raises NotConnected.
         """
         entry = self._registry.view.get((self._group, CLUSTERS, "", name))
-        reference = cluster_reference(decode(entry), self._system_namespace) if entry is not None else None
-        if reference is None:
+        ref = cluster_reference(decode(entry), self._system_namespace) if entry is not None else None
+        if ref is None:
             raise NotConnected("NoConfig", f'"{name}" is not connected; set spec.config.secretName')
         try:
-            return Upstream(self._access(reference), self._policy.resolve, HEALTH)
+            return Upstream(self._access(ref), self._policy.resolve, HEALTH)
         except Untrusted as error:
             raise NotConnected("BadKubeconfig", error.message) from error
 
@@ -173,9 +173,9 @@ class Connected:
     def forget_virtual_cluster(self, namespace: str, name: str) -> None:
         """Closes the connections to a virtual cluster whose object is deleted or being deleted."""
         key = (self._group, VIRTUAL_CLUSTERS, namespace, name)
-        kept, entry = self._kept.get(key), self._registry.view.get(key)
+        cached, entry = self._kept.get(key), self._registry.view.get(key)
         current = metadata(decode(entry)) if entry is not None else {}
-        if kept is not None and (current.get("uid") != kept.uid or "deletionTimestamp" in current):
+        if cached is not None and (current.get("uid") != cached.uid or "deletionTimestamp" in current):
             self._drop(key)
 
     async def close_all(self) -> None:
@@ -192,18 +192,18 @@ class Connected:
 
     def _ways(self, key: Key, refer: Callable[[Object], Reference | None]) -> _Ways:
         entry = self._registry.view.get(key)
-        kept = self._kept.get(key)
-        if entry is None or kept is None or not self._holds(kept, entry):
+        cached = self._kept.get(key)
+        if entry is None or cached is None or not self._holds(cached, entry):
             try:
-                kept = self._look(key, entry, kept, refer)
+                cached = self._look(key, entry, cached, refer)
             except NotConnected:
                 self._drop(key)
                 raise
-            self._kept[key] = kept
-        if isinstance(kept.outcome, NotConnected):
+            self._kept[key] = cached
+        if isinstance(cached.outcome, NotConnected):
             # A new exception each time: raising the cached one again would extend its traceback.
-            raise NotConnected(kept.outcome.reason, kept.outcome.message)
-        return kept.outcome
+            raise NotConnected(cached.outcome.reason, cached.outcome.message)
+        return cached.outcome
 
     def _holds(self, kept: _Kept, entry: Entry) -> bool:
         return kept.revision == entry.revision and kept.secret_revision == self._revision_of(kept.reference)
@@ -219,28 +219,28 @@ class Connected:
         if entry is None:
             raise NotConnected("NotFound", f'"{key[3]}" no longer exists')
         obj = decode(entry)
-        reference = refer(obj)
+        ref = refer(obj)
         if "deletionTimestamp" in metadata(obj):
             raise NotConnected("Terminating", f'"{key[3]}" is being deleted')
-        if reference is None:
+        if ref is None:
             raise NotConnected("NoConfig", f'"{key[3]}" is not connected; set spec.config.secretName')
-        uid, revision = metadata(obj)["uid"], self._revision_of(reference)
-        if kept is not None and (kept.uid, kept.reference, kept.secret_revision) == (uid, reference, revision):
+        uid, revision = metadata(obj)["uid"], self._revision_of(ref)
+        if kept is not None and (kept.uid, kept.reference, kept.secret_revision) == (uid, ref, revision):
             return replace(kept, revision=entry.revision)
         if kept is not None and kept.uid == uid:
             self._end(kept, at_once=False)
         else:
             self._drop(key)
         self._forget_the_gone()
-        return _Kept(uid, entry.revision, reference, revision, self._made(key, reference))
+        return _Kept(uid, entry.revision, ref, revision, self._made(key, ref))
 
     def _made(self, key: Key, reference: Reference) -> _Ways | NotConnected:
         try:
-            access = self._access(reference)
+            endpoint = self._access(reference)
             resolve, on_failure = self._policy.resolve, partial(self.failures.notify, key)
-            people = Upstream(access, resolve, self._limits, on_failure)
-            own, watching = (Upstream(access, resolve, each, on_failure) for each in (OWN, WATCHING))
-            return _Ways(people, own, Upstream(access, resolve, HEALTH), watching)
+            user = Upstream(endpoint, resolve, self._limits, on_failure)
+            system, watch = (Upstream(endpoint, resolve, each, on_failure) for each in (OWN, WATCHING))
+            return _Ways(user, system, Upstream(endpoint, resolve, HEALTH), watch)
         except NotConnected as error:
             return error
         except Untrusted as error:  # well-formed PEM that OpenSSL rejects
@@ -275,16 +275,16 @@ class Connected:
 
     def _drop(self, key: Key) -> None:
         """Removes the entry and closes its connections immediately."""
-        if kept := self._kept.pop(key, None):
-            self._end(kept, at_once=True)
+        if cached := self._kept.pop(key, None):
+            self._end(cached, at_once=True)
 
     def _end(self, kept: _Kept, at_once: bool) -> None:
         """Closes the entry's connections, `immediately` or once they are idle. Watches are closed immediately."""
         if isinstance(kept.outcome, _Ways):
-            ways = kept.outcome
-            for upstream in (ways.people, ways.own, ways.health, ways.watching):
-                hurries = at_once or upstream is ways.watching
-                task = asyncio.create_task(_end_of(upstream, hurries), name="closing a cluster's connections")
+            upstreams = kept.outcome
+            for upstream in (upstreams.people, upstreams.own, upstreams.health, upstreams.watching):
+                is_immediate = at_once or upstream is upstreams.watching
+                task = asyncio.create_task(_end_of(upstream, is_immediate), name="closing a cluster's connections")
                 self._retired[upstream] = task
                 task.add_done_callback(partial(self._closed, upstream))
 

@@ -102,10 +102,10 @@ class Dialing:
             raise Unreachable("the cluster is unreachable; check that it is running, and its firewall") from error
 
     async def _connected(self, make: Callable[[], AnyReceiver]) -> AnyReceiver:
-        access, loop = self._access, asyncio.get_running_loop()
+        endpoint, loop = self._access, asyncio.get_running_loop()
         if self._context is None:
-            self._context = client_context(access)
-        address = await self._resolve(access.host, access.port)
+            self._context = client_context(endpoint)
+        address = await self._resolve(endpoint.host, endpoint.port)
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
         sock = socket.socket(family, socket.SOCK_STREAM)
         try:
@@ -114,8 +114,8 @@ class Dialing:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             for option, value in _KEEPALIVE.items():
                 sock.setsockopt(socket.IPPROTO_TCP, option, value)
-            await loop.sock_connect(sock, (address, access.port))
-            transport = TlsTransport(sock, self._context, access.server_name)
+            await loop.sock_connect(sock, (address, endpoint.port))
+            transport = TlsTransport(sock, self._context, endpoint.server_name)
             await transport.shake_hands()
         except BaseException:
             sock.close()

@@ -192,21 +192,21 @@ class _Reading:
 
 def parse(content: bytes) -> Access:
     """Parses the cluster and user of the current context. Raises BadKubeconfig."""
-    reading = _Reading()
-    config = _loaded(content, reading)
-    context = _named(config, "contexts", "context", _current(config, reading), reading)
-    cluster = _named(config, "clusters", "cluster", context.get("cluster"), reading)
-    user = _named(config, "users", "user", context.get("user"), reading)
-    reading.problems += _unacceptable("cluster", cluster, CLUSTER_FIELDS)
-    reading.problems += _unacceptable("user", user, USER_FIELDS)
+    collector = _Reading()
+    config = _loaded(content, collector)
+    context = _named(config, "contexts", "context", _current(config, collector), collector)
+    cluster = _named(config, "clusters", "cluster", context.get("cluster"), collector)
+    user = _named(config, "users", "user", context.get("user"), collector)
+    collector.problems += _unacceptable("cluster", cluster, CLUSTER_FIELDS)
+    collector.problems += _unacceptable("user", user, USER_FIELDS)
     if cluster.get("insecure-skip-tls-verify"):
-        reading.problems.append(
+        collector.problems.append(
             "cluster: insecure-skip-tls-verify is not accepted; put the cluster's CA into certificate-authority-data"
         )
-    access = _access(cluster, user, reading)
-    if reading.problems:
-        raise BadKubeconfig(tuple(reading.problems))
-    return access
+    endpoint = _access(cluster, user, collector)
+    if collector.problems:
+        raise BadKubeconfig(tuple(collector.problems))
+    return endpoint
 
 
 def problems(content: bytes) -> tuple[str, ...]:
@@ -221,7 +221,7 @@ def problems(content: bytes) -> tuple[str, ...]:
 def _access(cluster: Object, user: Object, reading: _Reading) -> Access:
     url: ServerUrl = reading.take(*server_url(cluster.get("server")))
     certificate, key = reading.take(*certificate_and_key(user))
-    access = Access(
+    endpoint = Access(
         url.host,
         url.port,
         url.path,
@@ -232,9 +232,9 @@ def _access(cluster: Object, user: Object, reading: _Reading) -> Access:
         key,
     )
     # A problem with a credential field already has its own advice.
-    if not access.token and not access.certificate and not reading.problems:
+    if not endpoint.token and not endpoint.certificate and not reading.problems:
         reading.problems.append(f"user: has neither a token nor a client certificate; {TOKEN_ADVICE}")
-    return access
+    return endpoint
 
 
 def _server_name(cluster: Object, reading: _Reading) -> str:

@@ -40,24 +40,24 @@ class Turns:
             return
         if len(self._row) >= self._waiting:
             raise Busy(_BUSY)
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._row.append(turn)
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._row.append(waiter)
         try:
             async with asyncio.timeout(self._seconds):
-                await turn
+                await waiter
         except TimeoutError:
-            self._give_up(turn)
+            self._give_up(waiter)
             raise Busy(_BUSY) from None
         except asyncio.CancelledError:
-            self._give_up(turn)
+            self._give_up(waiter)
             raise
 
     def give(self) -> None:
         """Passes the slot to the first waiter, or frees it."""
         while self._row:
-            turn = self._row.popleft()
-            if not turn.done():
-                turn.set_result(None)
+            waiter = self._row.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
                 return
         self.taken -= 1
 

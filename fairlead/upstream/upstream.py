@@ -73,19 +73,19 @@ class Upstream:
 
     async def _send(self, request: Request, seconds: float | None) -> Response:
         start = asyncio.get_running_loop().time()
-        end = math.inf if seconds is None else start + seconds
-        left = math.inf if seconds is None else seconds
+        deadline = math.inf if seconds is None else start + seconds
+        remaining = math.inf if seconds is None else seconds
         lines = framing(request.method, request.headers, request.body)
         head = self._wire.head(request.method, request.target, request.headers, lines)
-        connection = self._pool.ready() or await self._pool.take(left)
+        connection = self._pool.ready() or await self._pool.take(remaining)
         is_reused = connection.uses > 0
         try:
-            return await self._exchange(connection, request, head, end)
+            return await self._exchange(connection, request, head, deadline)
         except Unreachable:
             # The cluster may have closed the idle connection just before. Safe methods are retried on a new one.
             if not is_reused or request.method not in _SAFE or not isinstance(request.body, bytes):
                 raise
-        return await self._exchange(await self._pool.fresh(left), request, head, end)
+        return await self._exchange(await self._pool.fresh(remaining), request, head, deadline)
 
     async def _exchange(self, connection: Connection, request: Request, head: bytes, end: float) -> Response:
         wait = asyncio.get_running_loop().time() + self._limits.head_seconds

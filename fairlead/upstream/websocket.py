@@ -312,8 +312,8 @@ class _Handshake:
 
 async def opened(dialing: Dialing, wire: Wire, request: Request, protocols: Sequence[str], limits: Limits) -> FarSocket:
     handshake = _Handshake(protocols)
-    own = [each for each in request.headers if not each[0].lower().startswith("sec-websocket-")]
-    head = wire.head("GET", request.target, own, handshake.headers())
+    headers = [each for each in request.headers if not each[0].lower().startswith("sec-websocket-")]
+    head = wire.head("GET", request.target, headers, handshake.headers())
     connection = await dialing(lambda: Connection(_nobody), limits.connect_seconds)
     try:
         async with asyncio.timeout(limits.head_seconds):
