@@ -115,10 +115,10 @@ async def forward(upstream: Upstream, user: User, names: ClusterNames, call: Cal
             with upstream.shares.request(payer, is_endless=False):
                 return await refuse_spdy(upstream, call, inner, headers, what)
         began = asyncio.get_running_loop().time()
-        with upstream.shares.request(payer, is_endless=_is_endless(call)) as share:
+        with upstream.shares.request(payer, is_endless=_is_endless(call)) as slot:
             body = await _body(call) if _may_have_body(call) else b""
             response = await upstream.send(Request(call.method, inner, headers, body))
-            reply = await _handed_back(call, response, what, share)
+            reply = await _handed_back(call, response, what, slot)
     except UpstreamError as error:
         raise as_api_error(error, what) from error
     if asyncio.get_running_loop().time() - began > RECHECK_SECONDS:

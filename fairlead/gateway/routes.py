@@ -116,18 +116,18 @@ class Gateways:
 
     async def __call__(self, call: Call) -> Reply:
         """Forwards an authorized call whose request info has a `gateway`."""
-        via = call.target.via
-        if via is None or call.user is None:
+        gateway = call.target.via
+        if gateway is None or call.user is None:
             raise Unauthorized
-        inner = below(call.raw_target, STEPS[via.root])
-        if plain_path(inner) != call.target.path:  # forward only the path that was authorized
+        request_target = below(call.raw_target, STEPS[gateway.root])
+        if plain_path(request_target) != call.target.path:  # forward only the path that was authorized
             raise BadRequest("the path is ambiguous; send the normalized path")
-        title = self._title(via)
+        title = self._title(gateway)
         try:
-            upstream = self._upstream(call.method, via, inner)
+            upstream = self._upstream(call.method, gateway, request_target)
         except UpstreamError as error:
             raise as_api_error(error, title) from error
-        return await forward(upstream, call.user, self._names, call, inner, title)
+        return await forward(upstream, call.user, self._names, call, request_target, title)
 
     def _title(self, via: Target) -> str:
         if via.root == CLUSTER:

@@ -47,19 +47,19 @@ _AS_JSON = ("accept", "application/json")
 
 async def tunnelled(call: Call, upstream: Upstream, request: Request, user: str, what: str) -> Reply:
     """Replies to a WebSocket request. Raises UpstreamError, or BadGateway as `check_status` does."""
-    share = upstream.shares.socket(user)
+    slot = upstream.shares.socket(user)
     try:
         upstream_socket = await upstream.open_socket(request, offered(call.protocols))
     except Refused as refused:
-        share.give_back()
+        slot.give_back()
         refuse_unfit(refused.status, what)
         reply, _ = handed_back(refused.status, refused.headers)
         reply.body = refused.body
         return reply
     except BaseException:
-        share.give_back()
+        slot.give_back()
         raise
-    return Reply(101, upgrade=Upgrade(upstream_socket.protocol, Tunnel(upstream_socket, call.recheck, share).run))
+    return Reply(101, upgrade=Upgrade(upstream_socket.protocol, Tunnel(upstream_socket, call.recheck, slot).run))
 
 
 class Tunnel:
@@ -99,15 +99,15 @@ class Tunnel:
 
     async def _relay(self, near: Socket) -> None:
         self._unused.cancel()
-        there = asyncio.create_task(_pump(near, self._far))
-        back = asyncio.create_task(_pump(self._far, near))
+        to_cluster = asyncio.create_task(_pump(near, self._far))
+        to_client = asyncio.create_task(_pump(self._far, near))
         close_reason: Farewell = GOING_AWAY, "the server closes this connection"
         try:
-            close_reason = await self._until_over(there, back)
+            close_reason = await self._until_over(to_cluster, to_client)
         finally:
-            for pump in (there, back):
+            for pump in (to_cluster, to_client):
                 pump.cancel()
-            await asyncio.gather(there, back, return_exceptions=True)
+            await asyncio.gather(to_cluster, to_client, return_exceptions=True)
             await asyncio.gather(near.close(*close_reason), self._far.close(*close_reason))
 
     async def _until_over(self, there: asyncio.Task[None], back: asyncio.Task[None]) -> Farewell:
@@ -141,13 +141,13 @@ async def refuse_spdy(upstream: Upstream, call: Call, inner: str, headers: Pairs
     target = call.target
     if target.group or target.resource != "pods" or target.subresource not in STREAMED:
         raise BadRequest(_UNSPOKEN)
-    plain = [*((name, value) for name, value in headers if name not in ("accept", "content-length")), _AS_JSON]
+    plain_headers = [*((name, value) for name, value in headers if name not in ("accept", "content-length")), _AS_JSON]
     without_command = _without_command(inner)
-    refusal = await _refusal(upstream, Request(call.method, without_command, plain), what)
-    if refusal is not None:
-        return refusal
-    of_socket = await _refusal(upstream, Request("GET", without_command, plain), what)
-    message = _message(of_socket.body) if of_socket is not None else ""
+    error_reply = await _refusal(upstream, Request(call.method, without_command, plain_headers), what)
+    if error_reply is not None:
+        return error_reply
+    websocket_error = await _refusal(upstream, Request("GET", without_command, plain_headers), what)
+    message = _message(websocket_error.body) if websocket_error is not None else ""
     raise BadRequest(f"{_UNSPOKEN}. The cluster rejects a WebSocket, too: {message}" if message else _UNSPOKEN)
 
 
