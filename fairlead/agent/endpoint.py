@@ -72,8 +72,8 @@ def asked(call: Call, state: State, route: Route) -> Asked:
         case ["", "kubernetes", "cluster", *_]:
             return _behind(call, gateway_target(CLUSTER, state.cluster), 2, route)
         case ["", "kubernetes", "project", project, "space", name, *_] if project and name:
-            entrance = gateway_target(SPACE, name, state.names.namespace_prefix + project)
-            return replace(_behind(call, entrance, 5, route), project=project, name=name)
+            gateway = gateway_target(SPACE, name, state.names.namespace_prefix + project)
+            return replace(_behind(call, gateway, 5, route), project=project, name=name)
         case ["", "kubernetes", "project", _, "virtualcluster", *_]:
             raise NotImplementedHere(
                 "virtual clusters are not available at a direct endpoint; use the same path at the Fairlead server"
@@ -88,9 +88,9 @@ def asked(call: Call, state: State, route: Route) -> Asked:
 
 
 def _behind(call: Call, entrance: Target, steps: int, route: Route) -> Asked:
-    inner = below(call.raw_target, steps)
-    target = route(call.method, plain_path(inner), call.query, entrance.root)
-    return Asked(replace(target, via=entrance), inner)
+    request_target = below(call.raw_target, steps)
+    target = route(call.method, plain_path(request_target), call.query, entrance.root)
+    return Asked(replace(target, via=entrance), request_target)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,40 +126,40 @@ class Direct:
         token = bearer_token(call, LONGEST)
         if token is None:
             raise Unauthorized("authenticate with a direct token: `fairlead token create` prints one")
-        holder, state = await self._known(call, token)
-        call.user = holder.user
-        self._with.reports.used(holder.token, holder.user.name)
-        wanted = asked(call, state, self._with.route)
-        call.target = wanted.target
+        identity, config = await self._known(call, token)
+        call.user = identity.user
+        self._with.reports.used(identity.token, identity.user.name)
+        request = asked(call, config, self._with.route)
+        call.target = request.target
         if call.headers.any_begins("impersonate-"):
             call.decision = Decision(False, "impersonation cannot be authorized here")
             raise Forbidden(NO_IMPERSONATION)
-        title = _let_in(call, holder, wanted, state)
-        call.keeper = _Keeper(self._with, token, holder, wanted)
+        title = _let_in(call, identity, request, config)
+        call.keeper = _Keeper(self._with, token, identity, request)
         try:
             upstream = self._with.cluster()
         except UpstreamError as error:
             raise as_api_error(error, title) from error
-        return await self._with.accountable(call, _onward(upstream, holder, wanted, state, title))
+        return await self._with.accountable(call, _onward(upstream, identity, request, config, title))
 
     async def _known(self, call: Call, token: str) -> tuple[Holder, State]:
         """Authenticates the token. If it is newer than the cached configuration, refreshes that first."""
-        knowledge = self._with.knowledge
+        config_cache = self._with.knowledge
         try:
-            state = knowledge.state
-            return self._with.holders.of(token, state), state
+            config = config_cache.state
+            return self._with.holders.of(token, config), config
         except (UnknownKey, NotKnownYet) as error:
             reason = str(error)
         except OtherCluster as error:
             call.annotations[REFUSED] = str(error)
-            raise Forbidden(NOT_FOR_THIS.format(cluster=state.cluster)) from None
+            raise Forbidden(NOT_FOR_THIS.format(cluster=config.cluster)) from None
         except InvalidToken as error:
             raise _refused(call, str(error)) from None
-        await knowledge.catch_up()
-        if knowledge.state is state:
+        await config_cache.catch_up()
+        if config_cache.state is config:
             raise _refused(call, reason)
         try:
-            return self._with.holders.of(token, knowledge.state), knowledge.state
+            return self._with.holders.of(token, config_cache.state), config_cache.state
         except InvalidToken as error:
             raise _refused(call, str(error)) from None
 
@@ -184,14 +184,14 @@ class _Keeper:
         raise Forbidden("a direct token gives no access beyond the request it was used for")
 
     def recheck(self, call: Call) -> None:
-        state = self.around.knowledge.state
+        config = self.around.knowledge.state
         try:
-            now = self.around.holders.of(self.token, state)
+            identity = self.around.holders.of(self.token, config)
         except InvalidToken:
             raise Unauthorized(INVALID) from None
-        if now.user != self.holder.user:
+        if identity.user != self.holder.user:
             raise Expired("your user, or the scope of your token, has changed; repeat the request")
-        _let_in(call, now, self.wanted, state)
+        _let_in(call, identity, self.wanted, config)
 
 
 def _onward(upstream: Upstream, holder: Holder, wanted: Asked, state: State, what: str) -> Proceed:

@@ -30,7 +30,7 @@ Reading = Callable[[], Access]
 
 
 def from_kubeconfig(path: Path) -> Reading:
-    def reading() -> Access:
+    def read_endpoint() -> Access:
         content = read_file(path)
         if content is None:
             raise FileProblem(f"{path}: no such file; specify the cluster's kubeconfig with --kubeconfig")
@@ -39,13 +39,13 @@ def from_kubeconfig(path: Path) -> Reading:
         except BadKubeconfig as error:
             raise FileProblem("\n".join(f"{path}: {problem}" for problem in error.problems)) from None
 
-    return reading
+    return read_endpoint
 
 
 def from_pod(folder: Path = POD_FILES) -> Reading:
     """In-cluster configuration: the cluster that this process runs in, with its pod's service account."""
 
-    def reading() -> Access:
+    def read_endpoint() -> Access:
         host, port = os.environ.get("KUBERNETES_SERVICE_HOST", ""), os.environ.get("KUBERNETES_SERVICE_PORT", "443")
         token, authority = read_file(folder / "token"), read_file(folder / "ca.crt")
         if not host or not port.isdecimal() or not token or not authority:
@@ -53,7 +53,7 @@ def from_pod(folder: Path = POD_FILES) -> Reading:
             raise FileProblem(f"{folder}: not running in a pod; {advice}")
         return Access(host, int(port), "", host, authority.decode(), token.decode().strip())
 
-    return reading
+    return read_endpoint
 
 
 class Nearby:
@@ -77,13 +77,13 @@ class Nearby:
     async def look(self) -> None:
         """Switches to a new Upstream if the credential has changed. Open requests finish on the old one."""
         try:
-            access = self._reading()
+            endpoint = self._reading()
         except FileProblem as error:
             log.warning("cannot read the cluster's credential; the old one stays in use", reason=str(error))
             return
-        if access != self._access:
+        if endpoint != self._access:
             self._leaving.append(self._upstream)
-            self._access, self._upstream = access, Upstream(access, resolve, LIMITS)
+            self._access, self._upstream = endpoint, Upstream(endpoint, resolve, LIMITS)
         for each in [each for each in self._leaving if not each.in_use]:
             self._leaving.remove(each)
             await each.close()

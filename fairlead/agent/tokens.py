@@ -49,15 +49,15 @@ class Holders:
         if state is not self._state or len(self._kept) >= KEPT:
             self._state, self._kept = state, {}
         digest = hashlib.sha256(token.encode()).digest()
-        holder = self._kept.get(digest)
+        identity = self._kept.get(digest)
         now = self._clock.now()
-        if holder is None:
-            ours = tuple(cluster_audience(state.cluster_uid, is_scoped=each) for each in (False, True))
-            claims = verify(token, state.jwks, issuer=state.issuer, audience=ours, now=now)
-            holder = self._kept[digest] = _holder(claims, state)
-        elif holder.expires <= now.timestamp() - MAX_SKEW:
+        if identity is None:
+            audiences = tuple(cluster_audience(state.cluster_uid, is_scoped=each) for each in (False, True))
+            claims = verify(token, state.jwks, issuer=state.issuer, audience=audiences, now=now)
+            identity = self._kept[digest] = _holder(claims, state)
+        elif identity.expires <= now.timestamp() - MAX_SKEW:
             raise InvalidToken("it has expired")
-        return holder
+        return identity
 
 
 def _holder(claims: Claims, state: State) -> Holder:
@@ -99,13 +99,13 @@ def _bound(claims: Claims, state: State) -> Scope | None:
     scope = Scope.of(claims.scope)
     if scope is None:
         return None
-    ours = _is_ours(claims.clusters, state)
+    is_this_cluster = _is_ours(claims.clusters, state)
 
-    def holds(name: str) -> bool:
-        return name == ANY or (name == state.cluster and ours)
+    def applies(name: str) -> bool:
+        return name == ANY or (name == state.cluster and is_this_cluster)
 
-    rules = tuple(rule for rule in scope.rules if not rule.cluster or holds(rule.cluster))
-    return replace(scope, clusters=tuple(filter(holds, scope.clusters)), rules=rules)
+    rules = tuple(rule for rule in scope.rules if not rule.cluster or applies(rule.cluster))
+    return replace(scope, clusters=tuple(filter(applies, scope.clusters)), rules=rules)
 
 
 def _is_ours(clusters: Mapping[str, str], state: State) -> bool:
