@@ -99,12 +99,12 @@ def kubeconfig_paths(given: Path | None, environment: Mapping[str, str] = os.env
 
 def portable(paths: Sequence[Path], context: str | None) -> Portable:
     """Exports the named context, else the current one. Raises NotExportable, ClientError and FileProblem."""
-    found = find(paths, context)
+    selected = find(paths, context)
     # Report all problems at once.
-    about_cluster, about_user = list(_cluster_problems(found.cluster)), list(_user_problems(found.user))
-    if about_cluster or about_user:
-        raise NotPortable(found, (*about_cluster, *about_user), needs_token=bool(about_user))
-    cluster, user = _cluster(found.cluster), _user(found.user)
+    cluster_problems, user_problems = list(_cluster_problems(selected.cluster)), list(_user_problems(selected.user))
+    if cluster_problems or user_problems:
+        raise NotPortable(selected, (*cluster_problems, *user_problems), needs_token=bool(user_problems))
+    cluster, user = _cluster(selected.cluster), _user(selected.user)
     config = {
         "apiVersion": "v1",
         "kind": "Config",
@@ -113,7 +113,7 @@ def portable(paths: Sequence[Path], context: str | None) -> Portable:
         "contexts": [{"name": NAME, "context": {"cluster": NAME, "user": NAME}}],
         "current-context": NAME,
     }
-    return Portable(found.name, cluster["server"], yaml.encode(config))
+    return Portable(selected.name, cluster["server"], yaml.encode(config))
 
 
 def find(paths: Sequence[Path], context: str | None) -> Found:
@@ -172,16 +172,16 @@ def _user_problems(user: Part) -> Iterator[str]:
 
 
 def _cluster(cluster: Part) -> Object:
-    made = {"server": str(cluster.value["server"])}
+    exported = {"server": str(cluster.value["server"])}
     if name := cluster.value.get("tls-server-name"):
-        made["tls-server-name"] = str(name)
+        exported["tls-server-name"] = str(name)
     if authority := cluster.bytes_of("certificate-authority"):
         try:
             trusting(authority.decode("ascii", "replace"))
         except ValueError as error:
             raise ClientError(f"the kubeconfig's certificate-authority {error}; fix the kubeconfig") from None
-        made["certificate-authority-data"] = base64.b64encode(authority).decode()
-    return made
+        exported["certificate-authority-data"] = base64.b64encode(authority).decode()
+    return exported
 
 
 def _user(user: Part) -> Object:
