@@ -197,7 +197,7 @@ def test_a_store_is_copied_and_a_backup_of_memory_is_not(data: Path) -> None:
     code, output = fairlead("store", "copy", target, "memory:")
     assert (code, "an in-memory store is lost when this command ends" in output) == (1, True)
     code, output = fairlead("backup", "-", "--store", "memory:")
-    assert (code, "only the server that has it can see" in output) == (1, True)
+    assert (code, "can only be read by the server that uses it" in output) == (1, True)
 
 
 @pytest.mark.parametrize("sort", DURABLE)

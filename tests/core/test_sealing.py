@@ -63,7 +63,7 @@ def test_an_unknown_key_is_named_with_the_place_to_put_it_back() -> None:
     with pytest.raises(UnknownKey) as caught:
         Keyring([OLD], "/data/seal.keys").unseal(sealed, PLACE)
     assert str(caught.value) == (
-        "sealed under key new, which is not in /data/seal.keys; put that key back from a backup"
+        "encrypted with key new, which is not in /data/seal.keys; restore that key from a backup"
     )
 
 

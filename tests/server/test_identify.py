@@ -268,7 +268,7 @@ def test_t19_behind_a_gateway_impersonation_takes_the_right_to_it() -> None:
     ("headers", "told"),
     [
         ({"impersonate-user": "system:serviceaccount:default:x"}, 'User "system:serviceaccount:default:x" cannot be'),
-        ({"impersonate-user": "system:admin"}, "sign in at the cluster itself"),
+        ({"impersonate-user": "system:admin"}, "authenticate at the cluster itself"),
         ({"impersonate-user": "bob", "impersonate-group": "system:nodes"}, 'Group "system:nodes" cannot be'),
         ({"impersonate-user": "bob", "impersonate-joined-group": "a,system:unauthenticated"}, "leave it out"),
         ({"impersonate-user": "b\tob"}, "printable ASCII"),

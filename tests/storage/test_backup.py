@@ -183,7 +183,7 @@ async def test_looking_for_a_file_that_is_not_there_does_not_make_it(tmp_path: P
     assert os.listdir(tmp_path) == []
 
 
-@pytest.mark.parametrize(("content", "message"), [(b"", "holds nothing"), (b"x" * 4096, "not a database")])
+@pytest.mark.parametrize(("content", "message"), [(b"", "is empty"), (b"x" * 4096, "not a database")])
 async def test_a_file_that_is_none_of_ours_is_refused(content: bytes, message: str, tmp_path: Path) -> None:
     (tmp_path / "x.db").write_bytes(content)
     with pytest.raises(Unavailable, match=message):
@@ -193,6 +193,6 @@ async def test_a_file_that_is_none_of_ours_is_refused(content: bytes, message: s
 
 
 async def test_what_is_in_the_memory_of_a_server_cannot_be_backed_up() -> None:
-    with pytest.raises(ValueError, match="only the server that has it"):
+    with pytest.raises(ValueError, match="can only be read by the server"):
         async with open_snapshot("memory:"):
             pass

@@ -237,7 +237,7 @@ async def test_a_read_only_folder_is_refused_at_once(
     folder = tmp_path / "folder"
     folder.mkdir()
     freeze(folder)
-    assert "its folder are writable" in await refusal(folder / "store.db")
+    assert "its folder writable" in await refusal(folder / "store.db")
 
 
 async def test_a_missing_folder_is_refused_with_what_to_do(tmp_path: Path) -> None:
