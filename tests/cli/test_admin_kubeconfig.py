@@ -82,5 +82,5 @@ def test_without_file_and_key_no_file_is_made(kubeconfig: Path, authority: Path)
 @pytest.mark.parametrize("content", ["", "text", "users: []", "users: [{name: fairlead}]", "a: [b", "users: 5", "- a"])
 def test_a_file_that_is_not_ours_is_not_guessed_at(kubeconfig: Path, content: str) -> None:
     kubeconfig.write_text(content)
-    with pytest.raises(FileProblem, match="not the kubeconfig that fairlead wrote; restore it"):
+    with pytest.raises(FileProblem, match="not a kubeconfig written by fairlead; restore it"):
         read_key(kubeconfig)

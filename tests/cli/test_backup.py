@@ -82,7 +82,7 @@ def test_a_backup_says_what_it_has_and_what_to_keep_beside_it(data: Path) -> Non
         0,
         f"{path}: 1 record at revision 1001, {path.stat().st_size} bytes, digest ",
     )
-    assert second.startswith("Keep apart from it: seal.keys, and pepper.key")
+    assert second.startswith("Store separately: seal.keys, and pepper.key")
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert sorted(each.name for each in data.parent.iterdir()) == ["data", "it.backup"]
 
@@ -114,7 +114,7 @@ def test_a_backup_that_fails_leaves_the_old_one_and_no_draft(data: Path, backup:
 
 def test_verify_tells_a_sound_backup_from_a_damaged_one(backup: Path) -> None:
     code, output = fairlead("backup", "verify", str(backup))
-    assert (code, output.startswith(f"{backup}: sound; 1 record of a sqlite store at revision 1001, taken 20")) == (
+    assert (code, output.startswith(f"{backup}: valid; 1 record of a sqlite store at revision 1001, created 20")) == (
         0,
         True,
     )
@@ -128,7 +128,7 @@ def test_verify_tells_a_sound_backup_from_a_damaged_one(backup: Path) -> None:
 def test_a_restored_store_stands_far_above_the_old_one(backup: Path) -> None:
     new = backup.parent / "deep" / "new"
     code, output = fairlead("restore", str(backup), "--data", str(new))
-    begin, end = "1 record of revision 1001 restored; the store is at revision ", " now\n"
+    begin, end = "restored 1 record of revision 1001; the store is now at revision ", "\n"
     assert (code, output[: len(begin)]) == (0, begin)
     assert int(output[len(begin) :].partition(end)[0]) > 1001 + GAP
     assert stat.S_IMODE(new.stat().st_mode) == 0o700
@@ -145,7 +145,7 @@ def test_a_backup_goes_through_a_pipe_with_nothing_else_in_it(
     assert logging_set_up == [("warning", "console")]
     assert made.stdout_bytes.startswith(b"fairlead-backup {")
     assert verify(BytesIO(made.stdout_bytes)).count == 1
-    assert made.stderr.startswith("standard output: 1 record at revision 1001, ")
+    assert made.stderr.startswith("stdout: 1 record at revision 1001, ")
     assert fairlead("restore", "-", "--data", str(new), given=backup.read_bytes())[0] == 0
     assert value_in(new) == b"{}"
 
@@ -192,7 +192,10 @@ def test_a_server_does_not_start_on_what_was_not_finished(data: Path) -> None:
 def test_a_store_is_copied_and_a_backup_of_memory_is_not(data: Path) -> None:
     target = f"sqlite:{data.parent}/fairlead.db"
     code, output = fairlead("store", "copy", f"sqlite:{data}/fairlead.db", target)
-    assert (code, output.startswith("1 record of revision 1001 copied; the store is at revision 1000001")) == (0, True)
+    assert (code, output.startswith("copied 1 record of revision 1001; the store is now at revision 1000001")) == (
+        0,
+        True,
+    )
     assert value_in(data.parent) == b"{}"
     code, output = fairlead("store", "copy", target, "memory:")
     assert (code, "an in-memory store is lost when this command ends" in output) == (1, True)

@@ -23,7 +23,7 @@ def berlin(found: Found, twin: str = "") -> Object:
 def test_a_cluster_that_nobody_has_looked_at_is_still_to_be_waited_for() -> None:
     new: Object = {"metadata": {"name": "berlin"}, "spec": {"config": {"secretName": "s"}}}
     assert (is_settled(new), is_healthy(new), is_connected(new)) == (False, False, False)
-    assert standing(new) == "the cluster berlin is not connected: the server has not looked at it yet"
+    assert standing(new) == "the cluster berlin is not connected: the server has not probed it yet"
 
 
 def test_a_cluster_that_is_well_is_told_with_what_it_is() -> None:
@@ -53,12 +53,12 @@ def test_a_cluster_that_is_not_reached_is_told_with_the_exact_reason(lasting: bo
 def test_a_cluster_that_is_reached_and_yet_of_no_use_is_told_so(found: Found, twin: str, why: str) -> None:
     cluster = berlin(found, twin)
     assert (is_settled(cluster), is_healthy(cluster), is_connected(cluster)) == (True, False, True)
-    assert standing(cluster).startswith(f"the cluster berlin is connected, but not all is well: {why}")
+    assert standing(cluster).startswith(f"the cluster berlin is connected, but not healthy: {why}")
 
 
 def test_what_a_person_has_to_do_is_not_said_to_get_on_by_itself() -> None:
     cluster = berlin(Found((REACHED,), version="v1.31.0", details=POWERLESS))
-    assert next(advice(cluster, datetime.now(UTC))).startswith("once that is")
+    assert next(advice(cluster, datetime.now(UTC))).startswith("after you have fixed it")
 
 
 def test_what_costs_only_a_feature_is_shown_and_leaves_the_cluster_well() -> None:

@@ -31,7 +31,7 @@ def desk(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Des
 def test_a_cluster_is_added_listed_checked_and_removed_with_its_kubeconfig(desk: Desk, server: Server) -> None:
     kubeconfig = str(Path(server.ca_file).parents[1] / "admin.kubeconfig")
     done(desk.type("cluster", "add", "itself", "--kubeconfig", kubeconfig, "--no-wait"))
-    assert "there is a cluster itself already" in desk.type("cluster", "add", "itself", "--kubeconfig", kubeconfig).err
+    assert "the cluster itself already exists" in desk.type("cluster", "add", "itself", "--kubeconfig", kubeconfig).err
     (listed,) = as_json(desk.type("cluster", "list", "-o", "json"))["items"]
     assert listed["spec"]["config"]["secretName"] == "cluster-itself"
     assert desk.type("cluster", "check", "itself").code == 1  # no server connects to itself
@@ -40,7 +40,7 @@ def test_a_cluster_is_added_listed_checked_and_removed_with_its_kubeconfig(desk:
     with administrator(server) as client:
         path = client.core_path("secrets", "cluster-itself", namespace="service-system")
         assert list(client.send("GET", path)["data"]) == ["config"]
-        assert "its kubeconfig is forgotten" in desk.type("cluster", "remove", "itself", "--yes").err
+        assert "its kubeconfig is deleted" in desk.type("cluster", "remove", "itself", "--yes").err
         with pytest.raises(ApiProblem, match="not found"):
             client.send("GET", path)
 

@@ -38,10 +38,10 @@ def test_rotate_adds_an_active_key_and_says_what_is_next(data: Path) -> None:
     code, output = seal(data, "rotate")
     new, kept = ids(data)
     assert (code, kept) == (0, old)
-    assert output.startswith(f"{new} is the active key now, the first of 2 in {data}/seal.keys\n")
+    assert output.startswith(f"{new} is now the active key, the first of 2 in {data}/seal.keys\n")
     assert f"fairlead seal forget {old} --data {data}\n" in output
     assert f"`fairlead seal status --data {data}`" in output
-    assert "apart from the copies of the database" in output
+    assert "separately from the backups of the database" in output
     assert stat.S_IMODE((data / "seal.keys").stat().st_mode) == 0o600
 
 
@@ -57,10 +57,10 @@ def test_status_names_the_keys_and_how_far_the_server_is(data: Path) -> None:
     seal(data, "rotate")
     new, old = ids(data)
     head = f"{data}/seal.keys, mode 0600\n  {new}  active\n  {old}  older\n"
-    unfinished = f"Not everything in the store is sealed under {new} yet; the server sees to that.\n"
+    unfinished = f"Not everything in the store is encrypted with {new} yet; the server re-encrypts it.\n"
     assert seal(data, "status") == (0, head + unfinished)
     SealKeys(data).mark(new)
-    finished = f"Everything in the store is sealed under {new}; it needs no older key.\n"
+    finished = f"Everything in the store is encrypted with {new}; it needs no older key.\n"
     assert seal(data, "status") == (0, head + finished)
 
 
@@ -73,7 +73,7 @@ def test_status_speaks_json_to_scripts(data: Path) -> None:
 
 def test_status_warns_of_a_file_that_others_may_read(data: Path) -> None:
     (data / "seal.keys").chmod(0o644)
-    assert f"Others may read that file. Close it to them: chmod 600 {data}/seal.keys" in seal(data, "status")[1]
+    assert f"may be able to read that file. Restrict it: chmod 600 {data}/seal.keys" in seal(data, "status")[1]
 
 
 def test_forget_removes_an_older_key_once_it_is_not_needed(data: Path) -> None:
@@ -85,7 +85,7 @@ def test_forget_removes_an_older_key_once_it_is_not_needed(data: Path) -> None:
     SealKeys(data).mark(new)
     code, output = seal(data, "forget", old)
     assert (code, ids(data)) == (0, [new])
-    assert output.startswith(f"{old} is gone; {data}/seal.keys still has {new}\n")
+    assert output.startswith(f"deleted {old}; {data}/seal.keys still has {new}\n")
 
 
 def test_forget_by_force_asks_nobody_but_keeps_the_active_key(data: Path) -> None:
@@ -111,14 +111,14 @@ def test_keys_in_the_environment_are_not_changed_in_the_file(words: list[str], d
     before = ids(data)
     code, output = fairlead("seal", *words, "--data", str(data), **{VARIABLE: f"mine {PAIR}"})
     assert (code, ids(data)) == (1, before)
-    assert output.startswith(f"fairlead: {VARIABLE} is set, so the keys are there and not in a file; ")
+    assert output.startswith(f"fairlead: {VARIABLE} is set, so the keys come from it and not from a file; ")
 
 
 def test_status_shows_the_ids_of_keys_in_the_environment(tmp_path: Path) -> None:
     keys = f"mine {PAIR} former {PAIR}"
     SealKeys(tmp_path, keys).mark("mine")
     code, output = fairlead("seal", "status", "--data", str(tmp_path), **{VARIABLE: keys})
-    told = "Everything in the store is sealed under mine; it needs no older key."
+    told = "Everything in the store is encrypted with mine; it needs no older key."
     assert (code, output) == (0, f"{VARIABLE}\n  mine  active\n  former  older\n{told}\n")
 
 

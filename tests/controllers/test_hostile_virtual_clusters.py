@@ -67,7 +67,7 @@ async def test_what_is_removed_is_confined_as_what_was_installed(
     await furnish(working)
     await virtual_cluster(working, template=RELEASE)
     await ready(working, reach)
-    with pytest.raises(Invalid, match="delete it and make one"):
+    with pytest.raises(Invalid, match="delete it and create a new one"):
         change = {"templateRef": {"name": "t"}, "template": None}
         await working.patch(VC, "one", lambda each: each["spec"].update(change))
     await working.delete(VC, "one")

@@ -76,7 +76,7 @@ def test_somebody_must_be_meant() -> None:
 def test_a_key_stands_for_somebody_and_for_nobody_else() -> None:
     assert complaints(EXPLAINED_REVIEW, {"resourceAttributes": GET, "accessKey": "k"}) == []
     (problem,) = complaints(EXPLAINED_REVIEW, {"resourceAttributes": GET, "accessKey": "k", "user": "x"})
-    assert problem == "spec.accessKey: Forbidden: a key says by itself whose it is; leave out user"
+    assert problem == "spec.accessKey: Forbidden: the subject is derived from the key; leave out user"
 
 
 def test_what_is_not_stored_has_no_metadata() -> None:

@@ -161,14 +161,14 @@ def test_every_problem_is_told_at_once() -> None:
 @pytest.mark.parametrize(
     ("scope", "advice"),
     [
-        ({"projects": [{}]}, "Required value: name one, or use `*` for all of them"),
-        ({"rules": [{"cluster": "*"}]}, "there is no wildcard here; leave it empty to allow all of them"),
+        ({"projects": [{}]}, "Required value: set a name, or `*` for all of them"),
+        ({"rules": [{"cluster": "*"}]}, "wildcards are not supported here; leave it empty to allow all of them"),
         ({"rules": [{"resources": [{"resources": ["*", "a"]}]}]}, 'overlaps with "*"'),
         (
             {"rules": [{"resourceNames": ["x"]}]},
-            "say which resources they are names of, in spec.scope.rules[0].resources",
+            "set the resources that the names belong to in spec.scope.rules[0].resources",
         ),
-        ({"rules": [{"nonResourceURLs": ["/lo*"]}]}, "`*` can only be the whole last step of a path, as in /apis/*"),
+        ({"rules": [{"nonResourceURLs": ["/lo*"]}]}, "`*` can only be the whole last segment of a path, as in /apis/*"),
         ({"rules": [{"requestTargets": ["x"]}]}, 'supported values: "Management", "Cluster", "ProjectSpace"'),
     ],
 )

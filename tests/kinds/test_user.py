@@ -44,7 +44,7 @@ def test_the_token_generation_never_falls() -> None:
     assert problems(user(tokenGeneration=3), old) == []
     for sent in ({"tokenGeneration": 2}, {}):
         [problem] = problems(user(**sent), old)
-        assert problem.field == "spec.tokenGeneration" and "would work again" in problem.message
+        assert problem.field == "spec.tokenGeneration" and "would become valid again" in problem.message
 
 
 def test_one_user_has_one_owner() -> None:

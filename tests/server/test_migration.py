@@ -180,7 +180,10 @@ async def test_a_refusal_says_why_and_changes_nothing(town: Town, case: str, dry
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        (None, "sourceVirtualClusterInstance: Required value: say which virtual cluster is to move"),
+        (
+            None,
+            "sourceVirtualClusterInstance: Required value: set the name and namespace of the virtual cluster to move",
+        ),
         ({}, "sourceVirtualClusterInstance.namespace: Required value"),
         ({"name": "", "namespace": "service-p-a"}, "sourceVirtualClusterInstance.name: Required value"),
         ({"name": "v", "namespace": ""}, "sourceVirtualClusterInstance.namespace: Required value"),
