@@ -92,7 +92,8 @@ def test_no_command_begins_like_another_so_that_one_completes_alone() -> None:
 def test_starting_a_server_imports_no_other_command() -> None:
     code = (
         "import sys; from fairlead.cli import make_app; make_app('up');"
-        "print(*[name for name in ('fairlead.client', 'fairlead.cli.access.key', 'rich', 'httpx') if name in sys.modules])"
+        "names = ('fairlead.client', 'fairlead.cli.access.key', 'rich', 'httpx');"
+        "print(*[name for name in names if name in sys.modules])"
     )
     told = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
     assert told == "\n"

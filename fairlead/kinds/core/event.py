@@ -1,7 +1,7 @@
 """Event of the core group, for `kubectl get events` and `kubectl describe`.
 
 Legacy Events count repetitions between firstTimestamp and lastTimestamp. Events with an eventTime must also set the
-reporting controller, action and reason. Clients of both expect the fields in `EMPTY` even if they have no value.
+reporting controller, action and reason. Clients of both expect the fields in `EMPTY_FIELDS` even without a value.
 """
 
 from collections.abc import Iterable
@@ -46,11 +46,11 @@ FIELDS = {
     "count": integer("Number of occurrences.", bits=32),
     "firstTimestamp": _time("Time of the first occurrence."),
     "lastTimestamp": _time("Time of the last occurrence."),
-    "eventTime": _time("Time when the Event was first observed, in microseconds. Makes the reporting fields required."),
+    "eventTime": _time("Time of the first observation, with microseconds. Makes the reporting fields required."),
     "series": obj(
         "Repetitions of an Event with an eventTime. Absent for a singleton Event.",
         count=integer("Number of occurrences.", bits=32),
-        lastObservedTime=words.timestamp("Time of the last occurrence, in microseconds."),
+        lastObservedTime=words.timestamp("Time of the last occurrence, with microseconds."),
     ),
     "source": obj(
         "The component that reported a legacy Event.",

@@ -14,8 +14,8 @@ SPEC = obj(
     leaseDurationSeconds=integer(
         "Seconds that candidates must wait after renewTime before they force-acquire the lease. At least 1.", bits=32
     ),
-    acquireTime=timestamp("Time when the current holder acquired the lease, in microseconds."),
-    renewTime=timestamp("Time when the current holder last renewed the lease, in microseconds."),
+    acquireTime=timestamp("Time when the current holder acquired the lease, with microseconds."),
+    renewTime=timestamp("Time when the current holder last renewed the lease, with microseconds."),
     leaseTransitions=integer("Number of transitions of the lease between holders.", bits=32),
     strategy=string(
         f"Strategy for coordinated leader election: `{_STRATEGY}`, or a custom name with a domain. "

@@ -176,7 +176,7 @@ WORKSPACE_TEMPLATE_SPEC = obj(
 
 
 def template_kind(name: str, what: str, template: Schema) -> Kind:
-    """Builds a template kind. `what` is the plural of the instances, `template` the schema of the definition."""
+    """Builds a template kind. `instances` is the plural of the instances, `template` the schema of the definition."""
     fields = {
         "spec": obj(
             f"Definition of {what} created from this template, and access to it.",
