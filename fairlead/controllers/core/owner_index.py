@@ -133,8 +133,8 @@ class Owners:
 
     def dependants_of(self, owner: Key, uid: str, *, blocking: bool = False) -> Iterator[Key]:
         """The dependents of exactly this owner; with `blocking`, only those with blockOwnerDeletion."""
-        for dependant in self._dependants.get(owner, ()):
-            for each in self._references[dependant]:
+        for dependent in self._dependants.get(owner, ()):
+            for each in self._references[dependent]:
                 if each.owner == owner and each.uid == uid and (each.blocking or not blocking):
-                    yield dependant
+                    yield dependent
                     break

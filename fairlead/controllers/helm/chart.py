@@ -50,7 +50,7 @@ class Chart:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """A chart under a name in a namespace. `acting_as` is the user that helm impersonates; empty: it uses the stored
+    """A chart under a name in a namespace. Helm impersonates `impersonate_user`; if that is empty, it uses the stored
     credential of the cluster with all its permissions."""
 
     name: str

@@ -73,8 +73,8 @@ class Deploying:
         with self._turns.one(metadata(instance)["namespace"]):
             try:
                 await self._install(dig(instance, "spec.clusterRef.cluster"), release)
-            except Trouble as trouble:
-                self._failed[uid] = release.hash, self._clock.monotonic() + PAUSE, trouble
+            except Trouble as error:
+                self._failed[uid] = release.hash, self._clock.monotonic() + PAUSE, error
                 raise
         self._failed.pop(uid, None)
         return release.hash
@@ -100,8 +100,8 @@ class Deploying:
             access = await self._reach.access(cluster)
             try:
                 await self._helm.install(release, access)
-            except Trouble as trouble:
-                if trouble.reason != RELEASE_PENDING:
+            except Trouble as error:
+                if error.reason != RELEASE_PENDING:
                     raise
                 if not await clear_pending_release(self._reach.cluster(cluster), release, self._clock.now()):
                     raise

@@ -23,7 +23,7 @@ class Reach(Protocol):
     """All methods raise UpstreamError, and so do the returned objects."""
 
     def cluster(self, name: str, acting_as: str = "") -> Api:
-        """The API of a cluster. With `acting_as`, requests impersonate that user of the cluster."""
+        """The API of a cluster. With `impersonate_user`, requests impersonate that user of the cluster."""
 
     def watching(self, name: str) -> Sender:
         """The connection to a cluster for watches, which are long-lived."""

@@ -69,8 +69,8 @@ class Surroundings:
         return find_obstacle(instance, self.project(instance), self.cluster(instance))
 
     def can_be_made(self, instance: Object) -> bool:
-        obstacle = self.obstacle(instance)
-        return obstacle is None or obstacle.reason not in OBSTACLES
+        blocker = self.obstacle(instance)
+        return blocker is None or blocker.reason not in OBSTACLES
 
 
 def find_obstacle(instance: Object, project: Object | None, cluster: Object | None) -> Trouble | None:

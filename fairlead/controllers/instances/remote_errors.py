@@ -56,7 +56,7 @@ class Trouble(Exception):
 @contextmanager
 def troubles(cluster: str, doing: str, acting_as: str = "") -> Iterator[None]:
     """Raises errors of requests to a cluster as InstanceError. `action` is a phrase such as "create a Role".
-    `acting_as` is the impersonated user; empty: the stored credential was used."""
+    `impersonate_user` is the impersonated user; empty: the stored credential was used."""
     try:
         yield
     except FarError as error:

@@ -268,8 +268,8 @@ class Removing:
         if not is_placed(instance):
             await self._instances.let_go(instance)
             return None
-        place = place_of(instance)
-        location = f'namespace "{place.namespace}" in cluster "{place.cluster}"'
+        target = place_of(instance)
+        location = f'namespace "{target.namespace}" in cluster "{target.cluster}"'
         if is_abandoned(instance) or self._instances.cluster(instance) is None:
             await self._instances.let_go(
                 instance, f"{location} was not deleted; if it still exists, delete it yourself"
@@ -279,11 +279,11 @@ class Removing:
         if is_true(instance.get("status"), READY):
             await self._instances.tell(instance, (self._waiting(Trouble(DELETING, "", INFO), location),), online=False)
         try:
-            with troubles(place.cluster, f"delete {location}"):
-                remaining = await self._take_down(instance, place)
-        except Trouble as trouble:
-            await self._instances.tell(instance, self._stuck(trouble, location), online=False)
-            return jittered(TURN if trouble.reason == WAITING else RETRY)
+            with troubles(target.cluster, f"delete {location}"):
+                remaining = await self._take_down(instance, target)
+        except Trouble as error:
+            await self._instances.tell(instance, self._stuck(error, location), online=False)
+            return jittered(TURN if error.reason == WAITING else RETRY)
         if remaining is None:
             await self._instances.let_go(instance)
             return None

@@ -69,7 +69,7 @@ def _bad(why: str) -> Trouble:
 
 class FarObjects:
     """The objects of one space in one reconcile, with a discovery cache. `writer` is the API as the impersonated user
-    `acting_as`; without it everything is done with the stored credential."""
+    `impersonate_user`; without it everything is done with the stored credential."""
 
     def __init__(self, api: Api, place: Place, writer: Api | None = None, acting_as: str = "") -> None:
         self._api = api
@@ -89,10 +89,10 @@ class FarObjects:
         for path, each in zip(paths, placed, strict=True):
             try:
                 await self._apply(path, each)
-            except Trouble as trouble:
-                if trouble.severity != ERROR:
+            except Trouble as error:
+                if error.severity != ERROR:
                     raise
-                refusals.append(trouble)
+                refusals.append(error)
         retained = await self._remove(before, paths)
         if refusals:
             first, more = refusals[0], len(refusals) - 1
@@ -105,8 +105,8 @@ class FarObjects:
             try:
                 with troubles(self._place.cluster, f'apply {obj["kind"]} "{name_of(obj)}"', self._acting_as):
                     await self._writer.apply(path, obj)
-            except Trouble as trouble:
-                if trouble.reason != OWNER_FORBIDDEN or not self._patience:
+            except Trouble as error:
+                if error.reason != OWNER_FORBIDDEN or not self._patience:
                     raise
                 await asyncio.sleep(self._patience.pop(0))
             else:
@@ -122,8 +122,8 @@ class FarObjects:
             try:
                 with troubles(self._place.cluster, f'delete {each["kind"]} "{name_of(each)}"', self._acting_as):
                     await self._remove_one(path)
-            except Trouble as trouble:
-                if trouble.reason != OWNER_FORBIDDEN:
+            except Trouble as error:
+                if error.reason != OWNER_FORBIDDEN:
                     raise
                 retained.append(each)
         return retained
@@ -132,8 +132,8 @@ class FarObjects:
         """The path of an object of a former template; empty if it can never have been created."""
         try:
             return await self._path(obj, missing_ok=True)
-        except Trouble as trouble:
-            if trouble.reason != TEMPLATE_OBJECTS:
+        except Trouble as error:
+            if error.reason != TEMPLATE_OBJECTS:
                 raise
             return ""
 

@@ -89,9 +89,9 @@ class Spaces:
             await self._make(space, project)
         except NotFound:  # it was deleted meanwhile
             return None
-        except Trouble as trouble:
-            await self._instances.tell(space, _not_made(space, trouble), online=False)
-            return self._instances.failed(space, trouble)
+        except Trouble as error:
+            await self._instances.tell(space, _not_made(space, error), online=False)
+            return self._instances.failed(space, error)
         self._instances.start_over(space)
         return jittered(self._upkeep.look_again(space, LOOK_AGAIN))
 
@@ -113,21 +113,21 @@ class Spaces:
         return Place(ref["cluster"], ref.get("namespace") or "", labels)
 
     async def _make(self, space: Object, project: Object) -> None:
-        place, rendered = self._place(space), dig(space, "status.space") or {}
-        plan = plan_template(self._setting.confinement, space, rendered, place.namespace)
+        target, rendered = self._place(space), dig(space, "status.space") or {}
+        plan = plan_template(self._setting.confinement, space, rendered, target.namespace)
         before = parsed(dig(space, "status.spaceObjects.lastAppliedObjects") or "", MOST_KEPT)
         objects = before if plan.leaves_contents else parsed(rendered.get("objects") or "")
         rules, roles = self._setting.confinement.confine_rules(dig(space, "spec.extraAccessRules") or ())
         limited_space = {**space, "spec": {**space["spec"], "extraAccessRules": rules}}
         deployer = plan.acting_as if objects or before else ""
-        bindings = role_bindings(self._setting.names, limited_space, plan.template, project, place.namespace, deployer)
+        bindings = role_bindings(self._setting.names, limited_space, plan.template, project, target.namespace, deployer)
         try:
-            result = await self._contents.make(space, place, plan, Wanted(bindings, objects, before))
+            result = await self._contents.make(space, target, plan, Wanted(bindings, objects, before))
         except Trouble:  # some objects may have been applied
             await self._instances.tell(space, (), **applied_as(space, plan), **_kept(space, merged(before, objects)))
             raise
         caveat = f"{self._upkeep.caveat(space)}{result.caveat}{plan.left_out}{describe_left_out((), roles)}"
-        conditions = _made(place, rendered, result.usable, caveat)
+        conditions = _made(target, rendered, result.usable, caveat)
         applied = _kept(space, merged(objects, result.left))
         await self._instances.tell(space, conditions, online=result.usable, **applied_as(space, plan), **applied)
 

@@ -135,8 +135,8 @@ class Instances:
         status = instance.get("status") or {}
         now, generation = timestamp(self._registry.clock.now()), metadata(instance).get("generation", 1)
         definition, visible = self._definitions(key[1], instance)
-        obstacle = self._obstacle(key, instance)
-        result = resolution(instance, definition, visible, obstacle)
+        blocker = self._obstacle(key, instance)
+        result = resolution(instance, definition, visible, blocker)
         if result.taken_over:
             status = _with_rendered(instance, status, TEMPLATES[key[1]][1], result, now)
         status = with_conditions(status, result.conditions, now, generation)
@@ -147,7 +147,7 @@ class Instances:
         status = {**status, "templateTrust": self._find_trust(key[1], instance) if result.taken_over else known}
         if key[1] == "virtualclusterinstances":
             status.setdefault("serviceUID", metadata(instance)["uid"])
-        return standing(instance, status, obstacle, now)
+        return standing(instance, status, blocker, now)
 
     def _obstacle(self, key: Key, instance: Object) -> Trouble | None:
         """None for workspaces: they run on runners, which another controller checks."""

@@ -60,8 +60,8 @@ class VirtualClusterAccess:
             async with _bounded(name_of(instance), "bind the roles of its users"):
                 api = self._ways.virtual_cluster(*instance_key)
                 await bind_cluster_roles(api, bindings, self._marks(instance), self._is_living)
-        except Trouble as trouble:
-            return (trouble.as_condition(ACCESS),)
+        except Trouble as error:
+            return (error.as_condition(ACCESS),)
         return (condition(ACCESS, TRUE, "Synced", "the roles of its users are bound in it"),)
 
     def holds(self, instance: Object) -> bool:
@@ -79,8 +79,8 @@ class VirtualClusterAccess:
                 self._ways.leaving_virtual_cluster(*instance_key) as api,
             ):
                 removed, others = await unbind_cluster_roles(api, self._marks(instance))
-        except Trouble as trouble:
-            await self._instances.tell(instance, _stuck(trouble), online=False)
+        except Trouble as error:
+            await self._instances.tell(instance, _stuck(error), online=False)
             return jittered(RETRY)
         if summary := _told(removed, others):
             with suppress(ApiError):  # no Event can be created in a terminating namespace

@@ -134,10 +134,10 @@ class VirtualClusters:
             done.append(condition(SYNCED, TRUE, "Synced", "the kubeconfig that the chart created is in use"))
         except NotFound:  # it was deleted meanwhile
             return None
-        except Trouble as trouble:
-            done.append(trouble.as_condition(stage))
+        except Trouble as error:
+            done.append(error.as_condition(stage))
             await self._instances.tell(instance, done, **fields)
-            return jittered(TURN) if trouble.reason == WAITING else self._instances.failed(instance, trouble)
+            return jittered(TURN) if error.reason == WAITING else self._instances.failed(instance, error)
         self._instances.start_over(instance)
         return await self._look(instance, done, **fields)
 
@@ -184,15 +184,15 @@ class VirtualClusters:
 
     async def _make_space(self, instance: Object, release: Release) -> tuple[Sequence[Object], bool]:
         """Applies the namespace. Returns its conditions, and whether it was just created."""
-        place, template = self._place(instance), dig(instance, "status.virtualCluster.spaceTemplate") or {}
-        plan = plan_template(self._setting.confinement, instance, template, place.namespace)
+        target, template = self._place(instance), dig(instance, "status.virtualCluster.spaceTemplate") or {}
+        plan = plan_template(self._setting.confinement, instance, template, target.namespace)
         objects = () if plan.leaves_contents else parsed(template.get("objects") or "")
         bindings = confining(release, self._setting.confinement.chart_role)
         try:
-            result = await self._contents.make(instance, place, plan, Wanted(bindings, objects))
+            result = await self._contents.make(instance, target, plan, Wanted(bindings, objects))
         finally:
             await self._instances.tell(instance, (), **applied_as(instance, plan))
-        message = f'namespace "{place.namespace}" in cluster "{place.cluster}" is in sync'
+        message = f'namespace "{target.namespace}" in cluster "{target.cluster}" is in sync'
         message += f"{self._upkeep.caveat(instance)}{plan.left_out}"
         status, reason = (TRUE, "Active") if result.usable else (FALSE, "Terminating")
         ready = condition(SPACE_READY, status, reason, message)

@@ -96,12 +96,12 @@ class RemoteInformers:
 
     def begin(self, key: Key, place: Place) -> Mapping[str, str]:
         """A reconcile starts. Returns the field managers that changed objects since the last one, by path."""
-        followed = self._followed.get(key)
-        if followed is None or (followed.cluster, followed.namespace) != (place.cluster, place.namespace):
+        instance = self._followed.get(key)
+        if instance is None or (instance.cluster, instance.namespace) != (place.cluster, place.namespace):
             self.follow(key, place, {})
-            followed = self._followed[key]
-        followed.is_busy, followed.is_due = True, False
-        changed_by, followed.changed_by = followed.changed_by, {}
+            instance = self._followed[key]
+        instance.is_busy, instance.is_due = True, False
+        changed_by, instance.changed_by = instance.changed_by, {}
         return changed_by
 
     def claim(self, key: Key, place: Place) -> None:
@@ -116,37 +116,37 @@ class RemoteInformers:
             before = None
         states = {place.path: UNKNOWN, **states}
         collections = frozenset(map(collection_of, states))
-        followed = self._followed[key] = _Followed(place.cluster, place.namespace, states, collections)
+        instance = self._followed[key] = _Followed(place.cluster, place.namespace, states, collections)
         self._need(place.cluster, before.collections if before is not None else frozenset(), collections)
         for path, state in (before.heard if before is not None else {}).items():
-            self._judge(key, followed, path, state)
+            self._judge(key, instance, path, state)
         if before is not None and before.has_missed:
-            self._wake(key, followed, "")
+            self._wake(key, instance, "")
 
     def forget(self, key: Key) -> None:
         """Stops tracking the instance."""
-        followed = self._followed.pop(key, None)
+        instance = self._followed.pop(key, None)
         self._pace.forget(key)
-        if followed is not None:
-            location = followed.cluster, followed.namespace
+        if instance is not None:
+            location = instance.cluster, instance.namespace
             if self._owners.get(location) == key:
                 del self._owners[location]
-            self._need(followed.cluster, followed.collections, frozenset())
+            self._need(instance.cluster, instance.collections, frozenset())
 
     def is_following(self, key: Key) -> bool:
         """Whether all applied objects of the instance are covered by a running watch."""
-        followed = self._followed.get(key)
-        if followed is None:
+        instance = self._followed.get(key)
+        if instance is None:
             return False
-        watches = (self._watches.get((followed.cluster, each)) for each in followed.collections)
+        watches = (self._watches.get((instance.cluster, each)) for each in instance.collections)
         return all(watch is not None and watch.is_following for watch in watches)
 
     def refused(self, key: Key) -> tuple[str, ...]:
         """The resources of the instance that the credential may not watch, such as `configmaps`."""
-        followed = self._followed.get(key)
-        if followed is None:
+        instance = self._followed.get(key)
+        if instance is None:
             return ()
-        watches = ((each, self._watches.get((followed.cluster, each))) for each in followed.collections)
+        watches = ((each, self._watches.get((instance.cluster, each))) for each in instance.collections)
         return tuple(sorted(each.rpartition("/")[2] for each, watch in watches if watch is not None and watch.refusal))
 
     # --- watches -----------------------------------------------------------------------------------------------------
@@ -189,10 +189,10 @@ class RemoteInformers:
         was_lost = watch.is_following and not is_following
         watch.is_following = is_following
         watch.refusal = refusal if refusal or is_following else watch.refusal
-        for key, followed in self._followed.items() if refusal_changed or was_lost else ():
-            if followed.cluster == watched[0] and watched[1] in followed.collections:
+        for key, instance in self._followed.items() if refusal_changed or was_lost else ():
+            if instance.cluster == watched[0] and watched[1] in instance.collections:
                 if refusal_changed:
-                    self._wake(key, followed, "")
+                    self._wake(key, instance, "")
                 elif self._requeue is not None:
                     self._requeue(key, UNWATCHED_SECONDS * random.uniform(0.8, 1.2))
 
@@ -203,24 +203,24 @@ class RemoteInformers:
         cluster, collection = watched
         namespace = meta["name"] if collection == NAMESPACES else meta.get("namespace") or ""
         key = self._owners.get((cluster, namespace))
-        followed = self._followed.get(key) if key is not None else None
-        if key is None or followed is None:
+        instance = self._followed.get(key) if key is not None else None
+        if key is None or instance is None:
             return
         path, state = path_of(collection, namespace, meta["name"]), GONE if is_gone else state_of(meta)
-        known = followed.states.get(path)
+        known = instance.states.get(path)
         if known is not None and state not in (GONE, known) and (manager := last_manager(meta)):
-            followed.changed_by[path] = manager
-        self._hear(key, followed, path, state)
+            instance.changed_by[path] = manager
+        self._hear(key, instance, path, state)
 
     def note_all(self, watched: tuple[str, str], names: set[tuple[str, str]]) -> None:
         """A list has returned exactly these objects: all others were deleted."""
         cluster, collection = watched
         existing = {path_of(collection, *each) for each in names}
-        for key, followed in list(self._followed.items()):
-            if followed.cluster == cluster and collection in followed.collections:
-                for path in [each for each in followed.states if collection_of(each) == collection]:
+        for key, instance in list(self._followed.items()):
+            if instance.cluster == cluster and collection in instance.collections:
+                for path in [each for each in instance.states if collection_of(each) == collection]:
                     if path not in existing:
-                        self._hear(key, followed, path, GONE)
+                        self._hear(key, instance, path, GONE)
 
     def _hear(self, key: Key, followed: _Followed, path: str, state: str) -> None:
         if not followed.is_busy:
