@@ -84,8 +84,8 @@ def _trace(body: Object, answer: Object) -> Trace:
 
 @dataclass(slots=True)
 class TrackedApi:
-    """A KubeApi that records the writes of one reconcile. `namespace` is the path of the instance's namespace. It is
-    applied only after its ownership is verified: `claim` is called then."""
+    """A KubeApi that records the writes of one reconcile. `namespace_path` is the path of the instance's namespace. It
+    is applied only after its ownership is verified: `on_namespace_owned` is called then."""
 
     api: Api
     namespace: str
@@ -120,7 +120,7 @@ class TrackedApi:
 
 
 def compare(before: Mapping[str, Trace], tracked: TrackedApi, known: bool) -> Drift:
-    """The drift that a reconcile has repaired. `known`: the namespace is known to have existed before."""
+    """The drift that a reconcile has repaired. `namespace_known`: the namespace existed before."""
     previous = before.get(tracked.namespace)
     current = tracked.applied.get(tracked.namespace)
     replaced = previous is not None and current is not None and current.uid != previous.uid
