@@ -24,7 +24,7 @@ def hidden(package: str) -> Iterator[None]:
     before = {name: module for name, module in sys.modules.items() if name.partition(".")[0] == package}
     for name in before:
         del sys.modules[name]
-    sys.modules[package] = None  # Python's own marker for a module that must not be found
+    sys.modules[package] = None  # type: ignore[assignment]  # Python's own marker for a module that must not be found
     try:
         yield
     finally:

@@ -112,7 +112,7 @@ def who_can(asked: WhoCanOptions) -> None:
     A key may be restricted further by its scope: see [bold]fairlead key explain[/bold].
     """
     is_path = asked.resource.startswith("/")
-    question = Question(
+    query = Question(
         asked.verb,
         None if is_path else asked.resource,
         asked.name,
@@ -121,7 +121,7 @@ def who_can(asked: WhoCanOptions) -> None:
         asked.resource if is_path else None,
     )
     with connected(asked.context) as session:
-        attributes = about(session, question)
+        attributes = about(session, query)
         subjects = list(allowed(session.client, attributes))
         if asked.output is not Output.TABLE:
             print_list(subjects, asked.output)
@@ -188,9 +188,9 @@ def explain(asked: ExplainOptions) -> None:
     Exits with 0 for yes and 1 for no, like [bold]kubectl auth can-i[/bold].
     """
     target = asked.place
-    question = Question(asked.verb, asked.resource, target.name, target.namespace, target.project, asked.path)
+    query = Question(asked.verb, asked.resource, target.name, target.namespace, target.project, asked.path)
     with connected(asked.context) as session:
-        attributes = about(session, question)
+        attributes = about(session, query)
         status = review(session, asked.key, attributes)
         if asked.output is not Output.TABLE:
             print_data(status, asked.output)

@@ -60,8 +60,8 @@ def _facts(cluster: Object) -> str:
         f"Kubernetes {version}" if version else "",
         f"{nodes} node{'' if nodes == 1 else 's'}" if isinstance(nodes, int) else "",
     )
-    joined = ", ".join(fact for fact in facts if fact)
-    return f": {joined}" if joined else ""
+    summary = ", ".join(fact for fact in facts if fact)
+    return f": {summary}" if summary else ""
 
 
 def trouble(cluster: Object) -> tuple[str, str]:

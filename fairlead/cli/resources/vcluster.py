@@ -125,7 +125,7 @@ def migrate(
     """
     with connected(context) as session:
         instance_ref = {"name": name, "namespace": namespace_of(session, source)}
-        body = {"kind": "ProjectMigrateVirtualClusterInstance", "sourceVirtualClusterInstance": instance_ref}
-        session.client.act("projects", target, "migratevirtualclusterinstance", body, dry_run=dry_run)
+        request = {"kind": "ProjectMigrateVirtualClusterInstance", "sourceVirtualClusterInstance": instance_ref}
+        session.client.act("projects", target, "migratevirtualclusterinstance", request, dry_run=dry_run)
         result = "can be moved" if dry_run else "was moved"
         note(f"the virtual cluster {name} {result} from the project {source} to {target}")
