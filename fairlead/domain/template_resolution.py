@@ -176,7 +176,8 @@ def steered_credential(template: Any, made: Any, free: Collection[str], at: str 
     """The field through which parameters determine where a password of the template is sent; empty if there is none.
 
     Users who set the parameters cannot read that password. A password that is itself a parameter is their own, and may
-    be sent anywhere. `free` are the sibling fields of a password that do not matter, unless they contain an address.
+    be sent anywhere. `safe_siblings` are the sibling fields of a password that do not matter, unless they contain an
+    address.
     """
     if isinstance(template, list):
         pairs = enumerate(zip(template, made, strict=True))

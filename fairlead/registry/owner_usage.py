@@ -15,7 +15,7 @@ from fairlead.storage.view.view import Entry, View
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """One object of an owner. `category` separates objects that are counted separately; `ended` is when it stopped
+    """One object of an owner. `category` separates objects that are counted separately; `ended_at` is when it stopped
     counting, empty while it counts."""
 
     owner: Hashable

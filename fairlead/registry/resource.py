@@ -1,7 +1,7 @@
-"""Create, get, update, patch, apply and delete for the objects of any kind. Every write goes through here.
+"""Create, get, update, patch, apply and delete for any kind. Every write goes through here; reads come from the view.
 
-A write is a function of the old object, run in a compare-and-swap loop: validate and prune, preserve server-set fields,
-the kind's own rules, admission, managedFields, commit. Reads come from the in-memory view and never wait for a disk.
+A write is a function of the old object, run in a compare-and-swap loop: validate, preserve server-set fields, the
+kind's own rules, admission, managedFields, commit.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -41,9 +41,7 @@ from fairlead.storage import contract
 from fairlead.storage.contract import Key, Store
 from fairlead.storage.view.view import Entry, View
 
-ATTEMPTS = 100
-"""How often a write that lost a race is retried. Each lost race is progress of another writer, so this is rarely
-reached."""
+ATTEMPTS = 100  # per write that loses races; each lost race is progress of another writer
 OBJECT_LIMIT = 6 * 1024 * 1024  # patches may not make an object larger
 DRAWS = 8  # random names to try for a generateName
 
@@ -122,7 +120,6 @@ class Resource:
         raise Conflict.of(kind.plural, kind.group, name_of(obj), update_rules.MODIFIED)
 
     def _taken(self, key: Key) -> AlreadyExists:
-        """The AlreadyExists error for a key; it says so if that object is being deleted."""
         is_same_kind = key[:2] == self.kind.place
         group, plural = (self.kind.group, self.kind.plural) if is_same_kind else key[:2]
         error = AlreadyExists.of(plural, group, key[3])
@@ -203,7 +200,6 @@ class Resource:
     def _propose(
         self, entry: Entry, edit: Edit, place: tuple[str, str], writing: Writing, duplicates: Sequence[str]
     ) -> tuple[Change, list[Problem]]:
-        """The change that an edit makes to the object, and its schema problems."""
         old = decode(entry)
         proposed = edit(self._visible(entry, old, writing))
         try:
@@ -218,7 +214,7 @@ class Resource:
         return Change("update", self.kind, writing.user, old, new, writing.subresource, writing.dry_run), problems
 
     def _visible(self, entry: Entry, old: Object, writing: Writing) -> Object:
-        """The object without write-only fields, which a patch must not copy to a readable field. Only then is there a
+        """A patch must not copy a write-only field to a readable one. Without write-only fields there is no
         `full_body`."""
         visible: Object = old if not entry.whole or writing.user == CONTROLLER else orjson.loads(entry.body)
         return visible
@@ -291,8 +287,7 @@ class Resource:
         return identical(old, new)
 
     def _refuse(self, change: Change, problems: Sequence[Problem]) -> None:
-        """Raises all problems at once. A kind's own checks rely on a valid schema, so they run only if there is no
-        problem yet."""
+        """Raises all problems at once. A kind's own checks rely on a valid schema, so they come last."""
         links = link_problems(self._links, change)
         every = chain(problems, meta.problems(change.obj, self.kind), record_problems(change.obj), links)
         found = list(islice(every, 10 * MAX_PROBLEMS))
@@ -337,7 +332,6 @@ class Resource:
         return value
 
     async def _serve(self, value: bytes, revision: int) -> bytes:
-        """The response body for a stored value. `revision` is 0 if it has none yet."""
         size = len(value)
         return (
             self._served(value, revision) if size <= LARGE else await COMPUTE.run(size, self._served, value, revision)
@@ -390,7 +384,6 @@ class Resource:
         return revision
 
     async def _catch_up(self) -> None:
-        """After a lost race: brings the view up to date with the store."""
         with storage_errors():
             await self.view.fresh()
 

@@ -88,7 +88,7 @@ class Findings:
     unknown: list[str] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
     has_more_unknown: bool = False
-    """There are more unknown fields than `unknown` lists."""
+    """There are more unknown fields than `unknown_fields` lists."""
 
 
 class Walk:

@@ -31,7 +31,7 @@ async def _go_on() -> None:
 
 
 class WatchEvent(NamedTuple):
-    """One event for one watcher. `line` is the encoded JSON line, shared by all watchers that get the same event."""
+    """One event for one watcher. Its `line` is the encoded JSON, shared by all watchers that get the same event."""
 
     type: str
     body: bytes

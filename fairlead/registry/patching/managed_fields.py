@@ -77,7 +77,7 @@ def record_update(
 ) -> None:
     """Sets the managedFields of `new` after a create (`old` is None), an update or a patch.
 
-    `empty` are fields that every object has even if empty: unless changed, no manager owns them.
+    `empty_fields` are fields that every object has even if empty: unless changed, no manager owns them.
 
     If nothing changed, the entries are the very list of `old`, so that a comparison detects a write without effect.
     """

@@ -30,7 +30,7 @@ Entry = tuple[str | None, Any]
 
 
 def interleaved(entries: Sequence[Entry], named: Sequence[str], before: Sequence[str | None]) -> list[Any]:
-    """The entries in their final order. `named` is the order of the patch, `before` that of the live list."""
+    """The entries in their final order, from the order of the patch and the old order of the live list."""
     new_positions = {step: position for position, step in enumerate(named)}
     old_positions = {step: position for position, step in enumerate(before)}
     patched = (entry for entry in entries if entry[0] in new_positions)
