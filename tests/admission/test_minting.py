@@ -226,7 +226,7 @@ async def test_t4_an_administrators_key_that_expires_makes_none_that_outlives_it
 async def test_t4_with_a_key_that_is_gone_nothing_can_be_made(realm: Realm) -> None:
     ada = await realm.signed_in("ada")
     await realm.world.delete("OwnedAccessKey", ada.key, user=CONTROLLER)
-    with pytest.raises(Forbidden, match="is gone; sign in again"):
+    with pytest.raises(Forbidden, match="no longer exists; sign in again"):
         await realm.key("k", ada)
 
 

@@ -122,7 +122,7 @@ async def test_t4_nobody_asked_for_more_than_the_key_has_left() -> None:
 
 async def test_t4_a_key_that_is_gone_makes_no_token() -> None:
     async with an_office() as office:
-        with pytest.raises(Forbidden, match="is gone; sign in again"):
+        with pytest.raises(Forbidden, match="no longer exists; sign in again"):
             await office.mint(replace(ADA, key="nothing"))
 
 

@@ -59,7 +59,7 @@ def test_t4_a_scoped_key_of_an_administrator_is_no_administrator() -> None:
 
 
 def test_t4_no_groups_are_added() -> None:
-    assert 'leave out "x"' in refused(holder(groups=("x",)), key(user="ada", groups=["x"]))
+    assert 'remove "x"' in refused(holder(groups=("x",)), key(user="ada", groups=["x"]))
     assert not fine(holder(), key(user="ada", groups=["system:masters"]))
     assert fine(holder(ADMIN), key(user="ada", groups=["system:masters"]))
 
@@ -97,7 +97,7 @@ def test_t4_that_holds_for_administrators_too() -> None:
 
 def test_t4_a_key_that_lives_by_its_use_is_made_by_its_like_only() -> None:
     sliding: Object = {"ttl": 100, "ttlAfterLastActivity": True}
-    assert "leave out spec.ttlAfterLastActivity" in refused(holder(ttl=100), key(user="ada", **sliding))
+    assert "omit spec.ttlAfterLastActivity" in refused(holder(ttl=100), key(user="ada", **sliding))
     assert fine(holder(age=500, **sliding), key(user="ada", **sliding))
     assert fine(holder(age=500, **sliding), key(user="ada", ttl=100))
     assert not fine(holder(age=500, **sliding), key(user="ada", ttl=101))

@@ -99,5 +99,5 @@ def test_a_patch_that_nests_too_deep_is_refused():
     patch: dict = {}
     for _ in range(300):
         patch = {"a": patch}
-    with pytest.raises(BadRequest, match="fewer levels"):
+    with pytest.raises(BadRequest, match="less nesting"):
         apply({}, patch)

@@ -155,7 +155,7 @@ async def test_a_name_that_is_taken_stops_all_of_it(world: World, name: str) -> 
     for dry in (True, False):
         with pytest.raises(AlreadyExists, match=f'configmaps "{name}" already exists in the namespace default') as told:
             await moved(world, writing=as_ada(dry_run=dry))
-        assert ("bring along" in told.value.message) == (name == "b")
+        assert ("has the same name" in told.value.message) == (name == "b")
     assert await everything(world) == before
 
 
