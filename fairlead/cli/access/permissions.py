@@ -41,7 +41,7 @@ class About:
 
 
 def about(session: Session, question: Question) -> About:
-    """Validates the query and resolves it to attributes. Warns about likely mistakes, which would only get a no."""
+    """Validates and resolves the query. Warns about likely mistakes, which would otherwise only get a no."""
     if bool(question.resource) == bool(question.path):
         raise WrongUsage("set either a resource or a path")
     if question.namespace and question.project:
@@ -121,13 +121,13 @@ def who_can(asked: WhoCanOptions) -> None:
         asked.resource if is_path else None,
     )
     with connected(asked.context) as session:
-        attributes = about(session, query)
-        subjects = list(allowed(session.client, attributes))
+        resolved = about(session, query)
+        subjects = list(allowed(session.client, resolved))
         if asked.output is not Output.TABLE:
             print_list(subjects, asked.output)
             return
         rows = [(each["kind"].lower(), each["name"], each["reason"]) for each in subjects]
-        print_table(("KIND", "NAME", "REASON"), rows, f"no user or team may {attributes.words}")
+        print_table(("KIND", "NAME", "REASON"), rows, f"no user or team may {resolved.words}")
 
 
 def allowed(client: Client, what: About) -> Iterator[Object]:
@@ -190,12 +190,12 @@ def explain(asked: ExplainOptions) -> None:
     target = asked.place
     query = Question(asked.verb, asked.resource, target.name, target.namespace, target.project, asked.path)
     with connected(asked.context) as session:
-        attributes = about(session, query)
-        status = review(session, asked.key, attributes)
+        resolved = about(session, query)
+        status = review(session, asked.key, resolved)
         if asked.output is not Output.TABLE:
             print_data(status, asked.output)
         else:
-            show(status, asked.key, attributes)
+            show(status, asked.key, resolved)
     if not status.get("allowed"):
         raise typer.Exit(1)
 
