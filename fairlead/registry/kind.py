@@ -6,7 +6,7 @@ warnings, merge keys, `/status`, `kubectl get` tables, field selectors and autho
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -60,6 +60,8 @@ class Change:
     also: list[Write] = field(default_factory=list)
     checks: list[Check] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
+    problems: Sequence[Problem] = ()
+    """What the schema has against the new object. Admission comes first all the same: a 403 is said before a 422."""
     once: dict[str, str] = field(default_factory=dict)
     """Values by dotted path that the answer to this very write carries and no other: a new key, shown once. It lasts
     through all attempts of one write, so whoever finds its value in here has made it already."""
