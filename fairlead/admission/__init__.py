@@ -15,6 +15,8 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from fairlead.core.call import Target, Verdict
+from fairlead.core.errors import ApiError, Invalid
+from fairlead.core.objects import name_of
 from fairlead.core.user import User
 from fairlead.registry.kind import Change, Kind
 from fairlead.registry.registry import Registry
@@ -76,8 +78,17 @@ class Chain:
         chosen = self._chosen.get(key)
         if chosen is None:
             chosen = self._chosen[key] = tuple(self._concerned(change.kind, change.verb))
-        for rule in chosen:
-            await rule(change, self._registry)
+        try:
+            for rule in chosen:
+                await rule(change, self._registry)
+        except ApiError:
+            raise
+        except Exception:
+            # Rules see objects before the schema rejects them, and may fail on a value of the wrong type.
+            if change.problems:
+                kind = change.kind
+                raise Invalid.of(kind.name, kind.place[0], name_of(change.obj), change.problems) from None
+            raise
 
     def _concerned(self, kind: Kind, verb: str) -> Iterator[Rule]:
         for rule in self._rules:

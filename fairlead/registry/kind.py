@@ -6,7 +6,7 @@ warnings, merge keys, `/status`, `kubectl get` tables, field selectors and autho
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -60,6 +60,8 @@ class Change:
     also: list[Write] = field(default_factory=list)
     checks: list[Check] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
+    problems: Sequence[Problem] = ()
+    """What schema validation found wrong with the new object. Admission runs first: a 403 takes precedence over a 422."""
     once: dict[str, str] = field(default_factory=dict)
     """Values by dotted path that only the response to this write contains, such as a new access key. It is kept across
     the retries of one write, so a rule that finds its value here must not generate another."""

@@ -164,7 +164,7 @@ class Resource:
             await COMPUTE.run(size, self._conclude, change, problems, writing, writer)
 
     def _begin(self, change: Change, problems: Sequence[Problem], writer: Writer) -> None:
-        obj = change.obj
+        obj, change.problems = change.obj, problems
         meta.begin(obj, writer.now, self.kind)
         if self.kind.status_subresource and "status" in obj:
             obj["status"] = {}
@@ -269,7 +269,7 @@ class Resource:
         return await COMPUTE.run(size, self._after_admission, change, problems, writing)
 
     def _before_admission(self, change: Change, problems: Sequence[Problem], writing: Writing) -> None:
-        kind, old, new = self.kind, change.old or {}, change.obj
+        kind, old, new, change.problems = self.kind, change.old or {}, change.obj, problems
         update_rules.check_versions(kind, old, new, writing)
         meta.carry_over(old, new)
         update_rules.keep_apart(kind, old, new, writing.subresource)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from fairlead.admission import Chain, Rule, concerning
-from fairlead.core.errors import Forbidden
+from fairlead.core.errors import Forbidden, Invalid, Problem
 from fairlead.kinds.projects.project import PROJECT
 from fairlead.registry.kind import Change
 from fairlead.registry.registry import Registry
@@ -67,3 +67,25 @@ async def test_a_rule_outside_of_a_chain_also_knows_what_concerns_it(world: Worl
     assert asked == []
     await deletes(Change("delete", GADGET, ADA, {}, None), world.registry)
     assert asked == ["deletes"]
+
+
+def fail() -> None:
+    raise TypeError("unhashable type: 'dict'")
+
+
+async def test_a_rule_that_fails_on_an_invalid_object_leaves_the_answer_to_the_schema(world: World) -> None:
+    chain = Chain((rule("fails", [], fail),))
+    chain.look_around_in(world.registry)
+    problem = Problem.invalid("spec.name", {}, "must be a string")
+    with pytest.raises(Invalid) as refused:
+        await chain(Change("create", GADGET, ADA, None, {}, problems=[problem]))
+    assert "spec.name" in refused.value.message
+    with pytest.raises(TypeError):
+        await chain(CHANGE)
+
+
+async def test_a_refusal_comes_before_what_the_schema_says(world: World) -> None:
+    chain = Chain((rule("refuses", [], refuse),))
+    chain.look_around_in(world.registry)
+    with pytest.raises(Forbidden):
+        await chain(Change("create", GADGET, ADA, None, {}, problems=[Problem.invalid("spec", 1, "must be an object")]))

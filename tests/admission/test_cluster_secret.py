@@ -8,7 +8,7 @@ import pytest
 from fairlead.admission import Chain
 from fairlead.admission.secret_refs import cluster_secret
 from fairlead.core.call import Target
-from fairlead.core.errors import Forbidden
+from fairlead.core.errors import Forbidden, Invalid
 from fairlead.core.user import User
 from fairlead.registry.kind import MANAGEMENT_GROUP
 from fairlead.registry.registry import Registry
@@ -103,3 +103,12 @@ async def test_t12_nothing_is_said_about_a_secret_that_the_writer_may_not_read(r
     with pytest.raises(Forbidden):
         await ruled.submit("Cluster", body, writing)
     assert writing.warnings == []
+
+
+@pytest.mark.parametrize("wrong", [{"secretNamespace": {"a": 1}}, {"secretNamespace": [0]}, {"key": ["a"]}])
+async def test_a_reference_of_the_wrong_type_is_invalid(
+    ruled: World, readable: set[tuple[str, str]], wrong: dict[str, object]
+) -> None:
+    readable.add(("vault", "kubeconfig"))
+    with pytest.raises(Invalid, match=rf"spec.config.{next(iter(wrong))}"):
+        await ruled.submit("Cluster", ruled.body("Cluster", "c", spec={"config": CONFIG | wrong}), Writing(BOB))

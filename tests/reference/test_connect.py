@@ -12,10 +12,11 @@ from tests.reference.world import World
 
 
 @pytest.fixture(scope="module")
-def lone(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    """A Fairlead that knows no cluster yet."""
+def lone(binaries: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    """A Fairlead that knows no cluster yet, and a control plane that no other Fairlead uses: removing a cluster removes
+    the binding of its administrators."""
     folder = tmp_path_factory.mktemp("lone")
-    with running(folder / "data") as server:
+    with ControlPlane(binaries, tmp_path_factory.mktemp("plane")) as plane, running(folder / "data") as server:
         yield World(server, plane, plane.binaries / "kubectl", folder)
 
 
