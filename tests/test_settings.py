@@ -182,7 +182,10 @@ def test_an_empty_file_and_empty_values_change_nothing(tmp_path: Path) -> None:
         ({"tls_cert": "/c"}, "tls_cert and tls_key must be set together"),
         ({"tls_key": "/k"}, "tls_cert and tls_key must be set together"),
         ({"tls_ca": "/a"}, "tls_ca requires tls_cert"),
-        ({"tls_cert": "/c", "tls_key": "/k", "tls_names": "a.test"}, "tls_names only apply to the generated certificate"),
+        (
+            {"tls_cert": "/c", "tls_key": "/k", "tls_names": "a.test"},
+            "tls_names only apply to the generated certificate",
+        ),
     ],
 )
 def test_settings_that_contradict_each_other_are_refused(flags: dict[str, str | None], expected: str) -> None:
@@ -234,7 +237,7 @@ def test_the_certificate_is_made_out_to_every_name_that_clients_are_told() -> No
 
 
 def accepted(setting: Setting) -> str:
-    about = setting.about
+    about = setting.info
     return f"{about.minimum} to {about.maximum}" if setting.type is int else ", ".join(about.choices)
 
 
@@ -245,9 +248,9 @@ def test_the_page_about_settings_says_what_the_code_does() -> None:
             f"`{name}`",
             f"`{flag(name)}`",
             f"`{variable(name)}`",
-            f"`{each.shown_default}`",
+            f"`{each.default_text}`",
             accepted(each),
-            each.about.help,
+            each.info.help,
         )
         for name, each in SETTINGS.items()
     ]

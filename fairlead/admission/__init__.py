@@ -14,7 +14,7 @@
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from fairlead.core.call import Target, Verdict
+from fairlead.core.call import AuthorizationDecision, RequestInfo
 from fairlead.core.errors import ApiError, Invalid
 from fairlead.core.objects import name_of
 from fairlead.core.user import User
@@ -24,39 +24,39 @@ from fairlead.registry.registry import Registry
 Rule = Callable[[Change, Registry], Awaitable[None]]
 """Raises to reject the write. May change the new object and add writes and preconditions to the commit."""
 
-Concern = Callable[[Kind, str], bool]
+RuleFilter = Callable[[Kind, str], bool]
 """Whether a rule applies to a verb (create, update, delete) on a kind. Must be deterministic: the result is cached."""
 
-May = Callable[[User, Target], Verdict]
+Authorize = Callable[[User, RequestInfo], AuthorizationDecision]
 """Authorizes a request on behalf of the requester, as if they had sent it over HTTP."""
 
 
 @dataclass(frozen=True, slots=True)
-class Concerned:
+class FilteredRule:
     """A rule that applies only to some kinds and verbs."""
 
-    concerns: Concern
-    judge: Rule
+    applies: RuleFilter
+    rule: Rule
 
     async def __call__(self, change: Change, registry: Registry) -> None:
-        if self.concerns(change.kind, change.verb):
-            await self.judge(change, registry)
+        if self.applies(change.kind, change.verb):
+            await self.rule(change, registry)
 
 
-def concerning(concerns: Concern) -> Callable[[Rule], Rule]:
+def applies_to(rule_filter: RuleFilter) -> Callable[[Rule], Rule]:
     """Decorator that restricts a rule to the kinds and verbs accepted by the filter."""
 
     def limited(rule: Rule) -> Rule:
-        return Concerned(concerns, rule)
+        return FilteredRule(rule_filter, rule)
 
     return limited
 
 
-def is_one_of(kind: Kind, group: str, *plurals: str) -> bool:
+def is_resource(kind: Kind, group: str, *plurals: str) -> bool:
     return kind.group == group and kind.plural in plurals
 
 
-class Chain:
+class AdmissionChain:
     """Runs the admission rules in order.
 
     Which rules apply is computed once per kind and verb, so rules that do not apply cost a write nothing. The registry
@@ -65,19 +65,19 @@ class Chain:
 
     def __init__(self, rules: Sequence[Rule]) -> None:
         self._rules = rules
-        self._chosen: dict[tuple[str, str, str], Sequence[Rule]] = {}
+        self._rules_by_kind: dict[tuple[str, str, str], Sequence[Rule]] = {}
         self._registry: Registry | None = None
 
-    def look_around_in(self, registry: Registry) -> None:
+    def bind_registry(self, registry: Registry) -> None:
         self._registry = registry
 
     async def __call__(self, change: Change) -> None:
         if self._registry is None:
             raise RuntimeError("admission was called before bind_registry")
         key = change.kind.group, change.kind.plural, change.verb
-        chosen = self._chosen.get(key)
+        chosen = self._rules_by_kind.get(key)
         if chosen is None:
-            chosen = self._chosen[key] = tuple(self._concerned(change.kind, change.verb))
+            chosen = self._rules_by_kind[key] = tuple(self._select_rules(change.kind, change.verb))
         try:
             for rule in chosen:
                 await rule(change, self._registry)
@@ -87,12 +87,12 @@ class Chain:
             # Rules see objects before the schema rejects them, and may fail on a value of the wrong type.
             if change.problems:
                 kind = change.kind
-                raise Invalid.of(kind.name, kind.place[0], name_of(change.obj), change.problems) from None
+                raise Invalid.of(kind.name, kind.stored_resource[0], name_of(change.obj), change.problems) from None
             raise
 
-    def _concerned(self, kind: Kind, verb: str) -> Iterator[Rule]:
+    def _select_rules(self, kind: Kind, verb: str) -> Iterator[Rule]:
         for rule in self._rules:
-            if not isinstance(rule, Concerned):
+            if not isinstance(rule, FilteredRule):
                 yield rule
-            elif rule.concerns(kind, verb):
-                yield rule.judge
+            elif rule.applies(kind, verb):
+                yield rule.rule

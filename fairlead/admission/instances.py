@@ -15,132 +15,137 @@
 from collections.abc import Collection
 from typing import Any
 
-from fairlead.admission import May, Rule, concerning, is_one_of
-from fairlead.core.call import Target
+from fairlead.admission import Authorize, Rule, applies_to, is_resource
+from fairlead.core.call import RequestInfo
 from fairlead.core.errors import Forbidden
-from fairlead.core.objects import Object, dig, metadata, name_of
-from fairlead.core.user import CONTROLLER, User
-from fairlead.domain.template_resolution import TEMPLATES
+from fairlead.core.objects import Object, get_path, metadata, name_of
+from fairlead.core.user import CONTROLLER_USER, User
+from fairlead.domain.template_resolution import TEMPLATE_KINDS
 from fairlead.registry.codec import decode
 from fairlead.registry.kind import Change
 from fairlead.registry.registry import Registry
 
 SPACES, VIRTUAL_CLUSTERS = "spaceinstances", "virtualclusterinstances"
-OWNED = (SPACES, VIRTUAL_CLUSTERS)
-RESTRICTED = "restricted"
-TEAM = "service:team:"
-ABANDON = "service.sh/abandon"
-ORDINARY = frozenset({"view", "edit", "admin"})
+OWNED_INSTANCES = (SPACES, VIRTUAL_CLUSTERS)
+RESTRICTED_SUBRESOURCE = "restricted"
+TEAM_PREFIX = "service:team:"
+ABANDON_ANNOTATION = "service.sh/abandon"
+DEFAULT_SPACE_ROLES = frozenset({"view", "edit", "admin"})
 """The user-facing roles that every Kubernetes cluster has."""
 
 
-def instances(may: May, api_group: str, prefix: str) -> Rule:
+def default_instance_owner(authorize: Authorize, api_group: str, prefix: str) -> Rule:
     """Sets the default owner and restricts instances without a template. `prefix` is that of project namespaces."""
 
-    @concerning(lambda kind, verb: verb != "delete" and is_one_of(kind, api_group, *TEMPLATES))
+    @applies_to(lambda kind, verb: verb != "delete" and is_resource(kind, api_group, *TEMPLATE_KINDS))
     async def rule(change: Change, registry: Registry) -> None:
         kind = change.kind
-        if change.subresource or change.user == CONTROLLER:
+        if change.subresource or change.user == CONTROLLER_USER:
             return
-        if kind.plural in OWNED:
-            _give_owner(change)
-        if _has_no_template(change) and not _project_allows(change, registry, api_group, prefix):
-            _require(change, may)
+        if kind.plural in OWNED_INSTANCES:
+            _set_default_owner(change)
+        if _bypasses_template(change) and not _project_allows(change, registry, api_group, prefix):
+            _require_restricted(change, authorize)
 
     return rule
 
 
-def _give_owner(change: Change) -> None:
+def _set_default_owner(change: Change) -> None:
     """Keeps the old owner if an update omits it, as applied manifests often do."""
-    owner = dig(change.obj, "spec.owner")
+    owner = get_path(change.obj, "spec.owner")
     if isinstance(owner, dict) and (owner.get("user") or owner.get("team")):
         return
     if owner is not None and not isinstance(owner, dict):
         return  # schema validation rejects it
     spec = change.obj.setdefault("spec", {})
     if isinstance(spec, dict):
-        before = dig(change.old or {}, "spec.owner")
-        spec["owner"] = before if before else _as_owner(change.user)
+        before = get_path(change.old or {}, "spec.owner")
+        spec["owner"] = before if before else _owner_for(change.user)
 
 
-def _as_owner(user: User) -> Object:
-    return {"team": user.name.removeprefix(TEAM)} if user.name.startswith(TEAM) else {"user": user.name}
+def _owner_for(user: User) -> Object:
+    return {"team": user.name.removeprefix(TEAM_PREFIX)} if user.name.startswith(TEAM_PREFIX) else {"user": user.name}
 
 
-def _has_no_template(change: Change) -> bool:
+def _bypasses_template(change: Change) -> bool:
     """Whether the change sets content that no stored template defines. Content that was set before may stay."""
-    after = _made_from(change.obj)
+    after = _template_source(change.obj)
     name, template, _ = after
     if name and not template:
         return False
-    return change.old is None or after != _made_from(change.old)
+    return change.old is None or after != _template_source(change.old)
 
 
-def _made_from(instance: Object) -> tuple[Any, Any, Any]:
-    template = dig(instance, "spec.template") or None
+def _template_source(instance: Object) -> tuple[Any, Any, Any]:
+    template = get_path(instance, "spec.template") or None
     # A stored template validates its parameters; for an inline one they are unrestricted content.
-    parameters = (dig(instance, "spec.parameters") or None) if template else None
-    return dig(instance, "spec.templateRef.name") or None, template, parameters
+    parameters = (get_path(instance, "spec.parameters") or None) if template else None
+    return get_path(instance, "spec.templateRef.name") or None, template, parameters
 
 
 def _project_allows(change: Change, registry: Registry, api_group: str, prefix: str) -> bool:
     namespace = str(metadata(change.obj).get("namespace") or "")
     if not namespace.startswith(prefix):
         return False
-    entry = registry.resource(api_group, "projects").peek("", namespace.removeprefix(prefix))
-    return entry is not None and dig(decode(entry), "spec.requireTemplate.disabled") is True
+    entry = registry.resource(api_group, "projects").get_cached("", namespace.removeprefix(prefix))
+    return entry is not None and get_path(decode(entry), "spec.requireTemplate.disabled") is True
 
 
-def _require(change: Change, may: May) -> None:
+def _require_restricted(change: Change, authorize: Authorize) -> None:
     kind, namespace = change.kind, str(metadata(change.obj).get("namespace") or "")
     # Without a name: owners have every permission on their own object, and must not get this one from that.
-    right = Target("create", "", "", kind.group, kind.version, kind.plural, RESTRICTED, namespace)
-    if not may(change.user, right).allowed:
+    right = RequestInfo("create", "", "", kind.group, kind.version, kind.plural, RESTRICTED_SUBRESOURCE, namespace)
+    if not authorize(change.user, right).allowed:
         why = (
-            f'User "{change.user.name}" cannot create {kind.plural}/{RESTRICTED} in the namespace "{namespace}"; '
+            f'User "{change.user.name}" cannot create {kind.plural}/{RESTRICTED_SUBRESOURCE} in the namespace '
+            f'"{namespace}"; '
             "name a template in spec.templateRef.name and leave spec.template out, or ask for that permission"
         )
         raise Forbidden.of(kind.plural, kind.group, name_of(change.obj), why)
 
 
-def instance_reach(may: May, api_group: str, roles: Collection[str] = ORDINARY) -> Rule:
+def restrict_remote_access(authorize: Authorize, api_group: str, roles: Collection[str] = DEFAULT_SPACE_ROLES) -> Rule:
     """Restricts cluster roles and the namespace in the remote cluster. Any writer of a space may grant `roles`."""
 
-    @concerning(lambda kind, verb: verb != "delete" and is_one_of(kind, api_group, *OWNED))
+    @applies_to(lambda kind, verb: verb != "delete" and is_resource(kind, api_group, *OWNED_INSTANCES))
     async def rule(change: Change, registry: Registry) -> None:
-        if change.subresource or change.user == CONTROLLER or change.new is None:
+        if change.subresource or change.user == CONTROLLER_USER or change.new is None:
             return
         old = change.old or {}
         if change.kind.plural == SPACES:
-            forbidden = sorted(_roles(change.new) - _roles(old) - set(roles))
+            forbidden = sorted(_granted_cluster_roles(change.new) - _granted_cluster_roles(old) - set(roles))
             if forbidden:
-                raise _not_given(change, forbidden[0], roles)
-        if change.old is None and dig(change.new, "status.serviceUID"):
+                raise _role_denied_error(change, forbidden[0], roles)
+        if change.old is None and get_path(change.new, "status.serviceUID"):
             return  # migrated from another project, keeps its namespace; no other create can set the status
-        namespace = dig(change.new, "spec.clusterRef.namespace")
-        if namespace and namespace != dig(old, "spec.clusterRef.namespace") and not _is_unrestricted(change, may):
+        namespace = get_path(change.new, "spec.clusterRef.namespace")
+        if (
+            namespace
+            and namespace != get_path(old, "spec.clusterRef.namespace")
+            and not _may_create_restricted(change, authorize)
+        ):
             advice = "leave it out, so that the server chooses one, or ask for that permission"
-            raise _refused(change, "setting spec.clusterRef.namespace", advice)
+            raise _restricted_error(change, "setting spec.clusterRef.namespace", advice)
 
     return rule
 
 
-def _roles(instance: Object) -> set[str]:
+def _granted_cluster_roles(instance: Object) -> set[str]:
     """The cluster roles that the instance itself grants, without those of a stored template."""
     granted = [
-        *_in_rules(dig(instance, "spec.extraAccessRules")),
-        *_in_rules(dig(instance, "spec.template.access.rules")),
+        *_rule_cluster_roles(get_path(instance, "spec.extraAccessRules")),
+        *_rule_cluster_roles(get_path(instance, "spec.template.access.rules")),
     ]
-    granted.append(dig(instance, "spec.template.access.defaultClusterRole"))
+    granted.append(get_path(instance, "spec.template.access.defaultClusterRole"))
     return {role for role in granted if isinstance(role, str) and role}
 
 
-def _in_rules(rules: Any) -> list[Any]:
+def _rule_cluster_roles(rules: Any) -> list[Any]:
     """The cluster roles of access rules. Schema validation rejects anything that is not a list of rules."""
     return [each.get("clusterRole") for each in rules if isinstance(each, dict)] if isinstance(rules, list) else []
 
 
-def _not_given(change: Change, role: str, roles: Collection[str]) -> Forbidden:
+def _role_denied_error(change: Change, role: str, roles: Collection[str]) -> Forbidden:
     why = (
         f'the cluster role "{role}" cannot be granted in spec.extraAccessRules or spec.template.access; use '
         f"{', '.join(sorted(roles))}, have an administrator add it to a template, or have it added to the setting "
@@ -149,38 +154,43 @@ def _not_given(change: Change, role: str, roles: Collection[str]) -> Forbidden:
     return Forbidden.of(change.kind.plural, change.kind.group, name_of(change.obj), why)
 
 
-def _is_unrestricted(change: Change, may: May) -> bool:
+def _may_create_restricted(change: Change, authorize: Authorize) -> bool:
     kind, namespace = change.kind, str(metadata(change.obj).get("namespace") or "")
     # Without a name: owners have every permission on their own object, and must not get this one from that.
-    right = Target("create", "", "", kind.group, kind.version, kind.plural, RESTRICTED, namespace)
-    return may(change.user, right).allowed
+    right = RequestInfo("create", "", "", kind.group, kind.version, kind.plural, RESTRICTED_SUBRESOURCE, namespace)
+    return authorize(change.user, right).allowed
 
 
-def _refused(change: Change, what: str, advice: str) -> Forbidden:
+def _restricted_error(change: Change, action: str, advice: str) -> Forbidden:
     kind, namespace = change.kind, str(metadata(change.obj).get("namespace") or "")
-    right = f'create {kind.plural}/{RESTRICTED} in the namespace "{namespace}"'
-    why = f'User "{change.user.name}" cannot {right}, which {what} needs; {advice}'
+    right = f'create {kind.plural}/{RESTRICTED_SUBRESOURCE} in the namespace "{namespace}"'
+    why = f'User "{change.user.name}" cannot {right}, which {action} needs; {advice}'
     return Forbidden.of(kind.plural, kind.group, name_of(change.obj), why)
 
 
-def abandoning(may: May, api_group: str) -> Rule:
+def check_abandon(authorize: Authorize, api_group: str) -> Rule:
     """Setting the annotation `service.sh/abandon` needs the permission to update the Cluster."""
 
-    @concerning(lambda kind, verb: verb != "delete" and is_one_of(kind, api_group, *OWNED))
+    @applies_to(lambda kind, verb: verb != "delete" and is_resource(kind, api_group, *OWNED_INSTANCES))
     async def rule(change: Change, registry: Registry) -> None:
-        if change.user == CONTROLLER or change.arriving or not _asks(change.obj):
+        if change.user == CONTROLLER_USER or change.is_move or not _has_abandon_annotation(change.obj):
             return
-        cluster = dig(change.obj, "spec.clusterRef.cluster")
-        if _asks(change.old) and cluster == dig(change.old, "spec.clusterRef.cluster") and not _is_deployed_now(change):
+        cluster = get_path(change.obj, "spec.clusterRef.cluster")
+        if (
+            _has_abandon_annotation(change.old)
+            and cluster == get_path(change.old, "spec.clusterRef.cluster")
+            and not _stops_being_imported(change)
+        ):
             return
-        if (not isinstance(cluster, str) or not cluster) and dig(change.obj, "spec.config.secretName"):
+        if (not isinstance(cluster, str) or not cluster) and get_path(change.obj, "spec.config.secretName"):
             return  # imported: it runs in no cluster of this server
         cluster = cluster if isinstance(cluster, str) else ""
-        target = Target("update", "", "", api_group, "v1", "clusters", "", "", cluster)
-        if not may(change.user, target).allowed:
+        target = RequestInfo("update", "", "", api_group, "v1", "clusters", "", "", cluster)
+        if not authorize(change.user, target).allowed:
             where = f'the cluster "{cluster}"' if cluster else "clusters"
             why = (
-                f'User "{change.user.name}" may not update {where}, and the annotation {ABANDON} needs that permission '
+                f'User "{change.user.name}" may not update {where}, and the annotation {ABANDON_ANNOTATION} needs '
+                "that permission "
                 "because it leaves objects behind there; delete without it, or have an administrator of the cluster "
                 "set it"
             )
@@ -189,12 +199,12 @@ def abandoning(may: May, api_group: str) -> Rule:
     return rule
 
 
-def _is_deployed_now(change: Change) -> bool:
+def _stops_being_imported(change: Change) -> bool:
     """Whether the change turns an imported instance into one that the server deploys to a cluster."""
-    was_imported, is_imported = (bool(dig(each, "spec.config.secretName")) for each in (change.old, change.obj))
+    was_imported, is_imported = (bool(get_path(each, "spec.config.secretName")) for each in (change.old, change.obj))
     return was_imported and not is_imported
 
 
-def _asks(instance: Object | None) -> bool:
+def _has_abandon_annotation(instance: Object | None) -> bool:
     annotations = metadata(instance).get("annotations") if instance is not None else None
-    return isinstance(annotations, dict) and annotations.get(ABANDON) == "true"
+    return isinstance(annotations, dict) and annotations.get(ABANDON_ANNOTATION) == "true"

@@ -7,25 +7,33 @@ Allow lists (`allow_lists.py`) are checked when an object is created, and when i
 was allowed before may stay. They apply to all users, including administrators.
 """
 
-from fairlead.admission import Rule, concerning, is_one_of
-from fairlead.admission.allow_lists import CLUSTERS, USES, ClusterUse, Use, allowed_names, is_allowed, suggest
+from fairlead.admission import Rule, applies_to, is_resource
+from fairlead.admission.allow_lists import (
+    ALLOW_LIST_FIELDS,
+    CLUSTERS,
+    AllowListField,
+    ClusterUseCheck,
+    allowed_names,
+    is_allowed,
+    suggest_patch,
+)
 from fairlead.core.errors import Forbidden
-from fairlead.core.objects import dig, metadata, name_of
+from fairlead.core.objects import get_path, metadata, name_of
 from fairlead.registry.codec import decode
 from fairlead.registry.kind import Change
 from fairlead.registry.registry import Registry
 
 
-def living_project(api_group: str, prefix: str) -> Rule:
+def require_active_project(api_group: str, prefix: str) -> Rule:
     """Rejects creates of management kinds in a project that is being deleted; other kinds depend on the namespace."""
 
-    @concerning(lambda kind, verb: verb == "create" and kind.group == api_group and kind.namespaced)
+    @applies_to(lambda kind, verb: verb == "create" and kind.group == api_group and kind.namespaced)
     async def rule(change: Change, registry: Registry) -> None:
         namespace = metadata(change.obj).get("namespace", "")
         project = namespace.removeprefix(prefix)
         if project == namespace:
             return
-        entry = registry.resource(api_group, "projects").peek("", project)
+        entry = registry.resource(api_group, "projects").get_cached("", project)
         if entry is not None and "deletionTimestamp" in metadata(decode(entry)):
             why = f'project "{project}" is being deleted; use another one, or wait and create it again'
             raise Forbidden.of(change.kind.plural, change.kind.group, name_of(change.obj), why)
@@ -33,51 +41,54 @@ def living_project(api_group: str, prefix: str) -> Rule:
     return rule
 
 
-SHOWN = 10
+MAX_LISTED_NAMES = 10
 """How many names of an allow list an error message contains."""
 
 
-def allowed(api_group: str, prefix: str, cluster_use: ClusterUse | None = None) -> Rule:
+def enforce_allow_lists(api_group: str, prefix: str, use_check: ClusterUseCheck | None = None) -> Rule:
     """Rejects instances that use a cluster, template or runner that their project does not allow."""
 
-    @concerning(lambda kind, verb: verb != "delete" and is_one_of(kind, api_group, *USES))
+    @applies_to(lambda kind, verb: verb != "delete" and is_resource(kind, api_group, *ALLOW_LIST_FIELDS))
     async def rule(change: Change, registry: Registry) -> None:
         if change.subresource:
             return
-        uses = [use for use in USES[change.kind.plural] if _is_new(change, use)]
+        uses = [use for use in ALLOW_LIST_FIELDS[change.kind.plural] if _is_set_anew(change, use)]
         namespace = metadata(change.obj).get("namespace", "")
         if not uses or not namespace.startswith(prefix):
             return
         project = namespace.removeprefix(prefix)
-        entry = registry.resource(api_group, "projects").peek("", project)
+        entry = registry.resource(api_group, "projects").get_cached("", project)
         if entry is None:
             return
         lists = decode(entry)
         for use in uses:
-            names = allowed_names(lists, use.field, use.kind, api_group)
-            if names is None and use.field == CLUSTERS and cluster_use is not None:
-                if why := cluster_use.judge(change, registry, project, dig(change.obj, use.path)):
+            names = allowed_names(lists, use.allow_list, use.kind, api_group)
+            if names is None and use.allow_list == CLUSTERS and use_check is not None:
+                if why := use_check.denial_reason(change, registry, project, get_path(change.obj, use.path)):
                     raise Forbidden.of(change.kind.plural, change.kind.group, name_of(change.obj), why)
-            elif names is not None and not is_allowed(names, dig(change.obj, use.path)):
-                raise _refused(change, use, project, names)
+            elif names is not None and not is_allowed(names, get_path(change.obj, use.path)):
+                raise _not_allowed_error(change, use, project, names)
 
     return rule
 
 
-def _is_new(change: Change, use: Use) -> bool:
+def _is_set_anew(change: Change, field: AllowListField) -> bool:
     """Whether the change sets the field to another name. Schema validation rejects anything that is not a string."""
-    name = dig(change.obj, use.path)
-    return isinstance(name, str) and name != "" and name != dig(change.old, use.path)
+    name = get_path(change.obj, field.path)
+    return isinstance(name, str) and name != "" and name != get_path(change.old, field.path)
 
 
-def _refused(change: Change, use: Use, project: str, names: list[str]) -> Forbidden:
-    listed = ", ".join(names[:SHOWN]) + (", ..." if len(names) > SHOWN else "")
-    choice = f"allowed here: {listed}" if names else f"the project allows no {use.word} at all"
+def _not_allowed_error(change: Change, field: AllowListField, project: str, names: list[str]) -> Forbidden:
+    listed = ", ".join(names[:MAX_LISTED_NAMES]) + (", ..." if len(names) > MAX_LISTED_NAMES else "")
+    choice = f"allowed here: {listed}" if names else f"the project allows no {field.noun} at all"
     why = (
-        f'project "{project}" does not allow the {use.word} "{dig(change.obj, use.path)}" ({use.path}); {choice}; '
-        f"choose an allowed one, or have it added to spec.{use.field} of the project"
+        f'project "{project}" does not allow the {field.noun} "{get_path(change.obj, field.path)}" ({field.path}); '
+        f"{choice}; "
+        f"choose an allowed one, or have it added to spec.{field.allow_list} of the project"
     )
-    if use.field == CLUSTERS:
-        entry = f'{{"op":"add","path":"/spec/allowedClusters/-","value":{{"name":"{dig(change.obj, use.path)}"}}}}'
-        why += suggest(project, f"[{entry}]", "json", dig(change.obj, use.path))
+    if field.allow_list == CLUSTERS:
+        entry = (
+            f'{{"op":"add","path":"/spec/allowedClusters/-","value":{{"name":"{get_path(change.obj, field.path)}"}}}}'
+        )
+        why += suggest_patch(project, f"[{entry}]", "json", get_path(change.obj, field.path))
     return Forbidden.of(change.kind.plural, change.kind.group, name_of(change.obj), why)

@@ -18,13 +18,13 @@ Annotations and labels with rules of their own are elsewhere: `service.sh/truste
 
 from collections.abc import Iterator
 
-from fairlead.admission import Rule, concerning, is_one_of
+from fairlead.admission import Rule, applies_to, is_resource
 from fairlead.admission.namespaces import PROJECT_LABEL
-from fairlead.core.call import NAMESPACES
+from fairlead.core.call import NAMESPACE_RESOURCE
 from fairlead.core.errors import Forbidden
-from fairlead.core.objects import Object, dig, metadata, name_of
-from fairlead.core.user import CONTROLLER
-from fairlead.domain.quotas import SLEEPING
+from fairlead.core.objects import Object, get_path, metadata, name_of
+from fairlead.core.user import CONTROLLER_USER
+from fairlead.domain.quotas import SLEEPING_PHASE
 from fairlead.kinds.access.components import KEY_ANNOTATION
 from fairlead.kinds.clusters.cluster import AGENT
 from fairlead.kinds.clusters.runner import RUNNER_COMPONENT
@@ -33,32 +33,38 @@ from fairlead.registry.kind import Change
 from fairlead.registry.registry import Registry
 
 
-@concerning(lambda kind, verb: verb != "delete" and kind.has_servers_own)
-async def servers_own(change: Change, registry: Registry) -> None:
+@applies_to(lambda kind, verb: verb != "delete" and kind.may_be_server_owned)
+async def protect_server_owned(change: Change, registry: Registry) -> None:
     """Rejects writes to server-owned objects. Administrators may write everything but the sensitive fields."""
     kind, old, new = change.kind, change.old, change.new
-    if new is None or change.user == CONTROLLER or not (kind.is_the_servers(new) or kind.is_the_servers(old or {})):
+    if (
+        new is None
+        or change.user == CONTROLLER_USER
+        or not (kind.is_server_owned(new) or kind.is_server_owned(old or {}))
+    ):
         return
-    same = old is not None and all(dig(old, path) == dig(new, path) for path in kind.secret)
-    if not (same and change.user.holds_everything):
+    same = old is not None and all(get_path(old, path) == get_path(new, path) for path in kind.sensitive)
+    if not (same and change.user.is_unscoped_admin):
         why = "it is for the server's own use; choose another type for your own secrets"
         raise Forbidden.of(kind.plural, kind.group, name_of(new), why)
 
 
-PLURALS = ("clusters", "spaceinstances", "virtualclusterinstances")
+PROTECTED_STATUS_RESOURCES = ("clusters", "spaceinstances", "virtualclusterinstances")
 WORKSPACES = "devpodworkspaceinstances"
 
 
-def reported_status(api_group: str) -> Rule:
+def protect_status(api_group: str) -> Rule:
     """Rejects status writes by users other than administrators, whatever their permissions on `status` are."""
 
-    @concerning(lambda kind, verb: verb == "update" and is_one_of(kind, api_group, *PLURALS, WORKSPACES))
+    @applies_to(
+        lambda kind, verb: verb == "update" and is_resource(kind, api_group, *PROTECTED_STATUS_RESOURCES, WORKSPACES)
+    )
     async def rule(change: Change, registry: Registry) -> None:
-        free = change.user == CONTROLLER or change.user.holds_everything
+        free = change.user == CONTROLLER_USER or change.user.is_unscoped_admin
         if change.subresource != "status" or free or change.new is None:
             return
         if change.kind.plural == WORKSPACES:
-            _check_sleep(change)
+            _check_sleeping_phase(change)
         elif (change.old or {}).get("status") != change.new.get("status"):
             why = "only the server may write its status; change its spec instead"
             raise Forbidden.of(change.kind.plural, change.kind.group, name_of(change.new), why)
@@ -66,21 +72,21 @@ def reported_status(api_group: str) -> Rule:
     return rule
 
 
-def _check_sleep(change: Change) -> None:
-    before, after = dig(change.old, "status.phase"), dig(change.new, "status.phase")
-    if after == SLEEPING and before != SLEEPING and RUNNER_COMPONENT.group not in change.user.groups:
+def _check_sleeping_phase(change: Change) -> None:
+    before, after = get_path(change.old, "status.phase"), get_path(change.new, "status.phase")
+    if after == SLEEPING_PHASE and before != SLEEPING_PHASE and RUNNER_COMPONENT.group not in change.user.groups:
         why = "only its runner may report it as sleeping; request sleep with the annotation sleepmode.service.sh/force"
         raise Forbidden.of(change.kind.plural, change.kind.group, name_of(change.obj), why)
 
 
-MARKS = (
+OWNERSHIP_KEYS = (
     ("labels", PROJECT_LABEL),
     ("labels", "service.sh/workspace-uid"),
     ("labels", "service.sh/runner"),
     ("labels", UID_LABEL),
     ("annotations", "service.sh/runner-endpoint"),
 )
-SERVER_MARKS = (
+SERVER_ONLY_KEYS = (
     ("annotations", "service.sh/runner-endpoint"),  # where the clients of a workspace send their keys
     ("labels", RUNNER_COMPONENT.label),  # the runner of a key
     ("labels", AGENT.label),  # the cluster whose agent a key belongs to
@@ -92,32 +98,32 @@ SERVER_MARKS = (
     ("labels", "service.sh/uid"),  # the instance it was created for
 )
 """Labels and annotations that this server or its clients act on, and that only the server needs to set."""
-_DESCRIPTION = ("labels", "annotations")
+_METADATA_MAPS = ("labels", "annotations")
 
 
-def ownership_marks(namespace_prefix: str) -> Rule:
+def protect_ownership_labels(namespace_prefix: str) -> Rule:
     """Protects ownership labels and annotations. `namespace_prefix` is that of project namespaces."""
 
-    @concerning(lambda kind, verb: verb != "delete")
+    @applies_to(lambda kind, verb: verb != "delete")
     async def rule(change: Change, registry: Registry) -> None:
-        if change.user.holds_everything or change.arriving:
+        if change.user.is_unscoped_admin or change.is_move:
             return
-        _drop_server_marks(change)
+        _drop_server_only_keys(change)
         if change.old is None:
             return
-        for path in _taken_away(change, namespace_prefix):
+        for path in _modified_keys(change, namespace_prefix):
             why = f"{path} records ownership, and only administrators may change it"
             raise Forbidden.of(change.kind.plural, change.kind.group, name_of(change.obj), why)
 
     return rule
 
 
-def _drop_server_marks(change: Change) -> None:
-    is_namespace = (change.kind.group, change.kind.plural) == NAMESPACES
-    marks = (*SERVER_MARKS, ("labels", PROJECT_LABEL)) if is_namespace else SERVER_MARKS
-    for part in _DESCRIPTION:
-        requested = _part(change.obj, part)
-        current = _part(change.old, part) if requested and change.old is not None else {}
+def _drop_server_only_keys(change: Change) -> None:
+    is_namespace = (change.kind.group, change.kind.plural) == NAMESPACE_RESOURCE
+    marks = (*SERVER_ONLY_KEYS, ("labels", PROJECT_LABEL)) if is_namespace else SERVER_ONLY_KEYS
+    for part in _METADATA_MAPS:
+        requested = _metadata_map(change.obj, part)
+        current = _metadata_map(change.old, part) if requested and change.old is not None else {}
         found = [key for where, key in marks if where == part and key in requested and key not in current]
         if not found:
             continue
@@ -128,18 +134,20 @@ def _drop_server_marks(change: Change) -> None:
         change.warnings.extend(f"metadata.{part}[{key}] is set by the server only; it was dropped" for key in found)
 
 
-def _taken_away(change: Change, namespace_prefix: str) -> Iterator[str]:
+def _modified_keys(change: Change, namespace_prefix: str) -> Iterator[str]:
     """The protected labels and annotations that the change modifies or removes."""
     old, new = change.old or {}, change.obj
-    if (change.kind.group, change.kind.plural) == NAMESPACES and name_of(new).startswith(namespace_prefix):
-        yield from (f"metadata.{part}" for part in _DESCRIPTION if _part(old, part) != _part(new, part))
-    for part, key in dict.fromkeys((*MARKS, *SERVER_MARKS)):
-        before = _part(old, part).get(key)
-        if before is not None and before != _part(new, part).get(key):
+    if (change.kind.group, change.kind.plural) == NAMESPACE_RESOURCE and name_of(new).startswith(namespace_prefix):
+        yield from (
+            f"metadata.{part}" for part in _METADATA_MAPS if _metadata_map(old, part) != _metadata_map(new, part)
+        )
+    for part, key in dict.fromkeys((*OWNERSHIP_KEYS, *SERVER_ONLY_KEYS)):
+        before = _metadata_map(old, part).get(key)
+        if before is not None and before != _metadata_map(new, part).get(key):
             yield f"metadata.{part}[{key}]"
 
 
-def _part(obj: Object, part: str) -> Object:
+def _metadata_map(obj: Object, part: str) -> Object:
     """The labels or annotations of an object; empty if they are not a map, which validation rejects."""
-    found = dig(obj, f"metadata.{part}")
+    found = get_path(obj, f"metadata.{part}")
     return found if isinstance(found, dict) else {}

@@ -8,69 +8,76 @@ kubeconfig parser, because admission must not import `upstream`.
 from base64 import b64decode
 from collections.abc import Callable, Sequence
 
-from fairlead.admission import May, Rule, concerning, is_one_of
-from fairlead.core.call import Target
+from fairlead.admission import Authorize, Rule, applies_to, is_resource
+from fairlead.core.call import RequestInfo
 from fairlead.core.errors import Forbidden
-from fairlead.core.objects import Object, dig, metadata, name_of
-from fairlead.core.user import CONTROLLER
+from fairlead.core.objects import Object, get_path, metadata, name_of
+from fairlead.core.user import CONTROLLER_USER
 from fairlead.registry.codec import decode
 from fairlead.registry.kind import Change
 from fairlead.registry.registry import Registry
 
-DEFAULT_KEY = "config"
+DEFAULT_SECRET_KEY = "config"
 
-Problems = Callable[[bytes], Sequence[str]]
+KubeconfigCheck = Callable[[bytes], Sequence[str]]
 """Returns the problems of a kubeconfig, each with advice on how to fix it."""
 
 
-def cluster_secret(may: May, api_group: str, default_namespace: str, problems: Problems) -> Rule:
+def check_cluster_secret(
+    authorize: Authorize, api_group: str, default_namespace: str, check_kubeconfig: KubeconfigCheck
+) -> Rule:
     """Checks `spec.config` of clusters. A reference without a namespace means `default_namespace`."""
 
-    @concerning(lambda kind, verb: verb != "delete" and is_one_of(kind, api_group, "clusters"))
+    @applies_to(lambda kind, verb: verb != "delete" and is_resource(kind, api_group, "clusters"))
     async def rule(change: Change, registry: Registry) -> None:
         kind = change.kind
-        if change.user == CONTROLLER:
+        if change.user == CONTROLLER_USER:
             return
-        config = dig(change.obj, "spec.config")
-        name, namespace = dig(config, "secretName"), dig(config, "secretNamespace") or default_namespace
-        if not isinstance(name, str) or not name or config == dig(change.old or {}, "spec.config"):
+        config = get_path(change.obj, "spec.config")
+        name, namespace = get_path(config, "secretName"), get_path(config, "secretNamespace") or default_namespace
+        if not isinstance(name, str) or not name or config == get_path(change.old or {}, "spec.config"):
             return
-        target = Target("get", "", group="", version="v1", resource="secrets", namespace=namespace, name=name)
-        if not may(change.user, target).allowed:
+        target = RequestInfo("get", "", group="", version="v1", resource="secrets", namespace=namespace, name=name)
+        if not authorize(change.user, target).allowed:
             why = (
                 f'User "{change.user.name}" cannot read the secret "{name}" in the namespace "{namespace}"; name one '
                 "that you may read, or ask for that right"
             )
             raise Forbidden.of(kind.plural, kind.group, name_of(change.obj), why)
-        entry = registry.resource("", "secrets").peek(namespace, name)
+        entry = registry.resource("", "secrets").get_cached(namespace, name)
         if entry is not None:
-            change.warnings.extend(_warnings(decode(entry), dig(config, "key") or DEFAULT_KEY, problems))
+            change.warnings.extend(
+                _kubeconfig_warnings(decode(entry), get_path(config, "key") or DEFAULT_SECRET_KEY, check_kubeconfig)
+            )
 
     return rule
 
 
-def _warnings(secret: Object, key: str, problems: Problems) -> list[str]:
+def _kubeconfig_warnings(secret: Object, key: str, check_kubeconfig: KubeconfigCheck) -> list[str]:
     """Call only for requesters who may read the Secret: the warnings reveal something about its content."""
     content = (secret.get("data") or {}).get(key)
     if not content:
         return [f'the secret that spec.config names has no key "{key}"; store the kubeconfig there']
-    found = problems(b64decode(content))
+    found = check_kubeconfig(b64decode(content))
     return [f"the kubeconfig in the secret that spec.config names cannot be used: {each}" for each in found]
 
 
-def virtual_cluster_secret(may: May, api_group: str) -> Rule:
+def check_virtual_cluster_secret(authorize: Authorize, api_group: str) -> Rule:
     """Checks `spec.config` of virtual clusters, whose Secret is in their own namespace."""
 
-    @concerning(lambda kind, verb: verb != "delete" and is_one_of(kind, api_group, "virtualclusterinstances"))
+    @applies_to(lambda kind, verb: verb != "delete" and is_resource(kind, api_group, "virtualclusterinstances"))
     async def rule(change: Change, registry: Registry) -> None:
         kind = change.kind
-        name, namespace = dig(change.obj, "spec.config.secretName"), str(metadata(change.obj).get("namespace") or "")
-        if change.user == CONTROLLER or not isinstance(name, str) or not name:
+        name, namespace = (
+            get_path(change.obj, "spec.config.secretName"),
+            str(metadata(change.obj).get("namespace") or ""),
+        )
+        if change.user == CONTROLLER_USER or not isinstance(name, str) or not name:
             return
-        if dig(change.obj, "spec.config") == dig(change.old or {}, "spec.config"):
+        if get_path(change.obj, "spec.config") == get_path(change.old or {}, "spec.config"):
             return
-        target = Target("get", "", group="", version="v1", resource="secrets", namespace=namespace, name=name)
-        if not may(change.user, target).allowed:
+        target = RequestInfo("get", "", group="", version="v1", resource="secrets", namespace=namespace, name=name)
+        if not authorize(change.user, target).allowed:
             why = (
                 f'User "{change.user.name}" cannot read the secret "{name}" in the namespace "{namespace}"; name one '
                 "that you may read, or ask for that right"

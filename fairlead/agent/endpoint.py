@@ -13,69 +13,69 @@ from dataclasses import dataclass, replace
 import orjson
 
 from fairlead import __version__
-from fairlead.agent.config_cache import Knowledge, State
-from fairlead.agent.reports import Reports
-from fairlead.agent.tokens import Holder, Holders, NotKnownYet
-from fairlead.authn.credentials import INVALID, bearer_token
-from fairlead.authn.direct_tokens import LONGEST, InvalidToken, OtherCluster, UnknownKey
+from fairlead.agent.config_cache import AgentConfig, ConfigCache
+from fairlead.agent.reports import ReportQueue
+from fairlead.agent.tokens import DirectTokenAuthenticator, TokenIdentity, UnknownSubject
+from fairlead.authn.credentials import INVALID_TOKEN, bearer_token
+from fairlead.authn.direct_tokens import MAX_TOKEN_LENGTH, InvalidToken, UnknownKey, WrongAudience
 from fairlead.authz import Decision
-from fairlead.authz.authorizer import forbidden
+from fairlead.authz.authorizer import forbidden_error
 from fairlead.authz.scope import gateway_target, inside_gateway
 from fairlead.authz.scope.names import CLUSTER, SPACE
-from fairlead.core.call import Call, Reply, Target
-from fairlead.core.errors import ApiError, Expired, Forbidden, NotFound, NotImplementedHere, Unauthorized
+from fairlead.core.call import Call, Reply, RequestInfo
+from fairlead.core.errors import ApiError, Expired, Forbidden, NotFound, NotImplementedStatus, Unauthorized
 from fairlead.gateway.headers import as_api_error
 from fairlead.gateway.proxy import forward
-from fairlead.gateway.routes import Space, below, confine, plain_path
+from fairlead.gateway.routes import NamespaceScope, check_in_namespace, decoded_path, strip_prefix
 from fairlead.upstream.errors import UpstreamError
 from fairlead.upstream.upstream import Upstream
 
-Route = Callable[[str, str, Mapping[str, list[str]], str], Target]
+RequestInfoResolver = Callable[[str, str, Mapping[str, list[str]], str], RequestInfo]
 """Resolves method, path, query and type of gateway to the request info of a Kubernetes API request."""
-TEXT = "text/plain; charset=utf-8"
-REFUSED = "service.sh/token-refused"
+TEXT_PLAIN = "text/plain; charset=utf-8"
+TOKEN_REJECTED_ANNOTATION = "service.sh/token-refused"
 """Audit annotation with the reason why a token was rejected, which the client is not told."""
-NO_IMPERSONATION = (
+IMPERSONATION_UNSUPPORTED = (
     "forbidden: a direct endpoint cannot authorize impersonation, only the Fairlead server can; send the request "
     "through the server's gateway, or use a direct token that was created while impersonating"
 )
-NOT_FOR_THIS = (
+WRONG_CLUSTER = (
     'forbidden: this token is not valid for cluster "{cluster}", but only for the clusters in its scope, or those that '
     "its owner could use when it was created; create another one (`fairlead token create --cluster {cluster}`), which "
     'requires the verb "use" on the cluster or on a space in it'
 )
-LET_IN = Decision(True, "a direct token; the cluster's own RBAC decides")
+ALLOWED = Decision(True, "a direct token; the cluster's own RBAC decides")
 
-Proceed = Callable[[Call], Awaitable[Reply]]
+Handler = Callable[[Call], Awaitable[Reply]]
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class DirectRequest:
     """A parsed request. `target` has the gateway; `request_target` is the path and query to forward.
 
     `project` and `name` identify the space; empty for the gateway of the cluster.
     """
 
-    target: Target
-    inner: str
+    target: RequestInfo
+    request_target: str
     project: str = ""
     name: str = ""
 
     @property
-    def entrance(self) -> Target:
-        return self.target.via or self.target
+    def gateway(self) -> RequestInfo:
+        return self.target.gateway or self.target
 
 
-def asked(call: Call, state: State, route: Route) -> Asked:
+def parse_request(call: Call, config: AgentConfig, route: RequestInfoResolver) -> DirectRequest:
     """Raises BadRequest for an ambiguous path, and NotFound for one that is not served here."""
-    match plain_path(below(call.raw_target, 0)).split("/"):
+    match decoded_path(strip_prefix(call.raw_target, 0)).split("/"):
         case ["", "kubernetes", "cluster", *_]:
-            return _behind(call, gateway_target(CLUSTER, state.cluster), 2, route)
+            return _resolve_request(call, gateway_target(CLUSTER, config.cluster), 2, route)
         case ["", "kubernetes", "project", project, "space", name, *_] if project and name:
-            gateway = gateway_target(SPACE, name, state.names.namespace_prefix + project)
-            return replace(_behind(call, gateway, 5, route), project=project, name=name)
+            gateway = gateway_target(SPACE, name, config.scope_names.namespace_prefix + project)
+            return replace(_resolve_request(call, gateway, 5, route), project=project, name=name)
         case ["", "kubernetes", "project", _, "virtualcluster", *_]:
-            raise NotImplementedHere(
+            raise NotImplementedStatus(
                 "virtual clusters are not available at a direct endpoint; use the same path at the Fairlead server"
             )
         case ["", "kubernetes", "management", *_]:
@@ -87,157 +87,159 @@ def asked(call: Call, state: State, route: Route) -> Asked:
             )
 
 
-def _behind(call: Call, entrance: Target, steps: int, route: Route) -> Asked:
-    request_target = below(call.raw_target, steps)
-    target = route(call.method, plain_path(request_target), call.query, entrance.root)
-    return Asked(replace(target, via=entrance), request_target)
+def _resolve_request(call: Call, gateway: RequestInfo, segments: int, route: RequestInfoResolver) -> DirectRequest:
+    request_target = strip_prefix(call.raw_target, segments)
+    target = route(call.method, decoded_path(request_target), call.query, gateway.root)
+    return DirectRequest(replace(target, gateway=gateway), request_target)
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class EndpointDependencies:
     """Dependencies of the endpoint. `cluster` returns the current Upstream, `route` resolves forwarded paths."""
 
-    knowledge: Knowledge
-    holders: Holders
-    reports: Reports
+    config_cache: ConfigCache
+    authenticator: DirectTokenAuthenticator
+    reports: ReportQueue
     cluster: Callable[[], Upstream]
-    route: Route
-    accountable: Callable[[Call, Proceed], Awaitable[Reply]]
+    route: RequestInfoResolver
+    require_auditable: Callable[[Call, Handler], Awaitable[Reply]]
     """Calls the handler, or fails if the call cannot be audited."""
 
 
-class Direct:
+class DirectEndpoint:
     """Handles all requests to the direct endpoint."""
 
-    def __init__(self, surroundings: Surroundings) -> None:
-        self._with = surroundings
-        self._public: Mapping[str, Callable[[], Reply]] = {
-            "/healthz": _well,
-            "/livez": _well,
-            "/readyz": self._ready,
+    def __init__(self, deps: EndpointDependencies) -> None:
+        self._deps = deps
+        self._public_paths: Mapping[str, Callable[[], Reply]] = {
+            "/healthz": _healthz,
+            "/livez": _healthz,
+            "/readyz": self._readyz,
             "/version": _version,
         }
 
     async def __call__(self, call: Call) -> Reply:
-        public = self._public.get(call.path) if call.method in ("GET", "HEAD") else None
+        public = self._public_paths.get(call.path) if call.method in ("GET", "HEAD") else None
         if public is not None:
-            call.target = Target("get", call.path)
+            call.target = RequestInfo("get", call.path)
             return public()
-        token = bearer_token(call, LONGEST)
+        token = bearer_token(call, MAX_TOKEN_LENGTH)
         if token is None:
             raise Unauthorized("authenticate with a direct token: `fairlead token create` prints one")
-        identity, config = await self._known(call, token)
+        identity, config = await self._authenticate(call, token)
         call.user = identity.user
-        self._with.reports.used(identity.token, identity.user.name)
-        request = asked(call, config, self._with.route)
+        self._deps.reports.record_use(identity.token_id, identity.user.name)
+        request = parse_request(call, config, self._deps.route)
         call.target = request.target
-        if call.headers.any_begins("impersonate-"):
+        if call.headers.has_prefix("impersonate-"):
             call.decision = Decision(False, "impersonation cannot be authorized here")
-            raise Forbidden(NO_IMPERSONATION)
-        title = _let_in(call, identity, request, config)
-        call.keeper = _Keeper(self._with, token, identity, request)
+            raise Forbidden(IMPERSONATION_UNSUPPORTED)
+        title = _authorize(call, identity, request, config)
+        call.guard = _DirectAccessGuard(self._deps, token, identity, request)
         try:
-            upstream = self._with.cluster()
+            upstream = self._deps.cluster()
         except UpstreamError as error:
             raise as_api_error(error, title) from error
-        return await self._with.accountable(call, _onward(upstream, identity, request, config, title))
+        return await self._deps.require_auditable(call, _forward_handler(upstream, identity, request, config, title))
 
-    async def _known(self, call: Call, token: str) -> tuple[Holder, State]:
+    async def _authenticate(self, call: Call, token: str) -> tuple[TokenIdentity, AgentConfig]:
         """Authenticates the token. If it is newer than the cached configuration, refreshes that first."""
-        config_cache = self._with.knowledge
+        config_cache = self._deps.config_cache
         try:
-            config = config_cache.state
-            return self._with.holders.of(token, config), config
-        except (UnknownKey, NotKnownYet) as error:
+            config = config_cache.config
+            return self._deps.authenticator.authenticate(token, config), config
+        except (UnknownKey, UnknownSubject) as error:
             reason = str(error)
-        except OtherCluster as error:
-            call.annotations[REFUSED] = str(error)
-            raise Forbidden(NOT_FOR_THIS.format(cluster=config.cluster)) from None
+        except WrongAudience as error:
+            call.annotations[TOKEN_REJECTED_ANNOTATION] = str(error)
+            raise Forbidden(WRONG_CLUSTER.format(cluster=config.cluster)) from None
         except InvalidToken as error:
-            raise _refused(call, str(error)) from None
-        await config_cache.catch_up()
-        if config_cache.state is config:
-            raise _refused(call, reason)
+            raise _reject_token(call, str(error)) from None
+        await config_cache.refresh_now()
+        if config_cache.config is config:
+            raise _reject_token(call, reason)
         try:
-            return self._with.holders.of(token, config_cache.state), config_cache.state
+            return self._deps.authenticator.authenticate(token, config_cache.config), config_cache.config
         except InvalidToken as error:
-            raise _refused(call, str(error)) from None
+            raise _reject_token(call, str(error)) from None
 
-    def _ready(self) -> Reply:
+    def _readyz(self) -> Reply:
         try:
-            _ = self._with.knowledge.state
+            _ = self._deps.config_cache.config
         except ApiError as error:
-            return Reply(503, f"[-]knowledge failed: {error.message}\n".encode(), TEXT)
-        return _well()
+            return Reply(503, f"[-]knowledge failed: {error.message}\n".encode(), TEXT_PLAIN)
+        return _healthz()
 
 
 @dataclass(frozen=True, slots=True)
-class _Keeper:
+class _DirectAccessGuard:
     """Rechecks the access of a long-running call."""
 
-    around: Surroundings
+    deps: EndpointDependencies
     token: str
-    holder: Holder
-    wanted: Asked
+    identity: TokenIdentity
+    request: DirectRequest
 
-    def require(self, call: Call, target: Target) -> None:
+    def require(self, call: Call, target: RequestInfo) -> None:
         raise Forbidden("a direct token gives no access beyond the request it was used for")
 
     def recheck(self, call: Call) -> None:
-        config = self.around.knowledge.state
+        config = self.deps.config_cache.config
         try:
-            identity = self.around.holders.of(self.token, config)
+            identity = self.deps.authenticator.authenticate(self.token, config)
         except InvalidToken:
-            raise Unauthorized(INVALID) from None
-        if identity.user != self.holder.user:
+            raise Unauthorized(INVALID_TOKEN) from None
+        if identity.user != self.identity.user:
             raise Expired("your user, or the scope of your token, has changed; repeat the request")
-        _let_in(call, identity, self.wanted, config)
+        _authorize(call, identity, self.request, config)
 
 
-def _onward(upstream: Upstream, holder: Holder, wanted: Asked, state: State, what: str) -> Proceed:
+def _forward_handler(
+    upstream: Upstream, identity: TokenIdentity, request: DirectRequest, config: AgentConfig, title: str
+) -> Handler:
     def proceed(call: Call) -> Awaitable[Reply]:
         # The extra values are for our own audit log, and are not sent to the cluster.
-        user = replace(holder.user, extra=())
-        return forward(upstream, user, state.cluster_names, call, wanted.inner, what)
+        user = replace(identity.user, extra=())
+        return forward(upstream, user, config.cluster_names, call, request.request_target, title)
 
     return proceed
 
 
-def _refused(call: Call, reason: str) -> Unauthorized:
-    call.annotations[REFUSED] = reason
-    return Unauthorized(INVALID)
+def _reject_token(call: Call, reason: str) -> Unauthorized:
+    call.annotations[TOKEN_REJECTED_ANNOTATION] = reason
+    return Unauthorized(INVALID_TOKEN)
 
 
-def _let_in(call: Call, holder: Holder, wanted: Asked, state: State) -> str:
+def _authorize(call: Call, identity: TokenIdentity, request: DirectRequest, config: AgentConfig) -> str:
     """Authorizes the request and returns the gateway's title for messages.
 
     Raises Forbidden if the token's scope, the space's namespace or the missing verb `use` denies the request.
     """
-    decision = inside_gateway(state.names)(holder.user, wanted.entrance, wanted.target)
-    call.decision = decision or LET_IN
+    decision = inside_gateway(config.scope_names)(identity.user, request.gateway, request.target)
+    call.decision = decision or ALLOWED
     if decision is not None:
-        if decision.is_inside:
-            raise forbidden(holder.user, wanted.target, decision)
-        raise Forbidden(f'forbidden: User "{holder.user.name}" cannot use this gateway: {decision.reason}')
-    if not wanted.name:
-        title = f'cluster "{state.cluster}"'
-        _refuse_stranger(call, holder, state.allowed, title)
+        if decision.is_about_inner:
+            raise forbidden_error(identity.user, request.target, decision)
+        raise Forbidden(f'forbidden: User "{identity.user.name}" cannot use this gateway: {decision.reason}')
+    if not request.name:
+        title = f'cluster "{config.cluster}"'
+        _check_use_permission(call, identity, config.allowed_uids, title)
         return title
-    title = f'space "{wanted.name}" of project "{wanted.project}"'
-    space = state.spaces.get((wanted.project, wanted.name))
+    title = f'space "{request.name}" of project "{request.project}"'
+    space = config.spaces.get((request.project, request.name))
     if space is None:
         raise NotFound(f"{title} is not in this cluster, or not ready; see its status at the Fairlead server")
-    _refuse_stranger(call, holder, space.allowed, title)
-    confine(call.method, wanted.inner, Space(title, state.cluster, space.namespace))
+    _check_use_permission(call, identity, space.allowed_uids, title)
+    check_in_namespace(call.method, request.request_target, NamespaceScope(title, config.cluster, space.namespace))
     return title
 
 
-def _refuse_stranger(call: Call, holder: Holder, allowed: frozenset[str], title: str) -> None:
+def _check_use_permission(call: Call, identity: TokenIdentity, allowed_uids: frozenset[str], title: str) -> None:
     """Requires the verb `use`, as the server's gateways do. Without this check, the operator of another cluster's agent
     could replay tokens sent to that agent here."""
-    user = holder.user
+    user = identity.user
     if (
-        user.uid in allowed if user.uid else user.is_admin
+        user.uid in allowed_uids if user.uid else user.is_admin
     ):  # admins without a User object have no uid and all permissions
         return
     call.decision = Decision(False, f"no permission to use {title}")
@@ -247,8 +249,8 @@ def _refuse_stranger(call: Call, holder: Holder, allowed: frozenset[str], title:
     )
 
 
-def _well() -> Reply:
-    return Reply(200, b"ok", TEXT)
+def _healthz() -> Reply:
+    return Reply(200, b"ok", TEXT_PLAIN)
 
 
 def _version() -> Reply:

@@ -13,57 +13,57 @@ from pathlib import Path
 import structlog
 
 from fairlead.core.files import FileProblem, read_file
-from fairlead.upstream.access import Access
+from fairlead.upstream.access import ClusterEndpoint
 from fairlead.upstream.errors import Unreachable
-from fairlead.upstream.kubeconfig import BadKubeconfig, parse
+from fairlead.upstream.kubeconfig import BadKubeconfig, parse_kubeconfig
 from fairlead.upstream.upstream import Limits, Upstream
 
-LOOK_SECONDS = 30.0
-POD_FILES = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+RELOAD_SECONDS = 30.0
+SERVICE_ACCOUNT_DIR = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 """Where pods find their service account token and the cluster's CA certificate."""
-LIMITS = Limits(requests=1024, sockets=1024, waiting=1024)
+LIMITS = Limits(max_requests=1024, max_websockets=1024, max_queued=1024)
 
 log = structlog.get_logger(__name__)
 
-Reading = Callable[[], Access]
+ClusterEndpointSource = Callable[[], ClusterEndpoint]
 """Reads the current endpoint and credential of the cluster. Raises FileProblem."""
 
 
-def from_kubeconfig(path: Path) -> Reading:
-    def read_endpoint() -> Access:
+def kubeconfig_source(path: Path) -> ClusterEndpointSource:
+    def read_endpoint() -> ClusterEndpoint:
         content = read_file(path)
         if content is None:
             raise FileProblem(f"{path}: no such file; specify the cluster's kubeconfig with --kubeconfig")
         try:
-            return parse(content)
+            return parse_kubeconfig(content)
         except BadKubeconfig as error:
             raise FileProblem("\n".join(f"{path}: {problem}" for problem in error.problems)) from None
 
     return read_endpoint
 
 
-def from_pod(folder: Path = POD_FILES) -> Reading:
+def in_cluster_source(folder: Path = SERVICE_ACCOUNT_DIR) -> ClusterEndpointSource:
     """In-cluster configuration: the cluster that this process runs in, with its pod's service account."""
 
-    def read_endpoint() -> Access:
+    def read_endpoint() -> ClusterEndpoint:
         host, port = os.environ.get("KUBERNETES_SERVICE_HOST", ""), os.environ.get("KUBERNETES_SERVICE_PORT", "443")
         token, authority = read_file(folder / "token"), read_file(folder / "ca.crt")
         if not host or not port.isdecimal() or not token or not authority:
             advice = "run the agent in a pod with a service account, or specify a kubeconfig with --kubeconfig"
             raise FileProblem(f"{folder}: not running in a pod; {advice}")
-        return Access(host, int(port), "", host, authority.decode(), token.decode().strip())
+        return ClusterEndpoint(host, int(port), "", host, authority.decode(), token.decode().strip())
 
     return read_endpoint
 
 
-class Nearby:
+class LocalCluster:
     """The Upstream of the agent's cluster. The constructor raises FileProblem if its endpoint cannot be read."""
 
-    def __init__(self, reading: Reading) -> None:
-        self._reading = reading
-        self._access = reading()
-        self._upstream = Upstream(self._access, resolve, LIMITS)
-        self._leaving: list[Upstream] = []
+    def __init__(self, source: ClusterEndpointSource) -> None:
+        self._source = source
+        self._endpoint = source()
+        self._upstream = Upstream(self._endpoint, resolve_host, LIMITS)
+        self._draining: list[Upstream] = []
 
     def __call__(self) -> Upstream:
         return self._upstream
@@ -71,29 +71,29 @@ class Nearby:
     async def run(self) -> None:
         """Reloads the credential periodically, until cancelled."""
         while True:
-            await asyncio.sleep(LOOK_SECONDS)
-            await self.look()
+            await asyncio.sleep(RELOAD_SECONDS)
+            await self.reload_credentials()
 
-    async def look(self) -> None:
+    async def reload_credentials(self) -> None:
         """Switches to a new Upstream if the credential has changed. Open requests finish on the old one."""
         try:
-            endpoint = self._reading()
+            endpoint = self._source()
         except FileProblem as error:
             log.warning("cannot read the cluster's credential; the old one stays in use", reason=str(error))
             return
-        if endpoint != self._access:
-            self._leaving.append(self._upstream)
-            self._access, self._upstream = endpoint, Upstream(endpoint, resolve, LIMITS)
-        for each in [each for each in self._leaving if not each.in_use]:
-            self._leaving.remove(each)
+        if endpoint != self._endpoint:
+            self._draining.append(self._upstream)
+            self._endpoint, self._upstream = endpoint, Upstream(endpoint, resolve_host, LIMITS)
+        for each in [each for each in self._draining if not each.in_use]:
+            self._draining.remove(each)
             await each.close()
 
     async def close(self) -> None:
-        for each in (*self._leaving, self._upstream):
+        for each in (*self._draining, self._upstream):
             await each.close()
 
 
-async def resolve(host: str, port: int) -> str:
+async def resolve_host(host: str, port: int) -> str:
     """Resolves a host name to its first address. Raises Unreachable."""
     with suppress(OSError, UnicodeError):
         found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)

@@ -13,20 +13,20 @@ from typing import Protocol
 import orjson
 import structlog
 
-from fairlead.agent.control_plane import Home, HomeProblem, Unfit
+from fairlead.agent.control_plane import ControlPlane, ControlPlaneError, ReportRejected
 from fairlead.core.clock import Clock, timestamp
 from fairlead.core.objects import Object
 
-QUEUE_EVENTS, QUEUE_BYTES = 20_000, 32 * 1024 * 1024
-BATCH_EVENTS, BATCH_BYTES = 500, 512 * 1024
-EVERY_SECONDS = 5.0
-MOST_TOKENS = 10_000
+MAX_QUEUED_EVENTS, MAX_QUEUED_BYTES = 20_000, 32 * 1024 * 1024
+MAX_BATCH_EVENTS, MAX_BATCH_BYTES = 500, 512 * 1024
+REPORT_SECONDS = 5.0
+MAX_TOKENS = 10_000
 
 log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class ReportBatch:
     """The content of one report. `activity` maps token ids to user name and time of last use."""
 
     lines: tuple[bytes, ...]
@@ -38,12 +38,12 @@ class Batch:
         return {"events": [orjson.Fragment(each) for each in self.lines], "dropped": self.dropped, "activity": uses}
 
 
-class Reports:
+class ReportQueue:
     """Bounded queue. `add` is called from the audit log's writer thread, everything else on the event loop."""
 
-    def __init__(self, clock: Clock, most_events: int = QUEUE_EVENTS, most_bytes: int = QUEUE_BYTES) -> None:
+    def __init__(self, clock: Clock, max_events: int = MAX_QUEUED_EVENTS, max_bytes: int = MAX_QUEUED_BYTES) -> None:
         self._clock = clock
-        self._most_events, self._most_bytes = most_events, most_bytes
+        self._max_events, self._max_bytes = max_events, max_bytes
         self._lines: deque[bytes] = deque()
         self._bytes = self._dropped = 0
         self._activity: dict[str, tuple[str, str]] = {}
@@ -51,35 +51,35 @@ class Reports:
 
     def add(self, line: bytes) -> None:
         with self._lock:
-            full = len(self._lines) >= self._most_events or self._bytes + len(line) > self._most_bytes
-            if full or len(line) > BATCH_BYTES:
+            full = len(self._lines) >= self._max_events or self._bytes + len(line) > self._max_bytes
+            if full or len(line) > MAX_BATCH_BYTES:
                 self._dropped += 1
                 return
             self._lines.append(line)
             self._bytes += len(line)
 
-    def used(self, token: str, user: str) -> None:
+    def record_use(self, token_id: str, user: str) -> None:
         """Records the use of a token."""
-        if token in self._activity or len(self._activity) < MOST_TOKENS:
-            self._activity[token] = user, timestamp(self._clock.now())
+        if token_id in self._activity or len(self._activity) < MAX_TOKENS:
+            self._activity[token_id] = user, timestamp(self._clock.now())
 
-    def take(self) -> Batch | None:
+    def next_batch(self) -> ReportBatch | None:
         """Removes and returns the content of the next report; None if the queue is empty."""
         with self._lock:
             lines: list[bytes] = []
             size = 0
-            while self._lines and len(lines) < BATCH_EVENTS and size + len(self._lines[0]) <= BATCH_BYTES:
+            while self._lines and len(lines) < MAX_BATCH_EVENTS and size + len(self._lines[0]) <= MAX_BATCH_BYTES:
                 lines.append(self._lines.popleft())
                 size += len(lines[-1])
             self._bytes -= size
             dropped, self._dropped = self._dropped, 0
         activity, self._activity = self._activity, {}
-        return Batch(tuple(lines), dropped, activity) if lines or dropped or activity else None
+        return ReportBatch(tuple(lines), dropped, activity) if lines or dropped or activity else None
 
-    def put_back(self, batch: Batch, *, lost: bool = False) -> None:
+    def requeue(self, batch: ReportBatch, *, drop_events: bool = False) -> None:
         """Puts a failed batch back. With `drop_events`, its events are counted as dropped instead."""
         with self._lock:
-            if lost:
+            if drop_events:
                 self._dropped += len(batch.lines)
             else:
                 self._lines.extendleft(reversed(batch.lines))
@@ -87,51 +87,51 @@ class Reports:
             self._dropped += batch.dropped
         self._activity = {**batch.activity, **self._activity}
 
-    async def run(self, home: Home) -> None:
+    async def run(self, control_plane: ControlPlane) -> None:
         """Sends reports periodically, until cancelled."""
         while True:
-            await asyncio.sleep(EVERY_SECONDS)
-            await self.tell(home)
+            await asyncio.sleep(REPORT_SECONDS)
+            await self.flush(control_plane)
 
-    async def tell(self, home: Home) -> None:
+    async def flush(self, control_plane: ControlPlane) -> None:
         """Sends all queued reports. Stops at the first failure."""
-        while (batch := self.take()) is not None:
+        while (batch := self.next_batch()) is not None:
             try:
-                await home.report(batch.spec())
-            except Unfit as error:
+                await control_plane.send_report(batch.spec())
+            except ReportRejected as error:
                 # Retrying it forever would block all later reports.
                 log.error("the server rejected a report; its events are only in the agent's log", reason=str(error))
-                self.put_back(Batch(batch.lines, batch.dropped, {}), lost=True)
+                self.requeue(ReportBatch(batch.lines, batch.dropped, {}), drop_events=True)
                 return
-            except HomeProblem:  # already logged by `config_cache.py`
-                self.put_back(batch)
+            except ControlPlaneError:  # already logged by `config_cache.py`
+                self.requeue(batch)
                 return
 
 
-class Sink(Protocol):
+class LogSink(Protocol):
     """Output of the audit log writer."""
 
-    def make_ready(self, size: int) -> None: ...
+    def prepare_write(self, size: int) -> None: ...
 
     def write(self, data: memoryview) -> int: ...
 
     def close(self) -> None: ...
 
 
-class Copied:
+class TeeSink:
     """A sink that also adds each written line to the report queue."""
 
-    def __init__(self, sink: Sink, reports: Reports) -> None:
+    def __init__(self, sink: LogSink, reports: ReportQueue) -> None:
         self._sink = sink
         self._reports = reports
-        self._begun = b""
+        self._partial_line = b""
 
-    def make_ready(self, size: int) -> None:
-        self._sink.make_ready(size)
+    def prepare_write(self, size: int) -> None:
+        self._sink.prepare_write(size)
 
     def write(self, data: memoryview) -> int:
         count = self._sink.write(data)
-        *lines, self._begun = (self._begun + bytes(data[:count])).split(b"\n")
+        *lines, self._partial_line = (self._partial_line + bytes(data[:count])).split(b"\n")
         for line in lines:
             if line:
                 self._reports.add(line)

@@ -9,104 +9,104 @@ import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from fairlead.agent.config_cache import State
-from fairlead.authn.direct_tokens import MAX_SKEW, Claims, InvalidToken, cluster_audience, verify
-from fairlead.authn.principals import own_groups
+from fairlead.agent.config_cache import AgentConfig
+from fairlead.authn.direct_tokens import MAX_SKEW_SECONDS, Claims, InvalidToken, cluster_audience, verify
+from fairlead.authn.principals import implicit_groups
 from fairlead.core.clock import Clock
 from fairlead.core.cluster_identity import cluster_groups
 from fairlead.core.scope import ANY, Scope
-from fairlead.core.user import AUTHENTICATED, EVERYBODY, TEAM_GROUP, User
+from fairlead.core.user import AUTHENTICATED, AUTHENTICATED_GROUPS, TEAM_GROUP_PREFIX, User
 
-TOKEN_ID = "service.sh/direct-token"
+TOKEN_ID_EXTRA = "service.sh/direct-token"
 """Key in the user's `extra`: the id of the token, for audit logs."""
 
-KEPT = 8192
+TOKEN_CACHE_SIZE = 8192
 
 
-class NotKnownYet(InvalidToken):
+class UnknownSubject(InvalidToken):
     """The token's user or team is not in the configuration. It may be newer than the configuration."""
 
 
 @dataclass(frozen=True, slots=True)
-class Holder:
+class TokenIdentity:
     """The user of a valid token, and the token's id and expiry."""
 
     user: User
-    token: str
-    expires: int
+    token_id: str
+    expires_at: int
 
 
-class Holders:
+class DirectTokenAuthenticator:
     """Authenticates tokens, with a cache by digest."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._state: State | None = None
-        self._kept: dict[bytes, Holder] = {}
+        self._config: AgentConfig | None = None
+        self._cache: dict[bytes, TokenIdentity] = {}
 
-    def of(self, token: str, state: State) -> Holder:
+    def authenticate(self, token: str, config: AgentConfig) -> TokenIdentity:
         """Raises InvalidToken. Its message is for the log, and contains no part of the token."""
-        if state is not self._state or len(self._kept) >= KEPT:
-            self._state, self._kept = state, {}
+        if config is not self._config or len(self._cache) >= TOKEN_CACHE_SIZE:
+            self._config, self._cache = config, {}
         digest = hashlib.sha256(token.encode()).digest()
-        identity = self._kept.get(digest)
+        identity = self._cache.get(digest)
         now = self._clock.now()
         if identity is None:
-            audiences = tuple(cluster_audience(state.cluster_uid, is_scoped=each) for each in (False, True))
-            claims = verify(token, state.jwks, issuer=state.issuer, audience=audiences, now=now)
-            identity = self._kept[digest] = _holder(claims, state)
-        elif identity.expires <= now.timestamp() - MAX_SKEW:
+            audiences = tuple(cluster_audience(config.cluster_uid, is_scoped=each) for each in (False, True))
+            claims = verify(token, config.jwks, issuer=config.issuer, audience=audiences, now=now)
+            identity = self._cache[digest] = _build_identity(claims, config)
+        elif identity.expires_at <= now.timestamp() - MAX_SKEW_SECONDS:
             raise InvalidToken("it has expired")
         return identity
 
 
-def _holder(claims: Claims, state: State) -> Holder:
+def _build_identity(claims: Claims, config: AgentConfig) -> TokenIdentity:
     user = User(
         claims.user,
-        _groups(claims, state),
+        _current_groups(claims, config),
         claims.uid,
-        scope=_bound(claims, state),
+        scope=_scope_for_cluster(claims, config),
         impersonator=User(claims.original_requester) if claims.original_requester else None,
-        extra=((TOKEN_ID, (claims.id,)),),
+        extra=((TOKEN_ID_EXTRA, (claims.id,)),),
     )
-    return Holder(user, claims.id, claims.expires)
+    return TokenIdentity(user, claims.id, claims.expires_at)
 
 
-def _groups(claims: Claims, state: State) -> tuple[str, ...]:
+def _current_groups(claims: Claims, config: AgentConfig) -> tuple[str, ...]:
     """The token's groups that the user or team still has. Raises InvalidToken if it no longer exists."""
-    return tuple(dict.fromkeys((*_held(claims, state, cluster_groups(claims.groups)), AUTHENTICATED)))
+    return tuple(dict.fromkeys((*_retained_groups(claims, config, cluster_groups(claims.groups)), AUTHENTICATED)))
 
 
-def _held(claims: Claims, state: State, groups: Iterable[str]) -> Iterable[str]:
+def _retained_groups(claims: Claims, config: AgentConfig, groups: Iterable[str]) -> Iterable[str]:
     if claims.kind == "User":
-        user = state.users.get(claims.uid)
+        user = config.users.get(claims.uid)
         if user is None or claims.user != claims.name:
-            raise NotKnownYet("its user is disabled, deleted or not known yet")
+            raise UnknownSubject("its user is disabled, deleted or not known yet")
         if claims.generation < user.generation:
             raise InvalidToken("its user has revoked all tokens of this generation")
-        implicit = own_groups(claims.name)
+        implicit = implicit_groups(claims.name)
         return [group for group in groups if group in user.groups or group in implicit]
     if claims.kind == "Team":
-        group = f"{TEAM_GROUP}{claims.name}"
-        if claims.uid not in state.teams or claims.user != group:
-            raise NotKnownYet("its team is disabled, deleted or not known yet")
-        return [each for each in groups if each in (group, *EVERYBODY)]
+        group = f"{TEAM_GROUP_PREFIX}{claims.name}"
+        if claims.uid not in config.teams or claims.user != group:
+            raise UnknownSubject("its team is disabled, deleted or not known yet")
+        return [each for each in groups if each in (group, *AUTHENTICATED_GROUPS)]
     return groups
 
 
-def _bound(claims: Claims, state: State) -> Scope | None:
+def _scope_for_cluster(claims: Claims, config: AgentConfig) -> Scope | None:
     """The token's scope, restricted to this cluster. Ignores entries for an earlier cluster of the same name."""
-    scope = Scope.of(claims.scope)
+    scope = Scope.parse(claims.scope)
     if scope is None:
         return None
-    is_this_cluster = _is_ours(claims.clusters, state)
+    is_this_cluster = _names_this_cluster(claims.clusters, config)
 
     def applies(name: str) -> bool:
-        return name == ANY or (name == state.cluster and is_this_cluster)
+        return name == ANY or (name == config.cluster and is_this_cluster)
 
     rules = tuple(rule for rule in scope.rules if not rule.cluster or applies(rule.cluster))
     return replace(scope, clusters=tuple(filter(applies, scope.clusters)), rules=rules)
 
 
-def _is_ours(clusters: Mapping[str, str], state: State) -> bool:
-    return clusters.get(state.cluster) == state.cluster_uid
+def _names_this_cluster(clusters: Mapping[str, str], config: AgentConfig) -> bool:
+    return clusters.get(config.cluster) == config.cluster_uid

@@ -19,145 +19,149 @@ from fairlead.core.clock import SystemClock, timestamp
 from fairlead.core.files import FileProblem
 from fairlead.kinds import KINDS
 from fairlead.registry.catalog import Catalog
-from fairlead.registry.crds import crds
+from fairlead.registry.crds import build_crds
 from fairlead.settings import StartError
-from fairlead.storage.backup import Backup, Damaged, Summary, verify, write_backup
-from fairlead.storage.contract import Key, Record, Store, Unavailable
+from fairlead.storage.backup import BackupReader, BackupSummary, CorruptBackup, verify_file, write_backup
+from fairlead.storage.contract import Key, Record, Store, StoreUnavailable
 from fairlead.storage.copy import (
-    Filled,
-    Occupied,
-    fill,
-    first_above,
-    held_still,
-    refuse_changed,
-    refuse_occupied,
-    scanned,
+    CopyStats,
+    StoreNotEmpty,
+    check_empty,
+    check_unchanged,
+    first_revision_after,
+    frozen_records,
+    restore_records,
+    take_snapshot,
 )
-from fairlead.storage.open import is_shared, open_snapshot, open_store, open_to_fill, scheme_of
+from fairlead.storage.open import is_shared, open_for_restore, open_snapshot, open_store, scheme_of
 
-PIPE = "-"
-QUIET_SECONDS = 5.0
+STDIO = "-"
+IDLE_CHECK_SECONDS = 5.0
 """A server on a shared store writes more often than this, if only to renew its lease."""
 
 Records = AsyncGenerator[tuple[Key, bytes]]
 
 
 @dataclass(frozen=True, slots=True)
-class Moved:
+class CopyResult:
     """The revision of the source, and what was written to the target store."""
 
     revision: int
-    filled: Filled
-    seal_keys: tuple[str, ...] = ()
+    stats: CopyStats
+    encryption_keys: tuple[str, ...] = ()
 
 
-async def back_up(url: str, place: str, *, force: bool = False) -> Summary:
+async def back_up(url: str, path: str, *, force: bool = False) -> BackupSummary:
     """`path` may be `-` for the standard output. The file appears atomically, once it is complete."""
-    if place == PIPE:
-        with _file_problems("the standard output"):
-            return await _write(url, sys.stdout.buffer)
-    with _file_problems(place), _complete(Path(place), force) as file:
-        return await _write(url, file)
+    if path == STDIO:
+        with _translate_file_errors("the standard output"):
+            return await _write_backup(url, sys.stdout.buffer)
+    with _translate_file_errors(path), _atomic_write(Path(path), force) as file:
+        return await _write_backup(url, file)
 
 
-async def _write(url: str, out: BinaryIO) -> Summary:
-    with _store_problems("the store"):
+async def _write_backup(url: str, out: BinaryIO) -> BackupSummary:
+    with _translate_store_errors("the store"):
         async with open_snapshot(url) as snapshot:
             summary = await write_backup(snapshot, timestamp(SystemClock().now()), scheme_of(url), out)
         if not summary.count:
-            raise Unavailable(
+            raise StoreUnavailable(
                 "it is empty; check that its URL, including schema or prefix, is the one that the servers use"
             )
     out.flush()
     return summary
 
 
-def verified(place: str) -> Summary:
-    with _file_problems(place), _opened(place) as file:
-        return verify(file)
+def verify_backup(path: str) -> BackupSummary:
+    with _translate_file_errors(path), _open_backup(path) as file:
+        return verify_file(file)
 
 
-async def restore(place: str, url: str, *, force: bool = False, quiet: float = QUIET_SECONDS) -> Moved:
+async def restore_backup(
+    path: str, url: str, *, force: bool = False, idle_seconds: float = IDLE_CHECK_SECONDS
+) -> CopyResult:
     """`path` may be `-` for the standard input. A file is verified completely before the store is changed."""
-    if place != PIPE:
-        verified(place)
-    with _file_problems(place), _opened(place) as file:
-        backup = Backup(file)
-        stats = await _fill(url, backup.header.revision, _given(backup), quiet if force else None)
-    return Moved(backup.header.revision, stats, backup.summary.seal_keys if backup.summary else ())
+    if path != STDIO:
+        verify_backup(path)
+    with _translate_file_errors(path), _open_backup(path) as file:
+        backup = BackupReader(file)
+        stats = await _fill_store(url, backup.header.revision, _backup_records(backup), idle_seconds if force else None)
+    return CopyResult(backup.header.revision, stats, backup.summary.encryption_key_ids if backup.summary else ())
 
 
-async def copy(source: str, target: str, *, force: bool = False, quiet: float = QUIET_SECONDS) -> Moved:
+async def copy_store(
+    source: str, target: str, *, force: bool = False, idle_seconds: float = IDLE_CHECK_SECONDS
+) -> CopyResult:
     """Copies a store that no server uses: later writes would be missing in the copy."""
-    with _store_problems("the store to copy from"):
+    with _translate_store_errors("the store to copy from"):
         store = await open_store(source)
         try:
-            source_state = await scanned(store)
-            await _see_quiet(source, store, quiet)
-            records = _pairs(held_still(store, source_state))
-            stats = await _fill(target, source_state.revision, records, quiet if force else None)
+            source_state = await take_snapshot(store)
+            await _require_idle(source, store, idle_seconds)
+            records = _store_records(frozen_records(store, source_state))
+            stats = await _fill_store(target, source_state.revision, records, idle_seconds if force else None)
         finally:
             await store.close()
-    return Moved(source_state.revision, stats)
+    return CopyResult(source_state.revision, stats)
 
 
-async def _fill(url: str, revision: int, records: Records, replacing: float | None) -> Filled:
+async def _fill_store(url: str, revision: int, records: Records, replace_after_idle: float | None) -> CopyStats:
     """Replaces the content of a store that is idle for `replace_after_idle` seconds; with None, it must be empty."""
-    with _store_problems("the store to fill"):
+    with _translate_store_errors("the store to fill"):
         async with aclosing(records):
             if scheme_of(url) == "memory":
                 raise ValueError("an in-memory store is lost when this command ends; name a persistent store")
             # Check before opening it with a new first revision, so that a rejected store stays unchanged.
-            await _refuse_used(url, replacing)
-            store = await open_to_fill(url, first_above(revision))
+            await _check_target(url, replace_after_idle)
+            store = await open_for_restore(url, first_revision_after(revision))
             try:
-                return await fill(store, records, replace=replacing is not None)
+                return await restore_records(store, records, replace=replace_after_idle is not None)
             finally:
                 await store.close()
 
 
-async def _refuse_used(url: str, replacing: float | None) -> None:
-    store = await open_to_fill(url)
+async def _check_target(url: str, replace_after_idle: float | None) -> None:
+    store = await open_for_restore(url)
     try:
-        if replacing is None:
-            await refuse_occupied(store)
+        if replace_after_idle is None:
+            await check_empty(store)
         else:
-            await _see_quiet(url, store, replacing)
+            await _require_idle(url, store, replace_after_idle)
     finally:
         await store.close()
 
 
-async def _see_quiet(url: str, store: Store, seconds: float) -> None:
+async def _require_idle(url: str, store: Store, seconds: float) -> None:
     """Raises Unavailable if a server writes to a shared store."""
     if is_shared(url):
         revision = await store.revision()
         await asyncio.sleep(seconds)
-        await refuse_changed(store, revision)
+        await check_unchanged(store, revision)
 
 
-async def _given(backup: Backup) -> Records:
+async def _backup_records(backup: BackupReader) -> Records:
     for pair in backup.records():
         yield pair
 
 
-async def _pairs(records: AsyncGenerator[Record]) -> Records:
-    with _store_problems("the store to copy from"):
+async def _store_records(records: AsyncGenerator[Record]) -> Records:
+    with _translate_store_errors("the store to copy from"):
         async with aclosing(records):
             async for record in records:
                 yield record.key, record.value
 
 
 @contextmanager
-def _opened(place: str) -> Iterator[BinaryIO]:
-    if place == PIPE:
+def _open_backup(path: str) -> Iterator[BinaryIO]:
+    if path == STDIO:
         yield sys.stdin.buffer
         return
-    with open(place, "rb") as file:
+    with open(path, "rb") as file:
         yield file
 
 
 @contextmanager
-def _complete(path: Path, force: bool) -> Iterator[BinaryIO]:
+def _atomic_write(path: Path, force: bool) -> Iterator[BinaryIO]:
     """A temporary file, which atomically replaces `path` once it is synced to disk. Readable by its owner only."""
     if not force and os.path.lexists(path):
         raise FileProblem(f"{path}: the file already exists; name another one, or use --force to replace it")
@@ -179,21 +183,21 @@ def _complete(path: Path, force: bool) -> Iterator[BinaryIO]:
 
 
 @contextmanager
-def _store_problems(what: str) -> Iterator[None]:
+def _translate_store_errors(title: str) -> Iterator[None]:
     try:
         yield
-    except Occupied as error:
-        raise StartError(f"{what}: {error}; name an empty store, or use --force to replace its content") from None
-    except (Unavailable, ValueError) as error:
-        raise StartError(f"{what}: {error}") from None
+    except StoreNotEmpty as error:
+        raise StartError(f"{title}: {error}; name an empty store, or use --force to replace its content") from None
+    except (StoreUnavailable, ValueError) as error:
+        raise StartError(f"{title}: {error}") from None
 
 
 @contextmanager
-def _file_problems(place: str) -> Iterator[None]:
-    title = "the standard input" if place == PIPE else place
+def _translate_file_errors(path: str) -> Iterator[None]:
+    title = "the standard input" if path == STDIO else path
     try:
         yield
-    except Damaged as error:
+    except CorruptBackup as error:
         raise FileProblem(f"{title}: {error}; use another backup") from None
     except OSError as error:
         raise FileProblem(f"{title}: {error.strerror or error}; fix it, or name another file") from None
@@ -201,4 +205,4 @@ def _file_problems(place: str) -> Iterator[None]:
 
 def management_crds(api_group: str) -> list[dict[str, Any]]:
     """The management kinds as CustomResourceDefinitions."""
-    return crds(Catalog(KINDS, api_group).kinds, api_group)
+    return build_crds(Catalog(KINDS, api_group).kinds, api_group)

@@ -14,64 +14,64 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import cached_property
 
-from fairlead.authn.credentials import INVALID, MAX_HEADER, bearer_token
-from fairlead.authn.principals import TEAMS, USERS, People
+from fairlead.authn.credentials import INVALID_TOKEN, MAX_HEADER_BYTES, bearer_token
+from fairlead.authn.principals import TEAMS, USERS, PrincipalDirectory
 from fairlead.core.call import Call
-from fairlead.core.clock import Clock, parsed
+from fairlead.core.clock import Clock, parse_rfc3339
 from fairlead.core.errors import Unauthorized
-from fairlead.core.objects import Object, dig, metadata
+from fairlead.core.objects import Object, get_path, metadata
 from fairlead.core.scope import Scope
-from fairlead.core.user import EVERYBODY, User
-from fairlead.domain.key_lifetime import end_of, slides, ttl_of
-from fairlead.kinds.access.access_key import MAX_OVERLAP
+from fairlead.core.user import AUTHENTICATED_GROUPS, User
+from fairlead.domain.key_lifetime import expires_at, is_sliding, ttl_seconds
+from fairlead.kinds.access.access_key import MAX_OVERLAP_SECONDS
 from fairlead.kinds.core.service_account import account_uid, is_account_key
-from fairlead.registry.informer import Following
+from fairlead.registry.informer import Informer
 
 KEY_PREFIX = "fairlead_"
 KEY_BYTES = 32
 DIGEST_SCHEME = "hmac-sha256"
-BLOCK = 64
+SHA256_BLOCK_BYTES = 64
 """Block size of SHA-256 in bytes."""
 ACCESS_KEYS = "ownedaccesskeys"
 
-ACCEPTED = 4_096
+TOKEN_CACHE_SIZE = 4_096
 """Maximum number of cached tokens."""
 
-__all__ = ["ACCESS_KEYS", "KEY_PREFIX", "TEAMS", "USERS", "AccessKeys", "Pepper", "new_key"]
+__all__ = ["ACCESS_KEYS", "KEY_PREFIX", "TEAMS", "USERS", "AccessKeyAuthenticator", "Pepper", "generate_key"]
 
 
 @dataclass(frozen=True, slots=True)
-class Use:
+class LastUse:
     """The last use of a key, by both clocks."""
 
-    moment: datetime
+    wall_time: datetime
     monotonic: float
 
 
 @dataclass(frozen=True, slots=True)
-class End:
+class Expiry:
     """An expiry, by two clocks: it is reached when either the wall clock or the monotonic clock says so.
 
     The monotonic clock counts from when the key was first seen. So setting the wall clock back neither extends a
     lifetime nor revives an expired key.
     """
 
-    moment: datetime
+    wall_time: datetime
     monotonic: float
 
     @staticmethod
-    def at(moment: datetime, clock: Clock, longest: float) -> "End":
+    def from_time(wall_time: datetime, clock: Clock, max_seconds: float) -> "Expiry":
         """`max_seconds` caps what is left, in case the wall clock was set back after `wall_time` was computed."""
-        left = (moment - clock.now()).total_seconds()
-        return End(moment, clock.monotonic() + min(left, longest))
+        left = (wall_time - clock.now()).total_seconds()
+        return Expiry(wall_time, clock.monotonic() + min(left, max_seconds))
 
-    def after(self, use: Use, seconds: int) -> "End":
+    def after(self, use: LastUse, seconds: int) -> "Expiry":
         """The later one of this expiry and `seconds` after a use."""
-        moment = use.moment + timedelta(seconds=seconds)
-        return End(max(self.moment, moment), max(self.monotonic, use.monotonic + seconds))
+        moment = use.wall_time + timedelta(seconds=seconds)
+        return Expiry(max(self.wall_time, moment), max(self.monotonic, use.monotonic + seconds))
 
-    def is_over(self, clock: Clock) -> bool:
-        return clock.now() >= self.moment or clock.monotonic() >= self.monotonic
+    def is_reached(self, clock: Clock) -> bool:
+        return clock.now() >= self.wall_time or clock.monotonic() >= self.monotonic
 
 
 @dataclass(slots=True)
@@ -79,68 +79,68 @@ class Credential:
     """An access key in the authenticator's index. `user` is cached for `generation`."""
 
     key: Object
-    current: str
-    previous: tuple[tuple[str, End], ...]
-    end: End | None
-    expired: bool
-    off: bool
+    current_digest: str
+    previous_digests: tuple[tuple[str, Expiry], ...]
+    expiry: Expiry | None
+    is_expired: bool
+    is_disabled: bool
     """Disabled or being deleted."""
     user: User | None = None
     generation: object = None
 
     @staticmethod
-    def of(key: Object, clock: Clock, before: "Credential | None") -> "Credential":
+    def from_key(key: Object, clock: Clock, before: "Credential | None") -> "Credential":
         """`before` is the previous index entry of that name, if there is one."""
         if before is not None and metadata(before.key).get("uid") != metadata(key).get("uid"):
             before = None
-        moment = end_of(key)
-        end = End.at(moment, clock, ttl_of(key)) if moment is not None else None
-        expired = bool(dig(key, "status.expired"))
-        if before is not None and before.end is not None and before.end.moment == moment:
-            end, expired = before.end, expired or before.expired
-        off = bool(dig(key, "spec.disabled")) or "deletionTimestamp" in metadata(key)
-        return Credential(key, dig(key, "spec.key") or "", tuple(_previous(key, clock)), end, expired, off)
+        moment = expires_at(key)
+        end = Expiry.from_time(moment, clock, ttl_seconds(key)) if moment is not None else None
+        expired = bool(get_path(key, "status.expired"))
+        if before is not None and before.expiry is not None and before.expiry.wall_time == moment:
+            end, expired = before.expiry, expired or before.is_expired
+        off = bool(get_path(key, "spec.disabled")) or "deletionTimestamp" in metadata(key)
+        return Credential(key, get_path(key, "spec.key") or "", tuple(_previous_digests(key, clock)), end, expired, off)
 
     @property
-    def is_timeless(self) -> bool:
+    def never_expires(self) -> bool:
         """Whether the key stays valid until the object changes, independent of time."""
-        return self.end is None and not self.previous
+        return self.expiry is None and not self.previous_digests
 
     def digests(self) -> Iterator[str]:
         """All digests of the key, current and previous, active or not."""
-        if self.current:
-            yield self.current
-        yield from (digest for digest, _ in self.previous if digest != self.current)
+        if self.current_digest:
+            yield self.current_digest
+        yield from (digest for digest, _ in self.previous_digests if digest != self.current_digest)
 
-    def fits(self, digest: str, clock: Clock) -> bool:
+    def matches(self, digest: str, clock: Clock) -> bool:
         """Whether the digest is that of the current value, or of a previous one that has not expired."""
-        found = bool(self.current) and hmac.compare_digest(self.current, digest)
-        for earlier, end in self.previous:
-            found |= hmac.compare_digest(earlier, digest) and not end.is_over(clock)
+        found = bool(self.current_digest) and hmac.compare_digest(self.current_digest, digest)
+        for earlier, end in self.previous_digests:
+            found |= hmac.compare_digest(earlier, digest) and not end.is_reached(clock)
         return found
 
-    def in_force(self, clock: Clock, last_use: Callable[[str], Use | None]) -> bool:
+    def is_active(self, clock: Clock, last_use: Callable[[str], LastUse | None]) -> bool:
         """Whether the key is neither disabled, nor being deleted, nor expired. An expired key stays expired."""
-        if self.expired or self.off:
+        if self.is_expired or self.is_disabled:
             return False
-        end = self.end
+        end = self.expiry
         if end is None:
             return True
-        use = last_use(metadata(self.key).get("name", "")) if slides(self.key) else None
+        use = last_use(metadata(self.key).get("name", "")) if is_sliding(self.key) else None
         if use is not None:
-            end = end.after(use, ttl_of(self.key))
-        self.expired = end.is_over(clock)
-        return not self.expired
+            end = end.after(use, ttl_seconds(self.key))
+        self.is_expired = end.is_reached(clock)
+        return not self.is_expired
 
 
-def _previous(key: Object, clock: Clock) -> Iterator[tuple[str, End]]:
-    for each in dig(key, "status.previous") or ():
-        until = parsed(each.get("until"))
+def _previous_digests(key: Object, clock: Clock) -> Iterator[tuple[str, Expiry]]:
+    for each in get_path(key, "status.previous") or ():
+        until = parse_rfc3339(each.get("until"))
         if until is not None:
-            yield each.get("key") or "", End.at(until, clock, MAX_OVERLAP)
+            yield each.get("key") or "", Expiry.from_time(until, clock, MAX_OVERLAP_SECONDS)
 
 
-def new_key() -> str:
+def generate_key() -> str:
     """Generates a random key."""
     return KEY_PREFIX + secrets.token_urlsafe(KEY_BYTES)
 
@@ -153,7 +153,7 @@ class Pepper:
 
     def digest(self, key: str) -> str:
         """The stored form of a key. The middle part identifies the pepper, so that it can be rotated."""
-        inner, outer = self._begun
+        inner, outer = self._hmac_state
         message = inner.copy()
         message.update(key.encode())
         digest = outer.copy()
@@ -161,10 +161,10 @@ class Pepper:
         return self._scheme + digest.hexdigest()
 
     @cached_property
-    def _begun(self) -> tuple["hashlib._Hash", "hashlib._Hash"]:
+    def _hmac_state(self) -> tuple["hashlib._Hash", "hashlib._Hash"]:
         """The HMAC (RFC 2104) states after hashing the secret: most of the work, and the same for every key."""
-        secret = self.secret if len(self.secret) <= BLOCK else hashlib.sha256(self.secret).digest()
-        inner, outer = (bytes(each ^ pad for each in secret.ljust(BLOCK, b"\0")) for pad in (0x36, 0x5C))
+        secret = self.secret if len(self.secret) <= SHA256_BLOCK_BYTES else hashlib.sha256(self.secret).digest()
+        inner, outer = (bytes(each ^ pad for each in secret.ljust(SHA256_BLOCK_BYTES, b"\0")) for pad in (0x36, 0x5C))
         return hashlib.sha256(inner), hashlib.sha256(outer)
 
     @cached_property
@@ -172,14 +172,19 @@ class Pepper:
         return f"{DIGEST_SCHEME}:{hashlib.sha256(self.secret).hexdigest()[:8]}:"
 
 
-class AccessKeys:
+class AccessKeyAuthenticator:
     """Authenticates `Authorization: Bearer <key>`. `last_use` returns uses that are not stored yet."""
 
     def __init__(
-        self, keys: Following, people: People, pepper: Pepper, clock: Clock, last_use: Callable[[str], Use | None]
+        self,
+        keys: Informer,
+        principals: PrincipalDirectory,
+        pepper: Pepper,
+        clock: Clock,
+        last_use: Callable[[str], LastUse | None],
     ) -> None:
         self._keys = keys
-        self._people = people
+        self._principals = principals
         self._pepper = pepper
         self._clock = clock
         self._last_use = last_use
@@ -187,63 +192,67 @@ class AccessKeys:
         self._by_digest: dict[str, dict[str, Credential]] = {}
         # Cache of tokens that were authenticated since the last change. Its keys are keyed hashes with a secret of
         # this process, so that the timing of a lookup reveals nothing about a token.
-        self._accepted: dict[bytes, User] = {}
+        self._token_cache: dict[bytes, User] = {}
         secret = secrets.token_bytes(KEY_BYTES)
-        self._token_mark = hashlib.blake2b(key=secret, digest_size=KEY_BYTES, person=b"token")
-        self._header_mark = hashlib.blake2b(key=secret, digest_size=KEY_BYTES, person=b"header")
-        self._accepted_in: object = None
-        self._accepted_at = -1
+        self._token_hash = hashlib.blake2b(key=secret, digest_size=KEY_BYTES, person=b"token")
+        self._header_hash = hashlib.blake2b(key=secret, digest_size=KEY_BYTES, person=b"header")
+        self._cache_generation: object = None
+        self._cache_revision = -1
         # Makes the check of an unknown key take as long as that of a known one.
-        self._nobody = Credential.of({"spec": {"key": pepper.digest(new_key())}}, clock, None)
+        self._dummy_credential = Credential.from_key({"spec": {"key": pepper.digest(generate_key())}}, clock, None)
 
     def __call__(self, call: Call) -> User | None:
         headers = call.headers.get_all("authorization")
-        mark = _marked(self._header_mark, headers[0]) if len(headers) == 1 and len(headers[0]) <= MAX_HEADER else b""
-        user = self._still_accepted().get(mark)
+        mark = (
+            _keyed_hash(self._header_hash, headers[0])
+            if len(headers) == 1 and len(headers[0]) <= MAX_HEADER_BYTES
+            else b""
+        )
+        user = self._valid_cache().get(mark)
         if user is not None:
             return user
         token = bearer_token(call)
-        return None if token is None else self._looked_up(token, mark)
+        return None if token is None else self._authenticate_uncached(token, mark)
 
-    def of_token(self, token: str) -> User:
+    def authenticate_token(self, token: str) -> User:
         """The user of a token. Raises Unauthorized if the key is unknown or no longer active."""
-        mark = _marked(self._token_mark, token)
-        user = self._still_accepted().get(mark)
-        return user if user is not None else self._looked_up(token, mark)
+        mark = _keyed_hash(self._token_hash, token)
+        user = self._valid_cache().get(mark)
+        return user if user is not None else self._authenticate_uncached(token, mark)
 
-    def _still_accepted(self) -> dict[bytes, User]:
+    def _valid_cache(self) -> dict[bytes, User]:
         """The cache of authenticated tokens, cleared if a key or a principal has changed."""
-        now = self._keys.as_of
-        if now != self._accepted_at:
-            generation = self._keys.refresh(), self._people.generation()
-            if generation != self._accepted_in:
-                self._accepted.clear()
-                self._accepted_in = generation
-            self._accepted_at = now
-        return self._accepted
+        now = self._keys.revision
+        if now != self._cache_revision:
+            generation = self._keys.refresh(), self._principals.generation()
+            if generation != self._cache_generation:
+                self._token_cache.clear()
+                self._cache_generation = generation
+            self._cache_revision = now
+        return self._token_cache
 
-    def _looked_up(self, token: str, mark: bytes) -> User:
+    def _authenticate_uncached(self, token: str, cache_key: bytes) -> User:
         digest = self._pepper.digest(token)
-        self._take_in_changes()
-        credential = self._holding(digest)
-        fits = credential.fits(digest, self._clock)
-        user = self._user(credential)
+        self._sync()
+        credential = self._find_by_digest(digest)
+        fits = credential.matches(digest, self._clock)
+        user = self._resolve_user(credential)
         if not fits or user is None:
-            raise Unauthorized(INVALID)
-        if credential.is_timeless:
-            if len(self._accepted) >= ACCEPTED:
-                self._accepted.clear()
-            self._accepted[mark] = user
+            raise Unauthorized(INVALID_TOKEN)
+        if credential.never_expires:
+            if len(self._token_cache) >= TOKEN_CACHE_SIZE:
+                self._token_cache.clear()
+            self._token_cache[cache_key] = user
         return user
 
-    def identity(self, key: str) -> User | None:
+    def user_of_key(self, key: str) -> User | None:
         """The user of the key with that object name; None if there is no such key, or it is not active."""
-        self._take_in_changes()
+        self._sync()
         credential = self._by_name.get(key)
-        return None if credential is None else self._user(credential)
+        return None if credential is None else self._resolve_user(credential)
 
-    def _take_in_changes(self) -> None:
-        for place in self._keys.changes():
+    def _sync(self) -> None:
+        for place in self._keys.pop_changed_keys():
             name = place[1]
             before = self._by_name.pop(name, None)
             for digest in before.digests() if before is not None else ():
@@ -253,50 +262,54 @@ class AccessKeys:
             key = self._keys.objects.get(place)
             if key is None:
                 continue
-            credential = self._by_name[name] = Credential.of(key, self._clock, before)
+            credential = self._by_name[name] = Credential.from_key(key, self._clock, before)
             for digest in credential.digests():
                 self._by_digest.setdefault(digest, {})[name] = credential
 
-    def _holding(self, digest: str) -> Credential:
+    def _find_by_digest(self, digest: str) -> Credential:
         """The key with this digest. Two keys can have the same value only after a race; then the older one counts."""
         found = self._by_digest.get(digest)
         if not found:
-            return self._nobody
+            return self._dummy_credential
         return next(iter(found.values())) if len(found) == 1 else min(found.values(), key=_age)
 
-    def _user(self, credential: Credential) -> User | None:
+    def _resolve_user(self, credential: Credential) -> User | None:
         """The user of an active key, resolved again when a principal has changed."""
-        generation = self._people.generation()
+        generation = self._principals.generation()
         if credential.generation != generation:
-            credential.user, credential.generation = self._identified(credential.key), generation
-        in_force = credential.in_force(self._clock, self._last_use)
+            credential.user, credential.generation = self._build_user(credential.key), generation
+        in_force = credential.is_active(self._clock, self._last_use)
         return credential.user if in_force else None
 
-    def _identified(self, key: Object) -> User | None:
-        owner = self._owner(key)
+    def _build_user(self, key: Object) -> User | None:
+        owner = self._resolve_owner(key)
         if owner is None:
             return None
         # A key must not add groups to a service account, above all not an admin group.
-        added = () if is_account_key(key) else dig(key, "spec.groups") or ()
+        added = () if is_account_key(key) else get_path(key, "spec.groups") or ()
         groups = dict.fromkeys((*owner.groups, *added))
-        scope = Scope.of(dig(key, "spec.scope"))
+        scope = Scope.parse(get_path(key, "spec.scope"))
         return replace(owner, groups=tuple(groups), key=metadata(key).get("name", ""), scope=scope)
 
-    def _owner(self, key: Object) -> User | None:
-        user, team, subject = (dig(key, f"spec.{field}") for field in ("user", "team", "subject"))
+    def _resolve_owner(self, key: Object) -> User | None:
+        user, team, subject = (get_path(key, f"spec.{field}") for field in ("user", "team", "subject"))
         if user:
-            found = self._people.living("User", user)
-            return self._people.as_user(found) if found is not None and _belongs(key, found, "User") else None
+            found = self._principals.find_active("User", user)
+            return (
+                self._principals.build_user(found) if found is not None and _is_issued_for(key, found, "User") else None
+            )
         if team:
-            found = self._people.living("Team", team)
-            return self._people.as_team(found) if found is not None and _belongs(key, found, "Team") else None
+            found = self._principals.find_active("Team", team)
+            return (
+                self._principals.build_team(found) if found is not None and _is_issued_for(key, found, "Team") else None
+            )
         if is_account_key(key):
-            return self._people.service_account(subject, account_uid(key))
-        return User(subject, EVERYBODY) if subject else None
+            return self._principals.service_account(subject, account_uid(key))
+        return User(subject, AUTHENTICATED_GROUPS) if subject else None
 
 
-def _marked(begun: "hashlib.blake2b", text: str) -> bytes:
-    mark = begun.copy()
+def _keyed_hash(state: "hashlib.blake2b", text: str) -> bytes:
+    mark = state.copy()
     mark.update(text.encode())
     return mark.digest()
 
@@ -306,7 +319,7 @@ def _age(credential: Credential) -> tuple[str, str]:
     return meta.get("creationTimestamp") or "", meta.get("name", "")
 
 
-def _belongs(key: Object, owner: Object, kind: str) -> bool:
+def _is_issued_for(key: Object, owner: Object, kind: str) -> bool:
     """Whether the key was issued for this owner, and not for an earlier one with the same name.
 
     A key without an owner reference, from an earlier version or orphaned, must be younger than its owner.

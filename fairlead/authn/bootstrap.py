@@ -12,19 +12,19 @@ from pathlib import Path
 
 import orjson
 
-from fairlead.authn.access_keys import ACCESS_KEYS, USERS, Pepper, new_key
+from fairlead.authn.access_keys import ACCESS_KEYS, USERS, Pepper, generate_key
 from fairlead.core.clock import Clock, timestamp
 from fairlead.core.files import FileProblem, read_file, write_file
 from fairlead.core.objects import Object
 from fairlead.kinds.access.access_key import owner_reference
-from fairlead.storage.contract import Change, Conflict, Store
-from fairlead.storage.fingerprints import fingerprint, keep, kept
+from fairlead.storage.contract import RevisionConflict, Store, Write
+from fairlead.storage.fingerprints import compute_fingerprint, load_fingerprint, save_fingerprint
 from fairlead.storage.view.view import View
 
-ADMIN = "admin"
+ADMIN_USER = "admin"
 ADMIN_KEY = "admin-first-key"
 PEPPER_BYTES = 32
-PEPPER = "pepper"
+PEPPER_FINGERPRINT = "pepper"
 """The name of its fingerprint in the store."""
 PEPPER_VARIABLE = "FAIRLEAD_PEPPER"
 
@@ -35,7 +35,7 @@ def load_pepper(path: Path, *, keys_exist: bool = False, variable: str = "") -> 
     `variable` is the value of the environment variable, in base64; the file is used if it is empty.
     """
     if variable.strip():
-        return _from_variable(variable.strip())
+        return _pepper_from_variable(variable.strip())
     secret = read_file(path)
     if secret is None and keys_exist:
         advice = "restore it from a backup, or copy it from another server of the same store"
@@ -50,7 +50,7 @@ def load_pepper(path: Path, *, keys_exist: bool = False, variable: str = "") -> 
     return Pepper(secret)
 
 
-def _from_variable(text: str) -> Pepper:
+def _pepper_from_variable(text: str) -> Pepper:
     try:
         secret = base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
@@ -61,20 +61,20 @@ def _from_variable(text: str) -> Pepper:
     return Pepper(secret)
 
 
-async def agree_on_pepper(store: Store, pepper: Pepper, path: Path) -> None:
+async def verify_pepper(store: Store, pepper: Pepper, path: Path) -> None:
     """Compares the pepper with the fingerprint in the store, which the first server writes. Raises FileProblem if they
     differ: no key would work with this pepper."""
-    mine = fingerprint(PEPPER, pepper.secret)
+    mine = compute_fingerprint(PEPPER_FINGERPRINT, pepper.secret)
     while True:
-        theirs, _ = await kept(store, PEPPER)
+        theirs, _ = await load_fingerprint(store, PEPPER_FINGERPRINT)
         if theirs == mine:
             return
         if theirs is not None:
             advice = f"copy theirs over it, or set the variable {PEPPER_VARIABLE} to theirs on all servers"
             raise FileProblem(f"{path}: not the secret that the other servers of this store use; {advice}")
         try:
-            return await keep(store, PEPPER, mine, 0)
-        except Conflict:  # another server wrote its fingerprint at the same time
+            return await save_fingerprint(store, PEPPER_FINGERPRINT, mine, 0)
+        except RevisionConflict:  # another server wrote its fingerprint at the same time
             continue
 
 
@@ -82,25 +82,25 @@ async def ensure_admin(store: Store, view: View, pepper: Pepper, api_group: str,
     """Creates the user `admin` and a key if there are no users yet. Returns the key only in that case."""
     if view.count(api_group, USERS):
         return None
-    key = new_key()
+    key = generate_key()
     now = timestamp(clock.now())
-    user = _object(api_group, "User", ADMIN, now, {"username": ADMIN, "groups": ["system:masters"]})
-    spec = {"displayName": "First key", "user": ADMIN, "type": "User", "key": pepper.digest(key)}
-    access_key = _object(api_group, "OwnedAccessKey", ADMIN_KEY, now, spec)
+    user = _build_object(api_group, "User", ADMIN_USER, now, {"username": ADMIN_USER, "groups": ["system:masters"]})
+    spec = {"displayName": "First key", "user": ADMIN_USER, "type": "User", "key": pepper.digest(key)}
+    access_key = _build_object(api_group, "OwnedAccessKey", ADMIN_KEY, now, spec)
     access_key["metadata"]["ownerReferences"] = [owner_reference(user)]
     changes = [
-        Change((api_group, USERS, "", ADMIN), orjson.dumps(user), 0),
-        Change((api_group, ACCESS_KEYS, "", ADMIN_KEY), orjson.dumps(access_key), 0),
+        Write((api_group, USERS, "", ADMIN_USER), orjson.dumps(user), 0),
+        Write((api_group, ACCESS_KEYS, "", ADMIN_KEY), orjson.dumps(access_key), 0),
     ]
     try:
-        await view.reached(await store.commit(changes))
-    except Conflict:  # another replica was first
-        await view.fresh()
+        await view.wait_for(await store.commit(changes))
+    except RevisionConflict:  # another replica was first
+        await view.wait_current()
         return None
     return key
 
 
-def _object(api_group: str, kind: str, name: str, now: str, spec: Object) -> Object:
+def _build_object(api_group: str, kind: str, name: str, now: str, spec: Object) -> Object:
     return {
         "apiVersion": f"{api_group}/v1",
         "kind": kind,

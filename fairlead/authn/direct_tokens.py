@@ -17,26 +17,26 @@ import jwt
 import msgspec
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 
-from fairlead.core.crypto.signing import ALGORITHM, KEY_BITS, TYPE
+from fairlead.core.crypto.signing import ALGORITHM, KEY_BITS, TOKEN_TYPE
 from fairlead.core.objects import Object
 
 AUDIENCE = "service.sh/direct"
 """Audience of tokens with all permissions of their owner."""
 SCOPED_AUDIENCE = "service.sh/direct-scoped"
 """Audience of scoped tokens. Only verifiers that enforce scopes may accept it."""
-NOWHERE = "nowhere"
+NO_CLUSTER = "nowhere"
 """Takes the place of a cluster's uid in a token that is for no cluster."""
-PRIVATE = "service.sh"
+PRIVATE_CLAIM = "service.sh"
 """The private claim with everything that is not a registered claim."""
-KINDS = ("User", "Team", "ServiceAdmin")
-MAX_SKEW = 60
+PRINCIPAL_KINDS = ("User", "Team", "ServiceAdmin")
+MAX_SKEW_SECONDS = 60
 """Maximum clock skew in seconds."""
-LONGEST = 256 * 1024
+MAX_TOKEN_LENGTH = 256 * 1024
 
-_PARTS = re.compile(r"([A-Za-z0-9_-]+)\.([A-Za-z0-9_-]+)\.([A-Za-z0-9_-]+)", re.ASCII)
-_HEADER = frozenset({"alg", "kid", "typ"})
+_JWT = re.compile(r"([A-Za-z0-9_-]+)\.([A-Za-z0-9_-]+)\.([A-Za-z0-9_-]+)", re.ASCII)
+_HEADER_PARAMETERS = frozenset({"alg", "kid", "typ"})
 # PyJWT checks only the signature. Times are checked here, against the caller's clock instead of the library's.
-_SIGNATURE_ALONE = {
+_VERIFY_SIGNATURE_ONLY = {
     "verify_signature": True,
     **dict.fromkeys(("verify_exp", "verify_nbf", "verify_iat", "verify_aud", "verify_iss"), False),
     **dict.fromkeys(("verify_sub", "verify_jti"), False),
@@ -56,11 +56,11 @@ class UnknownKey(InvalidToken):
     """The key id of the token is not in the JWKS, which may be outdated."""
 
 
-class OtherCluster(InvalidToken):
+class WrongAudience(InvalidToken):
     """The token is for other clusters than that of the verifier."""
 
 
-class _Private(msgspec.Struct):
+class _PrivateClaim(msgspec.Struct):
     """The private claim of a token."""
 
     uid: str
@@ -72,7 +72,7 @@ class _Private(msgspec.Struct):
     originalRequester: str = ""
 
 
-class _Standard(msgspec.Struct):
+class _RegisteredClaims(msgspec.Struct):
     """The registered claims. Types are strict: a number in quotes is rejected."""
 
     iss: str
@@ -100,24 +100,24 @@ class Claims:
     clusters: Mapping[str, str]
     """The uids of the clusters that the scope names, by name: a later cluster may have the same name."""
     original_requester: str
-    issued: int
-    expires: int
+    issued_at: int
+    expires_at: int
 
 
 def verify(
-    token: str, jwks: Object, *, issuer: str, audience: str | Sequence[str], now: datetime, skew: int = MAX_SKEW
+    token: str, jwks: Object, *, issuer: str, audience: str | Sequence[str], now: datetime, skew: int = MAX_SKEW_SECONDS
 ) -> Claims:
     """Returns the claims, or raises InvalidToken. `audience` is what the caller accepts: in front of a cluster, its
     `cluster_audience`. AUDIENCE itself is in every unscoped token, for whichever cluster it is."""
-    payload = _signed(token, jwks)
+    payload = _verified_payload(token, jwks)
     try:
-        standard = msgspec.convert(payload, _Standard)
-        private = msgspec.convert(payload.get(PRIVATE), _Private)
+        standard = msgspec.convert(payload, _RegisteredClaims)
+        private = msgspec.convert(payload.get(PRIVATE_CLAIM), _PrivateClaim)
     except msgspec.ValidationError as error:
         raise InvalidToken(f"a claim is missing or not of its type: {error}") from None
     audiences = {audience} if isinstance(audience, str) else set(audience)
     _check_parties(standard, private, issuer, audiences)
-    _check_times(standard, now.timestamp(), min(skew, MAX_SKEW))
+    _check_times(standard, now.timestamp(), min(skew, MAX_SKEW_SECONDS))
     return Claims(
         id=standard.jti,
         user=standard.sub,
@@ -129,23 +129,23 @@ def verify(
         scope=private.scope,
         clusters=private.clusters,
         original_requester=private.originalRequester,
-        issued=standard.iat,
-        expires=standard.exp,
+        issued_at=standard.iat,
+        expires_at=standard.exp,
     )
 
 
-def _signed(token: str, jwks: Object) -> Object:
+def _verified_payload(token: str, jwks: Object) -> Object:
     """The payload, after verifying its signature with the key that the header names."""
-    match = _PARTS.fullmatch(token) if len(token) <= LONGEST else None
+    match = _JWT.fullmatch(token) if len(token) <= MAX_TOKEN_LENGTH else None
     if match is None or not all(map(_is_canonical, match.groups())):
         raise InvalidToken("it is not a JWT: three parts in base64url are required")
     try:
         header = jwt.get_unverified_header(token)
     except jwt.PyJWTError:
         raise InvalidToken("the header is not a valid JWT header") from None
-    key = _key(jwks, _key_id(header))
+    key = _find_key(jwks, _key_id(header))
     try:
-        payload = jwt.decode(token, key, algorithms=[ALGORITHM], options=_SIGNATURE_ALONE)  # type: ignore[arg-type]
+        payload = jwt.decode(token, key, algorithms=[ALGORITHM], options=_VERIFY_SIGNATURE_ONLY)  # type: ignore[arg-type]
     except jwt.PyJWTError as error:
         raise InvalidToken(f"the signature is invalid ({type(error).__name__})") from None
     return dict(payload)
@@ -162,9 +162,9 @@ def _is_canonical(part: str) -> bool:
 
 def _key_id(header: dict[str, Any]) -> str:
     """The key id. Rejects unknown header parameters: `crit` is not supported, and `jwk` or `jku` would supply keys."""
-    if header.get("alg") != ALGORITHM or header.get("typ") != TYPE:
-        raise InvalidToken(f"only {TYPE} with {ALGORITHM} is accepted")
-    if unknown := sorted(header.keys() - _HEADER):
+    if header.get("alg") != ALGORITHM or header.get("typ") != TOKEN_TYPE:
+        raise InvalidToken(f"only {TOKEN_TYPE} with {ALGORITHM} is accepted")
+    if unknown := sorted(header.keys() - _HEADER_PARAMETERS):
         raise InvalidToken(f"{len(unknown)} header parameters are unknown")
     key_id = header.get("kid")
     if not isinstance(key_id, str) or not key_id:
@@ -172,7 +172,7 @@ def _key_id(header: dict[str, Any]) -> str:
     return key_id
 
 
-def _key(jwks: Object, key_id: str) -> RSAPublicKey:
+def _find_key(jwks: Object, key_id: str) -> RSAPublicKey:
     listed = jwks.get("keys")
     found = [each for each in listed if isinstance(each, dict)] if isinstance(listed, list) else []
     found = [each for each in found if each.get("kid") == key_id]
@@ -190,21 +190,21 @@ def _key(jwks: Object, key_id: str) -> RSAPublicKey:
     return key
 
 
-def _check_parties(standard: _Standard, private: _Private, issuer: str, audiences: set[str]) -> None:
+def _check_parties(standard: _RegisteredClaims, private: _PrivateClaim, issuer: str, audiences: set[str]) -> None:
     if not issuer or standard.iss != issuer:
         raise InvalidToken("it is from another issuer")
     meant = SCOPED_AUDIENCE if private.scope is not None else AUDIENCE
     if not all(each == meant or each.startswith(f"{meant}/") for each in standard.aud):
         raise InvalidToken("it is for another audience")
     if audiences.isdisjoint(standard.aud):
-        raise OtherCluster("it is for another audience, or for other clusters")
+        raise WrongAudience("it is for another audience, or for other clusters")
     if not standard.sub or not standard.jti or not private.name:
         raise InvalidToken("it has no subject, id or principal name")
-    if private.kind not in KINDS or private.gen < 0 or (not private.uid and private.kind != "ServiceAdmin"):
+    if private.kind not in PRINCIPAL_KINDS or private.gen < 0 or (not private.uid and private.kind != "ServiceAdmin"):
         raise InvalidToken("it does not identify a valid principal")
 
 
-def _check_times(standard: _Standard, now: float, skew: int) -> None:
+def _check_times(standard: _RegisteredClaims, now: float, skew: int) -> None:
     if not standard.iat <= standard.nbf < standard.exp:
         raise InvalidToken("its times are out of order")
     if standard.nbf > now + skew:

@@ -20,38 +20,38 @@ from dataclasses import dataclass
 from fairlead.core.clock import Clock
 from fairlead.core.errors import Details, TooManyRequests
 
-ENTRIES = 10_000
-FORGOTTEN_AFTER = 3600.0
+MAX_COUNTERS = 10_000
+RESET_SECONDS = 3600.0
 """Seconds without an attempt after which a counter is reset."""
-NAME_LENGTH = 253
+MAX_NAME_LENGTH = 253
 """Names are truncated to this length: no user has a longer one, and counters must stay small."""
-IPV6_NETWORK = 64
+IPV6_PREFIX_BITS = 64
 """Prefix length for IPv6: a sender can choose the remaining bits of the address."""
 
-Who = tuple[str, str]
+CounterKey = tuple[str, str]
 """The key of a counter: user and client network. One of them may be empty."""
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class BackoffPolicy:
     """How many failures have no delay, and the maximum delay in seconds."""
 
-    free: int
-    longest: float
+    free_failures: int
+    max_seconds: float
 
-    def wait(self, failures: int) -> float:
+    def delay_seconds(self, failures: int) -> float:
         """The delay in seconds after the latest failure: none, then 1, 2, 4, and so on."""
-        beyond = failures - self.free
-        return 0.0 if beyond < 0 else self.longest if beyond > 30 else min(self.longest, 2.0**beyond)
+        beyond = failures - self.free_failures
+        return 0.0 if beyond < 0 else self.max_seconds if beyond > 30 else min(self.max_seconds, 2.0**beyond)
 
 
-USER = Patience(free=5, longest=60.0)
-ADDRESS = Patience(free=20, longest=900.0)
+USER_BACKOFF = BackoffPolicy(free_failures=5, max_seconds=60.0)
+NETWORK_BACKOFF = BackoffPolicy(free_failures=20, max_seconds=900.0)
 """More failures have no delay, because many users may share one address behind a proxy."""
 
 
 @dataclass(slots=True)
-class Count:
+class FailureCount:
     failures: int
     latest: float
 
@@ -68,14 +68,14 @@ class Attempt:
         self.succeeded = True
 
 
-class Throttle:
+class LoginThrottle:
     """The failure counters."""
 
-    def __init__(self, clock: Clock, entries: int = ENTRIES) -> None:
+    def __init__(self, clock: Clock, max_counters: int = MAX_COUNTERS) -> None:
         self._clock = clock
-        self._entries = entries
-        self._counts: OrderedDict[Who, Count] = OrderedDict()
-        self._familiar: OrderedDict[Who, None] = OrderedDict()
+        self._max_counters = max_counters
+        self._counts: OrderedDict[CounterKey, FailureCount] = OrderedDict()
+        self._known_networks: OrderedDict[CounterKey, None] = OrderedDict()
 
     @contextmanager
     def attempt(self, user: str, client: str) -> Iterator[Attempt]:
@@ -83,61 +83,61 @@ class Throttle:
 
         `client` is the client address with its port, as in `Call`.
         """
-        user, network = user[:NAME_LENGTH], place_of(client)
-        counters = self._counters(user, network)
-        self._refuse(counters)
+        user, network = user[:MAX_NAME_LENGTH], client_network(client)
+        counters = self._applicable_counters(user, network)
+        self._check_backoff(counters)
         for who in counters:
-            self._count(who)
+            self._count_failure(who)
         attempt, completed = Attempt(), False
         try:
             yield attempt
             completed = True
         finally:
             if attempt.succeeded:
-                self._succeeded(user, network, counters)
+                self._record_success(user, network, counters)
             elif not completed:
-                self._take_back(counters)
+                self._uncount_failure(counters)
 
-    def _counters(self, user: str, place: str) -> dict[Who, Patience]:
+    def _applicable_counters(self, user: str, network: str) -> dict[CounterKey, BackoffPolicy]:
         """On a network where the user has signed in before, failures of others do not count."""
-        if (user, place) in self._familiar:
-            return {(user, place): USER}
-        return {(user, ""): USER, ("", place): ADDRESS}
+        if (user, network) in self._known_networks:
+            return {(user, network): USER_BACKOFF}
+        return {(user, ""): USER_BACKOFF, ("", network): NETWORK_BACKOFF}
 
-    def _refuse(self, counters: dict[Who, Patience]) -> None:
+    def _check_backoff(self, counters: dict[CounterKey, BackoffPolicy]) -> None:
         now = self._clock.monotonic()
-        waits = (self._wait(who, patience, now) for who, patience in counters.items())
+        waits = (self._remaining_seconds(who, patience, now) for who, patience in counters.items())
         seconds = math.ceil(max(waits))
         if seconds > 0:
             message = f"too many failed login attempts; wait {seconds} s and try again"
             raise TooManyRequests(message, Details(retry_after=seconds))
 
-    def _wait(self, who: Who, patience: Patience, now: float) -> float:
-        count = self._counts.get(who)
+    def _remaining_seconds(self, key: CounterKey, policy: BackoffPolicy, now: float) -> float:
+        count = self._counts.get(key)
         if count is None:
             return 0.0
-        if now - count.latest >= FORGOTTEN_AFTER:
-            del self._counts[who]
+        if now - count.latest >= RESET_SECONDS:
+            del self._counts[key]
             return 0.0
-        return count.latest + patience.wait(count.failures) - now
+        return count.latest + policy.delay_seconds(count.failures) - now
 
-    def _count(self, who: Who) -> None:
-        count = self._counts.setdefault(who, Count(0, 0.0))
+    def _count_failure(self, key: CounterKey) -> None:
+        count = self._counts.setdefault(key, FailureCount(0, 0.0))
         count.failures += 1
         count.latest = self._clock.monotonic()
-        _keep(self._counts, who, self._entries)
+        _touch(self._counts, key, self._max_counters)
 
-    def _succeeded(self, user: str, place: str, counters: dict[Who, Patience]) -> None:
+    def _record_success(self, user: str, network: str, counters: dict[CounterKey, BackoffPolicy]) -> None:
         """Resets the user's counter. The network's counter is only decremented: otherwise an attacker with an account
         could reset it by signing in between guesses."""
-        self._take_back(counters)
+        self._uncount_failure(counters)
         for who in counters:
             if who[0]:
                 self._counts.pop(who, None)
-        self._familiar[user, place] = None
-        _keep(self._familiar, (user, place), self._entries)
+        self._known_networks[user, network] = None
+        _touch(self._known_networks, (user, network), self._max_counters)
 
-    def _take_back(self, counters: dict[Who, Patience]) -> None:
+    def _uncount_failure(self, counters: dict[CounterKey, BackoffPolicy]) -> None:
         for who in counters:
             count = self._counts.get(who)
             if count is not None:
@@ -146,22 +146,24 @@ class Throttle:
                     del self._counts[who]
 
 
-def _keep(table: "OrderedDict[Who, Count] | OrderedDict[Who, None]", who: Who, entries: int) -> None:
+def _touch(
+    table: "OrderedDict[CounterKey, FailureCount] | OrderedDict[CounterKey, None]", key: CounterKey, max_entries: int
+) -> None:
     """Marks an entry as the most recently used and evicts the least recently used one if there are too many."""
-    table.move_to_end(who)
-    if len(table) > entries:
+    table.move_to_end(key)
+    if len(table) > max_entries:
         table.popitem(last=False)
 
 
-def place_of(client: str) -> str:
+def client_network(client: str) -> str:
     """The client address without its port; for IPv6 its /64 network, since a sender has all addresses of one."""
     host = client.rpartition(":")[0].strip("[]") if client.count(":") == 1 or "]" in client else client
     try:
         address = ipaddress.ip_address(host)
     except ValueError:
-        return host[:NAME_LENGTH]
+        return host[:MAX_NAME_LENGTH]
     if isinstance(address, ipaddress.IPv6Address):
         if address.ipv4_mapped is not None:
             return str(address.ipv4_mapped)
-        return str(ipaddress.ip_network((int(address), IPV6_NETWORK), strict=False))
+        return str(ipaddress.ip_network((int(address), IPV6_PREFIX_BITS), strict=False))
     return str(address)

@@ -21,15 +21,15 @@ from typing import TypeVar
 from cryptography.exceptions import InvalidKey
 from cryptography.hazmat.primitives.kdf.argon2 import Argon2id
 
-from fairlead.core.concurrency import ACCOUNT, HASHING, Account
+from fairlead.core.concurrency import CURRENT_ACCOUNT, HASHING_POOL, Account
 from fairlead.core.errors import Details, Problem, TooManyRequests
 
 MIN_LENGTH = 12
 """Characters. There are no rules about digits and symbols: length is what makes a password hard to guess."""
 MAX_BYTES = 1024
-AT_ONCE = 2
+MAX_CONCURRENT_HASHES = 2
 """Concurrent hashes: few enough to leave CPU and memory for the rest of the server."""
-WAITING = 32
+MAX_WAITING_HASHES = 32
 """Maximum number of waiting hashes: a few seconds of work."""
 SALT_BYTES = 16
 HASH_BYTES = 32
@@ -50,14 +50,14 @@ class Cost:
     lanes: int = 1
 
 
-COST = Cost(memory=32 * 1024, passes=3)
-MOST = Cost(memory=1024 * 1024, passes=16, lanes=16)
+DEFAULT_COST = Cost(memory=32 * 1024, passes=3)
+MAX_COST = Cost(memory=1024 * 1024, passes=16, lanes=16)
 """A stored hash with a higher cost is not verified: it could exhaust the server's memory."""
 
 
-def problem(password: str) -> Problem | None:
+def password_problem(password: str) -> Problem | None:
     """Why a password is not acceptable. The message must not contain the password."""
-    material = _material(password)
+    material = _normalize(password)
     if material is None:
         return Problem("password", "FieldValueTooLong", f"Too long: may not be more than {MAX_BYTES} bytes of UTF-8")
     if len(material.decode()) < MIN_LENGTH:
@@ -65,73 +65,78 @@ def problem(password: str) -> Problem | None:
     return None
 
 
-class Passwords:
+class PasswordHasher:
     """Hashes passwords and verifies them, with limited concurrency."""
 
-    def __init__(self, cost: Cost = COST, at_once: int = AT_ONCE, waiting: int = WAITING) -> None:
+    def __init__(
+        self,
+        cost: Cost = DEFAULT_COST,
+        max_concurrent: int = MAX_CONCURRENT_HASHES,
+        max_waiting: int = MAX_WAITING_HASHES,
+    ) -> None:
         self._cost = cost
-        self._free = asyncio.Semaphore(at_once)
-        self._places = at_once + waiting
-        self._taken = 0
-        self._taken_by: Counter[Account | None] = Counter()
-        self._nobodys = _nobodys_hash(cost)
+        self._semaphore = asyncio.Semaphore(max_concurrent)
+        self._slots = max_concurrent + max_waiting
+        self._slots_used = 0
+        self._slots_used_by: Counter[Account | None] = Counter()
+        self._dummy = _dummy_hash(cost)
 
     async def hash(self, password: str) -> str:
         """The hash of a password that has no `password_problem`."""
-        material = _material(password)
+        material = _normalize(password)
         if material is None:
             raise ValueError("the password is too long to be hashed")
-        return await self._reckon(lambda: _hash(material, self._cost))
+        return await self._run_hash(lambda: _hash(material, self._cost))
 
     async def verify(self, password: str, stored: str | None) -> bool:
         """Whether the password matches the stored hash. Takes as long without a hash, to hide which users exist."""
-        material = _material(password)
-        if material is None or stored is None or not _acceptable(stored):
-            await self._reckon(lambda: _fits(material or b"", self._nobodys))
+        material = _normalize(password)
+        if material is None or stored is None or not _is_acceptable(stored):
+            await self._run_hash(lambda: _matches(material or b"", self._dummy))
             return False
-        return await self._reckon(lambda: _fits(material, stored))
+        return await self._run_hash(lambda: _matches(material, stored))
 
     def is_outdated(self, stored: str) -> bool:
         """Whether a hash has another cost than the current one and should be replaced."""
-        return _cost_of(stored) != self._cost
+        return _parse_cost(stored) != self._cost
 
-    async def _reckon(self, work: Callable[[], T]) -> T:
-        account = ACCOUNT.get()
-        self._take_place(account)
+    async def _run_hash(self, work: Callable[[], T]) -> T:
+        account = CURRENT_ACCOUNT.get()
+        self._acquire_slot(account)
         try:
-            await self._free.acquire()
+            await self._semaphore.acquire()
         except asyncio.CancelledError:
-            self._leave_place(account)
+            self._release_slot(account)
             raise
         # A thread cannot be cancelled. Its slot is released when it is done, even if the request was cancelled.
-        reckoning = asyncio.ensure_future(HASHING.run(0, work))
-        reckoning.add_done_callback(partial(self._leave, account))
+        reckoning = asyncio.ensure_future(HASHING_POOL.run(0, work))
+        reckoning.add_done_callback(partial(self._on_done, account))
         return await asyncio.shield(reckoning)
 
-    def _take_place(self, account: Account | None) -> None:
+    def _acquire_slot(self, account: Account | None) -> None:
         """Takes a slot. An account may use at most as many slots as remain free, so that one client address cannot
         block all other logins."""
-        free, own = self._places - self._taken, self._taken_by[account] if account is not None else 0
+        free, own = self._slots - self._slots_used, self._slots_used_by[account] if account is not None else 0
         if free <= 0:
             raise TooManyRequests("too many users are signing in at the moment; try again", Details(retry_after=1))
         if own >= free:
             message = "too many of your login attempts are being processed at the moment; try again, one at a time"
             raise TooManyRequests(message, Details(retry_after=1))
-        self._taken += 1
-        self._taken_by[account] += 1
+        self._slots_used += 1
+        self._slots_used_by[account] += 1
 
-    def _leave_place(self, account: Account | None) -> None:
-        self._taken -= 1
-        self._taken_by[account] -= 1
-        if not self._taken_by[account]:
-            del self._taken_by[account]
+    def _release_slot(self, account: Account | None) -> None:
+        self._slots_used -= 1
+        self._slots_used_by[account] -= 1
+        if not self._slots_used_by[account]:
+            del self._slots_used_by[account]
 
-    def _leave(self, account: Account | None, _: object) -> None:
-        self._leave_place(account)
-        self._free.release()
+    def _on_done(self, account: Account | None, _: object) -> None:
+        self._release_slot(account)
+        self._semaphore.release()
 
 
-def _material(password: str) -> bytes | None:
+def _normalize(password: str) -> bytes | None:
     """The bytes to hash, in Unicode NFC; None if there are too many, or the text cannot be encoded.
 
     Normalized, because input methods differ in whether an umlaut is one code point or two.
@@ -151,7 +156,7 @@ def _hash(material: bytes, cost: Cost) -> str:
     return argon.derive_phc_encoded(material)
 
 
-def _fits(material: bytes, stored: str) -> bool:
+def _matches(material: bytes, stored: str) -> bool:
     """Verifies a hash. The library compares in constant time."""
     try:
         Argon2id.verify_phc_encoded(material, stored)
@@ -160,17 +165,22 @@ def _fits(material: bytes, stored: str) -> bool:
     return True
 
 
-def _cost_of(stored: str) -> Cost | None:
+def _parse_cost(stored: str) -> Cost | None:
     found = _PHC.fullmatch(stored)
     return Cost(*map(int, found.groups())) if found else None
 
 
-def _acceptable(stored: str) -> bool:
-    cost = _cost_of(stored)
-    return cost is not None and cost.memory <= MOST.memory and cost.passes <= MOST.passes and cost.lanes <= MOST.lanes
+def _is_acceptable(stored: str) -> bool:
+    cost = _parse_cost(stored)
+    return (
+        cost is not None
+        and cost.memory <= MAX_COST.memory
+        and cost.passes <= MAX_COST.passes
+        and cost.lanes <= MAX_COST.lanes
+    )
 
 
-def _nobodys_hash(cost: Cost) -> str:
+def _dummy_hash(cost: Cost) -> str:
     """A random hash that matches no password and takes as long to verify as any other."""
     salt, digest = (b64encode(os.urandom(size)).decode().rstrip("=") for size in (SALT_BYTES, HASH_BYTES))
     return f"$argon2id$v=19$m={cost.memory},t={cost.passes},p={cost.lanes}${salt}${digest}"

@@ -6,55 +6,63 @@ objects are read through informers, so a change takes effect with the next reque
 
 from collections.abc import Mapping
 
-from fairlead.core.objects import Object, dig, metadata
-from fairlead.core.user import ADMIN_GROUPS, AUTHENTICATED, EVERYBODY, SERVICE_ACCOUNTS, TEAM_GROUP, USER_GROUP, User
-from fairlead.kinds.core.service_account import account_of
+from fairlead.core.objects import Object, get_path, metadata
+from fairlead.core.user import (
+    ADMIN_GROUPS,
+    AUTHENTICATED,
+    AUTHENTICATED_GROUPS,
+    SERVICE_ACCOUNTS_GROUP,
+    TEAM_GROUP_PREFIX,
+    USER_GROUP_PREFIX,
+    User,
+)
+from fairlead.kinds.core.service_account import parse_account_username
 from fairlead.registry.codec import decode
-from fairlead.registry.informer import Following
+from fairlead.registry.informer import Informer
 from fairlead.storage.view.view import View
 
 USERS, TEAMS = "users", "teams"
-EVERY_USER = f"{USER_GROUP}*"
+ALL_USERS_GROUP = f"{USER_GROUP_PREFIX}*"
 
 
-def own_groups(name: str) -> tuple[str, ...]:
+def implicit_groups(name: str) -> tuple[str, ...]:
     """The groups that every user is in implicitly."""
-    return (*EVERYBODY, f"{USER_GROUP}{name}", EVERY_USER)
+    return (*AUTHENTICATED_GROUPS, f"{USER_GROUP_PREFIX}{name}", ALL_USERS_GROUP)
 
 
-class People:
+class PrincipalDirectory:
     """Looks up active principals. Disabled ones, and those that are being deleted, are not found."""
 
-    def __init__(self, users: Following, teams: Following, accounts: Following | None = None) -> None:
+    def __init__(self, users: Informer, teams: Informer, accounts: Informer | None = None) -> None:
         """`accounts` are the service accounts; without them, none is found."""
         self._users = users
         self._teams = teams
         self._accounts = accounts
         self._teams_generation = -1
-        self._by_user: Mapping[str, list[str]] = {}
-        self._by_sso_group: Mapping[str, list[str]] = {}
+        self._teams_by_user: Mapping[str, list[str]] = {}
+        self._teams_by_sso_group: Mapping[str, list[str]] = {}
 
     def generation(self) -> tuple[int, int, int]:
         """Refreshes the informers. The value changes whenever the groups of a principal may have changed."""
         accounts = 0 if self._accounts is None else self._accounts.refresh()
         generation = self._users.refresh(), self._teams.refresh(), accounts
         if generation[1] != self._teams_generation:
-            self._by_user = self._members("spec.users")
-            self._by_sso_group = self._members("spec.groups")
+            self._teams_by_user = self._index_teams("spec.users")
+            self._teams_by_sso_group = self._index_teams("spec.groups")
             self._teams_generation = generation[1]
         return generation
 
-    def user_named(self, name: str) -> User | None:
+    def find_user(self, name: str) -> User | None:
         """The user with all of its groups, without those that a key may add."""
         self.generation()
-        found = self.living("User", name)
-        return None if found is None else self.as_user(found)
+        found = self.find_active("User", name)
+        return None if found is None else self.build_user(found)
 
-    def living(self, kind: str, name: str) -> Object | None:
+    def find_active(self, kind: str, name: str) -> Object | None:
         """The active user or team of that name, as of the last refresh."""
         following = self._users if kind == "User" else self._teams
         found = following.objects.get(("", name))
-        return found if found is not None and _in_force(found) else None
+        return found if found is not None and _is_active(found) else None
 
     def service_account(self, subject: str, uid: str) -> User | None:
         """The active service account with that user name and uid, as of the last refresh.
@@ -62,28 +70,28 @@ class People:
         It is only in the groups that Kubernetes gives service accounts and authenticated users. Its permissions come
         from RBAC alone.
         """
-        namespace, name = account_of(subject)
+        namespace, name = parse_account_username(subject)
         found = self._accounts.objects.get((namespace, name)) if self._accounts is not None else None
-        if found is None or not _in_force(found) or not uid or metadata(found).get("uid") != uid:
+        if found is None or not _is_active(found) or not uid or metadata(found).get("uid") != uid:
             return None
-        return User(subject, (SERVICE_ACCOUNTS, f"{SERVICE_ACCOUNTS}:{namespace}", AUTHENTICATED), uid)
+        return User(subject, (SERVICE_ACCOUNTS_GROUP, f"{SERVICE_ACCOUNTS_GROUP}:{namespace}", AUTHENTICATED), uid)
 
-    def as_user(self, user: Object) -> User:
+    def build_user(self, user: Object) -> User:
         name = metadata(user)["name"]
-        own = dig(user, "spec.groups") or ()
-        teams = (f"{TEAM_GROUP}{team}" for team in self.teams_of(user))
-        groups = dict.fromkeys((*own, *teams, *own_groups(name)))
+        own = get_path(user, "spec.groups") or ()
+        teams = (f"{TEAM_GROUP_PREFIX}{team}" for team in self.teams_of(user))
+        groups = dict.fromkeys((*own, *teams, *implicit_groups(name)))
         return User(name, tuple(groups), metadata(user).get("uid", ""))
 
-    def as_team(self, team: Object) -> User:
-        group = f"{TEAM_GROUP}{metadata(team)['name']}"
-        return User(group, (group, *EVERYBODY), metadata(team).get("uid", ""))
+    def build_team(self, team: Object) -> User:
+        group = f"{TEAM_GROUP_PREFIX}{metadata(team)['name']}"
+        return User(group, (group, *AUTHENTICATED_GROUPS), metadata(team).get("uid", ""))
 
     def teams_of(self, user: Object) -> list[str]:
         """The teams of a user, by name or by a group from the identity provider."""
-        found = dict.fromkeys(self._by_user.get(metadata(user)["name"], ()))
-        for group in dig(user, "spec.ssoGroups") or ():
-            found.update(dict.fromkeys(self._by_sso_group.get(group, ())))
+        found = dict.fromkeys(self._teams_by_user.get(metadata(user)["name"], ()))
+        for group in get_path(user, "spec.ssoGroups") or ():
+            found.update(dict.fromkeys(self._teams_by_sso_group.get(group, ())))
         return sorted(found)
 
     def memberships(self) -> dict[str, list[str]]:
@@ -91,31 +99,31 @@ class People:
         self.generation()
         return {name: self.teams_of(user) for (_, name), user in self._users.objects.items()}
 
-    def all_users(self) -> list[tuple[Object, User]]:
+    def list_users(self) -> list[tuple[Object, User]]:
         """All active users, sorted by name."""
         self.generation()
-        found = (user for _, user in sorted(self._users.objects.items()) if _in_force(user))
-        return [(user, self.as_user(user)) for user in found]
+        found = (user for _, user in sorted(self._users.objects.items()) if _is_active(user))
+        return [(user, self.build_user(user)) for user in found]
 
-    def all_teams(self) -> list[Object]:
+    def list_teams(self) -> list[Object]:
         """All active teams, sorted by name."""
         self.generation()
-        return [team for _, team in sorted(self._teams.objects.items()) if _in_force(team)]
+        return [team for _, team in sorted(self._teams.objects.items()) if _is_active(team)]
 
-    def _members(self, path: str) -> dict[str, list[str]]:
+    def _index_teams(self, path: str) -> dict[str, list[str]]:
         """The names of the active teams, indexed by the items of a list field."""
         found: dict[str, list[str]] = {}
         for (_, name), team in self._teams.objects.items():
-            for each in dig(team, path) or () if _in_force(team) else ():
+            for each in get_path(team, path) or () if _is_active(team) else ():
                 found.setdefault(each, []).append(name)
         return found
 
 
-def _in_force(obj: Object) -> bool:
-    return not dig(obj, "spec.disabled") and "deletionTimestamp" not in metadata(obj)
+def _is_active(obj: Object) -> bool:
+    return not get_path(obj, "spec.disabled") and "deletionTimestamp" not in metadata(obj)
 
 
-class AdminNames:
+class AdminUserCheck:
     """Whether the user of a name is in a built-in admin group, as of now.
 
     Impersonation and `protect_password_secret` use it: only administrators may act as an administrator. Disabled users
@@ -128,4 +136,4 @@ class AdminNames:
 
     def __call__(self, name: str) -> bool:
         entry = self._view.get((self._group, USERS, "", name))
-        return entry is not None and not ADMIN_GROUPS.isdisjoint(dig(decode(entry), "spec.groups") or ())
+        return entry is not None and not ADMIN_GROUPS.isdisjoint(get_path(decode(entry), "spec.groups") or ())

@@ -15,26 +15,26 @@ import orjson
 
 from fairlead.authn.access_keys import ACCESS_KEYS
 from fairlead.core.errors import BadRequest, Conflict, Details, Forbidden, Invalid, Problem
-from fairlead.core.objects import Object, dig, metadata
+from fairlead.core.objects import Object, get_path, metadata
 from fairlead.core.user import User
-from fairlead.domain.key_delegation import Holder, holder_of
-from fairlead.domain.key_lifetime import end_of
+from fairlead.domain.key_delegation import Delegator, delegator_for
+from fairlead.domain.key_lifetime import expires_at
 from fairlead.kinds.core.service_account import (
-    DEFAULT_SECONDS,
+    DEFAULT_TOKEN_SECONDS,
     SERVICE_ACCOUNT,
     TOKEN_REQUEST,
     UID_LABEL,
     account_uid,
+    account_username,
     is_account_key,
-    subject_of,
     token_problems,
 )
 from fairlead.registry.codec import decode
 from fairlead.registry.registry import Registry
-from fairlead.registry.write_options import by_the_server
-from fairlead.storage.view.view import Wanted
+from fairlead.registry.write_options import server_write_options
+from fairlead.storage.view.view import IndexQuery
 
-LONGEST_PREFIX = 200
+MAX_NAME_PREFIX = 200
 """How many characters of the account's name become part of the key's name."""
 ID_BYTES = 8
 
@@ -43,8 +43,8 @@ ID_BYTES = 8
 class TokenLimits:
     """The maximum lifetime of a token in seconds, and the maximum number of active tokens per account."""
 
-    seconds: int
-    count: int
+    max_seconds: int
+    max_tokens: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,16 +54,16 @@ class AccountToken:
     account: Object
     key: str
     seconds: int
-    asked_seconds: int
-    issued: datetime
+    requested_seconds: int
+    issued_at: datetime
     value: str = field(repr=False, default="")
 
     @property
-    def expires(self) -> datetime:
-        return self.issued + timedelta(seconds=self.seconds)
+    def expires_at(self) -> datetime:
+        return self.issued_at + timedelta(seconds=self.seconds)
 
 
-class AccountTokens:
+class ServiceAccountTokenIssuer:
     """Issues tokens of service accounts. `audience` is the only audience that these tokens have."""
 
     def __init__(self, registry: Registry, api_group: str, audience: str, limits: Callable[[], TokenLimits]) -> None:
@@ -82,20 +82,20 @@ class AccountTokens:
             why = "it is being deleted, so no tokens are issued for it"
             raise Conflict.of(SERVICE_ACCOUNT.plural, SERVICE_ACCOUNT.group, name, why)
         spec = request.get("spec") or {}
-        self._refuse_invalid(name, request, spec)
+        self._validate_request(name, request, spec)
         now, limits = self._clock.now(), self._limits()
-        holder = holder_of(user, self._keys)
-        asked = spec.get("expirationSeconds") or DEFAULT_SECONDS
-        seconds = min(asked, limits.seconds, _remaining_seconds(holder, now))
-        self._refuse_more(account, limits, now)
+        holder = delegator_for(user, self._keys)
+        asked = spec.get("expirationSeconds") or DEFAULT_TOKEN_SECONDS
+        seconds = min(asked, limits.max_seconds, _remaining_seconds(holder, now))
+        self._check_token_limit(account, limits, now)
         key = _key_name(name)
         if dry_run:
             return AccountToken(account, key, seconds, asked, now)
-        created = await self._keys.create(self._body(key, account, seconds, holder), "", by_the_server())
-        value = dig(orjson.loads(created), "spec.key")
+        created = await self._keys.create(self._build_key(key, account, seconds, holder), "", server_write_options())
+        value = get_path(orjson.loads(created), "spec.key")
         return AccountToken(account, key, seconds, asked, now, value)
 
-    def _refuse_invalid(self, name: str, request: Object, spec: Object) -> None:
+    def _validate_request(self, name: str, request: Object, spec: Object) -> None:
         reference = spec.get("boundObjectRef")
         if reference:
             version = str(reference.get("apiVersion") or "")
@@ -124,36 +124,37 @@ class AccountTokens:
             if each != self.audience
         ]
 
-    def _refuse_more(self, account: Object, limits: TokenLimits, now: datetime) -> None:
+    def _check_token_limit(self, account: Object, limits: TokenLimits, now: datetime) -> None:
         """Limits the number of active tokens, since each is an object. Concurrent requests may exceed it by a few."""
         meta = metadata(account)
-        ends = [end for end in self._ends(meta["uid"]) if end > now]
-        if len(ends) >= limits.count:
+        ends = [end for end in self._token_expiries(meta["uid"]) if end > now]
+        if len(ends) >= limits.max_tokens:
             left = int((min(ends) - now).total_seconds()) + 1
             why = (
-                f"it has {len(ends)} active tokens, and the limit is {limits.count}; use tokens for longer, delete the "
+                f"it has {len(ends)} active tokens, and the limit is {limits.max_tokens}; use tokens for longer, "
+                "delete the "
                 f"access keys of those that are not needed, or wait: the next one expires in {left} seconds"
             )
             kind = SERVICE_ACCOUNT
             message = f'{kind.plural} "{meta["name"]}" is forbidden: {why}'
             raise Forbidden(message, Details(meta["name"], kind.group, kind.plural))
 
-    def _ends(self, uid: str) -> list[datetime]:
-        wanted = (Wanted("labels", UID_LABEL, frozenset({uid})),)
-        entries = self._keys.view.candidates(self._keys.kind.place, "", wanted)
+    def _token_expiries(self, uid: str) -> list[datetime]:
+        wanted = (IndexQuery("labels", UID_LABEL, frozenset({uid})),)
+        entries = self._keys.view.index_scan(self._keys.kind.stored_resource, "", wanted)
         # Other keys may have the label from before clients were prevented from setting it.
         keys = (key for entry in entries if is_account_key(key := decode(entry)) and account_uid(key) == uid)
-        return [end for key in keys if (end := end_of(key)) is not None]
+        return [end for key in keys if (end := expires_at(key)) is not None]
 
-    def _body(self, key: str, account: Object, seconds: int, holder: Holder) -> Object:
+    def _build_key(self, key: str, account: Object, seconds: int, delegator: Delegator) -> Object:
         kind, meta = self._keys.kind, metadata(account)
         spec: Object = {
             "displayName": f"Service account {meta['namespace']}/{meta['name']}",
-            "subject": subject_of(meta["namespace"], meta["name"]),
+            "subject": account_username(meta["namespace"], meta["name"]),
             "type": "Other",
             "ttl": seconds,
         }
-        scope = dig(holder.key or {}, "spec.scope")
+        scope = get_path(delegator.key or {}, "spec.scope")
         if scope is not None:
             spec["scope"] = scope
         labels = {UID_LABEL: meta["uid"]}
@@ -165,11 +166,11 @@ class AccountTokens:
         }
 
 
-def _remaining_seconds(holder: Holder, now: datetime) -> int:
+def _remaining_seconds(delegator: Delegator, now: datetime) -> int:
     """The remaining lifetime of the key in use: a token must not outlive it."""
-    end = end_of(holder.key, now) if holder.key is not None else None
+    end = expires_at(delegator.key, now) if delegator.key is not None else None
     return 1 << 62 if end is None else max(1, int((end - now).total_seconds()))
 
 
 def _key_name(account: str) -> str:
-    return f"serviceaccount-{account[:LONGEST_PREFIX].rstrip('-.')}-{secrets.token_hex(ID_BYTES)}"
+    return f"serviceaccount-{account[:MAX_NAME_PREFIX].rstrip('-.')}-{secrets.token_hex(ID_BYTES)}"

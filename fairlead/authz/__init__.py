@@ -14,7 +14,7 @@ component_access  runners and cluster agents
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from fairlead.core.call import Target
+from fairlead.core.call import RequestInfo
 from fairlead.core.user import User
 
 
@@ -28,17 +28,17 @@ class Decision:
 
     allowed: bool
     reason: str = ""
-    is_inside: bool = False
+    is_about_inner: bool = False
 
 
-Authorizer = Callable[[User, Target], Decision | None]
+Authorizer = Callable[[User, RequestInfo], Decision | None]
 """A decision, or None for no opinion."""
 
-Decide = Callable[[User, Target], Decision]
+Authorize = Callable[[User, RequestInfo], Decision]
 """The whole chain, which always returns a decision."""
 
 
-def authorize(authorizers: Sequence[Authorizer], user: User, target: Target) -> Decision:
+def authorize(authorizers: Sequence[Authorizer], user: User, target: RequestInfo) -> Decision:
     """The decision of the first authorizer with an opinion; deny if there is none."""
     for authorizer in authorizers:
         decision = authorizer(user, target)
@@ -47,9 +47,9 @@ def authorize(authorizers: Sequence[Authorizer], user: User, target: Target) -> 
     return Decision(False)
 
 
-def administrators(user: User, target: Target) -> Decision | None:
+def administrators(user: User, target: RequestInfo) -> Decision | None:
     """Allows everything to members of the built-in admin groups."""
-    return _ADMINISTRATOR if user.is_admin else None
+    return _ALLOW_ADMIN if user.is_admin else None
 
 
-_ADMINISTRATOR = Decision(True, "member of a built-in admin group")
+_ALLOW_ADMIN = Decision(True, "member of a built-in admin group")

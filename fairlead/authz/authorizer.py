@@ -11,123 +11,125 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from fairlead.authz import Authorizer, Decision, authorize
-from fairlead.core.call import NAMESPACES, Target
-from fairlead.core.errors import Details, Forbidden, qualified, shown
+from fairlead.core.call import NAMESPACE_RESOURCE, RequestInfo
+from fairlead.core.errors import Details, Forbidden, qualified_resource, quote_value
 from fairlead.core.user import User
 from fairlead.storage.view.view import Entry
 
-CUT_VERBS = ("list", "watch")
+FILTERED_VERBS = ("list", "watch")
 
 
-class Personal(Protocol):
+class ObjectAuthorizer(Protocol):
     """An authorizer that can also decide from the content of an object."""
 
-    def __call__(self, user: User, target: Target) -> Decision | None:
+    def __call__(self, user: User, target: RequestInfo) -> Decision | None:
         """Like any authorizer; looks up the object itself."""
 
-    def of(self, user: User, target: Target, entry: Entry) -> Decision | None:
+    def authorize_object(self, user: User, target: RequestInfo, entry: Entry) -> Decision | None:
         """The same, for a given state of the object that the target names."""
 
-    def stands(self, user: User, target: Target) -> bool:
+    def may_see_some(self, user: User, target: RequestInfo) -> bool:
         """Whether the user may get some objects of the resource, so that a list or watch is filtered, not denied."""
 
 
 @dataclass(frozen=True, slots=True)
-class Scoping:
+class ScopeChecks:
     """The scope checks. `within_scope` is the first authorizer and denies requests outside of the user's scope.
     `is_within_scope` is the same check without a reason. `overlaps` says whether a scope allows anything of a
     resource."""
 
-    within: Authorizer
-    is_inside: Callable[[User, Target], bool]
-    touches: Callable[[User, Target], bool]
+    within_scope: Authorizer
+    is_within_scope: Callable[[User, RequestInfo], bool]
+    overlaps: Callable[[User, RequestInfo], bool]
 
 
-class Permissions:
+class AuthorizerChain:
     """Authorizes requests. Each of `generations` returns a value that changes when permissions may have changed."""
 
     def __init__(
         self,
         general: Sequence[Authorizer],
-        personal: Sequence[Personal] = (),
-        scoping: Scoping | None = None,
+        object_authorizers: Sequence[ObjectAuthorizer] = (),
+        scope_checks: ScopeChecks | None = None,
         generations: Sequence[Callable[[], object]] = (),
     ) -> None:
-        first = () if scoping is None else (scoping.within,)
+        first = () if scope_checks is None else (scope_checks.within_scope,)
         self.general = general
-        self.personal = personal
-        self.authorizers: tuple[Authorizer, ...] = (*first, *general, *personal)
-        self._scoping = scoping
+        self.object_authorizers = object_authorizers
+        self.authorizers: tuple[Authorizer, ...] = (*first, *general, *object_authorizers)
+        self._scope_checks = scope_checks
         self._generations = generations
 
-    def decide(self, user: User, target: Target) -> Decision:
+    def authorize(self, user: User, target: RequestInfo) -> Decision:
         return authorize(self.authorizers, user, target)
 
     def generation(self) -> object:
         return tuple(each() for each in self._generations)
 
-    def cut(self, user: User, target: Target) -> "Cut | None":
+    def filter_for(self, user: User, target: RequestInfo) -> "ListFilter | None":
         """The filter for a list or watch that was denied as a whole; None if it stays denied."""
-        if target.verb not in CUT_VERBS or target.subresource or target.via is not None:
+        if target.verb not in FILTERED_VERBS or target.subresource or target.gateway is not None:
             return None
         if target.name:
-            personal = self.is_inside(user, target) and self._is_personal(user, replace(target, verb="get"))
-            return Cut(self, user, target) if personal else None
-        if user.scope is not None and (self._scoping is None or not self._scoping.touches(user, target)):
+            personal = self.is_within_scope(user, target) and self._is_allowed_by_object(
+                user, replace(target, verb="get")
+            )
+            return ListFilter(self, user, target) if personal else None
+        if user.scope is not None and (self._scope_checks is None or not self._scope_checks.overlaps(user, target)):
             return None
-        stands = any(each.stands(user, target) for each in self.personal)
-        if not stands and (user.scope is None or not self.decide(replace(user, scope=None), target).allowed):
+        stands = any(each.may_see_some(user, target) for each in self.object_authorizers)
+        if not stands and (user.scope is None or not self.authorize(replace(user, scope=None), target).allowed):
             return None
-        return Cut(self, user, target)
+        return ListFilter(self, user, target)
 
-    def is_inside(self, user: User, target: Target) -> bool:
+    def is_within_scope(self, user: User, target: RequestInfo) -> bool:
         """Whether a request is within the scope of the user's key."""
-        return user.scope is None or self._scoping is None or self._scoping.is_inside(user, target)
+        return user.scope is None or self._scope_checks is None or self._scope_checks.is_within_scope(user, target)
 
-    def _is_personal(self, user: User, target: Target) -> bool:
+    def _is_allowed_by_object(self, user: User, target: RequestInfo) -> bool:
         """Whether an object authorizer allows the request and no other authorizer denies it."""
         for authorizer in self.general:
             decision = authorizer(user, target)
             if decision is not None and not decision.allowed:
                 return False
-        return authorize(self.personal, user, target).allowed
+        return authorize(self.object_authorizers, user, target).allowed
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class ListFilter:
     """Filters a list or watch: keeps the objects that the user may get and that the scope allows to list or watch."""
 
-    permissions: Permissions
+    chain: AuthorizerChain
     user: User
-    target: Target
+    target: RequestInfo
 
-    def sees(self, entry: Entry) -> bool:
+    def allows(self, entry: Entry) -> bool:
         group, plural, namespace, name = entry.key
-        if (group, plural) == NAMESPACES:
+        if (group, plural) == NAMESPACE_RESOURCE:
             namespace = name  # as in the path of a request for a namespace
         if self.user.scope is not None:
             listed = replace(self.target, namespace=namespace, name=name, path="")
-            if not self.permissions.is_inside(self.user, listed):
+            if not self.chain.is_within_scope(self.user, listed):
                 return False
         target = replace(self.target, verb="get", namespace=namespace, name=name, path="")
-        for authorizer in self.permissions.general:
+        for authorizer in self.chain.general:
             decision = authorizer(self.user, target)
             if decision is not None:
                 return decision.allowed
-        decisions = (each.of(self.user, target, entry) for each in self.permissions.personal)
+        decisions = (each.authorize_object(self.user, target, entry) for each in self.chain.object_authorizers)
         return any(decision is not None and decision.allowed for decision in decisions)
 
     def generation(self) -> object:
-        return self.permissions.generation()
+        return self.chain.generation()
 
 
 ALLOW, DENY, NO_OPINION, NOT_ASKED = "allow", "deny", "no opinion", "not asked"
-DEFAULT = "default"
+DEFAULT_STEP = "default"
 """The last step, which denies if no authorizer had an opinion."""
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ExplainStep:
     """The verdict of one authorizer, and its reason."""
 
     step: str
@@ -135,51 +137,51 @@ class Step:
     reason: str = ""
 
 
-def explain(authorizers: Sequence[Authorizer], user: User, target: Target) -> list[Step]:
+def explain(authorizers: Sequence[Authorizer], user: User, target: RequestInfo) -> list[ExplainStep]:
     """The verdicts of all authorizers in order, for access reviews (`subresources/access_reviews.py`).
 
     Runs the same authorizers as `authorize`, so the two cannot disagree.
     """
-    return list(_steps(authorizers, user, target))
+    return list(_explain_steps(authorizers, user, target))
 
 
-def _steps(authorizers: Sequence[Authorizer], user: User, target: Target) -> Iterator[Step]:
+def _explain_steps(authorizers: Sequence[Authorizer], user: User, target: RequestInfo) -> Iterator[ExplainStep]:
     decided = False
     for authorizer in authorizers:
-        name = name_of(authorizer)
+        name = step_name(authorizer)
         if decided:
-            yield Step(name, NOT_ASKED)
+            yield ExplainStep(name, NOT_ASKED)
             continue
         decision = authorizer(user, target)
-        yield _step(name, decision)
+        yield _build_step(name, decision)
         decided = decision is not None
     if not decided:
-        yield Step(DEFAULT, DENY, "no authorizer allows it, and the default is deny")
+        yield ExplainStep(DEFAULT_STEP, DENY, "no authorizer allows it, and the default is deny")
 
 
-def _step(name: str, decision: Decision | None) -> Step:
+def _build_step(name: str, decision: Decision | None) -> ExplainStep:
     if decision is None:
-        return Step(name, NO_OPINION)
-    return Step(name, ALLOW if decision.allowed else DENY, decision.reason)
+        return ExplainStep(name, NO_OPINION)
+    return ExplainStep(name, ALLOW if decision.allowed else DENY, decision.reason)
 
 
-def name_of(authorizer: Authorizer) -> str:
+def step_name(authorizer: Authorizer) -> str:
     """The name of a step: that of the authorizer's class, function, or factory function."""
     word = str(getattr(authorizer, "__qualname__", type(authorizer).__name__)).partition(".")[0]
     return word.replace("_", " ").lower()
 
 
-def forbidden(user: User, target: Target, decision: Decision) -> Forbidden:
+def forbidden_error(user: User, target: RequestInfo, decision: Decision) -> Forbidden:
     """The 403 error with the wording of Kubernetes. It does not reveal whether the object exists."""
     reason = decision.reason
-    if target.via is not None and not decision.is_inside:
-        target = target.via
+    if target.gateway is not None and not decision.is_about_inner:
+        target = target.gateway
     if not target.is_resource:
         message = f'forbidden: User "{user.name}" cannot {target.verb} path "{target.path}"'
         return Forbidden(f"{message}: {reason}" if reason else message)
     resource = f"{target.resource}/{target.subresource}" if target.subresource else target.resource
     where = f'in the namespace "{target.namespace}"' if target.namespace else "at the cluster scope"
-    what = f"{qualified(target.resource, target.group)}{f' {shown(target.name)}' if target.name else ''}"
+    what = f"{qualified_resource(target.resource, target.group)}{f' {quote_value(target.name)}' if target.name else ''}"
     who = f'User "{user.name}" cannot {target.verb} resource "{resource}" in API group "{target.group}" {where}'
     message = f"{what} is forbidden: {who}"
     details = Details(target.name, target.group, target.resource)

@@ -3,52 +3,54 @@
 from collections.abc import Iterable, Iterator
 
 from fairlead.core.objects import Object
-from fairlead.core.user import SERVICE_ACCOUNT, User
-from fairlead.storage.view.view import Place
+from fairlead.core.user import SERVICE_ACCOUNT_PREFIX, User
+from fairlead.storage.view.view import NamespacedName
 
-Who = tuple[bool, str]
+SubjectKey = tuple[bool, str]
 """A subject: whether it is a group, and its name. Service accounts are users with their full user name."""
-Named = dict[str, int]
+SubjectIndexes = dict[str, int]
 """Names of bindings in one namespace, and the index of the subject in each."""
 
 
-class Subjects:
+class BindingIndex:
     """Bindings by subject and by namespace; an empty namespace means ClusterRoleBindings."""
 
     def __init__(self) -> None:
-        self._bindings: dict[Place, Object] = {}
-        self._filed: dict[Who, dict[str, Named]] = {}
+        self._bindings: dict[NamespacedName, Object] = {}
+        self._by_subject: dict[SubjectKey, dict[str, SubjectIndexes]] = {}
 
-    def put(self, place: Place, binding: Object | None) -> None:
+    def update(self, key: NamespacedName, binding: Object | None) -> None:
         """Adds or replaces a binding; None removes it."""
-        old = self._bindings.pop(place, None)
+        old = self._bindings.pop(key, None)
         if old is not None:
-            self._remove(place, old)
+            self._remove(key, old)
         if binding is not None:
-            self._bindings[place] = binding
-            namespace, name = place
-            for number, who in _subjects(namespace, binding):
-                self._filed.setdefault(who, {}).setdefault(namespace, {}).setdefault(name, number)
+            self._bindings[key] = binding
+            namespace, name = key
+            for number, who in _subject_keys(namespace, binding):
+                self._by_subject.setdefault(who, {}).setdefault(namespace, {}).setdefault(name, number)
 
-    def _remove(self, place: Place, binding: Object) -> None:
-        namespace, name = place
-        for _, who in _subjects(namespace, binding):
-            filed = self._filed.get(who, {})
+    def _remove(self, key: NamespacedName, binding: Object) -> None:
+        namespace, name = key
+        for _, who in _subject_keys(namespace, binding):
+            filed = self._by_subject.get(who, {})
             named = filed.get(namespace, {})
             named.pop(name, None)
             if not named:
                 filed.pop(namespace, None)
             if not filed:
-                self._filed.pop(who, None)
+                self._by_subject.pop(who, None)
 
-    def find(self, user: User) -> list[dict[str, Named]]:
+    def find_for_user(self, user: User) -> list[dict[str, SubjectIndexes]]:
         """The index entries of a user and its groups, by namespace. Callers must not modify them."""
-        subjects: Iterable[Who] = ((False, user.name), *((True, group) for group in dict.fromkeys(user.groups)))
-        return [self._filed[subject] for subject in subjects if subject in self._filed]
+        subjects: Iterable[SubjectKey] = ((False, user.name), *((True, group) for group in dict.fromkeys(user.groups)))
+        return [self._by_subject[subject] for subject in subjects if subject in self._by_subject]
 
-    def bindings(self, found: Iterable[dict[str, Named]], namespace: str) -> Iterator[tuple[str, Object, Object]]:
+    def bindings_in(
+        self, found: Iterable[dict[str, SubjectIndexes]], namespace: str
+    ) -> Iterator[tuple[str, Object, Object]]:
         """The bindings of these index entries in a namespace, sorted by name: name, binding and subject."""
-        places: Named = {}
+        places: SubjectIndexes = {}
         for filed in found:
             for name, number in filed.get(namespace, {}).items():
                 places[name] = min(number, places.get(name, number))
@@ -57,9 +59,9 @@ class Subjects:
             yield name, binding, binding["subjects"][places[name]]
 
 
-def _subjects(namespace: str, binding: Object) -> Iterator[tuple[int, Who]]:
+def _subject_keys(namespace: str, binding: Object) -> Iterator[tuple[int, SubjectKey]]:
     for number, subject in enumerate(binding.get("subjects") or ()):
         kind, name = subject["kind"], subject["name"]
         if kind == "ServiceAccount":
-            name = f"{SERVICE_ACCOUNT}{subject.get('namespace') or namespace}:{name}"
+            name = f"{SERVICE_ACCOUNT_PREFIX}{subject.get('namespace') or namespace}:{name}"
         yield number, (kind == "Group", name)

@@ -6,18 +6,18 @@ request itself. Rules about our own objects must never apply to it, so this auth
 
 from dataclasses import replace
 
-from fairlead.authz import Authorizer, Decide, Decision
-from fairlead.core.call import MANAGEMENT, Target
+from fairlead.authz import Authorize, Authorizer, Decision
+from fairlead.core.call import MANAGEMENT, RequestInfo
 from fairlead.core.user import User
 
 
-def entrances(decide: Decide) -> Authorizer:
+def gateway_authorizer(authorize: Authorize) -> Authorizer:
     """`authorize` is the whole chain, of which this one is a part. It authorizes `use` on the gateway's resource."""
 
-    def authorizer(user: User, target: Target) -> Decision | None:
-        if target.via is None:
+    def authorizer(user: User, target: RequestInfo) -> Decision | None:
+        if target.gateway is None:
             return None
         owner = user if user.scope is None else replace(user, scope=None)
-        return decide(owner, replace(target.via, root=MANAGEMENT, path=""))
+        return authorize(owner, replace(target.gateway, root=MANAGEMENT, path=""))
 
     return authorizer

@@ -15,21 +15,21 @@ from dataclasses import dataclass
 import orjson
 
 from fairlead.authz import Decision
-from fairlead.authz.binding_index import Named, Subjects
-from fairlead.core.call import Target
+from fairlead.authz.binding_index import BindingIndex, SubjectIndexes
+from fairlead.core.call import RequestInfo
 from fairlead.core.objects import Object
 from fairlead.core.user import User
-from fairlead.core.validators import begins_with_one, outermost
-from fairlead.kinds.rbac.roles import EVERYTHING, GROUP
-from fairlead.registry.informer import Following
+from fairlead.core.validators import minimal_prefixes, starts_with_any
+from fairlead.kinds.rbac.roles import ALL_PERMISSIONS, GROUP
+from fairlead.registry.informer import Informer
 from fairlead.storage.view.view import View
 
 ANY = "*"
-RULE_CACHE_SIZE, RULE_CACHE_NAMES = 256, 100_000
+RULE_CACHE_SIZE, MAX_CACHED_NAMES = 256, 100_000
 """Maximum number of cached results per role, and of object names in all of them."""
-FEW = 8
+MAX_UNCACHED_ROLES = 8
 """Up to this many roles are evaluated one by one, without a cache."""
-KEPT_ANSWERS = 256
+DECISION_CACHE_SIZE = 256
 SUBJECT_CACHE_SIZE = 4_096
 """Maximum number of cached subjects; the oldest is evicted first."""
 NAMESPACE_CACHE_SIZE = 1_000
@@ -37,85 +37,87 @@ NAMESPACE_CACHE_SIZE = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class _Rule:
+class _ResourceRule:
     """A resource rule without its resources. An empty `names` matches all objects."""
 
     verbs: frozenset[str]
     groups: frozenset[str]
     names: frozenset[str]
 
-    def is_about(self, target: Target) -> bool:
+    def matches(self, target: RequestInfo) -> bool:
         if target.verb not in self.verbs and ANY not in self.verbs:
             return False
         return target.group in self.groups or ANY in self.groups
 
 
-Names = frozenset[str] | None
+AllowedNames = frozenset[str] | None
 """The names of the objects that a rule allows; None for all of them."""
 
 
-class Rights:
+class RoleRules:
     """The rules of one role, indexed by resource. The binding says whether they apply in one namespace or everywhere.
 
     Only resources are indexed: the full cross product of a rule's fields could be huge. The union of the rules for a
     verb and a resource is cached, since a filtered list evaluates it for each object.
     """
 
-    __slots__ = ("_by_resource", "_extents", "_path_rules", "_paths", "_weight", "rules")
+    __slots__ = ("_allowed_names", "_by_resource", "_cached_names", "_path_rules", "_paths_by_verb", "rules")
 
     def __init__(self, rules: Sequence[Object]) -> None:
         self.rules = rules
-        self._by_resource: dict[str, list[_Rule]] = {}
+        self._by_resource: dict[str, list[_ResourceRule]] = {}
         self._path_rules = [rule for rule in rules if rule.get("nonResourceURLs")]
-        self._extents: dict[tuple[str, ...], Names] = {}
-        self._paths: dict[str, tuple[frozenset[str], list[str]]] = {}
-        self._weight = 0
+        self._allowed_names: dict[tuple[str, ...], AllowedNames] = {}
+        self._paths_by_verb: dict[str, tuple[frozenset[str], list[str]]] = {}
+        self._cached_names = 0
         for rule in rules:
-            compiled = _Rule(_set(rule, "verbs"), _set(rule, "apiGroups"), _set(rule, "resourceNames"))
-            for resource in _set(rule, "resources"):
+            compiled = _ResourceRule(
+                _field_set(rule, "verbs"), _field_set(rule, "apiGroups"), _field_set(rule, "resourceNames")
+            )
+            for resource in _field_set(rule, "resources"):
                 self._by_resource.setdefault(resource, []).append(compiled)
 
-    def allow(self, target: Target, spelled: Sequence[str]) -> bool:
+    def allows(self, target: RequestInfo, patterns: Sequence[str]) -> bool:
         """Whether a rule allows the request; `patterns` are its `resource_patterns`, computed once for all roles."""
-        if not spelled:
-            return bool(self._path_rules) and self._allow_path(target)
-        names = self.extent(target, spelled)
+        if not patterns:
+            return bool(self._path_rules) and self._allows_path(target)
+        names = self.allowed_names(target, patterns)
         return names is None or target.name in names
 
-    def extent(self, target: Target, spelled: Sequence[str]) -> Names:
+    def allowed_names(self, target: RequestInfo, patterns: Sequence[str]) -> AllowedNames:
         """The names of the objects on which the target's verb is allowed, regardless of the target's own name."""
-        key = (target.verb, target.group, *spelled)
+        key = (target.verb, target.group, *patterns)
         try:
-            return self._extents[key]
+            return self._allowed_names[key]
         except KeyError:
-            names = self._add_up(target, spelled)
-        self._weight += len(names or ()) + 1
-        if self._weight > RULE_CACHE_NAMES or len(self._extents) >= RULE_CACHE_SIZE:
-            self._extents.clear()
-            self._weight = len(names or ()) + 1
-        self._extents[key] = names
+            names = self._union_names(target, patterns)
+        self._cached_names += len(names or ()) + 1
+        if self._cached_names > MAX_CACHED_NAMES or len(self._allowed_names) >= RULE_CACHE_SIZE:
+            self._allowed_names.clear()
+            self._cached_names = len(names or ()) + 1
+        self._allowed_names[key] = names
         return names
 
-    def _add_up(self, target: Target, spelled: Sequence[str]) -> Names:
+    def _union_names(self, target: RequestInfo, patterns: Sequence[str]) -> AllowedNames:
         found = []
-        for resource in spelled:
+        for resource in patterns:
             for rule in self._by_resource.get(resource, ()):
-                if rule.is_about(target):
+                if rule.matches(target):
                     if not rule.names:
                         return None
                     found.append(rule.names)
         return found[0] if len(found) == 1 else frozenset().union(*found)
 
-    def _allow_path(self, target: Target) -> bool:
-        if target.verb not in self._paths:
-            if len(self._paths) >= RULE_CACHE_SIZE:
-                self._paths.clear()
-            self._paths[target.verb] = _paths_of(self._path_rules, target.verb)
-        paths, beginnings = self._paths[target.verb]
-        return target.path in paths or begins_with_one(target.path, beginnings)
+    def _allows_path(self, target: RequestInfo) -> bool:
+        if target.verb not in self._paths_by_verb:
+            if len(self._paths_by_verb) >= RULE_CACHE_SIZE:
+                self._paths_by_verb.clear()
+            self._paths_by_verb[target.verb] = _allowed_paths(self._path_rules, target.verb)
+        paths, beginnings = self._paths_by_verb[target.verb]
+        return target.path in paths or starts_with_any(target.path, beginnings)
 
 
-def spellings(target: Target) -> tuple[str, ...]:
+def resource_patterns(target: RequestInfo) -> tuple[str, ...]:
     """The values of a rule's `resources` that match the request; empty for non-resource URLs.
 
     As in Kubernetes, `r` does not match the subresource `r/s`.
@@ -125,33 +127,33 @@ def spellings(target: Target) -> tuple[str, ...]:
     return (target.resource, ANY) if target.is_resource else ()
 
 
-def _paths_of(rules: Iterable[Object], verb: str) -> tuple[frozenset[str], list[str]]:
+def _allowed_paths(rules: Iterable[Object], verb: str) -> tuple[frozenset[str], list[str]]:
     """The non-resource URLs that rules allow a verb on: exact paths, and prefixes."""
     allowed = (rule for rule in rules if not {verb, ANY}.isdisjoint(rule.get("verbs") or ()))
     paths = frozenset(path for rule in allowed for path in rule["nonResourceURLs"])
-    return paths, outermost(path.rstrip(ANY) for path in paths if path.endswith(ANY))
+    return paths, minimal_prefixes(path.rstrip(ANY) for path in paths if path.endswith(ANY))
 
 
-def _set(rule: Object, field: str) -> frozenset[str]:
+def _field_set(rule: Object, field: str) -> frozenset[str]:
     return frozenset(rule.get(field) or ())
 
 
 class Grant:
     """A role that a subject has through a binding, and the resulting decision."""
 
-    __slots__ = ("_decision", "_through", "rights")
+    __slots__ = ("_binding", "_decision", "role_rules")
 
-    def __init__(self, rights: Rights, through: tuple[str, str, Object, Object]) -> None:
+    def __init__(self, role_rules: RoleRules, binding: tuple[str, str, Object, Object]) -> None:
         """`binding` is the namespace and the name of the binding, the binding, and the matching subject."""
-        self.rights = rights
-        self._through = through
+        self.role_rules = role_rules
+        self._binding = binding
         self._decision: Decision | None = None
 
     @property
     def decision(self) -> Decision:
         """Created on first use: a user may have thousands of roles and use one."""
         if self._decision is None:
-            namespace, name, binding, subject = self._through
+            namespace, name, binding, subject = self._binding
             self._decision = Decision(True, _reason(namespace, name, binding["roleRef"], subject))
         return self._decision
 
@@ -162,35 +164,37 @@ class Grants:
     If there are many, the decision is cached by object name, since a filtered list evaluates it for each object.
     """
 
-    __slots__ = ("_found", "_weight", "every")
+    __slots__ = ("_cached_names", "_decisions", "grants")
 
     def __init__(self) -> None:
-        self.every: list[Grant] = []
-        self._found: dict[tuple[str, ...], tuple[dict[str, Decision], Decision | None]] = {}
-        self._weight = 0
+        self.grants: list[Grant] = []
+        self._decisions: dict[tuple[str, ...], tuple[dict[str, Decision], Decision | None]] = {}
+        self._cached_names = 0
 
-    def decide(self, target: Target, spelled: tuple[str, ...]) -> Decision | None:
-        if not spelled or len(self.every) <= FEW:
-            for grant in self.every:
-                if grant.rights.allow(target, spelled):
+    def authorize(self, target: RequestInfo, patterns: tuple[str, ...]) -> Decision | None:
+        if not patterns or len(self.grants) <= MAX_UNCACHED_ROLES:
+            for grant in self.grants:
+                if grant.role_rules.allows(target, patterns):
                     return grant.decision
             return None
-        key = (target.verb, target.group, *spelled)
-        found = self._found.get(key)
+        key = (target.verb, target.group, *patterns)
+        found = self._decisions.get(key)
         if found is None:
-            found = self._add_up(target, spelled)
-            self._weight += len(found[0]) + 1
-            if self._weight > RULE_CACHE_NAMES or len(self._found) >= KEPT_ANSWERS:
-                self._found.clear()
-                self._weight = len(found[0]) + 1
-            self._found[key] = found
+            found = self._decisions_by_name(target, patterns)
+            self._cached_names += len(found[0]) + 1
+            if self._cached_names > MAX_CACHED_NAMES or len(self._decisions) >= DECISION_CACHE_SIZE:
+                self._decisions.clear()
+                self._cached_names = len(found[0]) + 1
+            self._decisions[key] = found
         return found[0].get(target.name) or found[1]
 
-    def _add_up(self, target: Target, spelled: tuple[str, ...]) -> tuple[dict[str, Decision], Decision | None]:
+    def _decisions_by_name(
+        self, target: RequestInfo, patterns: tuple[str, ...]
+    ) -> tuple[dict[str, Decision], Decision | None]:
         """The decisions by object name, and the decision for all other names."""
         by_name: dict[str, Decision] = {}
-        for grant in self.every:
-            names = grant.rights.extent(target, spelled)
+        for grant in self.grants:
+            names = grant.role_rules.allowed_names(target, patterns)
             if names is None:
                 return by_name, grant.decision
             for name in names:
@@ -198,39 +202,39 @@ class Grants:
         return by_name, None
 
 
-class Rbac:
+class RbacAuthorizer:
     """The RBAC authorizer."""
 
     def __init__(
         self,
-        roles: Following,
-        cluster_roles: Following,
-        role_bindings: Following,
-        cluster_role_bindings: Following,
+        roles: Informer,
+        cluster_roles: Informer,
+        role_bindings: Informer,
+        cluster_role_bindings: Informer,
     ) -> None:
-        self._followings = (roles, cluster_roles, role_bindings, cluster_role_bindings)
+        self._informers = (roles, cluster_roles, role_bindings, cluster_role_bindings)
         self._generation: tuple[int, ...] = ()
-        self._as_of = -1
-        self._picture = _Picture(*self._followings)
+        self._revision = -1
+        self._snapshot = _RbacSnapshot(*self._informers)
 
     @staticmethod
-    def over(view: View) -> "Rbac":
+    def from_view(view: View) -> "RbacAuthorizer":
         """An authorizer that reads roles and bindings from a view."""
         plurals = ("roles", "clusterroles", "rolebindings", "clusterrolebindings")
-        return Rbac(*(Following(view, GROUP, plural) for plural in plurals))
+        return RbacAuthorizer(*(Informer(view, GROUP, plural) for plural in plurals))
 
-    def __call__(self, user: User, target: Target) -> Decision | None:
-        held = self._now().held(user)
-        spelled = spellings(target)
+    def __call__(self, user: User, target: RequestInfo) -> Decision | None:
+        held = self._current_snapshot().grants_of(user)
+        spelled = resource_patterns(target)
         for namespace in ("", target.namespace) if target.namespace else ("",):
-            decision = held.grants(namespace).decide(target, spelled)
+            decision = held.grants_in(namespace).authorize(target, spelled)
             if decision is not None:
                 return decision
         return None
 
     def generation(self) -> tuple[int, ...]:
         """A value that changes whenever a role or a binding has changed."""
-        roles, cluster_roles, role_bindings, cluster_role_bindings = self._followings
+        roles, cluster_roles, role_bindings, cluster_role_bindings = self._informers
         return (
             roles.refresh(),
             cluster_roles.refresh(),
@@ -241,128 +245,132 @@ class Rbac:
     def rules_for(self, user: User, namespace: str) -> list[Object]:
         """All rules that apply to the user in the namespace, including cluster-wide ones. Callers may modify them."""
         if user.is_admin:
-            found = [orjson.dumps(rule) for rule in EVERYTHING]
+            found = [orjson.dumps(rule) for rule in ALL_PERMISSIONS]
         else:
-            held = self._now().held(user)
-            places = [held.grants(each) for each in dict.fromkeys(("", namespace))]
-            found = [orjson.dumps(rule) for grants in places for grant in grants.every for rule in grant.rights.rules]
+            held = self._current_snapshot().grants_of(user)
+            places = [held.grants_in(each) for each in dict.fromkeys(("", namespace))]
+            found = [
+                orjson.dumps(rule) for grants in places for grant in grants.grants for rule in grant.role_rules.rules
+            ]
         return [orjson.loads(rule) for rule in dict.fromkeys(found)]
 
-    def role_allows(self, name: str, target: Target) -> bool:
+    def role_allows(self, name: str, target: RequestInfo) -> bool:
         """Whether the ClusterRole of that name allows the request."""
-        rights = self._now().rights("ClusterRole", "", name)
-        return rights is not None and rights.allow(target, spellings(target))
+        rights = self._current_snapshot().role_rules("ClusterRole", "", name)
+        return rights is not None and rights.allows(target, resource_patterns(target))
 
-    def _now(self) -> "_Picture":
-        now = self._followings[0].as_of
-        if now != self._as_of:  # the view has changed, though perhaps in other resources
-            self._as_of = now
+    def _current_snapshot(self) -> "_RbacSnapshot":
+        now = self._informers[0].revision
+        if now != self._revision:  # the view has changed, though perhaps in other resources
+            self._revision = now
             generation = self.generation()
             if generation != self._generation:
                 self._generation = generation
-                self._picture.update()
-        return self._picture
+                self._snapshot.update()
+        return self._snapshot
 
 
-class _Picture:
+class _RbacSnapshot:
     """The compiled state of roles and bindings at one generation."""
 
     def __init__(
         self,
-        roles: Following,
-        cluster_roles: Following,
-        role_bindings: Following,
-        cluster_role_bindings: Following,
+        roles: Informer,
+        cluster_roles: Informer,
+        role_bindings: Informer,
+        cluster_role_bindings: Informer,
     ) -> None:
         self._roles = {"Role": roles, "ClusterRole": cluster_roles}
         self._bindings = (cluster_role_bindings, role_bindings)
-        self._rights: dict[tuple[str, str, str], Rights] = {}
-        self._held: dict[tuple[str, tuple[str, ...]], Held] = {}
-        self._subjects = Subjects()
+        self._role_rules: dict[tuple[str, str, str], RoleRules] = {}
+        self._grants_by_subject: dict[tuple[str, tuple[str, ...]], GrantsByNamespace] = {}
+        self._binding_index = BindingIndex()
 
     def update(self) -> None:
         """Applies the changes of the informers. The grants of subjects are dropped and computed again on demand."""
         for kind, roles in self._roles.items():
-            for namespace, name in roles.changes():
-                self._rights.pop((kind, namespace, name), None)
+            for namespace, name in roles.pop_changed_keys():
+                self._role_rules.pop((kind, namespace, name), None)
         for bindings in self._bindings:
-            for place in bindings.changes():
-                self._subjects.put(place, bindings.objects.get(place))
-        self._held.clear()
+            for place in bindings.pop_changed_keys():
+                self._binding_index.update(place, bindings.objects.get(place))
+        self._grants_by_subject.clear()
 
-    def held(self, user: User) -> "Held":
+    def grants_of(self, user: User) -> "GrantsByNamespace":
         identity = (user.name, user.groups)
-        held = self._held.get(identity)
+        held = self._grants_by_subject.get(identity)
         if held is None:
-            if len(self._held) >= SUBJECT_CACHE_SIZE:
-                del self._held[next(iter(self._held))]
-            held = self._held[identity] = Held(self._subjects, self._subjects.find(user), self.rights)
+            if len(self._grants_by_subject) >= SUBJECT_CACHE_SIZE:
+                del self._grants_by_subject[next(iter(self._grants_by_subject))]
+            held = self._grants_by_subject[identity] = GrantsByNamespace(
+                self._binding_index, self._binding_index.find_for_user(user), self.role_rules
+            )
         return held
 
-    def rights(self, kind: str, namespace: str, name: str) -> Rights | None:
+    def role_rules(self, kind: str, namespace: str, name: str) -> RoleRules | None:
         """The compiled rules of a role, cached until it changes; None if there is no such role."""
         place = (kind, namespace, name)
-        rights = self._rights.get(place)
+        rights = self._role_rules.get(place)
         if rights is None:
             role = self._roles[kind].objects.get((namespace, name))
             if role is not None:
-                rights = self._rights[place] = Rights(role.get("rules") or ())
+                rights = self._role_rules[place] = RoleRules(role.get("rules") or ())
         return rights
 
 
-class Held:
+class GrantsByNamespace:
     """The grants of one subject by namespace, computed on demand. Valid until a role or a binding changes."""
 
-    __slots__ = ("_found", "_grants", "_rights", "_subjects")
+    __slots__ = ("_binding_index", "_found", "_grants", "_role_rules")
 
     def __init__(
         self,
-        subjects: Subjects,
-        found: list[dict[str, Named]],
-        rights: Callable[[str, str, str], Rights | None],
+        binding_index: BindingIndex,
+        found: list[dict[str, SubjectIndexes]],
+        role_rules: Callable[[str, str, str], RoleRules | None],
     ) -> None:
-        self._subjects = subjects
+        self._binding_index = binding_index
         self._found = found
-        self._rights = rights
+        self._role_rules = role_rules
         self._grants: dict[str, Grants] = {}
 
-    def grants(self, namespace: str) -> Grants:
+    def grants_in(self, namespace: str) -> Grants:
         """The grants in a namespace; an empty one means cluster-wide."""
         grants = self._grants.get(namespace)
         if grants is None:
             if not any(namespace in filed for filed in self._found):
-                return _NONE
-            grants = self._work_out(namespace)
+                return _NO_GRANTS
+            grants = self._resolve(namespace)
             if len(self._grants) < NAMESPACE_CACHE_SIZE:
                 self._grants[namespace] = grants
         return grants
 
-    def _work_out(self, namespace: str) -> Grants:
+    def _resolve(self, namespace: str) -> Grants:
         """Only the first of several bindings to the same role is used: the others would never decide."""
         grants, seen = Grants(), set[tuple[str, str]]()
-        for name, binding, subject in self._subjects.bindings(self._found, namespace):
+        for name, binding, subject in self._binding_index.bindings_in(self._found, namespace):
             kind, role = binding["roleRef"]["kind"], binding["roleRef"]["name"]
             if (kind, role) in seen:
                 continue
             seen.add((kind, role))
-            rights = self._rights(kind, namespace if kind == "Role" else "", role)
+            rights = self._role_rules(kind, namespace if kind == "Role" else "", role)
             if rights is not None:
-                grants.every.append(Grant(rights, (namespace, name, binding, subject)))
+                grants.grants.append(Grant(rights, (namespace, name, binding, subject)))
         return grants
 
 
-_NONE = Grants()
+_NO_GRANTS = Grants()
 
 
 def _reason(namespace: str, name: str, role: Object, subject: Object) -> str:
-    binding, who = f"ClusterRoleBinding {_quoted(name)}", subject["name"]
+    binding, who = f"ClusterRoleBinding {_quote(name)}", subject["name"]
     if namespace:
-        binding = f"RoleBinding {_quoted(f'{name}/{namespace}')}"
+        binding = f"RoleBinding {_quote(f'{name}/{namespace}')}"
     if subject["kind"] == "ServiceAccount":
         who = f"{who}/{subject.get('namespace') or namespace}"
-    of, to = f"{role['kind']} {_quoted(role['name'])}", f"{subject['kind']} {_quoted(who)}"
+    of, to = f"{role['kind']} {_quote(role['name'])}", f"{subject['kind']} {_quote(who)}"
     return f"RBAC: allowed by {binding} of {of} to {to}"
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)

@@ -52,16 +52,16 @@ COMMANDS: tuple[tuple[str, str], ...] = (
 
 
 def main() -> None:
-    make_app(typed(sys.argv[1:], os.environ))()
+    make_app(requested_command(sys.argv[1:], os.environ))()
 
 
-def typed(arguments: Sequence[str], variables: Mapping[str, str]) -> str | None:
+def requested_command(arguments: Sequence[str], environ: Mapping[str, str]) -> str | None:
     """The command name on the command line, or None if there is none or it is unknown.
 
     During completion, the shell passes the command line in an environment variable that depends on the shell.
     """
-    words = variables.get("COMP_WORDS") or variables.get("_TYPER_COMPLETE_ARGS") or ""
-    line = words.split()[1:] if "_FAIRLEAD_COMPLETE" in variables else arguments
+    words = environ.get("COMP_WORDS") or environ.get("_TYPER_COMPLETE_ARGS") or ""
+    line = words.split()[1:] if "_FAIRLEAD_COMPLETE" in environ else arguments
     return line[0] if line and line[0] in dict(COMMANDS) else None
 
 

@@ -15,17 +15,17 @@ Modules:
 """
 
 from fairlead.client.client import DEFAULT_GROUP, Client
-from fairlead.client.errors import ApiProblem, Cause, ClientError, DeadlinePassed, Unreachable, Untrusted
+from fairlead.client.errors import ApiStatusError, Cause, CertificateError, ClientError, DeadlineExceeded, Unreachable
 from fairlead.client.watch import Event
 
 __all__ = [
     "DEFAULT_GROUP",
-    "ApiProblem",
+    "ApiStatusError",
     "Cause",
+    "CertificateError",
     "Client",
     "ClientError",
-    "DeadlinePassed",
+    "DeadlineExceeded",
     "Event",
     "Unreachable",
-    "Untrusted",
 ]

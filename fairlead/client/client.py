@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
 from fairlead import __version__
-from fairlead.client.errors import ApiProblem, ClientError, unreachable
-from fairlead.client.tls import trusting
-from fairlead.client.watch import Event, followed, split_lines
+from fairlead.client.errors import ApiStatusError, ClientError, connection_error
+from fairlead.client.tls import build_ssl_context
+from fairlead.client.watch import Event, split_lines, stream_events
 from fairlead.core import json
 from fairlead.core.body_errors import Malformed
 from fairlead.core.files import read_file
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
 MANAGEMENT = "/kubernetes/management"
 DEFAULT_GROUP = "management.service.sh"
 VERSION = "v1"
-PAGE = 500
-TIMEOUT = 65.0
+PAGE_SIZE = 500
+TIMEOUT_SECONDS = 65.0
 """Longer than the server's own request timeout, a minute by default, whose error says what it waited for."""
 
-WARNING = re.compile(r'\d{3} \S+ "((?:[^"\\]|\\.)*)"')
+WARNING_PATTERN = re.compile(r'\d{3} \S+ "((?:[^"\\]|\\.)*)"')
 """One warning of a Warning header (RFC 7234): `299 - "the text"`."""
 
-STRICT = {"fieldValidation": "Strict"}
+STRICT_VALIDATION = {"fieldValidation": "Strict"}
 DRY_RUN = {"dryRun": "All"}
 MERGE_PATCH = "application/merge-patch+json"
 JSON = "application/json"
@@ -64,19 +64,19 @@ class Client:
     ) -> None:
         import httpx
 
-        self.url = normalized(url)
+        self.url = normalize_url(url)
         self.group = group
-        self.on_warning: Callable[[str], None] = _pass_over
-        self.timeout = TIMEOUT
+        self.on_warning: Callable[[str], None] = _ignore_warning
+        self.timeout = TIMEOUT_SECONDS
         if ca_file is not None:
-            authority = read_authority(Path(ca_file))
-        self._own_authority = bool(authority)
+            authority = read_ca_file(Path(ca_file))
+        self._has_custom_ca = bool(authority)
         host = urlsplit(self.url).hostname or ""
         self._http = httpx.Client(
             base_url=self.url,
-            verify=_context(authority, insecure),
+            verify=_ssl_context(authority, insecure),
             headers={"User-Agent": f"fairlead-cli/{__version__}", "Accept": JSON},
-            auth=_bearer(key) if key else None,
+            auth=_bearer_auth(key) if key else None,
             # An HTTP proxy cannot reach loopback addresses of this host.
             trust_env=not is_loopback(host),
         )
@@ -97,7 +97,7 @@ class Client:
 
     def list(self, plural: str, *, namespace: str = "", labels: str = "", fields: str = "") -> Iterator[Object]:
         """Yields all objects, in pages of one consistent snapshot. `labels` and `fields` are Kubernetes selectors."""
-        query = {"limit": str(PAGE), **_selection(labels, fields)}
+        query = {"limit": str(PAGE_SIZE), **_selector_query(labels, fields)}
         while True:
             page = self.send("GET", self.path(plural, namespace=namespace), query=query)
             yield from page.get("items") or ()
@@ -115,7 +115,7 @@ class Client:
         call `watch` again to start over. Raises DeadlineExceeded after `seconds`.
         """
         path = self.path(plural, namespace=namespace)
-        return followed(lambda query: self._lines(path, query), _selection(labels, fields), seconds)
+        return stream_events(lambda query: self._stream_events(path, query), _selector_query(labels, fields), seconds)
 
     def create(self, plural: str, body: Object, *, namespace: str = "") -> Object:
         """Returns the created object, including one-time fields such as `spec.key`.
@@ -126,9 +126,9 @@ class Client:
         path = self.path(plural, namespace=namespace)
         if "kind" not in body:
             return self.send("POST", path, body)
-        return self.send("POST", path, {"apiVersion": f"{self.group}/{VERSION}"} | body, query=STRICT)
+        return self.send("POST", path, {"apiVersion": f"{self.group}/{VERSION}"} | body, query=STRICT_VALIDATION)
 
-    def act(
+    def invoke_action(
         self, plural: str, name: str, action: str, body: Object, *, namespace: str = "", dry_run: bool = False
     ) -> Object:
         """POST to an action subresource: `client.invoke_action("ownedaccesskeys", "ci", "rotate", {})`.
@@ -154,11 +154,11 @@ class Client:
 
     def path(self, plural: str, *names: str, namespace: str = "") -> str:
         """Path of a resource in the management group. Empty names are omitted."""
-        return _placed(f"{MANAGEMENT}/apis/{self.group}/{VERSION}", namespace, plural, *names)
+        return _resource_path(f"{MANAGEMENT}/apis/{self.group}/{VERSION}", namespace, plural, *names)
 
     def core_path(self, plural: str, *names: str, namespace: str = "") -> str:
         """Path of a resource in the core group, such as Secrets, for `send`."""
-        return _placed(f"{MANAGEMENT}/api/v1", namespace, plural, *names)
+        return _resource_path(f"{MANAGEMENT}/api/v1", namespace, plural, *names)
 
     def send(
         self,
@@ -180,32 +180,34 @@ class Client:
                 method, path, content=content, params=query, headers=headers, timeout=self.timeout
             )
         except httpx.HTTPError as error:
-            raise unreachable(self.url, error, self._own_authority) from error
+            raise connection_error(self.url, error, self._has_custom_ca) from error
         if not response.is_success:
-            raise ApiProblem.of(response.status_code, response.content, self.url)
-        for text in WARNING.findall(", ".join(response.headers.get_list("Warning"))):
+            raise ApiStatusError.parse(response.status_code, response.content, self.url)
+        for text in WARNING_PATTERN.findall(", ".join(response.headers.get_list("Warning"))):
             self.on_warning(re.sub(r"\\(.)", r"\1", text))
-        return self._object(response.content)
+        return self._decode_object(response.content)
 
-    def _lines(self, path: str, query: Mapping[str, str]) -> Iterator[Object]:
+    def _stream_events(self, path: str, query: Mapping[str, str]) -> Iterator[Object]:
         """Yields the events of one watch request. Bookmarks are frequent, so the timeout detects dead connections."""
         import httpx
 
         try:
             with self._http.stream("GET", path, params=query, timeout=self.timeout) as response:
                 if not response.is_success:
-                    raise ApiProblem.of(response.status_code, response.read(), self.url)
+                    raise ApiStatusError.parse(response.status_code, response.read(), self.url)
                 for line in split_lines(response.iter_bytes()):
-                    event = self._object(line)
+                    event = self._decode_object(line)
                     if event.get("type") == "ERROR":
                         status = event.get("object")
                         code = status.get("code") if isinstance(status, dict) else None
-                        raise ApiProblem.of(code if isinstance(code, int) else 500, json.encode(status), self.url)
+                        raise ApiStatusError.parse(
+                            code if isinstance(code, int) else 500, json.encode(status), self.url
+                        )
                     yield event
         except httpx.HTTPError as error:
-            raise unreachable(self.url, error, self._own_authority) from error
+            raise connection_error(self.url, error, self._has_custom_ca) from error
 
-    def _object(self, content: bytes) -> Object:
+    def _decode_object(self, content: bytes) -> Object:
         try:
             value = json.decode(content) if content else {}
         except Malformed:
@@ -215,16 +217,16 @@ class Client:
         return value
 
 
-def _selection(labels: str, fields: str) -> dict[str, str]:
+def _selector_query(labels: str, fields: str) -> dict[str, str]:
     query = {"labelSelector": labels, "fieldSelector": fields}
     return {name: value for name, value in query.items() if value}
 
 
-def _pass_over(warning: str) -> None:
+def _ignore_warning(warning: str) -> None:
     """The default `on_warning`."""
 
 
-def _bearer(key: str) -> Callable[[httpx.Request], httpx.Request]:
+def _bearer_auth(key: str) -> Callable[[httpx.Request], httpx.Request]:
     """Sets the header per request. A default header would show up when the httpx client is printed."""
     if not key.isascii() or not key.isprintable() or " " in key:
         raise ClientError("the key has invalid characters; copy it again, without spaces or line breaks")
@@ -236,7 +238,7 @@ def _bearer(key: str) -> Callable[[httpx.Request], httpx.Request]:
     return authorize
 
 
-def normalized(url: str) -> str:
+def normalize_url(url: str) -> str:
     """The base URL of a server: scheme, host and port. Also accepts the server URL of a kubeconfig."""
     advice = "use a URL like https://fairlead.example.com or https://127.0.0.1:8443"
     text = url.strip().rstrip("/").removesuffix(MANAGEMENT)
@@ -253,22 +255,22 @@ def normalized(url: str) -> str:
     return text
 
 
-def read_authority(path: Path) -> str:
+def read_ca_file(path: Path) -> str:
     """Reads a CA file. Raises ClientError, or FileProblem if it cannot be read."""
     content = read_file(path)
     if content is None:
         raise ClientError(f"{path}: no such file; specify a PEM file with the CA certificate")
     text = content.decode("ascii", "replace")
     try:
-        trusting(text or "nothing")
+        build_ssl_context(text or "nothing")
     except ValueError as error:
         raise ClientError(f"{path}: {error}; specify a PEM file with the CA certificate") from None
     return text
 
 
-def _context(authority: str, insecure: bool) -> Any:
+def _ssl_context(authority: str, insecure: bool) -> Any:
     try:
-        return trusting(authority, insecure)
+        return build_ssl_context(authority, insecure)
     except ValueError as error:
         raise ClientError(f"the CA data {error}; log in again with --ca-file") from None
 
@@ -281,12 +283,12 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def _placed(root: str, namespace: str, *names: str) -> str:
+def _resource_path(root: str, namespace: str, *names: str) -> str:
     scope = ("namespaces", namespace) if namespace else ()
-    return "/".join((root, *(segment(name) for name in (*scope, *names) if name)))
+    return "/".join((root, *(quote_segment(name) for name in (*scope, *names) if name)))
 
 
-def segment(name: str) -> str:
+def quote_segment(name: str) -> str:
     """Percent-encodes a name as a path segment."""
     if not name or name in (".", ".."):
         raise ClientError(f"{name!r} is not a valid object name; use a name as shown in lists")

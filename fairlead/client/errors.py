@@ -25,8 +25,10 @@ ADVICE = {
     "TooManyRequests": "try again in a moment",
     "Unauthorized": "log in again with `fairlead login`",
 }
-CANNOT = "`fairlead whoami` shows your user and groups"
-GIVEN = "with `fairlead login --ca-file` or FAIRLEAD_CA_FILE (the server's own CA is tls/ca.crt in its data directory)"
+FORBIDDEN_ADVICE = "`fairlead whoami` shows your user and groups"
+CA_FILE_ADVICE = (
+    "with `fairlead login --ca-file` or FAIRLEAD_CA_FILE (the server's own CA is tls/ca.crt in its data directory)"
+)
 
 # OpenSSL verify codes for an unknown CA.
 _UNKNOWN_AUTHORITY = {2, 18, 19, 20, 21}
@@ -38,7 +40,7 @@ class ClientError(Exception):
     """An error with a text for the user."""
 
 
-class DeadlinePassed(ClientError):
+class DeadlineExceeded(ClientError):
     """The time limit has passed. The caller knows what it waited for, and adds that to the message."""
 
 
@@ -51,14 +53,14 @@ class Cause:
     message: str
 
 
-class ApiProblem(ClientError):
+class ApiStatusError(ClientError):
     """A Status with a code of 400 or more. `str()` is its message, with advice for some reasons."""
 
     def __init__(self, code: int, reason: str, message: str, causes: tuple[Cause, ...] = ()) -> None:
         advice = ADVICE.get(reason, "")
         # Other Forbidden messages say what to change. "User X cannot" may surprise a user who is not aware of being X.
         if reason == "Forbidden" and " cannot " in message:
-            advice = CANNOT
+            advice = FORBIDDEN_ADVICE
         super().__init__(f"{message}; {advice}" if advice else message)
         self.code = code
         self.reason = reason
@@ -66,20 +68,22 @@ class ApiProblem(ClientError):
         self.causes = causes
 
     @staticmethod
-    def of(code: int, body: bytes, url: str) -> ApiProblem:
+    def parse(code: int, body: bytes, url: str) -> ApiStatusError:
         """Parses an error response. A body that is not a Status comes from a proxy, or from another kind of server."""
         try:
             status = json.decode(body)
         except Malformed:
             status = None
         if not isinstance(status, dict) or not isinstance(message := status.get("message"), str):
-            return ApiProblem(code, "", f"{url} responded with status {code} and no message; is it a Fairlead server?")
+            return ApiStatusError(
+                code, "", f"{url} responded with status {code} and no message; is it a Fairlead server?"
+            )
         details = status.get("details")
         causes = details.get("causes") if isinstance(details, dict) else None
-        return ApiProblem(code, str(status.get("reason", "")), message, tuple(_causes(causes)))
+        return ApiStatusError(code, str(status.get("reason", "")), message, tuple(_parse_causes(causes)))
 
 
-def _causes(listed: Any) -> Iterator[Cause]:
+def _parse_causes(listed: Any) -> Iterator[Cause]:
     for each in listed if isinstance(listed, list) else ():
         if isinstance(each, dict):
             yield Cause(str(each.get("field", "")), str(each.get("reason", "")), str(each.get("message", "")))
@@ -89,7 +93,7 @@ class Unreachable(ClientError):
     """No response was received."""
 
 
-class Untrusted(Unreachable):
+class CertificateError(Unreachable):
     """TLS failed. `unknown_authority`: the certificate's CA is unknown, which a CA file fixes."""
 
     def __init__(self, text: str, unknown_authority: bool = False) -> None:
@@ -97,14 +101,14 @@ class Untrusted(Unreachable):
         self.unknown_authority = unknown_authority
 
 
-def unreachable(url: str, error: Exception, own_authority: bool) -> Unreachable:
+def connection_error(url: str, error: Exception, has_custom_ca: bool) -> Unreachable:
     """The error for a failed connection. `has_custom_ca`: whether a CA was configured."""
-    for each in _chain(error):
+    for each in _cause_chain(error):
         if isinstance(each, ssl.SSLCertVerificationError):
-            return _untrusted(url, each, own_authority)
+            return _certificate_error(url, each, has_custom_ca)
         if isinstance(each, ssl.SSLError):
             reason = (each.reason or "TLS failed").replace("_", " ").lower()
-            return Untrusted(f"{url}: TLS handshake failed ({reason}); is this the URL of a Fairlead server?")
+            return CertificateError(f"{url}: TLS handshake failed ({reason}); is this the URL of a Fairlead server?")
         if isinstance(each, ConnectionRefusedError):
             return Unreachable(f"{url}: connection refused; check the URL, and that the server is running")
         if isinstance(each, socket.gaierror):
@@ -115,33 +119,34 @@ def unreachable(url: str, error: Exception, own_authority: bool) -> Unreachable:
     return Unreachable(f"{url}: connection failed ({detail}); check that the server is running, then try again")
 
 
-def _untrusted(url: str, error: ssl.SSLCertVerificationError, own_authority: bool) -> Untrusted:
+def _certificate_error(url: str, error: ssl.SSLCertVerificationError, has_custom_ca: bool) -> CertificateError:
     code = error.verify_code
     if code in _OUT_OF_DATE:
-        return Untrusted(
+        return CertificateError(
             f"{url}: the server's certificate {_OUT_OF_DATE[code]}; check the clocks, or restart the server to renew it"
         )
     if code in _WRONG_NAME:
-        return Untrusted(
+        return CertificateError(
             f"{url}: the server's certificate is for another host name; use a host name of the certificate, "
             "or start the server with --tls-names"
         )
-    if code in _UNKNOWN_AUTHORITY and own_authority:
-        return Untrusted(
-            f"{url}: the server's certificate is not signed by the configured CA; specify the right one {GIVEN}",
+    if code in _UNKNOWN_AUTHORITY and has_custom_ca:
+        return CertificateError(
+            f"{url}: the server's certificate is not signed by the configured CA; specify the right one "
+            f"{CA_FILE_ADVICE}",
             unknown_authority=True,
         )
     if code in _UNKNOWN_AUTHORITY:
-        return Untrusted(
-            f"{url}: the server's certificate is signed by an unknown CA; specify the CA {GIVEN}",
+        return CertificateError(
+            f"{url}: the server's certificate is signed by an unknown CA; specify the CA {CA_FILE_ADVICE}",
             unknown_authority=True,
         )
-    return Untrusted(
+    return CertificateError(
         f"{url}: the server's certificate is invalid ({error.verify_message}); the server needs another one"
     )
 
 
-def _chain(error: BaseException | None) -> Iterator[BaseException]:
+def _cause_chain(error: BaseException | None) -> Iterator[BaseException]:
     """The error and its causes: httpx wraps the original exception."""
     while error is not None:
         yield error

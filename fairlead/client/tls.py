@@ -10,12 +10,12 @@ import socket
 import ssl
 from urllib.parse import urlsplit
 
-from fairlead.client.errors import unreachable
+from fairlead.client.errors import connection_error
 
-PATIENCE = 10.0
+CONNECT_TIMEOUT = 10.0
 
 
-def trusting(authority: str = "", insecure: bool = False) -> ssl.SSLContext:
+def build_ssl_context(authority: str = "", insecure: bool = False) -> ssl.SSLContext:
     """Trusts the given PEM certificates, else the system's. Raises ValueError if there is no PEM certificate."""
     if insecure:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -33,18 +33,18 @@ def trusting(authority: str = "", insecure: bool = False) -> ssl.SSLContext:
     return context
 
 
-def presented_certificate(url: str) -> str:
+def fetch_certificate(url: str) -> str:
     """Fetches the server certificate as PEM, without verification."""
     parts = urlsplit(url)
     host = parts.hostname or ""
     try:
         with (
-            socket.create_connection((host, parts.port or 443), PATIENCE) as plain,
-            trusting(insecure=True).wrap_socket(plain, server_hostname=host) as connection,
+            socket.create_connection((host, parts.port or 443), CONNECT_TIMEOUT) as plain,
+            build_ssl_context(insecure=True).wrap_socket(plain, server_hostname=host) as connection,
         ):
             return ssl.DER_cert_to_PEM_cert(connection.getpeercert(binary_form=True) or b"")
     except OSError as error:
-        raise unreachable(url, error, own_authority=False) from error
+        raise connection_error(url, error, has_custom_ca=False) from error
 
 
 def fingerprint(certificate: str) -> str:

@@ -20,17 +20,17 @@ class Malformed(ValueError):
     """A body that does not match its content type, or exceeds a limit. The message says what is wrong and where."""
 
 
-def too_deep() -> Malformed:
+def depth_error() -> Malformed:
     return Malformed(f"nested deeper than {MAX_DEPTH} levels; flatten the object")
 
 
 # As many as Kubernetes lists. Paths are limited as well, so that a hostile body causes neither a huge response nor a
 # lot of work.
-MAX_REPORTED = 100
-MAX_PATH = 512
+MAX_DUPLICATE_KEYS = 100
+MAX_PATH_CHARS = 512
 
 
-class Duplicates:
+class DuplicateKeys:
     """The paths of duplicate keys found so far, without repetition, in document order."""
 
     __slots__ = ("paths",)
@@ -39,19 +39,19 @@ class Duplicates:
         self.paths: list[str] = []
 
     @property
-    def full(self) -> bool:
-        return len(self.paths) >= MAX_REPORTED
+    def is_full(self) -> bool:
+        return len(self.paths) >= MAX_DUPLICATE_KEYS
 
     def add(self, path: str) -> None:
-        if not self.full and path not in self.paths:
+        if not self.is_full and path not in self.paths:
             self.paths.append(path)
 
 
-def field_path(parent: str, part: str | int) -> str:
+def field_path(parent: str, segment: str | int) -> str:
     """The path of a child: a key after a dot, a list index in brackets. Long paths are shortened."""
-    if len(parent) > MAX_PATH:
+    if len(parent) > MAX_PATH_CHARS:
         return parent
-    if isinstance(part, int):
-        return f"{parent}[{part}]"
-    path = f"{parent}.{part[:MAX_PATH]}" if parent else part[: MAX_PATH + 1]
-    return path if len(path) <= MAX_PATH else f"{path[:MAX_PATH]}..."
+    if isinstance(segment, int):
+        return f"{parent}[{segment}]"
+    path = f"{parent}.{segment[:MAX_PATH_CHARS]}" if parent else segment[: MAX_PATH_CHARS + 1]
+    return path if len(path) <= MAX_PATH_CHARS else f"{path[:MAX_PATH_CHARS]}..."

@@ -16,7 +16,7 @@ from fairlead.core.user import User
 MANAGEMENT = "management"
 """`RequestInfo.root` of requests in the management API. It is empty for the server's other paths."""
 
-NAMESPACES = ("", "namespaces")
+NAMESPACE_RESOURCE = ("", "namespaces")
 """Group and plural of namespaces. As in Kubernetes, a request for namespace n also has n as its `namespace`."""
 
 
@@ -29,12 +29,12 @@ class Headers(Protocol):
 
     def keys(self) -> Iterable[str]: ...
 
-    def any_begins(self, prefix: str) -> bool:
+    def has_prefix(self, prefix: str) -> bool:
         """Whether any header name starts with this prefix."""
 
 
 @dataclass(slots=True, unsafe_hash=True)  # not frozen: building a frozen one is several times slower
-class Target:
+class RequestInfo:
     """The parsed method and URL of a request, like Kubernetes' RequestInfo. Never modified; build a new one instead.
 
     `verb` is the Kubernetes verb (get, list, watch, create, update, patch, delete, deletecollection) for resource
@@ -53,17 +53,17 @@ class Target:
     subresource: str = ""
     namespace: str = ""
     name: str = ""
-    via: "Target | None" = None
+    gateway: "RequestInfo | None" = None
 
     @property
     def is_resource(self) -> bool:
         return bool(self.resource)
 
 
-_NOTHING_YET = Target("", "")
+_EMPTY_REQUEST_INFO = RequestInfo("", "")
 
 
-class Verdict(Protocol):
+class AuthorizationDecision(Protocol):
     """Protocol of an authorization decision."""
 
     @property
@@ -73,10 +73,10 @@ class Verdict(Protocol):
     def reason(self) -> str: ...
 
 
-class Sieve(Protocol):
+class ObjectFilter(Protocol):
     """Filters a list or watch to the objects the requester may see. Built by `authz/authorizer.py`."""
 
-    def sees(self, entry: Any) -> bool:
+    def allows(self, entry: Any) -> bool:
         """Whether the requester may see this state of an object."""
 
     def generation(self) -> object:
@@ -86,37 +86,37 @@ class Sieve(Protocol):
 class StepTimer(Protocol):
     """Measures how long a request occupies the event loop. Implemented in `server/http/step_timer.py`."""
 
-    spend: Callable[[float], None] | None
+    on_step: Callable[[float], None] | None
     """Called with the duration of each step when it ends."""
 
-    def seconds(self) -> float:
+    def busy_seconds(self) -> float:
         """The total duration of all steps so far."""
 
 
-class Keeper(Protocol):
+class AccessGuard(Protocol):
     """Authorizes a call again after it was admitted. Both methods raise if access is denied."""
 
-    def require(self, call: "Call", target: Target) -> None:
+    def require(self, call: "Call", target: RequestInfo) -> None:
         """Check that the requester has an additional permission."""
 
     def recheck(self, call: "Call") -> None:
         """Check that the request would still be admitted."""
 
 
-class _Unguarded:
+class _NoGuard:
     """The guard of calls that need no authorization."""
 
-    def require(self, call: "Call", target: Target) -> None:
+    def require(self, call: "Call", target: RequestInfo) -> None:
         return None
 
     def recheck(self, call: "Call") -> None:
         return None
 
 
-_UNGUARDED = _Unguarded()
+_NO_GUARD = _NoGuard()
 
 
-class Socket(Protocol):
+class WebSocket(Protocol):
     """An accepted WebSocket. The receiver of the object must close it."""
 
     async def receive(self) -> bytes | str | None:
@@ -133,11 +133,11 @@ class Socket(Protocol):
 class Upgrade:
     """Switches the connection to a WebSocket: the negotiated subprotocol, if any, and the coroutine that serves it."""
 
-    protocol: str
-    run: Callable[[Socket], Awaitable[None]]
+    subprotocol: str
+    run: Callable[[WebSocket], Awaitable[None]]
 
 
-async def _no_body() -> AsyncIterator[bytes]:
+async def _empty_body() -> AsyncIterator[bytes]:
     nothing: tuple[bytes, ...] = ()
     for chunk in nothing:
         yield chunk
@@ -160,41 +160,41 @@ class Call(Struct, eq=False):  # several times faster to build than a dataclass
     audit_id: str = ""
     raw_target: str = ""
     """Path and query exactly as the client sent them, for forwarding."""
-    stream_body: Callable[[], AsyncIterator[bytes]] = _no_body
+    stream_body: Callable[[], AsyncIterator[bytes]] = _empty_body
     """The body in chunks, with back pressure. Raises BadRequest if the client breaks off."""
-    wants_socket: bool = False
+    is_websocket: bool = False
     """Whether the client requests a WebSocket upgrade."""
-    protocols: tuple[str, ...] = ()
+    subprotocols: tuple[str, ...] = ()
     """The WebSocket subprotocols that the client offers, most preferred first."""
-    target: Target = _NOTHING_YET
+    target: RequestInfo = _EMPTY_REQUEST_INFO
     user: User | None = None
-    failure: ApiError | None = None
+    deferred_error: ApiError | None = None
     """A routing or authentication error. A later stage raises it, after the stages that must see every request."""
     warnings: list[str] = []
     annotations: dict[str, str] = {}
     """Additional annotations for the audit event of this request."""
-    decision: Verdict | None = None
-    sieve: Sieve | None = None
-    keeper: Keeper = _UNGUARDED
+    decision: AuthorizationDecision | None = None
+    object_filter: ObjectFilter | None = None
+    guard: AccessGuard = _NO_GUARD
     body_size: int = 0
     """Size of the body in bytes, once it has been read completely."""
-    fault: str = ""
+    malformed_reason: str = ""
     """Why the HTTP request itself is invalid. It is rejected before authentication."""
-    steps: StepTimer | None = None
+    step_timer: StepTimer | None = None
     """Measures event loop time. Set once the request turns out to need more than one step."""
 
-    def defer(self, failure: ApiError) -> None:
+    def defer_error(self, error: ApiError) -> None:
         """Record an error to be returned later, unless one is recorded already.
 
         The traceback is dropped: it would keep this call in memory until the next garbage collection.
         """
-        if self.failure is None:
-            self.failure = failure.with_traceback(None)
+        if self.deferred_error is None:
+            self.deferred_error = error.with_traceback(None)
 
-    def take_failure(self) -> ApiError:
+    def pop_deferred_error(self) -> ApiError:
         """Remove and return the deferred error, to be raised. Keeping it would create a reference cycle through its
         traceback."""
-        failure, self.failure = self.failure, None
+        failure, self.deferred_error = self.deferred_error, None
         return failure or ApiError("there is nothing wrong")
 
     def parameter(self, name: str) -> str:
@@ -202,13 +202,13 @@ class Call(Struct, eq=False):  # several times faster to build than a dataclass
         values = self.query.get(name)
         return values[0] if values else ""
 
-    def require(self, target: Target) -> None:
+    def require(self, target: RequestInfo) -> None:
         """Require an additional permission. Raises the error to return if the requester does not have it."""
-        self.keeper.require(self, target)
+        self.guard.require(self, target)
 
     def recheck(self) -> None:
         """Authorize the call again. Raises the error to return if access was revoked."""
-        self.keeper.recheck(self)
+        self.guard.recheck(self)
 
 
 class Reply(Struct, eq=False):
@@ -229,7 +229,7 @@ class Reply(Struct, eq=False):
     """Whether the handler sets the caching headers itself. All other responses are marked as private and not
     cacheable."""
     upgrade: Upgrade | None = None
-    holding: object = None
+    memory_reservation: object = None
     """The memory reservation that `server/http/unsent.py` keeps until the client has read the response."""
 
     def __await__(self) -> "Generator[None, None, Reply]":

@@ -44,7 +44,7 @@ def micro_timestamp(moment: datetime) -> str:
 _RFC_3339 = re.compile(r"[1-9]\d{3}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)", re.ASCII)
 
 
-def parsed(value: Any) -> datetime | None:
+def parse_rfc3339(value: Any) -> datetime | None:
     """Parse a timestamp to UTC; None if the value is not an RFC 3339 timestamp."""
     if not isinstance(value, str) or not _RFC_3339.fullmatch(value):
         return None
@@ -54,9 +54,9 @@ def parsed(value: Any) -> datetime | None:
         return None
 
 
-def rewrite(part: Object, fields: Iterable[str], form: Callable[[datetime], str]) -> None:
+def normalize_times(obj: Object, fields: Iterable[str], format_time: Callable[[datetime], str]) -> None:
     """Rewrite each of the fields that holds a timestamp with `format_time`."""
     for field in fields:
-        moment = parsed(part.get(field))
+        moment = parse_rfc3339(obj.get(field))
         if moment is not None:
-            part[field] = form(moment)
+            obj[field] = format_time(moment)

@@ -14,13 +14,13 @@ from fairlead.core.errors import Forbidden
 from fairlead.core.user import ADMIN_GROUPS, AUTHENTICATED, User
 
 DEFAULT_PREFIX = "fairlead:"
-ADMINISTRATORS = "service:admins"
+ADMIN_GROUP = "service:admins"
 """The group of this server's administrators in a cluster, without the prefix."""
-RESERVED = "system:"
+RESERVED_PREFIX = "system:"
 """Prefix of the names that Kubernetes reserves for its own components."""
-OWN_GROUPS = "service:"
+PLATFORM_GROUP_PREFIX = "service:"
 """Prefix of the groups that this server defines for users, teams and administrators."""
-IMPERSONATOR = "service.sh/impersonator"
+IMPERSONATOR_EXTRA_KEY = "service.sh/impersonator"
 """The extra key that tells a cluster which user impersonates another through the gateway."""
 
 _PREFIX = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/#@-]{0,62}(?<=[:/#@-])", re.ASCII)
@@ -30,7 +30,7 @@ Extra = tuple[tuple[str, tuple[str, ...]], ...]
 
 def check_prefix(text: str) -> str | None:
     """What is wrong with a prefix, or None. An empty prefix is valid."""
-    if text.startswith((RESERVED, "service:")):
+    if text.startswith((RESERVED_PREFIX, "service:")):
         return 'must not begin with "system:" or "service:", which are reserved'
     if not text or _PREFIX.fullmatch(text):
         return None
@@ -38,7 +38,7 @@ def check_prefix(text: str) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class ClusterIdentity:
+class ImpersonationConfig:
     """The identity to impersonate at a cluster, like client-go's ImpersonationConfig."""
 
     user: str
@@ -48,53 +48,53 @@ class ClusterIdentity:
 
 
 @dataclass(frozen=True, slots=True)
-class ClusterNames:
+class ClusterIdentityMapper:
     """Maps users and groups to their names at remote clusters, by adding a prefix."""
 
     prefix: str
 
     @property
-    def administrators(self) -> str:
-        return self.prefix + ADMINISTRATORS
+    def admin_group(self) -> str:
+        return self.prefix + ADMIN_GROUP
 
-    def identity(self, user: User) -> ClusterIdentity:
+    def map_user(self, user: User) -> ImpersonationConfig:
         """The identity of a user at clusters. Raises Forbidden for a reserved name."""
-        refuse_reserved(user.name)
-        groups = dict.fromkeys((*map(self.name, cluster_groups(user.groups)), AUTHENTICATED))
-        return ClusterIdentity(
-            self.name(user.name), tuple(groups), user.uid if is_header_value(user.uid) else "", self._extra(user)
+        check_not_reserved(user.name)
+        groups = dict.fromkeys((*map(self.map_name, cluster_groups(user.groups)), AUTHENTICATED))
+        return ImpersonationConfig(
+            self.map_name(user.name), tuple(groups), user.uid if is_header_value(user.uid) else "", self._extra(user)
         )
 
-    def name(self, name: str) -> str:
+    def map_name(self, name: str) -> str:
         """The name of a user or group at clusters."""
         return self.prefix + name
 
-    def refuse_untransferable(self, user: User, groups: Iterable[str]) -> None:
+    def check_impersonation(self, user: User, groups: Iterable[str]) -> None:
         """Raise Forbidden if an impersonated user cannot be passed to a cluster unchanged.
 
         `groups` are those that the client requested. Dropping one silently would run the request as a different
         identity.
         """
-        if user.name.startswith(RESERVED):
+        if user.name.startswith(RESERVED_PREFIX):
             why = "reserved by the cluster; authenticate at the cluster itself to use one of them"
-            raise _not_impersonated(f'User "{user.name}"', f'names that begin with "{RESERVED}" are {why}')
+            raise _impersonation_error(f'User "{user.name}"', f'names that begin with "{RESERVED_PREFIX}" are {why}')
         asked = tuple(groups)
         for group in asked:
-            if why := self._why_no_group(group):
-                raise _not_impersonated(f'Group "{group}"', why)
+            if why := self._group_denial(group):
+                raise _impersonation_error(f'Group "{group}"', why)
         for value in (user.name, user.uid, *asked, *(value for _, values in user.extra for value in values)):
             if value and not is_header_value(value):
-                raise _not_impersonated(f"{value!a}", "it must be printable ASCII")
+                raise _impersonation_error(f"{value!a}", "it must be printable ASCII")
 
-    def _why_no_group(self, group: str) -> str:
+    def _group_denial(self, group: str) -> str:
         """Why a group cannot be impersonated at clusters; empty if it can."""
-        if group in ADMIN_GROUPS or group.startswith(OWN_GROUPS):
+        if group in ADMIN_GROUPS or group.startswith(PLATFORM_GROUP_PREFIX):
             return ""
-        if group.startswith(RESERVED):
-            return f'groups that begin with "{RESERVED}" are reserved by the cluster; leave it out'
+        if group.startswith(RESERVED_PREFIX):
+            return f'groups that begin with "{RESERVED_PREFIX}" are reserved by the cluster; leave it out'
         if not self.prefix:
             why = "without cluster_identity_prefix it would be the cluster's group of the same name"
-            return f'{why}; name one that begins with "{OWN_GROUPS}", or set a prefix'
+            return f'{why}; name one that begins with "{PLATFORM_GROUP_PREFIX}", or set a prefix'
         return ""
 
     def _extra(self, user: User) -> Extra:
@@ -105,16 +105,16 @@ class ClusterNames:
         if not is_header_value(name):
             why = "the name must be printable ASCII to be sent to the cluster"
             raise Forbidden(f"{name!a} cannot impersonate through a gateway: {why}")
-        return merge_extra(((IMPERSONATOR, (self.name(name),)), *user.extra))
+        return merge_extra(((IMPERSONATOR_EXTRA_KEY, (self.map_name(name),)), *user.extra))
 
 
-def _not_impersonated(what: str, why: str) -> Forbidden:
-    return Forbidden(f"{what} cannot be impersonated through a gateway: {why}")
+def _impersonation_error(title: str, reason: str) -> Forbidden:
+    return Forbidden(f"{title} cannot be impersonated through a gateway: {reason}")
 
 
-def refuse_reserved(name: str) -> None:
+def check_not_reserved(name: str) -> None:
     """Raise Forbidden for a user name that must not be sent to clusters."""
-    if not is_header_value(name) or name.startswith(RESERVED):
+    if not is_header_value(name) or name.startswith(RESERVED_PREFIX):
         why = "is not sent to connected clusters; use an access key of a user or a team"
         raise Forbidden(f"{name!a} {why}")
 
@@ -125,8 +125,10 @@ def cluster_groups(groups: Iterable[str]) -> tuple[str, ...]:
     The admin groups become the group that is bound when a cluster is connected, never `system:masters`, which a
     cluster cannot revoke. Other `system:` groups are dropped.
     """
-    known = (ADMINISTRATORS if group in ADMIN_GROUPS else group for group in groups)
-    return tuple(dict.fromkeys(each for each in known if is_header_value(each) and not each.startswith(RESERVED)))
+    known = (ADMIN_GROUP if group in ADMIN_GROUPS else group for group in groups)
+    return tuple(
+        dict.fromkeys(each for each in known if is_header_value(each) and not each.startswith(RESERVED_PREFIX))
+    )
 
 
 def merge_extra(extra: Iterable[tuple[str, tuple[str, ...]]]) -> Extra:

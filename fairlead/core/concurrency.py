@@ -36,12 +36,12 @@ from weakref import WeakKeyDictionary
 P = ParamSpec("P")
 T = TypeVar("T")
 
-LARGE = 16 * 1024
+LARGE_JSON_BYTES = 16 * 1024
 """Above this size of JSON, work runs in a thread. In the worst case (8,000 values, all invalid) so many bytes take 20
 ms on the loop, through all steps of a write."""
-LARGE_YAML = 2 * 1024
+LARGE_YAML_BYTES = 2 * 1024
 """The same for YAML, which costs about twenty times as much per byte."""
-SWITCH_SECONDS = 0.0005
+SWITCH_INTERVAL_SECONDS = 0.0005
 """Python's thread switch interval: how long the loop waits for a thread. The default of 5 ms would be added to each
 wait."""
 
@@ -49,44 +49,44 @@ wait."""
 class Account:
     """What work in threads is charged to. `cpu_seconds` is the CPU time since it was last collected."""
 
-    __slots__ = ("large", "seconds", "tags")
+    __slots__ = ("cpu_seconds", "finish_tags", "large_response_lock")
 
     def __init__(self) -> None:
-        self.seconds = 0.0
-        self.large = asyncio.Lock()
+        self.cpu_seconds = 0.0
+        self.large_response_lock = asyncio.Lock()
         """Held by the one request of this account that builds a large response."""
-        self.tags: dict[str, float] = {}
+        self.finish_tags: dict[str, float] = {}
         """Per pool, the virtual time at which the account's last job ends, in bytes."""
 
-    def take_seconds(self) -> float:
+    def collect_cpu_seconds(self) -> float:
         """Return the CPU time used and reset it."""
-        seconds, self.seconds = self.seconds, 0.0
+        seconds, self.cpu_seconds = self.cpu_seconds, 0.0
         return seconds
 
 
-ACCOUNT: contextvars.ContextVar[Account | None] = contextvars.ContextVar("ACCOUNT", default=None)
+CURRENT_ACCOUNT: contextvars.ContextVar[Account | None] = contextvars.ContextVar("ACCOUNT", default=None)
 """The account that work in this context is charged to; None for the server's own work."""
 
-LARGE_AT_ONCE = 4
-_large_turns: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
+MAX_CONCURRENT_LARGE = 4
+_large_semaphores: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
 
 
 @asynccontextmanager
-async def putting_together_large() -> AsyncIterator[None]:
+async def large_response_slot() -> AsyncIterator[None]:
     """Limit the memory of large responses: one at a time per account, and a few in total.
 
     Without this, many concurrent requests of one user would each hold megabytes and only slow each other down.
     """
-    turns = _large_turns.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(LARGE_AT_ONCE))
-    account = ACCOUNT.get()
-    async with account.large if account is not None else nullcontext(), turns:
+    turns = _large_semaphores.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(MAX_CONCURRENT_LARGE))
+    account = CURRENT_ACCOUNT.get()
+    async with account.large_response_lock if account is not None else nullcontext(), turns:
         yield
 
 
 _Job = tuple[float, int, int, "asyncio.Future[Any]", Callable[[], Any], Account | None]
 
 
-class Workers:
+class WorkerPool:
     """A pool of threads with fair queueing between accounts. Among equal accounts, the smallest job goes first."""
 
     def __init__(self, name: str, threads: int, niceness: int = 0) -> None:
@@ -96,8 +96,8 @@ class Workers:
         self._threads = threads
         self._niceness = niceness
         self._jobs: PriorityQueue[_Job] = PriorityQueue()
-        self._numbers = count()
-        self._clock = 0.0
+        self._sequence = count()
+        self._virtual_time = 0.0
         self._started = False
 
     async def run(self, size: int, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -110,12 +110,12 @@ class Workers:
             self._start()
         context = contextvars.copy_context()
         done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        account = ACCOUNT.get()
-        begins = self._clock
+        account = CURRENT_ACCOUNT.get()
+        begins = self._virtual_time
         if account is not None:
-            begins = max(begins, account.tags.get(self._name, 0.0))
-            account.tags[self._name] = begins + size
-        job = begins, size, next(self._numbers), done, lambda: context.run(work, *args, **kwargs), account
+            begins = max(begins, account.finish_tags.get(self._name, 0.0))
+            account.finish_tags[self._name] = begins + size
+        job = begins, size, next(self._sequence), done, lambda: context.run(work, *args, **kwargs), account
         self._jobs.put(job)
         del job
         try:
@@ -126,19 +126,19 @@ class Workers:
     def _start(self) -> None:
         self._started = True
         for number in range(self._threads):
-            threading.Thread(target=self._serve, name=f"{self._name}-{number}", daemon=True).start()
+            threading.Thread(target=self._run_worker, name=f"{self._name}-{number}", daemon=True).start()
 
-    def _serve(self) -> None:
-        _be_nice(self._niceness)
+    def _run_worker(self) -> None:
+        _lower_priority(self._niceness)
         while True:
             begins, _, _, done, work, account = self._jobs.get()
-            self._clock = max(self._clock, begins)
+            self._virtual_time = max(self._virtual_time, begins)
             if not done.cancelled():
-                _carry_out(work, done, account)
+                _run_job(work, done, account)
             del done, work, account  # release them before waiting for the next job
 
 
-def _be_nice(niceness: int) -> None:
+def _lower_priority(niceness: int) -> None:
     """Lower the priority of this thread. Only Linux supports that per thread."""
     if niceness and sys.platform == "linux":
         with suppress(OSError):  # best effort
@@ -146,7 +146,7 @@ def _be_nice(niceness: int) -> None:
             os.setpriority(os.PRIO_PROCESS, thread, os.getpriority(os.PRIO_PROCESS, thread) + niceness)
 
 
-def _carry_out(work: Callable[[], T], done: "asyncio.Future[T]", account: Account | None) -> None:
+def _run_job(work: Callable[[], T], done: "asyncio.Future[T]", account: Account | None) -> None:
     began = time.thread_time()
     settle: Callable[[], None]
     try:
@@ -156,7 +156,7 @@ def _carry_out(work: Callable[[], T], done: "asyncio.Future[T]", account: Accoun
         # thread.
         traceback.clear_frames(error.__traceback__)
         settle = partial(_set_exception, done, error)
-    _bill(account, began)
+    _charge(account, began)
     with suppress(RuntimeError):  # the loop is closed, so there is no caller left
         done.get_loop().call_soon_threadsafe(settle)
 
@@ -173,48 +173,50 @@ def _set_exception(done: "asyncio.Future[T]", error: BaseException) -> None:
         done.set_exception(error)
 
 
-def _bill(account: Account | None, began: float) -> None:
+def _charge(account: Account | None, start: float) -> None:
     if account is not None:
-        account.seconds += time.thread_time() - began
+        account.cpu_seconds += time.thread_time() - start
 
 
-def let_the_loop_in() -> None:
+def set_switch_interval() -> None:
     """Reduce Python's thread switch interval, so that threads yield to the event loop sooner. Called at startup."""
-    sys.setswitchinterval(SWITCH_SECONDS)
+    sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
 
 
-COMPUTE = Workers("compute", 2)
+COMPUTE_POOL = WorkerPool("compute", 2)
 """Two threads, so that one large body does not block all others; more would only compete for the GIL."""
-HASHING = Workers("hashing", 2, niceness=5)
+HASHING_POOL = WorkerPool("hashing", 2, niceness=5)
 """For password hashes. The number of threads bounds the memory they need; the low priority leaves the CPUs to the
 rest of the server."""
 
 
-PER_ITEM = 512
+ITEM_OVERHEAD_BYTES = 512
 """Overhead per item in bytes, so that slices of tiny items are bounded, too."""
-SLICE_BYTES = 256 * 1024
+MAX_SLICE_BYTES = 256 * 1024
 """The amount of work per slice: a few milliseconds at worst, or five hundred small objects."""
 
 
-def cut(items: Iterable[T], size: Callable[[T], int], most: int = SLICE_BYTES) -> Iterator[list[T]]:
+def split_by_size(items: Iterable[T], size: Callable[[T], int], max_bytes: int = MAX_SLICE_BYTES) -> Iterator[list[T]]:
     """Split items into consecutive groups of at most `max_bytes`. A larger item forms its own group."""
     some: list[T] = []
-    room = most
+    room = max_bytes
     for item in items:
-        cost = size(item) + PER_ITEM
+        cost = size(item) + ITEM_OVERHEAD_BYTES
         if cost > room and some:
             yield some
-            some, room = [], most
+            some, room = [], max_bytes
         some.append(item)
         room -= cost
     if some:
         yield some
 
 
-async def in_slices(items: Iterable[T], size: Callable[[T], int], most: int = SLICE_BYTES) -> AsyncIterator[list[T]]:
+async def iter_slices(
+    items: Iterable[T], size: Callable[[T], int], max_bytes: int = MAX_SLICE_BYTES
+) -> AsyncIterator[list[T]]:
     """The same groups, yielding to the event loop before each but the first."""
     is_first = True
-    for some in cut(items, size, most):
+    for some in split_by_size(items, size, max_bytes):
         if not is_first:
             await asyncio.sleep(0)
         is_first = False

@@ -14,9 +14,9 @@ class FileProblem(Exception):
     """A file or folder that the operator has to fix. The message names the path, the problem and what to do."""
 
 
-def private_folder(path: Path) -> Path:
+def ensure_private_folder(path: Path) -> Path:
     """Create the folder and its parents with mode 0700. Existing folders keep their mode."""
-    with _refusals(path):
+    with _translate_os_errors(path):
         for above in reversed(path.parents):
             if not above.exists():
                 above.mkdir(mode=0o700, exist_ok=True)
@@ -26,7 +26,7 @@ def private_folder(path: Path) -> Path:
 
 def write_file(path: Path, content: bytes, mode: int = 0o600) -> None:
     """Replace the file atomically and durably, also if the machine crashes."""
-    with _refusals(path):
+    with _translate_os_errors(path):
         descriptor, draft = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         try:
             with os.fdopen(descriptor, "wb") as file:
@@ -43,7 +43,7 @@ def write_file(path: Path, content: bytes, mode: int = 0o600) -> None:
 
 def read_file(path: Path) -> bytes | None:
     """The content, or None if the file does not exist."""
-    with _refusals(path, "readable"):
+    with _translate_os_errors(path, "readable"):
         try:
             return path.read_bytes()
         except FileNotFoundError:
@@ -60,9 +60,9 @@ def _sync_folder(path: Path) -> None:
 
 
 @contextmanager
-def _refusals(path: Path, wanted: str = "writable") -> Iterator[None]:
+def _translate_os_errors(path: Path, access: str = "writable") -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        advice = f"make it {wanted} for the user that runs fairlead, or use another path"
+        advice = f"make it {access} for the user that runs fairlead, or use another path"
         raise FileProblem(f"{path}: {error.strerror or error}; {advice}") from error

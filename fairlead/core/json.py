@@ -14,17 +14,17 @@ from typing import Any
 
 import orjson
 
-from fairlead.core.body_errors import MAX_DEPTH, MAX_VALUES, Duplicates, Malformed, field_path, too_deep
+from fairlead.core.body_errors import MAX_DEPTH, MAX_VALUES, DuplicateKeys, Malformed, depth_error, field_path
 
 __all__ = [
     "Malformed",
     "count_values",
     "decode",
-    "depth_of",
-    "duplicate_keys",
     "encode",
     "encode_pretty",
+    "find_duplicate_keys",
     "has_too_many_values",
+    "nesting_depth",
 ]
 
 # The closing quote is optional: an unterminated string is then one match, not a search from every quote in it.
@@ -33,22 +33,22 @@ _STRINGS = re.compile(_STRING, re.DOTALL)
 # An integer of 19 digits or more outside of strings, which is not part of a fraction or an exponent.
 _LONG_INTEGERS = re.compile(_STRING + rb"|(?<![0-9.eE+-])(-?[0-9]{19,})(?![0-9.eE])", re.DOTALL)
 _DIGITS_TO_ZERO = bytes(ord("0") if chr(byte).isdecimal() and byte < 128 else ord(" ") for byte in range(256))
-_LONG_RUN = b"0" * 19
-_STEPS = bytes({ord("["): 1, ord("{"): 1, ord("]"): 255, ord("}"): 255}.get(byte, 0) for byte in range(256))
-_MARKS = (b",", b"[", b"{")
+_LONG_DIGITS = b"0" * 19
+_DEPTH_DELTAS = bytes({ord("["): 1, ord("{"): 1, ord("]"): 255, ord("}"): 255}.get(byte, 0) for byte in range(256))
+_VALUE_DELIMITERS = (b",", b"[", b"{")
 _NOT_BRACKETS = bytes(byte for byte in range(256) if chr(byte) not in "[]{}")
 
 
 def decode(data: bytes) -> Any:
     """Decode JSON; the last value of a duplicate key wins. Raises `Malformed`."""
     if is_too_deep(data):
-        raise too_deep()
+        raise depth_error()
     try:
         value = orjson.loads(data)
     except orjson.JSONDecodeError as error:
-        raise _malformed(data, error) from None
-    if _LONG_RUN in data.translate(_DIGITS_TO_ZERO):
-        _refuse_large_integers(data)
+        raise _decode_error(data, error) from None
+    if _LONG_DIGITS in data.translate(_DIGITS_TO_ZERO):
+        _check_integers(data)
     return value
 
 
@@ -62,7 +62,7 @@ def encode_pretty(value: Any) -> bytes:
     return orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
 
 
-def duplicate_keys(data: bytes, value: Any = None) -> list[str]:
+def find_duplicate_keys(data: bytes, value: Any = None) -> list[str]:
     """The paths of duplicate keys in `data`. `value` is the unmodified result of `decode`.
 
     Outside of strings, a colon occurs exactly once per key. So the text has as many colons as its re-encoded value,
@@ -73,8 +73,8 @@ def duplicate_keys(data: bytes, value: Any = None) -> list[str]:
         value = decode(data)
     if b"\\u003" not in data and data.count(b":") == orjson.dumps(value).count(b":"):
         return []
-    found = Duplicates()
-    _walk(json.loads(data, object_pairs_hook=_kept), "", found)
+    found = DuplicateKeys()
+    _collect_duplicates(json.loads(data, object_pairs_hook=_collect_pairs), "", found)
     return found.paths
 
 
@@ -87,44 +87,44 @@ class _Pairs:
         self.pairs = pairs
 
 
-_HOLDERS = (_Pairs, list)
+_CONTAINERS = (_Pairs, list)
 
 
-def _kept(pairs: list[tuple[str, Any]]) -> _Pairs | None:
+def _collect_pairs(pairs: list[tuple[str, Any]]) -> _Pairs | None:
     """Keep an object only if it has duplicate keys or nested containers; otherwise the search can skip it."""
-    if len(dict(pairs)) == len(pairs) and not any(isinstance(value, _HOLDERS) for _, value in pairs):
+    if len(dict(pairs)) == len(pairs) and not any(isinstance(value, _CONTAINERS) for _, value in pairs):
         return None
     return _Pairs(pairs)
 
 
-def _walk(value: Any, path: str, found: Duplicates) -> None:
+def _collect_duplicates(value: Any, path: str, found: DuplicateKeys) -> None:
     """Collect duplicate keys. The recursion is as deep as the body, which `decode` has limited."""
     if isinstance(value, list):
         for index, child in enumerate(value):
-            if isinstance(child, _HOLDERS) and not found.full:
-                _walk(child, field_path(path, index), found)
-    elif isinstance(value, _Pairs) and not found.full:
+            if isinstance(child, _CONTAINERS) and not found.is_full:
+                _collect_duplicates(child, field_path(path, index), found)
+    elif isinstance(value, _Pairs) and not found.is_full:
         keys: set[str] = set()
         for key, child in value.pairs:
             if key in keys:
                 found.add(field_path(path, key))
             keys.add(key)
-            if isinstance(child, _HOLDERS):
-                _walk(child, field_path(path, key), found)
+            if isinstance(child, _CONTAINERS):
+                _collect_duplicates(child, field_path(path, key), found)
 
 
 def is_too_deep(data: bytes) -> bool:
     """Whether JSON exceeds the depth limit."""
-    return depth_of(data, MAX_DEPTH) > MAX_DEPTH
+    return nesting_depth(data, MAX_DEPTH) > MAX_DEPTH
 
 
-def depth_of(data: bytes, enough: int) -> int:
+def nesting_depth(data: bytes, threshold: int) -> int:
     """The nesting depth of JSON, or an upper bound if that does not exceed `threshold`.
 
     The number of opening brackets is an upper bound and is cheap to compute.
     """
     brackets = data.count(b"[") + data.count(b"{")
-    return brackets if brackets <= enough else _depth(data)
+    return brackets if brackets <= threshold else _exact_depth(data)
 
 
 def has_too_many_values(data: bytes) -> bool:
@@ -133,26 +133,26 @@ def has_too_many_values(data: bytes) -> bool:
     return len(data) > 2 * MAX_VALUES and count_values(data, MAX_VALUES) > MAX_VALUES
 
 
-def count_values(data: bytes, enough: int = 0) -> int:
+def count_values(data: bytes, threshold: int = 0) -> int:
     """The number of values in a JSON text, containers and their items, or an upper bound if that is at most
     `threshold`.
 
     Counts brackets and commas outside of strings. Those inside of strings only raise the count, so if the total is
     small enough, the strings need not be removed.
     """
-    marks = sum(map(data.count, _MARKS))
-    if marks <= enough:
+    marks = sum(map(data.count, _VALUE_DELIMITERS))
+    if marks <= threshold:
         return marks
-    return sum(map(_STRINGS.sub(b"", data).count, _MARKS))
+    return sum(map(_STRINGS.sub(b"", data).count, _VALUE_DELIMITERS))
 
 
-def _depth(data: bytes) -> int:
+def _exact_depth(data: bytes) -> int:
     """The nesting depth of brackets outside of strings; the text need not be valid JSON."""
-    brackets = _STRINGS.sub(b"", data).translate(_STEPS, _NOT_BRACKETS)
+    brackets = _STRINGS.sub(b"", data).translate(_DEPTH_DELTAS, _NOT_BRACKETS)
     return max(accumulate(memoryview(brackets).cast("b")), default=0)
 
 
-def _refuse_large_integers(data: bytes) -> None:
+def _check_integers(data: bytes) -> None:
     for match in _LONG_INTEGERS.finditer(data):
         digits = match[1]
         # Checks the length first: Python refuses to parse thousands of digits.
@@ -161,7 +161,7 @@ def _refuse_large_integers(data: bytes) -> None:
             raise Malformed(f"integer {shown} does not fit into 64 bits; send it as a string")
 
 
-def _malformed(data: bytes, error: orjson.JSONDecodeError) -> Malformed:
+def _decode_error(data: bytes, error: orjson.JSONDecodeError) -> Malformed:
     try:
         text = data.decode()
     except UnicodeDecodeError as invalid:

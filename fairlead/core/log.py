@@ -15,7 +15,7 @@ import orjson
 
 
 @contextmanager
-def hidden(package: str) -> Iterator[None]:
+def import_without(package: str) -> Iterator[None]:
     """Make imports of the package fail inside the block, as if it were not installed.
 
     Some packages import optional dependencies only because they are installed. We do not use those features, and
@@ -33,48 +33,48 @@ def hidden(package: str) -> Iterator[None]:
 
 
 # structlog would import rich, which it needs only for tracebacks with variable values. We never use those.
-with hidden("rich"):
+with import_without("rich"):
     import structlog
     from structlog.typing import Processor
 
-ENRICH: tuple[Processor, ...] = (
+SHARED_PROCESSORS: tuple[Processor, ...] = (
     structlog.contextvars.merge_contextvars,
     structlog.processors.add_log_level,
     structlog.processors.TimeStamper(fmt="iso", utc=True),
 )
 
 
-def set_up_logging(level: str, form: str, stream: TextIO | None = None) -> None:
+def configure_logging(level: str, log_format: str, stream: TextIO | None = None) -> None:
     """`level` is a standard level name in any case; `log_format` is json or console."""
     stream = stream or sys.stderr
     number = logging.getLevelNamesMapping()[level.upper()]
-    rendering = _rendering(form, colors=stream.isatty())
+    rendering = _renderers(log_format, colors=stream.isatty())
     structlog.configure(
-        processors=[*ENRICH, *rendering],
+        processors=[*SHARED_PROCESSORS, *rendering],
         wrapper_class=structlog.make_filtering_bound_logger(number),
         logger_factory=structlog.WriteLoggerFactory(stream),
         cache_logger_on_first_use=True,
     )
-    _adopt_standard_logging(number, stream, rendering)
+    _redirect_stdlib_logging(number, stream, rendering)
 
 
-def _rendering(form: str, colors: bool) -> tuple[Processor, ...]:
-    if form == "console":
+def _renderers(log_format: str, colors: bool) -> tuple[Processor, ...]:
+    if log_format == "console":
         # Not structlog's default, which prints the local variables of every frame, including secrets.
         return (structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=structlog.dev.plain_traceback),)
-    return (structlog.processors.format_exc_info, structlog.processors.JSONRenderer(serializer=_to_json))
+    return (structlog.processors.format_exc_info, structlog.processors.JSONRenderer(serializer=_serialize_json))
 
 
-def _to_json(value: object, **_: object) -> str:
+def _serialize_json(value: object, **_: object) -> str:
     """structlog also passes keyword arguments for the standard library's encoder, which do not apply here."""
     return orjson.dumps(value, default=repr, option=orjson.OPT_NON_STR_KEYS).decode()
 
 
-def _adopt_standard_logging(number: int, stream: TextIO, rendering: tuple[Processor, ...]) -> None:
+def _redirect_stdlib_logging(number: int, stream: TextIO, rendering: tuple[Processor, ...]) -> None:
     handler = logging.StreamHandler(stream)
     remove_meta = structlog.stdlib.ProcessorFormatter.remove_processors_meta
     handler.setFormatter(
-        structlog.stdlib.ProcessorFormatter(processors=[remove_meta, *rendering], foreign_pre_chain=ENRICH)
+        structlog.stdlib.ProcessorFormatter(processors=[remove_meta, *rendering], foreign_pre_chain=SHARED_PROCESSORS)
     )
     root = logging.getLogger()
     root.handlers[:] = [handler]

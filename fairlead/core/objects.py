@@ -42,7 +42,7 @@ def remove_finalizer(obj: Object, name: str) -> Object:
     return {**obj, "metadata": {**meta, "finalizers": [each for each in meta["finalizers"] if each != name]}}
 
 
-def dig(value: Any, path: str) -> Any:
+def get_path(value: Any, path: str) -> Any:
     """The value at a dotted path such as `status.phase`; None if any step is missing."""
     for step in path.split("."):
         if not isinstance(value, dict):
@@ -51,13 +51,13 @@ def dig(value: Any, path: str) -> Any:
     return value
 
 
-def copied(obj: Object) -> Object:
+def deep_copy(obj: Object) -> Object:
     """A deep copy through JSON, several times faster than `copy.deepcopy`."""
     copy: Object = orjson.loads(orjson.dumps(obj))
     return copy
 
 
-def identical(one: Object, other: Object) -> bool:
+def json_equal(one: Object, other: Object) -> bool:
     """JSON equality. Python treats `true` and `1` as equal, so a match is confirmed on the encoded bytes."""
     if one != other:
         return False

@@ -15,12 +15,12 @@ from fairlead.core.clock import timestamp
 from fairlead.core.objects import Object
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
-_LONGEST_VARINT = 10
-_MOST_FIELDS = 10_000
-_LAST_SECOND = int(datetime(9999, 12, 31, tzinfo=UTC).timestamp())
+_MAX_VARINT_BYTES = 10
+_MAX_FIELDS = 10_000
+_MAX_TIMESTAMP = int(datetime(9999, 12, 31, tzinfo=UTC).timestamp())
 
-Value = int | bytes
-Read = Callable[[Value], Any]
+WireValue = int | bytes
+FieldReader = Callable[[WireValue], Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,30 +32,30 @@ class Field:
     """
 
     name: str
-    read: Read
-    many: bool = False
-    keyed: bool = False
-    telling: bool = False
+    read: FieldReader
+    repeated: bool = False
+    is_map: bool = False
+    has_presence: bool = False
 
 
-Message = Mapping[int, Field]
+MessageSchema = Mapping[int, Field]
 
 
-def _wire(data: bytes) -> Iterator[tuple[int, Value]]:
+def _iter_fields(data: bytes) -> Iterator[tuple[int, WireValue]]:
     """Iterate over the fields of a message: number and raw value."""
     at = count = 0
     while at < len(data):
         count += 1
-        if count > _MOST_FIELDS:
-            raise Malformed(f"a message has more than {_MOST_FIELDS} fields; send JSON")
-        tag, at = _varint(data, at)
+        if count > _MAX_FIELDS:
+            raise Malformed(f"a message has more than {_MAX_FIELDS} fields; send JSON")
+        tag, at = _read_varint(data, at)
         number, wire_type = tag >> 3, tag & 7
         if wire_type == _VARINT:
-            value, at = _varint(data, at)
+            value, at = _read_varint(data, at)
             yield number, value
             continue
         if wire_type == _BYTES:
-            size, at = _varint(data, at)
+            size, at = _read_varint(data, at)
         elif wire_type in (_FIXED64, _FIXED32):
             size = 8 if wire_type == _FIXED64 else 4
         else:
@@ -66,9 +66,9 @@ def _wire(data: bytes) -> Iterator[tuple[int, Value]]:
         at += size
 
 
-def _varint(data: bytes, at: int) -> tuple[int, int]:
+def _read_varint(data: bytes, at: int) -> tuple[int, int]:
     value = 0
-    for shift in range(_LONGEST_VARINT):
+    for shift in range(_MAX_VARINT_BYTES):
         if at + shift >= len(data):
             break
         byte = data[at + shift]
@@ -78,20 +78,20 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
     raise Malformed("a varint is truncated or too long")
 
 
-def message(fields: Message) -> Read:
+def message_reader(fields: MessageSchema) -> FieldReader:
     """A function that reads a message with these fields."""
-    telling = frozenset(field.name for field in fields.values() if field.telling)
+    telling = frozenset(field.name for field in fields.values() if field.has_presence)
 
-    def read(value: Value) -> Object:
+    def read(value: WireValue) -> Object:
         found: Object = {}
-        for field_number, each in _wire(raw(value)):
+        for field_number, each in _iter_fields(read_bytes(value)):
             field = fields.get(field_number)
             if field is None:
                 continue
-            if field.keyed:
-                entry = dict(_wire(raw(each)))
-                found.setdefault(field.name, {})[text(entry.get(1, b""))] = field.read(entry.get(2, b""))
-            elif field.many:
+            if field.is_map:
+                entry = dict(_iter_fields(read_bytes(each)))
+                found.setdefault(field.name, {})[read_text(entry.get(1, b""))] = field.read(entry.get(2, b""))
+            elif field.repeated:
                 found.setdefault(field.name, []).append(field.read(each))
             else:
                 found[field.name] = field.read(each)
@@ -101,40 +101,40 @@ def message(fields: Message) -> Read:
     return read
 
 
-def raw(value: Value) -> bytes:
+def read_bytes(value: WireValue) -> bytes:
     if isinstance(value, int):
         raise Malformed("a field has a number where a string or a message is expected")
     return value
 
 
-def text(value: Value) -> str:
+def read_text(value: WireValue) -> str:
     try:
-        return raw(value).decode()
+        return read_bytes(value).decode()
     except UnicodeDecodeError:
         raise Malformed("a string is not UTF-8") from None
 
 
-def texts(value: Value) -> list[str]:
+def read_text_list(value: WireValue) -> list[str]:
     """Read a message whose only field is a repeated string."""
-    return [text(each) for field_number, each in _wire(raw(value)) if field_number == 1]
+    return [read_text(each) for field_number, each in _iter_fields(read_bytes(value)) if field_number == 1]
 
 
-def base64_text(value: Value) -> str:
-    return base64.b64encode(raw(value)).decode()
+def read_base64(value: WireValue) -> str:
+    return base64.b64encode(read_bytes(value)).decode()
 
 
-def number(value: Value) -> int:
+def read_int(value: WireValue) -> int:
     if not isinstance(value, int):
         raise Malformed("a number has the wrong wire type")
     return value - (1 << 64) if value >= 1 << 63 else value
 
 
-def flag(value: Value) -> bool:
-    return bool(number(value))
+def read_bool(value: WireValue) -> bool:
+    return bool(read_int(value))
 
 
-def moment(value: Value) -> str | None:
-    seconds = number(dict(_wire(raw(value))).get(1, 0))
-    if not 0 <= seconds <= _LAST_SECOND:
+def read_time(value: WireValue) -> str | None:
+    seconds = read_int(dict(_iter_fields(read_bytes(value))).get(1, 0))
+    if not 0 <= seconds <= _MAX_TIMESTAMP:
         raise Malformed("a time is out of range")
     return timestamp(datetime.fromtimestamp(seconds, UTC)) if seconds else None

@@ -10,15 +10,15 @@ ADMIN_GROUPS = frozenset({"system:masters", "service:admins"})
 """The built-in groups with all permissions. Only their members can grant them."""
 
 AUTHENTICATED = "system:authenticated"
-EVERYBODY = (AUTHENTICATED, "service:authenticated")
+AUTHENTICATED_GROUPS = (AUTHENTICATED, "service:authenticated")
 """The groups of all authenticated users."""
 
-TEAM_GROUP, USER_GROUP = "service:team:", "service:user:"
+TEAM_GROUP_PREFIX, USER_GROUP_PREFIX = "service:team:", "service:user:"
 """Prefixes of the groups that represent a team and a single user."""
 
-SERVICE_ACCOUNT = "system:serviceaccount:"
+SERVICE_ACCOUNT_PREFIX = "system:serviceaccount:"
 """Prefix of service account user names, followed by namespace and name."""
-SERVICE_ACCOUNTS = "system:serviceaccounts"
+SERVICE_ACCOUNTS_GROUP = "system:serviceaccounts"
 """The group of all service accounts. With `:<namespace>` appended, the group of those in that namespace."""
 
 
@@ -45,19 +45,19 @@ class User:
         return not ADMIN_GROUPS.isdisjoint(self.groups)
 
     @property
-    def payer(self) -> str:
+    def flow_distinguisher(self) -> str:
         """The name that limits and flow control count this user under: the impersonator's, if there is one.
 
         All service accounts of a namespace share one name, because a user who can create one can create many.
         """
         name = self.name if self.impersonator is None else self.impersonator.name
-        return name.rpartition(":")[0] if name.startswith(SERVICE_ACCOUNT) else name
+        return name.rpartition(":")[0] if name.startswith(SERVICE_ACCOUNT_PREFIX) else name
 
     @property
-    def holds_everything(self) -> bool:
+    def is_unscoped_admin(self) -> bool:
         """Whether this is an administrator whose key has no scope, which may do everything."""
         return self.is_admin and self.scope is None
 
 
-CONTROLLER = User("system:service:controller", ("system:masters",))
+CONTROLLER_USER = User("system:service:controller", ("system:masters",))
 """The identity of the controllers."""

@@ -12,9 +12,9 @@ from urllib.parse import urlsplit
 LABEL = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
 DNS_NAME = re.compile(rf"{LABEL}(\.{LABEL})*")
 
-_unseen = re.compile("[\x00-\x20\x7f-\xa0\u200b-\u200f\u2028-\u202f\u2060\ufeff]")
+_INVISIBLE = re.compile("[\x00-\x20\x7f-\xa0\u200b-\u200f\u2028-\u202f\u2060\ufeff]")
 """Characters that browsers and readers ignore in a URL: `javascript:` with a tab in it still works."""
-_picture = re.compile(r"data:image/(?![a-z0-9.+-]*(?:svg|xml))[a-z0-9][a-z0-9.+-]*[;,]")
+_IMAGE_DATA_URL = re.compile(r"data:image/(?![a-z0-9.+-]*(?:svg|xml))[a-z0-9][a-z0-9.+-]*[;,]")
 
 
 def check_ip_address(value: str) -> str | None:
@@ -33,7 +33,7 @@ def check_network(value: str) -> str | None:
     return None
 
 
-def check_repository(value: str) -> str | None:
+def check_chart_repository(value: str) -> str | None:
     """The URL of a chart repository. Credentials belong into their own fields."""
     try:
         parts = urlsplit(value)
@@ -47,14 +47,14 @@ def check_no_credentials(value: str) -> str | None:
     """Any URL or reference without user info. Template parameters are left alone."""
     if "@" not in value:
         return None
-    plain = _unseen.sub("", value)
+    plain = _INVISIBLE.sub("", value)
     # Some clients treat a backslash as a slash, so check both readings.
     if any("@" in _authority(each) for each in (plain, plain.replace("\\", "/"))):
         return "must not contain a user or password: use the fields for credentials, which have restricted access"
     return None
 
 
-def names_a_place(field: str, value: object) -> bool:
+def is_registry_address(field: str, value: object) -> bool:
     """Whether a chart name is a full registry address."""
     return field == "name" and isinstance(value, str) and ("/" in value or "\\" in value)
 
@@ -69,11 +69,11 @@ def check_icon(value: str) -> str | None:
 
     SVG data URLs are rejected, because SVG can contain scripts.
     """
-    plain = _unseen.sub("", value).lower()
+    plain = _INVISIBLE.sub("", value).lower()
     scheme = re.match(r"([a-z][a-z0-9+.-]*):", plain)
     if scheme is None or scheme[1] == "https":
         return check_no_credentials(value)
-    if _picture.match(plain):
+    if _IMAGE_DATA_URL.match(plain):
         return None
     return "must be an https:// address or a data:image/ URL of a picture (SVG only as an https:// address)"
 
@@ -107,13 +107,13 @@ def check_base_url(value: str) -> str | None:
         host, port = parts.hostname or "", parts.port
     except ValueError:
         host, port = "", None
-    plain = f"https://{bracketed(host)}" + ("" if port is None else f":{port}")
+    plain = f"https://{format_host(host)}" + ("" if port is None else f":{port}")
     if value == plain and port != 0 and check_host_name(host) is None and "*" not in host:
         return None
     return "must look like https://fairlead.example.com or https://192.0.2.7:8443, without a path"
 
 
-def bracketed(host: str) -> str:
+def format_host(host: str) -> str:
     """A host for use in a URL: IPv6 addresses are put in brackets."""
     return f"[{host}]" if ":" in host else host
 
@@ -131,17 +131,17 @@ def check_namespace_prefix(value: str) -> str | None:
     return "must be at most 32 lower case letters, digits and dashes, and not begin with a dash"
 
 
-def outermost(beginnings: Iterable[str]) -> list[str]:
+def minimal_prefixes(prefixes: Iterable[str]) -> list[str]:
     """The sorted prefixes, without those that are covered by a shorter one."""
     found: list[str] = []
-    for each in sorted(beginnings):
+    for each in sorted(prefixes):
         if not found or not each.startswith(found[-1]):
             found.append(each)
     return found
 
 
-def begins_with_one(text: str, beginnings: Sequence[str]) -> bool:
+def starts_with_any(text: str, prefixes: Sequence[str]) -> bool:
     """Whether a text starts with one of the `minimal_prefixes`. No prefix covers another, so the last one that sorts
     before the text is the only candidate."""
-    index = bisect_right(beginnings, text) - 1
-    return index >= 0 and text.startswith(beginnings[index])
+    index = bisect_right(prefixes, text) - 1
+    return index >= 0 and text.startswith(prefixes[index])

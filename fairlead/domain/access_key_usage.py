@@ -7,15 +7,15 @@ from collections.abc import Sequence
 
 import msgspec
 
-from fairlead.kinds.access.access_key import OWNED_ACCESS_KEY, OWNERS
-from fairlead.registry.owner_usage import Held, Holdings, size_of
+from fairlead.kinds.access.access_key import OWNED_ACCESS_KEY, OWNER_FIELDS
+from fairlead.registry.owner_usage import OwnerUsageIndex, UsageEntry, entry_size
 from fairlead.storage.view.entry import Entry
 from fairlead.storage.view.view import View
 
-LOGIN = "Login"
+LOGIN_TYPE = "Login"
 """The type of keys that a login creates. They are counted separately, because a new login replaces the oldest one."""
 
-MOST_LOGINS = 50
+MAX_LOGINS = 50
 """Concurrent logins per user. A new login removes the oldest: a script that signs in every minute must not fill the
 store, and must not lock its user out."""
 
@@ -54,31 +54,35 @@ Owner = tuple[str, str]
 """The field that names the owner, and the name."""
 
 
-def sort_of(key_type: object) -> str:
-    return LOGIN if key_type == LOGIN else ""
+def usage_category(key_type: object) -> str:
+    return LOGIN_TYPE if key_type == LOGIN_TYPE else ""
 
 
-def describe_key(entry: Entry) -> Sequence[Held]:
+def read_key_usage(entry: Entry) -> Sequence[UsageEntry]:
     key = _decode(entry.body)
     spec, status, meta = key.spec or _Spec(), key.status or _Status(), key.metadata
-    owner = next(((field, name) for field in OWNERS if (name := getattr(spec, field))), None)
+    owner = next(((field, name) for field in OWNER_FIELDS if (name := getattr(spec, field))), None)
     if owner is None:
         return ()
     created, ended = meta.creationTimestamp or "", status.expired or ""
-    return (Held(owner, sort_of(spec.type), size_of(entry), created, ended, entry.revision, bool(meta.finalizers)),)
+    return (
+        UsageEntry(
+            owner, usage_category(spec.type), entry_size(entry), created, ended, entry.revision, bool(meta.finalizers)
+        ),
+    )
 
 
-def key_holdings(view: View, api_group: str) -> Holdings:
+def key_usage_index(view: View, api_group: str) -> OwnerUsageIndex:
     """The access keys of each user, team and subject."""
-    return Holdings(view, api_group, OWNED_ACCESS_KEY.plural, describe_key)
+    return OwnerUsageIndex(view, api_group, OWNED_ACCESS_KEY.plural, read_key_usage)
 
 
-def key_digests(view: View, api_group: str) -> Holdings:
+def key_digest_index(view: View, api_group: str) -> OwnerUsageIndex:
     """The access keys by the digests of their values, including previous values that are still valid."""
-    return Holdings(view, api_group, OWNED_ACCESS_KEY.plural, _digests)
+    return OwnerUsageIndex(view, api_group, OWNED_ACCESS_KEY.plural, _read_digests)
 
 
-def _digests(entry: Entry) -> Sequence[Held]:
-    key = _decode(entry.whole or entry.body)
+def _read_digests(entry: Entry) -> Sequence[UsageEntry]:
+    key = _decode(entry.full_body or entry.body)
     values = (key.spec or _Spec()).key, *(each.key for each in (key.status or _Status()).previous or ())
-    return tuple(Held(value) for value in dict.fromkeys(values) if value)
+    return tuple(UsageEntry(value) for value in dict.fromkeys(values) if value)

@@ -5,59 +5,59 @@ Authentication, key issuing and the access key controller share them, so that th
 
 from datetime import UTC, datetime, timedelta
 
-from fairlead.core.clock import parsed
-from fairlead.core.objects import Object, dig, metadata
+from fairlead.core.clock import parse_rfc3339
+from fairlead.core.objects import Object, get_path, metadata
 
-MAX_TTL = 100 * 365 * 24 * 3600
+MAX_TTL_SECONDS = 100 * 365 * 24 * 3600
 """100 years: effectively unlimited, and small enough to be added to a date."""
-COOLDOWN = 60
+COOLDOWN_SECONDS = 60
 """The minimum, and default, interval between two writes of status.lastActivity."""
 COOLDOWN_LABEL = "service.sh/cooldown-seconds"
 """With this label administrators set a longer interval for a key."""
-MAX_COOLDOWN = 999_999_999
+MAX_COOLDOWN_SECONDS = 999_999_999
 
 _LONG_AGO = datetime(1, 1, 1, tzinfo=UTC)
 
 
-def ttl_of(key: Object) -> int:
+def ttl_seconds(key: Object) -> int:
     """The TTL in seconds; 0 for a key that does not expire."""
-    return min(dig(key, "spec.ttl") or 0, MAX_TTL)
+    return min(get_path(key, "spec.ttl") or 0, MAX_TTL_SECONDS)
 
 
-def slides(key: Object) -> bool:
+def is_sliding(key: Object) -> bool:
     """Whether activity extends the life of the key."""
-    return bool(ttl_of(key) and dig(key, "spec.ttlAfterLastActivity"))
+    return bool(ttl_seconds(key) and get_path(key, "spec.ttlAfterLastActivity"))
 
 
-def end_of(key: Object, used: datetime | None = None) -> datetime | None:
+def expires_at(key: Object, last_used: datetime | None = None) -> datetime | None:
     """When the key expires; None for never. `last_used` is a use that may not have been recorded yet.
 
     A key without creationTimestamp has been tampered with, and counts as expired.
     """
-    ttl = ttl_of(key)
+    ttl = ttl_seconds(key)
     if not ttl:
         return None
-    start = parsed(metadata(key).get("creationTimestamp")) or _LONG_AGO
-    if slides(key):
-        uses = (start, parsed(dig(key, "status.lastActivity")), used)
+    start = parse_rfc3339(metadata(key).get("creationTimestamp")) or _LONG_AGO
+    if is_sliding(key):
+        uses = (start, parse_rfc3339(get_path(key, "status.lastActivity")), last_used)
         start = max(each for each in uses if each is not None)
     return start + timedelta(seconds=ttl)
 
 
-def is_cooldown(text: object) -> bool:
+def is_valid_cooldown(text: object) -> bool:
     """Whether a value of the label is valid: whole seconds, at least `COOLDOWN_SECONDS`."""
     digits = isinstance(text, str) and text.isdecimal() and text.isascii() and len(text) < 10
-    return digits and COOLDOWN <= int(str(text)) <= MAX_COOLDOWN
+    return digits and COOLDOWN_SECONDS <= int(str(text)) <= MAX_COOLDOWN_SECONDS
 
 
-def cooldown_of(key: Object) -> float:
+def cooldown_seconds(key: Object) -> float:
     """The interval between two writes of status.lastActivity. A short sliding TTL shortens the interval of the label.
 
     A key with a TTL below ten times `COOLDOWN_SECONDS` relies on the uses that this process remembers in memory. What
     is written is for other processes, and for the next start.
     """
     label = (metadata(key).get("labels") or {}).get(COOLDOWN_LABEL)
-    interval = float(str(label)) if is_cooldown(label) else float(COOLDOWN)
-    if slides(key):
-        interval = min(interval, ttl_of(key) / 10)
-    return max(float(COOLDOWN), interval)
+    interval = float(str(label)) if is_valid_cooldown(label) else float(COOLDOWN_SECONDS)
+    if is_sliding(key):
+        interval = min(interval, ttl_seconds(key) / 10)
+    return max(float(COOLDOWN_SECONDS), interval)

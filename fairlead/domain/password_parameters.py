@@ -14,37 +14,37 @@ from typing import Any
 import orjson
 
 from fairlead.core import yaml
-from fairlead.core.objects import LAST_APPLIED, Object, dig, metadata
-from fairlead.domain.parameters import given_values
+from fairlead.core.objects import LAST_APPLIED, Object, get_path, metadata
+from fairlead.domain.parameters import parse_values
 from fairlead.kinds.fields import PARAMETER_SECRETS, RENDERED_SECRETS
 
 PLACEHOLDER = "<hidden>"
-SECRETS = PARAMETER_SECRETS
-PASSWORD = "password"
+SECRETS_FIELD = PARAMETER_SECRETS
+PASSWORD_TYPE = "password"
 
-_CUT = "\0"
+_REDACTION_MARK = "\0"
 """Marks redacted text until all values are redacted: a short password may be contained in the placeholder itself."""
-_cuts = re.compile(f"{_CUT}+")
+_redaction_marks = re.compile(f"{_REDACTION_MARK}+")
 _timestamp = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]+(Z|[+-][0-9:]+)", re.ASCII)
 _FORCES_QUOTES = "\ufeff"
 """Makes the YAML encoder write a string with all escapes."""
 
 
-def secrets_of(instance: Object | None) -> Mapping[str, str]:
+def hidden_values(instance: Object | None) -> Mapping[str, str]:
     """The hidden values by variable."""
-    return _texts(dig(instance or {}, f"spec.{SECRETS}"))
+    return _string_values(get_path(instance or {}, f"spec.{SECRETS_FIELD}"))
 
 
-def _texts(value: Any) -> Mapping[str, str]:
+def _string_values(value: Any) -> Mapping[str, str]:
     """The string values of a map. The schema rejects wrong types elsewhere; they must not break responses."""
     return {name: each for name, each in value.items() if isinstance(each, str)} if isinstance(value, dict) else {}
 
 
-def with_secrets(given: Mapping[str, Any], secrets: Mapping[str, str]) -> Mapping[str, Any]:
+def fill_placeholders(values: Mapping[str, Any], secrets: Mapping[str, str]) -> Mapping[str, Any]:
     """The supplied values, with placeholders replaced by the hidden values."""
     if not secrets:
-        return given
-    return {name: secrets.get(name, value) if value == PLACEHOLDER else value for name, value in given.items()}
+        return values
+    return {name: secrets.get(name, value) if value == PLACEHOLDER else value for name, value in values.items()}
 
 
 def hide_passwords(spec: Object, definitions: Iterable[Object], before: Mapping[str, str]) -> Object | None:
@@ -53,12 +53,12 @@ def hide_passwords(spec: Object, definitions: Iterable[Object], before: Mapping[
     Hidden values without a placeholder in the text are dropped, because the parameter is no longer set. `before` are
     the stored hidden values.
     """
-    known = dict(spec.get(SECRETS) or {})
-    secret = {each.get("variable") for each in definitions if each.get("type") == PASSWORD}
+    known = dict(spec.get(SECRETS_FIELD) or {})
+    secret = {each.get("variable") for each in definitions if each.get("type") == PASSWORD_TYPE}
     if not secret and not known:
         return None
     text = spec.get("parameters") or ""
-    given, problems = given_values(text)
+    given, problems = parse_values(text)
     if problems:
         return None
     fresh = {
@@ -76,81 +76,81 @@ def hide_passwords(spec: Object, definitions: Iterable[Object], before: Mapping[
     wanted = {**kept, **added, **fresh}
     if wanted == known and not fresh and not added:
         return None
-    new = {name: value for name, value in spec.items() if name != SECRETS}
+    new = {name: value for name, value in spec.items() if name != SECRETS_FIELD}
     if fresh or added:
-        new["parameters"] = _rewritten(text, given, {**added, **fresh})
-    return {**new, SECRETS: wanted} if wanted else new
+        new["parameters"] = _insert_placeholders(text, given, {**added, **fresh})
+    return {**new, SECRETS_FIELD: wanted} if wanted else new
 
 
-def _rewritten(text: str, given: Mapping[str, Any], secret: Mapping[str, str]) -> str:
+def _insert_placeholders(text: str, values: Mapping[str, Any], secret: Mapping[str, str]) -> str:
     """The text with placeholders. Formatting and comments are kept if the result is certain to be equivalent."""
-    wanted = {**given, **dict.fromkeys(secret, PLACEHOLDER)}
-    changed = _cut(text, sorted(secret.values(), key=len, reverse=True))
-    found, problems = given_values(changed)
+    wanted = {**values, **dict.fromkeys(secret, PLACEHOLDER)}
+    changed = _redact_text(text, sorted(secret.values(), key=len, reverse=True))
+    found, problems = parse_values(changed)
     if not problems and dict(found) == wanted:
         return changed
     return yaml.encode(wanted).decode()
 
 
-def lost_placeholders(spec: Object) -> list[str]:
+def dangling_placeholders(spec: Object) -> list[str]:
     """The variables whose placeholder has no hidden value."""
-    given, _ = given_values(spec.get("parameters") or "")
-    known = spec.get(SECRETS) or {}
+    given, _ = parse_values(spec.get("parameters") or "")
+    known = spec.get(SECRETS_FIELD) or {}
     return [name for name, value in given.items() if value == PLACEHOLDER and name not in known]
 
 
-def conceal(instance: Object) -> None:
+def redact_instance(instance: Object) -> None:
     """Redacts hidden values in everything derived from them: the status, and the last-applied annotation of kubectl."""
-    forms = _all_forms(instance)
+    forms = _all_encodings(instance)
     status = instance.get("status")
     if forms and isinstance(status, dict):
-        instance["status"] = {name: _shown_part(name, value, forms) for name, value in status.items()}
-    conceal_annotation(instance)
+        instance["status"] = {name: _redact_status_field(name, value, forms) for name, value in status.items()}
+    redact_last_applied(instance)
 
 
-def conceal_conditions(instance: Object, conditions: Sequence[Object]) -> Sequence[Object]:
+def redact_conditions(instance: Object, conditions: Sequence[Object]) -> Sequence[Object]:
     """Conditions for storage, redacted: later the instance may have other passwords, which would not match any more."""
-    forms = _all_forms(instance)
-    return [_shown_condition(each, forms) for each in conditions] if forms else conditions
+    forms = _all_encodings(instance)
+    return [_redact_condition(each, forms) for each in conditions] if forms else conditions
 
 
-def _shown_part(name: str, value: Any, forms: Iterable[str]) -> Any:
+def _redact_status_field(name: str, value: Any, encodings: Iterable[str]) -> Any:
     """A field of the status, redacted. Values such as the phase are constants of the server, which programs compare."""
     if name == RENDERED_SECRETS or (isinstance(value, str) and name != "message"):
         return value
     if name == "conditions" and isinstance(value, list):
-        return [_shown_condition(each, forms) for each in value]
-    return _without(value, forms)
+        return [_redact_condition(each, encodings) for each in value]
+    return _redact_value(value, encodings)
 
 
-def _shown_condition(condition: Any, forms: Iterable[str]) -> Any:
+def _redact_condition(condition: Any, encodings: Iterable[str]) -> Any:
     if not isinstance(condition, dict) or not isinstance(condition.get("message"), str):
         return condition
-    return {**condition, "message": _cut(condition["message"], forms)}
+    return {**condition, "message": _redact_text(condition["message"], encodings)}
 
 
-def conceal_annotation(instance: Object) -> None:
+def redact_last_applied(instance: Object) -> None:
     """Redacts the last-applied annotation. It is also stored redacted, because the hidden values may change later."""
-    forms = _all_forms(instance)
+    forms = _all_encodings(instance)
     annotations = metadata(instance).get("annotations")
     if forms and isinstance(annotations, dict) and isinstance(annotations.get(LAST_APPLIED), str):
-        annotations[LAST_APPLIED] = _cut(annotations[LAST_APPLIED], forms)
+        annotations[LAST_APPLIED] = _redact_text(annotations[LAST_APPLIED], forms)
 
 
-def note_rendered(instance: Object, status: Object) -> Object:
+def record_rendered_secrets(instance: Object, status: Object) -> Object:
     """The status with the hidden values that its rendered template contains: those of the spec may change later."""
     rest = {name: value for name, value in status.items() if name != RENDERED_SECRETS}
-    secrets = secrets_of(instance)
+    secrets = hidden_values(instance)
     return {**rest, RENDERED_SECRETS: dict(secrets)} if secrets else rest
 
 
-def _all_forms(instance: Object) -> list[str]:
-    rendered = _texts(dig(instance, f"status.{RENDERED_SECRETS}"))
-    values = (value for value in (*secrets_of(instance).values(), *rendered.values()) if value)
-    return sorted({form for value in values for form in _forms(value)}, key=len, reverse=True)
+def _all_encodings(instance: Object) -> list[str]:
+    rendered = _string_values(get_path(instance, f"status.{RENDERED_SECRETS}"))
+    values = (value for value in (*hidden_values(instance).values(), *rendered.values()) if value)
+    return sorted({form for value in values for form in _encodings(value)}, key=len, reverse=True)
 
 
-def _forms(value: str) -> Iterable[str]:
+def _encodings(value: str) -> Iterable[str]:
     """The value, and its JSON and YAML encodings, single and double: annotations contain text within text."""
     once = json.dumps(value, ensure_ascii=False)[1:-1]
     yield from (value, once, json.dumps(once, ensure_ascii=False)[1:-1], value.replace("'", "''"))
@@ -158,10 +158,10 @@ def _forms(value: str) -> Iterable[str]:
     yield from (ascii_only, json.dumps(ascii_only)[1:-1])
     escaped = yaml.encode(_FORCES_QUOTES + value).decode().rstrip("\n")[1:-1]
     escaped = escaped.removeprefix(r"\uFEFF")
-    yield from (escaped, json.dumps(escaped, ensure_ascii=False)[1:-1], *_as_number(value))
+    yield from (escaped, json.dumps(escaped, ensure_ascii=False)[1:-1], *_number_encodings(value))
 
 
-def _as_number(value: str) -> Iterable[str]:
+def _number_encodings(value: str) -> Iterable[str]:
     """How a rendered template shows the value if it is a YAML number: `0x1F` is 31."""
     try:
         number, _ = yaml.decode(value.encode())
@@ -172,16 +172,16 @@ def _as_number(value: str) -> Iterable[str]:
         return
 
 
-def _without(value: Any, forms: Iterable[str]) -> Any:
+def _redact_value(value: Any, encodings: Iterable[str]) -> Any:
     if isinstance(value, str):
-        return value if _timestamp.fullmatch(value) else _cut(value, forms)
+        return value if _timestamp.fullmatch(value) else _redact_text(value, encodings)
     if isinstance(value, list):
-        return [_without(each, forms) for each in value]
-    return {name: _without(each, forms) for name, each in value.items()} if isinstance(value, dict) else value
+        return [_redact_value(each, encodings) for each in value]
+    return {name: _redact_value(each, encodings) for name, each in value.items()} if isinstance(value, dict) else value
 
 
-def _cut(text: str, forms: Iterable[str]) -> str:
-    for form in forms:
+def _redact_text(text: str, encodings: Iterable[str]) -> str:
+    for form in encodings:
         if form in text:
-            text = text.replace(form, _CUT)
-    return _cuts.sub(PLACEHOLDER, text) if _CUT in text else text
+            text = text.replace(form, _REDACTION_MARK)
+    return _redaction_marks.sub(PLACEHOLDER, text) if _REDACTION_MARK in text else text

@@ -7,7 +7,7 @@ a default: the description says what an absent value means.
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from fairlead.core.objects import Object, dig
+from fairlead.core.objects import Object, get_path
 from fairlead.registry import limits
 from fairlead.registry.kind import Problem
 from fairlead.registry.schema import (
@@ -15,21 +15,21 @@ from fairlead.registry.schema import (
     array,
     array_map,
     boolean,
-    described,
     enum,
-    free,
     integer,
     mapping,
     obj,
+    open_object,
     string,
     timestamp,
+    with_description,
 )
 
 CATEGORY = "fairlead"
 """`kubectl get fairlead` lists every management kind."""
 
 DISPLAY_NAME = string("Human-readable name. Plain text; markup in it is never rendered.")
-DESCRIPTION = string("Purpose of the object, in plain text.", longest=limits.DESCRIPTION)
+DESCRIPTION = string("Purpose of the object, in plain text.", max_length=limits.DESCRIPTION)
 
 OWNER = obj(
     "Owner of the object: one user or one team. Owners can read and manage the objects they own.",
@@ -40,13 +40,13 @@ OWNER = obj(
 ACCESS = array(
     obj(
         name=string("Label of this entry. The server ignores it."),
-        users=array(string(), "Users that the entry applies to. `*` means every user.", most=limits.MEMBERS),
-        teams=array(string(), "Teams that the entry applies to.", most=limits.MEMBERS),
+        users=array(string(), "Users that the entry applies to. `*` means every user.", max_items=limits.MEMBERS),
+        teams=array(string(), "Teams that the entry applies to.", max_items=limits.MEMBERS),
         verbs=array(string(), "Verbs allowed on the object, such as `get`, `update` or `use`. `*` means all verbs."),
         subresources=array(string(), "Subresources on which the verbs are allowed too. `*` means all of them."),
     ),
     "Permissions of other users and teams on this object. Entries are additive; there are no deny entries.",
-    most=limits.ACCESS_ENTRIES,
+    max_items=limits.ACCESS_ENTRIES,
 )
 
 CONDITIONS = array_map(
@@ -59,10 +59,10 @@ CONDITIONS = array_map(
         lastTransitionTime=timestamp("Last time the status changed to another value."),
         observedGeneration=integer("The metadata.generation that the condition was set for."),
         reason=string("Machine-readable reason in CamelCase."),
-        message=string("Human-readable message: what happened and what to do about it.", longest=limits.MESSAGE),
+        message=string("Human-readable message: what happened and what to do about it.", max_length=limits.MESSAGE),
     ),
     "Latest observations of the object's state, one entry per type. `kubectl wait --for=condition=...` reads them.",
-    most=limits.CONDITIONS,
+    max_items=limits.CONDITIONS,
 )
 
 OBSERVED_GENERATION = integer(
@@ -83,7 +83,7 @@ TEMPLATE_REF = obj(
 
 TEMPLATE_HASH = string("Opaque hash of the template at the last sync; a different hash means the template has changed.")
 
-NAMED_VERSION = obj(
+VERSIONED_REF = obj(
     required=("name",),
     name=string("Name of the referenced object."),
     version=string("Its version, with three components, each of which may be `x` for the newest."),
@@ -92,8 +92,8 @@ NAMED_VERSION = obj(
 CLUSTER_REF = obj(
     "Location in the connected clusters. Immutable once set.",
     cluster=string("Name of the connected cluster."),
-    namespace=string("Namespace within that cluster.", longest=63),
-    virtualCluster=string("Name of the virtual cluster within that namespace, if it is in one.", longest=63),
+    namespace=string("Namespace within that cluster.", max_length=63),
+    virtualCluster=string("Name of the virtual cluster within that namespace, if it is in one.", max_length=63),
 )
 
 PROJECT_SECRET_REF = obj(
@@ -106,43 +106,43 @@ PROJECT_SECRET_REF = obj(
 _FROM_PROJECT_SECRET = obj(projectSecretRef=PROJECT_SECRET_REF)
 
 CHART: Mapping[str, Any] = {
-    "name": string("Name of the chart in its repository.", longest=253),
-    "repoURL": string("URL of the chart repository.", longest=2048),
-    "version": string("Version of the chart. Empty means the newest.", longest=128),
-    "username": string("User name for the repository.", longest=256),
-    "usernameRef": described(_FROM_PROJECT_SECRET, "Source of the user name, instead of `username`."),
+    "name": string("Name of the chart in its repository.", max_length=253),
+    "repoURL": string("URL of the chart repository.", max_length=2048),
+    "version": string("Version of the chart. Empty means the newest.", max_length=128),
+    "username": string("User name for the repository.", max_length=256),
+    "usernameRef": with_description(_FROM_PROJECT_SECRET, "Source of the user name, instead of `username`."),
     "password": string(
         "Password for the repository. Prefer a reference in `passwordRef`.",
         format="password",
-        longest=limits.CREDENTIAL,
+        max_length=limits.CREDENTIAL,
     ),
-    "passwordRef": described(_FROM_PROJECT_SECRET, "Source of the password, instead of `password`."),
+    "passwordRef": with_description(_FROM_PROJECT_SECRET, "Source of the password, instead of `password`."),
     "insecureSkipTlsVerify": boolean("Do not verify the repository's certificate. Defaults to false."),
 }
 """Fields of a Helm chart reference, shared by apps and templates."""
 
-CHART_CONTENT = ("name", "version", "values", "wait", "timeout", "releaseName", "releaseNamespace")
+CHART_FIELDS_WITHOUT_PASSWORD = ("name", "version", "values", "wait", "timeout", "releaseName", "releaseNamespace")
 """Fields beside a chart's password that do not affect where the password is sent."""
 
 _PARAMETER = obj(
     variable=string("Name of the parameter. Dots make nested values, as in `image.tag`."),
     label=string("Label of the parameter in forms."),
-    description=string("Help text for the form.", longest=limits.DESCRIPTION),
+    description=string("Help text for the form.", max_length=limits.DESCRIPTION),
     type=enum(
         "Type of the value. Empty means `string`.",
         *("", "string", "multiline", "boolean", "number", "password"),
     ),
-    options=array(string(longest=limits.DESCRIPTION), "Values to choose from.", most=limits.OPTIONS),
+    options=array(string(max_length=limits.DESCRIPTION), "Values to choose from.", max_items=limits.OPTIONS),
     min=integer("Smallest number allowed, for the type `number`."),
     max=integer("Largest number allowed, for the type `number`."),
-    defaultValue=string("Default value.", longest=limits.DOCUMENT),
-    placeholder=string("Example shown in an empty form field.", longest=limits.DESCRIPTION),
+    defaultValue=string("Default value.", max_length=limits.DOCUMENT),
+    placeholder=string("Example shown in an empty form field.", max_length=limits.DESCRIPTION),
     validation=string(
-        "Regular expression that a value must match. Values in `options` always pass.", longest=limits.EXPRESSION
+        "Regular expression that a value must match. Values in `options` always pass.", max_length=limits.EXPRESSION
     ),
     invalidation=string(
         "Regular expression that a value must not match. Values in `options` always pass.",
-        longest=limits.EXPRESSION,
+        max_length=limits.EXPRESSION,
     ),
     section=string("Heading under which forms show the parameter."),
 )
@@ -153,21 +153,21 @@ PARAMETER_SECRETS, RENDERED_SECRETS = "parameterSecrets", "renderedSecrets"
 PARAMETER_VALUES = string(
     "Values for the template's parameters, as YAML text: one `name: value` a line. For parameters of type `password` "
     "responses show `<hidden>`; sending `<hidden>` back keeps the stored value.",
-    longest=limits.DOCUMENT,
+    max_length=limits.DOCUMENT,
 )
-_PASSWORD = string(format="password", longest=64 * limits.KIB)
+_PASSWORD = string(format="password", max_length=64 * limits.KIB)
 PARAMETER_PASSWORDS = mapping(
     _PASSWORD,
     "Values of the template's password parameters, by parameter name. Never returned.",
-    most=limits.PARAMETERS,
+    max_properties=limits.PARAMETERS,
 )
 RENDERED_PASSWORDS = mapping(
     _PASSWORD,
     "Password values that the rendered template contains. Never returned.",
-    most=limits.PARAMETERS,
+    max_properties=limits.PARAMETERS,
 )
 
-PARAMETERS = array(_PARAMETER, "Parameters that can be set when this is used.", most=limits.PARAMETERS)
+PARAMETERS = array(_PARAMETER, "Parameters that can be set when this is used.", max_items=limits.PARAMETERS)
 
 _SLEEP_SPEC = obj(
     "Requested sleep mode, from the `sleepmode.service.sh/` annotations.",
@@ -175,23 +175,23 @@ _SLEEP_SPEC = obj(
     forceSleepDuration=integer("Duration of the forced sleep in seconds. 0 means until it is woken up."),
     sleepAfter=integer("Seconds of inactivity before it falls asleep. 0 means never."),
     deleteAfter=integer("Seconds of inactivity before it is deleted. 0 means never."),
-    sleepSchedule=string("When it falls asleep, as a cron expression.", longest=limits.EXPRESSION),
-    wakeupSchedule=string("When it wakes up, as a cron expression.", longest=limits.EXPRESSION),
+    sleepSchedule=string("When it falls asleep, as a cron expression.", max_length=limits.EXPRESSION),
+    wakeupSchedule=string("When it wakes up, as a cron expression.", max_length=limits.EXPRESSION),
     timezone=string("Time zone of both schedules, such as `Europe/Berlin`."),
     ignoreAll=boolean("No request counts as activity."),
     ignoreActiveConnections=boolean("Open connections do not count as activity."),
     ignoreIngresses=boolean("Requests through an ingress do not count as activity."),
     ignoreVirtualClusters=boolean("Requests to virtual clusters do not count as activity."),
-    ignoreGroups=string("Groups whose requests are not activity, separated by commas.", longest=limits.EXPRESSION),
-    ignoreVerbs=string("Verbs that are not activity, separated by commas.", longest=limits.EXPRESSION),
-    ignoreResources=string("Resources that are not activity, separated by commas.", longest=limits.EXPRESSION),
+    ignoreGroups=string("Groups whose requests are not activity, separated by commas.", max_length=limits.EXPRESSION),
+    ignoreVerbs=string("Verbs that are not activity, separated by commas.", max_length=limits.EXPRESSION),
+    ignoreResources=string("Resources that are not activity, separated by commas.", max_length=limits.EXPRESSION),
     ignoreResourceVerbs=string(
-        "Pairs of resource and verb that are not activity, separated by commas.", longest=limits.EXPRESSION
+        "Pairs of resource and verb that are not activity, separated by commas.", max_length=limits.EXPRESSION
     ),
     ignoreResourceNames=string(
-        "Names of objects that are not activity, separated by commas.", longest=limits.EXPRESSION
+        "Names of objects that are not activity, separated by commas.", max_length=limits.EXPRESSION
     ),
-    ignoreUserAgents=string("User agents that are not activity, separated by commas.", longest=limits.EXPRESSION),
+    ignoreUserAgents=string("User agents that are not activity, separated by commas.", max_length=limits.EXPRESSION),
     disableIngressWakeup=boolean("A request through an ingress does not wake it up."),
 )
 
@@ -201,7 +201,7 @@ SLEEP_MODE = obj(
     status=obj(
         "Current state of sleep mode.",
         lastActivity=integer("Time of the last activity, in Unix seconds."),
-        lastActivityInfo=free("Details of that activity: user, verb and object."),
+        lastActivityInfo=open_object("Details of that activity: user, verb and object."),
         sleepingSince=integer("Start of the current sleep, in Unix seconds. Absent while awake."),
         sleepType=enum(
             "Why it is asleep. Empty while awake.",
@@ -209,50 +209,50 @@ SLEEP_MODE = obj(
         ),
         scheduledSleep=integer("Next scheduled sleep, in Unix seconds."),
         scheduledWakeup=integer("Next scheduled wake-up, in Unix seconds."),
-        currentEpoch=free("Time asleep in the current period."),
-        lastEpoch=free("Time asleep in the previous period."),
+        currentEpoch=open_object("Time asleep in the current period."),
+        lastEpoch=open_object("Time asleep in the previous period."),
     ),
 )
 
-TEXT_MAP = mapping(string(longest=limits.ANNOTATIONS_BYTES))
+STRING_MAP = mapping(string(max_length=limits.ANNOTATIONS_BYTES))
 """A map of strings, such as labels and annotations."""
 
 
 def owner_problems(spec: Object) -> Iterable[Problem]:
     """Reports an object with both a user and a team as owner."""
-    if dig(spec, "owner.user") and dig(spec, "owner.team"):
+    if get_path(spec, "owner.user") and get_path(spec, "owner.team"):
         yield Problem.forbidden("spec.owner.team", "spec.owner.user is set too; keep one of them")
 
 
 def owner_name(resource: Object) -> Any:
     """The owning user or team, for tables."""
-    return dig(resource, "spec.owner.user") or dig(resource, "spec.owner.team")
+    return get_path(resource, "spec.owner.user") or get_path(resource, "spec.owner.team")
 
 
 def condition_status(resource: Object, type: str) -> Any:
     """The status of one condition, for tables; None if it is not set."""
-    found = dig(resource, "status.conditions") or ()
+    found = get_path(resource, "status.conditions") or ()
     return next((each.get("status") for each in found if each.get("type") == type), None)
 
 
-def passwords(fields: Mapping[str, Schema], above: str = "") -> tuple[str, ...]:
+def password_paths(fields: Mapping[str, Schema], prefix: str = "") -> tuple[str, ...]:
     """Dotted paths of all fields with the format `password`. A path through a list means each of its items."""
     found: list[str] = []
     for name, schema in fields.items():
-        path = f"{above}{name}"
+        path = f"{prefix}{name}"
         if "password" in (schema.get("format"), (schema.get("additionalProperties") or {}).get("format")):
             found.append(path)
         inner = schema.get("items", schema)
-        found.extend(passwords(inner.get("properties", {}), f"{path}."))
+        found.extend(password_paths(inner.get("properties", {}), f"{path}."))
     return tuple(found)
 
 
-def unbound_from_passwords(fields: Mapping[str, Schema]) -> Mapping[str, tuple[str, ...]]:
+def password_independent_fields(fields: Mapping[str, Schema]) -> Mapping[str, tuple[str, ...]]:
     """For each password path, the sibling fields that may change without the password being sent again.
 
     For charts these are the fields in `CHART_CONTENT`.
     """
-    charts = dict.fromkeys(passwords(fields), CHART_CONTENT)
+    charts = dict.fromkeys(password_paths(fields), CHART_FIELDS_WITHOUT_PASSWORD)
     if f"spec.{PARAMETER_SECRETS}" in charts:  # admission ties these to the template instead
         charts[f"spec.{PARAMETER_SECRETS}"] = tuple(fields["spec"]["properties"])
         charts[f"status.{RENDERED_SECRETS}"] = tuple(fields["status"]["properties"])

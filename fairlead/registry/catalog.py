@@ -13,7 +13,7 @@ class Catalog:
     """
 
     def __init__(self, kinds: Iterable[Kind], api_group: str = MANAGEMENT_GROUP) -> None:
-        self.kinds: tuple[Kind, ...] = tuple(_moved(kind, api_group) for kind in kinds)
+        self.kinds: tuple[Kind, ...] = tuple(_with_group(kind, api_group) for kind in kinds)
         self._by_plural = {(kind.group, kind.version, kind.plural): kind for kind in self.kinds}
         self._by_resource = {(kind.group, kind.plural): kind for kind in self.kinds}
 
@@ -33,13 +33,13 @@ class Catalog:
         return found
 
 
-def _moved(kind: Kind, api_group: str) -> Kind:
+def _with_group(kind: Kind, api_group: str) -> Kind:
     """The kind, and the kinds of its actions, with the management group replaced."""
     group = api_group if kind.group == MANAGEMENT_GROUP else kind.group
     if group == kind.group:
         return kind
     actions = tuple(
-        replace(action, kind=_moved(action.kind, api_group)) if action.kind is not None else action
+        replace(action, kind=_with_group(action.kind, api_group)) if action.kind is not None else action
         for action in kind.actions
     )
     return replace(kind, group=group, actions=actions)

@@ -16,14 +16,14 @@ import orjson
 from fairlead.core.objects import LAST_APPLIED, Object
 from fairlead.registry.catalog import Catalog
 from fairlead.registry.kind import Kind
-from fairlead.registry.secret_fields import without_hidden
-from fairlead.registry.selector_fields import Glimpse
+from fairlead.registry.secret_fields import strip_write_only
+from fairlead.registry.selector_fields import SelectorFieldReader
 from fairlead.storage.contract import Record
 from fairlead.storage.view.view import Entry
 
-_METADATA = b'"metadata":{'
-_LAST_APPLIED_MARK = LAST_APPLIED.encode()
-_OWN_MARK = b'"service.sh/'
+_METADATA_START = b'"metadata":{'
+_LAST_APPLIED_MARKER = LAST_APPLIED.encode()
+_SERVER_OWNED_MARKER = b'"service.sh/'
 """Occurs in every server-owned object, and possibly in others."""
 
 
@@ -38,38 +38,38 @@ def encode(obj: Object) -> bytes:
     return orjson.dumps(ordered)
 
 
-def stamped(value: bytes, revision: int) -> bytes:
+def with_resource_version(value: bytes, revision: int) -> bytes:
     """The served form: the stored one with its resourceVersion."""
-    at = value.index(_METADATA) + len(_METADATA)
+    at = value.index(_METADATA_START) + len(_METADATA_START)
     return b"".join((value[:at], b'"resourceVersion":"%d",' % revision, value[at:]))
 
 
-def restamped(entry: Entry, revision: int) -> bytes:
+def replace_resource_version(entry: Entry, revision: int) -> bytes:
     """The last state of an object with the revision of its deletion, as in DELETED events."""
     return entry.body.replace(b'"resourceVersion":"%d"' % entry.revision, b'"resourceVersion":"%d"' % revision, 1)
 
 
 def decode(entry: Entry) -> Object:
     """The object including its write-only fields, for the caller to read or change. Never serve it as it is."""
-    obj: Object = orjson.loads(entry.whole or entry.body)
+    obj: Object = orjson.loads(entry.full_body or entry.body)
     return obj
 
 
-def served(kind: Kind, body: bytes) -> bytes:
+def response_body(kind: Kind, body: bytes) -> bytes:
     """The response body of an object: without its write-only fields, also in the last-applied annotation of kubectl."""
-    for mark in _marks(kind.hidden, bool(kind.secret)):
+    for mark in _field_markers(kind.write_only, bool(kind.sensitive)):
         if mark in body:
             obj = orjson.loads(body)
-            return orjson.dumps(without_hidden(obj, kind)) if kind.hidden_in(obj) else body
+            return orjson.dumps(strip_write_only(obj, kind)) if kind.write_only_paths(obj) else body
     return body
 
 
-def shown_once(body: bytes, once: Mapping[str, str]) -> bytes:
+def with_one_time_fields(body: bytes, fields: Mapping[str, str]) -> bytes:
     """A response body with the fields that only this response contains, such as a new access key."""
-    if not once:
+    if not fields:
         return body
     obj: Object = orjson.loads(body)
-    for path, value in once.items():
+    for path, value in fields.items():
         *parents, name = path.split(".")
         parent = obj
         for step in parents:
@@ -79,51 +79,56 @@ def shown_once(body: bytes, once: Mapping[str, str]) -> bytes:
 
 
 @lru_cache
-def _marks(hidden: tuple[str, ...], secret: bool) -> tuple[bytes, ...]:
+def _field_markers(write_only: tuple[str, ...], has_sensitive: bool) -> tuple[bytes, ...]:
     """Markers: the JSON of an object with a write-only field contains at least one of them."""
-    if not hidden:
-        return (_OWN_MARK,) if secret else ()
-    names = dict.fromkeys(path.rpartition(".")[2] for path in hidden)
-    return (*(b'"%b":' % name.encode() for name in names), _LAST_APPLIED_MARK)
+    if not write_only:
+        return (_SERVER_OWNED_MARKER,) if has_sensitive else ()
+    names = dict.fromkeys(path.rpartition(".")[2] for path in write_only)
+    return (*(b'"%b":' % name.encode() for name in names), _LAST_APPLIED_MARKER)
 
 
-def finisher(catalog: Catalog) -> Callable[[Record], Entry]:
+def entry_builder(catalog: Catalog) -> Callable[[Record], Entry]:
     """Returns the function with which the view turns records into entries."""
-    readers: dict[tuple[str, str], tuple[Kind | None, Glimpse]] = {}
+    readers: dict[tuple[str, str], tuple[Kind | None, SelectorFieldReader]] = {}
 
     def build_entry(record: Record) -> Entry:
         resource = record.key[0], record.key[1]
         known = readers.get(resource)
         if known is None:
             found = catalog.resource(*resource)
-            known = readers[resource] = found, Glimpse(found)
+            known = readers[resource] = found, SelectorFieldReader(found)
         kind, reader = known
-        full_body = stamped(record.value, record.revision)
-        body = served(kind, full_body) if kind is not None else full_body
+        full_body = with_resource_version(record.value, record.revision)
+        body = response_body(kind, full_body) if kind is not None else full_body
         write_only = b"" if body is full_body else full_body
         return Entry(record.key, record.revision, body, None, None, write_only, reader.read)
 
     return build_entry
 
 
-def as_stored(kind: Kind, obj: Object) -> Object:
+def to_stored(kind: Kind, obj: Object) -> Object:
     """An object of the kind, converted to the kind that is stored."""
-    form = kind.form
+    form = kind.conversion
     if form is None:
         return obj
-    return {**form.store(obj), "apiVersion": form.of.api_version, "kind": form.of.name, "metadata": obj["metadata"]}
+    return {
+        **form.to_stored(obj),
+        "apiVersion": form.stored_kind.api_version,
+        "kind": form.stored_kind.name,
+        "metadata": obj["metadata"],
+    }
 
 
-def show_body(kind: Kind, body: bytes) -> bytes:
+def convert_body(kind: Kind, body: bytes) -> bytes:
     """The JSON of a stored object, converted to the kind that is served."""
-    form = kind.form
+    form = kind.conversion
     if form is None:
         return body
     obj = orjson.loads(body)
     types = {"apiVersion": kind.api_version, "kind": kind.name, "metadata": obj["metadata"]}
-    return orjson.dumps(types | form.show(obj) | types)
+    return orjson.dumps(types | form.from_stored(obj) | types)
 
 
-def show_entry(kind: Kind, entry: Entry) -> Entry:
+def convert_entry(kind: Kind, entry: Entry) -> Entry:
     """An entry, converted to the kind that is served. Selectors match the stored kind, so they are evaluated before."""
-    return entry if kind.form is None else entry.with_body(show_body(kind, entry.body))
+    return entry if kind.conversion is None else entry.with_body(convert_body(kind, entry.body))

@@ -10,19 +10,19 @@ from typing import Any
 from fairlead.registry.kind import Column, Kind
 from fairlead.registry.schema import Schema
 
-MOST_SELECTABLE = 8
+MAX_SELECTABLE_FIELDS = 8
 """A kube-apiserver rejects a definition with more selectable fields."""
 
 _SCALARS = ("string", "integer", "boolean")
 _AGE = {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}
 
 
-def crds(kinds: Iterable[Kind], group: str) -> list[dict[str, Any]]:
+def build_crds(kinds: Iterable[Kind], group: str) -> list[dict[str, Any]]:
     """The definitions of the persisted kinds of a group."""
-    return [crd(kind) for kind in kinds if kind.group == group and kind.stored]
+    return [build_crd(kind) for kind in kinds if kind.group == group and kind.persisted]
 
 
-def crd(kind: Kind) -> dict[str, Any]:
+def build_crd(kind: Kind) -> dict[str, Any]:
     names = {"kind": kind.name, "listKind": kind.list_kind, "plural": kind.plural, "singular": kind.singular}
     optional = {"shortNames": kind.short_names, "categories": kind.categories}
     return {
@@ -33,12 +33,12 @@ def crd(kind: Kind) -> dict[str, Any]:
             "group": kind.group,
             "names": names | {name: list(values) for name, values in optional.items() if values},
             "scope": "Namespaced" if kind.namespaced else "Cluster",
-            "versions": [_version(kind)],
+            "versions": [_build_version(kind)],
         },
     }
 
 
-def _version(kind: Kind) -> dict[str, Any]:
+def _build_version(kind: Kind) -> dict[str, Any]:
     schema = kind.schema()
     # A definition may only declare metadata as an object.
     properties = {**schema["properties"], "metadata": {"type": "object"}}
@@ -46,19 +46,19 @@ def _version(kind: Kind) -> dict[str, Any]:
         "name": kind.version,
         "served": True,
         "storage": True,
-        "schema": {"openAPIV3Schema": _structural({**schema, "properties": properties})},
+        "schema": {"openAPIV3Schema": _require_list_keys({**schema, "properties": properties})},
     }
     if kind.status_subresource:
         version["subresources"] = {"status": {}}
-    if columns := [_column(column, column.path) for column in kind.columns if isinstance(column.path, str)]:
+    if columns := [_printer_column(column, column.path) for column in kind.columns if isinstance(column.path, str)]:
         # A kube-apiserver always adds Name, but Age only if there are no other columns.
         version["additionalPrinterColumns"] = [*columns, _AGE]
     if selectable := [path for path in kind.selectable if _is_scalar(schema, path)]:
-        version["selectableFields"] = [{"jsonPath": f".{path}"} for path in selectable[:MOST_SELECTABLE]]
+        version["selectableFields"] = [{"jsonPath": f".{path}"} for path in selectable[:MAX_SELECTABLE_FIELDS]]
     return version
 
 
-def _column(column: Column, path: str) -> dict[str, Any]:
+def _printer_column(column: Column, path: str) -> dict[str, Any]:
     found: dict[str, Any] = {"name": column.name, "type": column.type, "jsonPath": f".{path}"}
     if column.description:
         found["description"] = column.description
@@ -75,14 +75,14 @@ def _is_scalar(schema: Schema, path: str) -> bool:
     return found.get("type") in _SCALARS
 
 
-def _structural(schema: Schema) -> Schema:
+def _require_list_keys(schema: Schema) -> Schema:
     """A copy in which the keys of map lists are required, as a kube-apiserver demands."""
     found = dict(schema)
     if "properties" in schema:
-        found["properties"] = {name: _structural(each) for name, each in schema["properties"].items()}
+        found["properties"] = {name: _require_list_keys(each) for name, each in schema["properties"].items()}
     for inner in ("items", "additionalProperties"):
         if isinstance(schema.get(inner), dict):
-            found[inner] = _structural(schema[inner])
+            found[inner] = _require_list_keys(schema[inner])
     if keys := schema.get("x-kubernetes-list-map-keys"):
         fields = found["items"].get("properties", {})
         without_default = [key for key in keys if "default" not in fields.get(key, {})]

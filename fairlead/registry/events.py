@@ -5,27 +5,27 @@ from typing import Final
 
 from fairlead.core.clock import timestamp
 from fairlead.core.objects import Object, metadata
-from fairlead.core.user import CONTROLLER
+from fairlead.core.user import CONTROLLER_USER
 from fairlead.registry.registry import Registry
-from fairlead.registry.write_options import Writing
+from fairlead.registry.write_options import WriteOptions
 
-SOURCE: Final = "fairlead"
-CLUSTER_EVENTS = "default"
+EVENT_SOURCE: Final = "fairlead"
+CLUSTER_EVENT_NAMESPACE = "default"
 """The namespace of events about cluster-scoped objects."""
 
 
-async def record(registry: Registry, about: Object, reason: str, message: str, *, type: str = "Normal") -> None:
+async def record_event(registry: Registry, obj: Object, reason: str, message: str, *, type: str = "Normal") -> None:
     """Creates an Event about an object."""
-    meta = metadata(about)
-    namespace = meta.get("namespace") or CLUSTER_EVENTS
+    meta = metadata(obj)
+    namespace = meta.get("namespace") or CLUSTER_EVENT_NAMESPACE
     now = timestamp(registry.clock.now())
     event = {
         "apiVersion": "v1",
         "kind": "Event",
         "metadata": {"name": f"{meta['name'][:236].rstrip('-.')}.{secrets.token_hex(8)}", "namespace": namespace},
         "involvedObject": {
-            "apiVersion": about["apiVersion"],
-            "kind": about["kind"],
+            "apiVersion": obj["apiVersion"],
+            "kind": obj["kind"],
             "name": meta["name"],
             "namespace": meta.get("namespace", ""),
             "uid": meta["uid"],
@@ -34,11 +34,11 @@ async def record(registry: Registry, about: Object, reason: str, message: str, *
         "type": type,
         "reason": reason,
         "message": message,
-        "source": {"component": SOURCE},
-        "reportingComponent": SOURCE,
+        "source": {"component": EVENT_SOURCE},
+        "reportingComponent": EVENT_SOURCE,
         "reportingInstance": "",
         "firstTimestamp": now,
         "lastTimestamp": now,
         "count": 1,
     }
-    await registry.resource("", "events").create(event, namespace, Writing(CONTROLLER, SOURCE))
+    await registry.resource("", "events").create(event, namespace, WriteOptions(CONTROLLER_USER, EVENT_SOURCE))

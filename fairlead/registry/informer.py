@@ -3,12 +3,12 @@
 from fairlead.core.objects import Object
 from fairlead.registry.codec import decode
 from fairlead.storage.view.fan_out import Watcher
-from fairlead.storage.view.view import Entry, Place, View
+from fairlead.storage.view.view import Entry, NamespacedName, View
 
-QUEUE = 10_000
+WATCH_QUEUE_SIZE = 10_000
 
 
-class Following:
+class Informer:
     """Caches one resource of the view. It has no task of its own: callers call `refresh`, which is cheap if nothing
     changed."""
 
@@ -17,11 +17,11 @@ class Following:
         self._resource = (group, plural)
         self._watcher: Watcher[Entry] | None = None
         self._generation = 0
-        self._changed: set[Place] | None = None
-        self.objects: dict[Place, Object] = {}
+        self._changed_keys: set[NamespacedName] | None = None
+        self.objects: dict[NamespacedName, Object] = {}
 
     @property
-    def as_of(self) -> int:
+    def revision(self) -> int:
         """The revision of the view. While it is the same, no object of any resource has changed."""
         return self._view.revision
 
@@ -29,11 +29,11 @@ class Following:
         """Applies pending changes. Returns a generation number that differs whenever something has changed."""
         watcher = self._watcher
         if watcher is None or watcher.overflowed:
-            self._start_over()
-        elif watcher.pending:
+            self._relist()
+        elif watcher.has_pending:
             for transition in watcher.drain():
                 place = transition.key[2], transition.key[3]
-                self._mark(place)
+                self._mark_changed(place)
                 if transition.current is None:
                     self.objects.pop(place, None)
                 else:
@@ -41,25 +41,25 @@ class Following:
             self._generation += 1
         return self._generation
 
-    def changes(self) -> set[Place]:
+    def pop_changed_keys(self) -> set[NamespacedName]:
         """Applies pending changes. Returns the keys that changed since the last call; on the first call, all keys."""
         self.refresh()
-        found = set(self.objects) if self._changed is None else self._changed
-        if found or self._changed is None:
-            self._changed = set()
+        found = set(self.objects) if self._changed_keys is None else self._changed_keys
+        if found or self._changed_keys is None:
+            self._changed_keys = set()
         return found
 
-    def _mark(self, *places: Place) -> None:
+    def _mark_changed(self, *places: NamespacedName) -> None:
         # Not before the first `pop_changed_keys`: without a reader the set would grow forever.
-        if self._changed is not None:
-            self._changed.update(places)
+        if self._changed_keys is not None:
+            self._changed_keys.update(places)
 
-    def _start_over(self) -> None:
+    def _relist(self) -> None:
         if self._watcher is not None:
             self._view.unwatch(*self._resource, self._watcher)
-        self._watcher = self._view.watch(*self._resource, "", self._view.revision, QUEUE)
+        self._watcher = self._view.watch(*self._resource, "", self._view.revision, WATCH_QUEUE_SIZE)
         entries = self._view.entries(*self._resource)
-        self._mark(*self.objects)
+        self._mark_changed(*self.objects)
         self.objects = {(entry.key[2], entry.key[3]): decode(entry) for entry in entries}
-        self._mark(*self.objects)
+        self._mark_changed(*self.objects)
         self._generation += 1

@@ -7,48 +7,48 @@ after its watch queue has overflowed.
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
-from fairlead.registry.informer import QUEUE
+from fairlead.registry.informer import WATCH_QUEUE_SIZE
 from fairlead.storage.contract import Key
 from fairlead.storage.view.fan_out import Watcher
 from fairlead.storage.view.view import Entry, View
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class UsageEntry:
     """One object of an owner. `category` separates objects that are counted separately; `ended_at` is when it stopped
     counting, empty while it counts."""
 
     owner: Hashable
-    sort: str = ""
+    category: str = ""
     size: int = 0
-    created: str = ""
-    ended: str = ""
+    created_at: str = ""
+    ended_at: str = ""
     revision: int = 0
-    is_kept: bool = False
+    has_finalizers: bool = False
     """Whether finalizers keep it in the store after a delete."""
 
 
-Describe = Callable[[Entry], Sequence[Held]]
+UsageReader = Callable[[Entry], Sequence[UsageEntry]]
 """The usage entries of an object, one per owner; empty if it has no owner."""
 
 
-def size_of(entry: Entry) -> int:
+def entry_size(entry: Entry) -> int:
     """The size of an object in bytes."""
-    return len(entry.whole or entry.body)
+    return len(entry.full_body or entry.body)
 
 
-class Holdings:
+class OwnerUsageIndex:
     """The objects of one resource by owner. It has no task of its own: reads apply the pending changes."""
 
-    def __init__(self, view: View, group: str, plural: str, describe: Describe) -> None:
+    def __init__(self, view: View, group: str, plural: str, read_usage: UsageReader) -> None:
         self._view = view
-        self._place = (group, plural)
-        self._describe = describe
+        self._resource = (group, plural)
+        self._read_usage = read_usage
         self._watcher: Watcher[Entry] | None = None
-        self._held: dict[Key, Sequence[Held]] = {}
-        self._by_owner: dict[Hashable, dict[Key, Held]] = {}
+        self._by_key: dict[Key, Sequence[UsageEntry]] = {}
+        self._by_owner: dict[Hashable, dict[Key, UsageEntry]] = {}
 
-    def of(self, owner: Hashable) -> Mapping[Key, Held]:
+    def get(self, owner: Hashable) -> Mapping[Key, UsageEntry]:
         """The owner's objects in the current view. Do not keep the result: the next call changes it."""
         self._refresh()
         return self._by_owner.get(owner, {})
@@ -56,28 +56,28 @@ class Holdings:
     def _refresh(self) -> None:
         watcher = self._watcher
         if watcher is None or watcher.overflowed:
-            self._start_over()
-        elif watcher.pending:
+            self._relist()
+        elif watcher.has_pending:
             for transition in watcher.drain():
-                self._take_in(transition.key, transition.current)
+                self._apply_change(transition.key, transition.current)
 
-    def _take_in(self, key: Key, entry: Entry | None) -> None:
-        for before in self._held.pop(key, ()):
+    def _apply_change(self, key: Key, entry: Entry | None) -> None:
+        for before in self._by_key.pop(key, ()):
             mine = self._by_owner[before.owner]
             del mine[key]
             if not mine:
                 del self._by_owner[before.owner]
-        held = self._describe(entry) if entry is not None else ()
+        held = self._read_usage(entry) if entry is not None else ()
         if held:
-            self._held[key] = held
+            self._by_key[key] = held
         for each in held:
             self._by_owner.setdefault(each.owner, {})[key] = each
 
-    def _start_over(self) -> None:
+    def _relist(self) -> None:
         if self._watcher is not None:
-            self._view.unwatch(*self._place, self._watcher)
-        self._watcher = self._view.watch(*self._place, "", self._view.revision, QUEUE)
-        self._held.clear()
+            self._view.unwatch(*self._resource, self._watcher)
+        self._watcher = self._view.watch(*self._resource, "", self._view.revision, WATCH_QUEUE_SIZE)
+        self._by_key.clear()
         self._by_owner.clear()
-        for entry in self._view.entries(*self._place):
-            self._take_in(entry.key, entry)
+        for entry in self._view.entries(*self._resource):
+            self._apply_change(entry.key, entry)

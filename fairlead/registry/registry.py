@@ -25,10 +25,10 @@ class Registry:
         """The resource of a kind that is known to be served."""
         return self._resources[group, plural]
 
-    def of(self, kind: Kind) -> Resource:
+    def resource_for(self, kind: Kind) -> Resource:
         return self._resources[kind.group, kind.plural]
 
-    def namespaced(self) -> Iterator[Resource]:
+    def namespaced_resources(self) -> Iterator[Resource]:
         """All namespaced resources. A kind that is served in two groups occurs once, as it is stored."""
         resources = self._resources.values()
-        return (each for each in resources if each.kind.namespaced and each.kind.form is None)
+        return (each for each in resources if each.kind.namespaced and each.kind.conversion is None)

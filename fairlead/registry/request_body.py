@@ -8,17 +8,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fairlead.core.errors import MAX_PROBLEMS, ApiError, BadRequest, Invalid, Problem, cut
+from fairlead.core.errors import MAX_PROBLEMS, ApiError, BadRequest, Invalid, Problem, truncate
 from fairlead.core.objects import Object, metadata
-from fairlead.core.user import CONTROLLER, User
+from fairlead.core.user import CONTROLLER_USER, User
 from fairlead.registry.kind import Kind
-from fairlead.registry.metadata import check_shape, undecodable
-from fairlead.registry.validate import Findings, Validator
-from fairlead.registry.validation_walk import TOO_LARGE
-from fairlead.registry.write_options import Writing
+from fairlead.registry.metadata import check_types, decode_error_message
+from fairlead.registry.validate import ValidationResult, Validator
+from fairlead.registry.validation_walk import LIMIT_REASONS
+from fairlead.registry.write_options import WriteOptions
 
 
-def as_object(body: Any, kind: Kind) -> Object:
+def check_type_meta(body: Any, kind: Kind) -> Object:
     """The decoded body, if its apiVersion and kind are those of `kind`."""
     if not isinstance(body, dict):
         found = "nothing" if body is None else "a list" if isinstance(body, list) else "a single value"
@@ -36,29 +36,29 @@ def as_object(body: Any, kind: Kind) -> Object:
         raise _unrecognized(kind, f"Object 'apiVersion' is missing; set `apiVersion: {kind.api_version}`")
     if sent_version != kind.api_version:
         raise BadRequest(
-            f"the API version in the data ({cut(sent_version)}) does not match the expected API version "
+            f"the API version in the data ({truncate(sent_version)}) does not match the expected API version "
             f"({kind.api_version})"
         )
     if sent_kind != kind.name:
-        raise _other_kind(body, kind)
+        raise _wrong_kind(body, kind)
     return body
 
 
-def _unrecognized(kind: Kind, why: str) -> BadRequest:
-    return BadRequest(f"the object provided is unrecognized (must be of type {kind.name}): {why}")
+def _unrecognized(kind: Kind, reason: str) -> BadRequest:
+    return BadRequest(f"the object provided is unrecognized (must be of type {kind.name}): {reason}")
 
 
-def _other_kind(body: Object, kind: Kind) -> ApiError:
+def _wrong_kind(body: Object, kind: Kind) -> ApiError:
     if kind.builtin:
-        return _unrecognized(kind, f'it is of kind "{cut(body["kind"])}"')
+        return _unrecognized(kind, f'it is of kind "{truncate(body["kind"])}"')
     meta = body.get("metadata")
     name = meta.get("name") if isinstance(meta, dict) else ""
-    name = cut(name) if isinstance(name, str) else ""
+    name = truncate(name) if isinstance(name, str) else ""
     problem = Problem.invalid("kind", body["kind"], f"must be {kind.name}")
-    return Invalid.of(cut(body["kind"]), kind.group, name, [problem])
+    return Invalid.of(truncate(body["kind"]), kind.group, name, [problem])
 
 
-def settle_place(obj: Object, kind: Kind, namespace: str, name: str = "") -> None:
+def check_name_and_namespace(obj: Object, kind: Kind, namespace: str, name: str = "") -> None:
     """Compares the body's name and namespace with the URL's. A missing namespace is taken from the URL."""
     meta = metadata(obj)
     if name and not meta.get("name"):
@@ -74,51 +74,53 @@ def settle_place(obj: Object, kind: Kind, namespace: str, name: str = "") -> Non
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
+class BodyContext:
     """What is needed to check a body besides the body: its duplicate fields, and the stored object."""
 
-    duplicates: Sequence[str] = ()
-    before: Object | None = None
+    duplicate_fields: Sequence[str] = ()
+    old: Object | None = None
 
 
-def shape(obj: Object, kind: Kind, validator: Validator, writing: Writing, sent: Sent) -> list[Problem]:
+def prune_and_validate(
+    obj: Object, kind: Kind, validator: Validator, options: WriteOptions, context: BodyContext
+) -> list[Problem]:
     """Prunes the object, handles unknown and duplicate fields, and returns the schema problems."""
-    unknown, duplicates = check_shape(obj, kind, sent.before), sent.duplicates
-    findings = validator.examine(obj, sent.before)
-    if not (unknown or findings.unknown or findings.problems or duplicates):
+    unknown, duplicates = check_types(obj, kind, context.old), context.duplicate_fields
+    findings = validator.validate(obj, context.old)
+    if not (unknown or findings.unknown_fields or findings.problems or duplicates):
         return []
     warnings = [f'duplicate field "{path}"' for path in duplicates]
-    warnings += [f'unknown field "{path}"' for path in (*unknown, *findings.unknown)]
-    if warnings and writing.field_validation == "Strict":
+    warnings += [f'unknown field "{path}"' for path in (*unknown, *findings.unknown_fields)]
+    if warnings and options.field_validation == "Strict":
         listed = ", ".join(warnings[:MAX_PROBLEMS])
-        raise BadRequest(undecodable(kind, f"strict decoding error: {listed}"))
-    if writing.field_validation == "Warn":
-        writing.tell(warnings)
-    problems = counting(findings.problems, writing.user)
-    wrong = next((each for each in problems if each.reason not in TOO_LARGE), None)
+        raise BadRequest(decode_error_message(kind, f"strict decoding error: {listed}"))
+    if options.field_validation == "Warn":
+        options.add_warnings(warnings)
+    problems = enforced_problems(findings.problems, options.user)
+    wrong = next((each for each in problems if each.reason not in LIMIT_REASONS), None)
     if kind.builtin and wrong is not None:
-        raise BadRequest(undecodable(kind, str(wrong)))
-    return [*problems, *_too_dangerous_to_drop(kind, findings)]
+        raise BadRequest(decode_error_message(kind, str(wrong)))
+    return [*problems, *_unknown_field_problems(kind, findings)]
 
 
-def counting(problems: list[Problem], user: User) -> list[Problem]:
+def enforced_problems(problems: list[Problem], user: User) -> list[Problem]:
     """The problems that lead to rejection. The server itself may exceed limits: it writes what it has observed
     elsewhere, and a status that cannot be written would help no user."""
-    return [each for each in problems if each.reason not in TOO_LARGE] if user == CONTROLLER else problems
+    return [each for each in problems if each.reason not in LIMIT_REASONS] if user == CONTROLLER_USER else problems
 
 
-def _too_dangerous_to_drop(kind: Kind, findings: Findings) -> Iterator[Problem]:
+def _unknown_field_problems(kind: Kind, result: ValidationResult) -> Iterator[Problem]:
     """Problems for unknown fields below `Kind.reject_unknown_under`: dropping a misspelt restriction would lift it."""
-    if findings.has_more_unknown:
-        for path in kind.strict:
+    if result.has_more_unknown_fields:
+        for path in kind.reject_unknown_under:
             yield Problem.forbidden(path, f"the object has more than {MAX_PROBLEMS} unknown fields; remove them")
-    for path in findings.unknown:
-        if any(path.startswith(f"{strict}.") for strict in kind.strict):
+    for path in result.unknown_fields:
+        if any(path.startswith(f"{strict}.") for strict in kind.reject_unknown_under):
             yield Problem.forbidden(path, "unknown field; without it, what it was meant to limit would be unlimited")
 
 
-def blamed(error: BadRequest, writing: Writing) -> ApiError:
+def as_patch_error(error: BadRequest, options: WriteOptions) -> ApiError:
     """For a patch, a result that cannot be decoded is a 422 instead of a 400: the patch itself was readable."""
-    if not writing.patching:
+    if not options.is_patch:
         return error
     return Invalid.of("", "", "", [Problem("patch", "FieldValueInvalid", f"Invalid value: {error}")])

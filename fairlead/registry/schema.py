@@ -16,36 +16,36 @@ Schema = dict[str, Any]
 
 
 def string(
-    description: str = "", *, default: str | None = None, format: str = "", longest: int = limits.NAME
+    description: str = "", *, default: str | None = None, format: str = "", max_length: int = limits.NAME
 ) -> Schema:
     """A string. `format` is an OpenAPI format (date-time, byte, ...); `max_length` is in characters."""
     schema: Schema = {"type": "string"}
-    if longest:
-        schema["maxLength"] = longest
+    if max_length:
+        schema["maxLength"] = max_length
     if format:
         schema["format"] = format
-    return _described(schema, description, default)
+    return _annotate(schema, description, default)
 
 
 def enum(description: str, *values: str, default: str | None = None) -> Schema:
     """A string out of a fixed list of values."""
-    return _described({"type": "string", "enum": list(values)}, description, default)
+    return _annotate({"type": "string", "enum": list(values)}, description, default)
 
 
 def timestamp(description: str = "") -> Schema:
     """A date and time, RFC 3339."""
-    return string(description, format="date-time", longest=limits.TIME)
+    return string(description, format="date-time", max_length=limits.TIME)
 
 
 def integer(description: str = "", *, default: int | None = None, minimum: int | None = None, bits: int = 64) -> Schema:
     schema: Schema = {"type": "integer", "format": f"int{bits}"}
     if minimum is not None:
         schema["minimum"] = minimum
-    return _described(schema, description, default)
+    return _annotate(schema, description, default)
 
 
 def boolean(description: str = "", *, default: bool | None = None) -> Schema:
-    return _described({"type": "boolean"}, description, default)
+    return _annotate({"type": "boolean"}, description, default)
 
 
 def obj(description: str = "", /, *, required: tuple[str, ...] = (), **properties: Schema) -> Schema:
@@ -53,39 +53,41 @@ def obj(description: str = "", /, *, required: tuple[str, ...] = (), **propertie
     schema: Schema = {"type": "object", "properties": properties}
     if required:
         schema["required"] = list(required)
-    return _described(schema, description)
+    return _annotate(schema, description)
 
 
-def mapping(values: Schema, description: str = "", *, most: int = limits.ENTRIES) -> Schema:
+def mapping(values: Schema, description: str = "", *, max_properties: int = limits.ENTRIES) -> Schema:
     """A map from strings to `values`, with at most `max_properties` entries."""
-    return _described(_bounded({"type": "object", "additionalProperties": values}, "maxProperties", most), description)
+    return _annotate(
+        _with_limit({"type": "object", "additionalProperties": values}, "maxProperties", max_properties), description
+    )
 
 
-def free(description: str = "") -> Schema:
+def open_object(description: str = "") -> Schema:
     """An object with arbitrary fields, stored as sent. `registry/freeform_limits.py` limits its size."""
-    return _described({"type": "object", "x-kubernetes-preserve-unknown-fields": True}, description)
+    return _annotate({"type": "object", "x-kubernetes-preserve-unknown-fields": True}, description)
 
 
-def anything(description: str = "") -> Schema:
+def any_value(description: str = "") -> Schema:
     """Any JSON value. `registry/freeform_limits.py` limits its size."""
-    return _described({"x-kubernetes-preserve-unknown-fields": True}, description)
+    return _annotate({"x-kubernetes-preserve-unknown-fields": True}, description)
 
 
-def array(items: Schema, description: str = "", *, most: int = limits.ITEMS) -> Schema:
+def array(items: Schema, description: str = "", *, max_items: int = limits.ITEMS) -> Schema:
     """An atomic list: owned and replaced as a whole."""
-    return _described(_list_of(items, "atomic", most), description)
+    return _annotate(_build_list(items, "atomic", max_items), description)
 
 
-def array_set(items: Schema, description: str = "", *, most: int = limits.ITEMS) -> Schema:
+def array_set(items: Schema, description: str = "", *, max_items: int = limits.ITEMS) -> Schema:
     """A list of scalars without duplicates, in which each entry has its own owner."""
-    return _described(_list_of(items, "set", most), description)
+    return _annotate(_build_list(items, "set", max_items), description)
 
 
-def array_map(keys: tuple[str, ...], items: Schema, description: str = "", *, most: int = limits.ITEMS) -> Schema:
+def array_map(keys: tuple[str, ...], items: Schema, description: str = "", *, max_items: int = limits.ITEMS) -> Schema:
     """A list of objects identified by `keys`. Entries are merged by key."""
-    schema = _list_of(items, "map", most)
+    schema = _build_list(items, "map", max_items)
     schema["x-kubernetes-list-map-keys"] = list(keys)
-    return _described(schema, description)
+    return _annotate(schema, description)
 
 
 def nullable(schema: Schema) -> Schema:
@@ -98,20 +100,20 @@ def atomic(schema: Schema) -> Schema:
     return {**schema, "x-kubernetes-map-type": "atomic"}
 
 
-def described(schema: Schema, description: str) -> Schema:
+def with_description(schema: Schema, description: str) -> Schema:
     """A shared schema with a description for this particular use."""
     return {**schema, "description": description}
 
 
-def _list_of(items: Schema, sort: str, most: int) -> Schema:
-    return _bounded({"type": "array", "items": items, "x-kubernetes-list-type": sort}, "maxItems", most)
+def _build_list(items: Schema, list_type: str, max_items: int) -> Schema:
+    return _with_limit({"type": "array", "items": items, "x-kubernetes-list-type": list_type}, "maxItems", max_items)
 
 
-def _bounded(schema: Schema, word: str, most: int) -> Schema:
-    return {**schema, word: most} if most else schema
+def _with_limit(schema: Schema, keyword: str, limit: int) -> Schema:
+    return {**schema, keyword: limit} if limit else schema
 
 
-def _described(schema: Schema, description: str, default: Any = None) -> Schema:
+def _annotate(schema: Schema, description: str, default: Any = None) -> Schema:
     if description:
         schema["description"] = description
     if default is not None:

@@ -5,37 +5,37 @@ run in a thread.
 """
 
 from fairlead.core.errors import Conflict, Invalid, Problem
-from fairlead.core.objects import Object, copied, dig, identical, metadata
+from fairlead.core.objects import Object, deep_copy, get_path, json_equal, metadata
 from fairlead.registry.kind import Kind
-from fairlead.registry.write_options import Writing
+from fairlead.registry.write_options import WriteOptions
 
-MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
+MODIFIED_MESSAGE = "the object has been modified; please apply your changes to the latest version and try again"
 
 
-def check_versions(kind: Kind, old: Object, new: Object, writing: Writing) -> None:
+def check_uid_and_version(kind: Kind, old: Object, new: Object, options: WriteOptions) -> None:
     """Rejects a change to an object with another uid, or to an older version of this one."""
     before, after = metadata(old), metadata(new)
     if after.get("uid") and after["uid"] != before["uid"]:
-        if writing.patching:
+        if options.is_patch:
             problem = Problem.invalid("metadata.uid", after["uid"], "field is immutable")
             raise Invalid.of(kind.name, kind.group, before["name"], [problem])
         reason = f"Precondition failed: UID in precondition: {after['uid']}, UID in object meta: {before['uid']}"
         raise Conflict.of(kind.plural, kind.group, before["name"], reason)
     version = after.get("resourceVersion")
-    if not version and not kind.writes_without_version:
+    if not version and not kind.allows_unconditional_update:
         problem = Problem.invalid("metadata.resourceVersion", 0, "must be specified for an update")
         raise Invalid.of(kind.plural, kind.group, before["name"], [problem])
     if version and version != before["resourceVersion"]:
-        raise Conflict.of(kind.plural, kind.group, before["name"], MODIFIED)
+        raise Conflict.of(kind.plural, kind.group, before["name"], MODIFIED_MESSAGE)
 
 
-def keep_apart(kind: Kind, old: Object, new: Object, subresource: str) -> None:
+def separate_status(kind: Kind, old: Object, new: Object, subresource: str) -> None:
     """For kinds with a status subresource: /status changes only the status, and other writes do not change it."""
     if subresource == "status":
         status = new.get("status")
         managed = metadata(new).get("managedFields")
         new.clear()
-        new.update(copied(old))
+        new.update(deep_copy(old))
         new.pop("status", None)
         if status is not None:
             new["status"] = status
@@ -48,7 +48,7 @@ def keep_apart(kind: Kind, old: Object, new: Object, subresource: str) -> None:
             new["status"] = {}
 
 
-def problems_of_part(kind: Kind, problems: list[Problem], subresource: str = "") -> list[Problem]:
+def relevant_problems(kind: Kind, problems: list[Problem], subresource: str = "") -> list[Problem]:
     """The problems in the part that this write changes: the status for /status, everything else otherwise."""
     if not problems or (subresource != "status" and not kind.status_subresource):
         return problems
@@ -57,7 +57,7 @@ def problems_of_part(kind: Kind, problems: list[Problem], subresource: str = "")
 
 def immutable_problems(kind: Kind, old: Object, new: Object) -> list[Problem]:
     """A problem for each immutable field that has changed."""
-    values = [(path, dig(old, path), dig(new, path)) for path in kind.immutable]
+    values = [(path, get_path(old, path), get_path(new, path)) for path in kind.immutable]
     return [
         Problem.invalid(path, after, "field is immutable")
         for path, before, after in values
@@ -65,10 +65,10 @@ def immutable_problems(kind: Kind, old: Object, new: Object) -> list[Problem]:
     ]
 
 
-def same_desire(old: Object, new: Object) -> bool:
+def is_same_spec(old: Object, new: Object) -> bool:
     """Whether the desired state is the same: everything but metadata and status."""
     if old.get("spec") != new.get("spec"):
         return False
     ignored = ("metadata", "status")
     before, after = ({name: value for name, value in each.items() if name not in ignored} for each in (old, new))
-    return identical(before, after)
+    return json_equal(before, after)

@@ -14,65 +14,65 @@ from typing import Any
 
 from fairlead.core.errors import Problem
 from fairlead.core.objects import Object
-from fairlead.core.user import CONTROLLER
+from fairlead.core.user import CONTROLLER_USER
 from fairlead.core.validators import check_icon, check_no_credentials
 from fairlead.registry.kind import Change, Kind
 from fairlead.registry.schema import Schema
 
-_ADDRESS = re.compile(r".*(url|uri|repo|repository|issuer|endpoint|server)", re.IGNORECASE)
-_ICON = re.compile(r"(.*[a-z_-])?(icon|logo|avatar|picture)(url)?", re.IGNORECASE)
+_URL_FIELD = re.compile(r".*(url|uri|repo|repository|issuer|endpoint|server)", re.IGNORECASE)
+_ICON_FIELD = re.compile(r"(.*[a-z_-])?(icon|logo|avatar|picture)(url)?", re.IGNORECASE)
 
-Check = Callable[[str], str | None]
-Found = Iterator[tuple[str, str]]
+UrlCheck = Callable[[str], str | None]
+PathsAndStrings = Iterator[tuple[str, str]]
 """The path of a string, and the string."""
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class UrlField:
     """A field that holds a URL: the path to it, and the check for it."""
 
     steps: tuple[str, ...]
-    check: Check
+    check: UrlCheck
 
     def problems(self, old: Object | None, new: Object) -> Iterator[Problem]:
         stored: set[str] | None = None
-        if not _may_have_texts(new, self.steps):
+        if not _may_have_strings(new, self.steps):
             return
-        for path, text in _texts(new, self.steps, ""):
+        for path, text in _iter_strings(new, self.steps, ""):
             reason = self.check(text)
             if reason is None:
                 continue
             if stored is None:
-                stored = {each for _, each in _texts(old, self.steps, "")}
+                stored = {each for _, each in _iter_strings(old, self.steps, "")}
             if text not in stored:
                 # The message does not quote the value, which may contain a password.
                 yield Problem(path, "FieldValueInvalid", f"Invalid value: {reason}")
 
 
-def links_of(kind: Kind) -> Sequence[Link]:
+def find_url_fields(kind: Kind) -> Sequence[UrlField]:
     """Every field of the kind that holds a URL."""
-    return [link for name, schema in kind.fields.items() for link in _links((name,), schema)]
+    return [link for name, schema in kind.fields.items() for link in _iter_url_fields((name,), schema)]
 
 
-def _links(steps: tuple[str, ...], schema: Schema) -> Iterator[Link]:
+def _iter_url_fields(steps: tuple[str, ...], schema: Schema) -> Iterator[UrlField]:
     schema = schema.get("items", schema)
     if schema.get("type") == "string":
-        if _ICON.fullmatch(steps[-1]):
-            yield Link(steps, check_icon)
-        elif _ADDRESS.fullmatch(steps[-1]):
-            yield Link(steps, check_no_credentials)
+        if _ICON_FIELD.fullmatch(steps[-1]):
+            yield UrlField(steps, check_icon)
+        elif _URL_FIELD.fullmatch(steps[-1]):
+            yield UrlField(steps, check_no_credentials)
     for name, inner in schema.get("properties", {}).items():
-        yield from _links((*steps, name), inner)
+        yield from _iter_url_fields((*steps, name), inner)
 
 
-def link_problems(links: Sequence[Link], change: Change) -> Iterator[Problem]:
+def url_problems(url_fields: Sequence[UrlField], change: Change) -> Iterator[Problem]:
     """Problems with the URLs of a change. The server's own writes are exempt: they copy what users have written."""
-    if change.user != CONTROLLER:
-        for link in links:
+    if change.user != CONTROLLER_USER:
+        for link in url_fields:
             yield from link.problems(change.old, change.obj)
 
 
-def _may_have_texts(value: Any, steps: Sequence[str]) -> bool:
+def _may_have_strings(value: Any, steps: Sequence[str]) -> bool:
     """Whether there can be a string at the path. Most objects lack most fields, so this cheap test comes first."""
     for step in steps:
         if type(value) is not dict:
@@ -81,12 +81,12 @@ def _may_have_texts(value: Any, steps: Sequence[str]) -> bool:
     return value is not None
 
 
-def _texts(value: Any, steps: Sequence[str], at: str) -> Found:
+def _iter_strings(value: Any, steps: Sequence[str], path: str) -> PathsAndStrings:
     if isinstance(value, list):
         for index, each in enumerate(value):
-            yield from _texts(each, steps, f"{at}[{index}]")
+            yield from _iter_strings(each, steps, f"{path}[{index}]")
     elif not steps:
         if isinstance(value, str):
-            yield at, value
+            yield path, value
     elif isinstance(value, dict) and steps[0] in value:
-        yield from _texts(value[steps[0]], steps[1:], f"{at}.{steps[0]}" if at else steps[0])
+        yield from _iter_strings(value[steps[0]], steps[1:], f"{path}.{steps[0]}" if path else steps[0])

@@ -25,7 +25,7 @@ from fairlead.core.body_errors import field_path
 from fairlead.core.errors import MAX_PROBLEMS, Problem
 from fairlead.core.objects import Object
 from fairlead.registry import limits
-from fairlead.registry.freeform_limits import ELSEWHERE, free_problem, has_long_key, long_key_problem
+from fairlead.registry.freeform_limits import SKIP_FREEFORM_CHECK, freeform_problem, has_long_key, long_key_problem
 from fairlead.registry.schema import Schema
 
 
@@ -37,21 +37,21 @@ def _is_base64(text: str) -> bool:
     return True
 
 
-KEPT_MOMENTS = 4_096
+TIMESTAMP_CACHE_SIZE = 4_096
 """Bounded, because clients choose the timestamps."""
 
 # Stricter than RFC 3339, which allows leap seconds, lower case and the year 0: `datetime` can parse all that matches.
-_MOMENT = re.compile(r"[1-9]\d{3}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)", re.ASCII)
+_TIMESTAMP = re.compile(r"[1-9]\d{3}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)", re.ASCII)
 
 
-def _is_moment(text: str) -> bool:
+def _is_timestamp(text: str) -> bool:
     """Cached: every write checks the same few timestamps of the metadata."""
-    return len(text) <= limits.TIME and _is_remembered_moment(text)
+    return len(text) <= limits.TIME and _is_timestamp_cached(text)
 
 
-@lru_cache(KEPT_MOMENTS)
-def _is_remembered_moment(text: str) -> bool:
-    if not _MOMENT.fullmatch(text):
+@lru_cache(TIMESTAMP_CACHE_SIZE)
+def _is_timestamp_cached(text: str) -> bool:
+    if not _TIMESTAMP.fullmatch(text):
         return False
     try:
         datetime.fromisoformat(text).astimezone(UTC)
@@ -60,170 +60,179 @@ def _is_remembered_moment(text: str) -> bool:
     return True
 
 
-FORMATS: dict[str, Callable[[str], bool]] = {"byte": _is_base64, "date-time": _is_moment}
-WANTED: Mapping[str, str] = {
+FORMATS: dict[str, Callable[[str], bool]] = {"byte": _is_base64, "date-time": _is_timestamp}
+FORMAT_MESSAGES: Mapping[str, str] = {
     "byte": "must be base64, with the standard alphabet and padding",
     "date-time": "must be an RFC 3339 timestamp, such as 2026-01-31T12:00:00Z",
 }
 INT_BOUNDS: Mapping[str, tuple[int, int]] = {"int32": (-(2**31), 2**31 - 1), "int64": (-(2**63), 2**63 - 1)}
 
 
-OPEN = "x-kubernetes-preserve-unknown-fields"
+PRESERVE_UNKNOWN = "x-kubernetes-preserve-unknown-fields"
 
-TOO_LARGE = frozenset({"FieldValueTooLong", "FieldValueTooMany"})
+LIMIT_REASONS = frozenset({"FieldValueTooLong", "FieldValueTooMany"})
 """The reasons of problems with size limits."""
 
-Place = tuple[Any, str | int] | None
+PathNode = tuple[Any, str | int] | None
 """The path to a value as a linked list: the node of its parent, and its name or index there. None for the object
 itself."""
 
-_NOTHING = object()
+_ABSENT = object()
 """The previous value where there was none."""
 
 
 @dataclass(slots=True)
-class Findings:
+class ValidationResult:
     """The result of validating an object. Unknown fields and nulls have been removed from the object."""
 
-    unknown: list[str] = field(default_factory=list)
+    unknown_fields: list[str] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
-    has_more_unknown: bool = False
+    has_more_unknown_fields: bool = False
     """There are more unknown fields than `unknown_fields` lists."""
 
 
-class Walk:
+class SchemaWalk:
     """One walk over an object. `has_ratcheted` is set if it accepted a value only because the stored object had it."""
 
-    __slots__ = ("_guarded", "_stop", "findings", "has_tolerated")
+    __slots__ = ("_limit_freeform", "_max_problems", "has_ratcheted", "result")
 
-    def __init__(self, *, guarded: bool) -> None:
-        self.findings = Findings()
-        self.has_tolerated = False
-        self._guarded = guarded
-        self._stop = MAX_PROBLEMS + 1
+    def __init__(self, *, limit_freeform: bool) -> None:
+        self.result = ValidationResult()
+        self.has_ratcheted = False
+        self._limit_freeform = limit_freeform
+        self._max_problems = MAX_PROBLEMS + 1
 
-    def over(self, obj: Object, schema: Schema, before: Object | None) -> Findings:
+    def run(self, obj: Object, schema: Schema, before: Object | None) -> ValidationResult:
         """Walks the whole object. `before` is the stored object, None for a new one."""
-        self._object(obj, schema, None, _NOTHING if before is None else before)
-        return self.findings
+        self._check_object(obj, schema, None, _ABSENT if before is None else before)
+        return self.result
 
     @property
     def _is_full(self) -> bool:
-        return len(self.findings.problems) >= self._stop
+        return len(self.result.problems) >= self._max_problems
 
-    def _add(self, problem: Problem) -> None:
-        self.findings.problems.append(problem)
+    def _add_problem(self, problem: Problem) -> None:
+        self.result.problems.append(problem)
 
-    def _value(self, value: Any, schema: Schema, place: Place, before: Any) -> None:
+    def _check_value(self, value: Any, schema: Schema, node: PathNode, before: Any) -> None:
         wanted = schema.get("type")
         if value is None and schema.get("nullable"):
             return
         if wanted is None:
-            self._free(value, schema, place, before)
-        elif not fits(value, wanted):
-            path, found = path_of(place), type_name(value)
-            self._add(Problem.wrong_type(path, found, f'{path} in body must be of type {wanted}: "{found}"'))
+            self._check_freeform(value, schema, node, before)
+        elif not is_type(value, wanted):
+            path, found = format_path(node), type_name(value)
+            self._add_problem(Problem.wrong_type(path, found, f'{path} in body must be of type {wanted}: "{found}"'))
         elif wanted == "object":
-            self._object(value, schema, place, before)
+            self._check_object(value, schema, node, before)
         elif wanted == "array":
-            self._list(value, schema, place, before)
+            self._check_list(value, schema, node, before)
         elif wanted == "string":
-            self._text(value, schema, place, before)
+            self._check_string(value, schema, node, before)
         elif wanted != "boolean":
-            self._number(value, schema, place)
+            self._check_number(value, schema, node)
 
-    def _object(self, value: Object, schema: Schema, place: Place, before: Any) -> None:
+    def _check_object(self, value: Object, schema: Schema, node: PathNode, before: Any) -> None:
         properties: dict[str, Schema] = schema.get("properties", {})
         additional = schema.get("additionalProperties")
-        if (schema.get(OPEN) or additional is not None) and not self._map(value, schema, place, before):
+        if (schema.get(PRESERVE_UNKNOWN) or additional is not None) and not self._check_map(
+            value, schema, node, before
+        ):
             return
         old = before if isinstance(before, dict) else {}
         for name in list(value):
             expected = properties.get(name, additional)
             if expected is None:
-                if not schema.get(OPEN):
-                    self._drop(value, name, place)
+                if not schema.get(PRESERVE_UNKNOWN):
+                    self._prune_field(value, name, node)
             elif value[name] is None and name in properties and not expected.get("nullable"):
                 del value[name]
             else:
-                if place is None:
-                    self._stop = len(self.findings.problems) + MAX_PROBLEMS + 1
-                self._value(value[name], expected, (place, name), old.get(name, _NOTHING))
-                if self._is_full and place is not None:
+                if node is None:
+                    self._max_problems = len(self.result.problems) + MAX_PROBLEMS + 1
+                self._check_value(value[name], expected, (node, name), old.get(name, _ABSENT))
+                if self._is_full and node is not None:
                     return
         for name, expected in properties.items():
             if name not in value and "default" in expected:
                 value[name] = deepcopy(expected["default"])
         for name in schema.get("required", ()):
             if name not in value:
-                self._add(Problem.required(path_of((place, name))))
+                self._add_problem(Problem.required(format_path((node, name))))
 
-    def _drop(self, value: Object, name: str, place: Place) -> None:
+    def _prune_field(self, value: Object, name: str, node: PathNode) -> None:
         """Removes an unknown field, and reports it unless there are too many."""
         del value[name]
-        if len(self.findings.unknown) < MAX_PROBLEMS:
-            self.findings.unknown.append(path_of((place, name)))
+        if len(self.result.unknown_fields) < MAX_PROBLEMS:
+            self.result.unknown_fields.append(format_path((node, name)))
         else:
-            self.findings.has_more_unknown = True
+            self.result.has_more_unknown_fields = True
 
-    def _map(self, value: Object, schema: Schema, place: Place, before: Any) -> bool:
+    def _check_map(self, value: Object, schema: Schema, node: PathNode, before: Any) -> bool:
         """Checks the size of a map or free-form object. Returns False if it has too many entries, so its content is not
         checked."""
         most = schema.get("maxProperties")
-        if most is not None and len(value) > most and self._is_new(value, before):
-            self._add(Problem.too_many(path_of(place), len(value), most))
+        if most is not None and len(value) > most and self._is_new_violation(value, before):
+            self._add_problem(Problem.too_many(format_path(node), len(value), most))
             return False
-        if self._guarded and not schema.get(OPEN) and has_long_key(value) and self._is_new(value, before):
-            self._add(long_key_problem(path_of(place)))
-        self._free(value, schema, place, before)
+        if (
+            self._limit_freeform
+            and not schema.get(PRESERVE_UNKNOWN)
+            and has_long_key(value)
+            and self._is_new_violation(value, before)
+        ):
+            self._add_problem(long_key_problem(format_path(node)))
+        self._check_freeform(value, schema, node, before)
         return True
 
-    def _free(self, value: Any, schema: Schema, place: Place, before: Any) -> None:
-        if self._guarded and schema.get(OPEN) and not schema.get(ELSEWHERE):
-            problem = free_problem(value)
+    def _check_freeform(self, value: Any, schema: Schema, node: PathNode, before: Any) -> None:
+        if self._limit_freeform and schema.get(PRESERVE_UNKNOWN) and not schema.get(SKIP_FREEFORM_CHECK):
+            problem = freeform_problem(value)
             if problem is not None and value == before:
-                self.has_tolerated = True
+                self.has_ratcheted = True
             elif problem is not None:
-                self._add(replace(problem, field=path_of(place)))
+                self._add_problem(replace(problem, field=format_path(node)))
 
-    def _is_new(self, value: Any, before: Any) -> bool:
+    def _is_new_violation(self, value: Any, before: Any) -> bool:
         """Whether a value that exceeds a limit is neither the stored one nor a shorter version of it."""
         is_new: bool = value != before and not _is_shorter(value, before)
-        self.has_tolerated = self.has_tolerated or not is_new
+        self.has_ratcheted = self.has_ratcheted or not is_new
         return is_new
 
-    def _list(self, value: list[Any], schema: Schema, place: Place, before: Any) -> None:
+    def _check_list(self, value: list[Any], schema: Schema, node: PathNode, before: Any) -> None:
         most, items = schema.get("maxItems"), schema["items"]
-        if most is not None and len(value) > most and self._is_new(value, before):
-            self._add(Problem.too_many(path_of(place), len(value), most))
+        if most is not None and len(value) > most and self._is_new_violation(value, before):
+            self._add_problem(Problem.too_many(format_path(node), len(value), most))
             return
-        plain = _longest_plain(items)
+        plain = _plain_string_limit(items)
         old = before if isinstance(before, list) else ()
         for index, item in enumerate(value):
             if type(item) is str and len(item) <= plain:
                 continue  # fast path: nearly all entries of long lists
-            self._value(item, items, (place, index), old[index] if index < len(old) else _NOTHING)
+            self._check_value(item, items, (node, index), old[index] if index < len(old) else _ABSENT)
             if self._is_full:
                 return
 
-    def _text(self, value: str, schema: Schema, place: Place, before: Any) -> None:
+    def _check_string(self, value: str, schema: Schema, node: PathNode, before: Any) -> None:
         """Checks a string. Messages do not quote it: it may be a password that was pasted into a base64 field."""
         longest, format = schema.get("maxLength"), schema.get("format", "")
         if longest is not None and len(value) > longest:
-            if self._is_new(value, before):
-                self._add(Problem.too_long(path_of(place), longest, "characters"))
+            if self._is_new_violation(value, before):
+                self._add_problem(Problem.too_long(format_path(node), longest, "characters"))
         elif "enum" in schema and value not in schema["enum"]:
-            self._add(Problem.unsupported(path_of(place), value, schema["enum"]))
+            self._add_problem(Problem.unsupported(format_path(node), value, schema["enum"]))
         elif format in FORMATS and not FORMATS[format](value):
-            self._add(Problem(path_of(place), "FieldValueInvalid", f"Invalid value: {WANTED[format]}"))
+            self._add_problem(
+                Problem(format_path(node), "FieldValueInvalid", f"Invalid value: {FORMAT_MESSAGES[format]}")
+            )
 
-    def _number(self, value: float, schema: Schema, place: Place) -> None:
+    def _check_number(self, value: float, schema: Schema, node: PathNode) -> None:
         low, high = number_bounds(schema)
-        path = path_of(place)
+        path = format_path(node)
         if low is not None and value < low:
-            self._add(Problem.invalid(path, value, f"{path} in body should be greater than or equal to {low}"))
+            self._add_problem(Problem.invalid(path, value, f"{path} in body should be greater than or equal to {low}"))
         if high is not None and value > high:
-            self._add(Problem.invalid(path, value, f"{path} in body should be less than or equal to {high}"))
+            self._add_problem(Problem.invalid(path, value, f"{path} in body should be less than or equal to {high}"))
 
 
 def _is_shorter(value: Any, before: Any) -> bool:
@@ -241,7 +250,7 @@ def number_bounds(schema: Schema) -> tuple[int | None, int | None]:
     return low, high
 
 
-def _longest_plain(schema: Schema) -> int:
+def _plain_string_limit(schema: Schema) -> int:
     """The length up to which a string needs no further check; -1 if each string must be checked."""
     if schema.get("type") != "string" or "enum" in schema or schema.get("format") in FORMATS:
         return -1
@@ -249,11 +258,11 @@ def _longest_plain(schema: Schema) -> int:
     return longest
 
 
-def path_of(place: Place) -> str:
+def format_path(node: PathNode) -> str:
     """The path as shown in messages. A long path is truncated."""
     steps: list[str | int] = []
-    while place is not None:
-        place, step = place
+    while node is not None:
+        node, step = node
         steps.append(step)
     path = ""
     for step in reversed(steps):
@@ -261,9 +270,9 @@ def path_of(place: Place) -> str:
     return path
 
 
-def fits(value: Any, wanted: str) -> bool:
+def is_type(value: Any, expected: str) -> bool:
     """Whether a value has a type, given by its OpenAPI name."""
-    match wanted:
+    match expected:
         case "string":
             return isinstance(value, str)
         case "object":
@@ -281,6 +290,6 @@ def fits(value: Any, wanted: str) -> bool:
 def type_name(value: Any) -> str:
     """The OpenAPI name of a value's type."""
     for name in ("string", "object", "array", "boolean", "integer", "number"):
-        if fits(value, name):
+        if is_type(value, name):
             return name
     return "null"

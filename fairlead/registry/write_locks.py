@@ -10,51 +10,51 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from weakref import WeakValueDictionary
 
 from fairlead.registry.codec import encode
-from fairlead.storage.contract import Change, Key
+from fairlead.storage.contract import Key, Write
 from fairlead.storage.view.view import View
 
-TICKETS = "quotatickets"
+LOCK_PLURAL = "quotatickets"
 
 
-def key_of(api_group: str, project: str) -> Key:
+def lock_key(api_group: str, project: str) -> Key:
     """The key of a project's lock record."""
-    return (api_group, TICKETS, "", project)
+    return (api_group, LOCK_PLURAL, "", project)
 
 
-def is_ticket(key: Key) -> bool:
-    return key[1] == TICKETS
+def is_lock_key(key: Key) -> bool:
+    return key[1] == LOCK_PLURAL
 
 
-def taken(view: View, key: Key) -> Change:
+def acquire_lock(view: View, key: Key) -> Write:
     """The write that takes the lock in its current state in the view."""
     entry = view.get(key)
     value = encode({"apiVersion": f"{key[0]}/v1", "kind": "QuotaTicket", "metadata": {"name": key[3]}})
-    return Change(key, value, entry.revision if entry is not None else 0)
+    return Write(key, value, entry.revision if entry is not None else 0)
 
 
-def removed(view: View, key: Key) -> Change | None:
+def delete_lock(view: View, key: Key) -> Write | None:
     """The write that deletes the lock record; None if there is none."""
     entry = view.get(key)
-    return None if entry is None else Change(key, None, entry.revision)
+    return None if entry is None else Write(key, None, entry.revision)
 
 
-class Turns:
+class LockQueue:
     """Serializes the retries of writes that lost a lock.
 
     If all of them retried at once, only one would succeed each time, and the last might use up its attempts.
     """
 
-    first: AbstractAsyncContextManager[None] = nullcontext()
+    unlocked: AbstractAsyncContextManager[None] = nullcontext()
     """For the first attempt, which does not wait."""
 
     def __init__(self) -> None:
         self._locks: WeakValueDictionary[Key, asyncio.Lock] = WeakValueDictionary()
 
-    def after(self, lost: Key) -> AbstractAsyncContextManager[None]:
+    def lock_for_retry(self, conflict_key: Key) -> AbstractAsyncContextManager[None]:
         """The lock to hold for a retry after a conflict on this key."""
-        if not is_ticket(lost):
-            return self.first
-        lock = self._locks.get(lost)
+        if not is_lock_key(conflict_key):
+            return self.unlocked
+        lock = self._locks.get(conflict_key)
         if lock is None:
-            lock = self._locks[lost] = asyncio.Lock()
+            lock = self._locks[conflict_key] = asyncio.Lock()
         return lock

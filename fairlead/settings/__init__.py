@@ -20,19 +20,19 @@ from urllib.parse import urlsplit
 
 from fairlead.core.cluster_identity import DEFAULT_PREFIX, check_prefix
 from fairlead.core.validators import (
-    bracketed,
     check_api_group,
     check_base_url,
+    check_chart_repository,
     check_host_name,
     check_ip_address,
     check_metadata_key,
     check_namespace_prefix,
     check_network,
-    check_repository,
     check_role_name,
+    format_host,
 )
-from fairlead.settings.sources import Given, Sources, StartError
-from fairlead.settings.values import OFF, READERS, SWITCH, About, absolute
+from fairlead.settings.sources import RawValues, SettingSources, StartError
+from fairlead.settings.values import OFF, ON_OFF, PARSERS, SettingInfo, absolute_path
 
 __all__ = ["CONFIG", "SETTINGS", "Setting", "Settings", "StartError", "flag", "load", "variable"]
 
@@ -44,7 +44,7 @@ LOG_LEVELS = ("debug", "info", "warning", "error")
 LOG_FORMATS = ("json", "console")
 
 
-def _data_folder() -> Path:
+def _default_data_folder() -> Path:
     data_home = os.environ.get("XDG_DATA_HOME", "")
     # The XDG specification says to ignore relative paths.
     if data_home.startswith("/"):
@@ -55,34 +55,36 @@ def _data_folder() -> Path:
         raise StartError(f"the user has no home folder; set the data folder with {flag('data')}") from error
 
 
-SELF_MADE = "generated, in <data>/tls"
+GENERATED_CERTIFICATE = "generated, in <data>/tls"
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
     data: Annotated[
         Path,
-        About(
+        SettingInfo(
             "Server",
             "Folder for the database, certificates and the administrator's kubeconfig",
             computed="$XDG_DATA_HOME/fairlead, else ~/.local/share/fairlead",
         ),
-    ] = field(default_factory=_data_folder)
+    ] = field(default_factory=_default_data_folder)
     store: Annotated[
         str,
-        About(
+        SettingInfo(
             "Server",
             "Storage backend: sqlite:PATH, postgres://..., etcd://..., or memory: to discard all objects at exit",
             computed="sqlite:<data>/fairlead.db",
         ),
     ] = ""
     listen: Annotated[
-        str, About("Server", "IP address to listen on; 0.0.0.0 for all addresses", check=check_ip_address)
+        str, SettingInfo("Server", "IP address to listen on; 0.0.0.0 for all addresses", check=check_ip_address)
     ] = "127.0.0.1"
-    port: Annotated[int, About("Server", "Port to listen on; 0 for any free port", minimum=0, maximum=65535)] = 8443
+    port: Annotated[int, SettingInfo("Server", "Port to listen on; 0 for any free port", minimum=0, maximum=65535)] = (
+        8443
+    )
     public_url: Annotated[
         str,
-        About(
+        SettingInfo(
             "Server",
             "URL of this server for clients, if it differs from the address that it listens on",
             check=check_base_url,
@@ -92,14 +94,21 @@ class Settings:
 
     tls_cert: Annotated[
         Path | None,
-        About("TLS", "PEM file with the server certificate and its intermediate certificates", computed=SELF_MADE),
+        SettingInfo(
+            "TLS",
+            "PEM file with the server certificate and its intermediate certificates",
+            computed=GENERATED_CERTIFICATE,
+        ),
     ] = None
     tls_key: Annotated[
-        Path | None, About("TLS", "PEM file with the private key of tls_cert, without a passphrase", computed=SELF_MADE)
+        Path | None,
+        SettingInfo(
+            "TLS", "PEM file with the private key of tls_cert, without a passphrase", computed=GENERATED_CERTIFICATE
+        ),
     ] = None
     tls_ca: Annotated[
         Path | None,
-        About(
+        SettingInfo(
             "TLS",
             "PEM file with the CA certificate that clients need to trust tls_cert",
             computed="CAs of the client's system",
@@ -107,7 +116,7 @@ class Settings:
     ] = None
     tls_names: Annotated[
         tuple[str, ...],
-        About(
+        SettingInfo(
             "TLS",
             "Additional DNS names and IP addresses for the generated certificate, comma-separated",
             check=check_host_name,
@@ -115,49 +124,53 @@ class Settings:
         ),
     ] = ()
 
-    api_group: Annotated[str, About("API", "API group of the management kinds", check=check_api_group)] = (
+    api_group: Annotated[str, SettingInfo("API", "API group of the management kinds", check=check_api_group)] = (
         "management.service.sh"
     )
     namespace_prefix: Annotated[
-        str, About("API", "Prefix of project namespaces, before the project name", check=check_namespace_prefix)
+        str, SettingInfo("API", "Prefix of project namespaces, before the project name", check=check_namespace_prefix)
     ] = "service-p-"
 
-    password_login: Annotated[str, About("Identity", "Whether users can log in with a password", choices=SWITCH)] = "on"
+    password_login: Annotated[
+        str, SettingInfo("Identity", "Whether users can log in with a password", choices=ON_OFF)
+    ] = "on"
     login_key_ttl: Annotated[
-        int, About("Identity", "Lifetime of a login in seconds; 0 for no expiration", minimum=0)
+        int, SettingInfo("Identity", "Lifetime of a login in seconds; 0 for no expiration", minimum=0)
     ] = 20 * 24 * 3600
     access_key_max_ttl: Annotated[
         int,
-        About("Identity", "Maximum lifetime in seconds that users can give an access key; 0 for no limit", minimum=0),
+        SettingInfo(
+            "Identity", "Maximum lifetime in seconds that users can give an access key; 0 for no limit", minimum=0
+        ),
     ] = 0
     access_key_retention: Annotated[
         int,
-        About(
+        SettingInfo(
             "Identity", "Seconds until expired access keys are deleted; until then, users see why they fail", minimum=0
         ),
     ] = 24 * 3600
     access_keys_per_owner: Annotated[
         int,
-        About(
+        SettingInfo(
             "Identity",
             "Maximum number of access keys that a user or team can create for itself, without logins",
             maximum=100_000,
         ),
     ] = 100
     access_key_bytes_per_owner: Annotated[
-        int, About("Identity", "Maximum total size in bytes of all access keys of a user or team", minimum=1024)
+        int, SettingInfo("Identity", "Maximum total size in bytes of all access keys of a user or team", minimum=1024)
     ] = 1024 * 1024
 
     service_account_token_max_ttl: Annotated[
-        int, About("Identity", "Maximum lifetime of a service account token in seconds", minimum=600)
+        int, SettingInfo("Identity", "Maximum lifetime of a service account token in seconds", minimum=600)
     ] = 24 * 3600
     service_account_tokens: Annotated[
-        int, About("Identity", "Maximum number of valid tokens of one service account")
+        int, SettingInfo("Identity", "Maximum number of valid tokens of one service account")
     ] = 100
 
     cluster_networks: Annotated[
         tuple[str, ...],
-        About(
+        SettingInfo(
             "Clusters",
             "Networks, besides public addresses, that clusters may be in, as comma-separated CIDRs",
             check=check_network,
@@ -166,16 +179,16 @@ class Settings:
     ] = ()
     chart_repositories: Annotated[
         tuple[str, ...],
-        About(
+        SettingInfo(
             "Clusters",
             "Repositories that inline chart definitions may use, comma-separated",
-            check=check_repository,
+            check=check_chart_repository,
             computed="none",
         ),
     ] = ()
     unlisted_clusters: Annotated[
         str,
-        About(
+        SettingInfo(
             "Clusters",
             "Clusters that a project without allowedClusters may use: those that the user may use, or all",
             choices=("", "use", "all"),
@@ -184,7 +197,7 @@ class Settings:
     ] = ""
     space_roles: Annotated[
         tuple[str, ...],
-        About(
+        SettingInfo(
             "Clusters",
             "Cluster roles that instances may bind in their namespace, besides those in administrators' templates",
             check=check_role_name,
@@ -193,7 +206,7 @@ class Settings:
     ] = ("view", "edit", "admin")
     space_metadata: Annotated[
         tuple[str, ...],
-        About(
+        SettingInfo(
             "Clusters",
             "Labels and annotations that templates not owned by an administrator may set on namespaces: keys, or "
             "domains that end in /",
@@ -203,7 +216,7 @@ class Settings:
     ] = ("tenant.service.sh/",)
     space_pod_security: Annotated[
         str,
-        About(
+        SettingInfo(
             "Clusters",
             "Pod security level of namespaces that are not created from an administrator's template",
             choices=("baseline", "restricted", "privileged", "none"),
@@ -211,7 +224,7 @@ class Settings:
     ] = "baseline"
     chart_role: Annotated[
         str,
-        About(
+        SettingInfo(
             "Clusters",
             "Cluster role that a chart not chosen by an administrator gets in its namespace",
             check=check_role_name,
@@ -219,7 +232,7 @@ class Settings:
     ] = "admin"
     cluster_identity_prefix: Annotated[
         str,
-        About(
+        SettingInfo(
             "Clusters",
             "Prefix of user and group names in clusters; off for no prefix",
             check=lambda text: None if text == OFF else check_prefix(text),
@@ -227,94 +240,100 @@ class Settings:
     ] = DEFAULT_PREFIX
     cluster_requests: Annotated[
         int,
-        About("Clusters", "Maximum number of concurrent requests to one cluster through gateways, including watches"),
+        SettingInfo(
+            "Clusters", "Maximum number of concurrent requests to one cluster through gateways, including watches"
+        ),
     ] = 256
     cluster_sockets: Annotated[
-        int, About("Clusters", "Maximum number of open WebSockets to one cluster: exec, attach, port-forward")
+        int, SettingInfo("Clusters", "Maximum number of open WebSockets to one cluster: exec, attach, port-forward")
     ] = 256
 
     audit_path: Annotated[
         str,
-        About(
+        SettingInfo(
             "Audit", "Path of the audit log; - for standard output, off for no audit log", computed="<data>/audit.log"
         ),
     ] = ""
     audit_policy: Annotated[
         Path | None,
-        About("Audit", "YAML file with the audit policy", computed="Metadata for all requests"),
+        SettingInfo("Audit", "YAML file with the audit policy", computed="Metadata for all requests"),
     ] = None
-    audit_size: Annotated[int, About("Audit", "Size in MiB at which an audit file is rotated", maximum=1_000_000)] = 100
+    audit_size: Annotated[
+        int, SettingInfo("Audit", "Size in MiB at which an audit file is rotated", maximum=1_000_000)
+    ] = 100
     audit_backups: Annotated[
-        int, About("Audit", "Maximum number of rotated audit files; 0 for no limit", minimum=0)
+        int, SettingInfo("Audit", "Maximum number of rotated audit files; 0 for no limit", minimum=0)
     ] = 10
     audit_days: Annotated[
-        int, About("Audit", "Maximum age of rotated audit files in days; 0 for no limit", minimum=0)
+        int, SettingInfo("Audit", "Maximum age of rotated audit files in days; 0 for no limit", minimum=0)
     ] = 0
     audit_days_min: Annotated[
-        int, About("Audit", "Minimum age in days before audit_backups removes audit files; 0 for none", minimum=0)
+        int, SettingInfo("Audit", "Minimum age in days before audit_backups removes audit files; 0 for none", minimum=0)
     ] = 7
     audit_disk: Annotated[
-        int, About("Audit", "Maximum total size of all audit files in MiB; 0 for no limit", minimum=0)
+        int, SettingInfo("Audit", "Maximum total size of all audit files in MiB; 0 for no limit", minimum=0)
     ] = 2000
     audit_refused: Annotated[
         int,
-        About("Audit", "Rejected requests of one user or address that are audited per minute; 0 for all", minimum=0),
+        SettingInfo(
+            "Audit", "Rejected requests of one user or address that are audited per minute; 0 for all", minimum=0
+        ),
     ] = 120
     audit_reads: Annotated[
-        int, About("Audit", "Reads of one user that are audited per minute; 0 for all", minimum=0)
+        int, SettingInfo("Audit", "Reads of one user that are audited per minute; 0 for all", minimum=0)
     ] = 6000
     audit_compress: Annotated[
-        str, About("Audit", "Whether rotated audit files are compressed with gzip", choices=SWITCH)
+        str, SettingInfo("Audit", "Whether rotated audit files are compressed with gzip", choices=ON_OFF)
     ] = "on"
 
     metrics_public: Annotated[
-        str, About("Metrics", "Whether /metrics is available without authentication", choices=SWITCH)
+        str, SettingInfo("Metrics", "Whether /metrics is available without authentication", choices=ON_OFF)
     ] = "off"
 
     body_limit: Annotated[
-        int, About("Limits", "Maximum size of a request body in bytes", minimum=1024, maximum=64 * 1024 * 1024)
+        int, SettingInfo("Limits", "Maximum size of a request body in bytes", minimum=1024, maximum=64 * 1024 * 1024)
     ] = 3 * 1024 * 1024
     request_timeout: Annotated[
-        int, About("Limits", "Timeout of a request in seconds, except watches", maximum=3600)
+        int, SettingInfo("Limits", "Timeout of a request in seconds, except watches", maximum=3600)
     ] = 60
     watch_timeout_min: Annotated[
         int,
-        About(
+        SettingInfo(
             "Limits",
             "Minimum duration of a watch in seconds; the actual one is random, up to twice as long",
             maximum=86400,
         ),
     ] = 1800
     watch_queue: Annotated[
-        int, About("Limits", "Maximum number of queued events for a slow watch before it is closed")
+        int, SettingInfo("Limits", "Maximum number of queued events for a slow watch before it is closed")
     ] = 10_000
     watches_max: Annotated[
         int,
-        About(
+        SettingInfo(
             "Limits", "Maximum number of open watches and other streams; the last tenth is reserved for administrators"
         ),
     ] = 10_000
     watches_per_user: Annotated[
-        int, About("Limits", "Maximum number of open watches and other streams of one user, with all keys")
+        int, SettingInfo("Limits", "Maximum number of open watches and other streams of one user, with all keys")
     ] = 2_000
     watches_per_key: Annotated[
-        int, About("Limits", "Deprecated name of watches_per_user, which it overrides; 0 for not set", minimum=0)
+        int, SettingInfo("Limits", "Deprecated name of watches_per_user, which it overrides; 0 for not set", minimum=0)
     ] = 0
-    history_seconds: Annotated[int, About("Limits", "Minimum seconds before old revisions are compacted")] = 300
+    history_seconds: Annotated[int, SettingInfo("Limits", "Minimum seconds before old revisions are compacted")] = 300
     history_revisions: Annotated[
-        int, About("Limits", "Minimum number of newest revisions that are not compacted", minimum=0)
+        int, SettingInfo("Limits", "Minimum number of newest revisions that are not compacted", minimum=0)
     ] = 1000
-    event_ttl: Annotated[int, About("Limits", "Seconds until Event objects are deleted")] = 3600
+    event_ttl: Annotated[int, SettingInfo("Limits", "Seconds until Event objects are deleted")] = 3600
     shutdown_grace: Annotated[
         int,
-        About(
+        SettingInfo(
             "Limits", "Seconds that requests in flight have to finish when the server stops", minimum=0, maximum=3600
         ),
     ] = 10
 
-    log_level: Annotated[str, About("Log", "Minimum level of logged messages", choices=LOG_LEVELS)] = "info"
+    log_level: Annotated[str, SettingInfo("Log", "Minimum level of logged messages", choices=LOG_LEVELS)] = "info"
     log_format: Annotated[
-        str, About("Log", "One JSON object per line, or human-readable columns", choices=LOG_FORMATS)
+        str, SettingInfo("Log", "One JSON object per line, or human-readable columns", choices=LOG_FORMATS)
     ] = "json"
 
     @property
@@ -322,7 +341,7 @@ class Settings:
         return self.store or f"sqlite:{self.data / 'fairlead.db'}"
 
     @property
-    def audit_place(self) -> str:
+    def audit_destination(self) -> str:
         """A path, `-` for standard output, or empty for no audit log."""
         return "" if self.audit_path == OFF else self.audit_path or str(self.data / "audit.log")
 
@@ -339,7 +358,7 @@ class Settings:
 
     def base_url(self, port: int) -> str:
         """The URL for clients. `port` is the actual port, in case the setting is 0."""
-        return self.public_url or f"https://{bracketed(self._host)}:{port}"
+        return self.public_url or f"https://{format_host(self._host)}:{port}"
 
     @property
     def _host(self) -> str:
@@ -356,20 +375,20 @@ class Setting:
 
     name: str
     type: Any
-    about: About
+    info: SettingInfo
     default: Any
 
     @property
-    def shown_default(self) -> str:
-        return self.about.computed or str(self.default)
+    def default_text(self) -> str:
+        return self.info.computed_default or str(self.default)
 
 
-def _taken_apart(each: Field[Any]) -> Setting:
-    kind, about = get_args(each.type)
-    return Setting(each.name, kind, about, each.default)
+def _parse_field(field_: Field[Any]) -> Setting:
+    kind, about = get_args(field_.type)
+    return Setting(field_.name, kind, about, field_.default)
 
 
-SETTINGS = {each.name: _taken_apart(each) for each in fields(Settings)}
+SETTINGS = {each.name: _parse_field(each) for each in fields(Settings)}
 
 
 def flag(name: str) -> str:
@@ -386,25 +405,25 @@ def load(
     """Merges all sources. `flags` has the names of the fields; None if a flag is not given. Raises StartError."""
     problems: list[str] = []
     config = flags.get(CONFIG) or environment.get(variable(CONFIG))
-    given: Given = {
-        **(SOURCES.read_config(absolute(config), problems) if config else {}),
+    given: RawValues = {
+        **(SOURCES.read_config(absolute_path(config), problems) if config else {}),
         **SOURCES.read_environment(environment, problems),
         **{name: (flag(name), value) for name, value in flags.items() if name in SETTINGS and value is not None},
     }
     values = dict(defaults or {})
     for name, (origin, raw) in given.items():
         try:
-            values[name] = READERS[SETTINGS[name].type](raw, SETTINGS[name].about)
+            values[name] = PARSERS[SETTINGS[name].type](raw, SETTINGS[name].info)
         except ValueError as error:
             problems.append(f"{origin}: {error}")
     settings = Settings(**values)
-    problems.extend(_contradictions(settings))
+    problems.extend(_find_contradictions(settings))
     if problems:
         raise StartError("\n".join(problems))
     return settings
 
 
-def _contradictions(settings: Settings) -> Iterator[str]:
+def _find_contradictions(settings: Settings) -> Iterator[str]:
     if bool(settings.tls_cert) != bool(settings.tls_key):
         yield "tls_cert and tls_key must be set together; set both, or neither for a generated certificate"
     elif settings.tls_ca and not settings.tls_cert:
@@ -420,4 +439,4 @@ OTHER_VARIABLES = frozenset(
 )
 """Variables that are not settings: the path of the file, secrets that no file should contain, and the CLI's login."""
 
-SOURCES = Sources(tuple(SETTINGS), ENVIRONMENT_PREFIX, CONFIG, OTHER_VARIABLES)
+SOURCES = SettingSources(tuple(SETTINGS), ENVIRONMENT_PREFIX, CONFIG, OTHER_VARIABLES)

@@ -13,7 +13,7 @@ from fairlead.core.files import read_file
 SERVICE_LINK = re.compile(r"FAIRLEAD_(\w+_)?(SERVICE_(HOST|PORT)|PORT_\d+_(TCP|UDP|SCTP))(_\w+)?")
 SERVICE_ADDRESS = re.compile(r"(tcp|udp|sctp)://\S+")
 
-Given = dict[str, tuple[str, Any]]
+RawValues = dict[str, tuple[str, Any]]
 """By setting name: the origin for error messages (flag, variable, or file and key), and the raw value."""
 
 
@@ -22,34 +22,34 @@ class StartError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Sources:
+class SettingSources:
     """`names` are all settings, `config_name` names the file itself, `other_variables` are variables with our prefix
     that are not settings."""
 
     names: Sequence[str]
     prefix: str
-    config: str
-    others: Collection[str]
+    config_name: str
+    other_variables: Collection[str]
 
-    def read_environment(self, environment: Mapping[str, str], problems: list[str]) -> Given:
+    def read_environment(self, environment: Mapping[str, str], problems: list[str]) -> RawValues:
         known = {self._variable(name): name for name in self.names}
-        found: Given = {}
+        found: RawValues = {}
         for key, value in environment.items():
             if not key.startswith(self.prefix) or _is_service_link(key, value):
                 continue
             if key in known:
                 # `FAIRLEAD_PORT=` means "not set" in compose files and shells.
                 found.update({known[key]: (key, value)} if value else {})
-            elif key not in self.others:
-                problems.append(_unknown(key, [*known, self._variable(self.config)], "unset it"))
+            elif key not in self.other_variables:
+                problems.append(_unknown_setting(key, [*known, self._variable(self.config_name)], "unset it"))
         return found
 
-    def read_config(self, path: Path, problems: list[str]) -> Given:
+    def read_config(self, path: Path, problems: list[str]) -> RawValues:
         import yaml
 
         content = read_file(path)
         if content is None:
-            advice = f"create it, or leave out --{self.config} and {self._variable(self.config)}"
+            advice = f"create it, or leave out --{self.config_name} and {self._variable(self.config_name)}"
             raise StartError(f"{path}: no such file; {advice}")
         try:
             values = yaml.safe_load(content) or {}
@@ -62,7 +62,7 @@ class Sources:
         if not isinstance(values, dict):
             raise StartError(f"{path}: must contain settings, one `name: value` per line")
         unknown = [key for key in values if key not in self.names]
-        problems.extend(f"{path}: {_unknown(str(key), self.names, 'remove it')}" for key in unknown)
+        problems.extend(f"{path}: {_unknown_setting(str(key), self.names, 'remove it')}" for key in unknown)
         return {
             key: (f"{path}: {key}", value) for key, value in values.items() if key in self.names and value is not None
         }
@@ -75,6 +75,6 @@ def _is_service_link(key: str, value: str) -> bool:
     return bool(SERVICE_LINK.fullmatch(key) or (key.endswith("_PORT") and SERVICE_ADDRESS.fullmatch(value)))
 
 
-def _unknown(key: str, known: Sequence[str], advice: str) -> str:
+def _unknown_setting(key: str, known: Sequence[str], advice: str) -> str:
     (nearest,) = difflib.get_close_matches(key, known, n=1, cutoff=0.0)
     return f"unknown setting {key}; did you mean {nearest}? Otherwise {advice}"

@@ -14,18 +14,18 @@ from collections.abc import Awaitable, Callable
 
 import structlog
 
-from fairlead.storage.contract import Store, Unavailable
+from fairlead.storage.contract import Store, StoreUnavailable
 
 log = structlog.get_logger(__name__)
 
 
-async def _pause(seconds: float) -> float:
+async def _sleep(seconds: float) -> float:
     """Sleep, and return the monotonic time afterwards."""
     await asyncio.sleep(seconds)
     return time.monotonic()
 
 
-class Samples:
+class RevisionTimeline:
     """Samples of the current revision over time."""
 
     def __init__(self) -> None:
@@ -34,7 +34,7 @@ class Samples:
     def add(self, moment: float, revision: int) -> None:
         self._samples.append((moment, revision))
 
-    def current_at(self, moment: float) -> int:
+    def revision_at(self, moment: float) -> int:
         """The newest revision known to have been reached by then, 0 if unknown. Discards older samples."""
         while len(self._samples) > 1 and self._samples[1][0] <= moment:
             self._samples.popleft()
@@ -42,47 +42,47 @@ class Samples:
         return revision if first <= moment else 0
 
 
-async def keep_history(
+async def run_compaction(
     store: Store,
     *,
-    seconds: float,
-    revisions: int,
-    every: float,
+    min_seconds: float,
+    min_revisions: int,
+    interval_seconds: float,
     on_compacted: Callable[[int], None] | None = None,
-    pause: Callable[[float], Awaitable[float]] = _pause,
+    sleep: Callable[[float], Awaitable[float]] = _sleep,
 ) -> None:
     """Compact forever, keeping at least the last `min_seconds` and the last `min_revisions` readable.
 
     `on_compacted` is called with each compacted revision. Tests pass `sleep` to control the time.
     """
-    samples = Samples()
+    samples = RevisionTimeline()
     revision = 0
     while True:
-        now = await pause(every)
+        now = await sleep(interval_seconds)
         # Read before the sleep and recorded with the time after it, so it was certainly reached by then.
         samples.add(now, revision)
-        before = min(samples.current_at(now - seconds), revision - revisions)
+        before = min(samples.revision_at(now - min_seconds), revision - min_revisions)
         try:
             if before > await store.oldest():
                 await store.compact(before)
                 if on_compacted is not None:
                     on_compacted(before)
             revision = await store.revision()
-        except Unavailable as error:
-            log.warning("compaction failed; retrying later", reason=str(error), seconds=every)
+        except StoreUnavailable as error:
+            log.warning("compaction failed; retrying later", reason=str(error), seconds=interval_seconds)
 
 
-async def heed_compaction(
+async def follow_compaction(
     store: Store,
     *,
-    every: float,
+    interval_seconds: float,
     on_compacted: Callable[[int], None],
-    pause: Callable[[float], Awaitable[float]] = _pause,
+    sleep: Callable[[float], Awaitable[float]] = _sleep,
 ) -> None:
     """Report compactions by other replicas forever."""
     while True:
-        await pause(every)
+        await sleep(interval_seconds)
         try:
             on_compacted(await store.oldest())
-        except Unavailable as error:
+        except StoreUnavailable as error:
             log.info("reading the compacted revision failed; retrying later", reason=str(error))

@@ -39,7 +39,7 @@ class Event:
 
 
 @dataclass(slots=True, unsafe_hash=True)  # as Record: every write makes one
-class Change:
+class Write:
     """A write to one key: the new value, or None to delete it.
 
     `expected_revision` is the revision that the key must have; 0 means that it must not exist.
@@ -47,15 +47,15 @@ class Change:
 
     key: Key
     value: bytes | None
-    expected: int
+    expected_revision: int
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class Precondition:
     """A condition on a key that the commit does not write: it must have this revision (0 = must not exist)."""
 
     key: Key
-    expected: int
+    expected_revision: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class Page:
 
     records: Sequence[Record]
     revision: int
-    more: bool
+    has_more: bool
 
 
 class StorageError(Exception):
@@ -77,19 +77,19 @@ class StorageError(Exception):
     """
 
 
-class Conflict(StorageError):
+class RevisionConflict(StorageError):
     def __init__(self, key: Key, expected: int, actual: int) -> None:
         super().__init__(f"{'/'.join(key)} is at revision {actual}, not {expected}")
         self.key, self.expected, self.actual = key, expected, actual
 
 
 class Compacted(StorageError):
-    def __init__(self, asked: int, oldest: int) -> None:
-        super().__init__(f"revision {asked} has been compacted; the oldest one left is {oldest}")
-        self.asked, self.oldest = asked, oldest
+    def __init__(self, requested: int, oldest: int) -> None:
+        super().__init__(f"revision {requested} has been compacted; the oldest one left is {oldest}")
+        self.requested, self.oldest = requested, oldest
 
 
-class Unavailable(StorageError):
+class StoreUnavailable(StorageError):
     """The message is for operators: what is wrong and what to do about it."""
 
 
@@ -105,7 +105,7 @@ class Store(Protocol):
         `at=None` means now. Pages read with the same `at` are one consistent snapshot. Raises Compacted.
         """
 
-    async def commit(self, changes: Sequence[Change], checks: Sequence[Check] = ()) -> int:
+    async def commit(self, writes: Sequence[Write], preconditions: Sequence[Precondition] = ()) -> int:
         """Apply all writes atomically and durably, and return their revision.
 
         Raises RevisionConflict for the first write or precondition that does not hold. If the caller is cancelled,
@@ -122,7 +122,7 @@ class Store(Protocol):
     async def revision(self) -> int:
         """The revision of the newest acknowledged commit (FIRST_REVISION in an empty store)."""
 
-    def known_revision(self) -> int | None:
+    def local_revision(self) -> int | None:
         """The same without waiting if only this process writes to the store; None if other replicas may."""
 
     async def oldest(self) -> int:
@@ -134,10 +134,10 @@ class Store(Protocol):
         The compacted revision never decreases, and never exceeds the newest revision.
         """
 
-    async def scrub(self) -> None:
+    async def purge_deleted(self) -> None:
         """Physically remove compacted data from the disk. Commits are blocked meanwhile, possibly for long."""
 
-    async def check(self) -> None:
+    async def check_writable(self) -> None:
         """Raise StoreUnavailable unless a commit could succeed now. Free in normal operation; after a failure it
         tries a write."""
 

@@ -18,28 +18,28 @@ from dataclasses import dataclass
 
 import orjson
 
-from fairlead.storage.commit import pack
-from fairlead.storage.contract import Change, Compacted, Conflict, Key, Record, Store, Unavailable
+from fairlead.storage.commit import pack_key
+from fairlead.storage.contract import Compacted, Key, Record, RevisionConflict, Store, StoreUnavailable, Write
 
-GAP = 1_000_000_000
+REVISION_GAP = 1_000_000_000
 """More commits than the old servers can have made since the snapshot: thirty per second for a year."""
 
-UNFINISHED: Key = ("", "copies", "", "unfinished")
-ONLY_PART = (
+UNFINISHED_KEY: Key = ("", "copies", "", "unfinished")
+UNFINISHED_MESSAGE = (
     "the store is incomplete: a restore or copy into it did not finish; repeat it with --force, which starts over"
 )
 _UNFINISHED_VALUE = orjson.dumps({"apiVersion": "v1", "kind": "Copy", "metadata": {"name": "unfinished"}})
 
-PAGE = 500
-BATCH_RECORDS = 100
+PAGE_SIZE = 500
+MAX_BATCH_RECORDS = 100
 """etcd accepts 128 operations per transaction by default."""
-BATCH_BYTES = 1_000_000
+MAX_BATCH_BYTES = 1_000_000
 """etcd accepts 1.5 MB per request by default."""
-AT_ONCE = 4
+MAX_CONCURRENT_COMMITS = 4
 
-Batch = list[tuple[Key, bytes]]
+RecordBatch = list[tuple[Key, bytes]]
 
-LENGTHS = struct.Struct(">II")
+RECORD_LENGTHS = struct.Struct(">II")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,16 +51,16 @@ class Snapshot:
 
 
 @dataclass(frozen=True, slots=True)
-class Filled:
+class CopyStats:
     count: int
     revision: int
 
 
-class Occupied(Exception):
+class StoreNotEmpty(Exception):
     """The store is not empty. The message says what it contains; the caller adds how to override."""
 
 
-class Content:
+class ContentDigest:
     """A digest of keys and values in key order, without revisions: equal for stores with equal content."""
 
     __slots__ = ("_hash", "count")
@@ -71,8 +71,8 @@ class Content:
 
     def add(self, key: Key, value: bytes) -> bytes:
         """Add a record. Returns the bytes added to the digest: the lengths, the packed key and the value."""
-        packed = pack(key)
-        framed = b"".join((LENGTHS.pack(len(packed), len(value)), packed, value))
+        packed = pack_key(key)
+        framed = b"".join((RECORD_LENGTHS.pack(len(packed), len(value)), packed, value))
         self._hash.update(framed)
         self.count += 1
         return framed
@@ -81,114 +81,118 @@ class Content:
         return self._hash.digest()
 
 
-async def scanned(store: Store) -> Snapshot:
+async def take_snapshot(store: Store) -> Snapshot:
     """A snapshot of an open store, read page by page. Concurrent writes are allowed."""
     revision = await store.revision()
-    return Snapshot(revision, _pages(store, revision))
+    return Snapshot(revision, _iter_records(store, revision))
 
 
-async def _pages(store: Store, at: int) -> AsyncGenerator[Record]:
+async def _iter_records(store: Store, at: int) -> AsyncGenerator[Record]:
     after: Key | None = None
     while True:
         try:
-            page = await store.scan((), after=after, limit=PAGE, at=at)
+            page = await store.scan((), after=after, limit=PAGE_SIZE, at=at)
         except Compacted as error:
             advice = "try again, or keep more history with a larger history_seconds"
-            raise Unavailable(f"the store's history was compacted faster than it could be read; {advice}") from error
+            raise StoreUnavailable(
+                f"the store's history was compacted faster than it could be read; {advice}"
+            ) from error
         for record in page.records:
             yield record
-        if not page.more:
+        if not page.has_more:
             return
         after = page.records[-1].key
 
 
-async def held_still(store: Store, snapshot: Snapshot) -> AsyncGenerator[Record]:
+async def frozen_records(store: Store, snapshot: Snapshot) -> AsyncGenerator[Record]:
     """The snapshot's records. Raises StoreUnavailable if the store is written to before all of them were read."""
-    await refuse_changed(store, snapshot.revision)
+    await check_unchanged(store, snapshot.revision)
     async with aclosing(snapshot.records) as records:
         async for record in records:
             yield record
-    await refuse_changed(store, snapshot.revision)
+    await check_unchanged(store, snapshot.revision)
 
 
-async def refuse_changed(store: Store, revision: int) -> None:
+async def check_unchanged(store: Store, revision: int) -> None:
     if (newest := await store.revision()) != revision:
         advice = "stop all servers that use it, and try again"
-        raise Unavailable(f"the store was modified in the meantime (revision {newest}, was {revision}); {advice}")
+        raise StoreUnavailable(f"the store was modified in the meantime (revision {newest}, was {revision}); {advice}")
 
 
-def first_above(revision: int) -> int:
+def first_revision_after(revision: int) -> int:
     """The first revision of a store that replaces one that was at `revision` when the snapshot was taken."""
-    return revision + GAP
+    return revision + REVISION_GAP
 
 
-async def refuse_unfinished(store: Store) -> None:
-    if await store.read(UNFINISHED) is not None:
-        raise Unavailable(ONLY_PART)
+async def check_complete(store: Store) -> None:
+    if await store.read(UNFINISHED_KEY) is not None:
+        raise StoreUnavailable(UNFINISHED_MESSAGE)
 
 
-async def refuse_occupied(store: Store) -> None:
-    if await store.read(UNFINISHED) is not None:
-        raise Occupied("an earlier restore or copy into it did not finish")
+async def check_empty(store: Store) -> None:
+    if await store.read(UNFINISHED_KEY) is not None:
+        raise StoreNotEmpty("an earlier restore or copy into it did not finish")
     page = await store.scan((), limit=1)
     if page.records:
-        raise Occupied(f"it already contains data, at revision {page.revision}")
+        raise StoreNotEmpty(f"it already contains data, at revision {page.revision}")
 
 
-async def fill(store: Store, records: AsyncIterator[tuple[Key, bytes]], *, replace: bool = False) -> Filled:
+async def restore_records(
+    store: Store, records: AsyncIterator[tuple[Key, bytes]], *, replace: bool = False
+) -> CopyStats:
     """Write all records, in key order, into a store that no server uses. Raises StoreNotEmpty unless it is empty.
 
     `replace` deletes existing records. On failure the store stays marked as unfinished, unless nothing was changed.
     """
-    mark, untouched = await _claim(store, replace)
+    mark, untouched = await _mark_unfinished(store, replace)
     batches = _batches(records)
     try:
         # Read the first batch before deleting anything: the source may turn out to be empty.
-        if not (batch := await _next(batches)):
-            raise Unavailable("there is nothing to restore; check that the source is the right one")
+        if not (batch := await _next_batch(batches)):
+            raise StoreUnavailable("there is nothing to restore; check that the source is the right one")
     except BaseException:
         if untouched:
-            await _commit(store, [[Change(UNFINISHED, None, mark)]])
+            await _commit(store, [[Write(UNFINISHED_KEY, None, mark)]])
         raise
     if replace:
-        await _clear(store)
-    written = Content()
+        await _delete_all(store)
+    written = ContentDigest()
     while batch:
-        window = [batch, *[await _next(batches) for _ in range(AT_ONCE - 1)]]
+        window = [batch, *[await _next_batch(batches) for _ in range(MAX_CONCURRENT_COMMITS - 1)]]
         for key, value in (pair for each in window for pair in each):
             written.add(key, value)
-        await _commit(store, [[Change(key, value, 0) for key, value in each] for each in window if each])
-        batch = await _next(batches)
-    await _compare(store, written)
-    [revision] = await _commit(store, [[Change(UNFINISHED, None, mark)]])
+        await _commit(store, [[Write(key, value, 0) for key, value in each] for each in window if each])
+        batch = await _next_batch(batches)
+    await _verify_written(store, written)
+    [revision] = await _commit(store, [[Write(UNFINISHED_KEY, None, mark)]])
     await store.compact(revision)
-    return Filled(written.count, revision)
+    return CopyStats(written.count, revision)
 
 
-async def _claim(store: Store, replace: bool) -> tuple[int, bool]:
+async def _mark_unfinished(store: Store, replace: bool) -> tuple[int, bool]:
     """Write the marker of an unfinished restore. Returns its revision, and whether it did not exist before."""
     if not replace:
-        await refuse_occupied(store)
-    there = await store.read(UNFINISHED)
+        await check_empty(store)
+    there = await store.read(UNFINISHED_KEY)
     expected = there.revision if there else 0
-    [mark] = await _commit(store, [[Change(UNFINISHED, _UNFINISHED_VALUE, expected)]])
+    [mark] = await _commit(store, [[Write(UNFINISHED_KEY, _UNFINISHED_VALUE, expected)]])
     return mark, not expected
 
 
-async def _clear(store: Store) -> None:
+async def _delete_all(store: Store) -> None:
     while True:
-        found = (await store.scan((), limit=BATCH_RECORDS + 1)).records
-        doomed = [record for record in found if record.key != UNFINISHED][:BATCH_RECORDS]
+        found = (await store.scan((), limit=MAX_BATCH_RECORDS + 1)).records
+        doomed = [record for record in found if record.key != UNFINISHED_KEY][:MAX_BATCH_RECORDS]
         if not doomed:
             return
-        await _commit(store, [[Change(record.key, None, record.revision) for record in doomed]])
+        await _commit(store, [[Write(record.key, None, record.revision) for record in doomed]])
 
 
-async def _batches(records: AsyncIterator[tuple[Key, bytes]]) -> AsyncGenerator[Batch]:
-    batch: Batch = []
+async def _batches(records: AsyncIterator[tuple[Key, bytes]]) -> AsyncGenerator[RecordBatch]:
+    batch: RecordBatch = []
     weight = 0
     async for key, value in records:
-        if batch and (len(batch) == BATCH_RECORDS or weight + len(value) > BATCH_BYTES):
+        if batch and (len(batch) == MAX_BATCH_RECORDS or weight + len(value) > MAX_BATCH_BYTES):
             yield batch
             batch, weight = [], 0
         batch.append((key, value))
@@ -197,27 +201,29 @@ async def _batches(records: AsyncIterator[tuple[Key, bytes]]) -> AsyncGenerator[
         yield batch
 
 
-async def _next(batches: AsyncGenerator[Batch]) -> Batch:
+async def _next_batch(batches: AsyncGenerator[RecordBatch]) -> RecordBatch:
     """The next batch; empty after the last one."""
     async for batch in batches:
         return batch
     return []
 
 
-async def _commit(store: Store, commits: Sequence[Sequence[Change]]) -> list[int]:
+async def _commit(store: Store, commits: Sequence[Sequence[Write]]) -> list[int]:
     try:
         return await asyncio.gather(*[store.commit(changes) for changes in commits])
-    except Conflict as error:
-        raise Unavailable(f"another process writes to the store ({error}); stop all servers that use it") from error
+    except RevisionConflict as error:
+        raise StoreUnavailable(
+            f"another process writes to the store ({error}); stop all servers that use it"
+        ) from error
 
 
-async def _compare(store: Store, written: Content) -> None:
+async def _verify_written(store: Store, written: ContentDigest) -> None:
     """Read the store back and compare it with what was written."""
-    found = Content()
-    async with aclosing((await scanned(store)).records) as records:
+    found = ContentDigest()
+    async with aclosing((await take_snapshot(store)).records) as records:
         async for record in records:
-            if record.key != UNFINISHED:
+            if record.key != UNFINISHED_KEY:
                 found.add(record.key, record.value)
     if found.digest() != written.digest():
         advice = "stop all servers that use it, and repeat this with --force"
-        raise Unavailable(f"the store does not contain what was written to it; {advice}")
+        raise StoreUnavailable(f"the store does not contain what was written to it; {advice}")

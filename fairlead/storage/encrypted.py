@@ -12,59 +12,70 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing
 
-from fairlead.core.crypto.encryption import Keyring, Unsealable, is_sealed
-from fairlead.core.crypto.key_file import SealKeys
+from fairlead.core.crypto.encryption import DecryptionError, Keyring, is_encrypted
+from fairlead.core.crypto.key_file import EncryptionKeyFile
 from fairlead.core.files import FileProblem
-from fairlead.storage.commit import pack
-from fairlead.storage.contract import Change, Check, Compacted, Conflict, Event, Key, Page, Record, Store, Unavailable
-from fairlead.storage.fingerprints import fingerprint, keep, kept
+from fairlead.storage.commit import pack_key
+from fairlead.storage.contract import (
+    Compacted,
+    Event,
+    Key,
+    Page,
+    Precondition,
+    Record,
+    RevisionConflict,
+    Store,
+    StoreUnavailable,
+    Write,
+)
+from fairlead.storage.fingerprints import compute_fingerprint, load_fingerprint, save_fingerprint
 
-WALK_PAGE = 1_000
-SEAL_KEY = "seal-key"
+SCAN_PAGE_SIZE = 1_000
+ACTIVE_KEY_FINGERPRINT = "seal-key"
 """The name of the fingerprint record of the active key."""
 
-Holds = Callable[[Key, bytes], bool]
+IsSensitive = Callable[[Key, bytes], bool]
 """Whether the plain value of a key contains a credential."""
 
 
-def _unheard(seconds: float) -> None:
+def _ignore_duration(seconds: float) -> None:
     return None
 
 
-class Sealed:
+class EncryptedStore:
     """A Store that wraps another one. `keyring` is replaced as a whole when the keys change."""
 
-    def __init__(self, store: Store, keyring: Keyring, holds: Holds) -> None:
+    def __init__(self, store: Store, keyring: Keyring, is_sensitive: IsSensitive) -> None:
         self._store = store
         self.keyring = keyring
-        self.holds = holds
-        self.note_commit: Callable[[float], None] = _unheard
+        self.is_sensitive = is_sensitive
+        self.on_commit: Callable[[float], None] = _ignore_duration
         """Called with the duration of each commit in seconds."""
 
     async def read(self, key: Key) -> Record | None:
         record = await self._store.read(key)
-        return None if record is None else self._opened(record)
+        return None if record is None else self._decrypt_record(record)
 
     async def scan(self, prefix: Key, *, after: Key | None = None, limit: int = 0, at: int | None = None) -> Page:
         page = await self._store.scan(prefix, after=after, limit=limit, at=at)
-        return Page([self._opened(record) for record in page.records], page.revision, page.more)
+        return Page([self._decrypt_record(record) for record in page.records], page.revision, page.has_more)
 
-    async def commit(self, changes: Sequence[Change], checks: Sequence[Check] = ()) -> int:
+    async def commit(self, writes: Sequence[Write], preconditions: Sequence[Precondition] = ()) -> int:
         begun = time.perf_counter()
         try:
-            return await self._store.commit([*map(self._closed, changes)], checks)
+            return await self._store.commit([*map(self._encrypt, writes)], preconditions)
         finally:
-            self.note_commit(time.perf_counter() - begun)
+            self.on_commit(time.perf_counter() - begun)
 
     async def watch(self, prefix: Key, since: int) -> AsyncIterator[Sequence[Event]]:
         async for batch in self._store.watch(prefix, since):
-            yield [self._heard(event) for event in batch]
+            yield [self._decrypt_event(event) for event in batch]
 
     async def revision(self) -> int:
         return await self._store.revision()
 
-    def known_revision(self) -> int | None:
-        return self._store.known_revision()
+    def local_revision(self) -> int | None:
+        return self._store.local_revision()
 
     async def oldest(self) -> int:
         return await self._store.oldest()
@@ -72,47 +83,47 @@ class Sealed:
     async def compact(self, before: int) -> None:
         await self._store.compact(before)
 
-    async def scrub(self) -> None:
-        await self._store.scrub()
+    async def purge_deleted(self) -> None:
+        await self._store.purge_deleted()
 
-    async def check(self) -> None:
-        await self._store.check()
+    async def check_writable(self) -> None:
+        await self._store.check_writable()
 
     async def close(self) -> None:
         await self._store.close()
 
-    def _closed(self, change: Change) -> Change:
+    def _encrypt(self, change: Write) -> Write:
         value = change.value
         # Also encrypt plain values that look like an envelope, so that whatever looks encrypted when it is read
         # really is.
-        if value is None or not (is_sealed(value) or self.holds(change.key, value)):
+        if value is None or not (is_encrypted(value) or self.is_sensitive(change.key, value)):
             return change
-        return Change(change.key, self.keyring.seal(value, pack(change.key)), change.expected)
+        return Write(change.key, self.keyring.encrypt(value, pack_key(change.key)), change.expected_revision)
 
-    def _opened(self, record: Record) -> Record:
-        if not is_sealed(record.value):
+    def _decrypt_record(self, record: Record) -> Record:
+        if not is_encrypted(record.value):
             return record
-        return Record(record.key, unsealed(self.keyring, record.key, record.value), record.revision)
+        return Record(record.key, decrypt_value(self.keyring, record.key, record.value), record.revision)
 
-    def _heard(self, event: Event) -> Event:
-        if event.value is None or not is_sealed(event.value):
+    def _decrypt_event(self, event: Event) -> Event:
+        if event.value is None or not is_encrypted(event.value):
             return event
-        return Event(event.key, unsealed(self.keyring, event.key, event.value), event.revision)
+        return Event(event.key, decrypt_value(self.keyring, event.key, event.value), event.revision)
 
 
-def unsealed(keyring: Keyring, key: Key, value: bytes) -> bytes:
+def decrypt_value(keyring: Keyring, key: Key, value: bytes) -> bytes:
     """Decrypt a value. Raises StoreUnavailable, with the name of the object, if that fails."""
     try:
-        return keyring.unseal(value, pack(key))
-    except Unsealable as error:
-        raise Unavailable(f"{shown(key)} is {error}") from error
+        return keyring.decrypt(value, pack_key(key))
+    except DecryptionError as error:
+        raise StoreUnavailable(f"{format_key(key)} is {error}") from error
 
 
-def shown(key: Key) -> str:
+def format_key(key: Key) -> str:
     return "/".join(part for part in key if part)
 
 
-async def keyring_for(store: Store, keys: SealKeys) -> Keyring:
+async def load_keyring(store: Store, keys: EncryptionKeyFile) -> Keyring:
     """Load the keys, and check that they decrypt everything; create them if there are none and nothing is encrypted
     yet.
 
@@ -122,71 +133,78 @@ async def keyring_for(store: Store, keys: SealKeys) -> Keyring:
     """
     keyring = keys.read()
     if keyring is None:
-        await _nobody_has_keys(store, keys.source)
+        await _check_no_key_in_use(store, keys.source)
     while True:
         try:
-            await _try_on_all(store, keyring, keys.source)
+            await _check_decryptable(store, keyring, keys.source)
             break
         except Compacted:  # by another replica meanwhile; retry with a newer snapshot
             continue
     # Create the file before storing the fingerprint: the fingerprint of a key that no server has could never be
     # removed.
-    return keyring or keys.make()
+    return keyring or keys.create()
 
 
-async def _nobody_has_keys(store: Store, source: str) -> None:
-    theirs, _ = await kept(store, SEAL_KEY)
+async def _check_no_key_in_use(store: Store, source: str) -> None:
+    theirs, _ = await load_fingerprint(store, ACTIVE_KEY_FINGERPRINT)
     if theirs is not None:
         advice = "copy that file from a server that has it, or restore it from a backup"
         raise FileProblem(f"{source}: missing, and other servers of this store encrypt with key {theirs.id}; {advice}")
 
 
-async def agree_on_active(store: Store, keyring: Keyring) -> None:
+async def publish_active_key(store: Store, keyring: Keyring) -> None:
     """Publish the fingerprint of our active key to other replicas. Raises FileProblem if we lack the key that they
     use."""
     active = keyring.keys[0]
     while True:
-        theirs, revision = await kept(store, SEAL_KEY)
-        if theirs is not None and theirs not in [fingerprint(SEAL_KEY, key.secret, key.id) for key in keyring.keys]:
+        theirs, revision = await load_fingerprint(store, ACTIVE_KEY_FINGERPRINT)
+        if theirs is not None and theirs not in [
+            compute_fingerprint(ACTIVE_KEY_FINGERPRINT, key.secret, key.id) for key in keyring.keys
+        ]:
             which = "differs here" if theirs.id in [key.id for key in keyring.keys] else "is missing here"
             advice = "all servers need the same keys: copy them from a server that has it"
             raise FileProblem(f"{keyring.source}: other servers encrypt with key {theirs.id}, which {which}; {advice}")
         if theirs is not None and theirs.id == active.id:
             return
         try:
-            return await keep(store, SEAL_KEY, fingerprint(SEAL_KEY, active.secret, active.id), revision)
-        except Conflict:  # another replica was faster; check what it has published
+            return await save_fingerprint(
+                store,
+                ACTIVE_KEY_FINGERPRINT,
+                compute_fingerprint(ACTIVE_KEY_FINGERPRINT, active.secret, active.id),
+                revision,
+            )
+        except RevisionConflict:  # another replica was faster; check what it has published
             continue
 
 
-async def _try_on_all(store: Store, keyring: Keyring | None, source: str) -> None:
-    async with aclosing(every_value(store) if keyring is None else _past_values(store)) as values:
+async def _check_decryptable(store: Store, keyring: Keyring | None, source: str) -> None:
+    async with aclosing(iter_all_values(store) if keyring is None else _iter_history_values(store)) as values:
         async for key, value in values:
-            if not is_sealed(value):
+            if not is_encrypted(value):
                 continue
             if keyring is None:
                 advice = "copy it from another server of this store, or restore it from a backup"
-                raise FileProblem(f"{source}: missing, and {shown(key)} in the store is encrypted; {advice}")
-            unsealed(keyring, key, value)
+                raise FileProblem(f"{source}: missing, and {format_key(key)} in the store is encrypted; {advice}")
+            decrypt_value(keyring, key, value)
 
 
-async def every_value(store: Store) -> AsyncGenerator[tuple[Key, bytes]]:
+async def iter_all_values(store: Store) -> AsyncGenerator[tuple[Key, bytes]]:
     """All readable values, including those in the history. Unordered, with repetitions."""
     oldest = await store.oldest()
     after: Key | None = None
     while True:
-        page = await store.scan((), after=after, limit=WALK_PAGE, at=oldest)
+        page = await store.scan((), after=after, limit=SCAN_PAGE_SIZE, at=oldest)
         for record in page.records:
             yield record.key, record.value
-        if not page.more:
+        if not page.has_more:
             break
         after = page.records[-1].key
-    async with aclosing(_past_values(store)) as values:
+    async with aclosing(_iter_history_values(store)) as values:
         async for key, value in values:
             yield key, value
 
 
-async def _past_values(store: Store) -> AsyncGenerator[tuple[Key, bytes]]:
+async def _iter_history_values(store: Store) -> AsyncGenerator[tuple[Key, bytes]]:
     """The values written after the oldest readable revision."""
     oldest, newest = await store.oldest(), await store.revision()
     if newest == oldest:
@@ -197,4 +215,4 @@ async def _past_values(store: Store) -> AsyncGenerator[tuple[Key, bytes]]:
                 yield event.key, event.value
         if batch[-1].revision >= newest:
             return
-    raise Unavailable("the store was closed")
+    raise StoreUnavailable("the store was closed")

@@ -11,10 +11,20 @@ Our own renewals change the lease, too. A commit that collides with one is repea
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 
-from fairlead.storage.contract import Change, Check, Conflict, Event, Key, Page, Record, Store, Unavailable
+from fairlead.storage.contract import (
+    Event,
+    Key,
+    Page,
+    Precondition,
+    Record,
+    RevisionConflict,
+    Store,
+    StoreUnavailable,
+    Write,
+)
 
 
-class LostLead(Unavailable):
+class LeadershipLost(StoreUnavailable):
     """This replica is no longer the leader. A StoreUnavailable, because callers can only give up."""
 
     def __init__(self) -> None:
@@ -26,66 +36,66 @@ class Fence:
 
     def __init__(self, key: Key) -> None:
         self.key = key
-        self.doubted = asyncio.Event()
+        self.renewal_requested = asyncio.Event()
         """Set when a commit was rejected: the lease must be renewed, or found to be lost, immediately."""
         self._revision = 0
-        self._moved = asyncio.Event()
+        self._changed = asyncio.Event()
 
     @property
-    def held(self) -> bool:
+    def is_held(self) -> bool:
         return self._revision > 0
 
     @property
     def revision(self) -> int:
         """The revision of the lease. Raises LeadershipLost if this replica does not hold it."""
         if not self._revision:
-            raise LostLead
+            raise LeadershipLost
         return self._revision
 
-    def move(self, revision: int) -> None:
+    def update(self, revision: int) -> None:
         """Record that this replica holds the lease at this revision."""
         self._revision = revision
         # Pending requests for a renewal are answered by this one.
-        self.doubted.clear()
-        self._moved.set()
-        self._moved = asyncio.Event()
+        self.renewal_requested.clear()
+        self._changed.set()
+        self._changed = asyncio.Event()
 
-    def drop(self) -> None:
+    def release(self) -> None:
         """Record that this replica does not hold the lease, or is about to release it."""
-        self.move(0)
+        self.update(0)
 
-    async def moved_from(self, revision: int) -> None:
+    async def wait_newer(self, revision: int) -> None:
         """Wait for a renewal newer than this revision. Raises LeadershipLost."""
         while self.revision == revision:
-            self.doubted.set()
-            await self._moved.wait()
+            self.renewal_requested.set()
+            await self._changed.wait()
 
 
-class Fenced:
+class FencedStore:
     """A Store that wraps another one and adds the lease as a precondition to every commit."""
 
     def __init__(self, store: Store, fence: Fence) -> None:
         self._store = store
         self._fence = fence
 
-    async def commit(self, changes: Sequence[Change], checks: Sequence[Check] = ()) -> int:
+    async def commit(self, writes: Sequence[Write], preconditions: Sequence[Precondition] = ()) -> int:
         key = self._fence.key
-        for change in changes:
+        for change in writes:
             if change.key == key:
-                return await self._commit_to_lease(change.expected, changes, checks)
+                return await self._commit_lease(change.expected_revision, writes, preconditions)
         while True:
             revision = self._fence.revision
             try:
-                return await self._store.commit(changes, (*checks, Check(key, revision)))
-            except Conflict as conflict:
+                return await self._store.commit(writes, (*preconditions, Precondition(key, revision)))
+            except RevisionConflict as conflict:
                 if conflict.key != key:
                     raise
-            await self._fence.moved_from(revision)
+            await self._fence.wait_newer(revision)
 
-    async def _commit_to_lease(self, expected: int, changes: Sequence[Change], checks: Sequence[Check]) -> int:
+    async def _commit_lease(self, expected: int, changes: Sequence[Write], checks: Sequence[Precondition]) -> int:
         """A commit that writes the lease itself: its expected revision takes the place of the precondition."""
         if expected != self._fence.revision:
-            raise Conflict(self._fence.key, expected, self._fence.revision)
+            raise RevisionConflict(self._fence.key, expected, self._fence.revision)
         return await self._store.commit(changes, checks)
 
     async def compact(self, before: int) -> None:
@@ -93,9 +103,9 @@ class Fenced:
         _ = self._fence.revision
         await self._store.compact(before)
 
-    async def scrub(self) -> None:
+    async def purge_deleted(self) -> None:
         _ = self._fence.revision
-        await self._store.scrub()
+        await self._store.purge_deleted()
 
     async def read(self, key: Key) -> Record | None:
         return await self._store.read(key)
@@ -109,14 +119,14 @@ class Fenced:
     async def revision(self) -> int:
         return await self._store.revision()
 
-    def known_revision(self) -> int | None:
-        return self._store.known_revision()
+    def local_revision(self) -> int | None:
+        return self._store.local_revision()
 
     async def oldest(self) -> int:
         return await self._store.oldest()
 
-    async def check(self) -> None:
-        await self._store.check()
+    async def check_writable(self) -> None:
+        await self._store.check_writable()
 
     async def close(self) -> None:
         await self._store.close()

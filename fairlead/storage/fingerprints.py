@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 import orjson
 
-from fairlead.storage.contract import Change, Key, Store
+from fairlead.storage.contract import Key, Store, Write
 
-RESOURCE = "fingerprints"
+FINGERPRINT_RESOURCE = "fingerprints"
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,26 +26,26 @@ class Fingerprint:
     id: str = ""
 
 
-def key_of(name: str) -> Key:
-    return ("", RESOURCE, "", name)
+def fingerprint_key(name: str) -> Key:
+    return ("", FINGERPRINT_RESOURCE, "", name)
 
 
-def fingerprint(name: str, secret: bytes, id: str = "") -> Fingerprint:
+def compute_fingerprint(name: str, secret: bytes, id: str = "") -> Fingerprint:
     """Irreversible, because the secrets are random and long. Half of a SHA-256 is enough to distinguish them."""
     return Fingerprint(hashlib.sha256(f"fairlead {name}\0".encode() + secret).hexdigest()[:32], id)
 
 
-async def kept(store: Store, name: str) -> tuple[Fingerprint | None, int]:
+async def load_fingerprint(store: Store, name: str) -> tuple[Fingerprint | None, int]:
     """The stored fingerprint, and the revision to expect when replacing it."""
-    record = await store.read(key_of(name))
+    record = await store.read(fingerprint_key(name))
     if record is None:
         return None, 0
     value = orjson.loads(record.value)
     return Fingerprint(value["digest"], value["id"]), record.revision
 
 
-async def keep(store: Store, name: str, found: Fingerprint, expected: int) -> None:
+async def save_fingerprint(store: Store, name: str, new_fingerprint: Fingerprint, expected: int) -> None:
     """Store a fingerprint. Raises RevisionConflict if another server was faster."""
     header = {"apiVersion": "v1", "kind": "Fingerprint", "metadata": {"name": name}}
-    value = orjson.dumps({**header, "id": found.id, "digest": found.digest})
-    await store.commit([Change(key_of(name), value, expected)])
+    value = orjson.dumps({**header, "id": new_fingerprint.id, "digest": new_fingerprint.digest})
+    await store.commit([Write(fingerprint_key(name), value, expected)])

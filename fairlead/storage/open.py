@@ -9,10 +9,10 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 
 from fairlead.storage.contract import FIRST_REVISION, Store
-from fairlead.storage.copy import Snapshot, refuse_unfinished, scanned
+from fairlead.storage.copy import Snapshot, check_complete, take_snapshot
 from fairlead.storage.memory import MemoryStore
 from fairlead.storage.sqlite import SqliteStore
-from fairlead.storage.sqlite.reader import snapshot
+from fairlead.storage.sqlite.reader import open_file_snapshot
 
 
 async def _open_memory(rest: str, first: int) -> Store:
@@ -43,69 +43,69 @@ async def _open_etcd(rest: str, first: int) -> Store:
     return await EtcdStore.open(parse_address(rest), first)
 
 
-POSTGRES_FORM = "postgres://user@host:5432/database"
+POSTGRES_URL_FORMAT = "postgres://user@host:5432/database"
 
 
 @dataclass(frozen=True, slots=True)
-class Scheme:
+class StoreScheme:
     """A type of store: the format of its URLs, and the function that opens one, given the URL without its scheme."""
 
-    form: str
-    opened: Callable[[str, int], Awaitable[Store]]
+    url_format: str
+    open: Callable[[str, int], Awaitable[Store]]
     """The second argument is the minimum revision of the store."""
-    shared: bool
+    is_shared: bool
     """Whether several servers can use it at the same time. Otherwise it belongs to one process."""
-    beside: Callable[[str], AbstractAsyncContextManager[Snapshot]] | None = None
+    snapshot: Callable[[str], AbstractAsyncContextManager[Snapshot]] | None = None
     """Takes a snapshot while a server has the store open, if that is possible."""
 
 
-SCHEMES: dict[str, Scheme] = {
-    "memory": Scheme("memory:", _open_memory, shared=False),
-    "sqlite": Scheme(
+SCHEMES: dict[str, StoreScheme] = {
+    "memory": StoreScheme("memory:", _open_memory, is_shared=False),
+    "sqlite": StoreScheme(
         "sqlite:/path/to/file or sqlite:relative/path",
         _open_sqlite,
-        shared=False,
-        beside=lambda path: snapshot(_sqlite_path(path)),
+        is_shared=False,
+        snapshot=lambda path: open_file_snapshot(_sqlite_path(path)),
     ),
-    "postgres": Scheme(POSTGRES_FORM, _open_postgres, shared=True),
-    "postgresql": Scheme(POSTGRES_FORM, _open_postgres, shared=True),
-    "etcd": Scheme("etcd://host1:2379,host2:2379/prefix", _open_etcd, shared=True),
+    "postgres": StoreScheme(POSTGRES_URL_FORMAT, _open_postgres, is_shared=True),
+    "postgresql": StoreScheme(POSTGRES_URL_FORMAT, _open_postgres, is_shared=True),
+    "etcd": StoreScheme("etcd://host1:2379,host2:2379/prefix", _open_etcd, is_shared=True),
 }
 
 
 async def open_store(url: str) -> Store:
     """Open a store. Raises ValueError for an invalid URL, StoreUnavailable if the store cannot be opened."""
-    store = await open_to_fill(url)
+    store = await open_for_restore(url)
     try:
-        await refuse_unfinished(store)
+        await check_complete(store)
     except BaseException:
         await store.close()
         raise
     return store
 
 
-async def open_to_fill(url: str, first: int = FIRST_REVISION) -> Store:
+async def open_for_restore(url: str, first: int = FIRST_REVISION) -> Store:
     """Open a store whose content will be replaced. Its revision is then at least `first`."""
-    known, rest = _known(url)
+    known, rest = _parse_url(url)
     try:
-        return await known.opened(rest, first)
+        return await known.open(rest, first)
     except ValueError as error:
-        raise ValueError(f"this is not a valid {scheme_of(url)} store URL: {error}; use {known.form}") from error
+        raise ValueError(f"this is not a valid {scheme_of(url)} store URL: {error}; use {known.url_format}") from error
 
 
 @asynccontextmanager
 async def open_snapshot(url: str) -> AsyncIterator[Snapshot]:
     """A snapshot of the store, also while servers use it. Raises ValueError and StoreUnavailable like `open_store`."""
-    known, rest = _known(url)
-    if known.beside is not None:
-        async with known.beside(rest) as found:
+    known, rest = _parse_url(url)
+    if known.snapshot is not None:
+        async with known.snapshot(rest) as found:
             yield found
         return
-    if not known.shared:
+    if not known.is_shared:
         raise ValueError(f"a {scheme_of(url)} store can only be read by the server that uses it")
     store = await open_store(url)
     try:
-        yield await scanned(store)
+        yield await take_snapshot(store)
     finally:
         await store.close()
 
@@ -113,19 +113,19 @@ async def open_snapshot(url: str) -> AsyncIterator[Snapshot]:
 def is_shared(url: str) -> bool:
     """Whether other servers can use the same store."""
     known = SCHEMES.get(scheme_of(url))
-    return known is not None and known.shared
+    return known is not None and known.is_shared
 
 
 def scheme_of(url: str) -> str:
     return url.partition(":")[0]
 
 
-def _known(url: str) -> tuple[Scheme, str]:
+def _parse_url(url: str) -> tuple[StoreScheme, str]:
     scheme, colon, rest = url.partition(":")
     if not colon or scheme not in SCHEMES:
-        raise ValueError(f"this is not a store URL; use {_forms()}")
+        raise ValueError(f"this is not a store URL; use {_url_formats()}")
     return SCHEMES[scheme], rest
 
 
-def _forms() -> str:
-    return ", ".join(dict.fromkeys(scheme.form for scheme in SCHEMES.values()))
+def _url_formats() -> str:
+    return ", ".join(dict.fromkeys(scheme.url_format for scheme in SCHEMES.values()))

@@ -22,64 +22,70 @@ from contextlib import aclosing
 
 import structlog
 
-from fairlead.core.crypto.encryption import is_sealed, key_id_of
-from fairlead.core.crypto.key_file import SealKeys
+from fairlead.core.crypto.encryption import is_encrypted, key_id_of
+from fairlead.core.crypto.key_file import EncryptionKeyFile
 from fairlead.core.files import FileProblem
-from fairlead.storage.commit import pack
-from fairlead.storage.contract import Change, Conflict, Key, Record, StorageError, Store, Unavailable
-from fairlead.storage.encrypted import SEAL_KEY, Sealed, agree_on_active, every_value, unsealed
-from fairlead.storage.fingerprints import kept
+from fairlead.storage.commit import pack_key
+from fairlead.storage.contract import Key, Record, RevisionConflict, StorageError, Store, StoreUnavailable, Write
+from fairlead.storage.encrypted import (
+    ACTIVE_KEY_FINGERPRINT,
+    EncryptedStore,
+    decrypt_value,
+    iter_all_values,
+    publish_active_key,
+)
+from fairlead.storage.fingerprints import load_fingerprint
 
-LOOK_SECONDS = 5.0
-BATCH = 200
+POLL_SECONDS = 5.0
+BATCH_SIZE = 200
 
 log = structlog.get_logger(__name__)
 
 
-async def _pause(seconds: float) -> float:
+async def _sleep(seconds: float) -> float:
     """Sleep, and return the monotonic time afterwards."""
     await asyncio.sleep(seconds)
     return time.monotonic()
 
 
-async def keep_sealed(
+async def run_reencryption(
     store: Store,
-    sealed: Sealed,
-    keys: SealKeys,
+    encrypted: EncryptedStore,
+    keys: EncryptionKeyFile,
     *,
-    seconds: float,
+    history_seconds: float,
     on_compacted: Callable[[int], None],
-    pause: Callable[[float], Awaitable[float]] = _pause,
+    sleep: Callable[[float], Awaitable[float]] = _sleep,
 ) -> None:
     """Re-encrypt forever, on the store below `encrypted`. History is kept for at least `history_seconds`.
 
     `on_compacted` is called with each compacted revision. Tests pass `sleep` to control the time.
     """
-    resealing = Resealing(store, sealed, keys, seconds, on_compacted)
-    now = await pause(0)
+    resealing = Reencryptor(store, encrypted, keys, history_seconds, on_compacted)
+    now = await sleep(0)
     while True:
         try:
             await resealing.step(now)
         except (StorageError, FileProblem) as error:
             log.warning("re-encrypting credentials failed; retrying later", reason=str(error))
-        now = await pause(LOOK_SECONDS)
+        now = await sleep(POLL_SECONDS)
 
 
-async def heed_keys(
-    sealed: Sealed,
-    keys: SealKeys,
+async def watch_keys(
+    encrypted: EncryptedStore,
+    keys: EncryptionKeyFile,
     *,
-    unless: Callable[[], bool],
-    pause: Callable[[float], Awaitable[float]] = _pause,
+    is_leader: Callable[[], bool],
+    sleep: Callable[[float], Awaitable[float]] = _sleep,
 ) -> None:
     """Reload changed keys forever, unless this replica is the leader: then `run_reencryption` does that."""
     while True:
-        await pause(LOOK_SECONDS)
-        if not unless() and keys.changed():
-            take_in(sealed, keys)
+        await sleep(POLL_SECONDS)
+        if not is_leader() and keys.has_changed():
+            reload_keys(encrypted, keys)
 
 
-def take_in(sealed: Sealed, keys: SealKeys) -> bool:
+def reload_keys(encrypted: EncryptedStore, keys: EncryptionKeyFile) -> bool:
     """Switch to the changed keys; False if they are invalid."""
     try:
         keyring = keys.read()
@@ -90,103 +96,108 @@ def take_in(sealed: Sealed, keys: SealKeys) -> bool:
         advice = "restore the file before this server stops, otherwise the credentials in the store are lost"
         log.error("the encryption keys are missing; keeping the previous ones", file=keys.source, advice=advice)
         return False
-    sealed.keyring = keyring.with_older(sealed.keyring)
-    log.info("the encryption keys have changed", active=keyring.active)
+    encrypted.keyring = keyring.with_fallback(encrypted.keyring)
+    log.info("the encryption keys have changed", active=keyring.active_key_id)
     return True
 
 
-class Resealing:
+class Reencryptor:
     def __init__(
-        self, store: Store, sealed: Sealed, keys: SealKeys, seconds: float, on_compacted: Callable[[int], None]
+        self,
+        store: Store,
+        encrypted: EncryptedStore,
+        keys: EncryptionKeyFile,
+        history_seconds: float,
+        on_compacted: Callable[[int], None],
     ) -> None:
         self._store = store
-        self._sealed = sealed
+        self._encrypted = encrypted
         self._keys = keys
-        self._seconds = seconds
+        self._history_seconds = history_seconds
         self._on_compacted = on_compacted
-        self._start_over()
+        self._reset()
 
-    def _start_over(self) -> None:
+    def _reset(self) -> None:
         self._rewritten = 0
         self._wait_until = 0.0
-        self._forget_before: int | None = None
-        self._done = False
+        self._compact_before: int | None = None
+        self._is_done = False
 
     async def step(self, now: float) -> None:
         """Do the next part of the work: current values first, then the history."""
-        if self._keys.changed():
+        if self._keys.has_changed():
             # Start at the next step, when commits encrypted with the previous key have certainly arrived.
-            if take_in(self._sealed, self._keys):
-                self._start_over()
-        elif not self._done and now >= self._wait_until:
-            await self._work(now)
+            if reload_keys(self._encrypted, self._keys):
+                self._reset()
+        elif not self._is_done and now >= self._wait_until:
+            await self._run_step(now)
 
-    async def _work(self, now: float) -> None:
-        if (await kept(self._store, SEAL_KEY))[0] is not None:
-            await agree_on_active(self._store, self._sealed.keyring)
-        if rewritten := await self._rewrite():
+    async def _run_step(self, now: float) -> None:
+        if (await load_fingerprint(self._store, ACTIVE_KEY_FINGERPRINT))[0] is not None:
+            await publish_active_key(self._store, self._encrypted.keyring)
+        if rewritten := await self._rewrite_stale():
             self._rewritten += rewritten
-            await self._hold(now)
-        elif not await self._any_left():
+            await self._schedule_compaction(now)
+        elif not await self._has_stale_values():
             await self._finish(now)
-        elif self._forget_before is None:
-            await self._hold(now)
+        elif self._compact_before is None:
+            await self._schedule_compaction(now)
         else:
-            await self._store.compact(self._forget_before)
-            self._on_compacted(self._forget_before)
-            self._forget_before = None
+            await self._store.compact(self._compact_before)
+            self._on_compacted(self._compact_before)
+            self._compact_before = None
 
-    async def _rewrite(self) -> int:
+    async def _rewrite_stale(self) -> int:
         """Re-encrypt all stale values, and return their number."""
         rewritten, after = 0, None
         while True:
-            page = await self._store.scan((), after=after, limit=BATCH)
+            page = await self._store.scan((), after=after, limit=BATCH_SIZE)
             stale = [record for record in page.records if self._is_stale(record.key, record.value)]
-            rewritten += sum(await asyncio.gather(*[self._reseal(record) for record in stale]))
-            if not page.more:
+            rewritten += sum(await asyncio.gather(*[self._reencrypt(record) for record in stale]))
+            if not page.has_more:
                 return rewritten
             after = page.records[-1].key
 
     def _is_stale(self, key: Key, value: bytes) -> bool:
-        if is_sealed(value):
-            return key_id_of(value) != self._sealed.keyring.active
-        return self._sealed.holds(key, value)
+        if is_encrypted(value):
+            return key_id_of(value) != self._encrypted.keyring.active_key_id
+        return self._encrypted.is_sensitive(key, value)
 
-    async def _reseal(self, record: Record) -> bool:
-        keyring, key, value = self._sealed.keyring, record.key, record.value
-        if is_sealed(value):
+    async def _reencrypt(self, record: Record) -> bool:
+        keyring, key, value = self._encrypted.keyring, record.key, record.value
+        if is_encrypted(value):
             try:
-                value = unsealed(keyring, key, value)
-            except Unavailable as error:
+                value = decrypt_value(keyring, key, value)
+            except StoreUnavailable as error:
                 log.error("a credential cannot be decrypted; continuing with the others", reason=str(error))
                 return False
         try:
-            await self._store.commit([Change(key, keyring.seal(value, pack(key)), record.revision)])
-        except Conflict:  # a concurrent write has encrypted it as well
+            await self._store.commit([Write(key, keyring.encrypt(value, pack_key(key)), record.revision)])
+        except RevisionConflict:  # a concurrent write has encrypted it as well
             return False
         return True
 
-    async def _any_left(self) -> bool:
+    async def _has_stale_values(self) -> bool:
         """Whether any readable value, current or in the history, is not encrypted with the active key."""
-        async with aclosing(every_value(self._store)) as values:
+        async with aclosing(iter_all_values(self._store)) as values:
             async for key, value in values:
                 if self._is_stale(key, value):
                     return True
         return False
 
-    async def _hold(self, now: float) -> None:
+    async def _schedule_compaction(self, now: float) -> None:
         """Schedule a compaction of the history up to now."""
-        self._keys.mark("")
-        self._wait_until = now + self._seconds
-        self._forget_before = await self._store.revision()
+        self._keys.set_reencrypted("")
+        self._wait_until = now + self._history_seconds
+        self._compact_before = await self._store.revision()
 
     async def _finish(self, now: float) -> None:
-        active = self._sealed.keyring.active
-        if self._keys.marked != active:
+        active = self._encrypted.keyring.active_key_id
+        if self._keys.reencrypted_id != active:
             # Delays the retry if this fails: it reads and writes the whole store.
-            self._wait_until = now + self._seconds
-            await self._store.scrub()
-            self._keys.mark(active)
-        self._done = True
+            self._wait_until = now + self._history_seconds
+            await self._store.purge_deleted()
+            self._keys.set_reencrypted(active)
+        self._is_done = True
         if self._rewritten:
             log.info("credentials were re-encrypted", key=active, count=self._rewritten)

@@ -13,9 +13,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequen
 
 from fairlead.storage.contract import Compacted, Event, Key
 
-PENDING_BYTES = 16 * 1024 * 1024
-PIECE_BYTES = 1024 * 1024
-EVENT_BYTES = 256
+MAX_PENDING_BYTES = 16 * 1024 * 1024
+CHUNK_BYTES = 1024 * 1024
+EVENT_OVERHEAD_BYTES = 256
 """Approximate overhead per event, so that small events count as well."""
 
 Replay = Callable[[Key, int, int], Awaitable[tuple[Sequence[Event], int]]]
@@ -25,12 +25,12 @@ A replay may stop early to keep its chunks small, but always advances beyond `si
 """
 
 
-def cut_piece(events: Iterable[Event], upto: int) -> tuple[Sequence[Event], int]:
+def take_chunk(events: Iterable[Event], upto: int) -> tuple[Sequence[Event], int]:
     """Whole commits from the start of `events`, about CHUNK_BYTES of them, and the revision they reach."""
     piece: list[Event] = []
     weight = 0
     for event in events:
-        if weight > PIECE_BYTES and event.revision != piece[-1].revision:
+        if weight > CHUNK_BYTES and event.revision != piece[-1].revision:
             return piece, piece[-1].revision
         piece.append(event)
         weight += _weight(event)
@@ -38,10 +38,10 @@ def cut_piece(events: Iterable[Event], upto: int) -> tuple[Sequence[Event], int]
 
 
 def _weight(event: Event) -> int:
-    return EVENT_BYTES + len(event.value or b"")
+    return EVENT_OVERHEAD_BYTES + len(event.value or b"")
 
 
-class Tail:
+class Subscription:
     """The queue of live events of one watch."""
 
     __slots__ = ("_depth", "_first", "_pending", "_prefix", "_since", "_wake", "_weight", "dropped_after")
@@ -51,16 +51,16 @@ class Tail:
         self._depth = len(prefix)
         self._since = since
         self._wake = asyncio.Event()
-        self.restart()
+        self.reset()
 
-    def restart(self) -> None:
+    def reset(self) -> None:
         """Clear the queue; live events are collected from now on."""
         self._pending: list[Event] = []
         self._weight = 0
         self._first = 0
         self.dropped_after: int | None = None
 
-    def offer(self, revision: int, events: Sequence[Event]) -> None:
+    def enqueue(self, revision: int, events: Sequence[Event]) -> None:
         """Add the events of one commit that match this watch."""
         if self.dropped_after is not None or revision <= self._since:
             return
@@ -71,12 +71,12 @@ class Tail:
             self._first = revision
         self._pending.extend(wanted)
         self._weight += sum([_weight(event) for event in wanted])
-        if self._weight > PENDING_BYTES:
+        if self._weight > MAX_PENDING_BYTES:
             self._pending = []
             self.dropped_after = self._first - 1
         self._wake.set()
 
-    def take(self) -> Sequence[Event]:
+    def drain(self) -> Sequence[Event]:
         taken, self._pending, self._weight = self._pending, [], 0
         return taken
 
@@ -88,7 +88,7 @@ class Tail:
         self._wake.clear()
 
 
-class Feed:
+class WatchFeed:
     """The current and the oldest revision of a store, and the subscriptions to its events."""
 
     def __init__(self, revision: int, oldest: int, replay: Replay) -> None:
@@ -96,40 +96,40 @@ class Feed:
         self.oldest = oldest
         self._replay = replay
         self._closed = asyncio.Event()
-        self._tails: set[Tail] = set()
+        self._subscriptions: set[Subscription] = set()
 
     def publish(self, revision: int, events: Sequence[Event]) -> None:
         """Deliver one acknowledged commit. Call it before the commit returns, so that watches are never behind its
         caller."""
         self.revision = revision
-        for tail in self._tails:
-            tail.offer(revision, events)
+        for tail in self._subscriptions:
+            tail.enqueue(revision, events)
 
-    def compacted(self, oldest: int) -> None:
+    def set_oldest(self, oldest: int) -> None:
         self.oldest = max(self.oldest, oldest)
 
     def close(self) -> None:
         """End every watch after its queued events."""
         self._closed.set()
-        for tail in self._tails:
+        for tail in self._subscriptions:
             tail.wake()
 
-    async def follow(self, prefix: Key, since: int) -> AsyncIterator[Sequence[Event]]:
+    async def subscribe(self, prefix: Key, since: int) -> AsyncIterator[Sequence[Event]]:
         """See `Store.watch`."""
-        tail = Tail(prefix, since)
-        self._tails.add(tail)
+        tail = Subscription(prefix, since)
+        self._subscriptions.add(tail)
         reached = since
         try:
             while not self._closed.is_set():
-                tail.restart()
+                tail.reset()
                 # No await since the reset: live events start right after this revision.
                 live_after = self.revision
                 while reached < live_after and not self._closed.is_set():
-                    events, reached = await self._piece(prefix, reached, live_after)
+                    events, reached = await self._replay_chunk(prefix, reached, live_after)
                     if events:
                         yield events
                 while tail.dropped_after is None:
-                    if events := tail.take():
+                    if events := tail.drain():
                         yield events
                     elif self._closed.is_set():
                         return
@@ -137,9 +137,9 @@ class Feed:
                         await tail.wait()
                 reached = tail.dropped_after
         finally:
-            self._tails.discard(tail)
+            self._subscriptions.discard(tail)
 
-    async def _piece(self, prefix: Key, since: int, upto: int) -> tuple[Sequence[Event], int]:
+    async def _replay_chunk(self, prefix: Key, since: int, upto: int) -> tuple[Sequence[Event], int]:
         piece = await self._replay(prefix, since, upto)
         # Checked afterwards: a compaction during the replay may have removed events.
         if since < self.oldest:

@@ -7,43 +7,45 @@ contain the values of keys. `rotate` gives a key a new value (`authn/key_rotatio
 from dataclasses import replace
 
 from fairlead.authn.access_keys import ACCESS_KEYS
-from fairlead.authn.key_rotation import Rotation
+from fairlead.authn.key_rotation import KeyRotator
 from fairlead.authn.principals import TEAMS, USERS
 from fairlead.core.errors import BadRequest
-from fairlead.registry.list import list_body, list_entries
+from fairlead.registry.list import encode_list, list_entries
 from fairlead.registry.registry import Registry
 from fairlead.registry.selectors import Requirement
 from fairlead.server.api import query_options
-from fairlead.server.api.actions import Asked, Handler, Place
+from fairlead.server.api.actions import ActionHandler, ActionPath, ActionRequest
 
 SUBRESOURCE = "accesskeys"
 ROTATE = "rotate"
-OWNERS = {USERS: "spec.user", TEAMS: "spec.team"}
+OWNER_FIELDS = {USERS: "spec.user", TEAMS: "spec.team"}
 """The resources that own keys, and the field of a key with the owner's name."""
 
 
-def key_list_handlers(api_group: str, registry: Registry) -> dict[Place, Handler]:
-    return {(api_group, plural, SUBRESOURCE): _keys_of(registry, api_group, plural) for plural in OWNERS}
+def key_list_handlers(api_group: str, registry: Registry) -> dict[ActionPath, ActionHandler]:
+    return {
+        (api_group, plural, SUBRESOURCE): _list_keys_handler(registry, api_group, plural) for plural in OWNER_FIELDS
+    }
 
 
-def _keys_of(registry: Registry, api_group: str, plural: str) -> Handler:
+def _list_keys_handler(registry: Registry, api_group: str, plural: str) -> ActionHandler:
     owners, keys = registry.resource(api_group, plural), registry.resource(api_group, ACCESS_KEYS)
 
-    async def list_keys(request: Asked) -> bytes:
+    async def list_keys(request: ActionRequest) -> bytes:
         await owners.get("", request.name)  # raises NotFound, instead of an empty list
         query = query_options.list_query(request.call, keys.kind)
-        by_owner = Requirement(OWNERS[plural], "in", frozenset({request.name}))
-        selection = replace(query.selection, fields=(*query.selection.fields, by_owner))
-        page = await list_entries(keys.view, keys.kind, "", replace(query, selection=selection))
-        return await list_body(keys.kind, page)
+        by_owner = Requirement(OWNER_FIELDS[plural], "in", frozenset({request.name}))
+        selection = replace(query.selector, fields=(*query.selector.fields, by_owner))
+        page = await list_entries(keys.view, keys.kind, "", replace(query, selector=selection))
+        return await encode_list(keys.kind, page)
 
     return list_keys
 
 
-def rotation_handlers(api_group: str, rotation: Rotation) -> dict[Place, Handler]:
-    async def rotate(request: Asked) -> bytes:
+def rotation_handlers(api_group: str, rotator: KeyRotator) -> dict[ActionPath, ActionHandler]:
+    async def rotate(request: ActionRequest) -> bytes:
         if request.dry_run:
             raise BadRequest("dryRun is not supported: it would return a key that does not work; omit it")
-        return await rotation.rotated(request.user, request.name, request.body)
+        return await rotator.rotate(request.user, request.name, request.body)
 
     return {(api_group, ACCESS_KEYS, ROTATE): rotate}

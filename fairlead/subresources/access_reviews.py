@@ -7,30 +7,32 @@ own API group also accept an access key as the subject, and return each step of 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 
-from fairlead.authz.authorizer import ALLOW, DEFAULT, DENY, Permissions, Step, explain
-from fairlead.core.call import MANAGEMENT, NAMESPACES, Target
+from fairlead.authz.authorizer import ALLOW, DEFAULT_STEP, DENY, AuthorizerChain, ExplainStep, explain
+from fairlead.core.call import MANAGEMENT, NAMESPACE_RESOURCE, RequestInfo
 from fairlead.core.errors import BadRequest
 from fairlead.core.objects import Object
 from fairlead.core.user import User
 from fairlead.registry.catalog import Catalog
-from fairlead.server.api.actions import Asked, Handler, Place
+from fairlead.server.api.actions import ActionHandler, ActionPath, ActionRequest
 from fairlead.server.auth.stages import PUBLIC_PATHS
 
-AUTHORIZATION = "authorization.k8s.io"
+AUTHORIZATION_GROUP = "authorization.k8s.io"
 
-_PUBLIC = "this path is public"
-_CUT = "not all objects; a list or watch is filtered to the objects that the user may get"
-_OUTSIDE = "this resource is cluster-scoped, but a LocalSubjectAccessReview only covers one namespace"
-_NO_KEY = "the access key does not exist, is disabled or has expired: requests with it get 401"
-_SCOPED = "the access key has a scope, which may restrict these rules; check single requests with an access review"
-_MEMBER = (
+_PUBLIC_REASON = "this path is public"
+_FILTERED_REASON = "not all objects; a list or watch is filtered to the objects that the user may get"
+_CLUSTER_SCOPED_REASON = "this resource is cluster-scoped, but a LocalSubjectAccessReview only covers one namespace"
+_INVALID_KEY_REASON = "the access key does not exist, is disabled or has expired: requests with it get 401"
+_SCOPED_KEY_ERROR = (
+    "the access key has a scope, which may restrict these rules; check single requests with an access review"
+)
+_MEMBER_ERROR = (
     "permissions of project members, owners and access entries are not listed; "
     "check single requests with an access review"
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Sources:
+class ReviewSources:
     """What reviews depend on.
 
     `rules_for` returns the rules of all roles that a user has in a namespace, `find_user` a user with all groups, and
@@ -40,141 +42,143 @@ class Sources:
     """
 
     catalog: Catalog
-    permissions: Permissions
+    authorizer: AuthorizerChain
     rules_for: Callable[[User, str], Sequence[Object]]
-    user_named: Callable[[str], User | None]
-    identity: Callable[[str], User | None]
-    inspect: Callable[[User, str], object]
-    allowing_entry: Callable[[User, Target], str]
-    is_member: Callable[[User, str], bool]
+    find_user: Callable[[str], User | None]
+    user_for_key: Callable[[str], User | None]
+    check_key_visible: Callable[[User, str], object]
+    matching_entry: Callable[[User, RequestInfo], str]
+    is_project_member: Callable[[User, str], bool]
 
 
-def review_handlers(api_group: str, sources: Sources) -> dict[Place, Handler]:
+def review_handlers(api_group: str, sources: ReviewSources) -> dict[ActionPath, ActionHandler]:
     """The handlers by group, resource and subresource."""
-    reviews = Reviews(sources)
+    reviews = AccessReviews(sources)
     return {
-        (AUTHORIZATION, "selfsubjectaccessreviews", ""): reviews.of_oneself,
-        (AUTHORIZATION, "subjectaccessreviews", ""): reviews.of_somebody,
-        (AUTHORIZATION, "localsubjectaccessreviews", ""): reviews.in_a_namespace,
-        (AUTHORIZATION, "selfsubjectrulesreviews", ""): reviews.rules,
-        (api_group, "selfsubjectaccessreviews", ""): reviews.explained_of_oneself,
-        (api_group, "subjectaccessreviews", ""): reviews.explained_of_somebody,
+        (AUTHORIZATION_GROUP, "selfsubjectaccessreviews", ""): reviews.review_self,
+        (AUTHORIZATION_GROUP, "subjectaccessreviews", ""): reviews.review_subject,
+        (AUTHORIZATION_GROUP, "localsubjectaccessreviews", ""): reviews.review_local_subject,
+        (AUTHORIZATION_GROUP, "selfsubjectrulesreviews", ""): reviews.review_rules,
+        (api_group, "selfsubjectaccessreviews", ""): reviews.explain_self,
+        (api_group, "subjectaccessreviews", ""): reviews.explain_subject,
     }
 
 
-class Reviews:
+class AccessReviews:
     """The handlers of all access reviews."""
 
-    def __init__(self, sources: Sources) -> None:
+    def __init__(self, sources: ReviewSources) -> None:
         self._sources = sources
 
-    async def of_oneself(self, asked: Asked) -> Object:
+    async def review_self(self, request: ActionRequest) -> Object:
         """For the requester, with the scope of its key and any impersonation."""
-        return _answered(asked, self._path(asked.user, self._target(asked.body["spec"])))
+        return _with_status(request, self._decision_steps(request.user, self._resolve_target(request.body["spec"])))
 
-    async def of_somebody(self, asked: Asked) -> Object:
-        spec = asked.body["spec"]
-        return _answered(asked, self._path(_subject(spec), self._target(spec)))
+    async def review_subject(self, request: ActionRequest) -> Object:
+        spec = request.body["spec"]
+        return _with_status(request, self._decision_steps(_parse_subject(spec), self._resolve_target(spec)))
 
-    async def in_a_namespace(self, asked: Asked) -> Object:
+    async def review_local_subject(self, request: ActionRequest) -> Object:
         """Denies cluster-scoped resources: permissions in a namespace do not cover them, whatever the review says."""
-        spec = asked.body["spec"]
-        target = self._target(spec)
-        if target.namespace != asked.namespace:
-            return _answered(asked, [Step("namespaces", DENY, _OUTSIDE)])
-        return _answered(asked, self._path(_subject(spec), target))
+        spec = request.body["spec"]
+        target = self._resolve_target(spec)
+        if target.namespace != request.namespace:
+            return _with_status(request, [ExplainStep("namespaces", DENY, _CLUSTER_SCOPED_REASON)])
+        return _with_status(request, self._decision_steps(_parse_subject(spec), target))
 
-    async def explained_of_oneself(self, asked: Asked) -> Object:
-        spec, user = asked.body["spec"], asked.user
+    async def explain_self(self, request: ActionRequest) -> Object:
+        spec, user = request.body["spec"], request.user
         if spec.get("accessKey"):
-            self._sources.inspect(user, spec["accessKey"])
-            return self._explained(asked, self._sources.identity(spec["accessKey"]))
-        return self._explained(asked, user)
+            self._sources.check_key_visible(user, spec["accessKey"])
+            return self._explain(request, self._sources.user_for_key(spec["accessKey"]))
+        return self._explain(request, user)
 
-    async def explained_of_somebody(self, asked: Asked) -> Object:
+    async def explain_subject(self, request: ActionRequest) -> Object:
         """A user without groups in the review means the registered user of that name, with its groups."""
-        spec = asked.body["spec"]
+        spec = request.body["spec"]
         if spec.get("accessKey"):
-            return self._explained(asked, self._sources.identity(spec["accessKey"]))
-        known = None if spec.get("groups") else self._sources.user_named(spec.get("user", ""))
-        return self._explained(asked, known or _subject(spec))
+            return self._explain(request, self._sources.user_for_key(spec["accessKey"]))
+        known = None if spec.get("groups") else self._sources.find_user(spec.get("user", ""))
+        return self._explain(request, known or _parse_subject(spec))
 
-    def _explained(self, asked: Asked, user: User | None) -> Object:
+    def _explain(self, request: ActionRequest, user: User | None) -> Object:
         if user is None:
-            return _answered(asked, [Step("access keys", DENY, _NO_KEY)], told=True)
-        return _answered(asked, self._path(user, self._target(asked.body["spec"])), told=True)
+            return _with_status(request, [ExplainStep("access keys", DENY, _INVALID_KEY_REASON)], include_path=True)
+        return _with_status(
+            request, self._decision_steps(user, self._resolve_target(request.body["spec"])), include_path=True
+        )
 
-    async def rules(self, asked: Asked) -> Object:
-        namespace = asked.body["spec"].get("namespace")
+    async def review_rules(self, request: ActionRequest) -> Object:
+        namespace = request.body["spec"].get("namespace")
         if not namespace:
             raise BadRequest("no namespace on request")
-        found = self._sources.rules_for(asked.user, namespace)
+        found = self._sources.rules_for(request.user, namespace)
         status: Object = {
             "resourceRules": [rule for rule in found if "nonResourceURLs" not in rule],
             "nonResourceRules": [rule for rule in found if "nonResourceURLs" in rule],
             "incomplete": False,
         }
-        if reason := self._beyond_roles(asked.user, namespace):
+        if reason := self._incomplete_reason(request.user, namespace):
             status |= {"incomplete": True, "evaluationError": reason}
-        return {**asked.body, "spec": {}, "status": status}
+        return {**request.body, "spec": {}, "status": status}
 
-    def _beyond_roles(self, user: User, namespace: str) -> str:
+    def _incomplete_reason(self, user: User, namespace: str) -> str:
         """Why the rules of roles are not all of the user's permissions; empty if they are."""
         if user.scope is not None:
-            return _SCOPED
-        return _MEMBER if self._sources.is_member(user, namespace) else ""
+            return _SCOPED_KEY_ERROR
+        return _MEMBER_ERROR if self._sources.is_project_member(user, namespace) else ""
 
-    def _path(self, user: User, target: Target) -> list[Step]:
+    def _decision_steps(self, user: User, target: RequestInfo) -> list[ExplainStep]:
         """The steps of the decision about a request: public paths, authorizers, filtered lists."""
-        permissions = self._sources.permissions
+        permissions = self._sources.authorizer
         if not target.is_resource and target.verb == "get" and target.path in PUBLIC_PATHS:
-            return [Step("public paths", ALLOW, _PUBLIC)]
+            return [ExplainStep("public paths", ALLOW, _PUBLIC_REASON)]
         steps = explain(permissions.authorizers, user, target)
-        if entry := self._sources.allowing_entry(user, target):
+        if entry := self._sources.matching_entry(user, target):
             steps[0] = replace(steps[0], reason=f"allowed by the scope: {entry}")
-        if not _allowed(steps) and permissions.cut(user, target) is not None:
-            steps.append(Step("lists", DENY, _CUT))
+        if not _is_allowed(steps) and permissions.filter_for(user, target) is not None:
+            steps.append(ExplainStep("lists", DENY, _FILTERED_REASON))
         return steps
 
-    def _target(self, spec: Object) -> Target:
+    def _resolve_target(self, spec: Object) -> RequestInfo:
         """The target as a request would have it: cluster-scoped resources without a namespace.
 
         kubectl adds the namespace of its context to every review.
         """
-        target = _asked_about(spec)
+        target = _parse_attributes(spec)
         kind = self._sources.catalog.resource(target.group, target.resource)
         if kind is None or kind.namespaced:
             return target
-        namespace = target.name if (kind.group, kind.plural) == NAMESPACES else ""
+        namespace = target.name if (kind.group, kind.plural) == NAMESPACE_RESOURCE else ""
         return replace(target, namespace=namespace)
 
 
-def _asked_about(spec: Object) -> Target:
+def _parse_attributes(spec: Object) -> RequestInfo:
     """The target as given in the review."""
     path = spec.get("nonResourceAttributes")
     if path is not None:
-        return Target(path.get("verb", ""), path.get("path", ""), MANAGEMENT)
+        return RequestInfo(path.get("verb", ""), path.get("path", ""), MANAGEMENT)
     wanted = spec["resourceAttributes"]
     words = (wanted.get(name, "") for name in ("group", "version", "resource", "subresource", "namespace", "name"))
-    return Target(wanted.get("verb", ""), "", MANAGEMENT, *words)
+    return RequestInfo(wanted.get("verb", ""), "", MANAGEMENT, *words)
 
 
-def _subject(spec: Object) -> User:
+def _parse_subject(spec: Object) -> User:
     """The subject exactly as given in the review, without groups from the registry."""
     extra = tuple((name, tuple(values)) for name, values in (spec.get("extra") or {}).items())
     return User(spec.get("user", ""), tuple(spec.get("groups") or ()), spec.get("uid", ""), extra=extra)
 
 
-def _allowed(steps: Sequence[Step]) -> bool:
+def _is_allowed(steps: Sequence[ExplainStep]) -> bool:
     return any(step.verdict == ALLOW for step in steps)
 
 
-def _answered(asked: Asked, steps: Sequence[Step], *, told: bool = False) -> Object:
+def _with_status(request: ActionRequest, steps: Sequence[ExplainStep], *, include_path: bool = False) -> Object:
     """The review with its status. As in Kubernetes, a default denial has no reason."""
-    status: Object = {"allowed": _allowed(steps)}
+    status: Object = {"allowed": _is_allowed(steps)}
     last = [step for step in steps if step.verdict in (ALLOW, DENY)][-1]
-    if last.reason and last.step != DEFAULT:
+    if last.reason and last.step != DEFAULT_STEP:
         status["reason"] = last.reason
-    if told:
+    if include_path:
         status["path"] = [{name: word for name, word in asdict(step).items() if word} for step in steps]
-    return {**asked.body, "status": status}
+    return {**request.body, "status": status}

@@ -9,49 +9,49 @@ from datetime import UTC, datetime
 import structlog
 
 from fairlead.authn.signing_keys import SigningKeyStore
-from fairlead.authn.token_issuer import DirectMinting
+from fairlead.authn.token_issuer import DirectTokenIssuer
 from fairlead.core.clock import timestamp
 from fairlead.core.errors import BadRequest
 from fairlead.core.objects import Object, metadata
-from fairlead.server.api.actions import Asked, Handler, Place
+from fairlead.server.api.actions import ActionHandler, ActionPath, ActionRequest
 
 TOKENS, ROTATIONS = "directclusterendpointtokens", "tokenkeyrotations"
 
 log = structlog.get_logger(__name__)
 
 
-class DirectTokens:
+class DirectTokenHandlers:
     """The handlers of both resources."""
 
-    def __init__(self, minting: DirectMinting, keys: SigningKeyStore) -> None:
-        self._minting = minting
+    def __init__(self, issuer: DirectTokenIssuer, keys: SigningKeyStore) -> None:
+        self._issuer = issuer
         self._keys = keys
 
-    def handlers(self, api_group: str) -> dict[Place, Handler]:
+    def handlers(self, api_group: str) -> dict[ActionPath, ActionHandler]:
         return {(api_group, TOKENS, ""): self.create, (api_group, ROTATIONS, ""): self.rotate}
 
-    async def create(self, asked: Asked) -> Object:
+    async def create(self, request: ActionRequest) -> Object:
         """Issues a token. With dryRun, only checks whether it would be issued."""
-        spec = asked.body.get("spec") or {}
-        minted = await self._minting.mint(asked.user, spec, rehearsing=asked.dry_run)
+        spec = request.body.get("spec") or {}
+        minted = await self._issuer.issue(request.user, spec, dry_run=request.dry_run)
         if minted is None:
-            return asked.body
-        metadata(asked.body)["creationTimestamp"] = timestamp(minted.issued)
+            return request.body
+        metadata(request.body)["creationTimestamp"] = timestamp(minted.issued_at)
         log.info(
             "a direct token was made",
             id=minted.id,
-            user=asked.user.name,
-            access_key=(asked.user.impersonator or asked.user).key,
+            user=request.user.name,
+            access_key=(request.user.impersonator or request.user).key,
             ttl=minted.ttl,
-            audit_id=asked.call.audit_id,
+            audit_id=request.call.audit_id,
         )
-        return {**asked.body, "spec": {**spec, "ttl": minted.ttl}, "status": {"token": minted.value}}
+        return {**request.body, "spec": {**spec, "ttl": minted.ttl}, "status": {"token": minted.value}}
 
-    async def rotate(self, asked: Asked) -> Object:
-        if asked.dry_run:
+    async def rotate(self, request: ActionRequest) -> Object:
+        if request.dry_run:
             raise BadRequest("dryRun is not supported: it would return the id of a key that does not exist; omit it")
-        keys = await self._keys.rotate(self._minting.longest)
+        keys = await self._keys.rotate(self._issuer.max_ttl)
         status = {"keyID": keys.active.id}
         if keys.retired:
             status["retiredUntil"] = timestamp(datetime.fromtimestamp(keys.retired[0].until, UTC))
-        return {**asked.body, "status": status}
+        return {**request.body, "status": status}

@@ -11,52 +11,52 @@ from dataclasses import dataclass, replace
 
 import structlog
 
-from fairlead.core.call import Target
-from fairlead.core.errors import ApiError, BadRequest, Forbidden, Invalid, Problem, qualified
+from fairlead.core.call import RequestInfo
+from fairlead.core.errors import ApiError, BadRequest, Forbidden, Invalid, Problem, qualified_resource
 from fairlead.core.objects import Object, metadata
-from fairlead.registry.events import record
+from fairlead.registry.events import record_event
 from fairlead.registry.kind import Kind
-from fairlead.registry.namespace_move import Move, Moved, Part, move
+from fairlead.registry.namespace_move import MovedObject, MoveRequest, MoveResult, move
 from fairlead.registry.registry import Registry
 from fairlead.registry.resource import Resource
 from fairlead.server.api import query_options
-from fairlead.server.api.actions import Asked, Handler, Place
+from fairlead.server.api.actions import ActionHandler, ActionPath, ActionRequest
 
 PROJECTS = "projects"
 INSTANCES = "virtualclusterinstances"
-MIGRATION = "migratevirtualclusterinstance"
-SOURCE = "sourceVirtualClusterInstance"
+MIGRATE_SUBRESOURCE = "migratevirtualclusterinstance"
+SOURCE_FIELD = "sourceVirtualClusterInstance"
 
-SOURCE_PROJECT, TARGET_PROJECT = "service.sh/source-project", "service.sh/target-project"
+SOURCE_PROJECT_ANNOTATION, TARGET_PROJECT_ANNOTATION = "service.sh/source-project", "service.sh/target-project"
 """Audit annotations."""
 
 PROJECT_LABEL = "service.sh/project"
-OF_THE_PROJECT = frozenset({"ProjectSecretsSynced"})
+PROJECT_CONDITIONS = frozenset({"ProjectSecretsSynced"})
 """Conditions that depend on the project of an object. They are removed when it moves."""
 
 log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
+class MigrationPlan:
     """The instance, its source project and its target project."""
 
-    name: str
-    source: str
-    target: str
+    instance: str
+    source_project: str
+    target_project: str
     prefix: str
 
     @property
-    def origin(self) -> str:
+    def source_namespace(self) -> str:
         """The namespace of the source project."""
-        return f"{self.prefix}{self.source}"
+        return f"{self.prefix}{self.source_project}"
 
     @property
-    def destination(self) -> str:
-        return f"{self.prefix}{self.target}"
+    def target_namespace(self) -> str:
+        return f"{self.prefix}{self.target_project}"
 
 
-class Migration:
+class MigrationHandler:
     """The handler. `prefix` is the prefix of project namespaces."""
 
     def __init__(self, registry: Registry, api_group: str, prefix: str) -> None:
@@ -66,77 +66,93 @@ class Migration:
         self._instances = registry.resource(api_group, INSTANCES)
         self._prefix = prefix
 
-    async def __call__(self, asked: Asked) -> Object:
-        plan = self._route(asked)
-        asked.call.annotations.update({SOURCE_PROJECT: plan.source, TARGET_PROJECT: plan.target})
-        if plan.source == plan.target:
-            raise BadRequest(f'"{plan.name}" is already in project "{plan.target}"; post to the project to move it to')
-        rights = Rights(asked, plan)
-        rights.demand(Part(self._instances.kind, plan.name))
-        moved = await move(self._registry, self._move(plan, rights), query_options.writing(asked.call, asked.user))
-        if not asked.dry_run:
-            await self._tell(moved, plan, asked)
-        metadata(asked.body)["creationTimestamp"] = None
-        return asked.body
+    async def __call__(self, request: ActionRequest) -> Object:
+        plan = self._parse_plan(request)
+        request.call.annotations.update(
+            {SOURCE_PROJECT_ANNOTATION: plan.source_project, TARGET_PROJECT_ANNOTATION: plan.target_project}
+        )
+        if plan.source_project == plan.target_project:
+            raise BadRequest(
+                f'"{plan.instance}" is already in project "{plan.target_project}"; post to the project to move it to'
+            )
+        rights = MigrationRights(request, plan)
+        rights.require(MovedObject(self._instances.kind, plan.instance))
+        moved = await move(
+            self._registry, self._build_move(plan, rights), query_options.write_options(request.call, request.user)
+        )
+        if not request.dry_run:
+            await self._record_events(moved, plan, request)
+        metadata(request.body)["creationTimestamp"] = None
+        return request.body
 
-    def _route(self, asked: Asked) -> Route:
-        source = asked.body[SOURCE]
+    def _parse_plan(self, request: ActionRequest) -> MigrationPlan:
+        source = request.body[SOURCE_FIELD]
         namespace = source["namespace"]
         if not namespace.startswith(self._prefix) or namespace == self._prefix:
             reason = f"must be the namespace of a project: {self._prefix}<project>"
-            problem = Problem.invalid(f"{SOURCE}.namespace", namespace, reason)
-            raise Invalid.of(asked.kind.name, asked.kind.group, asked.name, [problem])
-        return Route(source["name"], namespace.removeprefix(self._prefix), asked.name, self._prefix)
+            problem = Problem.invalid(f"{SOURCE_FIELD}.namespace", namespace, reason)
+            raise Invalid.of(request.kind.name, request.kind.group, request.name, [problem])
+        return MigrationPlan(source["name"], namespace.removeprefix(self._prefix), request.name, self._prefix)
 
-    def _move(self, route: Route, rights: "Rights") -> Move:
+    def _build_move(self, plan: MigrationPlan, rights: "MigrationRights") -> MoveRequest:
         must_be_active: tuple[tuple[Resource, str], ...] = (
-            (self._projects, route.target),
-            (self._projects, route.source),
-            (self._namespaces, route.origin),
+            (self._projects, plan.target_project),
+            (self._projects, plan.source_project),
+            (self._namespaces, plan.source_namespace),
         )
 
         def adapt(obj: Object) -> None:
-            _settle_in(obj, route)
+            _adapt_to_project(obj, plan)
 
-        return Move(
-            self._instances, route.name, route.origin, route.destination, must_be_active, rights.demand_all, adapt
+        return MoveRequest(
+            self._instances,
+            plan.instance,
+            plan.source_namespace,
+            plan.target_namespace,
+            must_be_active,
+            rights.require_all,
+            adapt,
         )
 
-    async def _tell(self, moved: Moved, route: Route, asked: Asked) -> None:
+    async def _record_events(self, moved: MoveResult, plan: MigrationPlan, request: ActionRequest) -> None:
         """Records Events in both namespaces. The move is already committed, so errors are only logged."""
-        along = f" with {moved.dependants} dependent objects" if moved.dependants else ""
-        by = f"by {asked.user.name}"
+        along = f" with {moved.dependents} dependent objects" if moved.dependents else ""
+        by = f"by {request.user.name}"
         try:
-            await record(self._registry, moved.old, "MigratedAway", f"moved to project {route.target}{along} {by}")
-            await record(self._registry, moved.new, "Migrated", f"moved here from project {route.source}{along} {by}")
+            await record_event(
+                self._registry, moved.old, "MigratedAway", f"moved to project {plan.target_project}{along} {by}"
+            )
+            await record_event(
+                self._registry, moved.new, "Migrated", f"moved here from project {plan.source_project}{along} {by}"
+            )
         except ApiError as error:
-            log.warning("could not record the events of a migration", instance=route.name, reason=error.message)
+            log.warning("could not record the events of a migration", instance=plan.instance, reason=error.message)
 
 
 @dataclass(frozen=True, slots=True)
-class Rights:
+class MigrationRights:
     """The permissions to move an object: update and delete in the source namespace, create in the target namespace."""
 
-    asked: Asked
-    route: Route
+    request: ActionRequest
+    plan: MigrationPlan
 
-    def demand_all(self, parts: Sequence[Part]) -> None:
-        leading, *others = parts
-        self.demand(leading)
+    def require_all(self, objects: Sequence[MovedObject]) -> None:
+        leading, *others = objects
+        self.require(leading)
         for part in others:
             try:
-                self.demand(part)
+                self.require(part)
             except Forbidden:
-                raise self._held_back(part.kind) from None
+                raise self._dependent_forbidden(part.kind) from None
 
-    def demand(self, part: Part) -> None:
+    def require(self, moved: MovedObject) -> None:
         for verb in ("update", "delete"):
-            self.asked.call.require(self._target(verb, part.kind, self.route.origin, part.name))
-        self.asked.call.require(self._target("create", part.kind, self.route.destination, ""))
+            self.request.call.require(self._target(verb, moved.kind, self.plan.source_namespace, moved.name))
+        self.request.call.require(self._target("create", moved.kind, self.plan.target_namespace, ""))
 
-    def _target(self, verb: str, kind: Kind, namespace: str, name: str) -> Target:
+    def _target(self, verb: str, kind: Kind, namespace: str, name: str) -> RequestInfo:
         return replace(
-            self.asked.call.target,
+            self.request.call.target,
             verb=verb,
             path="",
             group=kind.group,
@@ -147,25 +163,26 @@ class Rights:
             name=name,
         )
 
-    def _held_back(self, kind: Kind) -> Forbidden:
+    def _dependent_forbidden(self, kind: Kind) -> Forbidden:
         """The error for a dependent object. Without its name: the requester may not be allowed to read it."""
-        resource, plan = qualified(kind.plural, kind.group), self.route
+        resource, plan = qualified_resource(kind.plural, kind.group), self.plan
         reason = (
-            f'{resource} depend on it and would move as well: User "{self.asked.user.name}" needs update and delete on '
-            f'them in the namespace "{plan.origin}" and create in the namespace "{plan.destination}"'
+            f'{resource} depend on it and would move as well: User "{self.request.user.name}" needs update and delete '
+            "on "
+            f'them in the namespace "{plan.source_namespace}" and create in the namespace "{plan.target_namespace}"'
         )
-        return Forbidden.of(INSTANCES, self.asked.kind.group, plan.name, reason)
+        return Forbidden.of(INSTANCES, self.request.kind.group, plan.instance, reason)
 
 
-def _settle_in(obj: Object, route: Route) -> None:
+def _adapt_to_project(obj: Object, plan: MigrationPlan) -> None:
     """Updates the project label of a moved object, and removes conditions that depend on the project."""
     labels, status = metadata(obj).get("labels") or {}, obj.get("status")
-    if labels.get(PROJECT_LABEL) == route.source:
-        labels[PROJECT_LABEL] = route.target
+    if labels.get(PROJECT_LABEL) == plan.source_project:
+        labels[PROJECT_LABEL] = plan.target_project
     if isinstance(status, dict) and isinstance(status.get("conditions"), list):
-        remaining = [each for each in status["conditions"] if each.get("type") not in OF_THE_PROJECT]
+        remaining = [each for each in status["conditions"] if each.get("type") not in PROJECT_CONDITIONS]
         status["conditions"] = remaining
 
 
-def migration_handlers(api_group: str, registry: Registry, prefix: str) -> dict[Place, Handler]:
-    return {(api_group, PROJECTS, MIGRATION): Migration(registry, api_group, prefix)}
+def migration_handlers(api_group: str, registry: Registry, prefix: str) -> dict[ActionPath, ActionHandler]:
+    return {(api_group, PROJECTS, MIGRATE_SUBRESOURCE): MigrationHandler(registry, api_group, prefix)}

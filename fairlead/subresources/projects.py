@@ -8,129 +8,133 @@ members. Responses never contain credentials.
 from collections.abc import Callable, Iterable, Iterator
 
 from fairlead.admission.allow_lists import CLUSTERS, RUNNERS, TEMPLATES, allowed_names, default_template, is_allowed
-from fairlead.authn.principals import TEAMS, USERS, People
+from fairlead.authn.principals import TEAMS, USERS, PrincipalDirectory
 from fairlead.authz.name_index import ANY
-from fairlead.core.call import Target, Verdict
-from fairlead.core.objects import Object, dig, metadata, name_of
-from fairlead.core.user import TEAM_GROUP, User
+from fairlead.core.call import AuthorizationDecision, RequestInfo
+from fairlead.core.objects import Object, get_path, metadata, name_of
+from fairlead.core.user import TEAM_GROUP_PREFIX, User
 from fairlead.registry.codec import decode
 from fairlead.registry.kind import Kind
 from fairlead.registry.registry import Registry
-from fairlead.registry.secret_fields import redact, without_hidden
-from fairlead.server.api.actions import Asked, Handler, Place
+from fairlead.registry.secret_fields import redact, strip_write_only
+from fairlead.server.api.actions import ActionHandler, ActionPath, ActionRequest
 
 PROJECTS = "projects"
 TEMPLATE_FIELDS = ("VirtualClusterTemplate", "SpaceTemplate", "DevPodWorkspaceTemplate")
 """The template kinds in the order of the response; its fields are named after them."""
 
-May = Callable[[User, Target], Verdict]
+Authorize = Callable[[User, RequestInfo], AuthorizationDecision]
 
 
-def project_handlers(api_group: str, registry: Registry, people: People, may: May) -> dict[Place, Handler]:
-    parts = ProjectParts(api_group, registry, people, may)
+def project_handlers(
+    api_group: str, registry: Registry, directory: PrincipalDirectory, authorize: Authorize
+) -> dict[ActionPath, ActionHandler]:
+    parts = ProjectSubresources(api_group, registry, directory, authorize)
     answers = {
-        "members": parts.members,
-        "clusters": parts.clusters,
-        "runners": parts.runners,
-        "templates": parts.templates,
+        "members": parts.list_members,
+        "clusters": parts.list_clusters,
+        "runners": parts.list_runners,
+        "templates": parts.list_templates,
     }
     return {(api_group, PROJECTS, name): handler for name, handler in answers.items()}
 
 
-class ProjectParts:
+class ProjectSubresources:
     """The handlers. `authorize` decides about a request of the user's own."""
 
-    def __init__(self, api_group: str, registry: Registry, people: People, may: May) -> None:
+    def __init__(self, api_group: str, registry: Registry, directory: PrincipalDirectory, authorize: Authorize) -> None:
         self._group = api_group
         self._registry = registry
-        self._people = people
-        self._may = may
-        self._kinds = {kind.name: kind for kind in registry.catalog.kinds if kind.group == api_group and kind.stored}
+        self._directory = directory
+        self._authorize = authorize
+        self._kinds = {kind.name: kind for kind in registry.catalog.kinds if kind.group == api_group and kind.persisted}
 
-    async def members(self, asked: Asked) -> Object:
+    async def list_members(self, request: ActionRequest) -> Object:
         """The members and the owner, including the members of their teams. Administrators are not included as such."""
-        project = await self._project(asked)
-        teams = sorted(set(self._named(project, "Team", TEAMS)))
-        users = set(self._named(project, "User", USERS))
-        users.update(name for name, of in self._people.memberships().items() if not set(of).isdisjoint(teams))
+        project = await self._get_project(request)
+        teams = sorted(set(self._member_names(project, "Team", TEAMS)))
+        users = set(self._member_names(project, "User", USERS))
+        users.update(name for name, of in self._directory.memberships().items() if not set(of).isdisjoint(teams))
         fields = {
-            "users": [{"info": each} for each in self._infos(USERS, sorted(users))],
-            "teams": [{"info": each} for each in self._infos(TEAMS, teams)],
+            "users": [{"info": each} for each in self._list_infos(USERS, sorted(users))],
+            "teams": [{"info": each} for each in self._list_infos(TEAMS, teams)],
         }
-        return _answer(asked, fields)
+        return _build_response(request, fields)
 
-    async def clusters(self, asked: Asked) -> Object:
-        project = await self._project(asked)
-        clusters = self._shown(asked.user, "Cluster", allowed_names(project, CLUSTERS))
-        return _answer(asked, {"clusters": clusters, "runners": self._allowed_runners(asked.user, project)})
+    async def list_clusters(self, request: ActionRequest) -> Object:
+        project = await self._get_project(request)
+        clusters = self._list_visible(request.user, "Cluster", allowed_names(project, CLUSTERS))
+        return _build_response(request, {"clusters": clusters, "runners": self._allowed_runners(request.user, project)})
 
-    async def runners(self, asked: Asked) -> Object:
-        return _answer(asked, {"runners": self._allowed_runners(asked.user, await self._project(asked))})
+    async def list_runners(self, request: ActionRequest) -> Object:
+        return _build_response(
+            request, {"runners": self._allowed_runners(request.user, await self._get_project(request))}
+        )
 
-    async def templates(self, asked: Asked) -> Object:
-        project = await self._project(asked)
+    async def list_templates(self, request: ActionRequest) -> Object:
+        project = await self._get_project(request)
         fields: Object = {}
         for kind in TEMPLATE_FIELDS:
-            listed = self._shown(asked.user, kind, allowed_names(project, TEMPLATES, kind, self._group))
+            listed = self._list_visible(request.user, kind, allowed_names(project, TEMPLATES, kind, self._group))
             default = default_template(project, kind, self._group)
             if default is not None and default in map(name_of, listed):
                 fields[f"default{kind}"] = default
             fields[f"{kind[0].lower()}{kind[1:]}s"] = listed
-        return _answer(asked, fields)
+        return _build_response(request, fields)
 
-    async def _project(self, asked: Asked) -> Object:
-        return decode(await self._registry.resource(self._group, PROJECTS).get("", asked.name))
+    async def _get_project(self, request: ActionRequest) -> Object:
+        return decode(await self._registry.resource(self._group, PROJECTS).get("", request.name))
 
     def _allowed_runners(self, user: User, project: Object) -> list[Object]:
-        return self._shown(user, "Runner", allowed_names(project, RUNNERS))
+        return self._list_visible(user, "Runner", allowed_names(project, RUNNERS))
 
-    def _shown(self, user: User, name: str, names: list[str] | None) -> list[Object]:
+    def _list_visible(self, user: User, name: str, names: list[str] | None) -> list[Object]:
         """The existing objects of a kind that are on the allow list or that the user may get."""
         kind = self._kinds.get(name)
         if kind is None:
             return []
         objects = (decode(entry) for entry in self._registry.view.entries(kind.group, kind.plural))
-        return [_public(each, kind) for each in objects if self._is_shown(user, kind, name_of(each), names)]
+        return [_without_secrets(each, kind) for each in objects if self._is_visible(user, kind, name_of(each), names)]
 
-    def _is_shown(self, user: User, kind: Kind, name: str, names: list[str] | None) -> bool:
+    def _is_visible(self, user: User, kind: Kind, name: str, names: list[str] | None) -> bool:
         if names is not None:
             return is_allowed(names, name)
-        target = Target("get", "", "", kind.group, kind.version, kind.plural, "", "", name)
-        return self._may(user, target).allowed
+        target = RequestInfo("get", "", "", kind.group, kind.version, kind.plural, "", "", name)
+        return self._authorize(user, target).allowed
 
-    def _named(self, project: Object, kind: str, plural: str) -> Iterator[str]:
+    def _member_names(self, project: Object, kind: str, plural: str) -> Iterator[str]:
         """The members of one kind, and the owner if it is of that kind; `*` means all."""
         all_names = [entry.key[3] for entry in self._registry.view.entries(self._group, plural)]
-        for member in dig(project, "spec.members") or ():
+        for member in get_path(project, "spec.members") or ():
             if member.get("kind") == kind:
                 yield from all_names if member["name"] == ANY else (member["name"],)
-        owner = dig(project, f"spec.owner.{kind.lower()}")
+        owner = get_path(project, f"spec.owner.{kind.lower()}")
         if owner:
             yield owner
 
-    def _infos(self, plural: str, names: Iterable[str]) -> Iterator[Object]:
+    def _list_infos(self, plural: str, names: Iterable[str]) -> Iterator[Object]:
         """Name and display fields of the users or teams that exist."""
         resource = self._registry.resource(self._group, plural)
         for name in names:
-            entry = resource.peek("", name)
+            entry = resource.get_cached("", name)
             if entry is not None:
-                yield _info(plural, name, decode(entry))
+                yield _principal_info(plural, name, decode(entry))
 
 
-def _info(plural: str, name: str, obj: Object) -> Object:
+def _principal_info(plural: str, name: str, obj: Object) -> Object:
     spec = obj.get("spec") or {}
     fields = {field: spec.get(field) for field in ("displayName", "icon", "username", "email", "subject")}
-    subject = name if plural == USERS else f"{TEAM_GROUP}{name}"
+    subject = name if plural == USERS else f"{TEAM_GROUP_PREFIX}{name}"
     non_empty = {field: value for field, value in fields.items() if value}
     return {"name": name, "username": name, "subject": subject, **non_empty}
 
 
-def _public(obj: Object, kind: Kind) -> Object:
+def _without_secrets(obj: Object, kind: Kind) -> Object:
     """The object without credentials, for users who may not be allowed to get it directly."""
     metadata(obj).pop("managedFields", None)
-    return redact(without_hidden(obj, kind), kind.secret)
+    return redact(strip_write_only(obj, kind), kind.sensitive)
 
 
-def _answer(asked: Asked, fields: Object) -> Object:
-    kind = asked.kind
-    return {"kind": kind.name, "apiVersion": kind.api_version, "metadata": {"name": asked.name}, **fields}
+def _build_response(request: ActionRequest, fields: Object) -> Object:
+    kind = request.kind
+    return {"kind": kind.name, "apiVersion": kind.api_version, "metadata": {"name": request.name}, **fields}

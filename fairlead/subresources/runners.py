@@ -13,7 +13,7 @@ from fairlead.authn.component_keys import ComponentKeys
 from fairlead.core.errors import BadRequest
 from fairlead.core.objects import Object
 from fairlead.registry.registry import Registry
-from fairlead.server.api.actions import Asked, Handler, Place
+from fairlead.server.api.actions import ActionHandler, ActionPath, ActionRequest
 
 RUNNERS = "runners"
 
@@ -23,23 +23,23 @@ def runner_handlers(
     registry: Registry,
     keys: ComponentKeys,
     token_keys: Callable[[], Awaitable[Sequence[Object]]],
-    facts: Mapping[str, str],
-) -> dict[Place, Handler]:
+    config_fields: Mapping[str, str],
+) -> dict[ActionPath, ActionHandler]:
     """`token_keys` returns the public keys of direct tokens as JWKs; `config_fields` is the rest of a RunnerConfig."""
     runners = registry.resource(api_group, RUNNERS)
 
-    async def access_key(request: Asked) -> Object:
-        return _answer(request, accessKey=await keys.of(request.name))
+    async def access_key(request: ActionRequest) -> Object:
+        return _build_response(request, accessKey=await keys.get_or_create(request.name))
 
-    async def rotate(request: Asked) -> Object:
+    async def rotate(request: ActionRequest) -> Object:
         if request.dry_run:
             raise BadRequest("dryRun is not supported: it would return a key that does not work; omit it")
         sent = {"spec": request.body["spec"]} if "spec" in request.body else {}
-        return _answer(request, **sent, accessKey=await keys.rotated(request.name, request.body))
+        return _build_response(request, **sent, accessKey=await keys.rotate(request.name, request.body))
 
-    async def configuration(request: Asked) -> Object:
+    async def configuration(request: ActionRequest) -> Object:
         await runners.get("", request.name)  # raises NotFound
-        return _answer(request, tokenCaCert=_as_pem(await token_keys()), **facts)
+        return _build_response(request, tokenCaCert=_encode_pem(await token_keys()), **config_fields)
 
     return {
         (api_group, RUNNERS, "accesskey"): access_key,
@@ -48,12 +48,12 @@ def runner_handlers(
     }
 
 
-def _answer(asked: Asked, **fields: object) -> Object:
-    kind = asked.kind
+def _build_response(request: ActionRequest, **fields: object) -> Object:
+    kind = request.kind
     return {"kind": kind.name, "apiVersion": kind.api_version, "metadata": {"creationTimestamp": None}, **fields}
 
 
-def _as_pem(keys: Sequence[Object]) -> str:
+def _encode_pem(keys: Sequence[Object]) -> str:
     """The public keys as concatenated PEM blocks; empty if there are none."""
 
     def pem(key: Object) -> str:

@@ -6,27 +6,27 @@ audited like every request that returns a credential. Neither log contains the t
 
 import structlog
 
-from fairlead.authn.service_accounts import AccountTokens
+from fairlead.authn.service_accounts import ServiceAccountTokenIssuer
 from fairlead.core.clock import timestamp
 from fairlead.core.objects import Object, metadata
-from fairlead.server.api.actions import Asked, Handler, Place
+from fairlead.server.api.actions import ActionHandler, ActionPath, ActionRequest
 
-PLACE: Place = ("", "serviceaccounts", "token")
+TOKEN_PATH: ActionPath = ("", "serviceaccounts", "token")
 
 log = structlog.get_logger(__name__)
 
 
-def service_account_handlers(tokens: AccountTokens) -> dict[Place, Handler]:
-    async def create(request: Asked) -> Object:
+def service_account_handlers(tokens: ServiceAccountTokenIssuer) -> dict[ActionPath, ActionHandler]:
+    async def create(request: ActionRequest) -> Object:
         """Issues a token. With dryRun, the response has everything but the token."""
         issued = await tokens.issue(
             request.user, request.namespace, request.name, request.body, dry_run=request.dry_run
         )
-        if issued.seconds < issued.asked_seconds:
+        if issued.seconds < issued.requested_seconds:
             request.call.warnings.append(
-                f"requested expiration of {issued.asked_seconds} seconds shortened to {issued.seconds} seconds"
+                f"requested expiration of {issued.requested_seconds} seconds shortened to {issued.seconds} seconds"
             )
-        status: Object = {"expirationTimestamp": timestamp(issued.expires)}
+        status: Object = {"expirationTimestamp": timestamp(issued.expires_at)}
         if issued.value:
             status = {"token": issued.value, **status}
             log.info(
@@ -43,9 +43,9 @@ def service_account_handlers(tokens: AccountTokens) -> dict[Place, Handler]:
         spec = {"audiences": [tokens.audience], "expirationSeconds": issued.seconds, "boundObjectRef": None}
         return {
             **request.body,
-            "metadata": {**metadata(request.body), **account_meta, "creationTimestamp": timestamp(issued.issued)},
+            "metadata": {**metadata(request.body), **account_meta, "creationTimestamp": timestamp(issued.issued_at)},
             "spec": spec,
             "status": status,
         }
 
-    return {PLACE: create}
+    return {TOKEN_PATH: create}

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class ClusterEndpoint:
     """Address, trusted CA and credential of one API server. The `repr` never shows the credential.
 
     The credential is a bearer token, or a client certificate with its key, both PEM. Either may be empty.
@@ -16,28 +16,28 @@ class Access:
 
     host: str
     port: int
-    path: str
+    base_path: str
     """Path of the server URL: empty, or with a leading and without a trailing slash."""
-    server_name: str
+    tls_server_name: str
     """DNS name or IP address that the server certificate must be valid for."""
-    authority: str
+    ca_data: str
     """Trusted CA certificates, PEM. Empty: the system's CA certificates."""
     token: str = field(default="", repr=False)
-    certificate: str = field(default="", repr=False)
-    key: str = field(default="", repr=False)
+    client_certificate: str = field(default="", repr=False)
+    client_key: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
     """Limits and timeouts of one Upstream. Each cluster has its own, so a dead cluster does not block the others."""
 
-    requests: int = 256
+    max_requests: int = 256
     """Maximum of concurrent requests, including watches and other streams."""
-    sockets: int = 256
-    waiting: int = 256
+    max_websockets: int = 256
+    max_queued: int = 256
     """Maximum of queued requests. A request waits for `connect_seconds` at most; beyond the maximum it is rejected."""
     connect_seconds: float = 5
-    head_seconds: float = 60
+    response_header_seconds: float = 60
     """Timeout from the end of the request to the response head. The body has no timeout, because of watches."""
     idle_seconds: float = 60
     """Idle timeout of pooled connections. Must be below the 90 seconds after which kube-apiserver closes them."""

@@ -13,25 +13,27 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
-from fairlead.core.objects import Object, dig, metadata
+from fairlead.core.objects import Object, get_path, metadata
 from fairlead.registry.codec import decode
 from fairlead.registry.registry import Registry
 from fairlead.storage.contract import Key
 from fairlead.storage.view.view import Entry
-from fairlead.upstream.access import Access
+from fairlead.upstream.access import ClusterEndpoint
 from fairlead.upstream.address_policy import AddressPolicy
-from fairlead.upstream.errors import FailureNotifier, Untrusted, UpstreamError
-from fairlead.upstream.kubeconfig import BadKubeconfig, parse
+from fairlead.upstream.errors import FailureNotifier, TlsError, UpstreamError
+from fairlead.upstream.kubeconfig import BadKubeconfig, parse_kubeconfig
 from fairlead.upstream.upstream import Limits, Upstream
 
 CLUSTERS, VIRTUAL_CLUSTERS = "clusters", "virtualclusterinstances"
-CONFIG_KEY: Final = "config"
+DEFAULT_KUBECONFIG_KEY: Final = "config"
 """Key of the secret that holds the kubeconfig, unless the object names another one."""
-OWN = Limits(requests=8, sockets=1, waiting=8, connect_seconds=3, head_seconds=10)
+SYSTEM_LIMITS = Limits(max_requests=8, max_websockets=1, max_queued=8, connect_seconds=3, response_header_seconds=10)
 """For requests of the controllers. A separate pool, so they never queue behind requests of users."""
-HEALTH = Limits(requests=2, sockets=1, waiting=2, connect_seconds=3, head_seconds=10)
+HEALTH_PROBE_LIMITS = Limits(
+    max_requests=2, max_websockets=1, max_queued=2, connect_seconds=3, response_header_seconds=10
+)
 """For health probes. A separate pool, so they never queue behind other requests."""
-WATCHING = Limits(requests=80, sockets=1, waiting=80, connect_seconds=5, head_seconds=30)
+WATCH_LIMITS = Limits(max_requests=80, max_websockets=1, max_queued=80, connect_seconds=5, response_header_seconds=30)
 """For watches of the controllers. A separate pool, so long-lived watches do not block short requests."""
 IDLE_CHECK_SECONDS = 1.0
 
@@ -45,7 +47,7 @@ class NotConnected(UpstreamError):
 
 
 @dataclass(frozen=True, slots=True)
-class Reference:
+class KubeconfigRef:
     """The secret and key that hold an object's kubeconfig.
 
     `owner_uid`: uid that must be among the secret's ownerReferences; empty if any secret will do.
@@ -54,53 +56,55 @@ class Reference:
     namespace: str
     name: str
     key: str
-    owner: str = ""
+    owner_uid: str = ""
 
 
-def kubeconfig_secret(instance_name: str) -> str:
+def kubeconfig_secret_name(instance_name: str) -> str:
     """Name of the secret, in the instance's namespace, with the kubeconfig of a virtual cluster created by us."""
     return f"vc-{instance_name}-kubeconfig"
 
 
-def cluster_reference(cluster: Object, system_namespace: str) -> Reference | None:
-    config = dig(cluster, "spec.config") or {}
+def cluster_kubeconfig_ref(cluster: Object, system_namespace: str) -> KubeconfigRef | None:
+    config = get_path(cluster, "spec.config") or {}
     if not config.get("secretName"):
         return None
-    return Reference(
-        config.get("secretNamespace") or system_namespace, config["secretName"], config.get("key") or CONFIG_KEY
+    return KubeconfigRef(
+        config.get("secretNamespace") or system_namespace,
+        config["secretName"],
+        config.get("key") or DEFAULT_KUBECONFIG_KEY,
     )
 
 
-def virtual_cluster_reference(instance: Object) -> Reference:
+def virtual_cluster_kubeconfig_ref(instance: Object) -> KubeconfigRef:
     """The secret of an imported virtual cluster, or the generated one, which must be owned by this very instance."""
-    meta, config = metadata(instance), dig(instance, "spec.config") or {}
+    meta, config = metadata(instance), get_path(instance, "spec.config") or {}
     if config.get("secretName"):
-        return Reference(meta["namespace"], config["secretName"], config.get("key") or CONFIG_KEY)
-    return Reference(meta["namespace"], kubeconfig_secret(meta["name"]), CONFIG_KEY, meta["uid"])
+        return KubeconfigRef(meta["namespace"], config["secretName"], config.get("key") or DEFAULT_KUBECONFIG_KEY)
+    return KubeconfigRef(meta["namespace"], kubeconfig_secret_name(meta["name"]), DEFAULT_KUBECONFIG_KEY, meta["uid"])
 
 
 @dataclass(frozen=True, slots=True)
-class _Ways:
+class _UpstreamSet:
     """The Upstreams of one cluster, by purpose. Each has its own connections and limits."""
 
-    people: Upstream
-    own: Upstream
+    user: Upstream
+    system: Upstream
     health: Upstream
-    watching: Upstream
+    watch: Upstream
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
+class _CachedUpstreams:
     """Upstreams, or the error, for a revision of the object and of its secret (0: the secret does not exist)."""
 
     uid: str
     revision: int
-    reference: Reference
+    ref: KubeconfigRef
     secret_revision: int
-    outcome: _Ways | NotConnected
+    result: _UpstreamSet | NotConnected
 
 
-class Connected:
+class UpstreamRegistry:
     """Looks up, caches and closes the Upstreams of clusters and virtual clusters."""
 
     def __init__(
@@ -114,52 +118,56 @@ class Connected:
         self._secrets = registry.resource("", "secrets")
         self.failures = FailureNotifier()
         """Notified of failed requests, except those of health probes."""
-        self._kept: dict[Key, _Kept] = {}
+        self._cache: dict[Key, _CachedUpstreams] = {}
         self._retired: dict[Upstream, asyncio.Task[None]] = {}
 
-    def cluster(self, name: str) -> Upstream:
+    def cluster_upstream(self, name: str) -> Upstream:
         """The Upstream for requests of users. Raises NotConnected."""
-        return self._cluster(name).people
+        return self._cluster_upstreams(name).user
 
-    def probing(self, name: str) -> Upstream:
+    def system_upstream(self, name: str) -> Upstream:
         """The Upstream for requests of controllers. Raises NotConnected."""
-        return self._cluster(name).own
+        return self._cluster_upstreams(name).system
 
-    def health(self, name: str) -> Upstream:
+    def health_upstream(self, name: str) -> Upstream:
         """The Upstream for health probes. Raises NotConnected."""
-        return self._cluster(name).health
+        return self._cluster_upstreams(name).health
 
-    def watching(self, name: str) -> Upstream:
+    def watch_upstream(self, name: str) -> Upstream:
         """The Upstream for watches of controllers, closed as soon as the credential changes. Raises NotConnected."""
-        return self._cluster(name).watching
+        return self._cluster_upstreams(name).watch
 
-    def open_departing(self, name: str) -> Upstream:
+    def open_cleanup_upstream(self, name: str) -> Upstream:
         """Opens an Upstream for cleanup in a cluster whose object is being deleted. The caller closes it.
 
         Raises NotConnected.
         """
         entry = self._registry.view.get((self._group, CLUSTERS, "", name))
-        ref = cluster_reference(decode(entry), self._system_namespace) if entry is not None else None
+        ref = cluster_kubeconfig_ref(decode(entry), self._system_namespace) if entry is not None else None
         if ref is None:
             raise NotConnected("NoConfig", f'"{name}" is not connected; set spec.config.secretName')
         try:
-            return Upstream(self._access(ref), self._policy.resolve, HEALTH)
-        except Untrusted as error:
+            return Upstream(self._load_endpoint(ref), self._policy.resolve, HEALTH_PROBE_LIMITS)
+        except TlsError as error:
             raise NotConnected("BadKubeconfig", error.message) from error
 
-    def _cluster(self, name: str) -> _Ways:
+    def _cluster_upstreams(self, name: str) -> _UpstreamSet:
         key = (self._group, CLUSTERS, "", name)
-        return self._ways(key, lambda obj: cluster_reference(obj, self._system_namespace))
+        return self._get_upstreams(key, lambda obj: cluster_kubeconfig_ref(obj, self._system_namespace))
 
-    def virtual_cluster(self, namespace: str, name: str) -> Upstream:
+    def virtual_cluster_upstream(self, namespace: str, name: str) -> Upstream:
         """The Upstream for requests of users. `namespace` is that of the project. Raises NotConnected."""
-        return self._ways((self._group, VIRTUAL_CLUSTERS, namespace, name), virtual_cluster_reference).people
+        return self._get_upstreams(
+            (self._group, VIRTUAL_CLUSTERS, namespace, name), virtual_cluster_kubeconfig_ref
+        ).user
 
-    def probing_virtual_cluster(self, namespace: str, name: str) -> Upstream:
+    def virtual_cluster_system_upstream(self, namespace: str, name: str) -> Upstream:
         """The Upstream for requests of controllers. Raises NotConnected."""
-        return self._ways((self._group, VIRTUAL_CLUSTERS, namespace, name), virtual_cluster_reference).own
+        return self._get_upstreams(
+            (self._group, VIRTUAL_CLUSTERS, namespace, name), virtual_cluster_kubeconfig_ref
+        ).system
 
-    def leaving_virtual_cluster(self, namespace: str, name: str) -> Upstream:
+    def open_virtual_cluster_cleanup_upstream(self, namespace: str, name: str) -> Upstream:
         """Opens an Upstream to a virtual cluster whose object is being deleted. The caller closes it.
 
         Raises NotConnected.
@@ -168,20 +176,22 @@ class Connected:
         entry = self._registry.view.get(key)
         if entry is None:
             raise NotConnected("NotFound", f'"{name}" no longer exists')
-        return Upstream(self._access(virtual_cluster_reference(decode(entry))), self._policy.resolve, OWN)
+        return Upstream(
+            self._load_endpoint(virtual_cluster_kubeconfig_ref(decode(entry))), self._policy.resolve, SYSTEM_LIMITS
+        )
 
-    def forget_virtual_cluster(self, namespace: str, name: str) -> None:
+    def close_deleted_virtual_cluster(self, namespace: str, name: str) -> None:
         """Closes the connections to a virtual cluster whose object is deleted or being deleted."""
         key = (self._group, VIRTUAL_CLUSTERS, namespace, name)
-        cached, entry = self._kept.get(key), self._registry.view.get(key)
+        cached, entry = self._cache.get(key), self._registry.view.get(key)
         current = metadata(decode(entry)) if entry is not None else {}
         if cached is not None and (current.get("uid") != cached.uid or "deletionTimestamp" in current):
-            self._drop(key)
+            self._evict(key)
 
     async def close_all(self) -> None:
         """Closes all connections, on shutdown."""
-        for key in list(self._kept):
-            self._drop(key)
+        for key in list(self._cache):
+            self._evict(key)
         retired = dict(self._retired)
         for task in retired.values():
             task.cancel()
@@ -190,109 +200,115 @@ class Connected:
             await upstream.close()
         self._retired.clear()
 
-    def _ways(self, key: Key, refer: Callable[[Object], Reference | None]) -> _Ways:
+    def _get_upstreams(self, key: Key, get_ref: Callable[[Object], KubeconfigRef | None]) -> _UpstreamSet:
         entry = self._registry.view.get(key)
-        cached = self._kept.get(key)
-        if entry is None or cached is None or not self._holds(cached, entry):
+        cached = self._cache.get(key)
+        if entry is None or cached is None or not self._is_current(cached, entry):
             try:
-                cached = self._look(key, entry, cached, refer)
+                cached = self._resolve(key, entry, cached, get_ref)
             except NotConnected:
-                self._drop(key)
+                self._evict(key)
                 raise
-            self._kept[key] = cached
-        if isinstance(cached.outcome, NotConnected):
+            self._cache[key] = cached
+        if isinstance(cached.result, NotConnected):
             # A new exception each time: raising the cached one again would extend its traceback.
-            raise NotConnected(cached.outcome.reason, cached.outcome.message)
-        return cached.outcome
+            raise NotConnected(cached.result.reason, cached.result.message)
+        return cached.result
 
-    def _holds(self, kept: _Kept, entry: Entry) -> bool:
-        return kept.revision == entry.revision and kept.secret_revision == self._revision_of(kept.reference)
+    def _is_current(self, cached: _CachedUpstreams, entry: Entry) -> bool:
+        return cached.revision == entry.revision and cached.secret_revision == self._secret_revision(cached.ref)
 
-    def _revision_of(self, reference: Reference) -> int:
-        secret = self._secrets.peek(reference.namespace, reference.name)
+    def _secret_revision(self, ref: KubeconfigRef) -> int:
+        secret = self._secrets.get_cached(ref.namespace, ref.name)
         return secret.revision if secret is not None else 0
 
-    def _look(
-        self, key: Key, entry: Entry | None, kept: _Kept | None, refer: Callable[[Object], Reference | None]
-    ) -> _Kept:
+    def _resolve(
+        self,
+        key: Key,
+        entry: Entry | None,
+        cached: _CachedUpstreams | None,
+        get_ref: Callable[[Object], KubeconfigRef | None],
+    ) -> _CachedUpstreams:
         """Builds the current cache entry. Keeps the connections if the kubeconfig has not changed."""
         if entry is None:
             raise NotConnected("NotFound", f'"{key[3]}" no longer exists')
         obj = decode(entry)
-        ref = refer(obj)
+        ref = get_ref(obj)
         if "deletionTimestamp" in metadata(obj):
             raise NotConnected("Terminating", f'"{key[3]}" is being deleted')
         if ref is None:
             raise NotConnected("NoConfig", f'"{key[3]}" is not connected; set spec.config.secretName')
-        uid, revision = metadata(obj)["uid"], self._revision_of(ref)
-        if kept is not None and (kept.uid, kept.reference, kept.secret_revision) == (uid, ref, revision):
-            return replace(kept, revision=entry.revision)
-        if kept is not None and kept.uid == uid:
-            self._end(kept, at_once=False)
+        uid, revision = metadata(obj)["uid"], self._secret_revision(ref)
+        if cached is not None and (cached.uid, cached.ref, cached.secret_revision) == (uid, ref, revision):
+            return replace(cached, revision=entry.revision)
+        if cached is not None and cached.uid == uid:
+            self._retire(cached, immediately=False)
         else:
-            self._drop(key)
-        self._forget_the_gone()
-        return _Kept(uid, entry.revision, ref, revision, self._made(key, ref))
+            self._evict(key)
+        self._evict_deleted()
+        return _CachedUpstreams(uid, entry.revision, ref, revision, self._build(key, ref))
 
-    def _made(self, key: Key, reference: Reference) -> _Ways | NotConnected:
+    def _build(self, key: Key, ref: KubeconfigRef) -> _UpstreamSet | NotConnected:
         try:
-            endpoint = self._access(reference)
+            endpoint = self._load_endpoint(ref)
             resolve, on_failure = self._policy.resolve, partial(self.failures.notify, key)
             user = Upstream(endpoint, resolve, self._limits, on_failure)
-            system, watch = (Upstream(endpoint, resolve, each, on_failure) for each in (OWN, WATCHING))
-            return _Ways(user, system, Upstream(endpoint, resolve, HEALTH), watch)
+            system, watch = (Upstream(endpoint, resolve, each, on_failure) for each in (SYSTEM_LIMITS, WATCH_LIMITS))
+            return _UpstreamSet(user, system, Upstream(endpoint, resolve, HEALTH_PROBE_LIMITS), watch)
         except NotConnected as error:
             return error
-        except Untrusted as error:  # well-formed PEM that OpenSSL rejects
+        except TlsError as error:  # well-formed PEM that OpenSSL rejects
             return NotConnected("BadKubeconfig", error.message)
 
-    def _access(self, reference: Reference) -> Access:
+    def _load_endpoint(self, ref: KubeconfigRef) -> ClusterEndpoint:
         try:
-            return parse(self.kubeconfig(reference))
+            return parse_kubeconfig(self.read_kubeconfig(ref))
         except BadKubeconfig as error:
             message = f"the kubeconfig cannot be used: {'; '.join(error.problems)}"
             raise NotConnected("BadKubeconfig", message) from error
 
-    def kubeconfig(self, reference: Reference) -> bytes:
+    def read_kubeconfig(self, ref: KubeconfigRef) -> bytes:
         """Reads the kubeconfig from its secret. Raises NotConnected."""
-        where = f'"{reference.name}" in namespace "{reference.namespace}"'
-        entry = self._secrets.peek(reference.namespace, reference.name)
+        where = f'"{ref.name}" in namespace "{ref.namespace}"'
+        entry = self._secrets.get_cached(ref.namespace, ref.name)
         secret = decode(entry) if entry is not None else {}
         owners = metadata(secret).get("ownerReferences") or ()
-        if entry is None or (reference.owner and all(each.get("uid") != reference.owner for each in owners)):
+        if entry is None or (ref.owner_uid and all(each.get("uid") != ref.owner_uid for each in owners)):
             raise NotConnected("SecretNotFound", f"secret {where} not found; create it with the kubeconfig")
-        content = (secret.get("data") or {}).get(reference.key)
+        content = (secret.get("data") or {}).get(ref.key)
         if not content:
             raise NotConnected(
-                "KeyNotFound", f'secret {where} has no key "{reference.key}"; store the kubeconfig under that key'
+                "KeyNotFound", f'secret {where} has no key "{ref.key}"; store the kubeconfig under that key'
             )
         return b64decode(content)
 
-    def _forget_the_gone(self) -> None:
+    def _evict_deleted(self) -> None:
         """Evicts entries of deleted objects, which no request would look up again."""
-        for key in [key for key in self._kept if self._registry.view.get(key) is None]:
-            self._drop(key)
+        for key in [key for key in self._cache if self._registry.view.get(key) is None]:
+            self._evict(key)
 
-    def _drop(self, key: Key) -> None:
+    def _evict(self, key: Key) -> None:
         """Removes the entry and closes its connections immediately."""
-        if cached := self._kept.pop(key, None):
-            self._end(cached, at_once=True)
+        if cached := self._cache.pop(key, None):
+            self._retire(cached, immediately=True)
 
-    def _end(self, kept: _Kept, at_once: bool) -> None:
+    def _retire(self, cached: _CachedUpstreams, immediately: bool) -> None:
         """Closes the entry's connections, `immediately` or once they are idle. Watches are closed immediately."""
-        if isinstance(kept.outcome, _Ways):
-            upstreams = kept.outcome
-            for upstream in (upstreams.people, upstreams.own, upstreams.health, upstreams.watching):
-                is_immediate = at_once or upstream is upstreams.watching
-                task = asyncio.create_task(_end_of(upstream, is_immediate), name="closing a cluster's connections")
+        if isinstance(cached.result, _UpstreamSet):
+            upstreams = cached.result
+            for upstream in (upstreams.user, upstreams.system, upstreams.health, upstreams.watch):
+                is_immediate = immediately or upstream is upstreams.watch
+                task = asyncio.create_task(
+                    _close_when_idle(upstream, is_immediate), name="closing a cluster's connections"
+                )
                 self._retired[upstream] = task
-                task.add_done_callback(partial(self._closed, upstream))
+                task.add_done_callback(partial(self._on_closed, upstream))
 
-    def _closed(self, upstream: Upstream, task: "asyncio.Task[None]") -> None:
+    def _on_closed(self, upstream: Upstream, task: "asyncio.Task[None]") -> None:
         self._retired.pop(upstream, None)
 
 
-async def _end_of(upstream: Upstream, at_once: bool) -> None:
-    while upstream.in_use and not at_once:  # noqa: ASYNC110  # polling keeps the request path free of an idle event
+async def _close_when_idle(upstream: Upstream, immediately: bool) -> None:
+    while upstream.in_use and not immediately:  # noqa: ASYNC110  # polling keeps the request path free of an idle event
         await asyncio.sleep(IDLE_CHECK_SECONDS)
     await upstream.close()

@@ -29,7 +29,7 @@ class UpstreamError(Exception):
         self.message = message
 
 
-class Blocked(UpstreamError):
+class AddressBlocked(UpstreamError):
     reason = "Blocked"
 
 
@@ -37,7 +37,7 @@ class Unreachable(UpstreamError):
     reason = "Unreachable"
 
 
-class Untrusted(UpstreamError):
+class TlsError(UpstreamError):
     reason = "Untrusted"
 
 
@@ -49,19 +49,19 @@ class Busy(UpstreamError):
     reason = "Busy"
 
 
-class Crowding(UpstreamError):
+class UserLimitExceeded(UpstreamError):
     reason = "TooManyRequests"
 
 
-class Broken(UpstreamError):
+class ProtocolError(UpstreamError):
     reason = "Broken"
 
 
-class TooLarge(Broken):
+class ResponseTooLarge(ProtocolError):
     """The response was aborted. The caller may retry with smaller pages."""
 
 
-class Refused(UpstreamError):
+class HandshakeRejected(UpstreamError):
     """The response to a WebSocket handshake was not a 101. Carries that response; its connection is closed."""
 
     reason = "Refused"
@@ -75,7 +75,7 @@ class Refused(UpstreamError):
 
 UNAUTHORIZED = 401
 """Means that the cluster rejects the stored credential."""
-FAILURES = (Broken, TimedOut, Unreachable, Untrusted)
+CLUSTER_FAILURES = (ProtocolError, TimedOut, Unreachable, TlsError)
 """Failures of the remote cluster. Busy and UserLimitExceeded are our own limits, HandshakeRejected is a response."""
 
 Subscriber = Callable[[Key], None]

@@ -8,82 +8,82 @@ is bounded. Controllers need no slot: they have their own connections (`clusters
 from collections.abc import Iterable
 
 from fairlead.upstream.access import Limits
-from fairlead.upstream.errors import Busy, Crowding
+from fairlead.upstream.errors import Busy, UserLimitExceeded
 
-PERSONAL = 4
+USER_SHARE_DIVISOR = 4
 """One user may use a quarter of a limit."""
-EVERYBODY = ""
+ALL_USERS = ""
 """The key under which the streams of all users are counted."""
 
 Counts = dict[str, int]
 
 
-class Share:
+class UserSlot:
     """A slot of a user. Released at the end of the `with` block, unless `transfer` was called in it."""
 
-    __slots__ = ("_held", "_is_kept")
+    __slots__ = ("_counters", "_is_transferred")
 
-    def __init__(self, held: Iterable[tuple[Counts, str]]) -> None:
-        self._held = tuple(held)
-        self._is_kept = False
-        for counts, name in self._held:
+    def __init__(self, counters: Iterable[tuple[Counts, str]]) -> None:
+        self._counters = tuple(counters)
+        self._is_transferred = False
+        for counts, name in self._counters:
             counts[name] = counts.get(name, 0) + 1
 
-    def __enter__(self) -> "Share":
+    def __enter__(self) -> "UserSlot":
         return self
 
     def __exit__(self, *error: object) -> None:
-        if not self._is_kept:
-            self.give_back()
+        if not self._is_transferred:
+            self.release()
 
-    def keep(self) -> None:
+    def transfer(self) -> None:
         """Leaves the release to another owner, beyond the `with` block."""
-        self._is_kept = True
+        self._is_transferred = True
 
-    def give_back(self) -> None:
+    def release(self) -> None:
         """Frees the slot. Idempotent."""
-        held, self._held = self._held, ()
+        held, self._counters = self._counters, ()
         for counts, name in held:
             counts[name] -= 1
             if not counts[name]:
                 del counts[name]
 
 
-class Shares:
+class UserLimits:
     """The slots of one cluster, counted by user name."""
 
     def __init__(self, limits: Limits) -> None:
-        self._requests_each = max(1, limits.requests // PERSONAL)
-        self._sockets_each = max(1, limits.sockets // PERSONAL)
-        self._streams = max(1, limits.requests * 3 // 4)
-        self._requesting: Counts = {}
-        self._streaming: Counts = {}
-        self._talking: Counts = {}
+        self._max_requests_per_user = max(1, limits.max_requests // USER_SHARE_DIVISOR)
+        self._max_websockets_per_user = max(1, limits.max_websockets // USER_SHARE_DIVISOR)
+        self._max_streams = max(1, limits.max_requests * 3 // 4)
+        self._open_requests: Counts = {}
+        self._open_streams: Counts = {}
+        self._open_websockets: Counts = {}
 
-    def request(self, user: str, *, is_endless: bool) -> Share:
+    def acquire_request(self, user: str, *, is_streaming: bool) -> UserSlot:
         """Raises UserLimitExceeded if the user has too many open requests.
 
         A streaming request raises Busy if the cluster has too many streams: some slots are reserved for short requests.
         """
-        _check(self._requesting.get(user, 0), self._requests_each, "requests")
-        if not is_endless:
-            return Share(((self._requesting, user),))
-        if self._streaming.get(EVERYBODY, 0) >= self._streams:
+        _check_limit(self._open_requests.get(user, 0), self._max_requests_per_user, "requests")
+        if not is_streaming:
+            return UserSlot(((self._open_requests, user),))
+        if self._open_streams.get(ALL_USERS, 0) >= self._max_streams:
             raise Busy(
-                f"the limit of {self._streams} open watches and other streams of this cluster is reached; "
+                f"the limit of {self._max_streams} open watches and other streams of this cluster is reached; "
                 "close some of them, or try again later"
             )
-        return Share(((self._requesting, user), (self._streaming, EVERYBODY)))
+        return UserSlot(((self._open_requests, user), (self._open_streams, ALL_USERS)))
 
-    def socket(self, user: str) -> Share:
+    def acquire_websocket(self, user: str) -> UserSlot:
         """Raises UserLimitExceeded if the user has too many open WebSockets."""
-        _check(self._talking.get(user, 0), self._sockets_each, "WebSockets")
-        return Share(((self._talking, user),))
+        _check_limit(self._open_websockets.get(user, 0), self._max_websockets_per_user, "WebSockets")
+        return UserSlot(((self._open_websockets, user),))
 
 
-def _check(count: int, most: int, what: str) -> None:
-    if count >= most:
-        raise Crowding(
-            f"your limit of {most} concurrent {what} to this cluster is reached; close watches and sessions that you "
+def _check_limit(count: int, limit: int, noun: str) -> None:
+    if count >= limit:
+        raise UserLimitExceeded(
+            f"your limit of {limit} concurrent {noun} to this cluster is reached; close watches and sessions that you "
             "do not need, or try again later. The administrator of this server can raise the limit"
         )

@@ -23,10 +23,10 @@ from fairlead.core import yaml
 from fairlead.core.body_errors import Malformed
 from fairlead.core.objects import Object
 from fairlead.core.validators import check_host_name
-from fairlead.upstream.access import Access
+from fairlead.upstream.access import ClusterEndpoint
 
-_PATH = re.compile(r"(/[A-Za-z0-9._~-]+)*/?")
-_HINT = "it must look like https://cluster.example.com:6443"
+_URL_PATH = re.compile(r"(/[A-Za-z0-9._~-]+)*/?")
+_URL_EXAMPLE = "it must look like https://cluster.example.com:6443"
 # Printable ASCII without spaces. A line break in a token would inject headers.
 _TOKEN = re.compile(r"[!-~]+")
 TOKEN_ADVICE = "use a service account token, created with `kubectl create token` or stored in a Secret"
@@ -35,10 +35,10 @@ CLUSTER_FIELDS = frozenset(
     {"server", "certificate-authority-data", "tls-server-name", "insecure-skip-tls-verify", "disable-compression"}
 )
 USER_FIELDS = frozenset({"token", "client-certificate-data", "client-key-data"})
-_LINE, _FIELD = re.compile(r"line \d+"), re.compile(r"[A-Za-z-]{1,40}")
-IGNORED = frozenset({"extensions"})
+_LINE_NUMBER, _FIELD_NAME = re.compile(r"line \d+"), re.compile(r"[A-Za-z-]{1,40}")
+IGNORED_FIELDS = frozenset({"extensions"})
 """Extensions of other tools, without effect here."""
-REFUSED = {
+REJECTED_FIELDS = {
     "exec": f"would run a program on the server; {TOKEN_ADVICE}",
     "auth-provider": f"is not supported; {TOKEN_ADVICE}",
     "tokenFile": "names a file; put the token itself into token",
@@ -62,26 +62,26 @@ class ServerUrl:
     path: str
 
 
-NOWHERE = ServerUrl("", 0, "")
+NO_SERVER_URL = ServerUrl("", 0, "")
 
 
-def server_url(value: Any) -> tuple[ServerUrl, str | None]:
+def parse_server_url(value: Any) -> tuple[ServerUrl, str | None]:
     """Parses `server`. Ambiguous URLs are rejected, not interpreted."""
     if not isinstance(value, str) or not value:
-        return NOWHERE, f"cluster: server is missing; {_HINT}"
+        return NO_SERVER_URL, f"cluster: server is missing; {_URL_EXAMPLE}"
     if not value.isascii() or any(character <= " " or character in "\\\x7f" for character in value):
-        return NOWHERE, f"cluster: server has characters that are not allowed in a URL; {_HINT}"
+        return NO_SERVER_URL, f"cluster: server has characters that are not allowed in a URL; {_URL_EXAMPLE}"
     try:
         parts = urlsplit(value)
         host, port = (parts.hostname or "").lower(), parts.port
     except ValueError:
-        return NOWHERE, f"cluster: server is not a URL; {_HINT}"
-    if problem := _problem(value, host, port):
-        return NOWHERE, f"cluster: {problem}; {_HINT}"
+        return NO_SERVER_URL, f"cluster: server is not a URL; {_URL_EXAMPLE}"
+    if problem := _server_url_problem(value, host, port):
+        return NO_SERVER_URL, f"cluster: {problem}; {_URL_EXAMPLE}"
     return ServerUrl(host, port or 443, parts.path.rstrip("/")), None
 
 
-def _problem(value: str, host: str, port: int | None) -> str | None:
+def _server_url_problem(value: str, host: str, port: int | None) -> str | None:
     parts = urlsplit(value)
     if parts.scheme != "https":
         return "server must be an https URL"
@@ -94,12 +94,12 @@ def _problem(value: str, host: str, port: int | None) -> str | None:
         return "server has no valid host"
     if port == 0 or parts.netloc.endswith(":"):
         return "server has no valid port"
-    if not _PATH.fullmatch(parts.path) or any(step in (".", "..") for step in parts.path.split("/")):
+    if not _URL_PATH.fullmatch(parts.path) or any(step in (".", "..") for step in parts.path.split("/")):
         return "server has a path with special characters, or with `.` or `..` segments"
     return None
 
 
-def token(user: Object) -> tuple[str, str | None]:
+def parse_token(user: Object) -> tuple[str, str | None]:
     value = user.get("token")
     if value in (None, ""):
         return "", None
@@ -108,32 +108,32 @@ def token(user: Object) -> tuple[str, str | None]:
     return value.strip(), None
 
 
-def authority(cluster: Object) -> tuple[str, str | None]:
+def parse_ca_data(cluster: Object) -> tuple[str, str | None]:
     """Parses `certificate-authority-data`. Empty: the system's CA certificates are trusted."""
-    text, problem = _pem(cluster, "cluster", "certificate-authority-data")
+    text, problem = _decode_pem(cluster, "cluster", "certificate-authority-data")
     if problem or not text:
         return "", problem
-    if not _certificates(text):
+    if not _load_certificates(text):
         return "", "cluster: certificate-authority-data contains no PEM certificate; export the CA again"
     return text, None
 
 
-def certificate_and_key(user: Object) -> tuple[tuple[str, str], str | None]:
-    certificate, problem = _pem(user, "user", "client-certificate-data")
-    key, other_problem = _pem(user, "user", "client-key-data")
+def parse_client_certificate(user: Object) -> tuple[tuple[str, str], str | None]:
+    certificate, problem = _decode_pem(user, "user", "client-certificate-data")
+    key, other_problem = _decode_pem(user, "user", "client-key-data")
     if problem := problem or other_problem:
         return ("", ""), problem
     if not certificate and not key:
         return ("", ""), None
     if not certificate or not key:
         return ("", ""), "user: client-certificate-data and client-key-data must both be set; set both, or use a token"
-    if problem := _pair_problem(certificate, key):
+    if problem := _key_pair_problem(certificate, key):
         return ("", ""), f"user: {problem}"
     return (certificate, key), None
 
 
-def _pair_problem(certificate: str, key: str) -> str | None:
-    certificates = _certificates(certificate)
+def _key_pair_problem(certificate: str, key: str) -> str | None:
+    certificates = _load_certificates(certificate)
     if not certificates:
         return "client-certificate-data contains no PEM certificate; export it again"
     try:
@@ -149,22 +149,22 @@ def _pair_problem(certificate: str, key: str) -> str | None:
     return None
 
 
-def _certificates(text: str) -> list[x509.Certificate]:
+def _load_certificates(text: str) -> list[x509.Certificate]:
     try:
         return x509.load_pem_x509_certificates(text.encode())
     except (ValueError, TypeError, UnsupportedAlgorithm):
         return []
 
 
-def _pem(holder: Object, part: str, field: str) -> tuple[str, str | None]:
-    value: Any = holder.get(field)
+def _decode_pem(section: Object, section_name: str, field: str) -> tuple[str, str | None]:
+    value: Any = section.get(field)
     if value in (None, ""):
         return "", None
     try:
         # Pasted base64 often has line breaks.
         return b64decode("".join(value.split()), validate=True).decode("ascii"), None
     except (ValueError, AttributeError):
-        return "", f"{part}: {field} is not a base64-encoded PEM file; export it again"
+        return "", f"{section_name}: {field} is not a base64-encoded PEM file; export it again"
 
 
 class BadKubeconfig(ValueError):
@@ -176,92 +176,92 @@ class BadKubeconfig(ValueError):
 
 
 @dataclass(slots=True)
-class _Reading:
+class _ProblemCollector:
     """Collects problems, so that all of them are reported at once."""
 
     problems: list[str] = field(default_factory=list)
 
-    def stop(self, problem: str) -> BadKubeconfig:
+    def fatal_error(self, problem: str) -> BadKubeconfig:
         return BadKubeconfig((*self.problems, problem))
 
-    def take(self, value: Any, problem: str | None) -> Any:
+    def collect(self, value: Any, problem: str | None) -> Any:
         if problem:
             self.problems.append(problem)
         return value
 
 
-def parse(content: bytes) -> Access:
+def parse_kubeconfig(content: bytes) -> ClusterEndpoint:
     """Parses the cluster and user of the current context. Raises BadKubeconfig."""
-    collector = _Reading()
-    config = _loaded(content, collector)
-    context = _named(config, "contexts", "context", _current(config, collector), collector)
-    cluster = _named(config, "clusters", "cluster", context.get("cluster"), collector)
-    user = _named(config, "users", "user", context.get("user"), collector)
-    collector.problems += _unacceptable("cluster", cluster, CLUSTER_FIELDS)
-    collector.problems += _unacceptable("user", user, USER_FIELDS)
+    collector = _ProblemCollector()
+    config = _load_yaml(content, collector)
+    context = _find_entry(config, "contexts", "context", _current_context(config, collector), collector)
+    cluster = _find_entry(config, "clusters", "cluster", context.get("cluster"), collector)
+    user = _find_entry(config, "users", "user", context.get("user"), collector)
+    collector.problems += _field_problems("cluster", cluster, CLUSTER_FIELDS)
+    collector.problems += _field_problems("user", user, USER_FIELDS)
     if cluster.get("insecure-skip-tls-verify"):
         collector.problems.append(
             "cluster: insecure-skip-tls-verify is not accepted; put the cluster's CA into certificate-authority-data"
         )
-    endpoint = _access(cluster, user, collector)
+    endpoint = _build_endpoint(cluster, user, collector)
     if collector.problems:
         raise BadKubeconfig(tuple(collector.problems))
     return endpoint
 
 
-def problems(content: bytes) -> tuple[str, ...]:
+def kubeconfig_problems(content: bytes) -> tuple[str, ...]:
     """The problems of a kubeconfig; empty if it is valid."""
     try:
-        parse(content)
+        parse_kubeconfig(content)
     except BadKubeconfig as error:
         return error.problems
     return ()
 
 
-def _access(cluster: Object, user: Object, reading: _Reading) -> Access:
-    url: ServerUrl = reading.take(*server_url(cluster.get("server")))
-    certificate, key = reading.take(*certificate_and_key(user))
-    endpoint = Access(
+def _build_endpoint(cluster: Object, user: Object, collector: _ProblemCollector) -> ClusterEndpoint:
+    url: ServerUrl = collector.collect(*parse_server_url(cluster.get("server")))
+    certificate, key = collector.collect(*parse_client_certificate(user))
+    endpoint = ClusterEndpoint(
         url.host,
         url.port,
         url.path,
-        _server_name(cluster, reading) or url.host,
-        reading.take(*authority(cluster)),
-        reading.take(*token(user)),
+        _tls_server_name(cluster, collector) or url.host,
+        collector.collect(*parse_ca_data(cluster)),
+        collector.collect(*parse_token(user)),
         certificate,
         key,
     )
     # A problem with a credential field already has its own advice.
-    if not endpoint.token and not endpoint.certificate and not reading.problems:
-        reading.problems.append(f"user: has neither a token nor a client certificate; {TOKEN_ADVICE}")
+    if not endpoint.token and not endpoint.client_certificate and not collector.problems:
+        collector.problems.append(f"user: has neither a token nor a client certificate; {TOKEN_ADVICE}")
     return endpoint
 
 
-def _server_name(cluster: Object, reading: _Reading) -> str:
+def _tls_server_name(cluster: Object, collector: _ProblemCollector) -> str:
     name = cluster.get("tls-server-name") or ""
     if name and (not isinstance(name, str) or check_host_name(name) is not None or "*" in name):
-        reading.problems.append("cluster: tls-server-name must be a lowercase DNS name or an IP address")
+        collector.problems.append("cluster: tls-server-name must be a lowercase DNS name or an IP address")
         return ""
     return str(name)
 
 
-def _loaded(content: bytes, reading: _Reading) -> Object:
+def _load_yaml(content: bytes, collector: _ProblemCollector) -> Object:
     try:
         config, duplicates = yaml.decode(content)
     except Malformed as error:  # its text may quote the content
-        line = _LINE.search(str(error))
+        line = _LINE_NUMBER.search(str(error))
         where = f" in {line[0]}" if line else ""
-        raise reading.stop(f"invalid YAML{where}; store the output of `kubectl config view --raw`") from None
+        raise collector.fatal_error(f"invalid YAML{where}; store the output of `kubectl config view --raw`") from None
     if not isinstance(config, dict):
-        raise reading.stop("empty or not a kubeconfig; store the output of `kubectl config view --raw`")
+        raise collector.fatal_error("empty or not a kubeconfig; store the output of `kubectl config view --raw`")
     if config.get("kind", "Config") != "Config" or config.get("apiVersion", "v1") != "v1":
-        reading.problems.append("wrong kind; a kubeconfig has apiVersion v1 and kind Config")
+        collector.problems.append("wrong kind; a kubeconfig has apiVersion v1 and kind Config")
     if duplicates:
-        reading.problems.append("duplicate field, which tools interpret differently; remove one of them")
+        collector.problems.append("duplicate field, which tools interpret differently; remove one of them")
     return config
 
 
-def _current(config: Object, reading: _Reading) -> str:
+def _current_context(config: Object, collector: _ProblemCollector) -> str:
     """Name of the current context, or of the only one."""
     if isinstance(name := config.get("current-context"), str) and name:
         return name
@@ -269,26 +269,34 @@ def _current(config: Object, reading: _Reading) -> str:
     only = contexts[0] if isinstance(contexts, list) and len(contexts) == 1 else None
     if isinstance(only, dict) and isinstance(only.get("name"), str):
         return str(only["name"])
-    raise reading.stop("current-context is missing; set it, or keep only one context (`--minify` does this)")
+    raise collector.fatal_error("current-context is missing; set it, or keep only one context (`--minify` does this)")
 
 
-def _named(config: Object, section: str, part: str, name: Any, reading: _Reading) -> Object:
+def _find_entry(config: Object, section: str, field_name: str, name: Any, collector: _ProblemCollector) -> Object:
     """Finds the entry with the name. Raises BadKubeconfig immediately, since nothing else can be checked without it."""
     listed = config.get(section)
     entries = [each for each in listed if isinstance(each, dict)] if isinstance(listed, list) else []
-    found = [each.get(part) for each in entries if each.get("name") == name]
+    found = [each.get(field_name) for each in entries if each.get("name") == name]
     if len(found) != 1 or not isinstance(name, str):
         how = "is not in" if not found else "occurs more than once in"
-        raise reading.stop(f"the {part} {how} {section}; export it with `kubectl config view --raw --minify`")
+        raise collector.fatal_error(
+            f"the {field_name} {how} {section}; export it with `kubectl config view --raw --minify`"
+        )
     if not isinstance(found[0], dict):
-        raise reading.stop(f"{part}: must be an object; export it with `kubectl config view --raw --minify`")
+        raise collector.fatal_error(
+            f"{field_name}: must be an object; export it with `kubectl config view --raw --minify`"
+        )
     return found[0]
 
 
-def _unacceptable(part: str, fields: Object, known: frozenset[str]) -> Iterator[str]:
-    for name in sorted(fields.keys() - known - IGNORED):
+def _field_problems(section_name: str, fields: Object, known: frozenset[str]) -> Iterator[str]:
+    for name in sorted(fields.keys() - known - IGNORED_FIELDS):
         # Some tools write empty values for unset fields.
         if fields[name] in (None, "", [], {}):
             continue
-        shown = name if _FIELD.fullmatch(name) else "a field with an invalid name"
-        yield f"{part}: {name} {REFUSED[name]}" if name in REFUSED else f"{part}: {shown} is not supported; remove it"
+        shown = name if _FIELD_NAME.fullmatch(name) else "a field with an invalid name"
+        yield (
+            f"{section_name}: {name} {REJECTED_FIELDS[name]}"
+            if name in REJECTED_FIELDS
+            else f"{section_name}: {shown} is not supported; remove it"
+        )

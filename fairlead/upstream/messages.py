@@ -16,11 +16,11 @@ from functools import lru_cache
 from typing import Protocol
 
 from fairlead.core.errors import BadRequest
-from fairlead.upstream.access import Access
-from fairlead.upstream.errors import Broken, TooLarge
+from fairlead.upstream.access import ClusterEndpoint
+from fairlead.upstream.errors import ProtocolError, ResponseTooLarge
 
-HIGH_WATER = 256 * 1024
-LARGE_PIECE = 64 * 1024
+HIGH_WATER_BYTES = 256 * 1024
+MAX_JOINED_BYTES = 64 * 1024
 """Chunks are joined up to this size. Beyond it, joining costs more than returning one chunk more."""
 HOP_BY_HOP = frozenset(
     {
@@ -35,22 +35,22 @@ HOP_BY_HOP = frozenset(
         "upgrade",
     }
 )
-OURS = HOP_BY_HOP | {"authorization", "cookie", "host", "expect", "content-length"}
+NEVER_FORWARDED = HOP_BY_HOP | {"authorization", "cookie", "host", "expect", "content-length"}
 """Never forwarded from the client: set by us, or not sent at all."""
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-_TARGET = re.compile(r"/[!-~]*")
-_DETOUR = re.compile(r"[^?]*/(?:\.|%2[Ee]){1,2}(?:[/?]|$)")
+_REQUEST_TARGET = re.compile(r"/[!-~]*")
+_DOT_SEGMENT = re.compile(r"[^?]*/(?:\.|%2[Ee]){1,2}(?:[/?]|$)")
 """A `.` or `..` segment in the path: the cluster would resolve it to another path than the authorized one."""
 
 
-class Source(Protocol):
+class ByteSource(Protocol):
     """The connection that a response is read from."""
 
     def pause(self) -> None: ...
 
     def resume(self) -> None: ...
 
-    def abandon(self) -> None: ...
+    def abort(self) -> None: ...
 
 
 class Response:
@@ -60,164 +60,175 @@ class Response:
     rest of the body.
     """
 
-    __slots__ = ("_chunks", "_error", "_paused", "_size", "_source", "_waiter", "arrival", "ended", "headers", "status")
+    __slots__ = (
+        "_chunks",
+        "_error",
+        "_is_paused",
+        "_size",
+        "_source",
+        "_waiter",
+        "head_received",
+        "headers",
+        "is_complete",
+        "status",
+    )
 
-    def __init__(self, source: Source, arrival: asyncio.Future[None]) -> None:
+    def __init__(self, source: ByteSource, head_received: asyncio.Future[None]) -> None:
         self.status = 0
         self.headers: Sequence[tuple[str, str]] = ()
         """Names in lower case, without hop-by-hop headers."""
-        self.arrival = arrival
-        self.ended = False
-        self._source: Source | None = source
+        self.head_received = head_received
+        self.is_complete = False
+        self._source: ByteSource | None = source
         self._chunks: list[bytes] = []
         self._size = 0
-        self._paused = False
+        self._is_paused = False
         self._error: BaseException | None = None
         self._waiter: asyncio.Future[None] | None = None
 
     # --- for callers -------------------------------------------------------------------------------------------------
 
-    def whole(self) -> bytes | None:
+    def buffered_body(self) -> bytes | None:
         """The unread body if all of it has been received, else None. Avoids waiting for small responses."""
-        return self._taken(len(self._chunks)) if self.ended else None
+        return self._take_chunks(len(self._chunks)) if self.is_complete else None
 
-    async def next(self) -> bytes:
+    async def read_chunk(self) -> bytes:
         """Returns buffered data, joined up to MAX_JOINED_BYTES, or waits for the next data. Empty at the end."""
         while not self._chunks:
             if self._error is not None:
                 raise self._error
-            if self.ended:
+            if self.is_complete:
                 return b""
             self._waiter = asyncio.get_running_loop().create_future()
             try:
                 await self._waiter
             finally:
                 self._waiter = None
-        return self._taken(self._worthwhile())
+        return self._take_chunks(self._next_batch_size())
 
-    async def chunks(self) -> AsyncIterator[bytes]:
-        while data := await self.next():
+    async def iter_chunks(self) -> AsyncIterator[bytes]:
+        while data := await self.read_chunk():
             yield data
 
-    async def read(self, limit: int) -> bytes:
+    async def read(self, max_bytes: int) -> bytes:
         """Reads the whole body. Beyond `max_bytes`, aborts it and raises ResponseTooLarge."""
         parts, size = [], 0
-        while data := await self.next():
+        while data := await self.read_chunk():
             size += len(data)
-            if size > limit:
+            if size > max_bytes:
                 await self.close()
-                raise TooLarge(f"the cluster's response is larger than {limit} bytes; request less at once")
+                raise ResponseTooLarge(f"the cluster's response is larger than {max_bytes} bytes; request less at once")
             parts.append(data)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     async def close(self) -> None:
         source, self._source = self._source, None
         if source is not None:
-            self.fail(Broken("the response was closed before its end"))
-            source.abandon()
+            self.fail(ProtocolError("the response was closed before its end"))
+            source.abort()
 
     # --- for the connection ------------------------------------------------------------------------------------------
 
     def feed(self, data: bytes) -> None:
         self._chunks.append(data)
         self._size += len(data)
-        if self._size > HIGH_WATER and not self._paused and self._source is not None:
-            self._paused = True
+        if self._size > HIGH_WATER_BYTES and not self._is_paused and self._source is not None:
+            self._is_paused = True
             self._source.pause()
         self._wake()
 
     def finish(self) -> None:
         """Marks the body as complete. The connection may serve another exchange from now on."""
-        self.ended, self._source = True, None
+        self.is_complete, self._source = True, None
         self._wake()
 
     def fail(self, error: BaseException) -> None:
         """Ends the response with an error. Data received before remains readable."""
-        if not self.ended and self._error is None:
+        if not self.is_complete and self._error is None:
             self._source, self._error = None, error
-            if not self.arrival.done():
-                self.arrival.set_exception(error)
+            if not self.head_received.done():
+                self.head_received.set_exception(error)
             self._wake()
 
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
-    def _worthwhile(self) -> int:
+    def _next_batch_size(self) -> int:
         """Number of chunks to join for the next read."""
         count = size = 0
         for chunk in self._chunks:
             size += len(chunk)
-            if count and size > LARGE_PIECE:
+            if count and size > MAX_JOINED_BYTES:
                 break
             count += 1
         return count
 
-    def _taken(self, count: int) -> bytes:
+    def _take_chunks(self, count: int) -> bytes:
         chunks = self._chunks
         data = chunks[0] if count == 1 else b"".join(chunks[:count])
         del chunks[:count]
         self._size -= len(data)
-        if self._paused and self._size <= HIGH_WATER and self._source is not None:
-            self._paused = False
+        if self._is_paused and self._size <= HIGH_WATER_BYTES and self._source is not None:
+            self._is_paused = False
             self._source.resume()
         return data
 
 
-class Wire:
+class RequestHeadEncoder:
     """Encodes request heads for one cluster. Holds its bearer token, so it has no `repr` of its fields."""
 
-    __slots__ = ("_after_target", "_lines", "_path")
+    __slots__ = ("_after_target", "_base_path", "_line_count")
 
-    def __init__(self, access: Access) -> None:
-        host = f"[{access.host}]" if ":" in access.host else access.host
-        name = host if access.port == 443 else f"{host}:{access.port}"
-        self._path = access.path
-        authorization = f"authorization: Bearer {access.token}\r\n" if access.token else ""
+    def __init__(self, endpoint: ClusterEndpoint) -> None:
+        host = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
+        name = host if endpoint.port == 443 else f"{host}:{endpoint.port}"
+        self._base_path = endpoint.base_path
+        authorization = f"authorization: Bearer {endpoint.token}\r\n" if endpoint.token else ""
         self._after_target = f" HTTP/1.1\r\nhost: {name}\r\n{authorization}"
-        self._lines = 4 if access.token else 3
+        self._line_count = 4 if endpoint.token else 3
 
-    def head(self, method: str, target: str, headers: Sequence[tuple[str, str]], framing: str) -> bytes:
+    def encode(self, method: str, target: str, headers: Sequence[tuple[str, str]], framing: str) -> bytes:
         """`framing`: header lines of ours, for the length of the body or for a WebSocket handshake."""
-        if not _TARGET.fullmatch(target):
-            raise _unfit("the path")
-        if ("/." in target or "/%2" in target) and _DETOUR.match(target):
+        if not _REQUEST_TARGET.fullmatch(target):
+            raise _invalid_characters("the path")
+        if ("/." in target or "/%2" in target) and _DOT_SEGMENT.match(target):
             raise BadRequest("the path has a `.` or `..` segment; send the resolved path")
-        parts = [_method(method), self._path, target, self._after_target, framing]
-        lines = self._lines + framing.count("\n")
+        parts = [_method_prefix(method), self._base_path, target, self._after_target, framing]
+        lines = self._line_count + framing.count("\n")
         for name, value in headers:
-            start = _line_start(name)
+            start = _header_prefix(name)
             if start:
                 parts += (start, value, "\r\n")
                 lines += 1
         parts.append("\r\n")
-        return _checked("".join(parts), lines)
+        return _encode_head("".join(parts), lines)
 
 
 @lru_cache(1024)
-def _line_start(name: str) -> str:
+def _header_prefix(name: str) -> str:
     """`name: `, or empty for a header that is never forwarded."""
     if not _TOKEN.fullmatch(name):
-        raise _unfit("a header name")
-    return "" if name.lower() in OURS else f"{name}: "
+        raise _invalid_characters("a header name")
+    return "" if name.lower() in NEVER_FORWARDED else f"{name}: "
 
 
 @lru_cache(64)
-def _method(method: str) -> str:
+def _method_prefix(method: str) -> str:
     if not _TOKEN.fullmatch(method):
-        raise _unfit("the method")
+        raise _invalid_characters("the method")
     return f"{method} "
 
 
-def _checked(text: str, lines: int) -> bytes:
+def _encode_head(text: str, line_count: int) -> bytes:
     """Encodes the head as latin-1. Raises BadRequest if it has line breaks other than those between the lines."""
-    if text.count("\n") != lines or text.count("\r") != lines or "\0" in text:
-        raise _unfit("a header")
+    if text.count("\n") != line_count or text.count("\r") != line_count or "\0" in text:
+        raise _invalid_characters("a header")
     try:
         return text.encode("latin-1")
     except UnicodeEncodeError:
-        raise _unfit("a header") from None
+        raise _invalid_characters("a header") from None
 
 
-def _unfit(what: str) -> BadRequest:
-    return BadRequest(f"{what} has characters that HTTP does not allow; remove or encode them")
+def _invalid_characters(subject: str) -> BadRequest:
+    return BadRequest(f"{subject} has characters that HTTP does not allow; remove or encode them")

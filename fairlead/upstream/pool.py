@@ -9,135 +9,135 @@ from collections import deque
 
 from fairlead.upstream.access import Limits
 from fairlead.upstream.connection import Connection
-from fairlead.upstream.dial import Dialing
-from fairlead.upstream.errors import Broken, Busy
+from fairlead.upstream.dial import Connector
+from fairlead.upstream.errors import Busy, ProtocolError
 
-TICK = 0.25
+TICK_SECONDS = 0.25
 
-_BUSY = "too many concurrent requests to this cluster; try again later"
+_BUSY_MESSAGE = "too many concurrent requests to this cluster; try again later"
 
 
-class Turns:
+class BoundedSlots:
     """A semaphore with a bounded queue and a timeout for queued waiters."""
 
-    def __init__(self, most: int, waiting: int, seconds: float) -> None:
-        self.taken = 0
-        self._most = most
-        self._waiting = waiting
-        self._seconds = seconds
-        self._row: deque[asyncio.Future[None]] = deque()
+    def __init__(self, max_slots: int, max_queued: int, queue_seconds: float) -> None:
+        self.in_use = 0
+        self._max_slots = max_slots
+        self._max_queued = max_queued
+        self._queue_seconds = queue_seconds
+        self._queue: deque[asyncio.Future[None]] = deque()
 
-    def now(self) -> bool:
+    def try_acquire(self) -> bool:
         """Acquires a slot if one is free."""
-        if self.taken >= self._most:
+        if self.in_use >= self._max_slots:
             return False
-        self.taken += 1
+        self.in_use += 1
         return True
 
-    async def take(self) -> None:
+    async def acquire(self) -> None:
         """Acquires a slot. Raises Busy if the queue is full, or after the timeout."""
-        if self.now():
+        if self.try_acquire():
             return
-        if len(self._row) >= self._waiting:
-            raise Busy(_BUSY)
+        if len(self._queue) >= self._max_queued:
+            raise Busy(_BUSY_MESSAGE)
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._row.append(waiter)
+        self._queue.append(waiter)
         try:
-            async with asyncio.timeout(self._seconds):
+            async with asyncio.timeout(self._queue_seconds):
                 await waiter
         except TimeoutError:
-            self._give_up(waiter)
-            raise Busy(_BUSY) from None
+            self._abandon_wait(waiter)
+            raise Busy(_BUSY_MESSAGE) from None
         except asyncio.CancelledError:
-            self._give_up(waiter)
+            self._abandon_wait(waiter)
             raise
 
-    def give(self) -> None:
+    def release(self) -> None:
         """Passes the slot to the first waiter, or frees it."""
-        while self._row:
-            waiter = self._row.popleft()
+        while self._queue:
+            waiter = self._queue.popleft()
             if not waiter.done():
                 waiter.set_result(None)
                 return
-        self.taken -= 1
+        self.in_use -= 1
 
-    def _give_up(self, turn: asyncio.Future[None]) -> None:
-        if turn.done() and not turn.cancelled():
-            self.give()  # the slot was assigned just before the timeout
-        elif turn in self._row:
-            self._row.remove(turn)
+    def _abandon_wait(self, waiter: asyncio.Future[None]) -> None:
+        if waiter.done() and not waiter.cancelled():
+            self.release()  # the slot was assigned just before the timeout
+        elif waiter in self._queue:
+            self._queue.remove(waiter)
 
 
-class Pool:
+class ConnectionPool:
     """Pool of the HTTP connections to one cluster. WebSockets have their own connections."""
 
-    def __init__(self, dialing: Dialing, limits: Limits) -> None:
-        self._dialing = dialing
+    def __init__(self, connector: Connector, limits: Limits) -> None:
+        self._connector = connector
         self._limits = limits
-        self._turns = Turns(limits.requests, limits.waiting, limits.connect_seconds)
+        self._slots = BoundedSlots(limits.max_requests, limits.max_queued, limits.connect_seconds)
         self._idle: list[Connection] = []
         self._busy: set[Connection] = set()
         self._timer: asyncio.TimerHandle | None = None
-        self._closed = False
+        self._is_closed = False
 
     @property
     def in_use(self) -> int:
-        return self._turns.taken
+        return self._slots.in_use
 
-    def ready(self) -> Connection | None:
+    def try_acquire(self) -> Connection | None:
         """Returns an idle connection, if any. Most recently used first, so that the others reach the idle timeout."""
-        while self._idle and self._turns.now():
+        while self._idle and self._slots.try_acquire():
             connection = self._idle.pop()
-            if connection.usable:
+            if connection.is_usable:
                 self._busy.add(connection)
                 return connection
-            self._turns.give()
+            self._slots.release()
         return None
 
-    async def take(self, seconds: float) -> Connection:
+    async def acquire(self, seconds: float) -> Connection:
         """Returns an idle or a new connection, after waiting for a slot. Raises UpstreamError."""
-        await self._turns.take()
+        await self._slots.acquire()
         while self._idle:
             connection = self._idle.pop()
-            if connection.usable:
+            if connection.is_usable:
                 self._busy.add(connection)
                 return connection
-        return await self._new(seconds)
+        return await self._connect(seconds)
 
-    async def fresh(self, seconds: float) -> Connection:
+    async def acquire_new(self, seconds: float) -> Connection:
         """Returns a new connection, after waiting for a slot. Raises UpstreamError."""
-        await self._turns.take()
-        return await self._new(seconds)
+        await self._slots.acquire()
+        return await self._connect(seconds)
 
-    async def _new(self, seconds: float) -> Connection:
+    async def _connect(self, seconds: float) -> Connection:
         try:
             limit = min(seconds, self._limits.connect_seconds)
-            connection = await self._dialing(lambda: Connection(self._settled), limit)
+            connection = await self._connector(lambda: Connection(self._on_released), limit)
         except BaseException:
-            self._turns.give()
+            self._slots.release()
             raise
         self._busy.add(connection)
-        self._watch()
+        self._schedule_tick()
         return connection
 
-    def _settled(self, connection: Connection) -> None:
+    def _on_released(self, connection: Connection) -> None:
         """Called when an exchange is over or the connection is closed. May be called twice."""
         if connection in self._busy:
             self._busy.discard(connection)
-            if connection.usable and not self._closed:
+            if connection.is_usable and not self._is_closed:
                 connection.idle_since = asyncio.get_running_loop().time()
                 self._idle.append(connection)
             else:
                 connection.close()
-            self._turns.give()
-        elif not connection.usable and connection in self._idle:
+            self._slots.release()
+        elif not connection.is_usable and connection in self._idle:
             self._idle.remove(connection)
 
-    def _watch(self) -> None:
+    def _schedule_tick(self) -> None:
         if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(TICK, self._look)
+            self._timer = asyncio.get_running_loop().call_later(TICK_SECONDS, self._on_tick)
 
-    def _look(self) -> None:
+    def _on_tick(self) -> None:
         self._timer = None
         now = asyncio.get_running_loop().time()
         for connection in [each for each in self._busy if each.deadline < now]:
@@ -146,7 +146,7 @@ class Pool:
             self._idle.remove(connection)
             connection.close()
         if self._busy or self._idle:
-            self._watch()
+            self._schedule_tick()
 
     def close_idle(self) -> None:
         """Closes the idle connections."""
@@ -156,9 +156,9 @@ class Pool:
 
     def close(self) -> None:
         """Closes all connections and aborts open requests."""
-        self._closed = True
+        self._is_closed = True
         if self._timer is not None:
             self._timer.cancel()
         for connection in [*self._idle, *self._busy]:
-            connection.fail(Broken("the connection to this cluster was closed"))
+            connection.fail(ProtocolError("the connection to this cluster was closed"))
         self._idle.clear()

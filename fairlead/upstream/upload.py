@@ -11,7 +11,7 @@ from fairlead.core.errors import BadRequest
 from fairlead.upstream.connection import Connection
 from fairlead.upstream.messages import Response
 
-_WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
+_METHODS_WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
 _CHUNKED = "transfer-encoding: chunked\r\n"
 MAX_LENGTH_DIGITS = 18
 
@@ -19,12 +19,12 @@ MAX_LENGTH_DIGITS = 18
 def framing(method: str, headers: Sequence[tuple[str, str]], body: bytes | AsyncIterator[bytes]) -> str:
     """The header line that delimits the body; empty for methods that usually have no body."""
     if isinstance(body, bytes):
-        return f"content-length: {len(body)}\r\n" if body or method in _WITH_BODY else ""
-    length = _length(headers)
+        return f"content-length: {len(body)}\r\n" if body or method in _METHODS_WITH_BODY else ""
+    length = _content_length(headers)
     return _CHUNKED if length is None else f"content-length: {length}\r\n"
 
 
-def _length(headers: Sequence[tuple[str, str]]) -> int | None:
+def _content_length(headers: Sequence[tuple[str, str]]) -> int | None:
     """The client's `content-length`, or None. Raises BadRequest if it is repeated or invalid."""
     values = [value.strip() for name, value in headers if name.lower() == "content-length"]
     if not values:
@@ -42,22 +42,24 @@ class Upload:
     There is no timeout for a slow client: the HTTP server that reads from it enforces that.
     """
 
-    def __init__(self, connection: Connection, headers: Sequence[tuple[str, str]], seconds: float, end: float) -> None:
+    def __init__(
+        self, connection: Connection, headers: Sequence[tuple[str, str]], write_seconds: float, deadline: float
+    ) -> None:
         self._connection = connection
-        self._left = _length(headers)
-        self._seconds = seconds
-        self._end = end
+        self._remaining = _content_length(headers)
+        self._write_seconds = write_seconds
+        self._deadline = deadline
 
     async def run(self, body: AsyncIterator[bytes], response: Response) -> None:
         """Starts the upload. Returns when the response head is received, even if the upload is still running."""
         connection = self._connection
-        connection.deadline = self._end
+        connection.deadline = self._deadline
         task = asyncio.get_running_loop().create_task(self._send(body, response))
         connection.upload = task
-        task.add_done_callback(lambda done: self._done(done, response))
-        await response.arrival
+        task.add_done_callback(lambda done: self._on_done(done, response))
+        await response.head_received
 
-    def _done(self, task: asyncio.Task[None], response: Response) -> None:
+    def _on_done(self, task: asyncio.Task[None], response: Response) -> None:
         if task.cancelled():
             return
         error = task.exception()
@@ -67,28 +69,28 @@ class Upload:
             self._connection.fail(error)
             return
         self._connection.upload = None
-        if not response.arrival.done():
-            self._connection.deadline = self._soon()
+        if not response.head_received.done():
+            self._connection.deadline = self._write_deadline()
 
     async def _send(self, body: AsyncIterator[bytes], response: Response) -> None:
-        connection, counted = self._connection, self._left is not None
+        connection, counted = self._connection, self._remaining is not None
         async for data in body:
             if not data:
                 continue
-            if self._left is not None:
-                self._left -= len(data)
-                if self._left < 0:
+            if self._remaining is not None:
+                self._remaining -= len(data)
+                if self._remaining < 0:
                     raise BadRequest("the body is longer than its content-length")
             connection.write(data if counted else b"%x\r\n%b\r\n" % (len(data), data))
-            if not response.arrival.done():
-                connection.deadline = self._soon()
+            if not response.head_received.done():
+                connection.deadline = self._write_deadline()
             await connection.drain()
-            if not response.arrival.done():
-                connection.deadline = self._end
-        if self._left:
+            if not response.head_received.done():
+                connection.deadline = self._deadline
+        if self._remaining:
             raise BadRequest("the body is shorter than its content-length")
         if not counted:
             connection.write(b"0\r\n\r\n")
 
-    def _soon(self) -> float:
-        return min(self._end, asyncio.get_running_loop().time() + self._seconds)
+    def _write_deadline(self) -> float:
+        return min(self._deadline, asyncio.get_running_loop().time() + self._write_seconds)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from fairlead.admission.allow_lists import allowed_names, default_template, is_allowed
-from fairlead.admission.projects import allowed
+from fairlead.admission.projects import enforce_allow_lists
 from fairlead.core.errors import Forbidden
 from fairlead.core.objects import Object
 from fairlead.kinds.projects.project import NAMESPACE_PREFIX
@@ -19,7 +19,7 @@ TEMPLATE = "DevPodWorkspaceTemplate"
 
 @pytest.fixture
 async def world() -> AsyncIterator[World]:
-    async with new_world(rules=(allowed(GROUP, NAMESPACE_PREFIX),)) as made:
+    async with new_world(rules=(enforce_allow_lists(GROUP, NAMESPACE_PREFIX),)) as made:
         yield made
 
 

@@ -235,8 +235,8 @@ def test_t41_what_a_good_token_says() -> None:
         scope=None,
         clusters={},
         original_requester="",
-        issued=BEGIN,
-        expires=BEGIN + 3600,
+        issued_at=BEGIN,
+        expires_at=BEGIN + 3600,
     )
 
 

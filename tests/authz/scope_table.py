@@ -31,7 +31,7 @@ class Table:
 
     @property
     def scopes(self) -> dict[str, Scope | None]:
-        return {column: Scope.of(scope) for column, scope in self.written.items()}
+        return {column: Scope.parse(scope) for column, scope in self.written.items()}
 
     def row(self, request: str, verb: str) -> Row:
         for candidate in ((request, verb), (request, OTHERS)):

@@ -8,13 +8,13 @@ from dataclasses import replace
 
 import pytest
 
-from fairlead.authz.scope import ScopeNames, inside_gateway, touches, within_scope
+from fairlead.authz.scope import ScopeNaming, inside_gateway, overlaps, within_scope
 from fairlead.core.scope import Scope
 from fairlead.kinds import KINDS
 from fairlead.registry.catalog import Catalog
 from fairlead.registry.kind import MANAGEMENT_GROUP, Action, Kind
 from fairlead.server.auth.stages import PUBLIC_PATHS, is_public
-from fairlead.server.discovery.documents import documents
+from fairlead.server.discovery.documents import build_documents
 from tests.authn.calls import call
 from tests.authz.scope_requests import ADA, PREFIX, Asked, every_request
 from tests.authz.scope_table import ALLOW, CUT, DENY, Table, read_table
@@ -26,12 +26,12 @@ MENTIONED = (
 )
 
 CATALOG = Catalog((*KINDS, *(kind for kind in MENTIONED if Catalog(KINDS).find(kind.group, "v1", kind.plural) is None)))
-NAMES = ScopeNames.of(CATALOG, MANAGEMENT_GROUP, PREFIX)
-REQUESTS = tuple(every_request(CATALOG, documents(CATALOG), PUBLIC_PATHS))
+NAMES = ScopeNaming.from_catalog(CATALOG, MANAGEMENT_GROUP, PREFIX)
+REQUESTS = tuple(every_request(CATALOG, build_documents(CATALOG), PUBLIC_PATHS))
 TABLE = read_table()
 
 within = within_scope(NAMES)
-touching = touches(NAMES)
+touching = overlaps(NAMES)
 through = inside_gateway(NAMES)
 
 
@@ -88,7 +88,7 @@ def test_t1_every_kind_of_the_server_is_asked_about_with_all_of_its_parts() -> N
 def test_a_new_kind_is_asked_about_by_itself() -> None:
     actions = (Action("turn", ("create",)),)
     thing = Kind("Thing", "things", False, {}, "A thing.", status_subresource=True, actions=actions)
-    asked = {each.target.subresource for each in every_request(Catalog((thing,)), documents(CATALOG), ())}
+    asked = {each.target.subresource for each in every_request(Catalog((thing,)), build_documents(CATALOG), ())}
     assert {"", "status", "turn"} <= asked
 
 

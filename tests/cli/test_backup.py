@@ -11,9 +11,9 @@ from typer.testing import CliRunner
 from fairlead.app import maintenance
 from fairlead.cli import make_app
 from fairlead.settings import StartError
-from fairlead.storage.backup import verify
-from fairlead.storage.contract import Change
-from fairlead.storage.copy import BATCH_RECORDS, GAP
+from fairlead.storage.backup import verify_file
+from fairlead.storage.contract import Write
+from fairlead.storage.copy import MAX_BATCH_RECORDS, REVISION_GAP
 from fairlead.storage.open import open_store
 from tests.storage.durable import DURABLE
 
@@ -33,8 +33,8 @@ def put(folder: Path, value: bytes = b"{}", more: int = 0) -> int:
         store = await open_store(f"sqlite:{folder}/fairlead.db")
         found = await store.read(KEY)
         try:
-            others = [Change((*KEY, str(number)), value, 0) for number in range(more)]
-            return await store.commit([Change(KEY, value, found.revision if found else 0), *others])
+            others = [Write((*KEY, str(number)), value, 0) for number in range(more)]
+            return await store.commit([Write(KEY, value, found.revision if found else 0), *others])
         finally:
             await store.close()
 
@@ -56,7 +56,7 @@ def value_in(folder: Path) -> bytes | None:
 def logging_set_up(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
     """How it was asked for. Not done: the loggers of this process would keep a stream that ends with the command."""
     asked: list[tuple[str, ...]] = []
-    monkeypatch.setattr("fairlead.core.log.set_up_logging", lambda *how: asked.append(how))
+    monkeypatch.setattr("fairlead.core.log.configure_logging", lambda *how: asked.append(how))
     return asked
 
 
@@ -130,7 +130,7 @@ def test_a_restored_store_stands_far_above_the_old_one(backup: Path) -> None:
     code, output = fairlead("restore", str(backup), "--data", str(new))
     begin, end = "restored 1 record of revision 1001; the store is now at revision ", "\n"
     assert (code, output[: len(begin)]) == (0, begin)
-    assert int(output[len(begin) :].partition(end)[0]) > 1001 + GAP
+    assert int(output[len(begin) :].partition(end)[0]) > 1001 + REVISION_GAP
     assert stat.S_IMODE(new.stat().st_mode) == 0o700
     assert value_in(new) == b"{}"
 
@@ -144,7 +144,7 @@ def test_a_backup_goes_through_a_pipe_with_nothing_else_in_it(
     # On stderr, whatever happens: that is where logging goes once it is set up.
     assert logging_set_up == [("warning", "console")]
     assert made.stdout_bytes.startswith(b"fairlead-backup {")
-    assert verify(BytesIO(made.stdout_bytes)).count == 1
+    assert verify_file(BytesIO(made.stdout_bytes)).count == 1
     assert made.stderr.startswith("stdout: 1 record at revision 1001, ")
     assert fairlead("restore", "-", "--data", str(new), given=backup.read_bytes())[0] == 0
     assert value_in(new) == b"{}"
@@ -175,7 +175,7 @@ def test_a_damaged_backup_never_becomes_a_store(data: Path, backup: Path, pipe: 
 
 
 def test_a_server_does_not_start_on_what_was_not_finished(data: Path) -> None:
-    put(data, more=BATCH_RECORDS)
+    put(data, more=MAX_BATCH_RECORDS)
     backup, new = data.parent / "it.backup", data.parent / "new"
     assert fairlead("backup", str(backup), "--data", str(data))[0] == 0
     # Through a pipe, which cannot be looked at beforehand.
@@ -207,10 +207,10 @@ def test_a_store_is_copied_and_a_backup_of_memory_is_not(data: Path) -> None:
 async def test_a_store_that_is_copied_onto_itself_loses_nothing(sort: str, tmp_path: Path) -> None:
     same = await DURABLE[sort](tmp_path / "store")
     store = await open_store(same)
-    await store.commit([Change(KEY, b"kept", 0)])
+    await store.commit([Write(KEY, b"kept", 0)])
     await store.close()
     with pytest.raises(StartError):
-        await maintenance.copy(same, same, force=True, quiet=0)
+        await maintenance.copy_store(same, same, force=True, idle_seconds=0)
     store = await open_store(same)
     assert [record.value for record in (await store.scan(())).records] == [b"kept"]
     await store.close()
@@ -219,15 +219,15 @@ async def test_a_store_that_is_copied_onto_itself_loses_nothing(sort: str, tmp_p
 async def test_a_shared_store_that_somebody_writes_to_is_not_replaced(backup: Path, tmp_path: Path) -> None:
     url = await DURABLE["postgres"](tmp_path / "store")
     store = await open_store(url)
-    restoring = asyncio.create_task(maintenance.restore(str(backup), url, force=True, quiet=1))
+    restoring = asyncio.create_task(maintenance.restore_backup(str(backup), url, force=True, idle_seconds=1))
     revision = 0
     while not restoring.done():
-        revision = await store.commit([Change(KEY, b"theirs", revision)])
+        revision = await store.commit([Write(KEY, b"theirs", revision)])
         await asyncio.sleep(0.1)
     with pytest.raises(StartError, match="stop all servers"):
         await restoring
     assert (await store.scan(())).records[0].value == b"theirs"
-    assert await store.commit([Change(KEY, b"theirs", revision)]) == revision + 1
+    assert await store.commit([Write(KEY, b"theirs", revision)]) == revision + 1
     await store.close()
 
 

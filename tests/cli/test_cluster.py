@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import yaml
 
-from fairlead.cli.resources.cluster_add import remark
+from fairlead.cli.resources.cluster_add import warn_loopback
 from fairlead.client import Client
-from fairlead.client.kubeconfig_export import Portable
+from fairlead.client.kubeconfig_export import ExportedKubeconfig
 from tests.cli.desk import Desk, Ended
 from tests.client.fake import M, failure, items, named
 from tests.client.test_watching import END, lines
@@ -210,7 +210,7 @@ def test_an_address_of_this_machine_means_another_machine_to_a_server_elsewhere(
     server: str, own: str, remarked: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with Client(own) as client:
-        remark(Portable("one", server, b""), client)
+        warn_loopback(ExportedKubeconfig("one", server, b""), client)
     assert ("is a loopback address" in capsys.readouterr().err) is remarked
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.client import ApiProblem
+from fairlead.client import ApiStatusError
 from tests.cli.desk import Desk
 from tests.cli.test_commands_end_to_end import administrator, as_json, done
 from tests.client.fake import Fake
@@ -41,7 +41,7 @@ def test_a_cluster_is_added_listed_checked_and_removed_with_its_kubeconfig(desk:
         path = client.core_path("secrets", "cluster-itself", namespace="service-system")
         assert list(client.send("GET", path)["data"]) == ["config"]
         assert "its kubeconfig is deleted" in desk.type("cluster", "remove", "itself", "--yes").err
-        with pytest.raises(ApiProblem, match="not found"):
+        with pytest.raises(ApiStatusError, match="not found"):
             client.send("GET", path)
 
 

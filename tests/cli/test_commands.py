@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from fairlead import __version__
-from fairlead.cli import COMMANDS, make_app, typed
+from fairlead.cli import COMMANDS, make_app, requested_command
 from fairlead.settings import SETTINGS, flag
 
 PROJECT = Path(__file__).resolve().parents[2] / "pyproject.toml"
@@ -35,7 +35,7 @@ def test_serve_has_a_flag_for_every_setting_with_its_default() -> None:
     text = " ".join(output.replace("│", " ").split())
     for name, setting in SETTINGS.items():
         assert f"{flag(name)} " in text
-        assert f"{setting.about.help}. Default: {setting.shown_default}" in text
+        assert f"{setting.info.help}. Default: {setting.default_text}" in text
 
 
 def test_the_version_is_told_in_three_ways() -> None:
@@ -72,16 +72,16 @@ def test_a_command_alone_shows_the_same_help_as_among_all(name: str) -> None:
 
 
 def test_only_the_command_that_is_typed_is_made() -> None:
-    assert typed(["up", "--json"], {}) == "up"
-    assert [typed(given, {}) for given in ([], ["--help"], ["--version"], ["upp"])] == [None] * 4
+    assert requested_command(["up", "--json"], {}) == "up"
+    assert [requested_command(given, {}) for given in ([], ["--help"], ["--version"], ["upp"])] == [None] * 4
 
 
 def test_a_shell_that_completes_names_the_command_in_a_variable() -> None:
     bash = {"_FAIRLEAD_COMPLETE": "complete_bash", "COMP_WORDS": "fairlead key cr"}
     zsh = {"_FAIRLEAD_COMPLETE": "complete_zsh", "_TYPER_COMPLETE_ARGS": "fairlead key cr"}
-    assert [typed([], bash), typed([], zsh)] == ["key", "key"]
-    assert typed([], bash | {"COMP_WORDS": "fairlead k"}) is None
-    assert typed(["up"], {"COMP_WORDS": "other key"}) == "up"
+    assert [requested_command([], bash), requested_command([], zsh)] == ["key", "key"]
+    assert requested_command([], bash | {"COMP_WORDS": "fairlead k"}) is None
+    assert requested_command(["up"], {"COMP_WORDS": "other key"}) == "up"
 
 
 def test_no_command_begins_like_another_so_that_one_completes_alone() -> None:

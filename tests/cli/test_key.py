@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.cli.access.key import expiry, row, state
+from fairlead.cli.access.key import expiry_time, key_state, table_row
 from tests.cli.desk import Desk, loaded
 from tests.client.fake import M, failure, items, named
 
@@ -190,23 +190,31 @@ def test_a_row_says_what_people_want_to_know() -> None:
     made = key("ci", ttl=86400 * 30, scope=scope, displayName="CI")
     made["status"]["lastActivity"] = "2026-01-09T22:00:00Z"
     shown = ("ci", "alice", "User", "active", "in 21d", "2h ago", "project a (+1)", "CI", "9d")
-    assert row(made, NOW) == shown
-    assert row(named("ops", spec={"team": "ops"}), NOW)[1:8] == ("team ops", "-", "active", "never", "-", "all", "-")
+    assert table_row(made, NOW) == shown
+    assert table_row(named("ops", spec={"team": "ops"}), NOW)[1:8] == (
+        "team ops",
+        "-",
+        "active",
+        "never",
+        "-",
+        "all",
+        "-",
+    )
 
 
 def test_a_row_of_an_expired_key_says_since_when() -> None:
-    assert row(key("old", ttl=86400), NOW)[3:5] == ("expired", "8d ago")
+    assert table_row(key("old", ttl=86400), NOW)[3:5] == ("expired", "8d ago")
 
 
 def test_a_life_counts_from_the_last_use_where_the_key_says_so() -> None:
     fixed, sliding = key("a", ttl=3600), key("b", ttl=3600, ttlAfterLastActivity=True)
-    assert expiry(fixed) == expiry(sliding) == datetime(2026, 1, 1, 1, tzinfo=UTC)
+    assert expiry_time(fixed) == expiry_time(sliding) == datetime(2026, 1, 1, 1, tzinfo=UTC)
     for each in (fixed, sliding):
         each["status"]["lastActivity"] = "2026-01-09T23:30:00Z"
-    assert expiry(sliding) == NOW + timedelta(minutes=30)
-    assert (state(fixed, NOW), state(sliding, NOW)) == ("expired", "active")
-    assert state(key("c", disabled=True, ttl=1), NOW) == "disabled"
-    assert state(named("d", spec={}, status={"expired": "2026-01-02T00:00:00Z"}), NOW) == "expired"
+    assert expiry_time(sliding) == NOW + timedelta(minutes=30)
+    assert (key_state(fixed, NOW), key_state(sliding, NOW)) == ("expired", "active")
+    assert key_state(key("c", disabled=True, ttl=1), NOW) == "disabled"
+    assert key_state(named("d", spec={}, status={"expired": "2026-01-02T00:00:00Z"}), NOW) == "expired"
 
 
 def test_one_key_is_shown_without_its_value(user: Desk) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from fairlead.client.contexts import Login
-from fairlead.client.tls import fingerprint, presented_certificate
+from fairlead.client.tls import fetch_certificate, fingerprint
 from tests.cli.desk import Desk
 from tests.client.fake import KEY, M, failure
 
@@ -133,7 +133,7 @@ def test_the_person_may_trust_a_certificate_after_comparing_its_fingerprint(read
     ready.sit_at_a_terminal(KEY)
     ended = ready.type("login", ready.fake.url, stdin="y\n")
     assert ended.code == 0, ended.err
-    certificate = presented_certificate(ready.fake.url)
+    certificate = fetch_certificate(ready.fake.url)
     assert f"SHA-256 fingerprint: {fingerprint(certificate)}" in ended.err
     assert next(iter(ready.kept().contexts.values())).authority == certificate
 

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from fairlead.cli import make_app
-from fairlead.core.crypto.key_file import VARIABLE, SealKeys, existing
+from fairlead.core.crypto.key_file import KEYS_VARIABLE, EncryptionKeyFile, read_keys
 
 PAIR = base64.b64encode(b"canary-canary-canary-canary-cana").decode()
 
@@ -24,12 +24,12 @@ def seal(folder: Path, *arguments: str) -> tuple[int, str]:
 
 
 def ids(folder: Path) -> list[str]:
-    return [key.id for key in existing(folder)]
+    return [key.id for key in read_keys(folder)]
 
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    SealKeys(tmp_path).make()
+    EncryptionKeyFile(tmp_path).create()
     return tmp_path
 
 
@@ -46,9 +46,9 @@ def test_rotate_adds_an_active_key_and_says_what_is_next(data: Path) -> None:
 
 
 def test_no_command_ever_shows_a_key(data: Path) -> None:
-    secrets = [key.secret for key in existing(data)]
+    secrets = [key.secret for key in read_keys(data)]
     seal(data, "rotate")
-    secrets += [key.secret for key in existing(data)]
+    secrets += [key.secret for key in read_keys(data)]
     shown = "".join(seal(data, *words)[1] for words in (["rotate"], ["status"], ["status", "--json"]))
     assert not any(base64.b64encode(secret).decode() in shown for secret in secrets)
 
@@ -59,7 +59,7 @@ def test_status_names_the_keys_and_how_far_the_server_is(data: Path) -> None:
     head = f"{data}/seal.keys, mode 0600\n  {new}  active\n  {old}  older\n"
     unfinished = f"Not everything in the store is encrypted with {new} yet; the server re-encrypts it.\n"
     assert seal(data, "status") == (0, head + unfinished)
-    SealKeys(data).mark(new)
+    EncryptionKeyFile(data).set_reencrypted(new)
     finished = f"Everything in the store is encrypted with {new}; it needs no older key.\n"
     assert seal(data, "status") == (0, head + finished)
 
@@ -82,7 +82,7 @@ def test_forget_removes_an_older_key_once_it_is_not_needed(data: Path) -> None:
     code, output = seal(data, "forget", old)
     assert (code, ids(data)) == (1, [new, old])
     assert f"{old} may still be needed" in output
-    SealKeys(data).mark(new)
+    EncryptionKeyFile(data).set_reencrypted(new)
     code, output = seal(data, "forget", old)
     assert (code, ids(data)) == (0, [new])
     assert output.startswith(f"deleted {old}; {data}/seal.keys still has {new}\n")
@@ -109,17 +109,17 @@ def test_a_folder_without_keys_is_told_in_one_line(words: list[str], tmp_path: P
 @pytest.mark.parametrize("words", [["rotate"], ["forget", "x"]])
 def test_keys_in_the_environment_are_not_changed_in_the_file(words: list[str], data: Path) -> None:
     before = ids(data)
-    code, output = fairlead("seal", *words, "--data", str(data), **{VARIABLE: f"mine {PAIR}"})
+    code, output = fairlead("seal", *words, "--data", str(data), **{KEYS_VARIABLE: f"mine {PAIR}"})
     assert (code, ids(data)) == (1, before)
-    assert output.startswith(f"fairlead: {VARIABLE} is set, so the keys come from it and not from a file; ")
+    assert output.startswith(f"fairlead: {KEYS_VARIABLE} is set, so the keys come from it and not from a file; ")
 
 
 def test_status_shows_the_ids_of_keys_in_the_environment(tmp_path: Path) -> None:
     keys = f"mine {PAIR} former {PAIR}"
-    SealKeys(tmp_path, keys).mark("mine")
-    code, output = fairlead("seal", "status", "--data", str(tmp_path), **{VARIABLE: keys})
+    EncryptionKeyFile(tmp_path, keys).set_reencrypted("mine")
+    code, output = fairlead("seal", "status", "--data", str(tmp_path), **{KEYS_VARIABLE: keys})
     told = "Everything in the store is encrypted with mine; it needs no older key."
-    assert (code, output) == (0, f"{VARIABLE}\n  mine  active\n  former  older\n{told}\n")
+    assert (code, output) == (0, f"{KEYS_VARIABLE}\n  mine  active\n  former  older\n{told}\n")
 
 
 def test_help_lists_the_commands_of_the_group() -> None:

@@ -8,7 +8,7 @@ import typer
 from typer.main import get_command
 
 from fairlead.cli import make_app
-from fairlead.cli.ui.completion import logins, names_of
+from fairlead.cli.ui.completion import complete_logins, complete_names
 from tests.cli.desk import Desk
 from tests.client.fake import M, failure, items, named
 from tests.client.test_watching import END, lines
@@ -110,7 +110,7 @@ def tab(user: Desk, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]
     def pressed(plural: str, incomplete: str, **params: str) -> list[str]:
         context = typer.Context(get_command(make_app()))
         context.params = dict(params)
-        return names_of(plural, project="project")(context, incomplete)
+        return complete_names(plural, project="project")(context, incomplete)
 
     return pressed
 
@@ -120,11 +120,11 @@ def test_names_are_completed_by_the_server(user: Desk, tab: Callable[..., list[s
     user.fake.on("GET", f"{M}/namespaces/service-p-demo/spaceinstances", items(named("s")))
     assert tab("projects", "de") == ["demo", "desk"]
     assert tab("spaceinstances", "", project="demo") == ["s"]
-    assert logins("te") == ["test"]
+    assert complete_logins("te") == ["test"]
 
 
 def test_completion_says_nothing_when_it_fails(user: Desk, tab: Callable[..., list[str]]) -> None:
     assert tab("projects", "") == []
     assert tab("projects", "", context="unknown") == []
     user.logins.write_text("- nonsense")
-    assert (tab("projects", ""), logins("")) == ([], [])
+    assert (tab("projects", ""), complete_logins("")) == ([], [])

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.client import ApiProblem, Client, ClientError, Event, watch
+from fairlead.client import ApiStatusError, Client, ClientError, Event, watch
 from tests.client.fake import Fake, M, failure, named
 
 TEAMS = f"{M}/teams"
@@ -19,7 +19,7 @@ END = {
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch, "PAUSE", 0.0)
+    monkeypatch.setattr(watch, "RETRY_SECONDS", 0.0)
 
 
 def lines(*events: Any) -> tuple[int, bytes]:
@@ -69,14 +69,14 @@ def test_a_watch_that_ends_before_all_was_told_begins_anew(client: Client, fake:
 def test_an_error_in_the_midst_is_raised(client: Client, fake: Fake) -> None:
     gone = {"type": "ERROR", "object": failure(410, "Expired", "too old resource version")}
     fake.on("GET", TEAMS, lines(END, gone))
-    with pytest.raises(ApiProblem, match="too old") as raised:
+    with pytest.raises(ApiStatusError, match="too old") as raised:
         told(client.watch("teams"), 2)
     assert raised.value.code == 410
 
 
 def test_a_refusal_is_raised(client: Client, fake: Fake) -> None:
     fake.on("GET", TEAMS, (403, failure(403, "Forbidden", "not for you")))
-    with pytest.raises(ApiProblem, match="not for you"):
+    with pytest.raises(ApiStatusError, match="not for you"):
         told(client.watch("teams"), 1)
 
 

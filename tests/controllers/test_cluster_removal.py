@@ -49,7 +49,7 @@ async def bound(world: World, reach: Reach, name: str = "berlin", uid: str = "u-
 
 
 def message(world: World, reason: str) -> str:
-    found = [world.of("Event").peek("default", name) for name in world.names("Event")]
+    found = [world.of("Event").get_cached("default", name) for name in world.names("Event")]
     told = [orjson.loads(entry.body) for entry in found if entry]
     return next(str(each["message"]) for each in told if each["reason"] == reason)
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from fairlead.controllers.instances.remote_errors import ERROR, INFO, WARNING, Trouble, troubles
-from fairlead.upstream.kube_client import failure
+from fairlead.controllers.instances.remote_errors import ERROR, INFO, WARNING, InstanceError, translate_errors
+from fairlead.upstream.kube_client import response_error
 
 HOOK = 'admission webhook "hook.example.com" denied the request'
 POLICY = "ValidatingAdmissionPolicy 'p' with binding 'b' denied request"
@@ -67,16 +67,16 @@ ABOUT_TEMPLATE = [
 ]
 
 
-def trouble_of(status: int, reason: str, message: str, **details: Any) -> Trouble:
+def trouble_of(status: int, reason: str, message: str, **details: Any) -> InstanceError:
     body = {"kind": "Status", "status": "Failure", "code": status, "message": message, "details": details}
     if reason:
         body["reason"] = reason
     return caught(status, json.dumps(body).encode())
 
 
-def caught(status: int, content: bytes) -> Trouble:
-    with pytest.raises(Trouble) as found, troubles("c", "apply it"):
-        raise failure(status, content)
+def caught(status: int, content: bytes) -> InstanceError:
+    with pytest.raises(InstanceError) as found, translate_errors("c", "apply it"):
+        raise response_error(status, content)
     return found.value
 
 

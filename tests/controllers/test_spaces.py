@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from fairlead.controllers.instances.remote_instance import POLL, ConnectedInstances
-from fairlead.controllers.instances.spaces import LOOK_AGAIN, Spaces
-from fairlead.controllers.instances.templates import Instances
-from fairlead.core.objects import Object, dig
+from fairlead.controllers.instances.remote_instance import DELETION_POLL_SECONDS, RemoteInstanceStore
+from fairlead.controllers.instances.spaces import RESYNC_SECONDS, SpaceController
+from fairlead.controllers.instances.templates import InstanceTemplateController
+from fairlead.core.objects import Object, get_path
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
-from fairlead.registry.write_options import by_the_server
+from fairlead.registry.write_options import server_write_options
 from fairlead.upstream.errors import Unreachable
 from tests.admission.world import World
 from tests.controllers.at_work import at_work, until
@@ -32,7 +32,7 @@ data: {hello: world}
 
 @pytest.fixture
 async def working(world: World, reach: FakeReach) -> AsyncIterator[World]:
-    controllers = Instances(world.registry, SETTING), Spaces(world.registry, SETTING, reach)
+    controllers = InstanceTemplateController(world.registry, SETTING), SpaceController(world.registry, SETTING, reach)
     async with at_work(world, *controllers):
         yield world
 
@@ -58,11 +58,11 @@ async def test_a_space_gets_its_namespace(working: World, kube: Kube) -> None:
         "service.sh/space": "one",
         "service.sh/uid": made["metadata"]["uid"],
     }
-    await until(lambda: dig(working.see(SPACE, "one"), "status.phase") == "Ready")
+    await until(lambda: get_path(working.see(SPACE, "one"), "status.phase") == "Ready")
     seen = working.see(SPACE, "one")
-    assert dig(seen, "spec.clusterRef") == {"cluster": "c", "namespace": "demo-one"}
-    assert dig(seen, "metadata.finalizers") == ["service.sh/space"]
-    assert dig(seen, "status.online") is True
+    assert get_path(seen, "spec.clusterRef") == {"cluster": "c", "namespace": "demo-one"}
+    assert get_path(seen, "metadata.finalizers") == ["service.sh/space"]
+    assert get_path(seen, "status.online") is True
 
 
 async def test_the_owner_gets_the_role_admin_in_it(working: World, kube: Kube) -> None:
@@ -82,11 +82,11 @@ async def test_without_a_real_cluster_nothing_is_written(working: World, kube: K
     await working.create("Cluster", "paper", spec={})
     await space(working, clusterRef={"cluster": "paper"})
     await until(lambda: told(working, SPACE, "Ready") == ("False", "ClusterNotConnected"))
-    await asyncio.sleep(2 * LOOK_AGAIN)
+    await asyncio.sleep(2 * RESYNC_SECONDS)
     seen = working.see(SPACE, "one")
-    assert dig(seen, "status.phase") == "Pending"
+    assert get_path(seen, "status.phase") == "Pending"
     assert "finalizers" not in (seen or {})["metadata"]
-    assert dig(seen, "spec.clusterRef") == {"cluster": "paper"}
+    assert get_path(seen, "spec.clusterRef") == {"cluster": "paper"}
     assert told(working, SPACE, "SpaceSynced") == (None, None)
     assert kube.log == []
 
@@ -96,7 +96,7 @@ async def test_a_cluster_that_is_connected_later_gets_its_spaces(working: World,
     await working.delete("Cluster", "c")
     await space(working)
     await working.create("Cluster", "c", spec={})
-    await asyncio.sleep(LOOK_AGAIN)
+    await asyncio.sleep(RESYNC_SECONDS)
     assert kube.objects == {}
     await working.patch("Cluster", "c", lambda each: each["spec"].update(config={"secretName": "kubeconfig"}))
     await until(lambda: told(working, SPACE, "Ready") == ("False", "ClusterNotProbed"))
@@ -111,7 +111,7 @@ async def test_a_namespace_that_is_not_ours_is_never_taken_over(working: World, 
     await space(working, clusterRef={"cluster": "c", "namespace": "kube-system"})
     await until(lambda: told(working, SPACE, "SpaceSynced") == ("False", "NamespaceTaken"))
     assert "delete it there" in message(working, SPACE, "SpaceSynced")
-    await until(lambda: dig(working.see(SPACE, "one"), "status.phase") == "Failed")
+    await until(lambda: get_path(working.see(SPACE, "one"), "status.phase") == "Failed")
     await working.delete(SPACE, "one")
     await until(lambda: working.see(SPACE, "one") is None)
     assert kube.objects == {"/api/v1/namespaces/kube-system": theirs}
@@ -142,7 +142,7 @@ async def test_drift_that_no_watch_tells_of_is_repaired_at_the_next_look(
     kube.put(f"{BINDINGS}/service.sh:gone", metadata={"labels": {"service.sh/managed": "fairlead"}})
     kube.put(f"{BINDINGS}/own", metadata={"labels": {}})
     del kube.objects[f"{PLACE}/configmaps/greeting"]
-    await until(lambda: kube.objects[PLACE]["metadata"]["labels"][TIER] == "gold", 2 * LOOK_AGAIN)
+    await until(lambda: kube.objects[PLACE]["metadata"]["labels"][TIER] == "gold", 2 * RESYNC_SECONDS)
     await until(lambda: f"{PLACE}/configmaps/greeting" in kube.objects)
     assert kube.objects[PLACE]["metadata"]["labels"]["mine"] == "stays"
     assert kube.objects[f"{BINDINGS}/service.sh:admin"]["subjects"] != []
@@ -216,7 +216,7 @@ async def test_a_template_reaches_nothing_outside_the_namespace(
     await until(lambda: told(working, SPACE, "SpaceSynced") == ("False", "TemplateObjects"))
     assert why in message(working, SPACE, "SpaceSynced")
     assert not [path for path in kube.objects if not path.startswith((PLACE, BINDINGS))]
-    await until(lambda: dig(working.see(SPACE, "one"), "status.phase") == "Failed")
+    await until(lambda: get_path(working.see(SPACE, "one"), "status.phase") == "Failed")
 
 
 async def test_an_object_that_is_refused_keeps_no_other_from_being_made(working: World, kube: Kube) -> None:
@@ -227,7 +227,7 @@ async def test_an_object_that_is_refused_keeps_no_other_from_being_made(working:
     await space(working, template={"objects": "---".join((one, refused, other))})
     await until(lambda: told(working, SPACE, "SpaceSynced") == ("False", "Refused"))
     assert "as the test wants it" in message(working, SPACE, "SpaceSynced")
-    await until(lambda: dig(working.see(SPACE, "one"), "status.phase") == "Failed")
+    await until(lambda: get_path(working.see(SPACE, "one"), "status.phase") == "Failed")
     assert {f"{PLACE}/configmaps/one", f"{PLACE}/configmaps/other"} <= kube.objects.keys()
     kube.refused.clear()
     await working.patch(SPACE, "one", lambda each: each["spec"].update(template={"objects": one}))
@@ -243,7 +243,7 @@ async def test_a_space_waits_until_its_namespace_is_gone(working: World, kube: K
     kube.slow_to_go = True
     await working.delete(SPACE, "one")
     await until(lambda: told(working, SPACE, "SpaceReady") == ("False", "Deleting"))
-    await asyncio.sleep(LOOK_AGAIN)
+    await asyncio.sleep(RESYNC_SECONDS)
     assert working.see(SPACE, "one") is not None
     assert [entry for entry in kube.log if entry == ("DELETE", PLACE)] == [("DELETE", PLACE)]
     kube.finish()
@@ -256,10 +256,10 @@ async def test_an_offline_cluster_is_said_and_heals(working: World, reach: FakeR
     reach.down = Unreachable("nobody answers")
     await space(working)
     await until(lambda: told(working, SPACE, "SpaceSynced") == ("False", "Unreachable"))
-    await until(lambda: dig(working.see(SPACE, "one"), "status.phase") == "Pending")
+    await until(lambda: get_path(working.see(SPACE, "one"), "status.phase") == "Pending")
     reach.down = None
     await ready(working)
-    await until(lambda: dig(working.see(SPACE, "one"), "status.phase") == "Ready")
+    await until(lambda: get_path(working.see(SPACE, "one"), "status.phase") == "Ready")
 
 
 async def test_only_a_namespace_that_was_made_may_be_usable_while_nobody_can_tell(
@@ -288,7 +288,7 @@ async def test_deletion_waits_for_an_offline_cluster_until_it_is_given_up(workin
     await working.delete(SPACE, "one")
     await until(lambda: told(working, SPACE, "SpaceSynced") == ("False", "Unreachable"))
     assert "service.sh/abandon=true" in message(working, SPACE, "SpaceSynced")
-    await asyncio.sleep(10 * LOOK_AGAIN)
+    await asyncio.sleep(10 * RESYNC_SECONDS)
     assert working.see(SPACE, "one") is not None
     await working.patch(SPACE, "one", lambda each: each["metadata"].update(annotations={"service.sh/abandon": "true"}))
     await until(lambda: working.see(SPACE, "one") is None)
@@ -349,9 +349,9 @@ async def test_probes_of_a_cluster_wake_no_spaces(working: World, kube: Kube) ->
     def probed(cluster: Object) -> None:
         cluster.setdefault("status", {})["lastProbeTime"] = "2026-01-01T00:00:00Z"
 
-    await working.patch("Cluster", "c", probed, by_the_server("status"))
+    await working.patch("Cluster", "c", probed, server_write_options("status"))
     await asyncio.sleep(5)
-    assert dig(working.see("Cluster", "c"), "status.lastProbeTime")
+    assert get_path(working.see("Cluster", "c"), "status.lastProbeTime")
     assert len(kube.log) == before
 
 
@@ -360,11 +360,11 @@ async def test_nothing_is_applied_from_what_was_resolved_before_a_change(
 ) -> None:
     await furnish(world)
     await space(world, template={"objects": CONFIG_MAP})
-    async with at_work(world, Instances(world.registry, SETTING)):
-        await until(lambda: dig(world.see(SPACE, "one"), "status.space"))
-    controller = Spaces(world.registry, SETTING, reach)
+    async with at_work(world, InstanceTemplateController(world.registry, SETTING)):
+        await until(lambda: get_path(world.see(SPACE, "one"), "status.space"))
+    controller = SpaceController(world.registry, SETTING, reach)
     outdated = world.see(SPACE, "one")
     await world.patch(SPACE, "one", lambda each: each["spec"].update(template={}))
-    monkeypatch.setattr(ConnectedInstances, "see", lambda self, key: outdated)
-    assert await controller.reconcile((GROUP, "spaceinstances", "demo", "one")) == POLL
+    monkeypatch.setattr(RemoteInstanceStore, "get_managed", lambda self, key: outdated)
+    assert await controller.reconcile((GROUP, "spaceinstances", "demo", "one")) == DELETION_POLL_SECONDS
     assert kube.log == []

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead.core import yaml
-from fairlead.core.body_errors import MAX_DEPTH, MAX_PATH, MAX_REPORTED
+from fairlead.core.body_errors import MAX_DEPTH, MAX_DUPLICATE_KEYS, MAX_PATH_CHARS
 
 APP = """\
 ---
@@ -238,9 +238,9 @@ def test_keys_that_occur_twice_are_named_and_the_last_wins(text: str, value: Any
 
 def test_a_hostile_body_does_not_make_a_long_list_of_long_paths() -> None:
     pairs = ", ".join(f"k{number}: 1, k{number}: 1" for number in range(1000))
-    assert len(yaml.decode(f"{{{pairs}}}".encode())[1]) == MAX_REPORTED
+    assert len(yaml.decode(f"{{{pairs}}}".encode())[1]) == MAX_DUPLICATE_KEYS
     (path,) = yaml.decode(f"{{? {'k' * 10_000} : {{{pairs}}}}}".encode())[1]
-    assert len(path) <= MAX_PATH + 3 and path.endswith("...")
+    assert len(path) <= MAX_PATH_CHARS + 3 and path.endswith("...")
 
 
 @given(values)

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from fairlead.core.call import Call, Target
+from fairlead.core.call import Call, RequestInfo
 from fairlead.core.errors import ApiError, BadRequest
 from fairlead.upstream.upstream import Upstream
 from tests.far_side.asked import Answer, Asked, status_object
@@ -41,7 +41,7 @@ async def upstream(far: FarSide) -> AsyncIterator[Upstream]:
 
 def spdy(subresource: str, query: str = "", *, upgrade: str = "SPDY/3.1", resource: str = "pods") -> Call:
     headers = {"upgrade": upgrade, "connection": "Upgrade", "x-stream-protocol-version": "v4.channel.k8s.io"}
-    target = Target("create", f"{POD}/{subresource}", "", "", "v1", resource, subresource, "n", "p")
+    target = RequestInfo("create", f"{POD}/{subresource}", "", "", "v1", resource, subresource, "n", "p")
     return asking(f"{POD}/{subresource}{query}", "POST", headers=headers, target=target)
 
 

@@ -2,18 +2,18 @@
 
 import pytest
 
-from fairlead.kinds.clusters.config import CONFIG_NAME, MAX_HEADERS, read
+from fairlead.kinds.clusters.config import CONFIG_NAME, MAX_HEADERS, parse_settings
 from tests.kinds.examples import complaints, example, prepared, problems
 
 
 def refused(raw: str) -> list[str]:
-    return [each.message.removeprefix("Invalid value: ") for each in read(raw)[1]]
+    return [each.message.removeprefix("Invalid value: ") for each in parse_settings(raw)[1]]
 
 
 def test_an_empty_text_sets_nothing() -> None:
-    assert read("") == ({}, [])
-    assert read("# nothing\n") == ({}, [])
-    assert read("{}") == ({}, [])
+    assert parse_settings("") == ({}, [])
+    assert parse_settings("# nothing\n") == ({}, [])
+    assert parse_settings("{}") == ({}, [])
 
 
 def test_every_setting_is_understood() -> None:
@@ -30,7 +30,7 @@ auth:
 audit:
   level: Request
 """
-    value, found = read(raw)
+    value, found = parse_settings(raw)
     assert found == []
     assert value["auth"]["password"] == {"disabled": True}
     assert value["auth"]["customHttpHeaders"] == {"Strict-Transport-Security": "max-age=31536000"}

@@ -6,7 +6,7 @@ import pytest
 
 from fairlead.core.objects import Object
 from fairlead.registry import metadata
-from fairlead.registry.table import columns_of
+from fairlead.registry.table import table_columns
 from tests.kinds.examples import BY_NAME, cells, complaints, example, prepared, problems
 
 GROUP = "rbac.authorization.k8s.io"
@@ -256,12 +256,12 @@ def test_names_are_whatever_a_path_can_hold(kind: str, name: str, fault: str) ->
 
 @pytest.mark.parametrize("kind", ROLES)
 def test_roles_are_listed_with_the_date_of_their_creation(kind: str) -> None:
-    assert [column.name for column in columns_of(BY_NAME[kind])] == ["Name", "Created At"]
+    assert [column.name for column in table_columns(BY_NAME[kind])] == ["Name", "Created At"]
 
 
 @pytest.mark.parametrize("kind", BINDINGS)
 def test_bindings_are_listed_with_their_role_and_subjects(kind: str) -> None:
-    columns = columns_of(BY_NAME[kind])
+    columns = table_columns(BY_NAME[kind])
     assert [column.name for column in columns] == ["Name", "Role", "Age", "Users", "Groups", "ServiceAccounts"]
     assert [column.name for column in columns if column.wide] == ["Users", "Groups", "ServiceAccounts"]
     people = [{"kind": "User", "name": name} for name in ("ada", "bob")]

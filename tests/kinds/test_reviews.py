@@ -38,13 +38,13 @@ def complaints(kind: Kind, spec: Object | None = None, **metadata: Any) -> list[
     if spec is not None:
         obj["spec"] = spec
     change = Change("create", kind, User("ada"), None, obj)
-    kind.prepare(change)
+    kind.default(change)
     return [str(problem) for problem in kind.check(change)]
 
 
 @pytest.mark.parametrize("kind", EVERY_KIND, ids=lambda kind: f"{kind.group}-{kind.name}")
 def test_they_are_asked_with_a_post_and_nothing_else(kind: Kind) -> None:
-    assert (kind.stored, kind.verbs, kind.builtin) == (False, ("create",), True)
+    assert (kind.persisted, kind.verbs, kind.builtin) == (False, ("create",), True)
 
 
 @pytest.mark.parametrize("kind", ACCESS, ids=lambda kind: f"{kind.group}-{kind.name}")
@@ -107,4 +107,4 @@ def test_a_local_review_is_not_about_paths() -> None:
 
 
 def test_a_token_is_a_secret_that_no_answer_has() -> None:
-    assert TOKEN_REVIEW.secret == TOKEN_REVIEW.hidden == ("spec.token",)
+    assert TOKEN_REVIEW.sensitive == TOKEN_REVIEW.write_only == ("spec.token",)

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.core.objects import Object, dig
+from fairlead.core.objects import Object, get_path
 from fairlead.kinds.access.users import PROFILE, USER
 from fairlead.registry.validate import Validator
 from tests.kinds.examples import cells, complaints, example, prepared, problems
@@ -64,7 +64,7 @@ def test_what_users_have_below_them() -> None:
 
 
 def test_a_profile_never_shows_a_password() -> None:
-    assert set(PROFILE.hidden) == {"password", "currentPassword"}
+    assert set(PROFILE.write_only) == {"password", "currentPassword"}
     body = {"displayName": "Ada", "password": "p", "currentPassword": "q", "custom": {"theme": "dark"}}
-    assert Validator(PROFILE.schema()).examine(body).problems == []
-    assert dig(PROFILE.fields, "password.format") == "password"
+    assert Validator(PROFILE.schema()).validate(body).problems == []
+    assert get_path(PROFILE.fields, "password.format") == "password"

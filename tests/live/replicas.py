@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from fairlead.core.crypto.key_file import new_key
+from fairlead.core.crypto.key_file import generate_key
 from tests.live.process import MANAGEMENT, PATIENCE, Server, running
 from tests.storage import etcd_server, postgres_server
 
@@ -38,7 +38,7 @@ def store_for(kind: str, folder: Path) -> str:
 
 def new_secrets() -> dict[str, str]:
     """What all replicas are given in their environment."""
-    key = new_key()
+    key = generate_key()
     seal_keys = f"{key.id} {base64.b64encode(key.secret).decode()}"
     return {"seal_keys": seal_keys, "pepper": base64.b64encode(os.urandom(32)).decode()}
 

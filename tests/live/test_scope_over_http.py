@@ -11,12 +11,12 @@ from typing import Any
 
 import httpx
 
-from fairlead.core.call import Target
+from fairlead.core.call import RequestInfo
 from fairlead.kinds import KINDS
 from fairlead.registry.catalog import Catalog
 from fairlead.registry.kind import MANAGEMENT_GROUP
 from fairlead.server.auth.stages import PUBLIC_PATHS
-from fairlead.server.discovery.documents import documents
+from fairlead.server.discovery.documents import build_documents
 from tests.authz.scope_requests import Asked, every_request
 from tests.authz.scope_table import CUT, DENY, Table, read_table
 from tests.live.process import MANAGEMENT, Server, running
@@ -39,14 +39,14 @@ AT_ONCE = 16
 def asked_once() -> Iterator[Asked]:
     """The first request of each row and verb that can be sent by itself. Watches would only take time."""
     seen = set()
-    for asked in every_request(CATALOG, documents(CATALOG), PUBLIC_PATHS):
+    for asked in every_request(CATALOG, build_documents(CATALOG), PUBLIC_PATHS):
         place = asked.row, asked.verb
         if asked.behind is None and place not in seen and _is_sendable(asked.target):
             seen.add(place)
             yield asked
 
 
-def _is_sendable(target: Target) -> bool:
+def _is_sendable(target: RequestInfo) -> bool:
     """Whether a method and a path can say it: a list and a create have no name, and everything else has one."""
     if target.root != "management" or target.verb not in METHODS:
         return False
@@ -60,7 +60,7 @@ def _is_sendable(target: Target) -> bool:
     return bool(target.name) != collective
 
 
-def path_of(target: Target) -> str:
+def path_of(target: RequestInfo) -> str:
     if not target.resource:
         return f"{MANAGEMENT}{target.path}"
     root = f"{MANAGEMENT}/apis/{target.group}/v1" if target.group else f"{MANAGEMENT}/api/v1"

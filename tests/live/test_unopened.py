@@ -7,10 +7,10 @@ import pytest
 
 from fairlead.app import run
 from fairlead.core.crypto.encryption import Keyring
-from fairlead.core.crypto.key_file import SealKeys, new_key, write_keys
+from fairlead.core.crypto.key_file import EncryptionKeyFile, generate_key, write_keys
 from fairlead.settings import Settings, StartError, load
-from fairlead.storage.contract import Change, Store
-from fairlead.storage.encrypted import Sealed
+from fairlead.storage.contract import Store, Write
+from fairlead.storage.encrypted import EncryptedStore
 from fairlead.storage.open import open_store
 
 SECRET = ("", "secrets", "default", "lost")
@@ -24,13 +24,15 @@ async def _once(settings: Settings) -> None:
 
 async def _seal_with_a_key_that_is_lost(settings: Settings, folder: Path) -> str:
     """Only the newest state is left of it, and no history."""
-    lost = new_key()
+    lost = generate_key()
     write_keys(folder / "seal.keys", [lost])
-    keyring = SealKeys(folder).read()
+    keyring = EncryptionKeyFile(folder).read()
     assert keyring is not None
     store = await open_store(settings.store_url)
     try:
-        revision = await Sealed(store, keyring, lambda key, value: True).commit([Change(SECRET, b'{"data":{}}', 0)])
+        revision = await EncryptedStore(store, keyring, lambda key, value: True).commit(
+            [Write(SECRET, b'{"data":{}}', 0)]
+        )
         await store.compact(revision)
     finally:
         await store.close()

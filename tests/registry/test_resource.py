@@ -71,7 +71,7 @@ async def test_a_name_can_be_left_to_the_server_and_then_is_drawn_until_it_is_fr
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     drawn = iter(["job-a", "job-a", "job-b", "job-c"])
-    monkeypatch.setattr(meta_module, "generated_name", lambda prefix: next(drawn))
+    monkeypatch.setattr(meta_module, "generate_name", lambda prefix: next(drawn))
     first = await world.create("Gadget", metadata={"generateName": "job-"})
     second = await world.create("Gadget", metadata={"generateName": "job-"})
     assert [each["metadata"]["name"] for each in (first, second)] == ["job-a", "job-b"]
@@ -80,7 +80,7 @@ async def test_a_name_can_be_left_to_the_server_and_then_is_drawn_until_it_is_fr
 
 
 async def test_when_no_free_name_can_be_drawn_the_caller_is_told(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(meta_module, "generated_name", lambda prefix: "job-a")
+    monkeypatch.setattr(meta_module, "generate_name", lambda prefix: "job-a")
     await world.create("Gadget", metadata={"generateName": "job-"})
     with pytest.raises(AlreadyExists):
         await world.create("Gadget", metadata={"generateName": "job-"})
@@ -288,7 +288,7 @@ async def test_what_the_store_cannot_do_now_is_answered_as_unavailable(
     await world.create("Gadget", "a")
 
     async def refuse(*_: Any) -> int:
-        raise contract.Unavailable("the disk is full; make room")
+        raise contract.StoreUnavailable("the disk is full; make room")
 
     monkeypatch.setattr(world.store, "commit", refuse)
     for attempt in (

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from fairlead.authz import Decision
-from fairlead.core.call import Target
+from fairlead.core.call import RequestInfo
 from fairlead.core.errors import BadRequest, Forbidden
 from fairlead.core.scope import Scope
 from fairlead.core.user import AUTHENTICATED, User
@@ -30,7 +30,7 @@ class Held:
     def __init__(self, *rights: tuple[str, str, str, str]) -> None:
         self.rights = rights
 
-    def __call__(self, user: User, target: Target) -> Decision:
+    def __call__(self, user: User, target: RequestInfo) -> Decision:
         assert target.verb == "impersonate"
         asked = (target.resource, target.subresource, target.namespace, target.name)
         return Decision(user.is_admin or asked in self.rights)
@@ -165,10 +165,10 @@ def test_rights_are_of_whom_one_acts_as_and_the_key_is_left_behind() -> None:
 
 
 def test_what_was_allowed_is_kept_until_something_changes() -> None:
-    asked: list[Target] = []
+    asked: list[RequestInfo] = []
     generation, allowed = 1, True
 
-    def decide(user: User, target: Target) -> Decision:
+    def decide(user: User, target: RequestInfo) -> Decision:
         asked.append(target)
         return Decision(allowed, "as the test says")
 
@@ -197,10 +197,10 @@ def test_a_refusal_is_not_kept() -> None:
 
 
 def test_what_is_kept_of_impersonation_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(impersonation, "KEPT", 3)
+    monkeypatch.setattr(impersonation, "IMPERSONATION_CACHE_SIZE", 3)
     acts = Impersonation(lambda user, target: Decision(True), KNOWN.get, ADMINISTRATORS.__contains__, lambda: 1)
     for number in range(10):
         acts(call(headers={"impersonate-user": f"user-{number}"}), ALICE)
-        acts(call(headers={"impersonate-user": "x" * impersonation.LONGEST_KEPT + str(number)}), ALICE)
-        assert len(acts._kept) <= 3
-    assert all(len(user.name) < 100 for _, user in acts._kept.values())
+        acts(call(headers={"impersonate-user": "x" * impersonation.MAX_CACHED_HEADERS_LENGTH + str(number)}), ALICE)
+        assert len(acts._cache) <= 3
+    assert all(len(user.name) < 100 for _, user in acts._cache.values())

@@ -8,20 +8,20 @@ import orjson
 import pytest
 
 from fairlead.authn.access_keys import Pepper
-from fairlead.authn.key_rotation import Rotation
+from fairlead.authn.key_rotation import KeyRotator
 from fairlead.core.call import Call, Reply
 from fairlead.core.objects import Object
 from fairlead.kinds.access.access_key import OWNED_ACCESS_KEY
 from fairlead.kinds.access.users import TEAM, USER
 from fairlead.registry.catalog import Catalog
-from fairlead.registry.codec import decode, finisher
+from fairlead.registry.codec import decode, entry_builder
 from fairlead.registry.kind import MANAGEMENT_GROUP, Change
 from fairlead.registry.registry import Registry
-from fairlead.registry.write_options import Writing
-from fairlead.server.api.actions import Actions, Asked
-from fairlead.server.api.errors import failures
-from fairlead.server.api.routing import Roots, routed
-from fairlead.server.http.pipeline import Proceed, pipeline
+from fairlead.registry.write_options import WriteOptions
+from fairlead.server.api.actions import ActionRequest, Actions
+from fairlead.server.api.errors import render_errors
+from fairlead.server.api.routing import RouteConfig, routing_stage
+from fairlead.server.http.pipeline import Handler, build_pipeline
 from fairlead.storage.memory import MemoryStore
 from fairlead.storage.view.view import View
 from fairlead.subresources.access_keys import key_list_handlers, rotation_handlers
@@ -32,14 +32,14 @@ ROOT = f"/apis/{MANAGEMENT_GROUP}/v1"
 PEPPER = Pepper(b"p" * 32)
 
 
-async def unasked(asked: Asked) -> bytes:
+async def unasked(asked: ActionRequest) -> bytes:
     raise AssertionError
 
 
 class Api:
     def __init__(self, registry: Registry) -> None:
         self.registry = registry
-        rotation = Rotation(registry, MANAGEMENT_GROUP, PEPPER, lambda outer, inner: True)
+        rotation = KeyRotator(registry, MANAGEMENT_GROUP, PEPPER, lambda outer, inner: True)
         actions = Actions(
             registry.catalog,
             {
@@ -49,7 +49,7 @@ class Api:
             },
         )
 
-        async def as_admin(call: Call, proceed: Proceed) -> Reply:
+        async def as_admin(call: Call, proceed: Handler) -> Reply:
             call.user = ADMIN
             return await proceed(call)
 
@@ -58,7 +58,7 @@ class Api:
             assert kind is not None
             return await actions(call, kind)
 
-        self._run = pipeline((failures, routed(Roots("")), as_admin), serve)
+        self._run = build_pipeline((render_errors, routing_stage(RouteConfig("")), as_admin), serve)
 
     async def __call__(
         self, path: str, query: str = "", code: int = 200, method: str = "GET", body: bytes = b""
@@ -68,13 +68,13 @@ class Api:
         return orjson.loads(reply.body)
 
     async def create(self, kind: str, name: str, spec: Object) -> None:
-        resource = next(self.registry.of(each) for each in self.registry.catalog.kinds if each.name == kind)
+        resource = next(self.registry.resource_for(each) for each in self.registry.catalog.kinds if each.name == kind)
         labels = {"half": name[-1]}
         body = {"apiVersion": f"{MANAGEMENT_GROUP}/v1", "kind": kind, "metadata": {"name": name, "labels": labels}}
-        await resource.create({**body, "spec": spec}, "", Writing(ADMIN))
+        await resource.create({**body, "spec": spec}, "", WriteOptions(ADMIN))
 
     def stored(self, name: str) -> Object:
-        entry = self.registry.resource(MANAGEMENT_GROUP, "ownedaccesskeys").peek("", name)
+        entry = self.registry.resource(MANAGEMENT_GROUP, "ownedaccesskeys").get_cached("", name)
         assert entry is not None
         return decode(entry)
 
@@ -85,7 +85,7 @@ async def new_api() -> AsyncIterator[Api]:
         return None
 
     store, catalog = MemoryStore(), Catalog((USER, TEAM, OWNED_ACCESS_KEY))
-    view = View(store, finisher(catalog))
+    view = View(store, entry_builder(catalog))
     await view.start()
     api = Api(Registry(catalog, store, view, admit, LoopClock()))
     for name in ("ada", "bob", "eve"):

@@ -9,9 +9,9 @@ from typing import Any
 import orjson
 import pytest
 
-from fairlead.core.objects import Object, dig, metadata
+from fairlead.core.objects import Object, get_path, metadata
 from fairlead.core.scope import Scope
-from fairlead.registry.write_options import Deleting, Writing
+from fairlead.registry.write_options import DeleteOptions, WriteOptions
 from tests.authn.calls import ADMIN
 from tests.server.migrating import BOB, INSTANCE, PREFIX, TARGETS, Town, new_town, told
 
@@ -49,7 +49,7 @@ async def test_dependants_of_every_kind_move_along(town: Town) -> None:
     await town.own("ConfigMap", "c", secret)
     await town.migrate()
     moved = town.at("b")["v"]
-    assert dig(town.at("b", "Secret")["s"], "metadata.ownerReferences")[0]["uid"] == metadata(moved)["uid"]
+    assert get_path(town.at("b", "Secret")["s"], "metadata.ownerReferences")[0]["uid"] == metadata(moved)["uid"]
     assert town.at("b", "Secret")["s"]["data"] == {"k": "dg=="}
     assert (set(town.at("b", "ConfigMap")), town.at("a", "ConfigMap"), town.at("a", "Secret")) == ({"c"}, {}, {})
 
@@ -60,7 +60,7 @@ async def test_the_status_stays_but_for_what_it_says_of_the_old_project(town: To
     def report(old: Object) -> Object:
         return {**old, "status": {"phase": "Ready", "conditions": [kept, lost]}}
 
-    await town.of(INSTANCE).modify(f"{PREFIX}a", "v", report, Writing(ADMIN, subresource="status"))
+    await town.of(INSTANCE).modify(f"{PREFIX}a", "v", report, WriteOptions(ADMIN, subresource="status"))
     await town.migrate()
     status = town.at("b")["v"]["status"]
     assert (status["phase"], [each["type"] for each in status["conditions"]]) == ("Ready", ["TemplateResolved"])
@@ -121,16 +121,16 @@ async def going(town: Town) -> None:
     def hold(old: Object) -> Object:
         return {**old, "metadata": {**old["metadata"], "finalizers": ["x/y"]}}
 
-    await town.of(INSTANCE).modify(f"{PREFIX}a", "v", hold, Writing(ADMIN))
-    await town.of(INSTANCE).delete(f"{PREFIX}a", "v", Deleting(), Writing(ADMIN))
+    await town.of(INSTANCE).modify(f"{PREFIX}a", "v", hold, WriteOptions(ADMIN))
+    await town.of(INSTANCE).delete(f"{PREFIX}a", "v", DeleteOptions(), WriteOptions(ADMIN))
 
 
 async def target_going(town: Town) -> None:
-    await town.of("Project").delete("", "b", Deleting(), Writing(ADMIN))
+    await town.of("Project").delete("", "b", DeleteOptions(), WriteOptions(ADMIN))
 
 
 async def source_going(town: Town) -> None:
-    await town.of("Project").delete("", "a", Deleting(), Writing(ADMIN))
+    await town.of("Project").delete("", "a", DeleteOptions(), WriteOptions(ADMIN))
 
 
 async def another_cluster(town: Town) -> None:

@@ -9,9 +9,9 @@ import pytest
 from fairlead.kinds import KINDS
 from fairlead.registry.catalog import Catalog
 from fairlead.registry.kind import MANAGEMENT_GROUP, Action, Kind
-from fairlead.registry.schema import array_map, free, obj, string
-from fairlead.server.discovery.document import Document, answer
-from fairlead.server.discovery.documents import documents
+from fairlead.registry.schema import array_map, obj, open_object, string
+from fairlead.server.discovery.document import Document, build_reply
+from fairlead.server.discovery.documents import build_documents
 from fairlead.server.discovery.openapi_meta import OBJECT_META, OWNER_REFERENCE, shared_schemas
 from fairlead.server.discovery.openapi_v3 import schema_name
 from fairlead.server.discovery.resources import Subresource
@@ -22,12 +22,12 @@ CHART = obj("The chart.", required=("name",), name=string("Name of the chart."),
 SPEC = obj("What is wanted.", config=obj("How to install it.", chart=CHART))
 STATUS = obj("What is so.", conditions=CONDITIONS, history=obj("The past.", pairs=PAIRS, conditions=CONDITIONS))
 
-APP = Kind("App", "apps", False, {"spec": SPEC, "status": free("Anything.")}, "An app.")
+APP = Kind("App", "apps", False, {"spec": SPEC, "status": open_object("Anything.")}, "An app.")
 CLUSTER = Kind("Cluster", "clusters", False, {"status": STATUS}, "A cluster.", status_subresource=True)
 WORKSPACE = Kind("Workspace", "workspaces", True, {"spec": SPEC}, "A workspace.")
 RUNNER = Kind("Runner", "runners", False, {}, "A runner.")
 ACCESS_KEY = Kind("RunnerAccessKey", "runneraccesskeys", False, {"key": string("The key.")}, "A key.", verbs=("get",))
-TOKEN = Kind("Token", "tokens", False, {"spec": SPEC}, "A token.", verbs=("create",), stored=False)
+TOKEN = Kind("Token", "tokens", False, {"spec": SPEC}, "A token.", verbs=("create",), persisted=False)
 OWNER = Kind("Owner", "owners", False, {}, "An owner.", actions=(Action("apps", ("get",), APP),))
 READ_ONLY = Kind("Report", "reports", False, {"spec": SPEC}, "A report.", verbs=("get", "list"))
 NAMESPACE = Kind("Namespace", "namespaces", False, {"status": STATUS}, "A namespace.", group="")
@@ -37,7 +37,7 @@ ROLE = Kind("Role", "roles", True, {}, "A role.", group="rbac.authorization.k8s.
 OURS = (APP, CLUSTER, WORKSPACE, RUNNER, TOKEN, OWNER, READ_ONLY)
 CATALOG = Catalog((*OURS, NAMESPACE, LEASE, ROLE))
 SUBRESOURCES = (Subresource(MANAGEMENT_GROUP, "runners", "accesskey", ACCESS_KEY, ("get",)),)
-DOCUMENTS = documents(CATALOG, "/mount", version="0.1.0", subresources=SUBRESOURCES)
+DOCUMENTS = build_documents(CATALOG, "/mount", version="0.1.0", subresources=SUBRESOURCES)
 
 GROUP_PATH = f"/apis/{MANAGEMENT_GROUP}/v1"
 INDEX_NAME = f"apis/{MANAGEMENT_GROUP}/v1"
@@ -83,17 +83,17 @@ def test_the_index_names_each_document_below_the_api_root_by_its_hash():
 
 def test_a_document_asked_for_by_its_hash_is_kept_for_ever_and_an_old_hash_is_redirected():
     document = DOCUMENTS[f"/openapi/v3{GROUP_PATH}"]
-    kept = answer(document, "application/json", query={"hash": [document.hash], "timeout": ["32s"]})
+    kept = build_reply(document, "application/json", query={"hash": [document.hash], "timeout": ["32s"]})
     assert "immutable" in dict(kept.headers)["Cache-Control"]
-    moved = answer(document, "application/json", query={"hash": ["0123"]})
+    moved = build_reply(document, "application/json", query={"hash": ["0123"]})
     assert (moved.status, dict(moved.headers)["Location"]) == (301, document.location)
 
 
 def test_the_hash_changes_with_the_content_and_with_nothing_else():
     path = f"/openapi/v3{GROUP_PATH}"
-    again = documents(CATALOG, "/mount", version="0.1.0", subresources=SUBRESOURCES)
+    again = build_documents(CATALOG, "/mount", version="0.1.0", subresources=SUBRESOURCES)
     assert again[path].hash == DOCUMENTS[path].hash
-    fewer = documents(Catalog(OURS), "/mount", version="0.1.0")
+    fewer = build_documents(Catalog(OURS), "/mount", version="0.1.0")
     assert fewer[path].hash != DOCUMENTS[path].hash
 
 
@@ -145,7 +145,7 @@ def test_strategic_merge_patches_are_announced_for_kubernetes_own_kinds_only():
 
 
 def test_the_announced_patch_types_can_be_chosen():
-    chosen = documents(CATALOG, types=lambda kind: ("application/merge-patch+json",))
+    chosen = build_documents(CATALOG, types=lambda kind: ("application/merge-patch+json",))
     patch = operation(f"{GROUP_PATH}/apps/{{name}}", "patch", decoded(chosen[f"/openapi/v3{GROUP_PATH}"]))
     assert list(patch["requestBody"]["content"]) == ["application/merge-patch+json"]
 
@@ -230,7 +230,7 @@ def test_the_document_says_where_its_paths_hang():
 
 
 def product_documents() -> list[Any]:
-    product = documents(Catalog(KINDS))
+    product = build_documents(Catalog(KINDS))
     return [decoded(each) for path, each in product.items() if path.startswith("/openapi/v3/")]
 
 

@@ -6,8 +6,8 @@ import orjson
 import pytest
 
 from fairlead.authz import Decision, administrators
-from fairlead.authz.authorizer import Permissions
-from fairlead.core.call import Call, Reply, Target
+from fairlead.authz.authorizer import AuthorizerChain
+from fairlead.core.call import Call, Reply, RequestInfo
 from fairlead.core.errors import Forbidden
 from fairlead.core.objects import Object
 from fairlead.core.scope import Scope
@@ -26,11 +26,11 @@ from fairlead.kinds.rbac.access_reviews import (
 from fairlead.registry.catalog import Catalog
 from fairlead.registry.kind import MANAGEMENT_GROUP
 from fairlead.server.api.actions import Actions
-from fairlead.server.api.errors import failures
-from fairlead.server.api.routing import Roots, routed
-from fairlead.server.http.pipeline import Proceed, pipeline
+from fairlead.server.api.errors import render_errors
+from fairlead.server.api.routing import RouteConfig, routing_stage
+from fairlead.server.http.pipeline import Handler, build_pipeline
 from fairlead.storage.view.view import Entry
-from fairlead.subresources.access_reviews import Sources, review_handlers
+from fairlead.subresources.access_reviews import ReviewSources, review_handlers
 from tests.authn.calls import ADMIN, call
 
 K8S = "/apis/authorization.k8s.io/v1"
@@ -55,12 +55,12 @@ RULES: list[Object] = [
 ]
 
 
-def fenced(user: User, target: Target) -> Decision | None:
+def fenced(user: User, target: RequestInfo) -> Decision | None:
     """Denies everything but apps to those with a scope."""
     return Decision(False, "not in scope") if user.scope is not None and target.resource != "apps" else None
 
 
-def readers(user: User, target: Target) -> Decision | None:
+def readers(user: User, target: RequestInfo) -> Decision | None:
     """Lets a few do a few things."""
     allowed = {
         ("ada", "get", "apps", "", ""),
@@ -78,13 +78,13 @@ def readers(user: User, target: Target) -> Decision | None:
 class Shared:
     """Ada has a few secrets of her own, so that her lists of them are cut."""
 
-    def __call__(self, user: User, target: Target) -> Decision | None:
+    def __call__(self, user: User, target: RequestInfo) -> Decision | None:
         return None
 
-    def of(self, user: User, target: Target, entry: Entry) -> Decision | None:
+    def authorize_object(self, user: User, target: RequestInfo, entry: Entry) -> Decision | None:
         return None
 
-    def stands(self, user: User, target: Target) -> bool:
+    def may_see_some(self, user: User, target: RequestInfo) -> bool:
         return (user.name, target.resource) == ("ada", "secrets")
 
 
@@ -100,7 +100,7 @@ class Api:
     """Reviews that one user asks for."""
 
     def __init__(self, user: User = ADA) -> None:
-        async def as_user(call: Call, proceed: Proceed) -> Reply:
+        async def as_user(call: Call, proceed: Handler) -> Reply:
             call.user = user
             return await proceed(call)
 
@@ -109,18 +109,18 @@ class Api:
             assert kind is not None
             return await actions(call, kind)
 
-        sources = Sources(
+        sources = ReviewSources(
             CATALOG,
-            Permissions((fenced, administrators, readers), (Shared(),)),
+            AuthorizerChain((fenced, administrators, readers), (Shared(),)),
             rules_for=lambda user, namespace: RULES if (user.name, namespace) == ("ada", "demo") else [],
-            user_named={"eve": User("eve", ("team",))}.get,
-            identity=KEYS.get,
-            inspect=inspect,
-            is_member=lambda user, namespace: namespace == "team-space",
-            allowing_entry=lambda user, target: "projects[0]" if user.scope and target.resource == "apps" else "",
+            find_user={"eve": User("eve", ("team",))}.get,
+            user_for_key=KEYS.get,
+            check_key_visible=inspect,
+            is_project_member=lambda user, namespace: namespace == "team-space",
+            matching_entry=lambda user, target: "projects[0]" if user.scope and target.resource == "apps" else "",
         )
         actions = Actions(CATALOG, review_handlers(MANAGEMENT_GROUP, sources))
-        self._run = pipeline((failures, routed(Roots("")), as_user), serve)
+        self._run = build_pipeline((render_errors, routing_stage(RouteConfig("")), as_user), serve)
 
     async def __call__(self, path: str, spec: Object | None = None, code: int = 201, **fields: Any) -> Any:
         body = orjson.dumps({**({} if spec is None else {"spec": spec}), **fields})

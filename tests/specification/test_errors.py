@@ -8,7 +8,7 @@ from tests.admission.world import new_world
 
 
 async def test_a_generated_name_that_exists_is_409(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metadata, "generated_name", lambda prefix: f"{prefix}always")
+    monkeypatch.setattr(metadata, "generate_name", lambda prefix: f"{prefix}always")
     async with new_world() as world:
         await world.create("Gadget", metadata={"generateName": "job-"})
         with pytest.raises(ApiError) as refused:

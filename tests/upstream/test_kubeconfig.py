@@ -9,8 +9,8 @@ import yaml
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from fairlead.upstream.kubeconfig import BadKubeconfig, parse
-from fairlead.upstream.kubeconfig import problems as list_problems
+from fairlead.upstream.kubeconfig import BadKubeconfig, parse_kubeconfig
+from fairlead.upstream.kubeconfig import kubeconfig_problems as list_problems
 from tests.far_side.certificates import authority
 
 CANARY = "canary-credential"
@@ -36,16 +36,16 @@ def config(cluster: dict[str, Any] | None = None, user: dict[str, Any] | None = 
 
 def problems(content: bytes) -> tuple[str, ...]:
     with pytest.raises(BadKubeconfig) as raised:
-        parse(content)
+        parse_kubeconfig(content)
     assert CANARY not in str(raised.value)
     return raised.value.problems
 
 
 def test_an_address_an_authority_and_a_token_are_all_it_takes() -> None:
-    access = parse(config())
-    assert (access.host, access.port, access.path) == ("berlin.example.com", 6443, "")
-    assert access.server_name == "berlin.example.com"
-    assert access.authority == authority().pem
+    access = parse_kubeconfig(config())
+    assert (access.host, access.port, access.base_path) == ("berlin.example.com", 6443, "")
+    assert access.tls_server_name == "berlin.example.com"
+    assert access.ca_data == authority().pem
     assert access.token == CANARY
     assert CANARY not in repr(access)
 
@@ -53,28 +53,30 @@ def test_an_address_an_authority_and_a_token_are_all_it_takes() -> None:
 def test_a_client_certificate_does_instead_of_a_token() -> None:
     pem = authority().issue(common_name="ada")
     user = {"client-certificate-data": encoded(pem.certificate), "client-key-data": encoded(pem.key)}
-    access = parse(config(user=user))
-    assert (access.certificate, access.key, access.token) == (pem.certificate, pem.key, "")
+    access = parse_kubeconfig(config(user=user))
+    assert (access.client_certificate, access.client_key, access.token) == (pem.certificate, pem.key, "")
 
 
 def test_a_path_a_default_port_and_another_server_name_are_understood() -> None:
-    access = parse(config({"server": "https://HUB.example.com/k8s/clusters/c-1/", "tls-server-name": "inside"}))
-    assert (access.host, access.port, access.path) == ("hub.example.com", 443, "/k8s/clusters/c-1")
-    assert access.server_name == "inside"
-    assert parse(config({"server": "https://[2001:db8::7]:8443"})).host == "2001:db8::7"
+    access = parse_kubeconfig(
+        config({"server": "https://HUB.example.com/k8s/clusters/c-1/", "tls-server-name": "inside"})
+    )
+    assert (access.host, access.port, access.base_path) == ("hub.example.com", 443, "/k8s/clusters/c-1")
+    assert access.tls_server_name == "inside"
+    assert parse_kubeconfig(config({"server": "https://[2001:db8::7]:8443"})).host == "2001:db8::7"
 
 
 def test_without_an_authority_the_machines_own_are_meant() -> None:
-    assert parse(config({"certificate-authority-data": ""})).authority == ""
+    assert parse_kubeconfig(config({"certificate-authority-data": ""})).ca_data == ""
 
 
 def test_the_only_context_is_the_current_one() -> None:
-    assert parse(shaken(lambda content: content.pop("current-context"))).token == CANARY
+    assert parse_kubeconfig(shaken(lambda content: content.pop("current-context"))).token == CANARY
 
 
 def test_notes_of_other_tools_and_empty_fields_are_passed_over() -> None:
     cluster = {"extensions": [{"name": "minikube"}], "proxy-url": "", "disable-compression": True}
-    assert parse(config(cluster, {"token": CANARY, "username": ""})).token == CANARY
+    assert parse_kubeconfig(config(cluster, {"token": CANARY, "username": ""})).token == CANARY
 
 
 REFUSED_OF_USERS = {
@@ -229,7 +231,7 @@ def shaken(edit: Callable[[dict[str, Any]], object]) -> bytes:
 @pytest.mark.parametrize("section", ["contexts", "clusters", "users", "current-context", "kind", "apiVersion"])
 def test_no_shape_of_it_leads_to_anything_but_an_access_or_problems(section: str, value: object) -> None:
     try:
-        access = parse(shaken(lambda content: content.update({section: value})))
+        access = parse_kubeconfig(shaken(lambda content: content.update({section: value})))
     except BadKubeconfig as error:
         assert error.problems
     else:

@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 import yaml
 
-from fairlead.upstream.errors import Untrusted
+from fairlead.upstream.errors import TlsError
 from fairlead.upstream.upstream import Limits, Upstream
 from tests.far_side.certificates import authority
 from tests.far_side.far_side import FarSide, Manner, server_context
@@ -20,7 +20,7 @@ from tests.upstream.reaching import access_to, as_it_is, asked, got, reaching
 
 async def refused(far: FarSide, **access: str) -> str:
     async with reaching(far, **access) as upstream:
-        with pytest.raises(Untrusted) as caught:
+        with pytest.raises(TlsError) as caught:
             await asked(upstream, "/version")
         assert upstream.in_use == 0
     assert far.seen == []
@@ -75,7 +75,7 @@ async def test_a_cluster_that_wants_a_certificate_says_so_after_the_handshake(fa
         thread.start()
         access = access_to(far_side, token="")
         upstream = Upstream(replace(access, port=listener.getsockname()[1]), as_it_is, Limits())
-        with pytest.raises(Untrusted, match="client certificate"):
+        with pytest.raises(TlsError, match="client certificate"):
             await asked(upstream, "/version")
         thread.join()
 

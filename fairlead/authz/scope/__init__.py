@@ -11,18 +11,25 @@
 `docs/access-keys.md` has the decisions as a table; the tests check every route against it.
 """
 
-from fairlead.authz.scope.authorizer import allowing_entry, inside_gateway, is_inside, scoping, touches, within_scope
-from fairlead.authz.scope.names import ScopeNames, gateway_target
-from fairlead.authz.scope.subset import covers
+from fairlead.authz.scope.authorizer import (
+    build_scope_checks,
+    inside_gateway,
+    is_within_scope,
+    matching_entry,
+    overlaps,
+    within_scope,
+)
+from fairlead.authz.scope.names import ScopeNaming, gateway_target
+from fairlead.authz.scope.subset import is_superset
 
 __all__ = [
-    "ScopeNames",
-    "allowing_entry",
-    "covers",
+    "ScopeNaming",
+    "build_scope_checks",
     "gateway_target",
     "inside_gateway",
-    "is_inside",
-    "scoping",
-    "touches",
+    "is_superset",
+    "is_within_scope",
+    "matching_entry",
+    "overlaps",
     "within_scope",
 ]

@@ -11,247 +11,253 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 
 from fairlead.authz import Authorizer, Decision
-from fairlead.authz.authorizer import Scoping
+from fairlead.authz.authorizer import ScopeChecks
 from fairlead.authz.name_index import owns
 from fairlead.authz.scope.compiled import (
     CUSTOM_RESOURCES,
     IMPERSONATE,
-    INSTANCES,
-    READ,
-    Boundary,
-    is_question,
-    what_one_may,
+    INSTANCE_NOUNS,
+    READ_VERBS,
+    CompiledScope,
+    access_review_resources,
+    is_review,
 )
-from fairlead.authz.scope.names import CLUSTER, GATEWAYS, SPACE, VIRTUAL_CLUSTER, ScopeNames
-from fairlead.core.call import NAMESPACES, Target
-from fairlead.core.errors import qualified
-from fairlead.core.scope import ANY, CLI_FLAG, Scope
+from fairlead.authz.scope.names import CLUSTER, GATEWAY_ROOTS, SPACE, VIRTUAL_CLUSTER, ScopeNaming
+from fairlead.core.call import NAMESPACE_RESOURCE, RequestInfo
+from fairlead.core.errors import qualified_resource
+from fairlead.core.scope import ANY, CLI_FIELD, Scope
 from fairlead.core.user import User
-from fairlead.kinds.projects.migration import MIGRATE
+from fairlead.kinds.projects.migration import MIGRATE_SUBRESOURCE
 
-Part = tuple[str, Scope]
+ScopePart = tuple[str, Scope]
 """The path of an entry, and a scope with only this entry."""
 
-MAX_NAMED = 10
+MAX_NAMED_ENTRIES = 10
 """Maximum number of entries that a message names."""
 
-KEPT = 8192
+COMPILED_CACHE_SIZE = 8192
 """Maximum number of cached compiled scopes."""
 
-_kept: dict[tuple[int, int], tuple[weakref.ref[Scope], ScopeNames, Boundary]] = {}
+_compiled_cache: dict[tuple[int, int], tuple[weakref.ref[Scope], ScopeNaming, CompiledScope]] = {}
 """By `id`. Weak references remove entries with their scope: each write of a key creates a new Scope object."""
 
-_ENTRANCES = {SPACE: "space", VIRTUAL_CLUSTER: "virtual cluster"}
+_GATEWAY_NOUNS = {SPACE: "space", VIRTUAL_CLUSTER: "virtual cluster"}
 
 
-def scoping(names: ScopeNames) -> Scoping:
+def build_scope_checks(naming: ScopeNaming) -> ScopeChecks:
     """The scope checks that the authorizer of the server needs."""
-    return Scoping(within_scope(names), is_inside(names), touches(names))
+    return ScopeChecks(within_scope(naming), is_within_scope(naming), overlaps(naming))
 
 
-def within_scope(names: ScopeNames) -> Authorizer:
+def within_scope(naming: ScopeNaming) -> Authorizer:
     """An authorizer that denies requests outside of the scope of the user's key, and otherwise has no opinion."""
 
-    def authorizer(user: User, target: Target) -> Decision | None:
+    def authorizer(user: User, target: RequestInfo) -> Decision | None:
         if user.scope is None:
             return None
-        if target.via is not None:
-            return behind(user, target.via, target)
-        if _boundary(user.scope, names).allows(user, target):
+        if target.gateway is not None:
+            return behind(user, target.gateway, target)
+        if _compiled_scope(user.scope, naming).allows(user, target):
             return None
-        return Decision(False, why_outside(names, user, target))
+        return Decision(False, denial_reason(naming, user, target))
 
-    behind = inside_gateway(names)
+    behind = inside_gateway(naming)
     return authorizer
 
 
-def is_inside(names: ScopeNames) -> Callable[[User, Target], bool]:
+def is_within_scope(naming: ScopeNaming) -> Callable[[User, RequestInfo], bool]:
     """Like `within_scope`, without a reason, for checks of many objects."""
 
-    def inside(user: User, target: Target) -> bool:
+    def inside(user: User, target: RequestInfo) -> bool:
         if user.scope is None:
             return True
-        boundary = _boundary(user.scope, names)
-        return boundary.allows(user, target) if target.via is None else boundary.lets_through(target.via, target)
+        boundary = _compiled_scope(user.scope, naming)
+        return (
+            boundary.allows(user, target) if target.gateway is None else boundary.allows_gateway(target.gateway, target)
+        )
 
     return inside
 
 
-def touches(names: ScopeNames) -> Callable[[User, Target], bool]:
+def overlaps(naming: ScopeNaming) -> Callable[[User, RequestInfo], bool]:
     """Whether the scope may allow some objects of a list or watch, so that it is filtered, not denied."""
 
-    def touching(user: User, target: Target) -> bool:
-        return user.scope is None or _boundary(user.scope, names).touches(target)
+    def touching(user: User, target: RequestInfo) -> bool:
+        return user.scope is None or _compiled_scope(user.scope, naming).overlaps(target)
 
     return touching
 
 
-def inside_gateway(names: ScopeNames) -> Callable[[User, Target, Target], Decision | None]:
+def inside_gateway(naming: ScopeNaming) -> Callable[[User, RequestInfo, RequestInfo], Decision | None]:
     """Like `within_scope`, for a request through a gateway: the gateway target and the inner request."""
 
-    def authorizer(user: User, entrance: Target, inner: Target) -> Decision | None:
+    def authorizer(user: User, entrance: RequestInfo, inner: RequestInfo) -> Decision | None:
         if user.scope is None:
             return None
-        boundary = _boundary(user.scope, names)
-        if boundary.lets_through(entrance, inner):
+        boundary = _compiled_scope(user.scope, naming)
+        if boundary.allows_gateway(entrance, inner):
             return None
-        if boundary.reaches_gateway(entrance):
-            return Decision(False, why_not_inside(names, user, entrance, inner), is_inside=True)
-        return Decision(False, why_outside(names, user, entrance))
+        if boundary.overlaps_gateway(entrance):
+            return Decision(False, gateway_denial_reason(naming, user, entrance, inner), is_about_inner=True)
+        return Decision(False, denial_reason(naming, user, entrance))
 
     return authorizer
 
 
-def _boundary(scope: Scope, names: ScopeNames) -> Boundary:
+def _compiled_scope(scope: Scope, naming: ScopeNaming) -> CompiledScope:
     """The compiled scope, cached per Scope object.
 
     Looked up by `id`: the authenticator caches its users, and hashing a long scope would take longer than the decision.
     """
-    place = id(scope), id(names)
-    kept = _kept.get(place)
+    place = id(scope), id(naming)
+    kept = _compiled_cache.get(place)
     if kept is not None and kept[0]() is scope:
         return kept[2]
-    if len(_kept) >= KEPT:
-        _kept.clear()
-    boundary = Boundary(scope, names)
+    if len(_compiled_cache) >= COMPILED_CACHE_SIZE:
+        _compiled_cache.clear()
+    boundary = CompiledScope(scope, naming)
 
     def forget(gone: weakref.ref[Scope]) -> None:
-        if place in _kept and _kept[place][0] is gone:
-            del _kept[place]
+        if place in _compiled_cache and _compiled_cache[place][0] is gone:
+            del _compiled_cache[place]
 
-    _kept[place] = weakref.ref(scope, forget), names, boundary
+    _compiled_cache[place] = weakref.ref(scope, forget), naming, boundary
     return boundary
 
 
-def why_outside(names: ScopeNames, user: User, target: Target) -> str:
+def denial_reason(naming: ScopeNaming, user: User, target: RequestInfo) -> str:
     """The reason for denying a request, with the entry that would allow it."""
     whose = f'access key "{user.key}"' if user.key else "this credential"
-    empty = ", which is empty" if user.scope is not None and user.scope.holds_nothing else ""
-    return f"outside the scope of {whose}{empty}: {_needed(names, user, target)}"
+    empty = ", which is empty" if user.scope is not None and user.scope.is_empty else ""
+    return f"outside the scope of {whose}{empty}: {_needed_entry(naming, user, target)}"
 
 
-def why_not_inside(names: ScopeNames, user: User, entrance: Target, inner: Target) -> str:
+def gateway_denial_reason(naming: ScopeNaming, user: User, gateway: RequestInfo, inner: RequestInfo) -> str:
     """The reason for denying an inner request behind a gateway that the scope otherwise allows."""
     whose = f'access key "{user.key}"' if user.key else "this credential"
     if inner.resource:
-        resource = qualified(inner.resource, inner.group) + (f"/{inner.subresource}" if inner.subresource else "")
+        resource = qualified_resource(inner.resource, inner.group) + (
+            f"/{inner.subresource}" if inner.subresource else ""
+        )
         where = f'in namespace "{inner.namespace}"' if inner.namespace else "at the cluster scope"
         what = f'"{resource}" {where}'
     else:
         what = f'path "{inner.path}"'
-    place = _title(names, entrance)
-    needed = _entrance_entry(names, entrance) or "another entry"
+    place = _describe_gateway(naming, gateway)
+    needed = _gateway_entry(naming, gateway) or "another entry"
     return (
         f'the scope of {whose} does not allow "{inner.verb}" on {what} of {place}: it needs {needed}, or a rule that '
         "allows this"
     )
 
 
-def _title(names: ScopeNames, entrance: Target) -> str:
-    if entrance.root == CLUSTER:
-        return f'cluster "{entrance.name}"'
-    return f'{_ENTRANCES[entrance.root]} "{entrance.name}" of project "{names.project(entrance.namespace)}"'
+def _describe_gateway(naming: ScopeNaming, gateway: RequestInfo) -> str:
+    if gateway.root == CLUSTER:
+        return f'cluster "{gateway.name}"'
+    return f'{_GATEWAY_NOUNS[gateway.root]} "{gateway.name}" of project "{naming.project_of(gateway.namespace)}"'
 
 
-def _needed(names: ScopeNames, user: User, target: Target) -> str:
+def _needed_entry(naming: ScopeNaming, user: User, target: RequestInfo) -> str:
     if target.verb == IMPERSONATE:
         return "a key with a scope cannot impersonate"
-    if target.root in GATEWAYS:
-        found = _entrance_entry(names, target)
+    if target.root in GATEWAY_ROOTS:
+        found = _gateway_entry(naming, target)
     elif not target.resource or (target.group, target.resource) == CUSTOM_RESOURCES:
-        found = "an entry of any kind" if Boundary(_SOMETHING, names).allows(user, target) else ""
+        found = "an entry of any kind" if CompiledScope(_NONEMPTY_SCOPE, naming).allows(user, target) else ""
     else:
-        found = _kind_entry(names, user, target) or _project_entry(names, target) or _list_entry(names, target)
+        found = _kind_entry(naming, user, target) or _project_entry(naming, target) or _list_entry(naming, target)
     return f"it needs {found}" if found else "of the entries of a scope, only a rule could allow it"
 
 
-_SOMETHING = Scope(clusters=("-",))
+_NONEMPTY_SCOPE = Scope(clusters=("-",))
 """A minimal scope that is not empty."""
 
-_LISTING = {
+_LIST_ENTRIES = {
     "an entry for a project": Scope(projects=(ANY,)),
     "an entry for a cluster": Scope(clusters=(ANY,)),
-    CLI_FLAG: Scope(allow_cli=True),
+    CLI_FIELD: Scope(allow_cli=True),
 }
 
 
-def _list_entry(names: ScopeNames, target: Target) -> str:
+def _list_entry(naming: ScopeNaming, target: RequestInfo) -> str:
     """The entries with which a list or watch would be filtered instead of denied. Found by trying: this is rare."""
-    return " or ".join(words for words, scope in _LISTING.items() if Boundary(scope, names).touches(target))
+    return " or ".join(words for words, scope in _LIST_ENTRIES.items() if CompiledScope(scope, naming).overlaps(target))
 
 
-def _entrance_entry(names: ScopeNames, target: Target) -> str:
+def _gateway_entry(naming: ScopeNaming, target: RequestInfo) -> str:
     if target.root == CLUSTER:
         return f'an entry for cluster "{target.name}"'
-    project = names.project(target.namespace)
-    return f'an entry for project "{project}" or its {_ENTRANCES[target.root]} "{target.name}"' if project else ""
+    project = naming.project_of(target.namespace)
+    return f'an entry for project "{project}" or its {_GATEWAY_NOUNS[target.root]} "{target.name}"' if project else ""
 
 
-def _kind_entry(names: ScopeNames, user: User, target: Target) -> str:
+def _kind_entry(naming: ScopeNaming, user: User, target: RequestInfo) -> str:
     """The entry for kinds that a scope lists by name."""
     kind, name = (target.group, target.resource), target.name
-    reads = target.verb in READ and bool(name)
-    if kind == (names.api_group, "projects"):
-        if name and (target.verb, target.subresource) == ("create", MIGRATE):
+    reads = target.verb in READ_VERBS and bool(name)
+    if kind == (naming.api_group, "projects"):
+        if name and (target.verb, target.subresource) == ("create", MIGRATE_SUBRESOURCE):
             return f'an entry for project "{name}", and one for the project that the virtual cluster comes from'
         return f'an entry for project "{name}"' if reads else ""
-    if kind == (names.api_group, "clusters") and reads and target.subresource in ("", "status"):
+    if kind == (naming.api_group, "clusters") and reads and target.subresource in ("", "status"):
         return f'an entry for cluster "{name}"'
-    if kind == NAMESPACES and reads and (project := names.project(name)):
+    if kind == NAMESPACE_RESOURCE and reads and (project := naming.project_of(name)):
         return f'an entry for project "{project}"'
-    own = (kind == (names.api_group, "users") and owns(user, name, None)) or (
-        kind == (names.api_group, "teams") and owns(user, None, name)
+    own = (kind == (naming.api_group, "users") and owns(user, name, None)) or (
+        kind == (naming.api_group, "teams") and owns(user, None, name)
     )
-    question = kind in what_one_may(names.api_group) and is_question(target)
-    return CLI_FLAG if question or (own and reads and not target.subresource) else ""
+    question = kind in access_review_resources(naming.api_group) and is_review(target)
+    return CLI_FIELD if question or (own and reads and not target.subresource) else ""
 
 
-def _project_entry(names: ScopeNames, target: Target) -> str:
+def _project_entry(naming: ScopeNaming, target: RequestInfo) -> str:
     """The entry for objects in a project's namespace."""
-    kind, project = (target.group, target.resource), names.project(target.namespace)
-    if not project or not names.namespaced.get(kind):
+    kind, project = (target.group, target.resource), naming.project_of(target.namespace)
+    if not project or not naming.namespaced.get(kind):
         return ""
-    instance = INSTANCES.get(target.resource) if target.group == names.api_group and target.name else None
+    instance = INSTANCE_NOUNS.get(target.resource) if target.group == naming.api_group and target.name else None
     return f'an entry for project "{project}"' + (f' or its {instance} "{target.name}"' if instance else "")
 
 
-def allowing_entry(names: ScopeNames) -> Callable[[User, Target], str]:
+def matching_entry(naming: ScopeNaming) -> Callable[[User, RequestInfo], str]:
     """Returns a function that finds the scope entry that allows a request, as a path such as `projects[0]`.
 
     The result is empty if none does, all entries if only several together do, and `any scope` if every scope does.
     """
 
-    def entry(user: User, target: Target) -> str:
+    def entry(user: User, target: RequestInfo) -> str:
         scope = user.scope
-        if scope is None or not Boundary(scope, names).allows(user, target):
+        if scope is None or not CompiledScope(scope, naming).allows(user, target):
             return ""
-        if Boundary(Scope(), names).allows(user, target):
+        if CompiledScope(Scope(), naming).allows(user, target):
             return "any scope"
-        parts = list(_parts(scope))
-        return _first_alone(parts, lambda part: Boundary(part, names).allows(user, target)) or _listed(parts)
+        parts = list(_distinct_parts(scope))
+        return _first_sufficient(parts, lambda part: CompiledScope(part, naming).allows(user, target)) or _join_labels(
+            parts
+        )
 
     return entry
 
 
-def _first_alone(parts: Sequence[Part], allows: Callable[[Scope], bool]) -> str:
+def _first_sufficient(parts: Sequence[ScopePart], allows: Callable[[Scope], bool]) -> str:
     """The first entry that allows the request alone; empty if there is none. A binary search.
 
     Entries only add permissions: if a set of entries does not allow the request, none of them does.
     """
-    if not parts or not allows(_joined(parts)):
+    if not parts or not allows(_merge_parts(parts)):
         return ""
     if len(parts) == 1:
         return parts[0][0]
     half = len(parts) // 2
-    return _first_alone(parts[:half], allows) or _first_alone(parts[half:], allows)
+    return _first_sufficient(parts[:half], allows) or _first_sufficient(parts[half:], allows)
 
 
-def _listed(parts: Sequence[Part]) -> str:
-    more = [f"{len(parts) - MAX_NAMED} more"] if len(parts) > MAX_NAMED else []
-    return " and ".join([*(label for label, _ in parts[:MAX_NAMED]), *more])
+def _join_labels(parts: Sequence[ScopePart]) -> str:
+    more = [f"{len(parts) - MAX_NAMED_ENTRIES} more"] if len(parts) > MAX_NAMED_ENTRIES else []
+    return " and ".join([*(label for label, _ in parts[:MAX_NAMED_ENTRIES]), *more])
 
 
-def _joined(parts: Sequence[Part]) -> Scope:
+def _merge_parts(parts: Sequence[ScopePart]) -> Scope:
     scopes = [scope for _, scope in parts]
     return Scope(
         allow_cli=any(scope.allow_cli for scope in scopes),
@@ -263,16 +269,16 @@ def _joined(parts: Sequence[Part]) -> Scope:
     )
 
 
-def _parts(scope: Scope) -> Iterator[Part]:
+def _distinct_parts(scope: Scope) -> Iterator[ScopePart]:
     """Each distinct entry as a scope of its own."""
     seen: set[Scope] = set()
-    for label, part in _every_part(scope):
+    for label, part in _all_parts(scope):
         if part not in seen:
             seen.add(part)
             yield label, part
 
 
-def _every_part(scope: Scope) -> Iterator[Part]:
+def _all_parts(scope: Scope) -> Iterator[ScopePart]:
     for index, project in enumerate(scope.projects):
         yield f"projects[{index}]", Scope(projects=(project,))
     for index, space in enumerate(scope.spaces):
@@ -284,4 +290,4 @@ def _every_part(scope: Scope) -> Iterator[Part]:
     for index, rule in enumerate(scope.rules):
         yield f"rules[{index}]", Scope(rules=(rule,))
     if scope.allow_cli:
-        yield CLI_FLAG, Scope(allow_cli=True)
+        yield CLI_FIELD, Scope(allow_cli=True)

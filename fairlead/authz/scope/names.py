@@ -6,8 +6,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from fairlead.authz.scope.path_patterns import is_plain
-from fairlead.core.call import MANAGEMENT, NAMESPACES, Target
+from fairlead.authz.scope.path_patterns import is_unambiguous
+from fairlead.core.call import MANAGEMENT, NAMESPACE_RESOURCE, RequestInfo
 from fairlead.registry.catalog import Catalog
 
 CLUSTER, SPACE, VIRTUAL_CLUSTER = "cluster", "project-space", "project-virtualcluster"
@@ -21,11 +21,11 @@ REQUEST_TARGETS: Mapping[str, frozenset[str]] = {
 }
 """The values of a rule's `requestTargets` for each root; there is none for the platform's own paths."""
 
-GATEWAYS = frozenset({CLUSTER, SPACE, VIRTUAL_CLUSTER})
+GATEWAY_ROOTS = frozenset({CLUSTER, SPACE, VIRTUAL_CLUSTER})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ScopeNames:
+class ScopeNaming:
     """One per server. `namespaced` says for each group and plural whether the kind is namespaced."""
 
     api_group: str
@@ -33,16 +33,16 @@ class ScopeNames:
     namespaced: Mapping[tuple[str, str], bool]
 
     @staticmethod
-    def of(catalog: Catalog, api_group: str, namespace_prefix: str) -> "ScopeNames":
+    def from_catalog(catalog: Catalog, api_group: str, namespace_prefix: str) -> "ScopeNaming":
         namespaced = {(kind.group, kind.plural): kind.namespaced for kind in catalog.kinds}
-        return ScopeNames(api_group, namespace_prefix, namespaced)
+        return ScopeNaming(api_group, namespace_prefix, namespaced)
 
-    def project(self, namespace: str) -> str:
+    def project_of(self, namespace: str) -> str:
         """The project of a namespace, derived from its name; empty if it does not belong to a project."""
         prefix = self.namespace_prefix
         return namespace.removeprefix(prefix) if namespace.startswith(prefix) else ""
 
-    def places(self, target: Target) -> tuple[str, ...]:
+    def matching_namespaces(self, target: RequestInfo) -> tuple[str, ...]:
         """The values of a rule's namespaces that match the request; one of them is enough.
 
         Empty for a request across all namespaces, which only a rule without namespaces allows. A cluster-scoped kind
@@ -50,7 +50,7 @@ class ScopeNames:
         without a namespace counts as one across all namespaces, unless it names an object or creates one.
         """
         kind = target.group, target.resource
-        if kind == NAMESPACES:
+        if kind == NAMESPACE_RESOURCE:
             return ("", target.name) if target.name else ("",)
         if target.root == MANAGEMENT:
             outside = self.namespaced.get(kind) is False
@@ -61,19 +61,19 @@ class ScopeNames:
         return (target.namespace,) if target.namespace else ()
 
 
-def gateway_target(root: str, name: str, namespace: str = "", verb: str = "use") -> Target:
+def gateway_target(root: str, name: str, namespace: str = "", verb: str = "use") -> RequestInfo:
     """The authorization target of a gateway: a connected cluster, or an instance in a project's namespace.
 
     It represents everything behind the gateway. The inner request is a second target, parsed from the rest of the path
     as for any Kubernetes API; `inside_gateway` checks both.
     """
-    if root not in GATEWAYS or not name or bool(namespace) == (root == CLUSTER):
+    if root not in GATEWAY_ROOTS or not name or bool(namespace) == (root == CLUSTER):
         raise ValueError(f"not a gateway: {root!r} {namespace!r} {name!r}")
-    return Target(verb, "/", root, namespace=namespace, name=name)
+    return RequestInfo(verb, "/", root, namespace=namespace, name=name)
 
 
-HEALTH = frozenset({"version", "healthz", "livez", "readyz"})
-QUESTIONS = frozenset(
+HEALTH_PATHS = frozenset({"version", "healthz", "livez", "readyz"})
+SELF_REVIEWS = frozenset(
     {
         ("authentication.k8s.io", "selfsubjectreviews"),
         ("authorization.k8s.io", "selfsubjectaccessreviews"),
@@ -83,7 +83,7 @@ QUESTIONS = frozenset(
 """`kubectl auth whoami`, `kubectl auth can-i` and `kubectl auth can-i --list`, by group and resource."""
 
 
-def is_basic(target: Target) -> bool:
+def is_basic_request(target: RequestInfo) -> bool:
     """Whether a request behind a gateway is for discovery, or a review of the user's own identity or permissions.
 
     Every client needs these and they disclose nothing confidential. So they are within every scope that allows anything
@@ -91,16 +91,16 @@ def is_basic(target: Target) -> bool:
     """
     if target.resource:
         plain = not (target.name or target.subresource or target.namespace)
-        return plain and target.verb == "create" and (target.group, target.resource) in QUESTIONS
-    return target.verb == "get" and is_plain(target.path) and is_document(target.path.strip("/").split("/"))
+        return plain and target.verb == "create" and (target.group, target.resource) in SELF_REVIEWS
+    return target.verb == "get" and is_unambiguous(target.path) and is_discovery_path(target.path.strip("/").split("/"))
 
 
-def is_document(steps: Sequence[str]) -> bool:
+def is_discovery_path(segments: Sequence[str]) -> bool:
     """Whether path segments are those of discovery, OpenAPI, the version or a health check."""
-    match steps:
+    match segments:
         case [""] | ["api"] | ["api", _] | ["apis"] | ["apis", _] | ["apis", _, _] | ["openapi", *_]:
             return True
         case [only]:
-            return only in HEALTH
+            return only in HEALTH_PATHS
         case _:
             return False

@@ -7,14 +7,14 @@ from typing import Annotated
 
 import typer
 
-from fairlead.cli.access.scope_flags import scope_of
-from fairlead.cli.ui.describe import filled
-from fairlead.cli.ui.durations import seconds
-from fairlead.cli.ui.flags import ContextFlag, DescriptionFlag, DisplayNameFlag, OutputFlag, takes
-from fairlead.cli.ui.output import Output, note, print_data
-from fairlead.cli.ui.session import connected
-from fairlead.client import ApiProblem, ClientError
-from fairlead.core.objects import Object, dig, name_of
+from fairlead.cli.access.scope_flags import build_scope
+from fairlead.cli.ui.describe import drop_none
+from fairlead.cli.ui.durations import parse_duration
+from fairlead.cli.ui.flags import ContextFlag, DescriptionFlag, DisplayNameFlag, OutputFlag, options_from
+from fairlead.cli.ui.output import Output, print_data, print_note
+from fairlead.cli.ui.session import open_session
+from fairlead.client import ApiStatusError, ClientError
+from fairlead.core.objects import Object, get_path, name_of
 
 KEYS = "ownedaccesskeys"
 TTL_FIELD = "spec.ttl"
@@ -29,7 +29,7 @@ def _scope_flag(flag: str, help: str, metavar: str) -> typer.models.OptionInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class Scoped:
+class ScopeOptions:
     project: Annotated[
         list[str] | None, _scope_flag("--project", "A project with all its objects; * for all. Repeatable.", "P")
     ] = None
@@ -48,22 +48,26 @@ class Scoped:
         Path | None, _scope_flag("--scope-file", "YAML or JSON file with the whole scope.", "FILE")
     ] = None
 
-    def scope(self) -> Object | None:
+    def build(self) -> Object | None:
         entries: dict[str, Sequence[str]] = {
             "projects": self.project or (),
             "spaces": self.space or (),
             "virtualClusters": self.virtual_cluster or (),
             "clusters": self.cluster or (),
         }
-        return scope_of(entries, self.allow_cli, self.scope_file)
+        return build_scope(entries, self.allow_cli, self.scope_file)
 
 
 @dataclass(frozen=True, slots=True)
-class Lasting:
+class LifetimeOptions:
     ttl: Annotated[
         int | None,
         typer.Option(
-            "--ttl", help="Lifetime of the key, like 30d.", parser=seconds, metavar="TIME", show_default="no expiry"
+            "--ttl",
+            help="Lifetime of the key, like 30d.",
+            parser=parse_duration,
+            metavar="TIME",
+            show_default="no expiry",
         ),
     ] = None
     ttl_after_activity: Annotated[
@@ -73,7 +77,7 @@ class Lasting:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class KeyCreateOptions:
     name: Annotated[str | None, typer.Option("--name", help="Name of the key.", show_default="generated")] = None
     display_name: DisplayNameFlag = None
     description: DescriptionFlag = None
@@ -84,61 +88,61 @@ class Asked:
     type: Annotated[
         str | None, typer.Option("--type", help="User, Login or Other.", metavar="TYPE", show_default="User")
     ] = None
-    lasting: Lasting = Lasting()
-    scoped: Scoped = Scoped()
+    lifetime: LifetimeOptions = LifetimeOptions()
+    scope: ScopeOptions = ScopeOptions()
     context: ContextFlag = None
     output: OutputFlag = Output.TABLE
 
 
-@takes(Asked)
-def command(asked: Asked) -> None:
+@options_from(KeyCreateOptions)
+def command(options: KeyCreateOptions) -> None:
     """Create an access key and print its value. The value is shown only once.
 
     The value goes to stdout and everything else to stderr: [bold]KEY=$(fairlead key create --ttl 12h)[/bold]
     """
-    with connected(asked.context) as session:
+    with open_session(options.context) as session:
         try:
-            created = session.client.create(KEYS, body(asked))
-        except ApiProblem as problem:
-            raise ClientError(f"{problem}{_advice(problem, asked)}") from None
-        print_value(created, asked.output)
+            created = session.client.create(KEYS, build_body(options))
+        except ApiStatusError as problem:
+            raise ClientError(f"{problem}{_advice(problem, options)}") from None
+        print_key_value(created, options.output)
 
 
-def _advice(problem: ApiProblem, asked: Asked) -> str:
+def _advice(problem: ApiStatusError, options: KeyCreateOptions) -> str:
     """Maps the fields in the server's message to the flags of this command."""
     if TTL_FIELD in problem.message:
         return f"; set {TTL_FIELD} with --ttl, like `--ttl 12h`"
-    if asked.scoped.scope_file and "spec.scope" in problem.message:
-        return f"; spec.scope is the content of {asked.scoped.scope_file}"
+    if options.scope.scope_file and "spec.scope" in problem.message:
+        return f"; spec.scope is the content of {options.scope.scope_file}"
     return ""
 
 
-def body(asked: Asked) -> Object:
+def build_body(options: KeyCreateOptions) -> Object:
     spec = {
-        "displayName": asked.display_name,
-        "description": asked.description,
-        "user": asked.user,
-        "team": asked.team,
-        "type": asked.type,
-        "ttl": asked.lasting.ttl,
-        "ttlAfterLastActivity": asked.lasting.ttl_after_activity or None,
-        "disabled": asked.lasting.disabled or None,
-        "scope": asked.scoped.scope(),
+        "displayName": options.display_name,
+        "description": options.description,
+        "user": options.user,
+        "team": options.team,
+        "type": options.type,
+        "ttl": options.lifetime.ttl,
+        "ttlAfterLastActivity": options.lifetime.ttl_after_activity or None,
+        "disabled": options.lifetime.disabled or None,
+        "scope": options.scope.build(),
     }
     return {
         "kind": "OwnedAccessKey",
-        "metadata": {"name": asked.name} if asked.name else {"generateName": "key-"},
-        "spec": filled(spec),
+        "metadata": {"name": options.name} if options.name else {"generateName": "key-"},
+        "spec": drop_none(spec),
     }
 
 
-def print_value(made: Object, output: Output) -> None:
+def print_key_value(key: Object, output: Output) -> None:
     """Prints the value of a new key: alone on stdout, or with the whole object."""
-    value = dig(made, "spec.key")
+    value = get_path(key, "spec.key")
     if not isinstance(value, str) or not value:
-        raise ClientError(f"the server created {name_of(made)} but did not return its value; rotate it to get one")
+        raise ClientError(f"the server created {name_of(key)} but did not return its value; rotate it to get one")
     if output is Output.TABLE:
         print(value)
     else:
-        print_data(made, output)
-    note(f"this is the value of the key {name_of(made)}; it is shown only once")
+        print_data(key, output)
+    print_note(f"this is the value of the key {name_of(key)}; it is shown only once")

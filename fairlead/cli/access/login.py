@@ -11,23 +11,31 @@ from typing import Annotated
 
 import typer
 
-from fairlead.cli.access.logout import end_login_key
+from fairlead.cli.access.logout import revoke_login_key
 from fairlead.cli.access.whoami import identity
 from fairlead.cli.ui import prompts
-from fairlead.cli.ui.flags import takes
-from fairlead.cli.ui.output import note
-from fairlead.cli.ui.session import WrongUsage, failures_told, own_kubeconfig, own_server
-from fairlead.client import DEFAULT_GROUP, ApiProblem, ClientError, Untrusted
-from fairlead.client.client import normalized, read_authority
-from fairlead.client.contexts import CA_FILE, KEY, Login, contexts_path, default_name, load, save
-from fairlead.client.kubeconfig import login_of
-from fairlead.client.tls import fingerprint, presented_certificate
+from fairlead.cli.ui.flags import options_from
+from fairlead.cli.ui.output import print_note
+from fairlead.cli.ui.session import UsageError, find_local_kubeconfig, local_server_hint, report_errors
+from fairlead.client import DEFAULT_GROUP, ApiStatusError, CertificateError, ClientError
+from fairlead.client.client import normalize_url, read_ca_file
+from fairlead.client.contexts import (
+    CA_FILE_ENV,
+    KEY_ENV,
+    Login,
+    contexts_path,
+    default_context_name,
+    load_contexts,
+    save_contexts,
+)
+from fairlead.client.kubeconfig import login_from_kubeconfig
+from fairlead.client.tls import fetch_certificate, fingerprint
 
-PASSWORD_LOGIN = "/auth/password/login"
+PASSWORD_LOGIN_PATH = "/auth/password/login"
 
 
 @dataclass(frozen=True, slots=True)
-class Trusting:
+class TlsOptions:
     ca_file: Annotated[
         Path | None,
         typer.Option("--ca-file", help="PEM file with the CA of the server's certificate.", show_default=False),
@@ -38,7 +46,7 @@ class Trusting:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class LoginOptions:
     url: Annotated[
         str | None, typer.Argument(help="Address of the server, like https://127.0.0.1:8443.", show_default=False)
     ] = None
@@ -66,7 +74,7 @@ class Asked:
             show_default=False,
         ),
     ] = None
-    trust: Trusting = Trusting()
+    tls: TlsOptions = TlsOptions()
     name: Annotated[
         str | None, typer.Option("--name", help="Name of the stored login.", show_default="the server's host")
     ] = None
@@ -75,135 +83,139 @@ class Asked:
     ] = DEFAULT_GROUP
 
 
-@takes(Asked)
-def command(asked: Asked) -> None:
+@options_from(LoginOptions)
+def command(options: LoginOptions) -> None:
     """Log in to a server, and store the login for the other commands.
 
     Without flags, prompts for an access key. After [bold]fairlead up[/bold] on this machine:
     [bold]fairlead login --kubeconfig ~/.local/share/fairlead/admin.kubeconfig[/bold]
     """
-    with failures_told():
-        _check(asked)
-        login = _trusted(_address(asked))
-        login = _with_password(login, asked) if asked.user else replace(login, key=login.key or _key(asked))
-        who = _answer(login)
-        _keep(asked.name or default_name(login.url), login, who)
+    with report_errors():
+        _check_options(options)
+        login = _verify_certificate(_login_target(options))
+        login = (
+            _login_with_password(login, options)
+            if options.user
+            else replace(login, key=login.key or _read_key(options))
+        )
+        who = _check_key(login)
+        _save_login(options.name or default_context_name(login.url), login, who)
 
 
-def _check(asked: Asked) -> None:
+def _check_options(options: LoginOptions) -> None:
     methods = [
         name
         for name, value in (
-            ("--key", asked.key),
-            ("--key-stdin", asked.key_stdin),
-            ("--user", asked.user),
-            ("--kubeconfig", asked.kubeconfig),
+            ("--key", options.key),
+            ("--key-stdin", options.key_stdin),
+            ("--user", options.user),
+            ("--kubeconfig", options.kubeconfig),
         )
         if value
     ]
     if len(methods) > 1:
-        raise WrongUsage(f"{' and '.join(methods)} are different ways to log in; choose one")
-    if asked.password_stdin and not asked.user:
-        raise WrongUsage("--password-stdin requires a user; set it with --user")
-    if asked.trust.ca_file and asked.trust.insecure:
-        raise WrongUsage("--ca-file verifies the certificate and --insecure does not; choose one")
-    if not asked.url and not asked.kubeconfig:
-        local = own_kubeconfig()
-        hint = f"; {own_server(local)}" if local else ""
-        raise WrongUsage(f"set the URL of the server, like `fairlead login https://127.0.0.1:8443`{hint}")
+        raise UsageError(f"{' and '.join(methods)} are different ways to log in; choose one")
+    if options.password_stdin and not options.user:
+        raise UsageError("--password-stdin requires a user; set it with --user")
+    if options.tls.ca_file and options.tls.insecure:
+        raise UsageError("--ca-file verifies the certificate and --insecure does not; choose one")
+    if not options.url and not options.kubeconfig:
+        local = find_local_kubeconfig()
+        hint = f"; {local_server_hint(local)}" if local else ""
+        raise UsageError(f"set the URL of the server, like `fairlead login https://127.0.0.1:8443`{hint}")
 
 
-def _address(asked: Asked) -> Login:
+def _login_target(options: LoginOptions) -> Login:
     try:
-        return _named(asked)
+        return _login_from_options(options)
     except ClientError as problem:
-        raise WrongUsage(str(problem)) from None
+        raise UsageError(str(problem)) from None
 
 
-def _named(asked: Asked) -> Login:
+def _login_from_options(options: LoginOptions) -> Login:
     """The server's URL and CA from the flags, with the key if a kubeconfig has one."""
-    login = login_of(asked.kubeconfig) if asked.kubeconfig else Login(normalized(asked.url or ""))
-    if asked.url and asked.kubeconfig:
-        login = replace(login, url=normalized(asked.url))
-    ca_file = asked.trust.ca_file or (Path(os.environ[CA_FILE]) if os.environ.get(CA_FILE) else None)
-    if ca_file and not asked.trust.insecure:
-        login = replace(login, authority=read_authority(ca_file))
-    if asked.trust.insecure:
-        note(f"warning: connections to {login.url} can be intercepted and modified (--insecure)")
+    login = login_from_kubeconfig(options.kubeconfig) if options.kubeconfig else Login(normalize_url(options.url or ""))
+    if options.url and options.kubeconfig:
+        login = replace(login, url=normalize_url(options.url))
+    ca_file = options.tls.ca_file or (Path(os.environ[CA_FILE_ENV]) if os.environ.get(CA_FILE_ENV) else None)
+    if ca_file and not options.tls.insecure:
+        login = replace(login, authority=read_ca_file(ca_file))
+    if options.tls.insecure:
+        print_note(f"warning: connections to {login.url} can be intercepted and modified (--insecure)")
         login = replace(login, authority="", insecure=True)
-    return replace(login, group=asked.group)
+    return replace(login, group=options.group)
 
 
-def _trusted(login: Login) -> Login:
+def _verify_certificate(login: Login) -> Login:
     """Verifies the server's certificate. On a terminal, the user can accept an unknown CA by its fingerprint."""
     try:
-        with replace(login, key="").client() as client:
+        with replace(login, key="").create_client() as client:
             client.send("GET", "/version")
-    except Untrusted as problem:
-        if login.authority or not problem.unknown_authority or not prompts.can_ask():
+    except CertificateError as problem:
+        if login.authority or not problem.unknown_authority or not prompts.is_interactive():
             raise
-        certificate = presented_certificate(login.url)
-        note(f"The certificate of {login.url} is signed by an unknown CA.")
-        note(f"SHA-256 fingerprint: {fingerprint(certificate)}")
-        note("On the server: openssl x509 -noout -fingerprint -sha256 -in DATA/tls/server.crt")
-        if not prompts.agreed("Do the fingerprints match?"):
+        certificate = fetch_certificate(login.url)
+        print_note(f"The certificate of {login.url} is signed by an unknown CA.")
+        print_note(f"SHA-256 fingerprint: {fingerprint(certificate)}")
+        print_note("On the server: openssl x509 -noout -fingerprint -sha256 -in DATA/tls/server.crt")
+        if not prompts.ask_yes_no("Do the fingerprints match?"):
             raise
-        return _trusted(replace(login, authority=certificate))
+        return _verify_certificate(replace(login, authority=certificate))
     return login
 
 
-def _key(asked: Asked) -> str:
-    if asked.key:
-        note("warning: the key is now in the shell history; use --key-stdin to avoid that")
-        return asked.key
-    if asked.key_stdin:
-        return prompts.secret_from_stdin("key").strip()
-    if key := os.environ.get(KEY):
+def _read_key(options: LoginOptions) -> str:
+    if options.key:
+        print_note("warning: the key is now in the shell history; use --key-stdin to avoid that")
+        return options.key
+    if options.key_stdin:
+        return prompts.read_secret_from_stdin("key").strip()
+    if key := os.environ.get(KEY_ENV):
         return key
-    return prompts.secret("access key", f"use --key-stdin or {KEY}, or log in with --user").strip()
+    return prompts.prompt_secret("access key", f"use --key-stdin or {KEY_ENV}, or log in with --user").strip()
 
 
-def _with_password(login: Login, asked: Asked) -> Login:
-    if asked.password_stdin:
-        password = prompts.secret_from_stdin("password")
+def _login_with_password(login: Login, options: LoginOptions) -> Login:
+    if options.password_stdin:
+        password = prompts.read_secret_from_stdin("password")
     else:
-        password = prompts.secret("password", "use --password-stdin")
+        password = prompts.prompt_secret("password", "use --password-stdin")
     try:
-        with login.client() as client:
-            response = client.send("POST", PASSWORD_LOGIN, {"username": asked.user, "password": password})
-    except ApiProblem as problem:
-        raise ClientError(f"{login.url} rejected the login of {asked.user}: {problem.message}; try again") from None
+        with login.create_client() as client:
+            response = client.send("POST", PASSWORD_LOGIN_PATH, {"username": options.user, "password": password})
+    except ApiStatusError as problem:
+        raise ClientError(f"{login.url} rejected the login of {options.user}: {problem.message}; try again") from None
     key = response.get("accessKey")
     if not isinstance(key, str) or not key:
         raise ClientError(f"{login.url} did not return a key for the login; is it a Fairlead server of this version?")
     return replace(login, key=key)
 
 
-def _answer(login: Login) -> str:
+def _check_key(login: Login) -> str:
     """The identity that the server returns for the key."""
-    with login.client() as client:
+    with login.create_client() as client:
         try:
             return " ".join(identity(client.whoami()))
-        except ApiProblem as problem:
+        except ApiStatusError as problem:
             if problem.code != 401:
                 raise
             advice = "check that it is complete; if it is disabled or has expired, get it enabled or use another key"
             raise ClientError(f"{login.url} does not accept this key ({problem.message}); {advice}") from None
 
 
-def _keep(name: str, login: Login, who: str) -> None:
+def _save_login(name: str, login: Login, identity_text: str) -> None:
     path = contexts_path()
-    stored = load(path)
+    stored = load_contexts(path)
     previous = stored.contexts.get(name)
-    save(path, stored.with_login(name, login))
-    note(f"logged in to {login.url} as {who}; the login is stored as {name!r} in {path}")
+    save_contexts(path, stored.with_login(name, login))
+    print_note(f"logged in to {login.url} as {identity_text}; the login is stored as {name!r} in {path}")
     if previous and previous.key not in ("", login.key) and previous.url == login.url:
-        _end(previous)
+        _revoke_previous_key(previous)
 
 
-def _end(previous: Login) -> None:
+def _revoke_previous_key(previous: Login) -> None:
     """Revokes the key that was issued for the replaced login."""
     try:
-        note(f"previous login: {end_login_key(previous)}")
+        print_note(f"previous login: {revoke_login_key(previous)}")
     except ClientError as problem:
-        note(f"warning: the key of the previous login was not revoked ({problem})")
+        print_note(f"warning: the key of the previous login was not revoked ({problem})")

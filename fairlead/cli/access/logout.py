@@ -4,10 +4,10 @@ Only keys of type Login are revoked, which were issued for the login. Other keys
 """
 
 from fairlead.cli.ui.flags import ContextFlag
-from fairlead.cli.ui.output import note
-from fairlead.cli.ui.session import WrongUsage, chosen_login, failures_told
-from fairlead.client import ApiProblem, ClientError
-from fairlead.client.contexts import Login, contexts_path, load, save
+from fairlead.cli.ui.output import print_note
+from fairlead.cli.ui.session import UsageError, report_errors, resolve_login
+from fairlead.client import ApiStatusError, ClientError
+from fairlead.client.contexts import Login, contexts_path, load_contexts, save_contexts
 
 KEYS = "ownedaccesskeys"
 LOGIN_TYPE = "Login"
@@ -15,25 +15,25 @@ LOGIN_TYPE = "Login"
 
 def command(context: ContextFlag = None) -> None:
     """Log out: revoke the login's key on the server, and delete the stored login."""
-    with failures_told():
-        selected = chosen_login(context)
+    with report_errors():
+        selected = resolve_login(context)
         if not selected.name:
-            raise WrongUsage("this login comes from the environment; unset FAIRLEAD_URL and FAIRLEAD_KEY instead")
+            raise UsageError("this login comes from the environment; unset FAIRLEAD_URL and FAIRLEAD_KEY instead")
         try:
-            note(end_login_key(selected.login))
+            print_note(revoke_login_key(selected.login))
         except ClientError as problem:
-            note(f"warning: the key was not revoked on the server ({problem})")
+            print_note(f"warning: the key was not revoked on the server ({problem})")
         path = contexts_path()
-        save(path, load(path).without(selected.name))
-        note(f"deleted the login {selected.name!r}")
+        save_contexts(path, load_contexts(path).without_login(selected.name))
+        print_note(f"deleted the login {selected.name!r}")
 
 
-def end_login_key(login: Login) -> str:
+def revoke_login_key(login: Login) -> str:
     """Revokes the key if it was issued by a login. Returns a message about the result."""
-    with login.client() as client:
+    with login.create_client() as client:
         try:
             status = client.whoami()
-        except ApiProblem as problem:
+        except ApiStatusError as problem:
             if problem.code == 401:
                 return "the key was no longer valid"
             raise

@@ -9,19 +9,19 @@ from typing import Annotated
 
 import typer
 
-from fairlead.cli.ui.flags import ContextFlag, NamespaceFlag, OutputFlag, ProjectFlag, takes
-from fairlead.cli.ui.output import Output, note, print_data, print_list, print_table
-from fairlead.cli.ui.session import Session, WrongUsage, connected, namespace_of
-from fairlead.client import ApiProblem, Client, discovery
-from fairlead.core.objects import Object, dig, name_of
-from fairlead.core.user import EVERYBODY
+from fairlead.cli.ui.flags import ContextFlag, NamespaceFlag, OutputFlag, ProjectNamespaceFlag, options_from
+from fairlead.cli.ui.output import Output, print_data, print_list, print_note, print_table
+from fairlead.cli.ui.session import Session, UsageError, open_session, project_namespace
+from fairlead.client import ApiStatusError, Client, discovery
+from fairlead.core.objects import Object, get_path, name_of
+from fairlead.core.user import AUTHENTICATED_GROUPS
 
-PERMISSIONS = frozenset({"*", "bind", "escalate", "impersonate", "makeowner", "use"})
+GRANT_ONLY_VERBS = frozenset({"*", "bind", "escalate", "impersonate", "makeowner", "use"})
 """Verbs that roles can grant although no request has them."""
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class PermissionQuery:
     """The action to check. Either `resource` or `path` is set."""
 
     verb: str
@@ -33,55 +33,55 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
-class About:
+class ResolvedQuery:
     """The attributes of an access review, and a description such as `create configmaps in service-p-demo`."""
 
     attributes: Object
-    words: str
+    description: str
 
 
-def about(session: Session, question: Question) -> About:
+def resolve_query(session: Session, query: PermissionQuery) -> ResolvedQuery:
     """Validates and resolves the query. Warns about likely mistakes, which would otherwise only get a no."""
-    if bool(question.resource) == bool(question.path):
-        raise WrongUsage("set either a resource or a path")
-    if question.namespace and question.project:
-        raise WrongUsage("--namespace and --project are mutually exclusive; choose one")
-    return _about_path(question) if question.path else _about_resource(session, question)
+    if bool(query.resource) == bool(query.path):
+        raise UsageError("set either a resource or a path")
+    if query.namespace and query.project:
+        raise UsageError("--namespace and --project are mutually exclusive; choose one")
+    return _resolve_path_query(query) if query.path else _resolve_resource_query(session, query)
 
 
-def _about_path(question: Question) -> About:
-    if question.name or question.namespace or question.project:
-        raise WrongUsage("a path has neither name nor namespace; leave them out")
-    if not (question.path or "").startswith("/"):
-        raise WrongUsage(f"{question.path!r} is not a path; a path starts with a slash, like /metrics")
-    attributes = {"path": question.path, "verb": question.verb}
-    return About({"nonResourceAttributes": attributes}, f"{question.verb} {question.path}")
+def _resolve_path_query(query: PermissionQuery) -> ResolvedQuery:
+    if query.name or query.namespace or query.project:
+        raise UsageError("a path has neither name nor namespace; leave them out")
+    if not (query.path or "").startswith("/"):
+        raise UsageError(f"{query.path!r} is not a path; a path starts with a slash, like /metrics")
+    attributes = {"path": query.path, "verb": query.verb}
+    return ResolvedQuery({"nonResourceAttributes": attributes}, f"{query.verb} {query.path}")
 
 
-def _about_resource(session: Session, question: Question) -> About:
-    resource = discovery.find(session.client, question.resource or "")
-    namespace = namespace_of(session, question.project) if question.project else question.namespace or ""
-    _remark(resource, question.verb, namespace)
+def _resolve_resource_query(session: Session, query: PermissionQuery) -> ResolvedQuery:
+    resource = discovery.find_resource(session.client, query.resource or "")
+    namespace = project_namespace(session, query.project) if query.project else query.namespace or ""
+    _warn_unlikely(resource, query.verb, namespace)
     attributes = {
-        "verb": question.verb,
+        "verb": query.verb,
         "group": resource.group,
         "resource": resource.plural,
         "subresource": resource.subresource,
-        "name": question.name or "",
+        "name": query.name or "",
         "namespace": namespace,
     }
-    name = f" {question.name}" if question.name else ""
+    name = f" {query.name}" if query.name else ""
     location = f" in {namespace}" if namespace else " in all namespaces" if resource.namespaced else ""
     nonempty = {field: value for field, value in attributes.items() if value}
-    return About({"resourceAttributes": nonempty}, f"{question.verb} {resource}{name}{location}")
+    return ResolvedQuery({"resourceAttributes": nonempty}, f"{query.verb} {resource}{name}{location}")
 
 
-def _remark(found: discovery.Resource, verb: str, namespace: str) -> None:
+def _warn_unlikely(resource: discovery.ApiResource, verb: str, namespace: str) -> None:
     # A resource that discovery does not list has no verbs, and a subresource has its own.
-    if found.verbs and not found.subresource and verb not in found.verbs | PERMISSIONS:
-        note(f"warning: {found} has no verb {verb!r}; it has {', '.join(sorted(found.verbs))}")
-    if found.verbs and namespace and not found.namespaced:
-        note(f"warning: {found} is cluster-scoped; leave out --namespace and --project")
+    if resource.verbs and not resource.subresource and verb not in resource.verbs | GRANT_ONLY_VERBS:
+        print_note(f"warning: {resource} has no verb {verb!r}; it has {', '.join(sorted(resource.verbs))}")
+    if resource.verbs and namespace and not resource.namespaced:
+        print_note(f"warning: {resource} is cluster-scoped; leave out --namespace and --project")
 
 
 TEAM_PREFIX = "service:team:"
@@ -98,71 +98,71 @@ class WhoCanOptions:
         str | None, typer.Argument(help="Name of the object; without it, all objects.", show_default=False)
     ] = None
     namespace: NamespaceFlag = None
-    project: ProjectFlag = None
+    project: ProjectNamespaceFlag = None
     context: ContextFlag = None
     output: OutputFlag = Output.TABLE
 
 
-@takes(WhoCanOptions)
-def who_can(asked: WhoCanOptions) -> None:
+@options_from(WhoCanOptions)
+def who_can(options: WhoCanOptions) -> None:
     """List the users and teams that may perform an action, and why.
 
     Requires permission to list users and teams, and to create subjectaccessreviews.
 
     A key may be restricted further by its scope: see [bold]fairlead key explain[/bold].
     """
-    is_path = asked.resource.startswith("/")
-    query = Question(
-        asked.verb,
-        None if is_path else asked.resource,
-        asked.name,
-        asked.namespace,
-        asked.project,
-        asked.resource if is_path else None,
+    is_path = options.resource.startswith("/")
+    query = PermissionQuery(
+        options.verb,
+        None if is_path else options.resource,
+        options.name,
+        options.namespace,
+        options.project,
+        options.resource if is_path else None,
     )
-    with connected(asked.context) as session:
-        resolved = about(session, query)
-        subjects = list(allowed(session.client, resolved))
-        if asked.output is not Output.TABLE:
-            print_list(subjects, asked.output)
+    with open_session(options.context) as session:
+        resolved = resolve_query(session, query)
+        subjects = list(find_allowed(session.client, resolved))
+        if options.output is not Output.TABLE:
+            print_list(subjects, options.output)
             return
         rows = [(each["kind"].lower(), each["name"], each["reason"]) for each in subjects]
-        print_table(("KIND", "NAME", "REASON"), rows, f"no user or team may {resolved.words}")
+        print_table(("KIND", "NAME", "REASON"), rows, f"no user or team may {resolved.description}")
 
 
-def allowed(client: Client, what: About) -> Iterator[Object]:
+def find_allowed(client: Client, resolved: ResolvedQuery) -> Iterator[Object]:
     """The allowed users, then the allowed teams."""
-    for kind, name, subject in (*_users(client), *_teams(client)):
-        status = client.create("subjectaccessreviews", {"spec": {**subject, **what.attributes}}).get("status") or {}
+    for kind, name, subject in (*_user_subjects(client), *_team_subjects(client)):
+        status = client.create("subjectaccessreviews", {"spec": {**subject, **resolved.attributes}}).get("status") or {}
         if status.get("allowed"):
             yield {"kind": kind, "name": name, "reason": str(status.get("reason") or "")}
 
 
-def _users(client: Client) -> Iterator[tuple[str, str, Object]]:
+def _user_subjects(client: Client) -> Iterator[tuple[str, str, Object]]:
     """Enabled users as review subjects; the server adds their groups."""
     for user in client.list("users"):
-        if not dig(user, "spec.disabled"):
+        if not get_path(user, "spec.disabled"):
             yield "User", name_of(user), {"user": name_of(user)}
 
 
-def _teams(client: Client) -> Iterator[tuple[str, str, Object]]:
+def _team_subjects(client: Client) -> Iterator[tuple[str, str, Object]]:
     """Enabled teams as review subjects, with the user name and groups of a team's access key."""
     for team in client.list("teams"):
-        if not dig(team, "spec.disabled"):
+        if not get_path(team, "spec.disabled"):
             subject = TEAM_PREFIX + name_of(team)
-            yield "Team", name_of(team), {"user": subject, "groups": [subject, *EVERYBODY]}
+            yield "Team", name_of(team), {"user": subject, "groups": [subject, *AUTHENTICATED_GROUPS]}
 
 
-REFUSALS = (403, 404, 422)
+FALLBACK_CODES = (403, 404, 422)
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class TargetOptions:
     name: Annotated[
         str | None, typer.Option("--name", help="Name of the object; without it, all objects.", show_default=False)
     ] = None
     namespace: NamespaceFlag = None
-    project: ProjectFlag = None
+    project: ProjectNamespaceFlag = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,54 +176,54 @@ class ExplainOptions:
     path: Annotated[
         str | None, typer.Option("--path", help="A non-resource path, like /metrics.", show_default=False)
     ] = None
-    place: Place = Place()
+    target: TargetOptions = TargetOptions()
     context: ContextFlag = None
     output: OutputFlag = Output.TABLE
 
 
-@takes(ExplainOptions)
-def explain(asked: ExplainOptions) -> None:
+@options_from(ExplainOptions)
+def explain(options: ExplainOptions) -> None:
     """Check whether a key may perform an action, and show which authorizer decides.
 
     Exits with 0 for yes and 1 for no, like [bold]kubectl auth can-i[/bold].
     """
-    target = asked.place
-    query = Question(asked.verb, asked.resource, target.name, target.namespace, target.project, asked.path)
-    with connected(asked.context) as session:
-        resolved = about(session, query)
-        status = review(session, asked.key, resolved)
-        if asked.output is not Output.TABLE:
-            print_data(status, asked.output)
+    target = options.target
+    query = PermissionQuery(options.verb, options.resource, target.name, target.namespace, target.project, options.path)
+    with open_session(options.context) as session:
+        resolved = resolve_query(session, query)
+        status = review_access(session, options.key, resolved)
+        if options.output is not Output.TABLE:
+            print_data(status, options.output)
         else:
-            show(status, asked.key, resolved)
+            print_decision(status, options.key, resolved)
     if not status.get("allowed"):
         raise typer.Exit(1)
 
 
-def review(session: Session, key: str, what: About) -> Object:
+def review_access(session: Session, key: str, resolved: ResolvedQuery) -> Object:
     """Reviews access of a key: with a SelfSubjectAccessReview for own keys, else with a SubjectAccessReview."""
-    body = {"spec": {"accessKey": key, **what.attributes}}
+    body = {"spec": {"accessKey": key, **resolved.attributes}}
     try:
         response = session.client.create("selfsubjectaccessreviews", body)
-    except ApiProblem as problem:
-        if problem.code not in REFUSALS:
+    except ApiStatusError as problem:
+        if problem.code not in FALLBACK_CODES:
             raise
         response = session.client.create("subjectaccessreviews", body)
     status: Object = response.get("status") or {}
     return status
 
 
-def show(status: Object, key: str, what: About) -> None:
+def print_decision(status: Object, key: str, resolved: ResolvedQuery) -> None:
     verdict = "may" if status.get("allowed") else "may not"
     steps = [step for step in status.get("path") or () if isinstance(step, dict)]
-    print_table((f"{key} {verdict} {what.words}",), [(_reason(status, steps),)], "")
+    print_table((f"{key} {verdict} {resolved.description}",), [(_decision_reason(status, steps),)], "")
     if steps:
         print()
         rows = [tuple(str(step.get(field) or "-") for field in ("step", "verdict", "reason")) for step in steps]
         print_table(("AUTHORIZER", "VERDICT", "REASON"), rows, "")
 
 
-def _reason(status: Object, steps: list[Object]) -> str:
+def _decision_reason(status: Object, steps: list[Object]) -> str:
     """The reason of the review; if it has none, that of the last authorizer with an opinion."""
     decided = [str(step.get("reason") or "") for step in steps if step.get("verdict") in ("allow", "deny")]
     return str(status.get("reason") or "") or (decided or [""])[-1] or "no reason was given"

@@ -4,13 +4,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from fairlead.cli.ui.session import WrongUsage
+from fairlead.cli.ui.session import UsageError
 from fairlead.core import yaml
 from fairlead.core.body_errors import Malformed
 from fairlead.core.files import read_file
 from fairlead.core.objects import Object
 
-ENTRIES = (
+ENTRY_FORMATS = (
     # Field of the scope, fields of an entry, and the noun for descriptions.
     ("projects", ("project",), "project"),
     ("spaces", ("project", "space"), "space"),
@@ -20,52 +20,56 @@ ENTRIES = (
 CLI_FLAG = "allowServiceCli"
 
 
-def scope_of(entries: dict[str, Sequence[str]], allow_cli: bool, file: Path | None) -> Object | None:
+def build_scope(entries: dict[str, Sequence[str]], allow_cli: bool, file: Path | None) -> Object | None:
     """Builds the scope from the flags; None if none is set. `entries` are values such as `project/space`."""
     scope: Object = {
-        name: [_entry(parts, text) for text in entries[name]] for name, parts, _ in ENTRIES if entries[name]
+        name: [_parse_entry(parts, text) for text in entries[name]] for name, parts, _ in ENTRY_FORMATS if entries[name]
     }
     if allow_cli:
         scope[CLI_FLAG] = True
     if file is None:
         return scope or None
     if scope:
-        raise WrongUsage(
+        raise UsageError(
             "--scope-file contains the whole scope and excludes the other scope flags; use either the file or the flags"
         )
-    return _from_file(file)
+    return _load_scope(file)
 
 
-def _entry(parts: Sequence[str], text: str) -> Object:
+def _parse_entry(parts: Sequence[str], text: str) -> Object:
     values = text.split("/")
     if len(values) != len(parts) or not all(values):
         form = "/".join(part.upper() for part in parts)
-        raise WrongUsage(f"{text!r} is not a valid scope entry; use the format {form}")
+        raise UsageError(f"{text!r} is not a valid scope entry; use the format {form}")
     return dict(zip(parts, values, strict=True))
 
 
-def _from_file(path: Path) -> Object:
+def _load_scope(path: Path) -> Object:
     content = read_file(path)
     if content is None:
-        raise WrongUsage(f"{path}: no such file; set a YAML or JSON file with a scope")
+        raise UsageError(f"{path}: no such file; set a YAML or JSON file with a scope")
     try:
         value, duplicates = yaml.decode(content)
     except Malformed as error:
-        raise WrongUsage(f"{path}: {error}") from None
+        raise UsageError(f"{path}: {error}") from None
     if not isinstance(value, dict) or duplicates:
-        raise WrongUsage(
+        raise UsageError(
             f"{path}: must contain one scope without duplicate fields, such as `projects: [{{project: demo}}]`"
         )
     return value
 
 
-def scope_lines(scope: Any, owner: str) -> list[str]:
+def describe_scope(scope: Any, owner: str) -> list[str]:
     """Describes a scope, one line per entry."""
     if not isinstance(scope, dict):
         return [f"all permissions of {owner}"]
-    lines = [f"{word} {_named(entry, parts)}" for name, parts, word in ENTRIES for entry in _entries(scope, name)]
-    lines += [_role(entry) for entry in _entries(scope, "roles")]
-    lines += [_rule(entry) for entry in _entries(scope, "rules")]
+    lines = [
+        f"{word} {_format_entry(entry, parts)}"
+        for name, parts, word in ENTRY_FORMATS
+        for entry in _entries(scope, name)
+    ]
+    lines += [_describe_role(entry) for entry in _entries(scope, "roles")]
+    lines += [_describe_rule(entry) for entry in _entries(scope, "rules")]
     if scope.get(CLI_FLAG):
         lines.append("read requests of command-line tools")
     return lines or ["only whoami"]
@@ -75,35 +79,35 @@ def _entries(scope: Object, name: str) -> list[Object]:
     return [entry for entry in scope.get(name) or () if isinstance(entry, dict)]
 
 
-def _named(entry: Object, parts: Sequence[str]) -> str:
+def _format_entry(entry: Object, parts: Sequence[str]) -> str:
     return "/".join(str(entry.get(part, "")) for part in parts)
 
 
-def _role(entry: Object) -> str:
+def _describe_role(entry: Object) -> str:
     return f"the role {entry.get('role', '')}"
 
 
-def _rule(entry: Object) -> str:
+def _describe_rule(entry: Object) -> str:
     """Summarizes a rule in one line; `key show -o yaml` has all of it."""
     verbs = ", ".join(entry.get("verbs") or ("all verbs",))
     resources = [
-        (f"{name}.{each['group']}" if each.get("group") else name) + _names(each)
+        (f"{name}.{each['group']}" if each.get("group") else name) + _describe_names(each)
         for each in entry.get("resources") or ()
         for name in each.get("resources") or ("*",)
     ]
     objects = resources + list(entry.get("nonResourceURLs") or ())
-    limits = "".join(_limits(entry))
+    limits = "".join(_describe_limits(entry))
     return f"rule: {verbs} on {', '.join(objects) or 'everything'}{limits}"
 
 
-def _names(entry: Object) -> str:
+def _describe_names(entry: Object) -> str:
     names = entry.get("resourceNames")
     return f" named {' or '.join(names)}" if names else ""
 
 
-def _limits(entry: Object) -> Iterator[str]:
+def _describe_limits(entry: Object) -> Iterator[str]:
     """The restrictions of a rule. Omitting them would make it look more permissive than it is."""
-    yield _names(entry)
+    yield _describe_names(entry)
     if namespaces := entry.get("namespaces"):
         yield f" in {', '.join(each or 'no namespace' for each in namespaces)}"
     if targets := entry.get("requestTargets"):
@@ -111,4 +115,4 @@ def _limits(entry: Object) -> Iterator[str]:
     if cluster := entry.get("cluster"):
         yield f" through cluster {cluster}"
     if clusters := entry.get("virtualClusters"):
-        yield f" through virtual cluster {', '.join(_named(each, ('namespace', 'name')) for each in clusters)}"
+        yield f" through virtual cluster {', '.join(_format_entry(each, ('namespace', 'name')) for each in clusters)}"

@@ -11,15 +11,15 @@ from typing import Annotated
 
 import typer
 
-from fairlead.cli.access.key_create import Scoped
-from fairlead.cli.ui.durations import duration, seconds
-from fairlead.cli.ui.flags import ContextFlag, OutputFlag, takes
-from fairlead.cli.ui.output import Output, note, print_data
-from fairlead.cli.ui.session import chosen_login, connected, failures_told
+from fairlead.cli.access.key_create import ScopeOptions
+from fairlead.cli.ui.durations import format_duration, parse_duration
+from fairlead.cli.ui.flags import ContextFlag, OutputFlag, options_from
+from fairlead.cli.ui.output import Output, print_data, print_note
+from fairlead.cli.ui.session import open_session, report_errors, resolve_login
 from fairlead.client import ClientError
-from fairlead.core.objects import dig
+from fairlead.core.objects import get_path
 
-VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
+CREDENTIAL_VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
 TOKENS, ROTATIONS = "directclusterendpointtokens", "tokenkeyrotations"
 
 group = typer.Typer(invoke_without_command=True)
@@ -27,77 +27,81 @@ group = typer.Typer(invoke_without_command=True)
 
 @group.callback()
 def command(
-    asked: typer.Context,
+    ctx: typer.Context,
     context: ContextFlag = None,
     plain: Annotated[bool, typer.Option("--plain", help="Print the key alone.")] = False,
 ) -> None:
     """Print the login's key as an ExecCredential for kubectl; subcommands manage direct tokens for clusters."""
-    if asked.invoked_subcommand is not None:
+    if ctx.invoked_subcommand is not None:
         return
-    with failures_told():
-        key = chosen_login(context).login.key
+    with report_errors():
+        key = resolve_login(context).login.key
         if plain:
             print(key)
         else:
-            print(json.dumps({"apiVersion": _version(), "kind": "ExecCredential", "status": {"token": key}}))
+            print(json.dumps({"apiVersion": _credential_version(), "kind": "ExecCredential", "status": {"token": key}}))
 
 
-def _version() -> str:
+def _credential_version() -> str:
     """The API version that kubectl requested; it rejects any other."""
     try:
-        requested = dig(json.loads(os.environ.get("KUBERNETES_EXEC_INFO", "")), "apiVersion")
+        requested = get_path(json.loads(os.environ.get("KUBERNETES_EXEC_INFO", "")), "apiVersion")
     except ValueError:
         requested = None
-    return requested if requested in VERSIONS else VERSIONS[0]
+    return requested if requested in CREDENTIAL_VERSIONS else CREDENTIAL_VERSIONS[0]
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class TokenCreateOptions:
     ttl: Annotated[
         int | None,
         typer.Option(
-            "--ttl", help="Lifetime of the token, like 12h.", parser=seconds, metavar="TIME", show_default="a day"
+            "--ttl",
+            help="Lifetime of the token, like 12h.",
+            parser=parse_duration,
+            metavar="TIME",
+            show_default="a day",
         ),
     ] = None
-    scoped: Scoped = field(default_factory=Scoped)
+    scope: ScopeOptions = field(default_factory=ScopeOptions)
     context: ContextFlag = None
     output: OutputFlag = Output.TABLE
 
 
 @group.command("create")
-@takes(Asked)
-def create(asked: Asked) -> None:
+@options_from(TokenCreateOptions)
+def create(options: TokenCreateOptions) -> None:
     """Issue a direct token for connected clusters and print it. It is shown only once.
 
     The token goes to stdout and everything else to stderr: [bold]TOKEN=$(fairlead token create --ttl 1h)[/bold]
     """
-    spec = {"ttl": asked.ttl, "scope": asked.scoped.scope()}
+    spec = {"ttl": options.ttl, "scope": options.scope.build()}
     body = {
         "kind": "DirectClusterEndpointToken",
         "spec": {name: value for name, value in spec.items() if value is not None},
     }
-    with connected(asked.context) as session:
+    with open_session(options.context) as session:
         response = session.client.create(TOKENS, body)
-        token, ttl = dig(response, "status.token"), dig(response, "spec.ttl")
+        token, ttl = get_path(response, "status.token"), get_path(response, "spec.ttl")
         if not isinstance(token, str) or not token:
             raise ClientError("the server did not return a token; check that it supports direct tokens")
-        if asked.output is Output.TABLE:
+        if options.output is Output.TABLE:
             print(token)
         else:
-            print_data(response, asked.output)
-        lifetime = f" for {duration(ttl)}" if isinstance(ttl, int) else ""
-        note(f"this token is valid{lifetime}; it is shown only once")
+            print_data(response, options.output)
+        lifetime = f" for {format_duration(ttl)}" if isinstance(ttl, int) else ""
+        print_note(f"this token is valid{lifetime}; it is shown only once")
 
 
 @group.command("rotate-keys")
-def rotate(context: ContextFlag = None, output: OutputFlag = Output.TABLE) -> None:
+def rotate_keys(context: ContextFlag = None, output: OutputFlag = Output.TABLE) -> None:
     """Rotate the signing key of direct tokens. Existing tokens stay valid."""
-    with connected(context) as session:
+    with open_session(context) as session:
         rotation = session.client.create(ROTATIONS, {"kind": "TokenKeyRotation"})
         if output is not Output.TABLE:
             print_data(rotation, output)
             return
-        print(dig(rotation, "status.keyID"))
-        until = dig(rotation, "status.retiredUntil")
+        print(get_path(rotation, "status.keyID"))
+        until = get_path(rotation, "status.retiredUntil")
         if until:
-            note(f"the previous key stays published until {until}, when its last token expires")
+            print_note(f"the previous key stays published until {until}, when its last token expires")

@@ -10,16 +10,25 @@ import typer
 
 from fairlead.cli.resources import cluster_add, cluster_remove, cluster_role
 from fairlead.cli.resources.cluster_add import CLUSTERS
-from fairlead.cli.resources.cluster_status import BAD, COLUMNS, GOOD, advice, is_healthy, probe_lines, row, standing
+from fairlead.cli.resources.cluster_status import (
+    BAD,
+    COLUMNS,
+    GOOD,
+    advice,
+    is_healthy,
+    probe_lines,
+    summary_line,
+    table_row,
+)
 from fairlead.cli.resources.runner import print_key
-from fairlead.cli.ui.completion import names_of
-from fairlead.cli.ui.flags import ContextFlag, OutputFlag, takes
-from fairlead.cli.ui.list import Listing, Shown, show_all
-from fairlead.cli.ui.output import Output, note, plain, print_data
-from fairlead.cli.ui.session import connected
+from fairlead.cli.ui.completion import complete_names
+from fairlead.cli.ui.flags import ContextFlag, OutputFlag, options_from
+from fairlead.cli.ui.list import Listing, ListOptions, run_list_command
+from fairlead.cli.ui.output import Output, escape_control, print_data, print_note
+from fairlead.cli.ui.session import open_session
 from fairlead.core.objects import Object
 
-NameArgument = Annotated[str, typer.Argument(help="Name of the cluster.", autocompletion=names_of(CLUSTERS))]
+NameArgument = Annotated[str, typer.Argument(help="Name of the cluster.", autocompletion=complete_names(CLUSTERS))]
 
 group = typer.Typer(
     help="Connect, list, check and remove clusters, and print the keys of their agents.", no_args_is_help=True
@@ -28,14 +37,14 @@ group.command("add")(cluster_add.command)
 group.command("role")(cluster_role.command)
 group.command("remove")(cluster_remove.command)
 
-LISTING = Listing(CLUSTERS, "Cluster", COLUMNS, row, "no clusters; connect one with `fairlead cluster add`")
+LISTING = Listing(CLUSTERS, "Cluster", COLUMNS, table_row, "no clusters; connect one with `fairlead cluster add`")
 
 
 @group.command("list")
-@takes(Shown)
-def list_clusters(shown: Shown) -> None:
+@options_from(ListOptions)
+def list_clusters(options: ListOptions) -> None:
     """List connected clusters."""
-    show_all(LISTING, shown)
+    run_list_command(LISTING, options)
 
 
 @group.command("check")
@@ -44,26 +53,26 @@ def check(name: NameArgument, context: ContextFlag = None, output: OutputFlag = 
 
     The exit code is 1 if the cluster is not healthy.
     """
-    with connected(context) as session:
+    with open_session(context) as session:
         cluster = session.client.get(CLUSTERS, name)
         if output is Output.TABLE:
-            _explain(cluster)
+            _print_check(cluster)
         else:
             print_data(cluster, output)
         if not is_healthy(cluster):
             raise typer.Exit(1)
 
 
-def _explain(cluster: Object) -> None:
+def _print_check(cluster: Object) -> None:
     mark = GOOD if is_healthy(cluster) else BAD
-    for line in (*probe_lines(cluster), f"{mark} {standing(cluster)}"):
-        print(plain(line))
+    for line in (*probe_lines(cluster), f"{mark} {summary_line(cluster)}"):
+        print(escape_control(line))
     for line in advice(cluster, datetime.now(UTC)):
-        note(line)
+        print_note(line)
 
 
 @group.command("key")
 def key(name: NameArgument, context: ContextFlag = None, output: OutputFlag = Output.TABLE) -> None:
     """Print the access key of a cluster's agent. It does not change between calls."""
-    with connected(context) as session:
+    with open_session(context) as session:
         print_key(session.client.get(CLUSTERS, name, "accesskey"), output)

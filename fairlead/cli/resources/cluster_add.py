@@ -16,35 +16,35 @@ from urllib.parse import urlsplit
 
 import typer
 
-from fairlead.cli.resources.cluster_role import ACCOUNT, ACCOUNT_NAMESPACE, GRANTED, Part, print_roles
-from fairlead.cli.resources.cluster_status import advice, is_healthy, is_settled, probe_lines, standing, trouble
-from fairlead.cli.ui.describe import body_of, print_made
-from fairlead.cli.ui.flags import ContextFlag, DescriptionFlag, DisplayNameFlag, NamedOutputFlag, takes
-from fairlead.cli.ui.output import NamedOutput, note
-from fairlead.cli.ui.session import connected, failed
-from fairlead.cli.ui.wait import awaited, progress, states
-from fairlead.client import ApiProblem, Client, ClientError
+from fairlead.cli.resources.cluster_role import ACCOUNT, ACCOUNT_NAMESPACE, DEFAULT_CLUSTER_ROLES, RolePart, print_roles
+from fairlead.cli.resources.cluster_status import advice, failure, is_healthy, is_probed, probe_lines, summary_line
+from fairlead.cli.ui.describe import build_object, print_created
+from fairlead.cli.ui.flags import ContextFlag, DescriptionFlag, DisplayNameFlag, NamedOutputFlag, options_from
+from fairlead.cli.ui.output import NamedOutput, print_note
+from fairlead.cli.ui.session import exit_with_error, open_session
+from fairlead.cli.ui.wait import object_ref, show_progress, watch_object
+from fairlead.client import ApiStatusError, Client, ClientError
 from fairlead.client.client import MERGE_PATCH, is_loopback
-from fairlead.client.kubeconfig_export import NotPortable, Portable, kubeconfig_paths, portable
-from fairlead.core.objects import Object, dig
+from fairlead.client.kubeconfig_export import ExportedKubeconfig, NotExportable, export_context, kubeconfig_paths
+from fairlead.core.objects import Object, get_path
 
 CLUSTERS = "clusters"
 SECRETS = "secrets"
 SYSTEM_NAMESPACE = "service-system"
-KEY = "config"
-LABEL = "service.sh/cluster-kubeconfig"
+KUBECONFIG_KEY = "config"
+CLUSTER_LABEL = "service.sh/cluster-kubeconfig"
 """Label on Secrets that this command creates: the name of the cluster. Other Secrets are never changed."""
 
 
-def _print_role(is_asked: bool) -> None:
+def _print_role(enabled: bool) -> None:
     """Eager callback of --print-role, which needs neither a name nor a server."""
-    if is_asked:
-        print_roles(tuple(Part), GRANTED, ACCOUNT, ACCOUNT_NAMESPACE)
+    if enabled:
+        print_roles(tuple(RolePart), DEFAULT_CLUSTER_ROLES, ACCOUNT, ACCOUNT_NAMESPACE)
         raise typer.Exit
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ClusterAddOptions:
     name: Annotated[str, typer.Argument(help="Name of the new Cluster.")]
     kubeconfig: Annotated[
         Path | None,
@@ -78,55 +78,55 @@ class Asked:
     output: NamedOutputFlag = NamedOutput.TABLE
 
 
-@takes(Asked)
-def command(asked: Asked) -> None:
+@options_from(ClusterAddOptions)
+def command(options: ClusterAddOptions) -> None:
     """Connect a cluster, with the credentials of a kubeconfig context."""
-    with connected(asked.context) as session:
-        config = _config(asked)
-        remark(config, session.client)
-        cluster = _made(session.client, asked, config)
-        message = f"created the cluster {asked.name} from the context {config.context!r}"
-        if asked.wait:
-            note(message)
-            cluster = _until_settled(session.client, cluster)
-            message = standing(cluster)
+    with open_session(options.context) as session:
+        config = _export_kubeconfig(options)
+        warn_loopback(config, session.client)
+        cluster = _create_cluster(session.client, options, config)
+        message = f"created the cluster {options.name} from the context {config.context!r}"
+        if options.wait:
+            print_note(message)
+            cluster = _wait_probed(session.client, cluster)
+            message = summary_line(cluster)
             if not is_healthy(cluster):
-                raise _not_well(cluster)
-        print_made(cluster, asked.output, message)
-        note(f"`fairlead kubeconfig --cluster {asked.name}` writes a kubectl context for it")
+                raise _report_unhealthy(cluster)
+        print_created(cluster, options.output, message)
+        print_note(f"`fairlead kubeconfig --cluster {options.name}` writes a kubectl context for it")
 
 
-def _config(asked: Asked) -> Portable:
+def _export_kubeconfig(options: ClusterAddOptions) -> ExportedKubeconfig:
     try:
-        return portable(kubeconfig_paths(asked.kubeconfig), asked.kube_context)
-    except NotPortable as problem:
-        error = failed(str(problem))
+        return export_context(kubeconfig_paths(options.kubeconfig), options.kube_context)
+    except NotExportable as problem:
+        error = exit_with_error(str(problem))
         if problem.needs_token:
-            note("Use the token of a service account instead. These commands create one, and a context with it:")
-            for line in account_commands(asked, problem):
-                note(f"  {line}")
+            print_note("Use the token of a service account instead. These commands create one, and a context with it:")
+            for line in account_commands(options, problem):
+                print_note(f"  {line}")
         raise error from None
 
 
-def account_commands(asked: Asked, problem: NotPortable) -> Iterator[str]:
+def account_commands(options: ClusterAddOptions, problem: NotExportable) -> Iterator[str]:
     """Commands that create a service account and a context that the server can use."""
-    file = f" --kubeconfig {shlex.quote(str(asked.kubeconfig))}" if asked.kubeconfig else ""
+    file = f" --kubeconfig {shlex.quote(str(options.kubeconfig))}" if options.kubeconfig else ""
     config = f"kubectl{file} config"
-    kubectl = f"kubectl{file} --context {shlex.quote(problem.found.name)}"
+    kubectl = f"kubectl{file} --context {shlex.quote(problem.context.name)}"
     token = f"{kubectl} -n {ACCOUNT_NAMESPACE} get secret {ACCOUNT} -o jsonpath='{{.data.token}}' | base64 -d"
-    cluster = shlex.quote(problem.found.cluster_name)
-    name = shlex.quote(asked.name)
-    yield f"fairlead cluster role {Part.SPACES} | {kubectl} apply -f -"
+    cluster = shlex.quote(problem.context.cluster_name)
+    name = shlex.quote(options.name)
+    yield f"fairlead cluster role {RolePart.SPACES} | {kubectl} apply -f -"
     yield f'{config} set-credentials {ACCOUNT}-{name} --token "$({token})"'
     yield f"{config} set-context {ACCOUNT}-{name} --cluster {cluster} --user {ACCOUNT}-{name}"
     yield f"fairlead cluster add {name}{file} --kube-context {ACCOUNT}-{name}"
 
 
-def remark(config: Portable, client: Client) -> None:
+def warn_loopback(config: ExportedKubeconfig, client: Client) -> None:
     """Warns about a loopback address in the kubeconfig, which the server would resolve to itself."""
     cluster_host, server_host = (urlsplit(each).hostname or "" for each in (config.server, client.url))
     if is_loopback(cluster_host) and not is_loopback(server_host):
-        note(f"warning: {config.server} is a loopback address; the server would connect to itself instead")
+        print_note(f"warning: {config.server} is a loopback address; the server would connect to itself instead")
 
 
 def secret_name(cluster: str) -> str:
@@ -137,56 +137,56 @@ def secret_path(client: Client, cluster: str) -> str:
     return client.core_path(SECRETS, secret_name(cluster), namespace=SYSTEM_NAMESPACE)
 
 
-def is_own(secret: Object, cluster: str) -> bool:
-    return (dig(secret, "metadata.labels") or {}).get(LABEL) == cluster
+def is_managed_secret(secret: Object, cluster: str) -> bool:
+    return (get_path(secret, "metadata.labels") or {}).get(CLUSTER_LABEL) == cluster
 
 
-def _made(client: Client, asked: Asked, config: Portable) -> Object:
+def _create_cluster(client: Client, options: ClusterAddOptions, config: ExportedKubeconfig) -> Object:
     """Creates the Secret and the Cluster. If the Cluster is rejected, a new Secret is deleted again."""
-    if _is_taken(client, asked.name):
-        raise _taken(asked.name)
-    is_new = _keep(client, asked.name, config)
+    if _cluster_exists(client, options.name):
+        raise _already_exists_error(options.name)
+    is_new = _store_kubeconfig(client, options.name, config)
     try:
-        return client.create(CLUSTERS, _body(asked))
-    except ApiProblem as problem:
+        return client.create(CLUSTERS, _build_body(options))
+    except ApiStatusError as problem:
         if is_new:
             # Best effort: the next attempt overwrites the Secret, and the original error is the one to report.
             with suppress(ClientError):
-                client.send("DELETE", secret_path(client, asked.name))
+                client.send("DELETE", secret_path(client, options.name))
         if problem.reason == "AlreadyExists":
-            raise _taken(asked.name) from None
+            raise _already_exists_error(options.name) from None
         raise
 
 
-def _is_taken(client: Client, name: str) -> bool:
+def _cluster_exists(client: Client, name: str) -> bool:
     try:
         client.get(CLUSTERS, name)
-    except ApiProblem as problem:
+    except ApiStatusError as problem:
         if problem.code not in (403, 404):
             raise
         return False
     return True
 
 
-def _taken(name: str) -> ClientError:
+def _already_exists_error(name: str) -> ClientError:
     advice = f"choose another name; `fairlead cluster check {name}` shows the status of the existing one"
     return ClientError(f"the cluster {name} already exists; {advice}")
 
 
-def _keep(client: Client, cluster: str, config: Portable) -> bool:
+def _store_kubeconfig(client: Client, cluster: str, config: ExportedKubeconfig) -> bool:
     """Stores the kubeconfig in a Secret. Returns False if it overwrites the Secret of an earlier attempt."""
-    data = {KEY: b64encode(config.content).decode()}
-    metadata = {"name": secret_name(cluster), "labels": {LABEL: cluster}}
+    data = {KUBECONFIG_KEY: b64encode(config.content).decode()}
+    metadata = {"name": secret_name(cluster), "labels": {CLUSTER_LABEL: cluster}}
     body = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": "Opaque", "data": data}
     try:
         client.send("POST", client.core_path(SECRETS, namespace=SYSTEM_NAMESPACE), body)
-    except ApiProblem as problem:
+    except ApiStatusError as problem:
         if problem.reason != "AlreadyExists":
             raise
     else:
         return True
     path = secret_path(client, cluster)
-    if not is_own(client.send("GET", path), cluster):
+    if not is_managed_secret(client.send("GET", path), cluster):
         command = f"kubectl -n {SYSTEM_NAMESPACE} delete secret {secret_name(cluster)}"
         raise ClientError(
             f"the Secret {secret_name(cluster)} already exists and was not created by this command; choose another "
@@ -196,28 +196,28 @@ def _keep(client: Client, cluster: str, config: Portable) -> bool:
     return False
 
 
-def _body(asked: Asked) -> Object:
-    config = {"secretName": secret_name(asked.name), "secretNamespace": SYSTEM_NAMESPACE, "key": KEY}
-    spec = {"displayName": asked.display_name, "description": asked.description, "config": config}
-    return body_of("Cluster", asked.name, spec)
+def _build_body(options: ClusterAddOptions) -> Object:
+    config = {"secretName": secret_name(options.name), "secretNamespace": SYSTEM_NAMESPACE, "key": KUBECONFIG_KEY}
+    spec = {"displayName": options.display_name, "description": options.description, "config": config}
+    return build_object("Cluster", options.name, spec)
 
 
-def _until_settled(client: Client, made: Object) -> Object:
-    ref = awaited(CLUSTERS, made)
-    with progress(f"waiting for the server to connect to {ref.name}") as update:
-        for state in states(client, ref):
-            if is_settled(state):
+def _wait_probed(client: Client, cluster: Object) -> Object:
+    ref = object_ref(CLUSTERS, cluster)
+    with show_progress(f"waiting for the server to connect to {ref.name}") as update:
+        for state in watch_object(client, ref):
+            if is_probed(state):
                 return state
-            if message := ": ".join(part for part in trouble(state) if part):
+            if message := ": ".join(part for part in failure(state) if part):
                 update(f"{ref.name}: {message}")
     raise ClientError(f"the cluster {ref.name} was deleted while waiting; add it again")
 
 
-def _not_well(cluster: Object) -> typer.Exit:
+def _report_unhealthy(cluster: Object) -> typer.Exit:
     """Prints the failed probes and advice on stderr, and returns the exception to raise."""
-    error = failed(standing(cluster))
+    error = exit_with_error(summary_line(cluster))
     for line in (*probe_lines(cluster), *advice(cluster, datetime.now(UTC))):
-        note(f"  {line}")
-    name = dig(cluster, "metadata.name")
-    note(f"  to use another kubeconfig, run `fairlead cluster remove {name}`, then add it again")
+        print_note(f"  {line}")
+    name = get_path(cluster, "metadata.name")
+    print_note(f"  to use another kubeconfig, run `fairlead cluster remove {name}`, then add it again")
     return error

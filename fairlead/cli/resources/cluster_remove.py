@@ -11,28 +11,28 @@ from typing import Annotated
 
 import typer
 
-from fairlead.cli.resources.cluster_add import CLUSTERS, SYSTEM_NAMESPACE, is_own, secret_name, secret_path
+from fairlead.cli.resources.cluster_add import CLUSTERS, SYSTEM_NAMESPACE, is_managed_secret, secret_name, secret_path
 from fairlead.cli.resources.cluster_status import READY
 from fairlead.cli.ui import prompts
-from fairlead.cli.ui.completion import names_of
-from fairlead.cli.ui.describe import condition_of
-from fairlead.cli.ui.flags import ContextFlag, YesFlag, takes
-from fairlead.cli.ui.output import note
-from fairlead.cli.ui.session import connected, failed, namespace_prefix
-from fairlead.cli.ui.wait import awaited, until_gone
-from fairlead.client import ApiProblem, Client
-from fairlead.core.objects import Object, dig, name_of
+from fairlead.cli.ui.completion import complete_names
+from fairlead.cli.ui.describe import find_condition
+from fairlead.cli.ui.flags import ContextFlag, YesFlag, options_from
+from fairlead.cli.ui.output import print_note
+from fairlead.cli.ui.session import exit_with_error, open_session, project_namespace_prefix
+from fairlead.cli.ui.wait import object_ref, wait_deleted
+from fairlead.client import ApiStatusError, Client
+from fairlead.core.objects import Object, get_path, name_of
 
-INSIDE = (("spaceinstances", "space"), ("virtualclusterinstances", "virtual cluster"))
-ABANDON = "service.sh/abandon"
+INSTANCE_RESOURCES = (("spaceinstances", "space"), ("virtualclusterinstances", "virtual cluster"))
+ABANDON_ANNOTATION = "service.sh/abandon"
 """Annotation that makes the server skip the cleanup in the cluster."""
-SHOWN = 20
+MAX_LISTED = 20
 """Maximum number of instances to list."""
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    name: Annotated[str, typer.Argument(help="Name of the cluster.", autocompletion=names_of(CLUSTERS))]
+class ClusterRemoveOptions:
+    name: Annotated[str, typer.Argument(help="Name of the cluster.", autocompletion=complete_names(CLUSTERS))]
     abandon: Annotated[
         bool,
         typer.Option("--abandon", help="Leave the namespaces of spaces and virtual clusters in the cluster."),
@@ -45,93 +45,95 @@ class Asked:
     context: ContextFlag = None
 
 
-@takes(Asked)
-def command(asked: Asked) -> None:
+@options_from(ClusterRemoveOptions)
+def command(options: ClusterRemoveOptions) -> None:
     """Disconnect a cluster: delete what the server created in it, and the stored kubeconfig.
 
     Fails while there are spaces or virtual clusters in it: delete them first, or leave them behind with --abandon or
     --keep.
     """
-    with connected(asked.context) as session:
+    with open_session(options.context) as session:
         client = session.client
-        cluster = client.get(CLUSTERS, asked.name)
-        instances = list(_inside(client, asked.name))
-        if instances and not (asked.abandon or asked.keep):
-            raise _refusal(asked.name, instances)
-        if not asked.yes:
-            prompts.sure(f"Remove the cluster {asked.name}?{_left(instances, asked.keep)}")
-        if asked.keep:
-            client.patch(CLUSTERS, asked.name, {"metadata": {"annotations": {ABANDON: "true"}}})
-        client.delete(CLUSTERS, asked.name)
-        until_gone(client, awaited(CLUSTERS, cluster), _waits_for)
-        note(f"the cluster {asked.name} is removed{_secret_removed(client, cluster, asked.name)}")
-        for message in _told_left(client, cluster):
-            note(f"warning: {message}")
+        cluster = client.get(CLUSTERS, options.name)
+        instances = list(_list_instances(client, options.name))
+        if instances and not (options.abandon or options.keep):
+            raise _report_not_empty(options.name, instances)
+        if not options.yes:
+            prompts.confirm(f"Remove the cluster {options.name}?{_describe_leftovers(instances, options.keep)}")
+        if options.keep:
+            client.patch(CLUSTERS, options.name, {"metadata": {"annotations": {ABANDON_ANNOTATION: "true"}}})
+        client.delete(CLUSTERS, options.name)
+        wait_deleted(client, object_ref(CLUSTERS, cluster), _describe_wait)
+        print_note(f"the cluster {options.name} is removed{_delete_secret(client, cluster, options.name)}")
+        for message in _leftover_messages(client, cluster):
+            print_note(f"warning: {message}")
 
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    word: str
+    singular: str
     project: str
     name: str
     namespace: str
 
     def __str__(self) -> str:
         location = f"namespace {self.namespace}" if self.namespace else "no namespace yet"
-        return f"{self.word} {self.name} of the project {self.project}: {location}"
+        return f"{self.singular} {self.name} of the project {self.project}: {location}"
 
 
-def _inside(client: Client, cluster: str) -> Iterator[Instance]:
+def _list_instances(client: Client, cluster: str) -> Iterator[Instance]:
     """The instances in the cluster that the user may list."""
     prefix: str | None = None
-    for plural, word in INSIDE:
+    for plural, word in INSTANCE_RESOURCES:
         try:
             for each in client.list(plural, fields=f"spec.clusterRef.cluster={cluster}"):
-                prefix = namespace_prefix(client) if prefix is None else prefix
-                project = str(dig(each, "metadata.namespace") or "").removeprefix(prefix)
-                yield Instance(word, project, name_of(each), str(dig(each, "spec.clusterRef.namespace") or ""))
-        except ApiProblem as problem:
+                prefix = project_namespace_prefix(client) if prefix is None else prefix
+                project = str(get_path(each, "metadata.namespace") or "").removeprefix(prefix)
+                yield Instance(word, project, name_of(each), str(get_path(each, "spec.clusterRef.namespace") or ""))
+        except ApiStatusError as problem:
             if problem.code != 403:
                 raise
 
 
-def _refusal(cluster: str, inside: Sequence[Instance]) -> typer.Exit:
-    count = "is 1 instance" if len(inside) == 1 else f"are {len(inside)} instances"
-    error = failed(f"there {count} in the cluster {cluster}:")
-    for each in inside[:SHOWN]:
-        note(f"  {each}")
-    if len(inside) > SHOWN:
-        note(f"  and {len(inside) - SHOWN} more")
-    note("delete them first; or leave their namespaces in the cluster with --abandon; or leave everything that the")
-    note("server created there, including its ClusterRoleBinding, with --keep")
+def _report_not_empty(cluster: str, instances: Sequence[Instance]) -> typer.Exit:
+    count = "is 1 instance" if len(instances) == 1 else f"are {len(instances)} instances"
+    error = exit_with_error(f"there {count} in the cluster {cluster}:")
+    for each in instances[:MAX_LISTED]:
+        print_note(f"  {each}")
+    if len(instances) > MAX_LISTED:
+        print_note(f"  and {len(instances) - MAX_LISTED} more")
+    print_note(
+        "delete them first; or leave their namespaces in the cluster with --abandon; or leave everything that the"
+    )
+    print_note("server created there, including its ClusterRoleBinding, with --keep")
     return error
 
 
-def _left(inside: Sequence[Instance], keep: bool) -> str:
-    namespaces = [each.namespace for each in inside if each.namespace]
+def _describe_leftovers(instances: Sequence[Instance], keep: bool) -> str:
+    namespaces = [each.namespace for each in instances if each.namespace]
     parts = []
     if namespaces:
-        more = f" and {len(namespaces) - SHOWN} more" if len(namespaces) > SHOWN else ""
-        parts.append(f" These namespaces are left in it: {', '.join(namespaces[:SHOWN])}{more}.")
+        more = f" and {len(namespaces) - MAX_LISTED} more" if len(namespaces) > MAX_LISTED else ""
+        parts.append(f" These namespaces are left in it: {', '.join(namespaces[:MAX_LISTED])}{more}.")
     if keep:
         parts.append(" The ClusterRoleBinding of administrators is left too.")
     return "".join(parts)
 
 
-def _waits_for(cluster: Object) -> str:
-    ready = condition_of(cluster, READY)
+def _describe_wait(cluster: Object) -> str:
+    ready = find_condition(cluster, READY)
     if ready.get("reason") == "Deleting":
         return f"{ready.get('message')}, as `fairlead cluster remove {name_of(cluster)} --keep` does"
-    finalizers = ", ".join(dig(cluster, "metadata.finalizers") or ())
+    finalizers = ", ".join(get_path(cluster, "metadata.finalizers") or ())
     return f"being deleted: waiting for the finalizers {finalizers}" if finalizers else ""
 
 
-def _told_left(client: Client, cluster: Object) -> Iterator[str]:
+def _leftover_messages(client: Client, cluster: Object) -> Iterator[str]:
     """Messages of the Events about objects left in the cluster; none if the user may not read Events."""
-    fields = f"involvedObject.uid={dig(cluster, 'metadata.uid')},reason=LeftBehind"
+    fields = f"involvedObject.uid={get_path(cluster, 'metadata.uid')},reason=LeftBehind"
     try:
         events = client.send("GET", client.core_path("events", namespace="default"), query={"fieldSelector": fields})
-    except ApiProblem as problem:
+    except ApiStatusError as problem:
         if problem.code != 403:
             raise
         return
@@ -139,17 +141,17 @@ def _told_left(client: Client, cluster: Object) -> Iterator[str]:
         yield str(event.get("message") or "")
 
 
-def _secret_removed(client: Client, cluster: Object, name: str) -> str:
+def _delete_secret(client: Client, cluster: Object, name: str) -> str:
     """Deletes the kubeconfig Secret if `cluster add` created it. Returns a suffix for the final message."""
-    config = dig(cluster, "spec.config") or {}
+    config = get_path(cluster, "spec.config") or {}
     if (config.get("secretNamespace"), config.get("secretName")) != (SYSTEM_NAMESPACE, secret_name(name)):
         return ""
     path = secret_path(client, name)
     try:
-        if not is_own(client.send("GET", path), name):
+        if not is_managed_secret(client.send("GET", path), name):
             return f"; the Secret {secret_name(name)} was not created by `fairlead cluster add` and is kept"
         client.send("DELETE", path)
-    except ApiProblem as problem:
+    except ApiStatusError as problem:
         if problem.code != 404:
             raise
         return ""

@@ -12,18 +12,18 @@ from typing import Annotated
 import typer
 
 from fairlead.cli.ui import prompts
-from fairlead.cli.ui.describe import condition_of, owner_of, print_made, text
-from fairlead.cli.ui.durations import duration, seconds, since
-from fairlead.cli.ui.flags import ContextFlag, NoWaitFlag, OfProjectFlag, YesFlag
-from fairlead.cli.ui.list import Listing, Shown, show_list
-from fairlead.cli.ui.output import NamedOutput, note
-from fairlead.cli.ui.session import Session, WrongUsage, connected, namespace_of, namespace_prefix
-from fairlead.cli.ui.wait import awaited, progress, states, until_gone
-from fairlead.client import Client, ClientError, DeadlinePassed
+from fairlead.cli.ui.describe import cell, find_condition, owner_cell, print_created
+from fairlead.cli.ui.durations import age, format_duration, parse_duration
+from fairlead.cli.ui.flags import ContextFlag, NoWaitFlag, ProjectFilterFlag, YesFlag
+from fairlead.cli.ui.list import Listing, ListOptions, print_objects
+from fairlead.cli.ui.output import NamedOutput, print_note
+from fairlead.cli.ui.session import Session, UsageError, open_session, project_namespace, project_namespace_prefix
+from fairlead.cli.ui.wait import object_ref, show_progress, wait_deleted, watch_object
+from fairlead.client import Client, ClientError, DeadlineExceeded
 from fairlead.core import yaml
-from fairlead.core.objects import Object, dig, name_of
+from fairlead.core.objects import Object, get_path, name_of
 
-SETTLED = ("Ready", "Sleeping", "Failed")
+FINAL_PHASES = ("Ready", "Sleeping", "Failed")
 
 ParameterFlag = Annotated[
     list[str] | None,
@@ -31,96 +31,102 @@ ParameterFlag = Annotated[
 ]
 WaitFlag = Annotated[bool, typer.Option("--wait", help="Wait until it is ready or has failed.")]
 TimeoutFlag = Annotated[str, typer.Option("--timeout", help="Timeout of --wait, like 90s or 10m.", metavar="TIME")]
-TIMEOUT = "10m"
+DEFAULT_TIMEOUT = "10m"
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    project: OfProjectFlag = None
-    shown: Shown = field(default_factory=Shown)
+class InstanceListOptions:
+    project: ProjectFilterFlag = None
+    list_options: ListOptions = field(default_factory=ListOptions)
 
 
 @dataclass(frozen=True, slots=True)
-class Sort:
+class InstanceType:
     """A kind of instance. `location_column` is the header and the field of the column that shows where it runs."""
 
     plural: str
     kind: str
-    place: tuple[str, str]
-    nothing: str
-    word: str
+    location_column: tuple[str, str]
+    empty_message: str
+    singular: str
 
 
-def show_instances(sort: Sort, asked: Asked) -> None:
-    with connected(asked.shown.context) as session:
-        prefix = namespace_prefix(session.client)
-        listing = listing_of(sort, prefix)
-        if asked.project:
-            listing = replace(listing, namespace=prefix + asked.project, nothing=f"{sort.nothing} in {asked.project}")
-        show_list(session.client, listing, asked.shown)
+def print_instances(instance_type: InstanceType, options: InstanceListOptions) -> None:
+    with open_session(options.list_options.context) as session:
+        prefix = project_namespace_prefix(session.client)
+        listing = build_listing(instance_type, prefix)
+        if options.project:
+            listing = replace(
+                listing,
+                namespace=prefix + options.project,
+                empty_message=f"{instance_type.empty_message} in {options.project}",
+            )
+        print_objects(session.client, listing, options.list_options)
 
 
-def listing_of(sort: Sort, prefix: str) -> Listing:
+def build_listing(instance_type: InstanceType, prefix: str) -> Listing:
     """Builds the listing. `prefix` is the prefix of project namespaces."""
-    header, at = sort.place
+    header, at = instance_type.location_column
 
     def row(instance: Object, now: datetime) -> Sequence[str]:
         return (
             name_of(instance),
-            text(instance, "metadata.namespace").removeprefix(prefix),
+            cell(instance, "metadata.namespace").removeprefix(prefix),
             phase_of(instance),
-            owner_of(instance),
-            template_of(instance),
-            text(instance, at),
-            since(dig(instance, "metadata.creationTimestamp"), now),
+            owner_cell(instance),
+            template_cell(instance),
+            cell(instance, at),
+            age(get_path(instance, "metadata.creationTimestamp"), now),
         )
 
     columns = ("NAME", "PROJECT", "PHASE", "OWNER", "TEMPLATE", header, "AGE")
-    return Listing(sort.plural, sort.kind, columns, row, sort.nothing)
+    return Listing(instance_type.plural, instance_type.kind, columns, row, instance_type.empty_message)
 
 
 def phase_of(instance: Object) -> str:
     """The phase: Deleting with a deletion timestamp, Pending if the status has none yet."""
     return (
-        "Deleting" if dig(instance, "metadata.deletionTimestamp") else str(dig(instance, "status.phase") or "Pending")
+        "Deleting"
+        if get_path(instance, "metadata.deletionTimestamp")
+        else str(get_path(instance, "status.phase") or "Pending")
     )
 
 
-def template_of(instance: Object) -> str:
-    version = dig(instance, "spec.templateRef.version")
-    return text(instance, "spec.templateRef.name") + (f"@{version}" if version else "")
+def template_cell(instance: Object) -> str:
+    version = get_path(instance, "spec.templateRef.version")
+    return cell(instance, "spec.templateRef.name") + (f"@{version}" if version else "")
 
 
-def why(instance: Object) -> str:
+def describe_phase(instance: Object) -> str:
     """The phase with its reason and message, unless the instance is ready."""
     if phase_of(instance) == "Ready":
         return "Ready"
-    reason, message = dig(instance, "status.reason"), dig(instance, "status.message")
+    reason, message = get_path(instance, "status.reason"), get_path(instance, "status.message")
     details = ": ".join(str(each) for each in (reason, message) if each)
     return f"{phase_of(instance)} ({details})" if details else phase_of(instance)
 
 
-def template_ref(text: str) -> Object:
+def parse_template_ref(value: str) -> Object:
     """Parses `NAME` or `NAME@VERSION` into a templateRef."""
-    name, _, version = text.partition("@")
+    name, _, version = value.partition("@")
     return {"name": name, "version": version} if version else {"name": name}
 
 
-def parameters(given: Sequence[str]) -> str | None:
+def encode_parameters(assignments: Sequence[str]) -> str | None:
     """Encodes `NAME=VALUE` flags as the YAML of spec.parameters. Values are strings; the template has their types."""
     values: dict[str, str] = {}
-    for each in given:
+    for each in assignments:
         name, equals, value = each.partition("=")
         if not name or not equals:
-            raise WrongUsage(f"{each!r} is not a parameter; use the format NAME=VALUE")
+            raise UsageError(f"{each!r} is not a parameter; use the format NAME=VALUE")
         if name in values:
-            raise WrongUsage(f"the parameter {name} is set twice; keep one")
+            raise UsageError(f"the parameter {name} is set twice; keep one")
         values[name] = value
     return yaml.encode(values).decode() if values else None
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
+class WaitOptions:
     """Whether a create command waits, for how long, and its output format."""
 
     wait: bool
@@ -128,43 +134,47 @@ class Ending:
     output: NamedOutput
 
 
-def make_instance(session: Session, sort: Sort, body: Object, project: str, ending: Ending) -> None:
+def create_instance(
+    session: Session, instance_type: InstanceType, body: Object, project: str, wait_options: WaitOptions
+) -> None:
     """Creates an instance and prints it. With --wait, exits with code 1 if it has failed."""
-    timeout = seconds(ending.timeout)
+    timeout = parse_duration(wait_options.timeout)
     name = body["metadata"]["name"]
-    created = session.client.create(sort.plural, body, namespace=namespace_of(session, project))
-    message = f"created the {sort.word} {name} in the project {project}"
-    if ending.wait:
-        note(message)
-        created = until_settled(session.client, sort, created, timeout)
-        message = f"the {sort.word} {name} is {why(created)}"
-    print_made(created, ending.output, message)
-    if ending.wait and has_failed(created):
+    created = session.client.create(instance_type.plural, body, namespace=project_namespace(session, project))
+    message = f"created the {instance_type.singular} {name} in the project {project}"
+    if wait_options.wait:
+        print_note(message)
+        created = wait_until_final(session.client, instance_type, created, timeout)
+        message = f"the {instance_type.singular} {name} is {describe_phase(created)}"
+    print_created(created, wait_options.output, message)
+    if wait_options.wait and has_failed(created):
         raise typer.Exit(1)
 
 
-def until_settled(client: Client, sort: Sort, made: Object, patience: int) -> Object:
+def wait_until_final(client: Client, instance_type: InstanceType, obj: Object, timeout: int) -> Object:
     """Waits until an instance is ready or has failed, for at most `timeout` seconds."""
-    ref, last = awaited(sort.plural, made), made
+    ref, last = object_ref(instance_type.plural, obj), obj
     try:
-        with progress(f"waiting for {ref.name}") as update:
-            for state in states(client, ref, patience):
-                if is_settled(state):
+        with show_progress(f"waiting for {ref.name}") as update:
+            for state in watch_object(client, ref, timeout):
+                if is_final(state):
                     return state
                 last = state
-                update(f"{ref.name} is {why(state)}")
-    except DeadlinePassed:
-        message = f"the {sort.word} {ref.name} is still {why(last)} after {duration(patience)}"
+                update(f"{ref.name} is {describe_phase(state)}")
+    except DeadlineExceeded:
+        message = (
+            f"the {instance_type.singular} {ref.name} is still {describe_phase(last)} after {format_duration(timeout)}"
+        )
         raise ClientError(f"{message}; the server continues; use a longer --timeout to wait longer") from None
-    raise ClientError(f"the {sort.word} {ref.name} was deleted while waiting; create it again")
+    raise ClientError(f"the {instance_type.singular} {ref.name} was deleted while waiting; create it again")
 
 
-def is_settled(instance: Object) -> bool:
+def is_final(instance: Object) -> bool:
     """Whether the phase is final. A status of an older generation does not count."""
-    observed = dig(instance, "status.observedGeneration")
-    if observed is not None and observed < (dig(instance, "metadata.generation") or 0):
+    observed = get_path(instance, "status.observedGeneration")
+    if observed is not None and observed < (get_path(instance, "metadata.generation") or 0):
         return False
-    return phase_of(instance) in SETTLED or _is_stalled(instance)
+    return phase_of(instance) in FINAL_PHASES or _is_stalled(instance)
 
 
 def has_failed(instance: Object) -> bool:
@@ -173,10 +183,10 @@ def has_failed(instance: Object) -> bool:
 
 def _is_stalled(instance: Object) -> bool:
     """Whether the controller waits for a change of the spec, such as a template version that exists."""
-    return condition_of(instance, "Stalled").get("status") == "True"
+    return find_condition(instance, "Stalled").get("status") == "True"
 
 
-ABANDON = "service.sh/abandon"
+ABANDON_ANNOTATION = "service.sh/abandon"
 """Annotation that makes the server delete an instance without cleaning up in its cluster."""
 
 AbandonFlag = Annotated[
@@ -188,38 +198,40 @@ AbandonFlag = Annotated[
 
 
 @dataclass(frozen=True, slots=True)
-class Removal:
+class RemovalOptions:
     yes: YesFlag = False
     no_wait: NoWaitFlag = False
     abandon: AbandonFlag = False
     context: ContextFlag = None
 
 
-def remove_instance(sort: Sort, name: str, project: str, asked: Removal) -> None:
-    with connected(asked.context) as session:
-        namespace = namespace_of(session, project)
-        instance = session.client.get(sort.plural, name, namespace=namespace)
-        if not asked.yes:
-            prompts.sure(_question(sort, name, asked.abandon))
-        if asked.abandon:
-            change = {"metadata": {"annotations": {ABANDON: "true"}}}
-            session.client.patch(sort.plural, name, change, namespace=namespace)
-        session.client.delete(sort.plural, name, namespace=namespace)
-        if asked.no_wait:
-            note(f"the {sort.word} {name} is being deleted")
+def delete_instance(instance_type: InstanceType, name: str, project: str, options: RemovalOptions) -> None:
+    with open_session(options.context) as session:
+        namespace = project_namespace(session, project)
+        instance = session.client.get(instance_type.plural, name, namespace=namespace)
+        if not options.yes:
+            prompts.confirm(_confirmation_question(instance_type, name, options.abandon))
+        if options.abandon:
+            change = {"metadata": {"annotations": {ABANDON_ANNOTATION: "true"}}}
+            session.client.patch(instance_type.plural, name, change, namespace=namespace)
+        session.client.delete(instance_type.plural, name, namespace=namespace)
+        if options.no_wait:
+            print_note(f"the {instance_type.singular} {name} is being deleted")
             return
-        until_gone(session.client, awaited(sort.plural, instance), why)
-        note(f"the {sort.word} {name} is deleted{_left(instance) if asked.abandon else ''}")
+        wait_deleted(session.client, object_ref(instance_type.plural, instance), describe_phase)
+        print_note(
+            f"the {instance_type.singular} {name} is deleted{_describe_leftovers(instance) if options.abandon else ''}"
+        )
 
 
-def _question(sort: Sort, name: str, abandon: bool) -> str:
+def _confirmation_question(instance_type: InstanceType, name: str, abandon: bool) -> str:
     if abandon:
-        return f"Delete the {sort.word} {name}, and leave its objects in the cluster behind?"
-    return f"Delete the {sort.word} {name} with everything in it?"
+        return f"Delete the {instance_type.singular} {name}, and leave its objects in the cluster behind?"
+    return f"Delete the {instance_type.singular} {name} with everything in it?"
 
 
-def _left(instance: Object) -> str:
-    namespace, cluster = dig(instance, "spec.clusterRef.namespace"), dig(instance, "spec.clusterRef.cluster")
+def _describe_leftovers(instance: Object) -> str:
+    namespace, cluster = get_path(instance, "spec.clusterRef.namespace"), get_path(instance, "spec.clusterRef.cluster")
     if not namespace or not cluster:
         return "; its objects in the cluster, if any, were left behind"
     return f"; the namespace {namespace} in the cluster {cluster} was left behind, if it exists"

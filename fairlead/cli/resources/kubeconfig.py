@@ -17,61 +17,61 @@ from typing import Annotated
 
 import typer
 
-from fairlead.cli.ui.completion import names_of
-from fairlead.cli.ui.flags import ContextFlag, takes
-from fairlead.cli.ui.output import note
-from fairlead.cli.ui.session import Session, WrongUsage, connected, namespace_of
-from fairlead.client import ApiProblem, ClientError
-from fairlead.client.client import MANAGEMENT, segment
-from fairlead.client.kubeconfig import Entry, cluster_of, merge_into, merged
+from fairlead.cli.ui.completion import complete_names
+from fairlead.cli.ui.flags import ContextFlag, options_from
+from fairlead.cli.ui.output import print_note
+from fairlead.cli.ui.session import Session, UsageError, open_session, project_namespace
+from fairlead.client import ApiStatusError, ClientError
+from fairlead.client.client import MANAGEMENT, quote_segment
+from fairlead.client.kubeconfig import KubeconfigEntry, cluster_entry, merge_entry, merge_into_file
 from fairlead.core import yaml
-from fairlead.core.objects import Object, dig
+from fairlead.core.objects import Object, get_path
 
-ROOT = "/kubernetes"
+GATEWAY_ROOT = "/kubernetes"
 
 
 @dataclass(frozen=True, slots=True)
-class Where:
+class ApiTarget:
     """A Kubernetes API behind the server: its path, the default namespace, and a label for the context name."""
 
     path: str
     namespace: str = ""
-    word: str = ""
+    label: str = ""
 
 
-def in_management(session: Session, project: str) -> Where:
+def management_target(session: Session, project: str) -> ApiTarget:
     """The server's own API, with the namespace of a project if one is set."""
-    return Where(MANAGEMENT, namespace_of(session, project) if project else "", project)
+    return ApiTarget(MANAGEMENT, project_namespace(session, project) if project else "", project)
 
 
-def in_cluster(session: Session, cluster: str) -> Where:
-    _look_up(session, "clusters", cluster)
-    return Where(f"{ROOT}/cluster/{segment(cluster)}", word=f"cluster-{cluster}")
+def cluster_target(session: Session, cluster: str) -> ApiTarget:
+    _check_exists(session, "clusters", cluster)
+    return ApiTarget(f"{GATEWAY_ROOT}/cluster/{quote_segment(cluster)}", label=f"cluster-{cluster}")
 
 
-def in_space(session: Session, project: str, space: str) -> Where:
+def space_target(session: Session, project: str, space: str) -> ApiTarget:
     """The gateway of a space. Its namespace is set in the context, because no other can be accessed."""
-    instance = session.client.get("spaceinstances", space, namespace=namespace_of(session, project))
-    namespace = dig(instance, "spec.clusterRef.namespace")
+    instance = session.client.get("spaceinstances", space, namespace=project_namespace(session, project))
+    namespace = get_path(instance, "spec.clusterRef.namespace")
     if not namespace:
         advice = f"`fairlead space list --project {project}` shows its phase"
         raise ClientError(f"the space {space} has no namespace in a cluster yet; {advice}")
-    return Where(_inside(project, "space", space), str(namespace), f"space-{project}/{space}")
+    return ApiTarget(_instance_path(project, "space", space), str(namespace), f"space-{project}/{space}")
 
 
-def in_virtual_cluster(session: Session, project: str, name: str) -> Where:
-    _look_up(session, "virtualclusterinstances", name, namespace_of(session, project))
-    return Where(_inside(project, "virtualcluster", name), word=f"virtualcluster-{project}/{name}")
+def virtual_cluster_target(session: Session, project: str, name: str) -> ApiTarget:
+    _check_exists(session, "virtualclusterinstances", name, project_namespace(session, project))
+    return ApiTarget(_instance_path(project, "virtualcluster", name), label=f"virtualcluster-{project}/{name}")
 
 
-def _inside(project: str, kind: str, name: str) -> str:
-    return f"{ROOT}/project/{segment(project)}/{kind}/{segment(name)}"
+def _instance_path(project: str, kind: str, name: str) -> str:
+    return f"{GATEWAY_ROOT}/project/{quote_segment(project)}/{kind}/{quote_segment(name)}"
 
 
-def _look_up(session: Session, plural: str, name: str, namespace: str = "") -> None:
+def _check_exists(session: Session, plural: str, name: str, namespace: str = "") -> None:
     try:
         session.client.get(plural, name, namespace=namespace)
-    except ApiProblem as problem:
+    except ApiStatusError as problem:
         if problem.code != 403:
             raise
 
@@ -81,7 +81,7 @@ STDOUT = Path("-")
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class KubeconfigOptions:
     """Flags for the kubeconfig file and the authentication of the context."""
 
     context: ContextFlag = None
@@ -89,7 +89,7 @@ class Written:
         str | None,
         typer.Option("--context-name", help="Name of the context in the file.", show_default="fairlead-LOGIN[-TARGET]"),
     ] = None
-    run: Annotated[
+    use_exec: Annotated[
         bool,
         typer.Option("--exec/--embed", help="Let kubectl run `fairlead token`, or embed the key in the file."),
     ] = False
@@ -103,7 +103,7 @@ class Written:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class KubeconfigTargetOptions:
     project: Annotated[
         str | None,
         typer.Option(
@@ -111,7 +111,7 @@ class Asked:
             help="Project whose namespace the context uses.",
             metavar="P",
             show_default=False,
-            autocompletion=names_of("projects"),
+            autocompletion=complete_names("projects"),
         ),
     ] = None
     cluster: Annotated[
@@ -121,7 +121,7 @@ class Asked:
             help="Connected cluster for the context.",
             metavar="C",
             show_default=False,
-            autocompletion=names_of("clusters"),
+            autocompletion=complete_names("clusters"),
         ),
     ] = None
     space: Annotated[
@@ -137,60 +137,62 @@ class Asked:
             show_default=False,
         ),
     ] = None
-    written: Written = field(default_factory=Written)
+    kubeconfig: KubeconfigOptions = field(default_factory=KubeconfigOptions)
 
 
-@takes(Asked)
-def command(asked: Asked) -> None:
+@options_from(KubeconfigTargetOptions)
+def command(options: KubeconfigTargetOptions) -> None:
     """Write a kubectl context for the server's own API, or for a cluster behind it.
 
     Other contexts in the file are kept, and the previous version is saved next to it as a .bak file.
     """
-    with connected(asked.written.context) as session:
-        write_context(session, _where(session, asked), asked.written)
+    with open_session(options.kubeconfig.context) as session:
+        write_context(session, _resolve_target(session, options), options.kubeconfig)
 
 
-def _where(session: Session, asked: Asked) -> Where:
-    targets = [each for each in (asked.project, asked.cluster, asked.space, asked.virtual_cluster) if each is not None]
+def _resolve_target(session: Session, options: KubeconfigTargetOptions) -> ApiTarget:
+    targets = [
+        each for each in (options.project, options.cluster, options.space, options.virtual_cluster) if each is not None
+    ]
     if len(targets) > 1:
-        raise WrongUsage("--project, --cluster, --space and --virtual-cluster are mutually exclusive; choose one")
-    if asked.cluster is not None:
-        return in_cluster(session, asked.cluster)
-    if asked.space is not None:
-        return in_space(session, *_pair(asked.space, "--space P/S"))
-    if asked.virtual_cluster is not None:
-        return in_virtual_cluster(session, *_pair(asked.virtual_cluster, "--virtual-cluster P/V"))
-    return in_management(session, asked.project or "")
+        raise UsageError("--project, --cluster, --space and --virtual-cluster are mutually exclusive; choose one")
+    if options.cluster is not None:
+        return cluster_target(session, options.cluster)
+    if options.space is not None:
+        return space_target(session, *_split_pair(options.space, "--space P/S"))
+    if options.virtual_cluster is not None:
+        return virtual_cluster_target(session, *_split_pair(options.virtual_cluster, "--virtual-cluster P/V"))
+    return management_target(session, options.project or "")
 
 
-def _pair(text: str, form: str) -> tuple[str, str]:
+def _split_pair(text: str, form: str) -> tuple[str, str]:
     project, slash, name = text.partition("/")
     if not project or not slash or not name or "/" in name:
-        raise WrongUsage(f"{text!r} does not include the project; use the format {form}")
+        raise UsageError(f"{text!r} does not include the project; use the format {form}")
     return project, name
 
 
-def write_context(session: Session, where: Where, asked: Written) -> None:
+def write_context(session: Session, target: ApiTarget, options: KubeconfigOptions) -> None:
     """Writes the context for `target` into the requested file."""
-    entry = _entry(session, where, asked)
-    if asked.file == STDOUT:
-        sys.stdout.write(yaml.encode(merged({}, entry, make_current=True)).decode())
+    entry = _build_entry(session, target, options)
+    if options.file == STDOUT:
+        sys.stdout.write(yaml.encode(merge_entry({}, entry, make_current=True)).decode())
         return
-    path = (asked.file or Path("~/.kube/config")).expanduser()
-    backup = merge_into(path, entry, make_current=not asked.keep_current)
+    path = (options.file or Path("~/.kube/config")).expanduser()
+    backup = merge_into_file(path, entry, make_current=not options.keep_current)
     saved = f"; the previous version is {backup}" if backup else ""
-    note(f"wrote the context {entry.name!r} to {path}{saved}")
-    _explain_use(asked, path, entry.name)
+    print_note(f"wrote the context {entry.name!r} to {path}{saved}")
+    _print_usage_hint(options, path, entry.name)
 
 
-def _entry(session: Session, where: Where, asked: Written) -> Entry:
-    parts = ("fairlead", session.name, where.word)
-    name = asked.context_name or "-".join(part for part in parts if part)
-    user = {"exec": _exec(session.name)} if asked.run else {"token": session.login.key}
-    return Entry(name, cluster_of(session.login, where.path), user, where.namespace)
+def _build_entry(session: Session, target: ApiTarget, options: KubeconfigOptions) -> KubeconfigEntry:
+    parts = ("fairlead", session.name, target.label)
+    name = options.context_name or "-".join(part for part in parts if part)
+    user = {"exec": _exec_config(session.name)} if options.use_exec else {"token": session.login.key}
+    return KubeconfigEntry(name, cluster_entry(session.login, target.path), user, target.namespace)
 
 
-def _exec(login: str) -> Object:
+def _exec_config(login: str) -> Object:
     executable = shutil.which("fairlead")
     command_line = [executable] if executable else [sys.executable, "-m", "fairlead"]
     context = ["--context", login] if login else []
@@ -203,11 +205,11 @@ def _exec(login: str) -> Object:
     }
 
 
-def _explain_use(asked: Written, path: Path, name: str) -> None:
+def _print_usage_hint(options: KubeconfigOptions, path: Path, name: str) -> None:
     variable = os.environ.get("KUBECONFIG", "")
-    if asked.file is None and variable:
-        note(f"kubectl reads KUBECONFIG={variable}; `unset KUBECONFIG` to use this file")
-    elif asked.file is not None:
-        note(f"use it with `kubectl --kubeconfig {path} --context {name}`")
-    elif asked.keep_current:
-        note(f"use it with `kubectl --context {name}`")
+    if options.file is None and variable:
+        print_note(f"kubectl reads KUBECONFIG={variable}; `unset KUBECONFIG` to use this file")
+    elif options.file is not None:
+        print_note(f"use it with `kubectl --kubeconfig {path} --context {name}`")
+    elif options.keep_current:
+        print_note(f"use it with `kubectl --context {name}`")

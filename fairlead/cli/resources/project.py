@@ -8,9 +8,9 @@ from typing import Annotated
 import typer
 
 from fairlead.cli.ui import prompts
-from fairlead.cli.ui.completion import names_of
-from fairlead.cli.ui.describe import body_of, condition_of, owner_of, print_made, print_object, text
-from fairlead.cli.ui.durations import since
+from fairlead.cli.ui.completion import complete_names
+from fairlead.cli.ui.describe import build_object, cell, find_condition, owner_cell, print_created, print_object
+from fairlead.cli.ui.durations import age
 from fairlead.cli.ui.flags import (
     ContextFlag,
     DescriptionFlag,
@@ -18,97 +18,97 @@ from fairlead.cli.ui.flags import (
     NamedOutputFlag,
     NoWaitFlag,
     YesFlag,
-    takes,
+    options_from,
 )
-from fairlead.cli.ui.list import Listing, Shown, show_all
-from fairlead.cli.ui.output import NamedOutput, Output, note, print_data, print_name, print_table
-from fairlead.cli.ui.session import WrongUsage, connected, namespace_of
-from fairlead.cli.ui.wait import awaited, until_gone
-from fairlead.core.objects import Object, dig, name_of
+from fairlead.cli.ui.list import Listing, ListOptions, run_list_command
+from fairlead.cli.ui.output import NamedOutput, Output, print_data, print_name, print_note, print_table
+from fairlead.cli.ui.session import UsageError, open_session, project_namespace
+from fairlead.cli.ui.wait import object_ref, wait_deleted
+from fairlead.core.objects import Object, get_path, name_of
 
 COLUMNS = ("NAME", "STATE", "MEMBERS", "OWNER", "DISPLAY NAME", "AGE")
-ALLOWED = (("clusters", "allowedClusters"), ("runners", "allowedRunners"), ("templates", "allowedTemplates"))
+ALLOWED_FIELDS = (("clusters", "allowedClusters"), ("runners", "allowedRunners"), ("templates", "allowedTemplates"))
 
 
-def row(project: Object, now: datetime) -> Sequence[str]:
+def table_row(project: Object, now: datetime) -> Sequence[str]:
     return (
         name_of(project),
-        state(project),
-        str(len(dig(project, "spec.members") or ())),
-        owner_of(project),
-        text(project, "spec.displayName"),
-        since(dig(project, "metadata.creationTimestamp"), now),
+        project_state(project),
+        str(len(get_path(project, "spec.members") or ())),
+        owner_cell(project),
+        cell(project, "spec.displayName"),
+        age(get_path(project, "metadata.creationTimestamp"), now),
     )
 
 
-def state(project: Object) -> str:
+def project_state(project: Object) -> str:
     """Ready, Deleting, or the reason of the Ready condition."""
-    ready = condition_of(project, "Ready")
-    if dig(project, "metadata.deletionTimestamp"):
+    ready = find_condition(project, "Ready")
+    if get_path(project, "metadata.deletionTimestamp"):
         return "Deleting"
     return "Ready" if ready.get("status") == "True" else str(ready.get("reason") or "-")
 
 
-def waits_for(project: Object) -> str:
+def describe_wait(project: Object) -> str:
     """What the deletion of a project is waiting for, from its Ready condition."""
-    ready = condition_of(project, "Ready")
+    ready = find_condition(project, "Ready")
     return str(ready.get("message") or "") if ready.get("status") == "False" else ""
 
 
-def described(project: Object, namespace: str) -> list[tuple[str, str]]:
-    members = [f"{kind} {name} ({role})" for kind, name, role in named_members(project)]
+def describe_rows(project: Object, namespace: str) -> list[tuple[str, str]]:
+    members = [f"{kind} {name} ({role})" for kind, name, role in list_members(project)]
     return [
         ("name", name_of(project)),
-        ("display name", str(dig(project, "spec.displayName") or "")),
-        ("description", str(dig(project, "spec.description") or "")),
+        ("display name", str(get_path(project, "spec.displayName") or "")),
+        ("description", str(get_path(project, "spec.description") or "")),
         ("namespace", namespace),
-        ("owner", owner_of(project)),
-        ("state", state(project)),
-        ("", waits_for(project)),
+        ("owner", owner_cell(project)),
+        ("state", project_state(project)),
+        ("", describe_wait(project)),
         *(("members" if each is members[0] else "", each) for each in members),
-        *((label, _allowed(project, field)) for label, field in ALLOWED),
-        *_quotas(project),
+        *((label, _allowed_names(project, field)) for label, field in ALLOWED_FIELDS),
+        *_quota_rows(project),
     ]
 
 
-def named_members(project: Object) -> Iterator[tuple[str, str, str]]:
+def list_members(project: Object) -> Iterator[tuple[str, str, str]]:
     """Kind, name and role of each entry in spec.members. The default role is viewer."""
-    for each in dig(project, "spec.members") or ():
+    for each in get_path(project, "spec.members") or ():
         yield str(each.get("kind")).lower(), str(each.get("name")), str(each.get("clusterRole") or "viewer")
 
 
-def roles(project: Object) -> dict[tuple[str, str], str]:
+def roles_by_member(project: Object) -> dict[tuple[str, str], str]:
     """The roles of the owner and the members, by kind and name."""
     found: dict[tuple[str, str], list[str]] = {}
     for kind in ("user", "team"):
-        if name := dig(project, f"spec.owner.{kind}"):
+        if name := get_path(project, f"spec.owner.{kind}"):
             found[kind, name] = ["owner"]
-    for kind, name, role in named_members(project):
+    for kind, name, role in list_members(project):
         found.setdefault((kind, name), []).append(role)
     return {member: ", ".join(each) for member, each in found.items()}
 
 
-def _allowed(project: Object, field: str) -> str:
-    return ", ".join(str(dig(each, "name")) for each in dig(project, f"spec.{field}") or ())
+def _allowed_names(project: Object, field: str) -> str:
+    return ", ".join(str(get_path(each, "name")) for each in get_path(project, f"spec.{field}") or ())
 
 
-def _quotas(project: Object) -> Iterator[tuple[str, str]]:
-    limits, used = (dig(project, f"status.quotas.project.{part}") or {} for part in ("limit", "used"))
+def _quota_rows(project: Object) -> Iterator[tuple[str, str]]:
+    limits, used = (get_path(project, f"status.quotas.project.{part}") or {} for part in ("limit", "used"))
     for number, (resource, limit) in enumerate(limits.items()):
         yield "" if number else "quotas", f"{resource}: {used.get(resource, 0)} of {limit}"
 
 
 PROJECTS = "projects"
-LISTING = Listing(PROJECTS, "Project", COLUMNS, row, "no projects; create one with `fairlead project create`")
-KINDS = ("User", "Team")
+LISTING = Listing(PROJECTS, "Project", COLUMNS, table_row, "no projects; create one with `fairlead project create`")
+MEMBER_KINDS = ("User", "Team")
 
-NameArgument = Annotated[str, typer.Argument(help="Name of the project.", autocompletion=names_of(PROJECTS))]
+NameArgument = Annotated[str, typer.Argument(help="Name of the project.", autocompletion=complete_names(PROJECTS))]
 
 group = typer.Typer(help="Create, list, show and delete projects.", no_args_is_help=True)
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ProjectCreateOptions:
     name: Annotated[str, typer.Argument(help="Name of the project.")]
     display_name: DisplayNameFlag = None
     description: DescriptionFlag = None
@@ -130,95 +130,97 @@ class Asked:
 
 
 @group.command("create")
-@takes(Asked)
-def create(asked: Asked) -> None:
+@options_from(ProjectCreateOptions)
+def create(options: ProjectCreateOptions) -> None:
     """Create a project."""
-    with connected(asked.context) as session:
-        created = session.client.create(PROJECTS, body(asked))
-        namespace = namespace_of(session, asked.name)
-        print_made(created, asked.output, f"created the project {asked.name} with the namespace {namespace}")
+    with open_session(options.context) as session:
+        created = session.client.create(PROJECTS, build_body(options))
+        namespace = project_namespace(session, options.name)
+        print_created(created, options.output, f"created the project {options.name} with the namespace {namespace}")
 
 
-def body(asked: Asked) -> Object:
+def build_body(options: ProjectCreateOptions) -> Object:
     spec = {
-        "displayName": asked.display_name,
-        "description": asked.description,
-        "members": [_member(each) for each in asked.member or ()] or None,
-        "owner": _owner(asked.owner) if asked.owner else None,
+        "displayName": options.display_name,
+        "description": options.description,
+        "members": [_parse_member(each) for each in options.member or ()] or None,
+        "owner": _parse_owner(options.owner) if options.owner else None,
     }
-    return body_of("Project", asked.name, spec)
+    return build_object("Project", options.name, spec)
 
 
-def _member(text: str) -> Object:
-    kind, _, rest = text.partition(":")
+def _parse_member(value: str) -> Object:
+    kind, _, rest = value.partition(":")
     # The role is the last part, because role names may contain colons.
     name, _, role = rest.partition(":")
-    if kind.title() not in KINDS or not name:
-        raise WrongUsage(f"{text!r} is not a member; use the format User:ada:admin or Team:ops:user")
+    if kind.title() not in MEMBER_KINDS or not name:
+        raise UsageError(f"{value!r} is not a member; use the format User:ada:admin or Team:ops:user")
     return {"kind": kind.title(), "name": name, **({"clusterRole": role} if role else {})}
 
 
-def _owner(text: str) -> Object:
-    kind, _, name = (text if ":" in text else f"User:{text}").partition(":")
-    if kind.title() not in KINDS or not name:
-        raise WrongUsage(f"{text!r} is not an owner; use the format ada, User:ada or Team:ops")
+def _parse_owner(value: str) -> Object:
+    kind, _, name = (value if ":" in value else f"User:{value}").partition(":")
+    if kind.title() not in MEMBER_KINDS or not name:
+        raise UsageError(f"{value!r} is not an owner; use the format ada, User:ada or Team:ops")
     return {kind.lower(): name}
 
 
 @group.command("list")
-@takes(Shown)
-def list_projects(shown: Shown) -> None:
+@options_from(ListOptions)
+def list_projects(options: ListOptions) -> None:
     """List the projects that you may read."""
-    show_all(LISTING, shown)
+    run_list_command(LISTING, options)
 
 
 @group.command("show")
 def show(name: NameArgument, context: ContextFlag = None, output: NamedOutputFlag = NamedOutput.TABLE) -> None:
     """Show one project: its members, what it may use, and its quota usage."""
-    with connected(context) as session:
+    with open_session(context) as session:
         found = session.client.get(PROJECTS, name)
-        print_object(found, output, described(found, namespace_of(session, name)))
+        print_object(found, output, describe_rows(found, project_namespace(session, name)))
 
 
 @group.command("members")
 def members(name: NameArgument, context: ContextFlag = None, output: NamedOutputFlag = NamedOutput.TABLE) -> None:
     """List the members of a project, direct ones and those of teams."""
-    with connected(context) as session:
+    with open_session(context) as session:
         found = session.client.get(PROJECTS, name, "members")
         if output is NamedOutput.NAME:
-            for kind, info in _people(found):
+            for kind, info in _iter_members(found):
                 print_name(kind, str(info.get("name")))
         elif output is not NamedOutput.TABLE:
             print_data(found, Output(output))
         else:
-            by_member = roles(session.client.get(PROJECTS, name))
-            rows = [_person(kind, info, by_member) for kind, info in _people(found)]
+            by_member = roles_by_member(session.client.get(PROJECTS, name))
+            rows = [_member_row(kind, info, by_member) for kind, info in _iter_members(found)]
             print_table(("KIND", "NAME", "ROLE", "DISPLAY NAME", "EMAIL"), rows, f"the project {name} has no members")
 
 
-def _people(found: Object) -> Iterator[tuple[str, Object]]:
+def _iter_members(response: Object) -> Iterator[tuple[str, Object]]:
     for kind in ("user", "team"):
-        for each in found.get(f"{kind}s") or ():
-            yield kind, dig(each, "info") or {}
+        for each in response.get(f"{kind}s") or ():
+            yield kind, get_path(each, "info") or {}
 
 
-def _person(sort: str, info: Object, of: dict[tuple[str, str], str]) -> tuple[str, ...]:
+def _member_row(kind: str, info: Object, member_roles: dict[tuple[str, str], str]) -> tuple[str, ...]:
     """A table row. The role of a member through a team, or through `*`, is that of the team or of `*`."""
     name = str(info.get("name"))
-    role = of.get((sort, name)) or of.get((sort, "*")) or "through a team"
-    return sort, name, role, str(info.get("displayName") or "-"), str(info.get("email") or "-")
+    role = member_roles.get((kind, name)) or member_roles.get((kind, "*")) or "through a team"
+    return kind, name, role, str(info.get("displayName") or "-"), str(info.get("email") or "-")
 
 
 @group.command("delete")
 def delete(name: NameArgument, yes: YesFlag = False, no_wait: NoWaitFlag = False, context: ContextFlag = None) -> None:
     """Delete a project with everything in it, and show what the deletion is waiting for."""
-    with connected(context) as session:
+    with open_session(context) as session:
         found = session.client.get(PROJECTS, name)
         if not yes:
-            prompts.sure(f"Delete the project {name} with everything in it?")
+            prompts.confirm(f"Delete the project {name} with everything in it?")
         session.client.delete(PROJECTS, name)
         if no_wait:
-            note(f"the project {name} is being deleted; `fairlead project show {name}` shows what it is waiting for")
+            print_note(
+                f"the project {name} is being deleted; `fairlead project show {name}` shows what it is waiting for"
+            )
             return
-        until_gone(session.client, awaited(PROJECTS, found), waits_for)
-        note(f"the project {name} is deleted, with everything in it")
+        wait_deleted(session.client, object_ref(PROJECTS, found), describe_wait)
+        print_note(f"the project {name} is deleted, with everything in it")

@@ -7,25 +7,32 @@ from typing import Annotated
 
 import typer
 
-from fairlead.cli.ui.completion import names_of
-from fairlead.cli.ui.describe import body_of, print_made, text
-from fairlead.cli.ui.durations import duration, seconds, since
-from fairlead.cli.ui.flags import ContextFlag, DescriptionFlag, DisplayNameFlag, NamedOutputFlag, OutputFlag, takes
-from fairlead.cli.ui.list import Listing, Shown, show_all
-from fairlead.cli.ui.output import NamedOutput, Output, note, print_data
-from fairlead.cli.ui.session import connected
+from fairlead.cli.ui.completion import complete_names
+from fairlead.cli.ui.describe import build_object, cell, print_created
+from fairlead.cli.ui.durations import age, format_duration, parse_duration
+from fairlead.cli.ui.flags import (
+    ContextFlag,
+    DescriptionFlag,
+    DisplayNameFlag,
+    NamedOutputFlag,
+    OutputFlag,
+    options_from,
+)
+from fairlead.cli.ui.list import Listing, ListOptions, run_list_command
+from fairlead.cli.ui.output import NamedOutput, Output, print_data, print_note
+from fairlead.cli.ui.session import open_session
 from fairlead.client import ClientError
-from fairlead.core.objects import Object, dig, name_of
+from fairlead.core.objects import Object, get_path, name_of
 
 RUNNERS = "runners"
 
-NameArgument = Annotated[str, typer.Argument(help="Name of the runner.", autocompletion=names_of(RUNNERS))]
+NameArgument = Annotated[str, typer.Argument(help="Name of the runner.", autocompletion=complete_names(RUNNERS))]
 
 group = typer.Typer(help="Create and list runners, and print and rotate their keys.", no_args_is_help=True)
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class RunnerCreateOptions:
     name: Annotated[str, typer.Argument(help="Name of the runner.")]
     display_name: DisplayNameFlag = None
     description: DescriptionFlag = None
@@ -41,50 +48,50 @@ class Asked:
 
 
 @group.command("create")
-@takes(Asked)
-def create(asked: Asked) -> None:
+@options_from(RunnerCreateOptions)
+def create(options: RunnerCreateOptions) -> None:
     """Create a runner. It becomes active when a runner process authenticates with its key."""
-    with connected(asked.context) as session:
-        created = session.client.create(RUNNERS, body(asked))
-        message = f"created the runner {asked.name}; `fairlead runner key {asked.name}` prints its access key"
-        print_made(created, asked.output, message)
+    with open_session(options.context) as session:
+        created = session.client.create(RUNNERS, build_body(options))
+        message = f"created the runner {options.name}; `fairlead runner key {options.name}` prints its access key"
+        print_created(created, options.output, message)
 
 
-def body(asked: Asked) -> Object:
+def build_body(options: RunnerCreateOptions) -> Object:
     spec = {
-        "displayName": asked.display_name,
-        "description": asked.description,
-        "endpoint": asked.endpoint,
-        "unusable": asked.unusable or None,
+        "displayName": options.display_name,
+        "description": options.description,
+        "endpoint": options.endpoint,
+        "unusable": options.unusable or None,
     }
-    return body_of("Runner", asked.name, spec)
+    return build_object("Runner", options.name, spec)
 
 
-def _row(runner: Object, now: datetime) -> Sequence[str]:
+def _table_row(runner: Object, now: datetime) -> Sequence[str]:
     return (
         name_of(runner),
-        text(runner, "status.phase"),
-        text(runner, "spec.endpoint"),
-        "true" if dig(runner, "spec.unusable") else "false",
-        since(dig(runner, "metadata.creationTimestamp"), now),
+        cell(runner, "status.phase"),
+        cell(runner, "spec.endpoint"),
+        "true" if get_path(runner, "spec.unusable") else "false",
+        age(get_path(runner, "metadata.creationTimestamp"), now),
     )
 
 
 COLUMNS = ("NAME", "PHASE", "ENDPOINT", "UNUSABLE", "AGE")
-LISTING = Listing(RUNNERS, "Runner", COLUMNS, _row, "no runners; create one with `fairlead runner create`")
+LISTING = Listing(RUNNERS, "Runner", COLUMNS, _table_row, "no runners; create one with `fairlead runner create`")
 
 
 @group.command("list")
-@takes(Shown)
-def list_runners(shown: Shown) -> None:
+@options_from(ListOptions)
+def list_runners(options: ListOptions) -> None:
     """List runners."""
-    show_all(LISTING, shown)
+    run_list_command(LISTING, options)
 
 
 @group.command("key")
 def key(name: NameArgument, context: ContextFlag = None, output: OutputFlag = Output.TABLE) -> None:
     """Print the access key of a runner. It does not change until it is rotated."""
-    with connected(context) as session:
+    with open_session(context) as session:
         print_key(session.client.get(RUNNERS, name, "accesskey"), output)
 
 
@@ -96,7 +103,7 @@ def rotate_key(
         typer.Option(
             "--overlap",
             help="How long the old key stays valid, like 1h.",
-            parser=seconds,
+            parser=parse_duration,
             metavar="TIME",
             show_default="revoked at once",
         ),
@@ -108,18 +115,18 @@ def rotate_key(
 
     With [bold]--overlap[/bold], the runner has time to switch.
     """
-    with connected(context) as session:
+    with open_session(context) as session:
         spec = {} if overlap is None else {"overlapSeconds": overlap}
-        print_key(session.client.act(RUNNERS, name, "rotatekey", {"spec": spec}), output)
-        note(f"the old key stays valid for {duration(overlap)}" if overlap else "the old key is revoked")
+        print_key(session.client.invoke_action(RUNNERS, name, "rotatekey", {"spec": spec}), output)
+        print_note(f"the old key stays valid for {format_duration(overlap)}" if overlap else "the old key is revoked")
 
 
-def print_key(told: Object, output: Output) -> None:
+def print_key(response: Object, output: Output) -> None:
     """Prints the key alone on stdout, or the whole response."""
-    value = told.get("accessKey")
+    value = response.get("accessKey")
     if not isinstance(value, str) or not value:
         raise ClientError("the server did not return a key; is it a Fairlead server?")
     if output is Output.TABLE:
         print(value)
     else:
-        print_data(told, output)
+        print_data(response, output)

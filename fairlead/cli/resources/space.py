@@ -7,29 +7,36 @@ import typer
 
 from fairlead.cli.resources import instance
 from fairlead.cli.resources.instance import (
-    TIMEOUT,
-    Ending,
+    DEFAULT_TIMEOUT,
+    InstanceType,
     ParameterFlag,
-    Removal,
-    Sort,
+    RemovalOptions,
     TimeoutFlag,
     WaitFlag,
-    make_instance,
-    parameters,
-    remove_instance,
-    show_instances,
-    template_ref,
+    WaitOptions,
+    create_instance,
+    delete_instance,
+    encode_parameters,
+    parse_template_ref,
+    print_instances,
 )
-from fairlead.cli.resources.kubeconfig import Written, in_space, write_context
-from fairlead.cli.ui.completion import names_of
-from fairlead.cli.ui.describe import body_of, filled
-from fairlead.cli.ui.flags import ContextFlag, DescriptionFlag, DisplayNameFlag, InProjectFlag, NamedOutputFlag, takes
-from fairlead.cli.ui.output import NamedOutput, note
-from fairlead.cli.ui.session import connected
+from fairlead.cli.resources.kubeconfig import KubeconfigOptions, space_target, write_context
+from fairlead.cli.ui.completion import complete_names
+from fairlead.cli.ui.describe import build_object, drop_none
+from fairlead.cli.ui.flags import (
+    ContextFlag,
+    DescriptionFlag,
+    DisplayNameFlag,
+    NamedOutputFlag,
+    RequiredProjectFlag,
+    options_from,
+)
+from fairlead.cli.ui.output import NamedOutput, print_note
+from fairlead.cli.ui.session import open_session
 from fairlead.core.objects import Object
 
 PLURAL = "spaceinstances"
-SPACES = Sort(
+SPACES = InstanceType(
     PLURAL,
     "SpaceInstance",
     ("CLUSTER", "spec.clusterRef.cluster"),
@@ -38,27 +45,30 @@ SPACES = Sort(
 )
 
 NameArgument = Annotated[
-    str, typer.Argument(help="Name of the space.", autocompletion=names_of(PLURAL, project="project"))
+    str, typer.Argument(help="Name of the space.", autocompletion=complete_names(PLURAL, project="project"))
 ]
 
 group = typer.Typer(help="List, create and delete spaces, and write kubectl contexts for them.", no_args_is_help=True)
 
 
 @group.command("list")
-@takes(instance.Asked)
-def list_spaces(asked: instance.Asked) -> None:
+@options_from(instance.InstanceListOptions)
+def list_spaces(options: instance.InstanceListOptions) -> None:
     """List spaces."""
-    show_instances(SPACES, asked)
+    print_instances(SPACES, options)
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class SpaceCreateOptions:
     name: Annotated[str, typer.Argument(help="Name of the space.")]
-    project: InProjectFlag
+    project: RequiredProjectFlag
     cluster: Annotated[
         str,
         typer.Option(
-            "--cluster", help="Connected cluster to create it in.", metavar="C", autocompletion=names_of("clusters")
+            "--cluster",
+            help="Connected cluster to create it in.",
+            metavar="C",
+            autocompletion=complete_names("clusters"),
         ),
     ]
     namespace: Annotated[
@@ -78,62 +88,70 @@ class Asked:
             help="Template of the space; the version may contain x as a wildcard, as in 1.x.x.",
             metavar="T[@VERSION]",
             show_default=False,
-            autocompletion=names_of("spacetemplates"),
+            autocompletion=complete_names("spacetemplates"),
         ),
     ] = None
     parameter: ParameterFlag = None
     display_name: DisplayNameFlag = None
     description: DescriptionFlag = None
     wait: WaitFlag = False
-    timeout: TimeoutFlag = TIMEOUT
+    timeout: TimeoutFlag = DEFAULT_TIMEOUT
     context: ContextFlag = None
     output: NamedOutputFlag = NamedOutput.TABLE
 
 
 @group.command("create")
-@takes(Asked)
-def create(asked: Asked) -> None:
+@options_from(SpaceCreateOptions)
+def create(options: SpaceCreateOptions) -> None:
     """Create a space: a namespace in a connected cluster, for a project."""
-    with connected(asked.context) as session:
-        make_instance(session, SPACES, body(asked), asked.project, Ending(asked.wait, asked.timeout, asked.output))
-        note(f"`fairlead space kubeconfig {asked.name} --project {asked.project}` writes a kubectl context for it")
+    with open_session(options.context) as session:
+        create_instance(
+            session,
+            SPACES,
+            build_body(options),
+            options.project,
+            WaitOptions(options.wait, options.timeout, options.output),
+        )
+        print_note(
+            f"`fairlead space kubeconfig {options.name} --project {options.project}` writes a kubectl context for it"
+        )
 
 
-def body(asked: Asked) -> Object:
+def build_body(options: SpaceCreateOptions) -> Object:
     spec = {
-        "displayName": asked.display_name,
-        "description": asked.description,
-        "clusterRef": filled({"cluster": asked.cluster, "namespace": asked.namespace}),
-        "templateRef": template_ref(asked.template) if asked.template else None,
-        "parameters": parameters(asked.parameter or ()),
+        "displayName": options.display_name,
+        "description": options.description,
+        "clusterRef": drop_none({"cluster": options.cluster, "namespace": options.namespace}),
+        "templateRef": parse_template_ref(options.template) if options.template else None,
+        "parameters": encode_parameters(options.parameter or ()),
     }
-    return body_of("SpaceInstance", asked.name, spec)
+    return build_object("SpaceInstance", options.name, spec)
 
 
 @dataclass(frozen=True, slots=True)
-class Context:
+class SpaceKubeconfigOptions:
     name: NameArgument
-    project: InProjectFlag
-    written: Written = field(default_factory=Written)
+    project: RequiredProjectFlag
+    kubeconfig: KubeconfigOptions = field(default_factory=KubeconfigOptions)
 
 
 @group.command("kubeconfig")
-@takes(Context)
-def kubeconfig(asked: Context) -> None:
+@options_from(SpaceKubeconfigOptions)
+def kubeconfig(options: SpaceKubeconfigOptions) -> None:
     """Write a kubectl context for a space, like `fairlead kubeconfig --space`."""
-    with connected(asked.written.context) as session:
-        write_context(session, in_space(session, asked.project, asked.name), asked.written)
+    with open_session(options.kubeconfig.context) as session:
+        write_context(session, space_target(session, options.project, options.name), options.kubeconfig)
 
 
 @dataclass(frozen=True, slots=True)
-class Going:
+class SpaceDeleteOptions:
     name: NameArgument
-    project: InProjectFlag
-    removal: Removal = field(default_factory=Removal)
+    project: RequiredProjectFlag
+    removal: RemovalOptions = field(default_factory=RemovalOptions)
 
 
 @group.command("delete")
-@takes(Going)
-def delete(asked: Going) -> None:
+@options_from(SpaceDeleteOptions)
+def delete(options: SpaceDeleteOptions) -> None:
     """Delete a space with its namespace and all objects in it."""
-    remove_instance(SPACES, asked.name, asked.project, asked.removal)
+    delete_instance(SPACES, options.name, options.project, options.removal)

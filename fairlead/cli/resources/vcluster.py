@@ -6,16 +6,23 @@ from typing import Annotated
 import typer
 
 from fairlead.cli.resources import instance
-from fairlead.cli.resources.instance import Removal, Sort, remove_instance, show_instances
-from fairlead.cli.ui.completion import names_of
-from fairlead.cli.ui.describe import body_of, filled, print_made
-from fairlead.cli.ui.flags import ContextFlag, DescriptionFlag, DisplayNameFlag, InProjectFlag, NamedOutputFlag, takes
-from fairlead.cli.ui.output import NamedOutput, note
-from fairlead.cli.ui.session import connected, namespace_of
+from fairlead.cli.resources.instance import InstanceType, RemovalOptions, delete_instance, print_instances
+from fairlead.cli.ui.completion import complete_names
+from fairlead.cli.ui.describe import build_object, drop_none, print_created
+from fairlead.cli.ui.flags import (
+    ContextFlag,
+    DescriptionFlag,
+    DisplayNameFlag,
+    NamedOutputFlag,
+    RequiredProjectFlag,
+    options_from,
+)
+from fairlead.cli.ui.output import NamedOutput, print_note
+from fairlead.cli.ui.session import open_session, project_namespace
 from fairlead.core.objects import Object
 
 PLURAL = "virtualclusterinstances"
-VIRTUAL_CLUSTERS = Sort(
+VIRTUAL_CLUSTERS = InstanceType(
     PLURAL,
     "VirtualClusterInstance",
     ("CLUSTER", "spec.clusterRef.cluster"),
@@ -27,16 +34,16 @@ group = typer.Typer(help="List, import, migrate and delete virtual clusters.", n
 
 
 @group.command("list")
-@takes(instance.Asked)
-def list_virtual_clusters(asked: instance.Asked) -> None:
+@options_from(instance.InstanceListOptions)
+def list_virtual_clusters(options: instance.InstanceListOptions) -> None:
     """List virtual clusters."""
-    show_instances(VIRTUAL_CLUSTERS, asked)
+    print_instances(VIRTUAL_CLUSTERS, options)
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class VirtualClusterImportOptions:
     name: Annotated[str, typer.Argument(help="Name of the new instance.")]
-    project: InProjectFlag
+    project: RequiredProjectFlag
     cluster: Annotated[
         str | None,
         typer.Option(
@@ -44,7 +51,7 @@ class Asked:
             help="Connected cluster that it runs in.",
             metavar="C",
             show_default=False,
-            autocompletion=names_of("clusters"),
+            autocompletion=complete_names("clusters"),
         ),
     ] = None
     namespace: Annotated[
@@ -62,59 +69,69 @@ class Asked:
 
 
 @group.command("import")
-@takes(Asked)
-def import_external(asked: Asked) -> None:
+@options_from(VirtualClusterImportOptions)
+def import_external(options: VirtualClusterImportOptions) -> None:
     """Import an externally deployed virtual cluster into a project.
 
     The server provides access to it, but never deploys, changes or deletes it.
     """
-    with connected(asked.context) as session:
-        created = session.client.create(PLURAL, body(asked), namespace=namespace_of(session, asked.project))
-        message = f"imported the external virtual cluster {asked.name} into the project {asked.project}"
-        print_made(created, asked.output, message)
+    with open_session(options.context) as session:
+        created = session.client.create(
+            PLURAL, build_body(options), namespace=project_namespace(session, options.project)
+        )
+        message = f"imported the external virtual cluster {options.name} into the project {options.project}"
+        print_created(created, options.output, message)
 
 
-def body(asked: Asked) -> Object:
-    cluster_ref = {"cluster": asked.cluster, "namespace": asked.namespace, "virtualCluster": asked.virtual_cluster}
-    spec = {
-        "displayName": asked.display_name,
-        "description": asked.description,
-        "external": True,
-        "clusterRef": filled(cluster_ref) or None,
+def build_body(options: VirtualClusterImportOptions) -> Object:
+    cluster_ref = {
+        "cluster": options.cluster,
+        "namespace": options.namespace,
+        "virtualCluster": options.virtual_cluster,
     }
-    return body_of("VirtualClusterInstance", asked.name, spec)
+    spec = {
+        "displayName": options.display_name,
+        "description": options.description,
+        "external": True,
+        "clusterRef": drop_none(cluster_ref) or None,
+    }
+    return build_object("VirtualClusterInstance", options.name, spec)
 
 
 @dataclass(frozen=True, slots=True)
-class Going:
+class VirtualClusterDeleteOptions:
     name: Annotated[
-        str, typer.Argument(help="Name of the virtual cluster.", autocompletion=names_of(PLURAL, project="project"))
+        str,
+        typer.Argument(help="Name of the virtual cluster.", autocompletion=complete_names(PLURAL, project="project")),
     ]
-    project: InProjectFlag
-    removal: Removal = field(default_factory=Removal)
+    project: RequiredProjectFlag
+    removal: RemovalOptions = field(default_factory=RemovalOptions)
 
 
 @group.command("delete")
-@takes(Going)
-def delete(asked: Going) -> None:
+@options_from(VirtualClusterDeleteOptions)
+def delete(options: VirtualClusterDeleteOptions) -> None:
     """Delete a virtual cluster.
 
     If the server deployed it, its namespace and all objects in it are deleted. If it was imported, the virtual cluster
     itself is kept and only the server's role bindings in it are deleted.
     """
-    remove_instance(VIRTUAL_CLUSTERS, asked.name, asked.project, asked.removal)
+    delete_instance(VIRTUAL_CLUSTERS, options.name, options.project, options.removal)
 
 
 @group.command("migrate")
 def migrate(
     name: Annotated[
-        str, typer.Argument(help="Name of the virtual cluster.", autocompletion=names_of(PLURAL, project="source"))
+        str,
+        typer.Argument(help="Name of the virtual cluster.", autocompletion=complete_names(PLURAL, project="source")),
     ],
     source: Annotated[
-        str, typer.Option("--from", help="Project that it is in.", metavar="P", autocompletion=names_of("projects"))
+        str,
+        typer.Option("--from", help="Project that it is in.", metavar="P", autocompletion=complete_names("projects")),
     ],
     target: Annotated[
-        str, typer.Option("--to", help="Project that it moves to.", metavar="Q", autocompletion=names_of("projects"))
+        str,
+        typer.Option("--to", help="Project that it moves to.", metavar="Q", autocompletion=complete_names("projects")),
     ],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only check whether the migration is possible.")] = False,
     context: ContextFlag = None,
@@ -123,9 +140,9 @@ def migrate(
 
     The move is atomic.
     """
-    with connected(context) as session:
-        instance_ref = {"name": name, "namespace": namespace_of(session, source)}
+    with open_session(context) as session:
+        instance_ref = {"name": name, "namespace": project_namespace(session, source)}
         request = {"kind": "ProjectMigrateVirtualClusterInstance", "sourceVirtualClusterInstance": instance_ref}
-        session.client.act("projects", target, "migratevirtualclusterinstance", request, dry_run=dry_run)
+        session.client.invoke_action("projects", target, "migratevirtualclusterinstance", request, dry_run=dry_run)
         result = "can be moved" if dry_run else "was moved"
-        note(f"the virtual cluster {name} {result} from the project {source} to {target}")
+        print_note(f"the virtual cluster {name} {result} from the project {source} to {target}")

@@ -7,27 +7,34 @@ import typer
 
 from fairlead.cli.resources import instance
 from fairlead.cli.resources.instance import (
-    TIMEOUT,
-    Ending,
+    DEFAULT_TIMEOUT,
+    InstanceType,
     ParameterFlag,
-    Sort,
     TimeoutFlag,
     WaitFlag,
-    make_instance,
-    parameters,
-    show_instances,
-    template_ref,
+    WaitOptions,
+    create_instance,
+    encode_parameters,
+    parse_template_ref,
+    print_instances,
 )
-from fairlead.cli.ui.completion import names_of
-from fairlead.cli.ui.describe import body_of
-from fairlead.cli.ui.flags import ContextFlag, DisplayNameFlag, InProjectFlag, NamedOutputFlag, NoWaitFlag, takes
-from fairlead.cli.ui.output import NamedOutput, note
-from fairlead.cli.ui.session import connected, namespace_of
-from fairlead.cli.ui.wait import awaited, until_gone
-from fairlead.core.objects import Object, dig
+from fairlead.cli.ui.completion import complete_names
+from fairlead.cli.ui.describe import build_object
+from fairlead.cli.ui.flags import (
+    ContextFlag,
+    DisplayNameFlag,
+    NamedOutputFlag,
+    NoWaitFlag,
+    RequiredProjectFlag,
+    options_from,
+)
+from fairlead.cli.ui.output import NamedOutput, print_note
+from fairlead.cli.ui.session import open_session, project_namespace
+from fairlead.cli.ui.wait import object_ref, wait_deleted
+from fairlead.core.objects import Object, get_path
 
 PLURAL = "devpodworkspaceinstances"
-WORKSPACES = Sort(
+WORKSPACES = InstanceType(
     PLURAL,
     "DevPodWorkspaceInstance",
     ("RUNNER", "spec.runnerRef.runner"),
@@ -39,23 +46,23 @@ group = typer.Typer(help="List, create and delete workspaces.", no_args_is_help=
 
 
 @group.command("list")
-@takes(instance.Asked)
-def list_workspaces(asked: instance.Asked) -> None:
+@options_from(instance.InstanceListOptions)
+def list_workspaces(options: instance.InstanceListOptions) -> None:
     """List workspaces."""
-    show_instances(WORKSPACES, asked)
+    print_instances(WORKSPACES, options)
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class WorkspaceCreateOptions:
     name: Annotated[str, typer.Argument(help="Name of the workspace.")]
-    project: InProjectFlag
+    project: RequiredProjectFlag
     template: Annotated[
         str,
         typer.Option(
             "--template",
             help="Template of the workspace; the version may contain x as a wildcard, as in 1.x.x.",
             metavar="T[@VERSION]",
-            autocompletion=names_of("devpodworkspacetemplates"),
+            autocompletion=complete_names("devpodworkspacetemplates"),
         ),
     ]
     parameter: ParameterFlag = None
@@ -66,55 +73,61 @@ class Asked:
             help="Runner to run it on.",
             metavar="R",
             show_default="chosen by the server",
-            autocompletion=names_of("runners"),
+            autocompletion=complete_names("runners"),
         ),
     ] = None
     display_name: DisplayNameFlag = None
     wait: WaitFlag = False
-    timeout: TimeoutFlag = TIMEOUT
+    timeout: TimeoutFlag = DEFAULT_TIMEOUT
     context: ContextFlag = None
     output: NamedOutputFlag = NamedOutput.TABLE
 
 
 @group.command("create")
-@takes(Asked)
-def create(asked: Asked) -> None:
+@options_from(WorkspaceCreateOptions)
+def create(options: WorkspaceCreateOptions) -> None:
     """Create a workspace from a template."""
-    with connected(asked.context) as session:
-        make_instance(session, WORKSPACES, body(asked), asked.project, Ending(asked.wait, asked.timeout, asked.output))
+    with open_session(options.context) as session:
+        create_instance(
+            session,
+            WORKSPACES,
+            build_body(options),
+            options.project,
+            WaitOptions(options.wait, options.timeout, options.output),
+        )
 
 
-def body(asked: Asked) -> Object:
+def build_body(options: WorkspaceCreateOptions) -> Object:
     spec = {
-        "displayName": asked.display_name,
-        "templateRef": template_ref(asked.template),
-        "parameters": parameters(asked.parameter or ()),
-        "runnerRef": {"runner": asked.runner} if asked.runner else None,
+        "displayName": options.display_name,
+        "templateRef": parse_template_ref(options.template),
+        "parameters": encode_parameters(options.parameter or ()),
+        "runnerRef": {"runner": options.runner} if options.runner else None,
     }
-    return body_of("DevPodWorkspaceInstance", asked.name, spec)
+    return build_object("DevPodWorkspaceInstance", options.name, spec)
 
 
 @group.command("delete")
 def delete(
     name: Annotated[
-        str, typer.Argument(help="Name of the workspace.", autocompletion=names_of(PLURAL, project="project"))
+        str, typer.Argument(help="Name of the workspace.", autocompletion=complete_names(PLURAL, project="project"))
     ],
-    project: InProjectFlag,
+    project: RequiredProjectFlag,
     no_wait: NoWaitFlag = False,
     context: ContextFlag = None,
 ) -> None:
     """Delete a workspace with its data."""
-    with connected(context) as session:
-        namespace = namespace_of(session, project)
+    with open_session(context) as session:
+        namespace = project_namespace(session, project)
         found = session.client.get(PLURAL, name, namespace=namespace)
         session.client.delete(PLURAL, name, namespace=namespace)
         if no_wait:
-            note(f"the workspace {name} is being deleted")
+            print_note(f"the workspace {name} is being deleted")
             return
-        until_gone(session.client, awaited(PLURAL, found), _held_by)
-        note(f"the workspace {name} is deleted")
+        wait_deleted(session.client, object_ref(PLURAL, found), _describe_wait)
+        print_note(f"the workspace {name} is deleted")
 
 
-def _held_by(workspace: Object) -> str:
-    runner = dig(workspace, "spec.runnerRef.runner")
+def _describe_wait(workspace: Object) -> str:
+    runner = get_path(workspace, "spec.runnerRef.runner")
     return f"waiting for the runner {runner} to delete it" if runner else ""

@@ -12,25 +12,25 @@ import yaml
 
 from fairlead.core.files import FileProblem, read_file, write_file
 
-NAME = "fairlead"
-MANAGEMENT = "/kubernetes/management"
+CONTEXT_NAME = "fairlead"
+MANAGEMENT_PATH = "/kubernetes/management"
 HEADER = "# Written by fairlead, and again when the server's address or certificate authority changes.\n"
 
 
-def settle(path: Path, url: str, ca_file: Path | None, new_key: str | None) -> str | None:
+def write_admin_kubeconfig(path: Path, url: str, ca_file: Path | None, new_key: str | None) -> str | None:
     """Updates the file and returns the key in it, or None if there is neither a new key nor a file."""
     key = new_key or read_key(path)
     if key is None:
         return None
-    content = render(url, read_file(ca_file) if ca_file else None, key)
+    content = render_kubeconfig(url, read_file(ca_file) if ca_file else None, key)
     if new_key is not None:
-        _keep_aside(path)
+        _backup_existing(path)
     if content != read_file(path):
         write_file(path, content)
     return key
 
 
-def _keep_aside(path: Path) -> None:
+def _backup_existing(path: Path) -> None:
     """Renames the existing file: it may have the only copy of a key for a store that is restored later."""
     if not path.exists():
         return
@@ -40,17 +40,17 @@ def _keep_aside(path: Path) -> None:
     path.rename(backup)
 
 
-def render(url: str, authority: bytes | None, key: str) -> bytes:
-    cluster = {"server": url + MANAGEMENT}
-    if authority:
-        cluster["certificate-authority-data"] = base64.b64encode(authority).decode()
+def render_kubeconfig(url: str, ca_pem: bytes | None, key: str) -> bytes:
+    cluster = {"server": url + MANAGEMENT_PATH}
+    if ca_pem:
+        cluster["certificate-authority-data"] = base64.b64encode(ca_pem).decode()
     config = {
         "apiVersion": "v1",
         "kind": "Config",
-        "clusters": [{"name": NAME, "cluster": cluster}],
-        "users": [{"name": NAME, "user": {"token": key}}],
-        "contexts": [{"name": NAME, "context": {"cluster": NAME, "user": NAME}}],
-        "current-context": NAME,
+        "clusters": [{"name": CONTEXT_NAME, "cluster": cluster}],
+        "users": [{"name": CONTEXT_NAME, "user": {"token": key}}],
+        "contexts": [{"name": CONTEXT_NAME, "context": {"cluster": CONTEXT_NAME, "user": CONTEXT_NAME}}],
+        "current-context": CONTEXT_NAME,
     }
     return (HEADER + yaml.safe_dump(config, sort_keys=False)).encode()
 
@@ -61,12 +61,12 @@ def read_key(path: Path) -> str | None:
     if content is None:
         return None
     try:
-        return _token(yaml.safe_load(content))
+        return _find_token(yaml.safe_load(content))
     except (yaml.YAMLError, ValueError, KeyError, TypeError) as error:
         advice = "restore it from a backup, or move it away to start without it"
         raise FileProblem(f"{path}: not a kubeconfig written by fairlead; {advice}") from error
 
 
-def _token(config: Any) -> str:
-    (key,) = [each["user"]["token"] for each in config["users"] if each["name"] == NAME]
+def _find_token(config: Any) -> str:
+    (key,) = [each["user"]["token"] for each in config["users"] if each["name"] == CONTEXT_NAME]
     return str(key)

@@ -15,26 +15,28 @@ import typer
 from fairlead.core.files import FileProblem
 from fairlead.settings import Settings, StartError, load
 
-Started = TypeVar("Started")
-Given = TypeVar("Given")
-Run = Callable[[Given, asyncio.Event, Callable[[Started], None]], Coroutine[Any, Any, None]]
+StartedT = TypeVar("StartedT")
+SettingsT = TypeVar("SettingsT")
+RunServer = Callable[[SettingsT, asyncio.Event, Callable[[StartedT], None]], Coroutine[Any, Any, None]]
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 def load_settings(flags: Mapping[str, str | None], defaults: Mapping[str, Any] | None = None) -> Settings:
     """Loads the settings and configures logging."""
-    from fairlead.core.log import set_up_logging
+    from fairlead.core.log import configure_logging
 
     try:
         settings = load(flags, os.environ, defaults)
     except (StartError, FileProblem) as error:
-        raise _failed(error) from None
-    set_up_logging(settings.log_level, settings.log_format)
+        raise _exit_with_error(error) from None
+    configure_logging(settings.log_level, settings.log_format)
     return settings
 
 
-def run_until_signal(run: Run[Given, Started], settings: Given, ready: Callable[[Started], None]) -> None:
+def run_until_signal(
+    run: RunServer[SettingsT, StartedT], settings: SettingsT, on_ready: Callable[[StartedT], None]
+) -> None:
     """Runs the server until the first SIGINT or SIGTERM, and returns after a graceful shutdown."""
     import uvloop
 
@@ -42,12 +44,12 @@ def run_until_signal(run: Run[Given, Started], settings: Given, ready: Callable[
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             _stop_on_signals(runner.get_loop(), stop)
-            runner.run(run(settings, stop, ready))
+            runner.run(run(settings, stop, on_ready))
             # At exit Python restores the default handlers, which would kill the process; ignored signals stay ignored.
             for number in STOP_SIGNALS:
                 signal.signal(number, signal.SIG_IGN)
     except (StartError, FileProblem) as error:
-        raise _failed(error) from None
+        raise _exit_with_error(error) from None
 
 
 def _stop_on_signals(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
@@ -65,7 +67,7 @@ def _stop_on_signals(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> No
         signal.signal(number, handle)
 
 
-def _failed(error: Exception) -> typer.Exit:
+def _exit_with_error(error: Exception) -> typer.Exit:
     for line in str(error).splitlines():
         typer.echo(f"fairlead: {line}", err=True)
     return typer.Exit(1)

@@ -3,12 +3,12 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fairlead.cli.server.admin_kubeconfig import settle
+from fairlead.cli.server.admin_kubeconfig import write_admin_kubeconfig
 from fairlead.cli.server.event_loop import load_settings, run_until_signal
-from fairlead.cli.server.setting_flags import every_setting
+from fairlead.cli.server.setting_flags import settings_signature
 
 if TYPE_CHECKING:
-    from fairlead.app import Started
+    from fairlead.app import StartedServer
 
 
 def command(**flags: str | None) -> None:
@@ -24,13 +24,13 @@ def command(**flags: str | None) -> None:
 
 
 # Typer reads the flags from the signature, which is generated from the settings.
-command.__signature__ = every_setting()  # type: ignore[attr-defined]
+command.__signature__ = settings_signature()  # type: ignore[attr-defined]
 
 
-def announce(started: "Started", kubeconfig: Path) -> None:
+def announce(started: "StartedServer", kubeconfig: Path) -> None:
     import structlog
 
-    key = settle(kubeconfig, started.url, started.ca_file, started.new_key)
+    key = write_admin_kubeconfig(kubeconfig, started.url, started.ca_file, started.new_key)
     log = structlog.get_logger()
     if key is None:
         log.warning("no kubeconfig", missing=str(kubeconfig), advice="use another access key that is still valid")

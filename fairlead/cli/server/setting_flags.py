@@ -8,13 +8,13 @@ import typer
 from fairlead.settings import CONFIG, SETTINGS, flag, variable
 
 
-def option(name: str, panel: str | None = None) -> Any:
+def setting_option(name: str, panel: str | None = None) -> Any:
     """The Typer option of one setting. The text is passed on unparsed; `settings.load` parses all sources alike."""
     setting = SETTINGS[name]
     return typer.Option(
         flag(name),
-        help=f"{setting.about.help}. [dim]Default: {setting.shown_default}[/dim]",
-        metavar="|".join(setting.about.choices) or _placeholder(setting.type),
+        help=f"{setting.info.help}. [dim]Default: {setting.default_text}[/dim]",
+        metavar="|".join(setting.info.choices) or _metavar(setting.type),
         rich_help_panel=panel,
         show_default=False,
     )
@@ -29,9 +29,11 @@ def config_option() -> Any:
     )
 
 
-def every_setting() -> inspect.Signature:
+def settings_signature() -> inspect.Signature:
     """The signature of a command with a flag for each setting, and one for the settings file."""
-    options = {CONFIG: config_option()} | {name: option(name, each.about.group) for name, each in SETTINGS.items()}
+    options = {CONFIG: config_option()} | {
+        name: setting_option(name, each.info.group) for name, each in SETTINGS.items()
+    }
     return inspect.Signature(
         [
             inspect.Parameter(
@@ -42,5 +44,5 @@ def every_setting() -> inspect.Signature:
     )
 
 
-def _placeholder(kind: Any) -> str:
+def _metavar(kind: Any) -> str:
     return {int: "N", str: "TEXT", tuple[str, ...]: "NAME,..."}.get(kind, "PATH")

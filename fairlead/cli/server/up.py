@@ -8,25 +8,25 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fairlead import __version__
-from fairlead.cli.server.admin_kubeconfig import settle
+from fairlead.cli.server.admin_kubeconfig import write_admin_kubeconfig
 from fairlead.cli.server.event_loop import load_settings, run_until_signal
-from fairlead.cli.server.setting_flags import option
+from fairlead.cli.server.setting_flags import setting_option
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from fairlead.app import Started
+    from fairlead.app import StartedServer
 
 PRIVATE_NETWORKS = ("127.0.0.0/8", "::1/128", "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7")
 DEFAULTS = {"log_level": "warning", "log_format": "console", "cluster_networks": PRIVATE_NETWORKS}
 """Defaults for interactive use: readable logs, warnings only, and clusters on private networks are allowed."""
 
-EXAMPLE = "examples/app.yaml"
+EXAMPLE_MANIFEST = "examples/app.yaml"
 
 
 def command(
-    data: Annotated[str | None, option("data")] = None,
-    port: Annotated[str | None, option("port")] = None,
+    data: Annotated[str | None, setting_option("data")] = None,
+    port: Annotated[str | None, setting_option("port")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON line when ready, for scripts.")] = False,
 ) -> None:
     """Start a server on this machine and show how to connect to it.
@@ -40,19 +40,19 @@ def command(
 
     kubeconfig = settings.data / "admin.kubeconfig"
 
-    def ready(started: "Started") -> None:
-        key = settle(kubeconfig, started.url, started.ca_file, started.new_key)
+    def ready(started: "StartedServer") -> None:
+        key = write_admin_kubeconfig(kubeconfig, started.url, started.ca_file, started.new_key)
         if as_json:
-            print(as_line(started, kubeconfig, key), flush=True)
+            print(format_json(started, kubeconfig, key), flush=True)
             return
         from rich.console import Console
 
-        show(Console(markup=False, emoji=False, highlight=False, soft_wrap=True), started, kubeconfig, key)
+        print_summary(Console(markup=False, emoji=False, highlight=False, soft_wrap=True), started, kubeconfig, key)
 
     run_until_signal(run, settings, ready)
 
 
-def as_line(started: "Started", kubeconfig: Path, key: str | None) -> str:
+def format_json(started: "StartedServer", kubeconfig: Path, key: str | None) -> str:
     return json.dumps(
         {
             "url": started.url,
@@ -63,7 +63,7 @@ def as_line(started: "Started", kubeconfig: Path, key: str | None) -> str:
     )
 
 
-def show(console: "Console", started: "Started", kubeconfig: Path, key: str | None) -> None:
+def print_summary(console: "Console", started: "StartedServer", kubeconfig: Path, key: str | None) -> None:
     """Prints the access key and the next commands as plain lines, for copying."""
     from rich.text import Text
 
@@ -91,7 +91,7 @@ def show(console: "Console", started: "Started", kubeconfig: Path, key: str | No
 
 def next_commands(kubeconfig: Path, first_start: bool) -> tuple[str, str, str]:
     """Commands to try next. The example manifest is suggested at the first start, if it is in the working directory."""
-    example = Path(EXAMPLE).resolve()
+    example = Path(EXAMPLE_MANIFEST).resolve()
     suggest_example = first_start and example.is_file()
     first_step = f"kubectl apply -f {shlex.quote(str(example))}" if suggest_example else "kubectl api-resources"
     return f"export KUBECONFIG={shlex.quote(str(kubeconfig))}", first_step, "kubectl get apps"

@@ -17,7 +17,7 @@ def command(as_json: Annotated[bool, typer.Option("--json", help="Print one JSON
         print(f"fairlead {__version__}")
 
 
-def show_and_exit(wanted: bool) -> None:
-    if wanted:
+def show_and_exit(enabled: bool) -> None:
+    if enabled:
         command()
         raise typer.Exit

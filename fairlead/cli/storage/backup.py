@@ -14,31 +14,31 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from fairlead.cli.server.setting_flags import config_option, option
-from fairlead.core.crypto.key_file import FILE_NAME, VARIABLE
+from fairlead.cli.server.setting_flags import config_option, setting_option
+from fairlead.core.crypto.key_file import KEY_FILE_NAME, KEYS_VARIABLE
 from fairlead.core.files import FileProblem
 from fairlead.settings import Settings, StartError, load
 
-Config = Annotated[str | None, config_option()]
-Data = Annotated[str | None, option("data")]
-Store = Annotated[str | None, option("store")]
-Force = Annotated[bool, typer.Option("--force", help="Replace the content of the store. Stop its servers first.")]
+ConfigFlag = Annotated[str | None, config_option()]
+DataFlag = Annotated[str | None, setting_option("data")]
+StoreFlag = Annotated[str | None, setting_option("store")]
+ForceFlag = Annotated[bool, typer.Option("--force", help="Replace the content of the store. Stop its servers first.")]
 
 PEPPER_FILE = "pepper.key"
 PEPPER_VARIABLE = "FAIRLEAD_PEPPER"
 
 
-def settings_of(config: str | None, data: str | None, store: str | None) -> Settings:
+def load_settings(config: str | None, data: str | None, store: str | None) -> Settings:
     """Loads the settings as a server on this machine would."""
     return load({"config": config, "data": data, "store": store}, os.environ)
 
 
 @contextmanager
-def problems() -> Iterator[None]:
+def report_errors() -> Iterator[None]:
     """Prints errors and exits with code 1. Logs go to stderr, because stdout may be the backup."""
-    from fairlead.core.log import set_up_logging
+    from fairlead.core.log import configure_logging
 
-    set_up_logging("warning", "console")
+    configure_logging("warning", "console")
     try:
         yield
     except (StartError, FileProblem) as error:
@@ -47,17 +47,17 @@ def problems() -> Iterator[None]:
         raise typer.Exit(1) from None
 
 
-def plural(count: int) -> str:
+def format_record_count(count: int) -> str:
     return "1 record" if count == 1 else f"{count:,} records"
 
 
-def needs(seal_keys: Sequence[str]) -> str:
+def required_secrets(key_ids: Sequence[str]) -> str:
     """The secrets that are required to use the content of a backup."""
-    sealed = f"{FILE_NAME} with {', '.join(seal_keys)}" if seal_keys else FILE_NAME
-    return f"{sealed}, and {PEPPER_FILE} (or the variables {VARIABLE} and {PEPPER_VARIABLE})"
+    sealed = f"{KEY_FILE_NAME} with {', '.join(key_ids)}" if key_ids else KEY_FILE_NAME
+    return f"{sealed}, and {PEPPER_FILE} (or the variables {KEYS_VARIABLE} and {PEPPER_VARIABLE})"
 
 
-class Group(TyperGroup):
+class BackupGroup(TyperGroup):
     """Treats a first argument that is not a subcommand as the FILE of `create`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -66,15 +66,17 @@ class Group(TyperGroup):
         return super().parse_args(ctx, args)
 
 
-backup_group = typer.Typer(cls=Group, no_args_is_help=True, help="Back up the store to a file, or verify a backup.")
+backup_group = typer.Typer(
+    cls=BackupGroup, no_args_is_help=True, help="Back up the store to a file, or verify a backup."
+)
 
 
 @backup_group.command("create")
 def create(
     file: Annotated[str, typer.Argument(metavar="FILE", help="File to write; - for stdout.")],
-    config: Config = None,
-    data: Data = None,
-    store: Store = None,
+    config: ConfigFlag = None,
+    data: DataFlag = None,
+    store: StoreFlag = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
 ) -> None:
     """Back up the store to a file: [bold]fairlead backup FILE[/bold].
@@ -83,16 +85,17 @@ def create(
     """
     from fairlead.app import maintenance
 
-    with problems():
-        if file == maintenance.PIPE and sys.stdout.isatty():
+    with report_errors():
+        if file == maintenance.STDIO and sys.stdout.isatty():
             typer.echo("fairlead: a backup is binary; redirect stdout to a file or a pipe", err=True)
             raise typer.Exit(1)
-        backup = asyncio.run(maintenance.back_up(settings_of(config, data, store).store_url, file, force=force))
-    target = "stdout" if file == maintenance.PIPE else file
+        backup = asyncio.run(maintenance.back_up(load_settings(config, data, store).store_url, file, force=force))
+    target = "stdout" if file == maintenance.STDIO else file
     typer.echo(
-        f"{target}: {plural(backup.count)} at revision {backup.header.revision}, {backup.bytes:,} bytes, "
-        f"digest {backup.digest}\nStore separately: {needs(backup.seal_keys)}",
-        err=file == maintenance.PIPE,
+        f"{target}: {format_record_count(backup.count)} at revision {backup.header.revision}, {backup.size_bytes:,} "
+        "bytes, "
+        f"digest {backup.digest}\nStore separately: {required_secrets(backup.encryption_key_ids)}",
+        err=file == maintenance.STDIO,
     )
 
 
@@ -103,21 +106,21 @@ def verify(
     """Verify that a backup is complete and not corrupted. Needs no store and no keys."""
     from fairlead.app import maintenance
 
-    with problems():
-        backup = maintenance.verified(file)
+    with report_errors():
+        backup = maintenance.verify_backup(file)
     typer.echo(
-        f"{file}: valid; {plural(backup.count)} of a {backup.header.store} store at revision "
+        f"{file}: valid; {format_record_count(backup.count)} of a {backup.header.store} store at revision "
         f"{backup.header.revision}, created {backup.header.made}, digest {backup.digest}\n"
-        f"A restore requires {needs(backup.seal_keys)}"
+        f"A restore requires {required_secrets(backup.encryption_key_ids)}"
     )
 
 
 def restore(
     file: Annotated[str, typer.Argument(metavar="FILE", help="The backup; - for stdin.")],
-    config: Config = None,
-    data: Data = None,
-    store: Store = None,
-    force: Force = False,
+    config: ConfigFlag = None,
+    data: DataFlag = None,
+    store: StoreFlag = None,
+    force: ForceFlag = False,
 ) -> None:
     """Restore a backup into an empty store. Stop its servers first.
 
@@ -125,17 +128,17 @@ def restore(
     list again. Access keys stay valid with the same pepper, and credentials can be decrypted with the same keys.
     """
     from fairlead.app import maintenance
-    from fairlead.core.files import private_folder
+    from fairlead.core.files import ensure_private_folder
 
-    with problems():
-        settings = settings_of(config, data, store)
+    with report_errors():
+        settings = load_settings(config, data, store)
         if not settings.store:
-            private_folder(settings.data)
-        restored = asyncio.run(maintenance.restore(file, settings.store_url, force=force))
+            ensure_private_folder(settings.data)
+        restored = asyncio.run(maintenance.restore_backup(file, settings.store_url, force=force))
     typer.echo(
-        f"restored {plural(restored.filled.count)} of revision {restored.revision}; the store is now at revision "
-        f"{restored.filled.revision}\n"
-        f"Before you start a server on it, its data folder needs {needs(restored.seal_keys)}"
+        f"restored {format_record_count(restored.stats.count)} of revision {restored.revision}; "
+        f"the store is now at revision {restored.stats.revision}\n"
+        f"Before you start a server on it, its data folder needs {required_secrets(restored.encryption_keys)}"
     )
 
 
@@ -151,7 +154,7 @@ def root() -> None:
 def copy(
     source: Annotated[str, typer.Argument(metavar="SOURCE", help="The store to read: sqlite:PATH, postgres://...")],
     target: Annotated[str, typer.Argument(metavar="TARGET", help="The store to write, which must be empty.")],
-    force: Force = False,
+    force: ForceFlag = False,
 ) -> None:
     """Copy a store to another one, possibly of another type, like a backup followed by a restore.
 
@@ -159,9 +162,9 @@ def copy(
     """
     from fairlead.app import maintenance
 
-    with problems():
-        copied = asyncio.run(maintenance.copy(source, target, force=force))
+    with report_errors():
+        copied = asyncio.run(maintenance.copy_store(source, target, force=force))
     typer.echo(
-        f"copied {plural(copied.filled.count)} of revision {copied.revision}; the store is now at revision "
-        f"{copied.filled.revision}\nBefore you start a server on it, its data folder needs {needs(())}"
+        f"copied {format_record_count(copied.stats.count)} of revision {copied.revision}; the store is now at revision "
+        f"{copied.stats.revision}\nBefore you start a server on it, its data folder needs {required_secrets(())}"
     )

@@ -15,17 +15,17 @@ from typing import Annotated
 
 import typer
 
-from fairlead.cli.server.setting_flags import option
+from fairlead.cli.server.setting_flags import setting_option
 from fairlead.core.files import FileProblem
 from fairlead.settings import StartError, load
 
 group = typer.Typer(no_args_is_help=True, help="Manage the keys for encryption at rest.")
 
-Data = Annotated[str | None, option("data")]
+DataFlag = Annotated[str | None, setting_option("data")]
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class EncryptionKeyStatus:
     """Output of `seal status`. `mode` is the file mode; empty if the keys come from an environment variable."""
 
     source: str
@@ -36,18 +36,18 @@ class Found:
 
 
 @group.command("rotate")
-def rotate(data: Data = None) -> None:
+def rotate(data: DataFlag = None) -> None:
     """Add a new key and make it the active one.
 
     A running server detects it within seconds and re-encrypts everything. Older keys are kept for backups.
     """
     from fairlead.core.crypto import key_file
 
-    with _problems():
-        _refuse_variable("prepend a new key to it and restart the server")
-        folder = _folder(data)
-        new, *older = [key.id for key in key_file.rotate(folder)]
-    typer.echo(f"{new} is now the active key, the first of {len(older) + 1} in {folder / key_file.FILE_NAME}")
+    with _report_errors():
+        _check_not_from_environment("prepend a new key to it and restart the server")
+        folder = _data_folder(data)
+        new, *older = [key.id for key in key_file.rotate_key(folder)]
+    typer.echo(f"{new} is now the active key, the first of {len(older) + 1} in {folder / key_file.KEY_FILE_NAME}")
     typer.echo("Back up that file, separately from the backups of the database.")
     typer.echo(
         "The server re-encrypts everything: within some minutes if it is running, otherwise after its next start."
@@ -59,11 +59,11 @@ def rotate(data: Data = None) -> None:
 
 @group.command("status")
 def status(
-    data: Data = None, as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False
+    data: DataFlag = None, as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False
 ) -> None:
     """Show the keys, which one is active, and whether everything is encrypted with it."""
-    with _problems():
-        found = _look(data)
+    with _report_errors():
+        found = _read_status(data)
     if as_json:
         print(json.dumps(asdict(found)))
         return
@@ -81,53 +81,53 @@ def status(
 @group.command("forget")
 def forget(
     id: Annotated[str, typer.Argument(metavar="ID", help="ID of the key, as `fairlead seal status` shows it.")],
-    data: Data = None,
+    data: DataFlag = None,
     force: Annotated[bool, typer.Option("--force", help="Even if the database may still need the key.")] = False,
 ) -> None:
     """Delete an older key. Data that is still encrypted with it, also in backups, becomes unreadable forever."""
     from fairlead.core.crypto import key_file
 
-    with _problems():
-        _refuse_variable("remove the key from it and restart the server")
-        folder = _folder(data)
-        remaining = key_file.forget(folder, id, force=force)
-    typer.echo(f"deleted {id}; {folder / key_file.FILE_NAME} still has {', '.join(key.id for key in remaining)}")
+    with _report_errors():
+        _check_not_from_environment("remove the key from it and restart the server")
+        folder = _data_folder(data)
+        remaining = key_file.remove_key(folder, id, force=force)
+    typer.echo(f"deleted {id}; {folder / key_file.KEY_FILE_NAME} still has {', '.join(key.id for key in remaining)}")
     typer.echo("To delete the key for good, remove it from your backups of that file too.")
 
 
-def _look(data: str | None) -> Found:
+def _read_status(data: str | None) -> EncryptionKeyStatus:
     from fairlead.core.crypto import key_file
 
-    folder = _folder(data)
-    path, mode = folder / key_file.FILE_NAME, ""
-    if text := _variable():
-        source, keys = key_file.VARIABLE, key_file.parse(text, key_file.VARIABLE)
+    folder = _data_folder(data)
+    path, mode = folder / key_file.KEY_FILE_NAME, ""
+    if text := _keys_from_environment():
+        source, keys = key_file.KEYS_VARIABLE, key_file.parse_keys(text, key_file.KEYS_VARIABLE)
     else:
-        source, keys = str(path), key_file.existing(folder)
+        source, keys = str(path), key_file.read_keys(folder)
         mode = f"{stat.S_IMODE(path.stat().st_mode):04o}"
     active, *older = [key.id for key in keys]
-    return Found(source, mode, active, older, key_file.resealed_under(folder) == active)
+    return EncryptionKeyStatus(source, mode, active, older, key_file.reencrypted_key_id(folder) == active)
 
 
-def _folder(data: str | None) -> Path:
+def _data_folder(data: str | None) -> Path:
     return load({"data": data}, os.environ).data
 
 
-def _variable() -> str:
-    from fairlead.core.crypto.key_file import VARIABLE
+def _keys_from_environment() -> str:
+    from fairlead.core.crypto.key_file import KEYS_VARIABLE
 
-    return os.environ.get(VARIABLE, "").strip()
+    return os.environ.get(KEYS_VARIABLE, "").strip()
 
 
-def _refuse_variable(advice: str) -> None:
-    from fairlead.core.crypto.key_file import VARIABLE
+def _check_not_from_environment(advice: str) -> None:
+    from fairlead.core.crypto.key_file import KEYS_VARIABLE
 
-    if _variable():
-        raise FileProblem(f"{VARIABLE} is set, so the keys come from it and not from a file; {advice}")
+    if _keys_from_environment():
+        raise FileProblem(f"{KEYS_VARIABLE} is set, so the keys come from it and not from a file; {advice}")
 
 
 @contextmanager
-def _problems() -> Iterator[None]:
+def _report_errors() -> Iterator[None]:
     try:
         yield
     except (StartError, FileProblem) as error:

@@ -9,26 +9,26 @@ from itertools import islice
 
 import typer
 
-from fairlead.cli.ui.session import chosen_login, namespace_prefix
+from fairlead.cli.ui.session import project_namespace_prefix, resolve_login
 from fairlead.client import ClientError
-from fairlead.client.contexts import contexts_path, load
+from fairlead.client.contexts import contexts_path, load_contexts
 from fairlead.core.files import FileProblem
 from fairlead.core.objects import name_of
 
-PATIENCE = 2.0
+COMPLETION_TIMEOUT = 2.0
 """Seconds to wait for the server; the terminal is blocked meanwhile."""
 
-MOST = 500
+MAX_NAMES = 500
 
-Complete = Callable[[typer.Context, str], list[str]]
+Completer = Callable[[typer.Context, str], list[str]]
 
 
-def names_of(plural: str, project: str = "") -> Complete:
+def complete_names(plural: str, project: str = "") -> Completer:
     """Builds a completer for object names. `project` is the command's parameter with their project, if it has one."""
 
     def complete(ctx: typer.Context, incomplete: str) -> list[str]:
         try:
-            names = _asked(ctx.params.get("context"), plural, ctx.params.get(project) or "")
+            names = _list_names(ctx.params.get("context"), plural, ctx.params.get(project) or "")
         except (ClientError, FileProblem):
             return []
         return [name for name in names if name.startswith(incomplete)]
@@ -36,16 +36,16 @@ def names_of(plural: str, project: str = "") -> Complete:
     return complete
 
 
-def _asked(context: str | None, plural: str, project: str) -> list[str]:
-    with chosen_login(context).login.client() as client:
-        client.timeout = PATIENCE
-        namespace = namespace_prefix(client) + project if project else ""
-        return sorted({name_of(each) for each in islice(client.list(plural, namespace=namespace), MOST)})
+def _list_names(context: str | None, plural: str, project: str) -> list[str]:
+    with resolve_login(context).login.create_client() as client:
+        client.timeout = COMPLETION_TIMEOUT
+        namespace = project_namespace_prefix(client) + project if project else ""
+        return sorted({name_of(each) for each in islice(client.list(plural, namespace=namespace), MAX_NAMES)})
 
 
-def logins(incomplete: str) -> list[str]:
+def complete_logins(incomplete: str) -> list[str]:
     try:
-        stored = load(contexts_path())
+        stored = load_contexts(contexts_path())
     except FileProblem:
         return []
     return sorted(name for name in stored.contexts if name.startswith(incomplete))

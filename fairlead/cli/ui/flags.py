@@ -10,7 +10,7 @@ from typing import Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
-from fairlead.cli.ui.completion import logins, names_of
+from fairlead.cli.ui.completion import complete_logins, complete_names
 from fairlead.cli.ui.output import NamedOutput, Output
 
 ContextFlag = Annotated[
@@ -20,7 +20,7 @@ ContextFlag = Annotated[
         help="Login to use; `fairlead context list` shows them.",
         metavar="NAME",
         show_default=False,
-        autocompletion=logins,
+        autocompletion=complete_logins,
     ),
 ]
 OutputFlag = Annotated[Output, typer.Option("--output", "-o", help="Output format.")]
@@ -30,27 +30,28 @@ NoWaitFlag = Annotated[bool, typer.Option("--no-wait", help="Do not wait for the
 NamespaceFlag = Annotated[
     str | None, typer.Option("--namespace", "-n", help="Namespace of the request.", metavar="NS", show_default=False)
 ]
-ProjectFlag = Annotated[
+ProjectNamespaceFlag = Annotated[
     str | None,
     typer.Option(
         "--project",
         help="Project whose namespace the request is in.",
         metavar="P",
         show_default=False,
-        autocompletion=names_of("projects"),
+        autocompletion=complete_names("projects"),
     ),
 ]
-InProjectFlag = Annotated[
-    str, typer.Option("--project", help="Project of the object.", metavar="P", autocompletion=names_of("projects"))
+RequiredProjectFlag = Annotated[
+    str,
+    typer.Option("--project", help="Project of the object.", metavar="P", autocompletion=complete_names("projects")),
 ]
-OfProjectFlag = Annotated[
+ProjectFilterFlag = Annotated[
     str | None,
     typer.Option(
         "--project",
         help="Project to list.",
         metavar="P",
         show_default="all visible projects",
-        autocompletion=names_of("projects"),
+        autocompletion=complete_names("projects"),
     ),
 ]
 DisplayNameFlag = Annotated[str | None, typer.Option("--display-name", help="Human-readable name.", show_default=False)]
@@ -60,7 +61,7 @@ YesFlag = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confi
 T = TypeVar("T")
 
 
-def takes(options: type[T]) -> Callable[[Callable[[T], None]], Callable[..., None]]:
+def options_from(options: type[T]) -> Callable[[Callable[[T], None]], Callable[..., None]]:
     """Decorator that turns a function of one options dataclass into a command with a flag for each field.
 
     The fields have Typer annotations. A field that is a dataclass itself contributes all of its fields.
@@ -68,7 +69,7 @@ def takes(options: type[T]) -> Callable[[Callable[[T], None]], Callable[..., Non
 
     def as_command(function: Callable[[T], None]) -> Callable[..., None]:
         def command(**values: Any) -> None:
-            function(_made(options, values))
+            function(_build_options(options, values))
 
         command.__doc__ = function.__doc__
         command.__signature__ = inspect.Signature(list(_parameters(options)))  # type: ignore[attr-defined]
@@ -89,9 +90,9 @@ def _parameters(options: type[Any]) -> Iterator[inspect.Parameter]:
             )
 
 
-def _made(options: type[T], given: dict[str, Any]) -> T:
+def _build_options(options: type[T], values: dict[str, Any]) -> T:
     hints = get_type_hints(options)
     nested_names = (name for name, kind in hints.items() if dataclasses.is_dataclass(kind))
-    nested = {name: _made(hints[name], given) for name in nested_names}
-    direct = {name: given[name] for name in hints if name not in nested}
+    nested = {name: _build_options(hints[name], values) for name in nested_names}
+    direct = {name: values[name] for name in hints if name not in nested}
     return options(**direct, **nested)

@@ -10,21 +10,21 @@ from fairlead.cli.ui.output import (
     NamedOutput,
     Output,
     column_widths,
-    note,
     print_event,
     print_list,
     print_name,
+    print_note,
     print_row,
     print_table,
 )
-from fairlead.cli.ui.session import connected
+from fairlead.cli.ui.session import open_session
 from fairlead.client import Client, Event
 from fairlead.client.watch import MODIFIED, SYNCED
 from fairlead.core.objects import Object, name_of
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ListOptions:
     """The flags of every `list` command."""
 
     watch: WatchFlag = False
@@ -32,7 +32,7 @@ class Shown:
     output: NamedOutputFlag = NamedOutput.TABLE
 
 
-def everything(obj: Object) -> bool:
+def match_all(obj: Object) -> bool:
     return True
 
 
@@ -44,39 +44,39 @@ class Listing:
     kind: str
     columns: tuple[str, ...]
     row: Callable[[Object, datetime], Sequence[str]]
-    nothing: str
+    empty_message: str
     namespace: str = ""
-    wanted: Callable[[Object], bool] = everything
+    matches: Callable[[Object], bool] = match_all
 
 
-def show_all(listing: Listing, shown: Shown) -> None:
+def run_list_command(listing: Listing, options: ListOptions) -> None:
     """Runs a `list` command that has no flags of its own."""
-    with connected(shown.context) as session:
-        show_list(session.client, listing, shown)
+    with open_session(options.context) as session:
+        print_objects(session.client, listing, options)
 
 
-def show_list(client: Client, listing: Listing, shown: Shown) -> None:
-    if shown.watch:
-        _follow(client, listing, shown.output)
+def print_objects(client: Client, listing: Listing, options: ListOptions) -> None:
+    if options.watch:
+        _watch(client, listing, options.output)
         return
-    objects = [each for each in client.list(listing.plural, namespace=listing.namespace) if listing.wanted(each)]
-    if shown.output is NamedOutput.NAME:
+    objects = [each for each in client.list(listing.plural, namespace=listing.namespace) if listing.matches(each)]
+    if options.output is NamedOutput.NAME:
         for each in objects:
             print_name(listing.kind, name_of(each))
-    elif shown.output is not NamedOutput.TABLE:
-        print_list(objects, Output(shown.output))
+    elif options.output is not NamedOutput.TABLE:
+        print_list(objects, Output(options.output))
     else:
         now = datetime.now(UTC)
-        print_table(listing.columns, [listing.row(each, now) for each in objects], listing.nothing)
+        print_table(listing.columns, [listing.row(each, now) for each in objects], listing.empty_message)
 
 
-def _follow(client: Client, listing: Listing, output: NamedOutput) -> None:
+def _watch(client: Client, listing: Listing, output: NamedOutput) -> None:
     """Prints watch events until Ctrl-C, which ends the command with exit code 0."""
     events = client.watch(listing.plural, namespace=listing.namespace)
-    matching = (each for each in events if each.type == SYNCED or listing.wanted(each.object))
+    matching = (each for each in events if each.type == SYNCED or listing.matches(each.object))
     with suppress(KeyboardInterrupt):
         if output is NamedOutput.TABLE:
-            _follow_rows(matching, listing)
+            _watch_table(matching, listing)
             return
         for event in matching:
             if event.type == SYNCED:
@@ -87,7 +87,7 @@ def _follow(client: Client, listing: Listing, output: NamedOutput) -> None:
                 print_event(event.type, event.object, Output(output))
 
 
-def _follow_rows(events: Iterable[Event], listing: Listing) -> None:
+def _watch_table(events: Iterable[Event], listing: Listing) -> None:
     """Prints the initial list as a table, then a row for each event with the same column widths."""
     headers = ("EVENT", *listing.columns)
     widths: list[int] | None = None
@@ -101,10 +101,10 @@ def _follow_rows(events: Iterable[Event], listing: Listing) -> None:
         if not synced:
             continue
         if not rows:
-            note(listing.nothing)
+            print_note(listing.empty_message)
         elif widths is None:
             widths = column_widths(headers, rows)
-            print_table(headers, rows, listing.nothing)
+            print_table(headers, rows, listing.empty_message)
         else:
             print_row(rows[-1], widths)
         rows.clear()

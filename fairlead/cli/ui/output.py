@@ -16,9 +16,9 @@ from fairlead.core.objects import Object
 if TYPE_CHECKING:
     from rich.table import Table
 
-UNLIMITED = 10_000
-GAP = 3
-LEAST = 20
+UNLIMITED_WIDTH = 10_000
+COLUMN_GAP = 3
+MIN_LAST_COLUMN_WIDTH = 20
 """Minimum width of a folded last column; narrower text would be unreadable."""
 
 
@@ -53,7 +53,7 @@ def print_list(items: Sequence[Object], output: Output) -> None:
 
 def print_name(kind: str, name: str) -> None:
     """Prints `kind/name` like `kubectl -o name`, such as `project/demo`."""
-    print(plain(f"{kind.lower()}/{name}"), flush=True)
+    print(escape_control(f"{kind.lower()}/{name}"), flush=True)
 
 
 def print_event(type: str, obj: Object, output: Output) -> None:
@@ -74,29 +74,29 @@ def _without_managed_fields(value: Any) -> Any:
     return value | {"metadata": {name: part for name, part in metadata.items() if name != "managedFields"}}
 
 
-def print_table(headers: Sequence[str], rows: Sequence[Sequence[str]], nothing: str) -> None:
+def print_table(headers: Sequence[str], rows: Sequence[Sequence[str]], empty_message: str) -> None:
     """Prints a table; if there are no rows, prints `empty_message` on stderr instead."""
     from rich.table import Table
     from rich.text import Text
 
     if not rows:
-        note(nothing)
+        print_note(empty_message)
         return
-    cells = [[plain(cell) for cell in row] for row in rows]
+    cells = [[escape_control(cell) for cell in row] for row in rows]
     widths = column_widths(headers, cells)
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, GAP, 0, 0))
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, COLUMN_GAP, 0, 0))
     for number, header in enumerate(headers, 1):
         # Folding would break copying of names, so only the last column is folded.
         table.add_column(header, overflow="fold", no_wrap=number < len(headers))
     for row in cells:
         table.add_row(*map(Text, row))
-    _print(table, sum(widths[:-1]) + GAP * len(widths[:-1]) + min(widths[-1], LEAST))
+    _print_rich_table(table, sum(widths[:-1]) + COLUMN_GAP * len(widths[:-1]) + min(widths[-1], MIN_LAST_COLUMN_WIDTH))
 
 
 def column_widths(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> list[int]:
     from rich.cells import cell_len
 
-    cells = ([plain(cell) for cell in row] for row in rows)
+    cells = ([escape_control(cell) for cell in row] for row in rows)
     return [max(map(cell_len, column)) for column in zip(headers, *cells, strict=True)]
 
 
@@ -104,9 +104,9 @@ def print_row(row: Sequence[str], widths: Sequence[int]) -> None:
     """Prints another row below a table that was printed with `widths`."""
     from rich.cells import cell_len
 
-    cells = [plain(cell) for cell in row]
+    cells = [escape_control(cell) for cell in row]
     padded = (cell + " " * (width - cell_len(cell)) for cell, width in zip(cells, widths, strict=True))
-    print((" " * GAP).join(padded).rstrip(), flush=True)
+    print((" " * COLUMN_GAP).join(padded).rstrip(), flush=True)
 
 
 def print_pairs(pairs: Sequence[tuple[str, str]]) -> None:
@@ -114,20 +114,20 @@ def print_pairs(pairs: Sequence[tuple[str, str]]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=None, pad_edge=False, show_header=False, padding=(0, GAP, 0, 0))
+    table = Table(box=None, pad_edge=False, show_header=False, padding=(0, COLUMN_GAP, 0, 0))
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")
     for name, value in pairs:
-        table.add_row(name, Text(plain(value)))
-    _print(table)
+        table.add_row(name, Text(escape_control(value)))
+    _print_rich_table(table)
 
 
-def note(text: str) -> None:
+def print_note(text: str) -> None:
     """Prints a message on stderr, so that stdout stays machine-readable."""
-    print(plain(text), file=sys.stderr)
+    print(escape_control(text), file=sys.stderr)
 
 
-def _print(table: "Table", needed: int = 0) -> None:
+def _print_rich_table(table: "Table", needed: int = 0) -> None:
     """Folds the table to the width of a terminal that has `needed` columns; otherwise prints unfolded lines."""
     from rich.console import Console
 
@@ -135,13 +135,13 @@ def _print(table: "Table", needed: int = 0) -> None:
     if console.is_terminal and needed <= console.width:
         console.print(table)
         return
-    console.width = UNLIMITED
+    console.width = UNLIMITED_WIDTH
     with console.capture() as captured:
         console.print(table)
     for line in captured.get().splitlines():
         print(line.rstrip())
 
 
-def plain(text: str) -> str:
+def escape_control(text: str) -> str:
     """Escapes control characters."""
     return "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)

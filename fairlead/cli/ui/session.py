@@ -13,14 +13,23 @@ from pathlib import Path
 
 import typer
 
-from fairlead.cli.ui.output import note, plain
-from fairlead.client import ApiProblem, Client, ClientError
-from fairlead.client.contexts import KEY, Chosen, Login, NoLogin, chosen, contexts_path, load, save
+from fairlead.cli.ui.output import escape_control, print_note
+from fairlead.client import ApiStatusError, Client, ClientError
+from fairlead.client.contexts import (
+    KEY_ENV,
+    Login,
+    NotLoggedIn,
+    SelectedLogin,
+    contexts_path,
+    load_contexts,
+    save_contexts,
+    select_login,
+)
 from fairlead.core.files import FileProblem
 from fairlead.settings import Settings, StartError
 
 
-class WrongUsage(Exception):
+class UsageError(Exception):
     """Contradictory flags, or a prompt without a terminal. Exit code 2."""
 
 
@@ -32,42 +41,42 @@ class Session:
     login: Login
     name: str
 
-    def keep_key(self, key: str) -> bool:
+    def save_key(self, key: str) -> bool:
         """Replaces the key of the stored login. Returns False if the login is not stored."""
         path = contexts_path()
-        stored = load(path)
+        stored = load_contexts(path)
         if not self.name or self.name not in stored.contexts:
             return False
         contexts = stored.contexts | {self.name: replace(stored.contexts[self.name], key=key)}
-        save(path, replace(stored, contexts=contexts))
+        save_contexts(path, replace(stored, contexts=contexts))
         return True
 
 
 @contextmanager
-def connected(context: str | None) -> Iterator[Session]:
+def open_session(context: str | None) -> Iterator[Session]:
     """Opens a session with the selected server. Errors inside the block are printed and end the command."""
-    with failures_told():
-        selected = chosen_login(context)
-        with selected.login.client() as client:
-            client.on_warning = lambda text: note(f"warning: {text}")
+    with report_errors():
+        selected = resolve_login(context)
+        with selected.login.create_client() as client:
+            client.on_warning = lambda text: print_note(f"warning: {text}")
             try:
                 yield Session(client, selected.login, selected.name)
-            except ApiProblem as problem:
+            except ApiStatusError as problem:
                 if problem.code != 401 or selected.name:
                     raise
                 # `fairlead login` would not help: the variable takes precedence over stored logins.
-                advice = f"set {KEY} to a key that is neither disabled nor expired"
+                advice = f"set {KEY_ENV} to a key that is neither disabled nor expired"
                 raise ClientError(
-                    f"{client.url} does not accept the key in {KEY} ({problem.message}); {advice}"
+                    f"{client.url} does not accept the key in {KEY_ENV} ({problem.message}); {advice}"
                 ) from None
 
 
-def namespace_of(session: Session, project: str) -> str:
+def project_namespace(session: Session, project: str) -> str:
     """The namespace of a project; the server determines its prefix."""
-    return namespace_prefix(session.client) + project
+    return project_namespace_prefix(session.client) + project
 
 
-def namespace_prefix(client: Client) -> str:
+def project_namespace_prefix(client: Client) -> str:
     """The prefix of project namespaces."""
     prefix = client.whoami().get("projectNamespacePrefix")
     if not isinstance(prefix, str):
@@ -75,21 +84,21 @@ def namespace_prefix(client: Client) -> str:
     return prefix
 
 
-def chosen_login(context: str | None) -> Chosen:
+def resolve_login(context: str | None) -> SelectedLogin:
     try:
-        return chosen(context)
-    except NoLogin as problem:
-        local = own_kubeconfig()
+        return select_login(context)
+    except NotLoggedIn as problem:
+        local = find_local_kubeconfig()
         if context is not None or local is None:
             raise
-        raise NoLogin(f"{problem}; {own_server(local)}") from None
+        raise NotLoggedIn(f"{problem}; {local_server_hint(local)}") from None
 
 
-def own_server(kubeconfig: Path) -> str:
+def local_server_hint(kubeconfig: Path) -> str:
     return f"for the server on this machine: `fairlead login --kubeconfig {shlex.quote(str(kubeconfig))}`"
 
 
-def own_kubeconfig() -> Path | None:
+def find_local_kubeconfig() -> Path | None:
     """The admin kubeconfig that `fairlead up` wrote on this machine, if this user may read it."""
     try:
         folder = Path(os.environ.get("FAIRLEAD_DATA") or Settings().data)
@@ -100,17 +109,17 @@ def own_kubeconfig() -> Path | None:
 
 
 @contextmanager
-def failures_told() -> Iterator[None]:
+def report_errors() -> Iterator[None]:
     """Prints client, file and usage errors in one line and exits with code 1 or 2."""
     try:
         yield
     except (ClientError, FileProblem) as error:
-        raise failed(str(error)) from None
-    except WrongUsage as error:
-        raise failed(str(error), code=2) from None
+        raise exit_with_error(str(error)) from None
+    except UsageError as error:
+        raise exit_with_error(str(error), code=2) from None
 
 
-def failed(text: str, code: int = 1) -> typer.Exit:
+def exit_with_error(message: str, code: int = 1) -> typer.Exit:
     """Prints an error on stderr and returns the exception to raise."""
-    typer.echo(f"fairlead: {plain(text)}", err=True)
+    typer.echo(f"fairlead: {escape_control(message)}", err=True)
     return typer.Exit(code)

@@ -11,53 +11,55 @@ from dataclasses import dataclass
 
 import typer
 
-from fairlead.cli.ui.output import note, plain
+from fairlead.cli.ui.output import escape_control, print_note
 from fairlead.client import Client
 from fairlead.client.watch import DELETED, SYNCED
-from fairlead.core.objects import Object, dig, name_of
+from fairlead.core.objects import Object, get_path, name_of
 
-INTERRUPTED = 130
+INTERRUPTED_EXIT_CODE = 130
 """Exit code after Ctrl-C: 128 + SIGINT."""
 
-Tell = Callable[[str], None]
+ProgressCallback = Callable[[str], None]
 
 
 @contextmanager
-def progress(first: str) -> Iterator[Tell]:
+def show_progress(initial_message: str) -> Iterator[ProgressCallback]:
     """Yields a function that updates the progress message. Ctrl-C stops the wait, not the operation on the server."""
     try:
-        with _at_a_terminal(first) if sys.stderr.isatty() else _in_lines(first) as update:
+        with _spinner(initial_message) if sys.stderr.isatty() else _progress_lines(initial_message) as update:
             yield update
     except KeyboardInterrupt:
-        note("stopped waiting; the operation continues on the server")
-        raise typer.Exit(INTERRUPTED) from None
+        print_note("stopped waiting; the operation continues on the server")
+        raise typer.Exit(INTERRUPTED_EXIT_CODE) from None
 
 
 @contextmanager
-def _at_a_terminal(first: str) -> Iterator[Tell]:
+def _spinner(initial_message: str) -> Iterator[ProgressCallback]:
     from rich.console import Console
     from rich.text import Text
 
-    with Console(stderr=True, markup=False, emoji=False, highlight=False).status(Text(plain(first))) as status:
-        yield lambda message: status.update(Text(plain(message)))
+    with Console(stderr=True, markup=False, emoji=False, highlight=False).status(
+        Text(escape_control(initial_message))
+    ) as status:
+        yield lambda message: status.update(Text(escape_control(message)))
 
 
 @contextmanager
-def _in_lines(first: str) -> Iterator[Tell]:
-    last = first
-    note(first)
+def _progress_lines(initial_message: str) -> Iterator[ProgressCallback]:
+    last = initial_message
+    print_note(initial_message)
 
     def update(message: str) -> None:
         nonlocal last
         if message != last:
-            note(message)
+            print_note(message)
             last = message
 
     yield update
 
 
 @dataclass(frozen=True, slots=True)
-class Awaited:
+class ObjectRef:
     """Reference to an object. The uid distinguishes it from a later object of the same name."""
 
     plural: str
@@ -66,27 +68,27 @@ class Awaited:
     namespace: str = ""
 
 
-def awaited(plural: str, obj: Object) -> Awaited:
-    namespace = str(dig(obj, "metadata.namespace") or "")
-    return Awaited(plural, name_of(obj), str(dig(obj, "metadata.uid") or ""), namespace)
+def object_ref(plural: str, obj: Object) -> ObjectRef:
+    namespace = str(get_path(obj, "metadata.namespace") or "")
+    return ObjectRef(plural, name_of(obj), str(get_path(obj, "metadata.uid") or ""), namespace)
 
 
-def states(client: Client, what: Awaited, seconds: float = math.inf) -> Iterator[Object]:
+def watch_object(client: Client, ref: ObjectRef, seconds: float = math.inf) -> Iterator[Object]:
     """Yields the object, then each new version, until it is deleted. Raises DeadlinePassed after `seconds`."""
     exists = False
-    fields = f"metadata.name={what.name}"
-    for event in client.watch(what.plural, namespace=what.namespace, fields=fields, seconds=seconds):
+    fields = f"metadata.name={ref.name}"
+    for event in client.watch(ref.plural, namespace=ref.namespace, fields=fields, seconds=seconds):
         if event.type == SYNCED and exists:
             continue
-        if event.type in (SYNCED, DELETED) or dig(event.object, "metadata.uid") != what.uid:
+        if event.type in (SYNCED, DELETED) or get_path(event.object, "metadata.uid") != ref.uid:
             return
         exists = True
         yield event.object
 
 
-def until_gone(client: Client, what: Awaited, told: Callable[[Object], str]) -> None:
+def wait_deleted(client: Client, ref: ObjectRef, describe: Callable[[Object], str]) -> None:
     """Waits until the object is deleted. `describe` returns what the deletion is waiting for."""
-    with progress(f"waiting for {what.name} to be deleted") as update:
-        for state in states(client, what):
-            if message := told(state):
+    with show_progress(f"waiting for {ref.name} to be deleted") as update:
+        for state in watch_object(client, ref):
+            if message := describe(state):
                 update(message)

@@ -10,18 +10,18 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from fairlead.controllers.clusters.status import Probe
-from fairlead.core.cluster_identity import IMPERSONATOR
-from fairlead.core.objects import Object, dig
+from fairlead.core.cluster_identity import IMPERSONATOR_EXTRA_KEY
+from fairlead.core.objects import Object, get_path
 
-REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+REVIEWS_PATH = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 AUTHENTICATION = "authentication.k8s.io"
 ROLE_COMMAND = "fairlead cluster role"
 """The command that prints a ClusterRole for the credential."""
-OPTIONAL = "Warning"
+OPTIONAL_SEVERITY = "Warning"
 
 
 @dataclass(frozen=True, slots=True)
-class Right:
+class ImpersonationRight:
     """The permission to impersonate all names of a resource."""
 
     resource: str
@@ -45,44 +45,48 @@ class Right:
         }
 
 
-REQUIRED = (Right("users"), Right("groups"), Right("uids", AUTHENTICATION))
-EXTRA = Right("userextras", AUTHENTICATION, IMPERSONATOR)
+REQUIRED_RIGHTS = (
+    ImpersonationRight("users"),
+    ImpersonationRight("groups"),
+    ImpersonationRight("uids", AUTHENTICATION),
+)
+EXTRA_RIGHT = ImpersonationRight("userextras", AUTHENTICATION, IMPERSONATOR_EXTRA_KEY)
 
-Ask = Callable[[Object], Awaitable[tuple[int, object]]]
+SendReview = Callable[[Object], Awaitable[tuple[int, object]]]
 """Sends a review. Returns the status and the body of the response."""
 
 
 @dataclass(frozen=True, slots=True)
-class Rights:
+class RightsReview:
     """`missing`: a message about missing required permissions; empty if there are none, or if that is unknown."""
 
     probes: tuple[Probe, ...] = ()
     missing: str = ""
 
 
-async def review_rights(ask: Ask) -> Rights:
+async def review_rights(send: SendReview) -> RightsReview:
     """If the cluster does not serve this API, nothing is known and nothing is reported as missing."""
-    missing: list[Right] = []
-    for right in REQUIRED:
-        allowed = await _is_allowed(ask, right)
+    missing: list[ImpersonationRight] = []
+    for right in REQUIRED_RIGHTS:
+        allowed = await _is_allowed(send, right)
         if allowed is None:
-            return Rights()
+            return RightsReview()
         if not allowed:
             missing.append(right)
     if missing:
-        message = _say_missing(missing)
-        return Rights((Probe("impersonation", False, message),), message)
+        message = _describe_missing(missing)
+        return RightsReview((Probe("impersonation", False, message),), message)
     required = Probe("impersonation", True, "the credential may impersonate users, groups and uids")
-    return Rights((required, _extra_probe(await _is_allowed(ask, EXTRA))))
+    return RightsReview((required, _extra_probe(await _is_allowed(send, EXTRA_RIGHT))))
 
 
-async def _is_allowed(ask: Ask, right: Right) -> bool | None:
-    status, body = await ask(right.review())
-    allowed = dig(body, "status.allowed")
+async def _is_allowed(send: SendReview, right: ImpersonationRight) -> bool | None:
+    status, body = await send(right.review())
+    allowed = get_path(body, "status.allowed")
     return allowed if status in (200, 201) and isinstance(allowed, bool) else None
 
 
-def _say_missing(missing: Sequence[Right]) -> str:
+def _describe_missing(missing: Sequence[ImpersonationRight]) -> str:
     return (
         f"the stored credential may not impersonate {', '.join(map(str, missing))}, so the cluster rejects requests "
         f"through gateways; grant that for all names: `{ROLE_COMMAND} gateways` prints a suitable role"
@@ -92,8 +96,8 @@ def _say_missing(missing: Sequence[Right]) -> str:
 def _extra_probe(allowed: bool | None) -> Probe:
     if allowed is False:
         message = (
-            f"the stored credential may not impersonate {EXTRA}, so the cluster rejects `kubectl --as` through "
+            f"the stored credential may not impersonate {EXTRA_RIGHT}, so the cluster rejects `kubectl --as` through "
             f"gateways; `{ROLE_COMMAND} gateways` prints a suitable role"
         )
-        return Probe("impersonation-extra", False, message, OPTIONAL)
+        return Probe("impersonation-extra", False, message, OPTIONAL_SEVERITY)
     return Probe("impersonation-extra", True, "`kubectl --as` works through gateways")

@@ -10,71 +10,77 @@ import random
 from dataclasses import dataclass
 from typing import Final
 
-from fairlead.controllers.clusters.status import Details, Found
+from fairlead.controllers.clusters.status import ClusterDetails, ProbeResult
 
-EVERY, AWAY, UNREADY, RETRY = 5.0, 3.0, 2.0, 1.0
+HEALTHY_SECONDS, UNREACHABLE_SECONDS, NOT_READY_SECONDS, RETRY_SECONDS = 5.0, 3.0, 2.0, 1.0
 """Seconds until the next probe of a cluster that is healthy; that is unreachable or unusable; that is reachable but not
 ready; and after a first failure, before it is reported."""
-IDLE = 30.0
+NO_CONFIG_SECONDS = 30.0
 """Seconds between probes of a cluster without a usable kubeconfig: its secret is watched anyway."""
-HINT_SECONDS: Final = 1.0
-NEVER, SOME_TIME = float("-inf"), float("inf")
+HINT_INTERVAL_SECONDS: Final = 1.0
+NEVER, NOT_SCHEDULED = float("-inf"), float("inf")
 
-Identity = tuple[str, int, int]
+ProbeInputs = tuple[str, int, int]
 """Uid and generation of a cluster and the revision of its secret. If they change, the schedule starts over."""
 
 
 @dataclass(slots=True)
-class Course:
+class ProbeSchedule:
     """The schedule of one cluster, and the outcome of its probes."""
 
-    identity: Identity
+    inputs: ProbeInputs
     due: float
-    began: float
+    created_at: float
     failures: int = 0
-    details: Details | None = None
+    details: ClusterDetails | None = None
     details_at: float = NEVER
     written_at: float = NEVER
     bound_at: float = NEVER
-    dials: bool = True
+    must_dial: bool = True
     """Whether the next probe opens a new connection instead of using a pooled one."""
     hinted_at: float = NEVER
     """When the last probe that a hint triggered was, or will be, due."""
-    hint: float = SOME_TIME
+    hint_due: float = NOT_SCHEDULED
     """When the probe that a hint triggered is due."""
 
     @property
-    def next(self) -> float:
-        return min(self.due, self.hint)
+    def next_due(self) -> float:
+        return min(self.due, self.hint_due)
 
-    def take_hint(self, now: float) -> bool:
+    def add_hint(self, now: float) -> bool:
         """Records that a request failed. Returns whether the next probe is brought forward."""
-        if self.failures or self.hint != SOME_TIME:
+        if self.failures or self.hint_due != NOT_SCHEDULED:
             return False  # the failure is known, or a probe is already triggered
-        self.hint = self.hinted_at = max(now, self.hinted_at + HINT_SECONDS)
-        return self.hint < self.due
+        self.hint_due = self.hinted_at = max(now, self.hinted_at + HINT_INTERVAL_SECONDS)
+        return self.hint_due < self.due
 
-    def begin(self, now: float) -> bool:
+    def begin_probe(self, now: float) -> bool:
         """A probe starts. Returns whether it has to dial."""
-        if self.hint != SOME_TIME:
-            self.hint, self.hinted_at, self.dials = SOME_TIME, now, True
-        return self.dials
+        if self.hint_due != NOT_SCHEDULED:
+            self.hint_due, self.hinted_at, self.must_dial = NOT_SCHEDULED, now, True
+        return self.must_dial
 
-    def note(self, found: Found, dialed: bool) -> None:
+    def record_result(self, result: ProbeResult, has_dialed: bool) -> None:
         """Records the result of a probe."""
-        is_healthy = found.trouble is None and not found.shaky
-        self.failures = 0 if is_healthy else 1 if found.trouble is None else self.failures + 1
-        self.dials = not (is_healthy and dialed)
+        is_healthy = result.failure is None and not result.is_incomplete
+        self.failures = 0 if is_healthy else 1 if result.failure is None else self.failures + 1
+        self.must_dial = not (is_healthy and has_dialed)
 
 
-def pause(found: Found, has_config: bool) -> float:
+def probe_interval(result: ProbeResult, has_config: bool) -> float:
     """Seconds until the next probe, with jitter, so that clusters are not probed all at once."""
-    if found.shaky:
-        return RETRY
+    if result.is_incomplete:
+        return RETRY_SECONDS
     if not has_config:
-        seconds = IDLE
-    elif found.trouble is not None:
-        seconds = AWAY
+        seconds = NO_CONFIG_SECONDS
+    elif result.failure is not None:
+        seconds = UNREACHABLE_SECONDS
     else:
-        seconds = UNREADY if found.unready else AWAY if found.details.missing_rights else EVERY
+        seconds = (
+            NOT_READY_SECONDS
+            if result.not_ready
+            else UNREACHABLE_SECONDS
+            if result.details.missing_rights
+            else HEALTHY_SECONDS
+        )
     return seconds * random.uniform(0.9, 1.0)

@@ -12,11 +12,11 @@ from fairlead.core.objects import Object, metadata
 from fairlead.registry.conditions import FALSE, TRUE, UNKNOWN, condition, with_conditions, without_conditions
 
 CONNECTED, READY, RECONCILING, STALLED = "Connected", "Ready", "Reconciling", "Stalled"
-BOUND = "AdministratorsBound"
-ADMINISTRATORS_GROUP = "administratorsGroup"
+ADMINISTRATORS_BOUND = "AdministratorsBound"
+ADMINISTRATORS_GROUP_FIELD = "administratorsGroup"
 """The status field with the bound group."""
-OFFLINE, NOT_READY, IMPERSONATION = "Offline", "NotReady", "ImpersonationForbidden"
-INITIALIZE, HEALTH, TWIN = "InitializeCluster", "HealthCheckCluster", "ClusterUID"
+OFFLINE, NOT_READY, IMPERSONATION_FORBIDDEN = "Offline", "NotReady", "ImpersonationForbidden"
+INITIALIZE_FAILED, HEALTH_CHECK_FAILED, DUPLICATE_CLUSTER = "InitializeCluster", "HealthCheckCluster", "ClusterUID"
 NO_CONFIG = "NoConfig"
 INITIALIZED, FAILED = "Initialized", "Failed"
 
@@ -35,16 +35,16 @@ class Probe:
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
+class ProbeFailure:
     """Why a cluster is not connected. A failure that `is_permanent` needs intervention."""
 
     reason: str
     message: str
-    lasting: bool
+    is_permanent: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Details:
+class ClusterDetails:
     """Facts that change seldom, and so are not fetched in every probe."""
 
     probes: tuple[Probe, ...] = ()
@@ -55,20 +55,20 @@ class Details:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ProbeResult:
     """The result of a probe. Without `failure` the cluster is connected; `not_ready` is a message, or empty."""
 
     probes: tuple[Probe, ...]
-    trouble: Trouble | None = None
-    unready: str = ""
+    failure: ProbeFailure | None = None
+    not_ready: str = ""
     version: str = ""
-    details: Details = Details()
-    shaky: bool = False
+    details: ClusterDetails = ClusterDetails()
+    is_incomplete: bool = False
     """Some requests got no response: the cluster is probed again soon."""
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class DerivedStatus:
     """The phase with its reason and message, and the corresponding conditions."""
 
     phase: str
@@ -85,25 +85,27 @@ class AdministratorsBinding:
     group: str = ""
 
 
-def told(cluster: Object, found: Found, twin: str, bound: AdministratorsBinding | None, now: str) -> Object:
+def next_status(
+    cluster: Object, result: ProbeResult, duplicate_of: str, bound: AdministratorsBinding | None, now: str
+) -> Object:
     """The desired status. `duplicate_of` is an older Cluster object for the same remote cluster, if any.
 
     `bound` is the result of binding the administrators, if that was attempted.
     """
     generation = metadata(cluster).get("generation")
     before = cluster.get("status") or {}
-    derived = _standing(before, found, twin)
+    derived = _derive_status(before, result, duplicate_of)
     conditions = (*derived.conditions, *((bound.condition,) if bound else ()))
     obsolete = {RECONCILING, STALLED} - {each["type"] for each in conditions}
     status = with_conditions(without_conditions(before, *obsolete), conditions, now, generation)
     return {
-        **_facts(_with_group(status, bound), found),
+        **_with_facts(_with_group(status, bound), result),
         "phase": derived.phase,
         "reason": derived.reason,
         "message": derived.message,
-        "online": found.trouble is None,
+        "online": result.failure is None,
         "lastProbeTime": now,
-        "probes": [_shown(each, now) for each in (*found.probes, *found.details.probes)],
+        "probes": [_probe_entry(each, now) for each in (*result.probes, *result.details.probes)],
         "observedGeneration": generation,
     }
 
@@ -111,58 +113,63 @@ def told(cluster: Object, found: Found, twin: str, bound: AdministratorsBinding 
 def _with_group(status: Object, bound: AdministratorsBinding | None) -> Object:
     if bound is None:
         return status
-    others = {name: value for name, value in status.items() if name != ADMINISTRATORS_GROUP}
-    return {**others, ADMINISTRATORS_GROUP: bound.group} if bound.group else others
+    others = {name: value for name, value in status.items() if name != ADMINISTRATORS_GROUP_FIELD}
+    return {**others, ADMINISTRATORS_GROUP_FIELD: bound.group} if bound.group else others
 
 
-def _facts(status: Object, found: Found) -> Object:
+def _with_facts(status: Object, result: ProbeResult) -> Object:
     """Version, uid and node count. The last known values are kept while the cluster does not report them."""
-    if found.trouble is not None or found.shaky:
+    if result.failure is not None or result.is_incomplete:
         return status
-    facts = {"version": found.version, "clusterUID": found.details.uid, "nodes": found.details.nodes}
+    facts = {"version": result.version, "clusterUID": result.details.uid, "nodes": result.details.nodes}
     known = {name: value for name, value in facts.items() if value not in ("", None)}
     return {**{name: value for name, value in status.items() if name not in facts}, **known}
 
 
-def _standing(before: Object, found: Found, twin: str) -> Standing:
-    failure = found.trouble
-    if failure is not None and failure.lasting:
-        reason = HEALTH if before.get("version") else INITIALIZE
-        return _bad(FAILED, reason, failure, STALLED)
+def _derive_status(before: Object, result: ProbeResult, duplicate_of: str) -> DerivedStatus:
+    failure = result.failure
+    if failure is not None and failure.is_permanent:
+        reason = HEALTH_CHECK_FAILED if before.get("version") else INITIALIZE_FAILED
+        return _failed_status(FAILED, reason, failure, STALLED)
     if failure is not None:
-        return _bad("", OFFLINE, failure, RECONCILING)
+        return _failed_status("", OFFLINE, failure, RECONCILING)
     connected = condition(CONNECTED, TRUE, "Connected", "the last probe reached the cluster")
-    if twin:
-        message = f'this is the same cluster as "{twin}", which was connected earlier; delete one of the two'
-        return Standing(FAILED, TWIN, message, (connected, *_unready(TWIN, message, STALLED)))
-    if found.unready:
-        unready = _unready(NOT_READY, found.unready, RECONCILING)
-        return Standing(INITIALIZED, NOT_READY, found.unready, (connected, *unready))
-    if missing := found.details.missing_rights:
-        unready = _unready(IMPERSONATION, missing, STALLED, "Error")
-        return Standing(INITIALIZED, IMPERSONATION, missing, (connected, *unready))
+    if duplicate_of:
+        message = f'this is the same cluster as "{duplicate_of}", which was connected earlier; delete one of the two'
+        return DerivedStatus(
+            FAILED, DUPLICATE_CLUSTER, message, (connected, *_not_ready_conditions(DUPLICATE_CLUSTER, message, STALLED))
+        )
+    if result.not_ready:
+        unready = _not_ready_conditions(NOT_READY, result.not_ready, RECONCILING)
+        return DerivedStatus(INITIALIZED, NOT_READY, result.not_ready, (connected, *unready))
+    if missing := result.details.missing_rights:
+        unready = _not_ready_conditions(IMPERSONATION_FORBIDDEN, missing, STALLED, "Error")
+        return DerivedStatus(INITIALIZED, IMPERSONATION_FORBIDDEN, missing, (connected, *unready))
     ready = condition(READY, TRUE, "Healthy", "the cluster is connected and reports that it is ready")
-    return Standing(INITIALIZED, "", "", (connected, ready))
+    return DerivedStatus(INITIALIZED, "", "", (connected, ready))
 
 
-def _bad(phase: str, reason: str, trouble: Trouble, state: str) -> Standing:
+def _failed_status(phase: str, reason: str, failure: ProbeFailure, state: str) -> DerivedStatus:
     severity = "Error" if state == STALLED else "Warning"
-    connected = condition(CONNECTED, FALSE, trouble.reason, trouble.message, severity)
-    return Standing(
-        phase, reason, trouble.message, (connected, *_unready(trouble.reason, trouble.message, state, severity))
+    connected = condition(CONNECTED, FALSE, failure.reason, failure.message, severity)
+    return DerivedStatus(
+        phase,
+        reason,
+        failure.message,
+        (connected, *_not_ready_conditions(failure.reason, failure.message, state, severity)),
     )
 
 
-def _unready(reason: str, message: str, state: str, severity: str = "Warning") -> Sequence[Object]:
+def _not_ready_conditions(reason: str, message: str, state: str, severity: str = "Warning") -> Sequence[Object]:
     return condition(READY, FALSE, reason, message, severity), condition(state, TRUE, reason, message)
 
 
-def _shown(probe: Probe, now: str) -> Object:
+def _probe_entry(probe: Probe, now: str) -> Object:
     entry = {"name": probe.name, "ok": probe.ok, "message": probe.message, "time": now}
     return {**entry, "severity": probe.severity} if probe.severity else entry
 
 
-def let_go(cluster: Object, now: str) -> Object:
+def disconnected_status(cluster: Object, now: str) -> Object:
     """The status of a cluster that was probed, and whose `spec.config` no longer names a secret."""
     message = "spec.config no longer names a secret; name one to connect the cluster again"
     conditions = (
@@ -176,11 +183,11 @@ def let_go(cluster: Object, now: str) -> Object:
     return {**{name: value for name, value in status.items() if name != "probes"}, **fields}
 
 
-def same_but_for_times(one: Object, other: Object) -> bool:
+def equal_ignoring_times(one: Object, other: Object) -> bool:
     """Whether two statuses differ in probe times only. Conditions keep their transition times anyway."""
-    return _timeless(one) == _timeless(other)
+    return _without_times(one) == _without_times(other)
 
 
-def _timeless(status: Object) -> Object:
+def _without_times(status: Object) -> Object:
     probes = [{**each, "time": ""} for each in status.get("probes") or ()]
     return {**status, "lastProbeTime": "", "probes": probes}

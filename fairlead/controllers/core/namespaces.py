@@ -4,25 +4,25 @@ import asyncio
 from collections import Counter
 from dataclasses import dataclass, field
 
-from fairlead.controllers.runtime.loop import itself
+from fairlead.controllers.runtime.loop import same_key
 from fairlead.core.clock import timestamp
-from fairlead.core.objects import Object, copied, metadata
+from fairlead.core.objects import Object, deep_copy, metadata
 from fairlead.registry.codec import decode
 from fairlead.registry.registry import Registry
-from fairlead.registry.write_options import Deleting, by_the_server
+from fairlead.registry.write_options import DeleteOptions, server_write_options
 from fairlead.storage.contract import Key
 
-LOOK_AGAIN, LOOK_AGAIN_EACH, LOOK_AGAIN_LAST = 0.2, 0.005, 30.0
+REQUEUE_SECONDS, REQUEUE_SECONDS_PER_OBJECT, MAX_REQUEUE_SECONDS = 0.2, 0.005, 30.0
 """Requeue delay while objects with finalizers remain, plus so much for each of them: checking one takes about 20 µs, so
 this bounds the CPU time that is spent."""
-AT_ONCE = 20
+DELETE_BATCH_SIZE = 20
 """How many deletes are done before yielding to the event loop."""
 FINALIZER = "kubernetes"
-_OURS = ("NamespaceDeletionContentFailure", "NamespaceContentRemaining", "NamespaceFinalizersRemaining")
+_CONTENT_CONDITIONS = ("NamespaceDeletionContentFailure", "NamespaceContentRemaining", "NamespaceFinalizersRemaining")
 
 
 @dataclass(slots=True)
-class Remains:
+class RemainingContent:
     """What remains in a namespace after deleting everything that could be deleted."""
 
     resources: Counter[str] = field(default_factory=Counter)
@@ -55,63 +55,63 @@ def _condition(type: str, status: str, reason: str, message: str, now: str) -> O
     return {"type": type, "status": status, "reason": reason, "message": message, "lastTransitionTime": now}
 
 
-class Namespaces:
+class NamespaceController:
     name, workers = "namespaces", 1
     watches = (("", "namespaces"),)
-    concerned = staticmethod(itself)
+    keys_for = staticmethod(same_key)
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
         self._namespaces = registry.resource("", "namespaces")
 
     async def reconcile(self, key: Key) -> float | None:
-        entry = self._namespaces.peek("", key[3])
+        entry = self._namespaces.get_cached("", key[3])
         if entry is None:
             return None
         namespace = decode(entry)
         if "deletionTimestamp" not in metadata(namespace) or FINALIZER not in namespace["spec"].get("finalizers", ()):
             return None
-        remaining = await self._empty(key[3])
+        remaining = await self._delete_content(key[3])
         if remaining.resources:
-            await self._tell(namespace, remaining)
-            return min(LOOK_AGAIN + remaining.resources.total() * LOOK_AGAIN_EACH, LOOK_AGAIN_LAST)
-        options = by_the_server("finalize")
-        await self._namespaces.modify("", key[3], _finalized, options)
+            await self._write_conditions(namespace, remaining)
+            return min(REQUEUE_SECONDS + remaining.resources.total() * REQUEUE_SECONDS_PER_OBJECT, MAX_REQUEUE_SECONDS)
+        options = server_write_options("finalize")
+        await self._namespaces.modify("", key[3], _without_finalizer, options)
         return None
 
-    async def _empty(self, namespace: str) -> Remains:
+    async def _delete_content(self, namespace: str) -> RemainingContent:
         """Deletes all objects. Those with finalizers remain."""
-        remaining = Remains()
-        for resource in self._registry.namespaced():
+        remaining = RemainingContent()
+        for resource in self._registry.namespaced_resources():
             kind = resource.kind
             for count, entry in enumerate(self._registry.view.entries(kind.group, kind.plural, namespace)):
-                if count % AT_ONCE == AT_ONCE - 1:
+                if count % DELETE_BATCH_SIZE == DELETE_BATCH_SIZE - 1:
                     await asyncio.sleep(
                         0
                     )  # deleting an object that waits for finalizers writes nothing, so nothing is awaited
-                options = Deleting(propagation="Background")
-                deleted = await resource.delete(namespace, entry.key[3], options, by_the_server())
-                if not deleted.gone:
+                options = DeleteOptions(propagation="Background")
+                deleted = await resource.delete(namespace, entry.key[3], options, server_write_options())
+                if not deleted.is_removed:
                     remaining.resources[f"{kind.plural}.{kind.group}"] += 1
                     remaining.finalizers.update(metadata(decode(entry)).get("finalizers") or ())
         return remaining
 
-    async def _tell(self, namespace: Object, remains: Remains) -> None:
+    async def _write_conditions(self, namespace: Object, remaining: RemainingContent) -> None:
         """Writes the conditions if they have changed."""
-        desired = remains.conditions(timestamp(self._registry.clock.now()))
+        desired = remaining.conditions(timestamp(self._registry.clock.now()))
         known = {each["type"]: each.get("message") for each in (namespace.get("status") or {}).get("conditions") or ()}
         if all(known.get(each["type"]) == each["message"] for each in desired):
             return
 
         def edit(current: Object) -> Object:
             status = current.get("status") or {}
-            others = [each for each in status.get("conditions") or () if each["type"] not in _OURS]
+            others = [each for each in status.get("conditions") or () if each["type"] not in _CONTENT_CONDITIONS]
             return {**current, "status": {**status, "conditions": [*others, *desired]}}
 
-        options = by_the_server("status")
+        options = server_write_options("status")
         await self._namespaces.modify("", metadata(namespace)["name"], edit, options)
 
 
-def _finalized(namespace: Object) -> Object:
+def _without_finalizer(namespace: Object) -> Object:
     finalizers = namespace["spec"].get("finalizers") or ()
-    return {**copied(namespace), "spec": {"finalizers": [each for each in finalizers if each != FINALIZER]}}
+    return {**deep_copy(namespace), "spec": {"finalizers": [each for each in finalizers if each != FINALIZER]}}

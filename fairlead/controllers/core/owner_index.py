@@ -11,16 +11,16 @@ from typing import Any
 import msgspec
 
 from fairlead.core.objects import Object
-from fairlead.registry.deletion import FOREGROUND, ORPHAN
+from fairlead.registry.deletion import FOREGROUND_FINALIZER, ORPHAN_FINALIZER
 from fairlead.registry.kind import Kind
 from fairlead.storage.contract import Key
 from fairlead.storage.view.view import Entry
 
-_OWNED = b'"ownerReferences":['
-_MARKED = b'"deletionTimestamp":"'
+_OWNER_REFERENCES_MARKER = b'"ownerReferences":['
+_DELETION_TIMESTAMP_MARKER = b'"deletionTimestamp":"'
 
 
-class Meta(msgspec.Struct):
+class PartialMetadata(msgspec.Struct):
     """The relevant metadata of an object. The rest of the JSON is skipped, not decoded."""
 
     uid: str
@@ -30,111 +30,113 @@ class Meta(msgspec.Struct):
     ownerReferences: list[dict[str, Any]] | None = None
 
     @property
-    def ending(self) -> bool:
+    def is_deleting(self) -> bool:
         return self.deletionTimestamp is not None
 
-    def has(self, finalizer: str) -> bool:
+    def has_finalizer(self, finalizer: str) -> bool:
         return finalizer in (self.finalizers or ())
 
     @property
-    def orphaning(self) -> bool:
+    def orphans_dependents(self) -> bool:
         """Is deleted with Orphan. If both finalizers are set, this one wins, since it deletes less."""
-        return self.ending and self.has(ORPHAN)
+        return self.is_deleting and self.has_finalizer(ORPHAN_FINALIZER)
 
     @property
-    def waiting(self) -> bool:
+    def waits_for_dependents(self) -> bool:
         """Is in foreground deletion."""
-        return self.ending and self.has(FOREGROUND) and not self.has(ORPHAN)
+        return (
+            self.is_deleting and self.has_finalizer(FOREGROUND_FINALIZER) and not self.has_finalizer(ORPHAN_FINALIZER)
+        )
 
 
 class _Object(msgspec.Struct):
-    metadata: Meta
+    metadata: PartialMetadata
 
 
-_decode = msgspec.json.Decoder(_Object).decode
+_decode_object = msgspec.json.Decoder(_Object).decode
 
 
-def meta_of(entry: Entry) -> Meta:
-    return _decode(entry.body).metadata
+def partial_metadata(entry: Entry) -> PartialMetadata:
+    return _decode_object(entry.body).metadata
 
 
-def lingers(entry: Entry | None) -> bool:
+def is_awaiting_gc(entry: Entry | None) -> bool:
     """Whether it is being deleted with Orphan or Foreground. Decoded only if it has a deletionTimestamp."""
-    if entry is None or _MARKED not in entry.body:
+    if entry is None or _DELETION_TIMESTAMP_MARKER not in entry.body:
         return False
-    meta = meta_of(entry)
-    return meta.orphaning or meta.waiting
+    meta = partial_metadata(entry)
+    return meta.orphans_dependents or meta.waits_for_dependents
 
 
 @dataclass(frozen=True, slots=True)
-class Reference:
+class OwnerReference:
     """A dependent's reference to an owner. `owner` is None if it cannot be an object that is served here."""
 
     owner: Key | None
     uid: str
-    blocking: bool
+    blocks_deletion: bool
 
 
-class References:
+class OwnerReferenceReader:
     """Resolves owner references to keys, for the served kinds."""
 
     def __init__(self, kinds: Iterable[Kind]) -> None:
         self._kinds: Mapping[tuple[str, str], Kind] = {(kind.api_version, kind.name): kind for kind in kinds}
 
-    def of(self, entry: Entry | None) -> tuple[Reference, ...]:
+    def read_all(self, entry: Entry | None) -> tuple[OwnerReference, ...]:
         """All owner references of an object, in order."""
-        if entry is None or _OWNED not in entry.body:
+        if entry is None or _OWNER_REFERENCES_MARKER not in entry.body:
             return ()
-        return tuple(self.read(entry.key, each) for each in meta_of(entry).ownerReferences or ())
+        return tuple(self.read(entry.key, each) for each in partial_metadata(entry).ownerReferences or ())
 
-    def kind(self, reference: Object) -> Kind | None:
+    def owner_kind(self, reference: Object) -> Kind | None:
         return self._kinds.get((reference["apiVersion"], reference["kind"]))
 
-    def read(self, dependant: Key, reference: Object) -> Reference:
+    def read(self, dependent: Key, reference: Object) -> OwnerReference:
         """A namespaced owner is in the namespace of the dependent; a cluster-scoped dependent cannot have one."""
-        kind, namespace = self.kind(reference), dependant[2]
+        kind, namespace = self.owner_kind(reference), dependent[2]
         owner = None
         if kind is not None and (namespace or not kind.namespaced):
             owner = kind.key(namespace if kind.namespaced else "", reference["name"])
-        return Reference(owner, reference["uid"], bool(reference.get("blockOwnerDeletion")))
+        return OwnerReference(owner, reference["uid"], bool(reference.get("blockOwnerDeletion")))
 
 
-class Owners:
+class OwnerIndex:
     """The references of all dependents, and the dependents of each owner."""
 
     def __init__(self) -> None:
-        self._references: dict[Key, tuple[Reference, ...]] = {}
-        self._dependants: dict[Key, dict[Key, None]] = {}
+        self._references: dict[Key, tuple[OwnerReference, ...]] = {}
+        self._dependents: dict[Key, dict[Key, None]] = {}
 
-    def references(self, dependant: Key) -> tuple[Reference, ...]:
-        return self._references.get(dependant, ())
+    def references(self, dependent: Key) -> tuple[OwnerReference, ...]:
+        return self._references.get(dependent, ())
 
-    def put(self, dependant: Key, references: tuple[Reference, ...]) -> None:
+    def set_references(self, dependent: Key, references: tuple[OwnerReference, ...]) -> None:
         """Replaces the references of a dependent; pass none if it was deleted."""
-        for reference in self._references.pop(dependant, ()):
-            self._part(reference.owner, dependant)
+        for reference in self._references.pop(dependent, ()):
+            self._unlink(reference.owner, dependent)
         if references:
-            self._references[dependant] = references
+            self._references[dependent] = references
         for reference in references:
             if reference.owner is not None:
-                self._dependants.setdefault(reference.owner, {})[dependant] = None
+                self._dependents.setdefault(reference.owner, {})[dependent] = None
 
-    def _part(self, owner: Key | None, dependant: Key) -> None:
+    def _unlink(self, owner: Key | None, dependent: Key) -> None:
         if owner is None:
             return
-        dependents = self._dependants.get(owner, {})
-        dependents.pop(dependant, None)
+        dependents = self._dependents.get(owner, {})
+        dependents.pop(dependent, None)
         if not dependents:
-            self._dependants.pop(owner, None)
+            self._dependents.pop(owner, None)
 
-    def dependants(self, owner: Key) -> list[Key]:
+    def dependents_of_key(self, owner: Key) -> list[Key]:
         """The dependents of any object that has or had this key."""
-        return list(self._dependants.get(owner, ()))
+        return list(self._dependents.get(owner, ()))
 
-    def dependants_of(self, owner: Key, uid: str, *, blocking: bool = False) -> Iterator[Key]:
+    def dependents_of(self, owner: Key, uid: str, *, blocking: bool = False) -> Iterator[Key]:
         """The dependents of exactly this owner; with `blocking`, only those with blockOwnerDeletion."""
-        for dependent in self._dependants.get(owner, ()):
+        for dependent in self._dependents.get(owner, ()):
             for each in self._references[dependent]:
-                if each.owner == owner and each.uid == uid and (each.blocking or not blocking):
+                if each.owner == owner and each.uid == uid and (each.blocks_deletion or not blocking):
                     yield dependent
                     break

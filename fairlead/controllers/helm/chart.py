@@ -13,20 +13,20 @@ from urllib.parse import urlsplit
 
 import orjson
 
-from fairlead.controllers.instances.remote_errors import ERROR, Trouble
-from fairlead.controllers.instances.remote_names import cut
-from fairlead.core.objects import Object, dig
-from fairlead.upstream.access import Access
+from fairlead.controllers.instances.remote_errors import ERROR, InstanceError
+from fairlead.controllers.instances.remote_names import truncate_with_hash
+from fairlead.core.objects import Object, get_path
+from fairlead.upstream.access import ClusterEndpoint
 
-RELEASE_LENGTH = 53
+MAX_RELEASE_NAME_LENGTH = 53
 """Helm's limit for release names."""
 _OCI, _HTTPS = "oci", "https"
-_REPOSITORY = "repository"
+_REPOSITORY_NAME = "repository"
 
-_ADDRESS_LENGTH, _USERNAME_LENGTH = 2048, 256
-_name = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}", re.ASCII)
-_repository_path = re.compile(r"(?:/(?!\.{1,2}(?:/|$))[A-Za-z0-9._~-]+)*/?", re.ASCII)
-_chart_version = re.compile(r"[A-Za-z0-9v^~>=<*][A-Za-z0-9.+^~>=<* -]{0,100}", re.ASCII)
+_MAX_URL_LENGTH, _MAX_USERNAME_LENGTH = 2048, 256
+_name_pattern = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}", re.ASCII)
+_repository_path_pattern = re.compile(r"(?:/(?!\.{1,2}(?:/|$))[A-Za-z0-9._~-]+)*/?", re.ASCII)
+_version_pattern = re.compile(r"[A-Za-z0-9v^~>=<*][A-Za-z0-9.+^~>=<* -]{0,100}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,43 +57,45 @@ class Release:
     namespace: str
     chart: Chart
     values: str
-    confined_to: str = ""
+    impersonate_user: str = ""
 
     @property
     def hash(self) -> str:
         """Changes when the release has to be deployed again."""
         chart = self.chart
-        parts = [self.name, self.namespace, chart.name, chart.repo, chart.version, self.values, self.confined_to]
+        parts = [self.name, self.namespace, chart.name, chart.repo, chart.version, self.values, self.impersonate_user]
         return hashlib.sha256(orjson.dumps(parts)).hexdigest()[:32]
 
 
 def release_name(name: str) -> str:
     """Dots are replaced: charts often derive names from it that may not contain any."""
-    return cut(name.replace(".", "-"), RELEASE_LENGTH)
+    return truncate_with_hash(name.replace(".", "-"), MAX_RELEASE_NAME_LENGTH)
 
 
-def chart_of(rendered: Object) -> Chart | None:
+def parse_chart(rendered: Object) -> Chart | None:
     """The chart of a rendered template, or None if it names none. Raises InstanceError."""
-    requested = dig(rendered, "helmRelease.chart") or {}
+    requested = get_path(rendered, "helmRelease.chart") or {}
     texts = {part: str(requested.get(part) or "") for part in ("name", "repo", "version", "username", "password")}
     if not texts["name"]:
         return None
     chart = Chart(**texts)
-    if not _name.fullmatch(chart.name):
-        raise _bad("helmRelease.chart.name must be the name of a chart in its repository")
-    if chart.version and not _chart_version.fullmatch(chart.version):
-        raise _bad("helmRelease.chart.version must be a version such as 1.2.3")
-    if len(chart.username) > _USERNAME_LENGTH or not chart.username.isprintable():
-        raise _bad(f"helmRelease.chart.username must be one line of at most {_USERNAME_LENGTH} characters")
+    if not _name_pattern.fullmatch(chart.name):
+        raise _bad_chart("helmRelease.chart.name must be the name of a chart in its repository")
+    if chart.version and not _version_pattern.fullmatch(chart.version):
+        raise _bad_chart("helmRelease.chart.version must be a version such as 1.2.3")
+    if len(chart.username) > _MAX_USERNAME_LENGTH or not chart.username.isprintable():
+        raise _bad_chart(f"helmRelease.chart.username must be one line of at most {_MAX_USERNAME_LENGTH} characters")
     if chart.password and not chart.username and not chart.is_oci:
-        raise _bad("helmRelease.chart.username must be set together with a password for an https:// repository")
-    if not _is_repository(chart.repo):
-        raise _bad("helmRelease.chart.repo must be the https:// or oci:// URL of a repository, without a user in it")
+        raise _bad_chart("helmRelease.chart.username must be set together with a password for an https:// repository")
+    if not _is_valid_repository(chart.repo):
+        raise _bad_chart(
+            "helmRelease.chart.repo must be the https:// or oci:// URL of a repository, without a user in it"
+        )
     return chart
 
 
-def _is_repository(repo: str) -> bool:
-    if len(repo) > _ADDRESS_LENGTH or not repo.isprintable() or " " in repo or "\\" in repo:
+def _is_valid_repository(repo: str) -> bool:
+    if len(repo) > _MAX_URL_LENGTH or not repo.isprintable() or " " in repo or "\\" in repo:
         return False
     try:
         parts = urlsplit(repo)
@@ -103,9 +105,11 @@ def _is_repository(repo: str) -> bool:
     return known and "@" not in parts.netloc and not parts.query and not parts.fragment
 
 
-def is_listed(repo: str, prefixes: Sequence[str]) -> bool:
+def is_allowed_repository(repo: str, prefixes: Sequence[str]) -> bool:
     """Whether a repository is one of the prefixes or below one, by whole path segments and without `..`."""
-    return bool(_repository_path.fullmatch(urlsplit(repo).path)) and any(_is_below(repo, each) for each in prefixes)
+    return bool(_repository_path_pattern.fullmatch(urlsplit(repo).path)) and any(
+        _is_below(repo, each) for each in prefixes
+    )
 
 
 def _is_below(repo: str, prefix: str) -> bool:
@@ -117,8 +121,8 @@ def _is_below(repo: str, prefix: str) -> bool:
     return same and f"{url.path.rstrip('/')}/".startswith(f"{base.path.rstrip('/')}/")
 
 
-def _bad(why: str) -> Trouble:
-    return Trouble("BadChart", f"{why}; fix the template", ERROR)
+def _bad_chart(reason: str) -> InstanceError:
+    return InstanceError("BadChart", f"{reason}; fix the template", ERROR)
 
 
 def chart_arguments(release: Release) -> tuple[Sequence[str], str]:
@@ -128,11 +132,11 @@ def chart_arguments(release: Release) -> tuple[Sequence[str], str]:
     if chart.is_oci:
         return version, f"{chart.repo.rstrip('/')}/{chart.name}"
     if chart.password:
-        return version, f"{_REPOSITORY}/{chart.name}"
+        return version, f"{_REPOSITORY_NAME}/{chart.name}"
     return ("--repo", chart.repo, *version), chart.name
 
 
-def login(release: Release) -> Sequence[str]:
+def login_arguments(release: Release) -> Sequence[str]:
     """The arguments of the login to a repository with a password, which is passed on standard input."""
     chart = release.chart
     if not chart.password:
@@ -140,22 +144,22 @@ def login(release: Release) -> Sequence[str]:
     credential = ("--username", chart.username, "--password-stdin")
     if chart.is_oci:
         return "registry", "login", *credential, "--", urlsplit(chart.repo).netloc
-    return "repo", "add", *credential, "--", _REPOSITORY, chart.repo
+    return "repo", "add", *credential, "--", _REPOSITORY_NAME, chart.repo
 
 
-def kubeconfig(access: Access, namespace: str) -> Object:
+def build_kubeconfig(endpoint: ClusterEndpoint, namespace: str) -> Object:
     """The kubeconfig for helm."""
-    host = f"[{access.host}]" if ":" in access.host else access.host
+    host = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
     cluster: Object = {
-        "server": f"https://{host}:{access.port}{access.path}",
-        "tls-server-name": access.server_name,
+        "server": f"https://{host}:{endpoint.port}{endpoint.base_path}",
+        "tls-server-name": endpoint.tls_server_name,
     }
-    if access.authority:
-        cluster["certificate-authority-data"] = _encoded(access.authority)
-    user: Object = {"token": access.token} if access.token else {}
-    if access.certificate:
-        user["client-certificate-data"] = _encoded(access.certificate)
-        user["client-key-data"] = _encoded(access.key)
+    if endpoint.ca_data:
+        cluster["certificate-authority-data"] = _base64(endpoint.ca_data)
+    user: Object = {"token": endpoint.token} if endpoint.token else {}
+    if endpoint.client_certificate:
+        user["client-certificate-data"] = _base64(endpoint.client_certificate)
+        user["client-key-data"] = _base64(endpoint.client_key)
     context = {"cluster": "cluster", "user": "user", "namespace": namespace}
     return {
         "apiVersion": "v1",
@@ -167,5 +171,5 @@ def kubeconfig(access: Access, namespace: str) -> Object:
     }
 
 
-def _encoded(text: str) -> str:
+def _base64(text: str) -> str:
     return b64encode(text.encode()).decode()

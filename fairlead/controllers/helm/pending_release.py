@@ -9,32 +9,39 @@ from datetime import UTC, datetime
 from urllib.parse import quote
 
 from fairlead.controllers.helm.chart import Release
-from fairlead.controllers.instances.remote_namespace import NAMESPACES, Api, listed, only, remove, step
-from fairlead.core.objects import Object, dig, name_of
+from fairlead.controllers.instances.remote_namespace import (
+    NAMESPACES_PATH,
+    KubeApi,
+    delete_if_exists,
+    list_items,
+    uid_precondition,
+    url_segment,
+)
+from fairlead.core.objects import Object, get_path, name_of
 
-LONGEST_RUN = 600.0
+MAX_RUN_SECONDS = 600.0
 """`Helm` terminates a run well before that; the rest allows for clock skew."""
-_PENDING = ("pending-install", "pending-upgrade", "pending-rollback")
-_PREFIX = "sh.helm.release.v1."
+_PENDING_STATUSES = ("pending-install", "pending-upgrade", "pending-rollback")
+_SECRET_NAME_PREFIX = "sh.helm.release.v1."
 
 
-async def clear_pending_release(api: Api, release: Release, now: datetime) -> bool:
+async def clear_pending_release(api: KubeApi, release: Release, now: datetime) -> bool:
     """Deletes pending revisions of interrupted runs. Returns whether there were any."""
-    path = f"{NAMESPACES}/{step(release.namespace)}/secrets"
+    path = f"{NAMESPACES_PATH}/{url_segment(release.namespace)}/secrets"
     found = False
-    for status in _PENDING:  # one by one: the Secrets of all revisions may exceed the response limit
+    for status in _PENDING_STATUSES:  # one by one: the Secrets of all revisions may exceed the response limit
         selector = quote(f"owner=helm,name={release.name},status={status}", safe="")
-        for each in listed(await api.get(f"{path}?labelSelector={selector}"), "items"):
-            if name_of(each).startswith(_PREFIX) and _age(each, now) > LONGEST_RUN:
-                await remove(api, f"{path}/{step(name_of(each))}", only(each))
+        for each in list_items(await api.get(f"{path}?labelSelector={selector}"), "items"):
+            if name_of(each).startswith(_SECRET_NAME_PREFIX) and _age_seconds(each, now) > MAX_RUN_SECONDS:
+                await delete_if_exists(api, f"{path}/{url_segment(name_of(each))}", uid_precondition(each))
                 found = True
     return found
 
 
-def _age(secret: Object, now: datetime) -> float:
+def _age_seconds(secret: Object, now: datetime) -> float:
     """Seconds since it was created; 0 if that is unknown."""
     try:
-        created = datetime.fromisoformat(dig(secret, "metadata.creationTimestamp"))
+        created = datetime.fromisoformat(get_path(secret, "metadata.creationTimestamp"))
     except (TypeError, ValueError):
         return 0.0
     return (now - created.replace(tzinfo=created.tzinfo or UTC)).total_seconds()

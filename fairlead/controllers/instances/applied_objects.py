@@ -12,25 +12,25 @@ from typing import Any
 
 import orjson
 
-from fairlead.controllers.instances.remote_namespace import NAMESPACES, Api, step
-from fairlead.core.objects import Object, dig, name_of
+from fairlead.controllers.instances.remote_namespace import NAMESPACES_PATH, KubeApi, url_segment
+from fairlead.core.objects import Object, get_path, name_of
 from fairlead.upstream.kube_client import FIELD_MANAGER
 
-MOST_TOLD = 10
+MAX_LISTED_OBJECTS = 10
 """How many objects one message lists."""
-_NAME_LENGTH = 100
-_NAMESPACES = NAMESPACES.strip("/").split("/")
+_MAX_NAME_LENGTH = 100
+_NAMESPACES_SEGMENTS = NAMESPACES_PATH.strip("/").split("/")
 
 
 @dataclass(frozen=True, slots=True)
-class Trace:
+class AppliedObject:
     """An applied object: its identity, a digest of the applied body, and its state on the server."""
 
     kind: str
     name: str
-    wanted: str
+    desired_digest: str
     uid: str
-    time: str
+    applied_at: str
     """When our field manager last changed it, according to `managedFields`."""
     state: str
 
@@ -44,7 +44,7 @@ class Drift:
     """The changes of others that a reconcile has undone."""
 
     namespace_lost: bool = False
-    is_elsewhere: bool = False
+    may_be_other_cluster: bool = False
     """Whether the namespace may still exist in another cluster, which the old credential pointed to."""
     restored: Mapping[str, str] = field(default_factory=dict)
     """Objects that had been deleted: titles by path."""
@@ -54,7 +54,7 @@ class Drift:
         return self.namespace_lost or bool(self.restored or self.repaired)
 
 
-def state_of(meta: Mapping[str, Any]) -> str:
+def state_digest(meta: Mapping[str, Any]) -> str:
     """A digest of the relevant state of an object, from its metadata alone.
 
     If the object has a generation, status changes are ignored; otherwise every resourceVersion counts.
@@ -69,8 +69,8 @@ def _digest(value: Any) -> str:
     return hashlib.sha256(orjson.dumps(value, option=orjson.OPT_SORT_KEYS)).hexdigest()[:32]
 
 
-def _trace(body: Object, answer: Object) -> Trace:
-    meta = answer.get("metadata")
+def _build_applied_object(body: Object, response: Object) -> AppliedObject:
+    meta = response.get("metadata")
     meta = meta if isinstance(meta, dict) else {}
     managers = meta.get("managedFields")
     times = [
@@ -78,40 +78,46 @@ def _trace(body: Object, answer: Object) -> Trace:
         for each in (managers if isinstance(managers, list) else ())
         if isinstance(each, dict) and each.get("manager") == FIELD_MANAGER and each.get("operation") == "Apply"
     ]
-    kind, name = str(body.get("kind"))[:_NAME_LENGTH], name_of(body)[:_NAME_LENGTH]
-    return Trace(kind, name, _digest(body), str(meta.get("uid") or ""), max(times, default=""), state_of(meta))
+    kind, name = str(body.get("kind"))[:_MAX_NAME_LENGTH], name_of(body)[:_MAX_NAME_LENGTH]
+    return AppliedObject(
+        kind, name, _digest(body), str(meta.get("uid") or ""), max(times, default=""), state_digest(meta)
+    )
 
 
 @dataclass(slots=True)
-class TrackedApi:
+class RecordingApi:
     """A KubeApi that records the writes of one reconcile. `namespace_path` is the path of the instance's namespace. It
     is applied only after its ownership is verified: `on_namespace_owned` is called then."""
 
-    api: Api
-    namespace: str
-    claim: Callable[[], None]
-    applied: dict[str, Trace] = field(default_factory=dict)
+    api: KubeApi
+    namespace_path: str
+    on_namespace_owned: Callable[[], None]
+    applied: dict[str, AppliedObject] = field(default_factory=dict)
     removed: set[str] = field(default_factory=set)
-    made_namespace: bool = False
+    has_created_namespace: bool = False
 
-    def through(self, api: Api) -> "TrackedApi":
+    def with_api(self, api: KubeApi) -> "RecordingApi":
         """Shares the records, but sends requests through another KubeApi."""
-        return TrackedApi(api, self.namespace, self.claim, self.applied, self.removed, self.made_namespace)
+        return RecordingApi(
+            api, self.namespace_path, self.on_namespace_owned, self.applied, self.removed, self.has_created_namespace
+        )
 
     async def get(self, path: str, /) -> Object:
         return await self.api.get(path)
 
     async def create(self, path: str, body: Object, /) -> Object:
         answer = await self.api.create(path, body)
-        self.made_namespace = self.made_namespace or f"{path}/{step(name_of(body))}" == self.namespace
+        self.has_created_namespace = (
+            self.has_created_namespace or f"{path}/{url_segment(name_of(body))}" == self.namespace_path
+        )
         return answer
 
     async def apply(self, path: str, body: Object, /) -> Object:
         answer = await self.api.apply(path, body)
-        self.applied[path] = _trace(body, answer)
+        self.applied[path] = _build_applied_object(body, answer)
         self.removed.discard(path)
-        if path == self.namespace:
-            self.claim()
+        if path == self.namespace_path:
+            self.on_namespace_owned()
         return answer
 
     async def delete(self, path: str, body: Object | None = None, /) -> Object:
@@ -119,52 +125,58 @@ class TrackedApi:
         return await self.api.delete(path, body)
 
 
-def compare(before: Mapping[str, Trace], tracked: TrackedApi, known: bool) -> Drift:
+def detect_drift(
+    previous_objects: Mapping[str, AppliedObject], recording: RecordingApi, namespace_known: bool
+) -> Drift:
     """The drift that a reconcile has repaired. `namespace_known`: the namespace existed before."""
-    previous = before.get(tracked.namespace)
-    current = tracked.applied.get(tracked.namespace)
+    previous = previous_objects.get(recording.namespace_path)
+    current = recording.applied.get(recording.namespace_path)
     replaced = previous is not None and current is not None and current.uid != previous.uid
-    if replaced or (tracked.made_namespace and known):
+    if replaced or (recording.has_created_namespace and namespace_known):
         return Drift(namespace_lost=True)
     restored, repaired = {}, {}
-    for path, trace in tracked.applied.items():
-        previous_object = before.get(path)
+    for path, trace in recording.applied.items():
+        previous_object = previous_objects.get(path)
         if previous_object is None:
             continue
         if trace.uid != previous_object.uid:
             restored[path] = trace.title
-        elif trace.wanted == previous_object.wanted and trace.time and trace.time != previous_object.time:
+        elif (
+            trace.desired_digest == previous_object.desired_digest
+            and trace.applied_at
+            and trace.applied_at != previous_object.applied_at
+        ):
             repaired[path] = trace.title
     return Drift(restored=restored, repaired=repaired)
 
 
-def remember(before: Mapping[str, Trace], tracked: TrackedApi) -> dict[str, Trace]:
+def merge_applied(previous_objects: Mapping[str, AppliedObject], recording: RecordingApi) -> dict[str, AppliedObject]:
     """The applied objects after a reconcile. Earlier ones are dropped if the namespace was created anew."""
-    known = {} if tracked.made_namespace else dict(before)
-    known.update(tracked.applied)
-    for path in tracked.removed:
+    known = {} if recording.has_created_namespace else dict(previous_objects)
+    known.update(recording.applied)
+    for path in recording.removed:
         known.pop(path, None)
     return known
 
 
-def collection_of(path: str) -> str:
+def collection_path(path: str) -> str:
     """The list path of an object's resource, across all namespaces."""
     parts = path.strip("/").split("/")
-    if parts[:-1] == _NAMESPACES:
-        return NAMESPACES
+    if parts[:-1] == _NAMESPACES_SEGMENTS:
+        return NAMESPACES_PATH
     *root, _, _, plural, _ = parts
     return f"/{'/'.join(root)}/{plural}"
 
 
-def path_of(collection: str, namespace: str, name: str) -> str:
+def object_path(collection: str, namespace: str, name: str) -> str:
     """The path of an object; the inverse of `collection_path`."""
-    if collection == NAMESPACES:
-        return f"{NAMESPACES}/{step(name)}"
+    if collection == NAMESPACES_PATH:
+        return f"{NAMESPACES_PATH}/{url_segment(name)}"
     root, _, plural = collection.rpartition("/")
-    return f"{root}/namespaces/{step(namespace)}/{plural}/{step(name)}"
+    return f"{root}/namespaces/{url_segment(namespace)}/{plural}/{url_segment(name)}"
 
 
-def last_manager(meta: Mapping[str, Any]) -> str:
+def last_field_manager(meta: Mapping[str, Any]) -> str:
     """The other field manager that last changed an object; empty if unknown."""
     managers = meta.get("managedFields")
     others = [
@@ -172,16 +184,16 @@ def last_manager(meta: Mapping[str, Any]) -> str:
         for each in (managers if isinstance(managers, list) else ())
         if isinstance(each, dict) and each.get("manager") != FIELD_MANAGER and not each.get("subresource")
     ]
-    name = max(others, default=("", ""))[1][:_NAME_LENGTH]
+    name = max(others, default=("", ""))[1][:_MAX_NAME_LENGTH]
     return name if name.isprintable() else ""
 
 
-def in_words(titles: Iterable[str]) -> str:
+def format_titles(titles: Iterable[str]) -> str:
     """A sorted, comma-separated list of limited length."""
     ordered = sorted(titles)
-    more = f" and {len(ordered) - MOST_TOLD} more" if len(ordered) > MOST_TOLD else ""
-    return ", ".join(ordered[:MOST_TOLD]) + more
+    more = f" and {len(ordered) - MAX_LISTED_OBJECTS} more" if len(ordered) > MAX_LISTED_OBJECTS else ""
+    return ", ".join(ordered[:MAX_LISTED_OBJECTS]) + more
 
 
 def uid_of(obj: Object) -> str:
-    return str(dig(obj, "metadata.uid") or "")
+    return str(get_path(obj, "metadata.uid") or "")

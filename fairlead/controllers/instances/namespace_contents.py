@@ -7,78 +7,86 @@ cluster; for the objects, see `confinement.py`.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fairlead.controllers.instances.applied_objects import TrackedApi
-from fairlead.controllers.instances.cluster_access import Reach
-from fairlead.controllers.instances.confinement import TEMPLATE_NOT_TRUSTED, Plan, check_owner
-from fairlead.controllers.instances.drift import Upkeep
-from fairlead.controllers.instances.prerequisites import Setting
-from fairlead.controllers.instances.remote_errors import ERROR, Trouble, troubles
-from fairlead.controllers.instances.remote_namespace import Place, bind_roles, found_at, make_namespace
-from fairlead.controllers.instances.remote_objects import FarObjects
+from fairlead.controllers.instances.applied_objects import RecordingApi
+from fairlead.controllers.instances.cluster_access import ClusterAccess
+from fairlead.controllers.instances.confinement import TEMPLATE_NOT_TRUSTED, TemplatePlan, check_owner
+from fairlead.controllers.instances.drift import DriftTracker
+from fairlead.controllers.instances.prerequisites import InstanceConfig
+from fairlead.controllers.instances.remote_errors import ERROR, InstanceError, translate_errors
+from fairlead.controllers.instances.remote_namespace import RemoteNamespace, bind_roles, ensure_namespace, get_or_none
+from fairlead.controllers.instances.remote_objects import RemoteObjects
 from fairlead.core.objects import Object, name_of
 from fairlead.registry.registry import Registry
 
-MOST_NAMED = 5
+MAX_LISTED_OBJECTS = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class DesiredContents:
     """The desired content of a namespace. `previous` are objects that may exist from earlier reconciles."""
 
     bindings: Sequence[Object]
     objects: Sequence[Object]
-    before: Sequence[Object] = ()
+    previous: Sequence[Object] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class ApplyResult:
     """`retained` are objects of a former template that the owner is not permitted to delete."""
 
-    usable: bool
+    is_usable: bool
     is_new: bool
-    left: Sequence[Object]
+    retained: Sequence[Object]
 
     @property
     def caveat(self) -> str:
-        if not self.left:
+        if not self.retained:
             return ""
-        titles = ", ".join(f"{each['kind']} {name_of(each)}" for each in self.left[:MOST_NAMED])
-        more = f" and {len(self.left) - MOST_NAMED} more" if len(self.left) > MOST_NAMED else ""
+        titles = ", ".join(f"{each['kind']} {name_of(each)}" for each in self.retained[:MAX_LISTED_OBJECTS])
+        more = f" and {len(self.retained) - MAX_LISTED_OBJECTS} more" if len(self.retained) > MAX_LISTED_OBJECTS else ""
         return f"; {titles}{more} of a former template were kept, since the owner is not permitted to delete them"
 
 
 @dataclass(frozen=True, slots=True)
-class Contents:
+class NamespaceContents:
     registry: Registry
-    setting: Setting
-    reach: Reach
-    upkeep: Upkeep
+    config: InstanceConfig
+    clusters: ClusterAccess
+    drift: DriftTracker
 
-    async def make(self, instance: Object, place: Place, plan: Plan, wanted: Wanted) -> Made:
+    async def apply(
+        self, instance: Object, target: RemoteNamespace, plan: TemplatePlan, desired: DesiredContents
+    ) -> ApplyResult:
         """Applies everything. Raises InstanceError."""
-        if plan.acting_as and not plan.leaves_contents and (wanted.objects or wanted.before):
-            check_owner(self.registry, self.setting.api_group, instance)
-        with troubles(place.cluster, f'create namespace "{place.namespace}" and its content'):
-            async with self.upkeep.passing(instance, place, self.reach.cluster(place.cluster)) as api:
-                if plan.leaves_contents:
-                    await _check_there(api, place)
-                usable = await make_namespace(
-                    *(api, place, plan.template), pod_security=plan.pod_security, leave_as_is=plan.leaves_contents
+        if plan.impersonate_user and not plan.skips_contents and (desired.objects or desired.previous):
+            check_owner(self.registry, self.config.api_group, instance)
+        with translate_errors(target.cluster, f'create namespace "{target.namespace}" and its content'):
+            async with self.drift.track_pass(instance, target, self.clusters.cluster_api(target.cluster)) as api:
+                if plan.skips_contents:
+                    await _require_namespace(api, target)
+                usable = await ensure_namespace(
+                    *(api, target, plan.template), pod_security=plan.pod_security, leave_as_is=plan.skips_contents
                 )
-                await bind_roles(api, place, wanted.bindings)
-                retained = () if plan.leaves_contents else await self._apply(api, place, plan, wanted)
-        return Made(usable, api.made_namespace, retained)
+                await bind_roles(api, target, desired.bindings)
+                retained = () if plan.skips_contents else await self._apply_objects(api, target, plan, desired)
+        return ApplyResult(usable, api.has_created_namespace, retained)
 
-    async def _apply(self, api: TrackedApi, place: Place, plan: Plan, wanted: Wanted) -> Sequence[Object]:
-        writer = api.through(self.reach.cluster(place.cluster, plan.acting_as)) if plan.acting_as else None
-        return await FarObjects(api, place, writer, plan.acting_as).apply(wanted.objects, wanted.before)
+    async def _apply_objects(
+        self, api: RecordingApi, target: RemoteNamespace, plan: TemplatePlan, desired: DesiredContents
+    ) -> Sequence[Object]:
+        writer = (
+            api.with_api(self.clusters.cluster_api(target.cluster, plan.impersonate_user))
+            if plan.impersonate_user
+            else None
+        )
+        return await RemoteObjects(api, target, writer, plan.impersonate_user).apply(desired.objects, desired.previous)
 
 
-async def _check_there(api: TrackedApi, place: Place) -> None:
+async def _require_namespace(api: RecordingApi, target: RemoteNamespace) -> None:
     """A namespace that is created again without the objects of its template would be less restricted than before."""
-    if await found_at(api, place.path) is None:
+    if await get_or_none(api, target.path) is None:
         message = (
-            f'namespace "{place.namespace}" in cluster "{place.cluster}" was deleted, and is not created again until '
+            f'namespace "{target.namespace}" in cluster "{target.cluster}" was deleted, and is not created again until '
             "an administrator has marked its template: `kubectl annotate TEMPLATE NAME service.sh/trusted=true`"
         )
-        raise Trouble(TEMPLATE_NOT_TRUSTED, message, ERROR)
+        raise InstanceError(TEMPLATE_NOT_TRUSTED, message, ERROR)

@@ -4,20 +4,20 @@ import hashlib
 import re
 from collections.abc import Mapping
 
-from fairlead.controllers.instances.remote_errors import ERROR, Trouble
-from fairlead.registry.names import LABEL_LENGTH, label_faults
+from fairlead.controllers.instances.remote_errors import ERROR, InstanceError
+from fairlead.registry.names import MAX_LABEL_LENGTH, dns_label_errors
 
-MANAGED, FAIRLEAD = "service.sh/managed", "fairlead"
-PROJECT, UID = "service.sh/project", "service.sh/uid"
-SPACE, VIRTUAL_CLUSTER = "service.sh/space", "service.sh/virtual-cluster"
+MANAGED_LABEL, MANAGED_VALUE = "service.sh/managed", "fairlead"
+PROJECT_LABEL, UID_LABEL = "service.sh/project", "service.sh/uid"
+SPACE_LABEL, VIRTUAL_CLUSTER_LABEL = "service.sh/space", "service.sh/virtual-cluster"
 
 _HASH_LENGTH = 8
 _PAIR_HASH_LENGTH = 10
-_plain_part = re.compile(r"[a-z0-9]+", re.ASCII)
-_placeholder = re.compile(r"\{\{[ \t]*([A-Za-z.]+)[ \t]*\}\}", re.ASCII)
+_plain_name_pattern = re.compile(r"[a-z0-9]+", re.ASCII)
+_placeholder_pattern = re.compile(r"\{\{[ \t]*([A-Za-z.]+)[ \t]*\}\}", re.ASCII)
 
 
-def cut(text: str, limit: int = LABEL_LENGTH) -> str:
+def truncate_with_hash(text: str, limit: int = MAX_LABEL_LENGTH) -> str:
     """Truncates a text that is too long and appends a hash of the whole, so that results stay unique."""
     if len(text) <= limit:
         return text
@@ -28,37 +28,44 @@ def _hash(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:_HASH_LENGTH]
 
 
-def default_namespace(kind: str, project: str, name: str) -> str:
+def default_namespace(kind_label: str, project: str, name: str) -> str:
     """A unique namespace for every instance: `<project>-<name>`, with a `v` between for virtual clusters.
 
     Names with dashes would be ambiguous (`a` and `b-c`, `a-b` and `c`), and names with dots or of excessive length are
     invalid. Those get a suffix of two dashes, which plain names never contain, and a hash.
     """
-    text = "-".join((project, "v", name) if kind == VIRTUAL_CLUSTER else (project, name))
-    if len(text) <= LABEL_LENGTH and _plain_part.fullmatch(project) and _plain_part.fullmatch(name):
+    text = "-".join((project, "v", name) if kind_label == VIRTUAL_CLUSTER_LABEL else (project, name))
+    if len(text) <= MAX_LABEL_LENGTH and _plain_name_pattern.fullmatch(project) and _plain_name_pattern.fullmatch(name):
         return text
-    digest = hashlib.sha256("\n".join((kind, project, name)).encode()).hexdigest()[:_PAIR_HASH_LENGTH]
-    return f"{text.replace('.', '-')[: LABEL_LENGTH - _PAIR_HASH_LENGTH - 2].rstrip('-')}--{digest}"
+    digest = hashlib.sha256("\n".join((kind_label, project, name)).encode()).hexdigest()[:_PAIR_HASH_LENGTH]
+    return f"{text.replace('.', '-')[: MAX_LABEL_LENGTH - _PAIR_HASH_LENGTH - 2].rstrip('-')}--{digest}"
 
 
-def patterned_namespace(pattern: str, values: Mapping[str, str]) -> str:
+def namespace_from_pattern(pattern: str, values: Mapping[str, str]) -> str:
     """Expands a project's pattern, such as `team-{{ project }}-{{ name }}`. Raises InstanceError."""
-    unknown = [name for name in _placeholder.findall(pattern) if name not in values]
+    unknown = [name for name in _placeholder_pattern.findall(pattern) if name not in values]
     if unknown:
         known = ", ".join(f"{{{{ {name} }}}}" for name in values)
         raise _bad_pattern(f"it uses {{{{ {unknown[0]} }}}}, but only these are defined: {known}")
-    name = cut(_placeholder.sub(lambda found: values[found[1]], pattern))
-    for fault in label_faults(name):
+    name = truncate_with_hash(_placeholder_pattern.sub(lambda found: values[found[1]], pattern))
+    for fault in dns_label_errors(name):
         raise _bad_pattern(f'it expands to "{name}", but a namespace name {fault}')
     return name
 
 
-def _bad_pattern(why: str) -> Trouble:
+def _bad_pattern(reason: str) -> InstanceError:
     advice = "fix the project's spec.namespacePattern, or set spec.clusterRef.namespace"
-    return Trouble("NamespacePattern", f"the namespace pattern of the project cannot be used: {why}; {advice}", ERROR)
+    return InstanceError(
+        "NamespacePattern", f"the namespace pattern of the project cannot be used: {reason}; {advice}", ERROR
+    )
 
 
-def marks(kind: str, project: str, name: str, uid: str) -> dict[str, str]:
+def ownership_labels(kind_label: str, project: str, name: str, uid: str) -> dict[str, str]:
     """The labels of the remote objects of an instance. The uid proves that they belong to this very instance, and not
     to another one of the same name, an earlier one, or one of another Fairlead installation."""
-    return {MANAGED: FAIRLEAD, PROJECT: cut(project), kind: cut(name), UID: uid}
+    return {
+        MANAGED_LABEL: MANAGED_VALUE,
+        PROJECT_LABEL: truncate_with_hash(project),
+        kind_label: truncate_with_hash(name),
+        UID_LABEL: uid,
+    }

@@ -10,25 +10,25 @@ from dataclasses import dataclass, field
 from fairlead.core.clock import Clock
 from fairlead.storage.contract import Key
 
-GATHER_SECONDS = 0.05
+COALESCE_SECONDS = 0.05
 """Changes within this time, as when a namespace is emptied, are coalesced into one reconcile."""
-BURST, REFILL_SECONDS = 20, 3.0
+PASS_BURST, PASS_REFILL_SECONDS = 20, 3.0
 """Token bucket of reconciles: its size, and the seconds per token."""
-HURRIES, HURRY_SECONDS = 3, 60.0
+URGENT_BURST, URGENT_REFILL_SECONDS = 3, 60.0
 """Token bucket of urgent reconciles, which bypass the one above: its size, and the seconds per token."""
-EVENTS, EVENT_SECONDS = 25, 60.0
+EVENT_BURST, EVENT_REFILL_SECONDS = 25, 60.0
 """Token bucket of Events about one instance: its size, and the seconds per token. Does not limit repairs."""
-PATIENCE, QUIET_SECONDS, LONGEST = 4, 600.0, 300.0
+MAX_IMMEDIATE_REPAIRS, STREAK_RESET_SECONDS, MAX_REPAIR_DELAY_SECONDS = 4, 600.0, 300.0
 """So many repairs of an object in a row are immediate. After that the delay doubles each time, up to a limit. The
 streak ends when the object needed no repair for so many seconds."""
 
 
 @dataclass(slots=True)
-class _Row:
+class _RepairStreak:
     """Consecutive repairs of one object."""
 
     count: int = 0
-    at: float = 0.0
+    last_repair_at: float = 0.0
 
 
 @dataclass(slots=True)
@@ -37,13 +37,13 @@ class _TokenBucket:
 
     size: float
     seconds: float
-    at: float
+    updated_at: float
     tokens: float = field(init=False)
 
     def __post_init__(self) -> None:
         self.tokens = self.size
 
-    def take(self, now: float) -> bool:
+    def try_take(self, now: float) -> bool:
         """Takes a token if one is available."""
         self._refill(now)
         if self.tokens < 1:
@@ -58,58 +58,58 @@ class _TokenBucket:
         return max(0.0, -self.tokens * self.seconds)
 
     def _refill(self, now: float) -> None:
-        self.tokens = min(self.size, self.tokens + (now - self.at) / self.seconds)
-        self.at = now
+        self.tokens = min(self.size, self.tokens + (now - self.updated_at) / self.seconds)
+        self.updated_at = now
 
 
 class _Budget:
     """The limits of one instance."""
 
-    __slots__ = ("events", "passes", "rows", "urgent_passes")
+    __slots__ = ("events", "passes", "repair_streaks", "urgent_passes")
 
     def __init__(self, now: float) -> None:
-        self.passes = _TokenBucket(BURST, REFILL_SECONDS, now)
-        self.urgent_passes = _TokenBucket(HURRIES, HURRY_SECONDS, now)
-        self.events = _TokenBucket(EVENTS, EVENT_SECONDS, now)
-        self.rows: dict[str, _Row] = {}
+        self.passes = _TokenBucket(PASS_BURST, PASS_REFILL_SECONDS, now)
+        self.urgent_passes = _TokenBucket(URGENT_BURST, URGENT_REFILL_SECONDS, now)
+        self.events = _TokenBucket(EVENT_BURST, EVENT_REFILL_SECONDS, now)
+        self.repair_streaks: dict[str, _RepairStreak] = {}
 
 
-class Pace:
+class ResyncLimiter:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._budgets: dict[Key, _Budget] = {}
 
-    def delay(self, key: Key, path: str, *, urgent: bool = False) -> float:
+    def next_delay(self, key: Key, path: str, *, urgent: bool = False) -> float:
         """Seconds until the reconcile for a change of this object. An urgent one takes no token of the main bucket."""
         now = self._clock.monotonic()
         budget = self._budget(key, now)
-        wait = _wait_after(budget.rows.get(path), now)
+        wait = _repair_delay(budget.repair_streaks.get(path), now)
         if urgent:
             return wait
-        return max(wait, GATHER_SECONDS, budget.passes.reserve(now))
+        return max(wait, COALESCE_SECONDS, budget.passes.reserve(now))
 
-    def may_hurry(self, key: Key) -> bool:
+    def allow_urgent(self, key: Key) -> bool:
         """Whether a reconcile may be urgent. Takes a token if so."""
         now = self._clock.monotonic()
-        return self._budget(key, now).urgent_passes.take(now)
+        return self._budget(key, now).urgent_passes.try_take(now)
 
-    def repaired(self, key: Key, paths: Iterable[str]) -> int:
+    def record_repairs(self, key: Key, paths: Iterable[str]) -> int:
         """Records a repair of these objects. Returns the longest streak among them."""
         now = self._clock.monotonic()
-        rows = self._budget(key, now).rows
-        for path in [each for each, row in rows.items() if now - row.at > QUIET_SECONDS]:
+        rows = self._budget(key, now).repair_streaks
+        for path in [each for each, row in rows.items() if now - row.last_repair_at > STREAK_RESET_SECONDS]:
             del rows[path]
         longest = 0
         for path in paths:
-            row = rows.setdefault(path, _Row())
-            row.count, row.at = row.count + 1, now
+            row = rows.setdefault(path, _RepairStreak())
+            row.count, row.last_repair_at = row.count + 1, now
             longest = max(longest, row.count)
         return longest
 
-    def may_tell(self, key: Key) -> bool:
+    def allow_event(self, key: Key) -> bool:
         """Whether another Event may be recorded. Takes a token if so."""
         now = self._clock.monotonic()
-        return self._budget(key, now).events.take(now)
+        return self._budget(key, now).events.try_take(now)
 
     def forget(self, key: Key) -> None:
         self._budgets.pop(key, None)
@@ -120,7 +120,12 @@ class Pace:
         return self._budgets[key]
 
 
-def _wait_after(row: _Row | None, now: float) -> float:
-    if row is None or row.count <= PATIENCE or now - row.at > QUIET_SECONDS:
+def _repair_delay(streak: _RepairStreak | None, now: float) -> float:
+    if streak is None or streak.count <= MAX_IMMEDIATE_REPAIRS or now - streak.last_repair_at > STREAK_RESET_SECONDS:
         return 0.0
-    return max(0.0, row.at + min(LONGEST, 2.0 ** min(row.count - PATIENCE, 16)) - now)
+    return max(
+        0.0,
+        streak.last_repair_at
+        + min(MAX_REPAIR_DELAY_SECONDS, 2.0 ** min(streak.count - MAX_IMMEDIATE_REPAIRS, 16))
+        - now,
+    )

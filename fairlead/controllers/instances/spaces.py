@@ -8,22 +8,37 @@ unreachable cluster is reported in the conditions; an annotation skips the clean
 
 from collections.abc import Callable, Iterable, Sequence
 
-from fairlead.controllers.instances.cluster_access import Reach
-from fairlead.controllers.instances.confinement import applied_as, describe_left_out, plan_template
-from fairlead.controllers.instances.drift import Upkeep
-from fairlead.controllers.instances.namespace_contents import Contents, Wanted
-from fairlead.controllers.instances.prerequisites import Setting, is_connected
-from fairlead.controllers.instances.remote_errors import INFO, NAMESPACE_TERMINATING, Trouble
-from fairlead.controllers.instances.remote_instance import POLL, ConnectedInstances, Removing, is_resolved
-from fairlead.controllers.instances.remote_names import SPACE, default_namespace, marks, patterned_namespace
-from fairlead.controllers.instances.remote_namespace import NAMESPACE_TAKEN, Place, remove_namespace
-from fairlead.controllers.instances.remote_objects import MOST_KEPT, merged, parsed, references
-from fairlead.controllers.instances.role_bindings import role_bindings
+from fairlead.controllers.instances.cluster_access import ClusterAccess
+from fairlead.controllers.instances.confinement import applied_trust_fields, describe_omitted, plan_template
+from fairlead.controllers.instances.drift import DriftTracker
+from fairlead.controllers.instances.namespace_contents import DesiredContents, NamespaceContents
+from fairlead.controllers.instances.prerequisites import InstanceConfig, has_kubeconfig
+from fairlead.controllers.instances.remote_errors import INFO, NAMESPACE_TERMINATING, InstanceError
+from fairlead.controllers.instances.remote_instance import (
+    DELETION_POLL_SECONDS,
+    RemoteCleanup,
+    RemoteInstanceStore,
+    is_resolved,
+)
+from fairlead.controllers.instances.remote_names import (
+    SPACE_LABEL,
+    default_namespace,
+    namespace_from_pattern,
+    ownership_labels,
+)
+from fairlead.controllers.instances.remote_namespace import NAMESPACE_TAKEN, RemoteNamespace, delete_namespace
+from fairlead.controllers.instances.remote_objects import (
+    MAX_TRACKED_OBJECTS,
+    encode_references,
+    merge_objects,
+    parse_objects,
+)
+from fairlead.controllers.instances.role_bindings import build_role_bindings
 from fairlead.controllers.instances.status import SPACE_FINALIZER, SPACE_READY, SPACE_SYNCED
-from fairlead.controllers.runtime.backoff import jittered
+from fairlead.controllers.runtime.backoff import add_jitter
 from fairlead.controllers.runtime.loop import Requeue
 from fairlead.core.errors import NotFound
-from fairlead.core.objects import Object, dig, metadata, name_of
+from fairlead.core.objects import Object, get_path, metadata, name_of
 from fairlead.registry.conditions import FALSE, TRUE, UNKNOWN, condition, find_condition
 from fairlead.registry.registry import Registry
 from fairlead.storage.contract import Key
@@ -31,136 +46,151 @@ from fairlead.storage.view.view import Entry
 
 SPACES = "spaceinstances"
 SYNCED, READY = SPACE_SYNCED, SPACE_READY
-LOOK_AGAIN = 60.0
+RESYNC_SECONDS = 60.0
 """Resync interval of a space whose remote objects are not all watched."""
 
 
-class Spaces:
+class SpaceController:
     name, workers = "spaces", 32
 
-    def __init__(self, registry: Registry, setting: Setting, reach: Reach) -> None:
-        self._instances = ConnectedInstances(registry, setting, SPACES, SPACE_FINALIZER)
+    def __init__(self, registry: Registry, config: InstanceConfig, clusters: ClusterAccess) -> None:
+        self._instances = RemoteInstanceStore(registry, config, SPACES, SPACE_FINALIZER)
         self.watches = self._instances.watches
-        self._removing = Removing(self._instances, self._take_down, SYNCED, READY)
-        self._reach = reach
-        self._upkeep = Upkeep(registry, reach.watching, SPACE, (setting.api_group, SPACES))
-        self._setting = setting
-        self._contents = Contents(registry, setting, reach, self._upkeep)
+        self._cleanup = RemoteCleanup(self._instances, self._tear_down, SYNCED, READY)
+        self._clusters = clusters
+        self._drift = DriftTracker(registry, clusters.watch_sender, SPACE_LABEL, (config.api_group, SPACES))
+        self._config = config
+        self._contents = NamespaceContents(registry, config, clusters, self._drift)
 
     def subscribe(self, requeue: Requeue) -> Callable[[], None]:
         """Changes in remote clusters trigger a reconcile, too."""
-        return self._upkeep.informers.subscribe(self._instances.trying_again(requeue))
+        return self._drift.informers.subscribe(self._instances.retry_on_change(requeue))
 
-    def concerned(self, key: Key, entry: Entry | None) -> Iterable[Key]:
-        return self._instances.concerned(key, entry)
+    def keys_for(self, key: Key, entry: Entry | None) -> Iterable[Key]:
+        return self._instances.keys_for(key, entry)
 
     async def reconcile(self, key: Key) -> float | None:
-        space = self._instances.see(key)
+        space = self._instances.get_managed(key)
         if space is None:
-            self._upkeep.forget(key)
+            self._drift.forget(key)
             return None
-        with self._upkeep.turn(space, self.workers) as wait:
-            requeue_after = wait or await self._look(space)
-        if requeue_after is None and not self._is_kept(space):
-            self._upkeep.forget(key)
+        with self._drift.cluster_slot(space, self.workers) as wait:
+            requeue_after = wait or await self._reconcile_space(space)
+        if requeue_after is None and not self._is_managed(space):
+            self._drift.forget(key)
         return requeue_after
 
-    def _is_kept(self, space: Object) -> bool:
+    def _is_managed(self, space: Object) -> bool:
         """Whether its namespace in a cluster is managed by this controller."""
-        is_elsewhere = dig(space, "spec.clusterRef.virtualCluster") or "deletionTimestamp" in metadata(space)
-        return not is_elsewhere and is_connected(self._instances.cluster(space))
+        is_elsewhere = get_path(space, "spec.clusterRef.virtualCluster") or "deletionTimestamp" in metadata(space)
+        return not is_elsewhere and has_kubeconfig(self._instances.cluster(space))
 
-    async def _look(self, space: Object) -> float | None:
+    async def _reconcile_space(self, space: Object) -> float | None:
         if "deletionTimestamp" in metadata(space):
-            return await self._removing.remove(space, self._place) if self._instances.holds(space) else None
+            return (
+                await self._cleanup.remove(space, self._remote_namespace)
+                if self._instances.has_finalizer(space)
+                else None
+            )
         project = self._instances.project(space)
-        if project is None or not self._is_kept(space) or not is_resolved(space):
+        if project is None or not self._is_managed(space) or not is_resolved(space):
             return None
-        if not self._instances.can_be_made(space):
-            self._instances.start_over(space)
+        if not self._instances.can_deploy(space):
+            self._instances.reset_backoff(space)
             return None
-        return self._instances.wait(space) or await self._keep(space, project)
+        return self._instances.backoff_seconds(space) or await self._ensure(space, project)
 
-    async def _keep(self, space: Object, project: Object) -> float | None:
+    async def _ensure(self, space: Object, project: Object) -> float | None:
         try:
-            space = await self._instances.settle(space, lambda current: self._cluster_ref(current, project))
+            space = await self._instances.claim_placement(space, lambda current: self._cluster_ref(current, project))
             if "deletionTimestamp" in metadata(space) or not is_resolved(space):
-                return POLL  # it has changed meanwhile, and the rendered template is outdated
-            await self._make(space, project)
+                return DELETION_POLL_SECONDS  # it has changed meanwhile, and the rendered template is outdated
+            await self._apply_template(space, project)
         except NotFound:  # it was deleted meanwhile
             return None
-        except Trouble as error:
-            await self._instances.tell(space, _not_made(space, error), online=False)
-            return self._instances.failed(space, error)
-        self._instances.start_over(space)
-        return jittered(self._upkeep.look_again(space, LOOK_AGAIN))
+        except InstanceError as error:
+            await self._instances.write_status(space, _failed_conditions(space, error), online=False)
+            return self._instances.record_failure(space, error)
+        self._instances.reset_backoff(space)
+        return add_jitter(self._drift.resync_seconds(space, RESYNC_SECONDS))
 
     def _cluster_ref(self, space: Object, project: Object) -> Object:
         """The clusterRef with a namespace, which is chosen once and never changes."""
-        ref: Object = dig(space, "spec.clusterRef")
+        ref: Object = get_path(space, "spec.clusterRef")
         if ref.get("namespace"):
             return ref
-        pattern, name = dig(project, "spec.namespacePattern.space"), name_of(space)
+        pattern, name = get_path(project, "spec.namespacePattern.space"), name_of(space)
         values = {"project": name_of(project), "name": name}
         namespace = (
-            patterned_namespace(pattern, values) if pattern else default_namespace(SPACE, name_of(project), name)
+            namespace_from_pattern(pattern, values)
+            if pattern
+            else default_namespace(SPACE_LABEL, name_of(project), name)
         )
         return {**ref, "namespace": namespace}
 
-    def _place(self, space: Object) -> Place:
-        ref, meta = dig(space, "spec.clusterRef"), metadata(space)
-        labels = marks(SPACE, self._instances.project_name(space), meta["name"], meta["uid"])
-        return Place(ref["cluster"], ref.get("namespace") or "", labels)
+    def _remote_namespace(self, space: Object) -> RemoteNamespace:
+        ref, meta = get_path(space, "spec.clusterRef"), metadata(space)
+        labels = ownership_labels(SPACE_LABEL, self._instances.project_name(space), meta["name"], meta["uid"])
+        return RemoteNamespace(ref["cluster"], ref.get("namespace") or "", labels)
 
-    async def _make(self, space: Object, project: Object) -> None:
-        target, rendered = self._place(space), dig(space, "status.space") or {}
-        plan = plan_template(self._setting.confinement, space, rendered, target.namespace)
-        before = parsed(dig(space, "status.spaceObjects.lastAppliedObjects") or "", MOST_KEPT)
-        objects = before if plan.leaves_contents else parsed(rendered.get("objects") or "")
-        rules, roles = self._setting.confinement.confine_rules(dig(space, "spec.extraAccessRules") or ())
+    async def _apply_template(self, space: Object, project: Object) -> None:
+        target, rendered = self._remote_namespace(space), get_path(space, "status.space") or {}
+        plan = plan_template(self._config.confinement, space, rendered, target.namespace)
+        before = parse_objects(get_path(space, "status.spaceObjects.lastAppliedObjects") or "", MAX_TRACKED_OBJECTS)
+        objects = before if plan.skips_contents else parse_objects(rendered.get("objects") or "")
+        rules, roles = self._config.confinement.confine_rules(get_path(space, "spec.extraAccessRules") or ())
         limited_space = {**space, "spec": {**space["spec"], "extraAccessRules": rules}}
-        deployer = plan.acting_as if objects or before else ""
-        bindings = role_bindings(self._setting.names, limited_space, plan.template, project, target.namespace, deployer)
+        deployer = plan.impersonate_user if objects or before else ""
+        bindings = build_role_bindings(
+            self._config.names, limited_space, plan.template, project, target.namespace, deployer
+        )
         try:
-            result = await self._contents.make(space, target, plan, Wanted(bindings, objects, before))
-        except Trouble:  # some objects may have been applied
-            await self._instances.tell(space, (), **applied_as(space, plan), **_kept(space, merged(before, objects)))
+            result = await self._contents.apply(space, target, plan, DesiredContents(bindings, objects, before))
+        except InstanceError:  # some objects may have been applied
+            await self._instances.write_status(
+                space,
+                (),
+                **applied_trust_fields(space, plan),
+                **_applied_objects_status(space, merge_objects(before, objects)),
+            )
             raise
-        caveat = f"{self._upkeep.caveat(space)}{result.caveat}{plan.left_out}{describe_left_out((), roles)}"
-        conditions = _made(target, rendered, result.usable, caveat)
-        applied = _kept(space, merged(objects, result.left))
-        await self._instances.tell(space, conditions, online=result.usable, **applied_as(space, plan), **applied)
+        caveat = f"{self._drift.watch_caveat(space)}{result.caveat}{plan.omitted_note}{describe_omitted((), roles)}"
+        conditions = _synced_conditions(target, rendered, result.is_usable, caveat)
+        applied = _applied_objects_status(space, merge_objects(objects, result.retained))
+        await self._instances.write_status(
+            space, conditions, online=result.is_usable, **applied_trust_fields(space, plan), **applied
+        )
 
-    async def _take_down(self, space: Object, place: Place) -> Trouble | None:
-        self._upkeep.follow_removal(space, place)
-        return await remove_namespace(self._reach.cluster(place.cluster), place)
+    async def _tear_down(self, space: Object, target: RemoteNamespace) -> InstanceError | None:
+        self._drift.track_removal(space, target)
+        return await delete_namespace(self._clusters.cluster_api(target.cluster), target)
 
 
-def _kept(space: Object, objects: Sequence[Object]) -> Object:
+def _applied_objects_status(space: Object, objects: Sequence[Object]) -> Object:
     """The status fields with the objects that may exist, so that a later reconcile can delete them."""
-    known, applied = dig(space, "status.spaceObjects") or {}, references(objects)
+    known, applied = get_path(space, "status.spaceObjects") or {}, encode_references(objects)
     if not applied and not known.get("lastAppliedObjects"):
         return {}
     return {"spaceObjects": {**known, "lastAppliedObjects": applied}}
 
 
-def _not_made(space: Object, trouble: Trouble) -> Sequence[Object]:
+def _failed_conditions(space: Object, error: InstanceError) -> Sequence[Object]:
     """SpaceReady is Unknown only if the namespace was Ready before: the agent of the cluster relies on that."""
-    synced = trouble.as_condition(SYNCED)
-    if trouble.reason in (NAMESPACE_TAKEN, NAMESPACE_TERMINATING):
-        return synced, trouble.as_condition(READY)
+    synced = error.as_condition(SYNCED)
+    if error.reason in (NAMESPACE_TAKEN, NAMESPACE_TERMINATING):
+        return synced, error.as_condition(READY)
     known = find_condition(space.get("status"), READY)
     if known is None or known.get("status") == FALSE:
         return (synced,)
-    return synced, condition(READY, UNKNOWN, trouble.reason, "the namespace is not in sync")
+    return synced, condition(READY, UNKNOWN, error.reason, "the namespace is not in sync")
 
 
-def _made(place: Place, rendered: Object, usable: bool, caveat: str) -> Sequence[Object]:
-    message = f'namespace "{place.namespace}" in cluster "{place.cluster}" is in sync{caveat}'
+def _synced_conditions(target: RemoteNamespace, rendered: Object, is_usable: bool, caveat: str) -> Sequence[Object]:
+    message = f'namespace "{target.namespace}" in cluster "{target.cluster}" is in sync{caveat}'
     if unsupported := [part for part in ("charts", "apps") if rendered.get(part)]:
         message += f"; this server does not deploy the {' and '.join(unsupported)} of the template"
     synced = condition(SYNCED, TRUE, "Synced", message)
-    if usable:
+    if is_usable:
         return synced, condition(READY, TRUE, "Active", "the namespace can be used")
     return synced, condition(
         READY, FALSE, "Terminating", "the namespace is terminating; it will be created again after that", INFO

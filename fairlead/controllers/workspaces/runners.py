@@ -10,21 +10,21 @@ from contextlib import suppress
 from fairlead.controllers.workspaces.scheduling import READY, RECONCILING, STALLED
 from fairlead.core.clock import timestamp
 from fairlead.core.errors import NotFound
-from fairlead.core.objects import Object, dig, metadata, name_of
+from fairlead.core.objects import Object, get_path, metadata, name_of
 from fairlead.kinds.clusters.runner import RUNNERS
 from fairlead.registry.codec import decode
 from fairlead.registry.conditions import FALSE, TRUE, condition, with_conditions, without_conditions
 from fairlead.registry.registry import Registry
-from fairlead.registry.write_options import by_the_server
+from fairlead.registry.write_options import server_write_options
 from fairlead.storage.contract import Key
 from fairlead.storage.view.view import Entry
 
 CLUSTERS = "clusters"
 DEPLOYED = "Deployed"
-NO_CLUSTER, SILENT, REPORTED = "ClusterNotFound", "NotReported", "Reported"
+CLUSTER_NOT_FOUND, NOT_REPORTED, REPORTED = "ClusterNotFound", "NotReported", "Reported"
 
 
-class Runners:
+class RunnerController:
     name, workers = "runners", 1
 
     def __init__(self, registry: Registry, api_group: str) -> None:
@@ -33,70 +33,72 @@ class Runners:
         self._runners = registry.resource(api_group, RUNNERS)
         self._clusters = registry.resource(api_group, CLUSTERS)
 
-    def concerned(self, key: Key, entry: Entry | None) -> Iterable[Key]:
+    def keys_for(self, key: Key, entry: Entry | None) -> Iterable[Key]:
         if key[1] == RUNNERS:
             return (key,)
         entries = self._registry.view.entries(key[0], RUNNERS)
-        return [each.key for each in entries if _cluster(decode(each)) == key[3]]
+        return [each.key for each in entries if _cluster_name(decode(each)) == key[3]]
 
     async def reconcile(self, key: Key) -> float | None:
-        entry = self._runners.peek("", key[3])
+        entry = self._runners.get_cached("", key[3])
         if entry is None:
             return None
         runner, now = decode(entry), timestamp(self._registry.clock.now())
 
         def edit(current: Object) -> Object:
-            cluster = _cluster(current)
-            cluster_missing = bool(cluster) and self._clusters.peek("", cluster) is None
-            return {**current, "status": told(current, cluster_missing, now)}
+            cluster = _cluster_name(current)
+            cluster_missing = bool(cluster) and self._clusters.get_cached("", cluster) is None
+            return {**current, "status": next_status(current, cluster_missing, now)}
 
         if edit(runner) != runner:
             with suppress(NotFound):  # it was deleted meanwhile
-                options = by_the_server("status")
+                options = server_write_options("status")
                 await self._runners.modify("", name_of(runner), edit, options)
         return None
 
 
-def _cluster(runner: Object) -> str:
-    return str(dig(runner, "spec.clusterRef.cluster") or "")
+def _cluster_name(runner: Object) -> str:
+    return str(get_path(runner, "spec.clusterRef.cluster") or "")
 
 
-def told(runner: Object, lost: bool, now: str) -> Object:
+def next_status(runner: Object, cluster_missing: bool, now: str) -> Object:
     """The desired status of the runner. `cluster_missing`: it names a cluster that does not exist."""
     generation = metadata(runner).get("generation")
-    status = {**(runner.get("status") or {}), **_phase(runner, lost)}
-    conditions = (_deployed(runner, status, lost), *_ready(status))
+    status = {**(runner.get("status") or {}), **_phase_fields(runner, cluster_missing)}
+    conditions = (_deployed_condition(runner, status, cluster_missing), *_ready_conditions(status))
     obsolete = {RECONCILING, STALLED} - {each["type"] for each in conditions}
     status = with_conditions(without_conditions(status, *obsolete), conditions, now, generation)
     return {**status, "observedGeneration": generation}
 
 
-def _phase(runner: Object, lost: bool) -> Object:
+def _phase_fields(runner: Object, cluster_missing: bool) -> Object:
     status = runner.get("status") or {}
-    if status.get("phase") and status.get("reason") != NO_CLUSTER:
+    if status.get("phase") and status.get("reason") != CLUSTER_NOT_FOUND:
         # The runner may have changed only the phase; then our reason for the previous phase is obsolete.
-        return {"reason": "", "message": ""} if status.get("reason") == SILENT else {}
+        return {"reason": "", "message": ""} if status.get("reason") == NOT_REPORTED else {}
     if status.get("phase") == "Initialized":
         return {"reason": "", "message": ""}
-    if lost:
-        message = f'cluster "{_cluster(runner)}" is not connected; connect it, or change spec.clusterRef'
-        return {"phase": "Failed", "reason": NO_CLUSTER, "message": message}
+    if cluster_missing:
+        message = f'cluster "{_cluster_name(runner)}" is not connected; connect it, or change spec.clusterRef'
+        return {"phase": "Failed", "reason": CLUSTER_NOT_FOUND, "message": message}
     name = name_of(runner)
     message = f"the runner has not reported yet; start it with the key that `fairlead runner key {name}` prints"
-    return {"phase": "", "reason": SILENT, "message": message}
+    return {"phase": "", "reason": NOT_REPORTED, "message": message}
 
 
-def _deployed(runner: Object, status: Object, lost: bool) -> Object:
-    if lost:
-        return condition(DEPLOYED, FALSE, NO_CLUSTER, f'cluster "{_cluster(runner)}" is not connected', "Error")
+def _deployed_condition(runner: Object, status: Object, cluster_missing: bool) -> Object:
+    if cluster_missing:
+        return condition(
+            DEPLOYED, FALSE, CLUSTER_NOT_FOUND, f'cluster "{_cluster_name(runner)}" is not connected', "Error"
+        )
     if status.get("phase"):
         return condition(DEPLOYED, TRUE, REPORTED, "the runner has reported")
-    return condition(DEPLOYED, FALSE, SILENT, status.get("message") or "", "Info")
+    return condition(DEPLOYED, FALSE, NOT_REPORTED, status.get("message") or "", "Info")
 
 
-def _ready(status: Object) -> Iterator[Object]:
+def _ready_conditions(status: Object) -> Iterator[Object]:
     phase, message = status.get("phase"), status.get("message") or ""
-    reason = status.get("reason") or phase or SILENT
+    reason = status.get("reason") or phase or NOT_REPORTED
     if phase == "Initialized":
         yield condition(READY, TRUE, REPORTED, message)
     elif phase == "Failed":

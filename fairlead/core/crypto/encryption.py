@@ -32,7 +32,7 @@ NONCE_BYTES = 12
 KEY_ID = re.compile(r"[A-Za-z0-9._-]{1,32}")
 
 
-class Unsealable(Exception):
+class DecryptionError(Exception):
     """An encrypted value that cannot be decrypted. The message says why and what to do, and shows nothing of the
     value.
 
@@ -42,13 +42,13 @@ class Unsealable(Exception):
     """
 
 
-class UnknownKey(Unsealable):
+class UnknownKey(DecryptionError):
     def __init__(self, id: str, source: str) -> None:
         super().__init__(f"encrypted with key {id}, which is not in {source}; restore that key from a backup")
         self.id = id
 
 
-class Tampered(Unsealable):
+class IntegrityError(DecryptionError):
     def __init__(self, id: str, source: str) -> None:
         super().__init__(
             f"encrypted with key {id} and cannot be decrypted: the stored value was changed or moved, or key {id} in "
@@ -58,7 +58,7 @@ class Tampered(Unsealable):
 
 
 @dataclass(frozen=True, slots=True)
-class SealKey:
+class EncryptionKey:
     """One key with its id. The secret is excluded from `repr`, and so from logs and tracebacks."""
 
     id: str
@@ -74,7 +74,7 @@ class SealKey:
 class Keyring:
     """A set of keys. The first encrypts, all of them decrypt. `source` names their origin in messages."""
 
-    def __init__(self, keys: Sequence[SealKey], source: str) -> None:
+    def __init__(self, keys: Sequence[EncryptionKey], source: str) -> None:
         if not keys:
             raise ValueError("there must be at least one key")
         if len({key.id for key in keys}) != len(keys):
@@ -82,48 +82,52 @@ class Keyring:
         self.keys = tuple(keys)
         self.source = source
         self._ciphers = {key.id: AESGCM(key.secret) for key in keys}
-        self._header = _header(self.active)
+        self._header = _header(self.active_key_id)
 
     @property
-    def active(self) -> str:
+    def active_key_id(self) -> str:
         """The id of the key that encrypts."""
         return self.keys[0].id
 
-    def seal(self, plain: bytes, bound_to: bytes) -> bytes:
+    def encrypt(self, plaintext: bytes, associated_data: bytes) -> bytes:
         nonce = os.urandom(NONCE_BYTES)
-        return self._header + nonce + self._ciphers[self.active].encrypt(nonce, plain, self._header + bound_to)
+        return (
+            self._header
+            + nonce
+            + self._ciphers[self.active_key_id].encrypt(nonce, plaintext, self._header + associated_data)
+        )
 
-    def unseal(self, sealed: bytes, bound_to: bytes) -> bytes:
+    def decrypt(self, envelope: bytes, associated_data: bytes) -> bytes:
         """The plaintext. Raises DecryptionError, or ValueError if the value is not encrypted at all."""
-        id = key_id_of(sealed)
+        id = key_id_of(envelope)
         cipher = self._ciphers.get(id)
         if cipher is None:
             raise UnknownKey(id, self.source)
         start = len(MAGIC) + 1 + len(id)
-        nonce, rest = sealed[start : start + NONCE_BYTES], sealed[start + NONCE_BYTES :]
+        nonce, rest = envelope[start : start + NONCE_BYTES], envelope[start + NONCE_BYTES :]
         try:
-            return cipher.decrypt(nonce, rest, sealed[:start] + bound_to)
+            return cipher.decrypt(nonce, rest, envelope[:start] + associated_data)
         except (InvalidTag, ValueError):  # ValueError: truncated within the nonce
-            raise Tampered(id, self.source) from None
+            raise IntegrityError(id, self.source) from None
 
-    def with_older(self, other: "Keyring") -> "Keyring":
+    def with_fallback(self, other: "Keyring") -> "Keyring":
         """This keyring, followed by the keys that only the other one has."""
         known = {key.id for key in self.keys}
         return Keyring([*self.keys, *(key for key in other.keys if key.id not in known)], self.source)
 
 
-def is_sealed(value: bytes) -> bool:
+def is_encrypted(value: bytes) -> bool:
     return value.startswith(MAGIC)
 
 
-def key_id_of(sealed: bytes) -> str:
+def key_id_of(envelope: bytes) -> str:
     """The key id in the envelope; ValueError if the value is not encrypted."""
-    if not is_sealed(sealed):
+    if not is_encrypted(envelope):
         raise ValueError("this value is not encrypted")
     start = len(MAGIC) + 1
-    length = sealed[len(MAGIC)] if len(sealed) >= start else 0
+    length = envelope[len(MAGIC)] if len(envelope) >= start else 0
     # Render a damaged id completely, whatever bytes it contains.
-    return sealed[start : start + length].decode("ascii", "backslashreplace")
+    return envelope[start : start + length].decode("ascii", "backslashreplace")
 
 
 def _header(id: str) -> bytes:

@@ -31,14 +31,14 @@ from cryptography.hazmat.primitives.serialization import (
 from fairlead.core.objects import Object
 
 ALGORITHM = "RS256"
-TYPE = "JWT"
+TOKEN_TYPE = "JWT"
 KEY_BITS = 3072
-MARGIN = 300
+RETIREMENT_MARGIN_SECONDS = 300
 """How long a retired key is kept after its last token expires: another replica may still sign with it during a
 rotation, and clocks differ."""
 
 
-class BadKeys(Exception):
+class InvalidSigningKeys(Exception):
     """Stored signing keys that cannot be parsed. The message contains nothing of them."""
 
 
@@ -75,25 +75,25 @@ class SigningKeys:
 _decoder = msgspec.json.Decoder(SigningKeys)
 
 
-def new_signing_key(now: datetime, longest: int) -> SigningKey:
+def generate_signing_key(now: datetime, max_ttl: int) -> SigningKey:
     """Generate a key. Its id starts with the date, so that its age is visible, and ends with a digest of the public
     key."""
     key = generate_private_key(public_exponent=65537, key_size=KEY_BITS)
     private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
     digest = hashlib.sha256(_public_pem(key.public_key()).encode()).hexdigest()
-    return SigningKey(f"{now:%Y-%m-%d}-{digest[:16]}", longest, private)
+    return SigningKey(f"{now:%Y-%m-%d}-{digest[:16]}", max_ttl, private)
 
 
-def rotated(keys: SigningKeys, fresh: SigningKey, now: datetime) -> SigningKeys:
+def rotate(keys: SigningKeys, new: SigningKey, now: datetime) -> SigningKeys:
     """Make `new` the active key and retire the previous one until its last token has expired."""
     old, moment = keys.active, int(now.timestamp())
-    retired = RetiredKey(old.id, moment + old.longest + MARGIN, old.public, moment)
-    return SigningKeys(fresh, (retired, *(each for each in keys.retired if each.until > moment)))
+    retired = RetiredKey(old.id, moment + old.longest + RETIREMENT_MARGIN_SECONDS, old.public, moment)
+    return SigningKeys(new, (retired, *(each for each in keys.retired if each.until > moment)))
 
 
-def lasting(keys: SigningKeys, longest: int) -> SigningKeys:
+def with_max_ttl(keys: SigningKeys, max_ttl: int) -> SigningKeys:
     """The same keys, with the active one marked as signing tokens of this lifetime."""
-    return replace(keys, active=replace(keys.active, longest=max(longest, keys.active.longest)))
+    return replace(keys, active=replace(keys.active, longest=max(max_ttl, keys.active.longest)))
 
 
 def encode(keys: SigningKeys) -> bytes:
@@ -108,16 +108,16 @@ def decode(content: bytes) -> SigningKeys:
         for each in keys.retired:
             _public_key(each.public)
     except (msgspec.DecodeError, ValueError, TypeError, ZeroDivisionError):
-        raise BadKeys("these are not signing keys") from None
+        raise InvalidSigningKeys("these are not signing keys") from None
     return keys
 
 
 def sign(key: SigningKey, claims: Object) -> str:
     """Sign the claims as a compact JWT."""
-    return jwt.encode(claims, _private_key(key.private), ALGORITHM, headers={"kid": key.id, "typ": TYPE})
+    return jwt.encode(claims, _private_key(key.private), ALGORITHM, headers={"kid": key.id, "typ": TOKEN_TYPE})
 
 
-def published(keys: SigningKeys, now: datetime) -> list[Object]:
+def build_jwks(keys: SigningKeys, now: datetime) -> list[Object]:
     """The public keys of all tokens that may be valid, the active one first, as JWKs."""
     moment = int(now.timestamp())
     found = [(keys.active.id, keys.active.public)]
@@ -132,12 +132,12 @@ def _jwk(id: str, key: RSAPublicKey) -> Object:
         "use": "sig",
         "alg": ALGORITHM,
         "kid": id,
-        "n": _number(numbers.n),
-        "e": _number(numbers.e),
+        "n": _base64url_integer(numbers.n),
+        "e": _base64url_integer(numbers.e),
     }
 
 
-def _number(value: int) -> str:
+def _base64url_integer(value: int) -> str:
     content = value.to_bytes((value.bit_length() + 7) // 8, "big")
     return base64.urlsafe_b64encode(content).rstrip(b"=").decode()
 
@@ -155,13 +155,13 @@ def _private_key(pem: str) -> RSAPrivateKey:
     """
     key = load_pem_private_key(pem.encode(), password=None, unsafe_skip_rsa_key_validation=True)
     if not isinstance(key, RSAPrivateKey) or key.key_size < KEY_BITS:
-        raise BadKeys(f"a signing key must be an RSA key of {KEY_BITS} bits")
-    if not _is_whole(key.private_numbers()):
-        raise BadKeys("the parts of the RSA key are not consistent")
+        raise InvalidSigningKeys(f"a signing key must be an RSA key of {KEY_BITS} bits")
+    if not _is_consistent(key.private_numbers()):
+        raise InvalidSigningKeys("the parts of the RSA key are not consistent")
     return key
 
 
-def _is_whole(numbers: RSAPrivateNumbers) -> bool:
+def _is_consistent(numbers: RSAPrivateNumbers) -> bool:
     p, q, public = numbers.p, numbers.q, numbers.public_numbers
     inverts = all(public.e * numbers.d % (prime - 1) == 1 for prime in (p, q))
     parts = numbers.dmp1 == numbers.d % (p - 1) and numbers.dmq1 == numbers.d % (q - 1) and numbers.iqmp * q % p == 1
@@ -171,5 +171,5 @@ def _is_whole(numbers: RSAPrivateNumbers) -> bool:
 def _public_key(pem: str) -> RSAPublicKey:
     key = load_pem_public_key(pem.encode())
     if not isinstance(key, RSAPublicKey):
-        raise BadKeys("a signing key must be an RSA key")
+        raise InvalidSigningKeys("a signing key must be an RSA key")
     return key

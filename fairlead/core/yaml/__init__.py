@@ -26,10 +26,10 @@ from yaml.events import (
 )
 
 from fairlead.core.body_errors import Malformed
-from fairlead.core.yaml.composer import BUDGET, MERGE_KEY, Composer
-from fairlead.core.yaml.scalars import json_number, reads_as_text
+from fairlead.core.yaml.composer import MAX_COST, MERGE_KEY, Composer
+from fairlead.core.yaml.scalars import is_plain_string, to_json_number
 
-__all__ = ["Malformed", "decode", "encode", "unfolded_size"]
+__all__ = ["Malformed", "decode", "encode", "expanded_size"]
 
 # Fall back to the pure Python implementation, thirty times slower, if PyYAML was built without libyaml.
 _Parser: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -45,7 +45,7 @@ _NEEDS_ESCAPES = re.compile("[\r\x85\u2028\u2029\ufeff]")
 _UNLIMITED_WIDTH = 2**31 - 1
 
 
-def decode(data: bytes, fill: Callable[[str], str] | None = None) -> tuple[Any, list[str]]:
+def decode(data: bytes, substitute: Callable[[str], str] | None = None) -> tuple[Any, list[str]]:
     """Decode the first document. Returns its value and the paths of duplicate keys, whose last value wins.
 
     `substitute` may replace the text of each scalar after parsing, so its result cannot change the structure. Raises
@@ -59,7 +59,7 @@ def decode(data: bytes, fill: Callable[[str], str] | None = None) -> tuple[Any, 
         raise Malformed("yaml: too many %TAG lines; remove them")
     composer = Composer()
     try:
-        _feed(composer, _Parser(data), fill)
+        _compose(composer, _Parser(data), substitute)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         # The parser counts the end of the text as another line, which no editor shows.
@@ -70,24 +70,24 @@ def decode(data: bytes, fill: Callable[[str], str] | None = None) -> tuple[Any, 
     return composer.value, composer.duplicates.paths
 
 
-def unfolded_size(data: bytes) -> int:
+def expanded_size(data: bytes) -> int:
     """The size to charge for a text: anchors and aliases can expand a few bytes to many."""
-    return BUDGET if b"&" in data and b"*" in data else len(data)
+    return MAX_COST if b"&" in data and b"*" in data else len(data)
 
 
 def encode(value: Any) -> bytes:
     """YAML as kubectl prints it: block style, sorted keys, no aliases, no folded lines, ambiguous strings quoted."""
     events: list[Event] = [StreamStartEvent(), DocumentStartEvent(explicit=False)]
-    _describe(value, events)
+    _append_events(value, events)
     events += [DocumentEndEvent(explicit=False), StreamEndEvent()]
     text: str = yaml.emit(events, Dumper=_Emitter, allow_unicode=True, width=_UNLIMITED_WIDTH)
     return text.encode()
 
 
-def _feed(composer: Composer, parser: Any, fill: Callable[[str], str] | None) -> None:
+def _compose(composer: Composer, parser: Any, substitute: Callable[[str], str] | None) -> None:
     handlers: dict[type, Callable[[Any], None]] = {
-        ScalarEvent: composer.scalar,
-        AliasEvent: composer.alias,
+        ScalarEvent: composer.add_scalar,
+        AliasEvent: composer.add_alias,
         MappingStartEvent: composer.open_mapping,
         MappingEndEvent: composer.close,
         SequenceStartEvent: composer.open_sequence,
@@ -96,8 +96,8 @@ def _feed(composer: Composer, parser: Any, fill: Callable[[str], str] | None) ->
     event = parser.get_event()
     while type(event) is not DocumentEndEvent and type(event) is not StreamEndEvent:
         handler = handlers.get(type(event))
-        if fill is not None and type(event) is ScalarEvent:
-            _fill(event, fill)
+        if substitute is not None and type(event) is ScalarEvent:
+            _substitute_scalar(event, substitute)
         if handler:
             try:
                 handler(event)
@@ -106,46 +106,46 @@ def _feed(composer: Composer, parser: Any, fill: Callable[[str], str] | None) ->
         event = parser.get_event()
 
 
-def _fill(event: ScalarEvent, fill: Callable[[str], str]) -> None:
-    filled = fill(event.value)
+def _substitute_scalar(event: ScalarEvent, substitute: Callable[[str], str]) -> None:
+    filled = substitute(event.value)
     if filled != event.value and filled == MERGE_KEY:  # a string, not a merge key
         event.style, event.implicit = '"', (False, True)
     event.value = filled
 
 
-def _describe(value: Any, events: list[Event]) -> None:
+def _append_events(value: Any, events: list[Event]) -> None:
     if isinstance(value, dict):
         events.append(MappingStartEvent(None, None, implicit=True, flow_style=False))
         for key in sorted(value):
-            events.append(_text(key))
-            _describe(value[key], events)
+            events.append(_string_event(key))
+            _append_events(value[key], events)
         events.append(MappingEndEvent())
     elif isinstance(value, list):
         events.append(SequenceStartEvent(None, None, implicit=True, flow_style=False))
         for each in value:
-            _describe(each, events)
+            _append_events(each, events)
         events.append(SequenceEndEvent())
     elif isinstance(value, str):
-        events.append(_text(value))
+        events.append(_string_event(value))
     else:
-        events.append(_scalar(_word(value)))
+        events.append(_scalar_event(_literal(value)))
 
 
-def _word(value: bool | int | float | None) -> str:
+def _literal(value: bool | int | float | None) -> str:
     if value is None:
         return "null"
     if isinstance(value, bool):
         return "true" if value else "false"
-    return repr(json_number(value)) if isinstance(value, float) else str(value)
+    return repr(to_json_number(value)) if isinstance(value, float) else str(value)
 
 
-def _text(text: str) -> Event:
+def _string_event(text: str) -> Event:
     if _NEEDS_ESCAPES.search(text):
-        return _scalar(text, '"')
+        return _scalar_event(text, '"')
     if "\n" in text:
-        return _scalar(text, "|")
-    return _scalar(text, None if reads_as_text(text) else '"')
+        return _scalar_event(text, "|")
+    return _scalar_event(text, None if is_plain_string(text) else '"')
 
 
-def _scalar(text: str, style: str | None = None) -> Event:
+def _scalar_event(text: str, style: str | None = None) -> Event:
     return ScalarEvent(None, None, (True, True), text, style=style)

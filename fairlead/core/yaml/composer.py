@@ -15,26 +15,34 @@ from typing import Any
 
 from yaml.events import AliasEvent, CollectionStartEvent, Event, ScalarEvent
 
-from fairlead.core.body_errors import MAX_DEPTH, Duplicates, Malformed, field_path, too_deep
-from fairlead.core.yaml.scalars import TAG_PREFIX, Scalar, json_number, key_text, resolve, resolve_tagged, unknown_tag
+from fairlead.core.body_errors import MAX_DEPTH, DuplicateKeys, Malformed, depth_error, field_path
+from fairlead.core.yaml.scalars import (
+    TAG_PREFIX,
+    Scalar,
+    resolve,
+    resolve_tagged,
+    to_json_key,
+    to_json_number,
+    unknown_tag_error,
+)
 
 # A node costs 48, plus 1 per character. So a body of 3 MiB can be one text or 130,000 short nodes: as many as an
 # object of the largest size that Kubernetes stores, and parsed in half a second.
-BUDGET = 6 * 2**20
+MAX_COST = 6 * 2**20
 NODE_COST = 48
 
 MERGE_KEY = "<<"
 # The non-specific tag `!`, which Kubernetes ignores.
 _NO_TAG = "!"
-_STILL_OPEN = -1
+_INCOMPLETE = -1
 
 
 @dataclass(slots=True)
-class _Anchored:
+class _Anchor:
     """The node of an anchor. Its cost is known, and aliases are allowed, once the node is complete."""
 
     value: Any
-    cost: int = _STILL_OPEN
+    cost: int = _INCOMPLETE
     height: int = 0
 
 
@@ -43,29 +51,29 @@ class _Frame:
     """A mapping or list under construction."""
 
     container: Any
-    wants_key: bool
-    spent_before: int = 0
+    expects_key: bool
+    cost_before: int = 0
     height: int = 1
-    anchored: _Anchored | None = None
+    anchor: _Anchor | None = None
     key: str = ""
-    merging: bool = False
+    is_merge: bool = False
     path: str | None = None
     # Keys that come from a merge only. Setting them explicitly afterwards is an override, not a duplicate.
-    merged: set[str] | None = None
+    merged_keys: set[str] | None = None
 
 
 class Composer:
     """Consumes the events of one document, one call per event. Afterwards, `value` is the document's value."""
 
-    __slots__ = ("_anchors", "_frame", "_spent", "_stack", "duplicates")
+    __slots__ = ("_anchors", "_cost", "_frame", "_stack", "duplicates")
 
     def __init__(self) -> None:
         # The bottom of the stack is a list that receives the document's only value.
-        self._frame = _Frame([], wants_key=False, path="")
+        self._frame = _Frame([], expects_key=False, path="")
         self._stack = [self._frame]
-        self._anchors: dict[str, _Anchored] = {}
-        self._spent = 0
-        self.duplicates = Duplicates()
+        self._anchors: dict[str, _Anchor] = {}
+        self._cost = 0
+        self.duplicates = DuplicateKeys()
 
     @property
     def value(self) -> Any:
@@ -73,80 +81,80 @@ class Composer:
         document = self._stack[0].container
         return document[0] if document else None
 
-    def scalar(self, event: ScalarEvent) -> None:
+    def add_scalar(self, event: ScalarEvent) -> None:
         text = event.value
-        self._spend(NODE_COST + len(text))
-        merge = self._frame.wants_key and text == MERGE_KEY and _is_merge(event)
+        self._charge(NODE_COST + len(text))
+        merge = self._frame.expects_key and text == MERGE_KEY and _is_merge(event)
         value = None if merge else _scalar_value(event)
         if event.anchor is not None:
-            self._anchors[event.anchor] = _Anchored(value, NODE_COST + len(text))
+            self._anchors[event.anchor] = _Anchor(value, NODE_COST + len(text))
         if merge:
-            self._frame.key, self._frame.wants_key, self._frame.merging = MERGE_KEY, False, True
-        elif self._frame.wants_key:
-            self._take_key(key_text(value))
+            self._frame.key, self._frame.expects_key, self._frame.is_merge = MERGE_KEY, False, True
+        elif self._frame.expects_key:
+            self._set_key(to_json_key(value))
         else:
-            self._put(json_number(value) if type(value) is float else value)
+            self._add_value(to_json_number(value) if type(value) is float else value)
 
-    def alias(self, event: AliasEvent) -> None:
+    def add_alias(self, event: AliasEvent) -> None:
         found = self._anchors.get(event.anchor or "")
         if found is None:
             raise Malformed(f"unknown anchor '{event.anchor}' referenced; define it before its use")
-        if found.cost == _STILL_OPEN:
+        if found.cost == _INCOMPLETE:
             raise Malformed(f"anchor '{event.anchor}' value contains itself; write the value out")
-        self._spend(found.cost)
+        self._charge(found.cost)
         if len(self._stack) - 1 + found.height > MAX_DEPTH:
-            raise too_deep()
-        if self._frame.wants_key:
+            raise depth_error()
+        if self._frame.expects_key:
             if found.height:
-                raise _complex_key()
-            self._take_key(key_text(found.value))
+                raise _complex_key_error()
+            self._set_key(to_json_key(found.value))
         elif type(found.value) is float:
-            self._put(json_number(found.value))
+            self._add_value(to_json_number(found.value))
         else:
-            self._put(_copied(found.value), found.height)
+            self._add_value(_deep_copy(found.value), found.height)
 
     def open_mapping(self, event: CollectionStartEvent) -> None:
-        self._open(event, "map", _Frame({}, wants_key=True, spent_before=self._spent))
+        self._open_collection(event, "map", _Frame({}, expects_key=True, cost_before=self._cost))
 
     def open_sequence(self, event: CollectionStartEvent) -> None:
-        self._open(event, "seq", _Frame([], wants_key=False, spent_before=self._spent))
+        self._open_collection(event, "seq", _Frame([], expects_key=False, cost_before=self._cost))
 
     def close(self, _: Event) -> None:
         frame = self._stack.pop()
         self._frame = self._stack[-1]
-        if frame.anchored:
-            frame.anchored.cost = self._spent - frame.spent_before
-            frame.anchored.height = frame.height
-        self._put(frame.container, frame.height)
+        if frame.anchor:
+            frame.anchor.cost = self._cost - frame.cost_before
+            frame.anchor.height = frame.height
+        self._add_value(frame.container, frame.height)
 
-    def _open(self, event: CollectionStartEvent, kind: str, frame: _Frame) -> None:
+    def _open_collection(self, event: CollectionStartEvent, kind: str, frame: _Frame) -> None:
         if event.tag not in (None, _NO_TAG, TAG_PREFIX + kind):
-            raise unknown_tag(event.tag)
-        if self._frame.wants_key:
-            raise _complex_key()
+            raise unknown_tag_error(event.tag)
+        if self._frame.expects_key:
+            raise _complex_key_error()
         if len(self._stack) > MAX_DEPTH:
-            raise too_deep()
-        self._spend(NODE_COST)
+            raise depth_error()
+        self._charge(NODE_COST)
         if event.anchor is not None:
-            frame.anchored = self._anchors[event.anchor] = _Anchored(frame.container)
+            frame.anchor = self._anchors[event.anchor] = _Anchor(frame.container)
         if len(self._stack) == 1:
             frame.path = ""
         self._stack.append(frame)
         self._frame = frame
 
-    def _spend(self, cost: int) -> None:
-        self._spent += cost
-        if self._spent > BUDGET:
+    def _charge(self, cost: int) -> None:
+        self._cost += cost
+        if self._cost > MAX_COST:
             raise Malformed("too many nodes or aliases; send a smaller object, or send it as JSON")
 
-    def _take_key(self, key: str) -> None:
+    def _set_key(self, key: str) -> None:
         frame = self._frame
-        frame.key, frame.wants_key, frame.merging = key, False, False
+        frame.key, frame.expects_key, frame.is_merge = key, False, False
         if key not in frame.container:
             return
-        if frame.merged and key in frame.merged:
-            frame.merged.discard(key)
-        elif not self.duplicates.full:
+        if frame.merged_keys and key in frame.merged_keys:
+            frame.merged_keys.discard(key)
+        elif not self.duplicates.is_full:
             self.duplicates.add(field_path(self._path(), key))
 
     def _path(self) -> str:
@@ -159,13 +167,13 @@ class Composer:
             inner.path = path
         return path
 
-    def _put(self, value: Any, height: int = 0) -> None:
+    def _add_value(self, value: Any, height: int = 0) -> None:
         frame = self._frame
         if isinstance(frame.container, list):
             frame.container.append(value)
         else:
-            frame.wants_key = True
-            if frame.merging:
+            frame.expects_key = True
+            if frame.is_merge:
                 _merge(frame, value)
                 height -= 1 if isinstance(value, dict) else 2
             else:
@@ -193,20 +201,20 @@ def _merge(frame: _Frame, source: Any) -> None:
     sources = source if isinstance(source, list) else [source]
     if not all(isinstance(each, dict) for each in sources):
         raise Malformed("map merge requires map or sequence of maps as the value")
-    frame.merged = frame.merged or set()
+    frame.merged_keys = frame.merged_keys or set()
     for each in reversed(sources):
-        frame.merged.update(each.keys() - frame.container.keys())
+        frame.merged_keys.update(each.keys() - frame.container.keys())
         frame.container.update(each)
 
 
-def _complex_key() -> Malformed:
+def _complex_key_error() -> Malformed:
     return Malformed("a key is a list or a mapping; use a plain value as key")
 
 
-def _copied(value: Any) -> Any:
+def _deep_copy(value: Any) -> Any:
     """A deep copy. The recursion is bounded by the depth limit."""
     if isinstance(value, dict):
-        return {key: _copied(each) for key, each in value.items()}
+        return {key: _deep_copy(each) for key, each in value.items()}
     if isinstance(value, list):
-        return [_copied(each) for each in value]
+        return [_deep_copy(each) for each in value]
     return value

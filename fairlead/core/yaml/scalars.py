@@ -38,11 +38,11 @@ _NUMBER_STARTS = frozenset("0123456789+-.")
 _INTEGER = re.compile(r"[-+]?(?:0[xX][0-9a-fA-F]+|0[bB][01]+|0[oO][0-7]+|0[0-7]*|[1-9][0-9]*)")
 _FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
 # The longest 64-bit integer is a sign, 0b and 64 digits. A text that is much longer than any number is a string.
-_LONGEST_NUMBER = 400
-_LONGEST_INTEGER = 80
+_MAX_NUMBER_CHARS = 400
+_MAX_INTEGER_CHARS = 80
 
 # Strings that other YAML 1.1 parsers resolve to other types: base 60, dates, merge and value keys.
-_QUOTED_FOR_OTHERS = re.compile(
+_AMBIGUOUS_ELSEWHERE = re.compile(
     r"[-+]?[0-9][0-9_]*(?::[0-5]?[0-9])+(?:\.[0-9_]*)?|[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}(?:[Tt \t].*)?|<<|="
 )
 
@@ -51,16 +51,16 @@ def resolve(text: str) -> Scalar:
     """Resolve a plain scalar without a tag."""
     if text in _WORDS:
         return _WORDS[text]
-    if text[0] not in _NUMBER_STARTS or len(text) > _LONGEST_NUMBER:
+    if text[0] not in _NUMBER_STARTS or len(text) > _MAX_NUMBER_CHARS:
         return text
     # Underscores may separate digits, but not after a leading point.
     digits = text if text[0] == "." else text.replace("_", "")
     if _INTEGER.fullmatch(digits):
-        return _integer(digits)
+        return _parse_integer(digits)
     if _FLOAT.fullmatch(digits):
         number = float(digits)
         if digits.lstrip("+-").isdecimal() and abs(number) >= 2**63:
-            raise _too_large(digits)
+            raise _integer_range_error(digits)
         return text if math.isinf(number) else number
     return text
 
@@ -71,30 +71,30 @@ def resolve_tagged(tag: str, text: str) -> Scalar:
         case "str" | "timestamp":
             return text
         case "binary":
-            return _binary(text)
+            return _decode_binary(text)
         case "int" | "float" | "bool" | "null" as wanted:
             value = resolve(text)
             if wanted == "float" and type(value) is int:
                 return float(value)
             if {"int": int, "float": float, "bool": bool, "null": type(None)}[wanted] is not type(value):
-                raise Malformed(f"{_shown(text)} cannot be read as !!{wanted}; fix the value or remove the tag")
+                raise Malformed(f"{_quote(text)} cannot be read as !!{wanted}; fix the value or remove the tag")
             return value
         case _:
-            raise unknown_tag(tag)
+            raise unknown_tag_error(tag)
 
 
-def unknown_tag(tag: str) -> Malformed:
-    return Malformed(f"tag {_shown(tag)} is not supported; remove it")
+def unknown_tag_error(tag: str) -> Malformed:
+    return Malformed(f"tag {_quote(tag)} is not supported; remove it")
 
 
-def json_number(number: float) -> int | float:
+def to_json_number(number: float) -> int | float:
     """A float as a JSON number: integral floats become integers, infinities and NaN are rejected."""
     if not math.isfinite(number):
         raise Malformed(f"{number} cannot be represented in JSON; quote it to make it a string")
     return int(number) if number.is_integer() and abs(number) < 2**63 else number
 
 
-def key_text(value: Scalar) -> str:
+def to_json_key(value: Scalar) -> str:
     """Convert a key to a string, as JSON requires."""
     match value:
         case str():
@@ -104,57 +104,57 @@ def key_text(value: Scalar) -> str:
         case int():
             return str(value)
         case float():
-            return _float_key(value)
+            return _format_float_key(value)
         case None:
             raise Malformed("a key is null or empty; give it a name, or quote it")
 
 
-def reads_as_text(text: str) -> bool:
+def is_plain_string(text: str) -> bool:
     """Whether the text needs no quotes, because this and other parsers resolve it to the same string."""
     if text and text[0] not in _NUMBER_STARTS and text not in _WORDS and text[0] not in "<=":
         return True
     try:
-        return resolve(text) == text and not _QUOTED_FOR_OTHERS.fullmatch(text)
+        return resolve(text) == text and not _AMBIGUOUS_ELSEWHERE.fullmatch(text)
     except Malformed:
         return False
 
 
-def _integer(digits: str) -> int:
-    if len(digits) <= _LONGEST_INTEGER:
+def _parse_integer(digits: str) -> int:
+    if len(digits) <= _MAX_INTEGER_CHARS:
         bare = digits.lstrip("+-")
         octal = bare[0] == "0" and bare.isdecimal()
         value = int(bare, 8 if octal else 0)
         value = -value if digits[0] == "-" else value
         if -(2**63) <= value < 2**63:
             return value
-    raise _too_large(digits)
+    raise _integer_range_error(digits)
 
 
-def _too_large(digits: str) -> Malformed:
-    return Malformed(f"integer {_shown(digits)} does not fit into 64 bits; quote it to make it a string")
+def _integer_range_error(digits: str) -> Malformed:
+    return Malformed(f"integer {_quote(digits)} does not fit into 64 bits; quote it to make it a string")
 
 
-def _binary(text: str) -> str:
+def _decode_binary(text: str) -> str:
     try:
         return base64.b64decode(text.replace("\n", "").replace("\r", ""), validate=True).decode()
     except (binascii.Error, ValueError):
         raise Malformed("!!binary value is not base64 of UTF-8 text; remove the tag to keep the base64 text") from None
 
 
-def _float_key(number: float) -> str:
+def _format_float_key(number: float) -> str:
     """Format a float key as Kubernetes does: the fewest digits that round-trip as a 32-bit float."""
     if math.isnan(number):
         return ".nan"
-    single = _single(number)
+    single = _to_float32(number)
     if math.isinf(single):
         return ".inf" if single > 0 else "-.inf"
-    digits = next(digits for digits in range(18) if _single(float(f"{single:.{digits}e}")) == single)
+    digits = next(digits for digits in range(18) if _to_float32(float(f"{single:.{digits}e}")) == single)
     scientific = f"{single:.{digits}e}"
     exponent = int(scientific.partition("e")[2])
     return f"{single:.{max(digits - exponent, 0)}f}" if -4 <= exponent < 6 else scientific
 
 
-def _single(number: float) -> float:
+def _to_float32(number: float) -> float:
     """The nearest 32-bit float; infinity if out of range."""
     try:
         single: float = struct.unpack("f", struct.pack("f", number))[0]
@@ -163,5 +163,5 @@ def _single(number: float) -> float:
     return single
 
 
-def _shown(text: str) -> str:
+def _quote(text: str) -> str:
     return repr(text if len(text) <= 40 else f"{text[:40]}...")

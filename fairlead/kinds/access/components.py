@@ -10,7 +10,7 @@ from dataclasses import dataclass
 KEY_ANNOTATION = "service.sh/access-key"
 """Annotation on a component's Secret: the name of the access key whose value it contains."""
 
-LONGEST_LABEL = 63
+MAX_LABEL_LENGTH = 63
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,7 @@ class Component:
 
     plural: str
     owner: str
-    word: str
+    singular: str
     label: str
     """Label on access keys and their Secrets: the name of the owning object."""
     group: str
@@ -28,19 +28,19 @@ class Component:
     @property
     def subject_prefix(self) -> str:
         """Prefix of the components' user names. Users and teams cannot have such names."""
-        return f"service:{self.word}:"
+        return f"service:{self.singular}:"
 
     @property
     def secret_type(self) -> str:
-        return f"service.sh/{self.word}-key"
+        return f"service.sh/{self.singular}-key"
 
     def subject(self, name: str) -> str:
         return f"{self.subject_prefix}{name}"
 
     def label_value(self, name: str) -> str:
         """The name as a label value; a hash of it if it is longer than a label value may be."""
-        return name if len(name) <= LONGEST_LABEL else hashlib.sha256(name.encode()).hexdigest()[:LONGEST_LABEL]
+        return name if len(name) <= MAX_LABEL_LENGTH else hashlib.sha256(name.encode()).hexdigest()[:MAX_LABEL_LENGTH]
 
-    def key_secret(self, name: str) -> str:
+    def key_secret_name(self, name: str) -> str:
         """Name of the Secret that contains a component's key."""
-        return f"{self.word}-{self.label_value(name)}-key"
+        return f"{self.singular}-{self.label_value(name)}-key"

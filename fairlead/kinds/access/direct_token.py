@@ -9,10 +9,10 @@ from collections.abc import Iterable
 from fairlead.kinds.access.scope import SCOPE, scope_problems
 from fairlead.registry import limits
 from fairlead.registry.kind import Change, Kind, Problem
-from fairlead.registry.schema import described, integer, obj, string, timestamp
+from fairlead.registry.schema import integer, obj, string, timestamp, with_description
 
 
-def prepare(change: Change) -> None:
+def set_defaults(change: Change) -> None:
     if change.obj.get("spec") is None:
         change.obj["spec"] = {}
 
@@ -29,7 +29,7 @@ DIRECT_CLUSTER_ENDPOINT_TOKEN = Kind(
         "spec": obj(
             "Requested properties of the token. May be empty.",
             ttl=integer("Lifetime of the token in seconds. 0 or omitted means the server's default.", minimum=0),
-            scope=described(
+            scope=with_description(
                 SCOPE, "Restricts the token. A subset of the scope of the key in use. Defaults to that scope."
             ),
         ),
@@ -38,16 +38,16 @@ DIRECT_CLUSTER_ENDPOINT_TOKEN = Kind(
             token=string(
                 "The token, a signed JWT. Returned only once and not stored.",
                 format="password",
-                longest=limits.CREDENTIAL,
+                max_length=limits.CREDENTIAL,
             ),
         ),
     },
     description="Issues a token for direct connections to connected clusters. Not persisted.",
     verbs=("create",),
-    secret=("status.token",),
-    stored=False,
+    sensitive=("status.token",),
+    persisted=False,
     builtin=True,
-    prepare=prepare,
+    default=set_defaults,
     check=check,
 )
 
@@ -67,6 +67,6 @@ TOKEN_KEY_ROTATION = Kind(
     },
     description="Rotates the signing key of direct tokens. Tokens issued before stay valid. Not persisted.",
     verbs=("create",),
-    stored=False,
+    persisted=False,
     builtin=True,
 )

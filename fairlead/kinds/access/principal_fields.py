@@ -2,13 +2,13 @@
 
 from collections.abc import Iterable
 
-from fairlead.core.objects import Object, dig, name_of
+from fairlead.core.objects import Object, get_path, name_of
 from fairlead.registry.kind import Change, Problem
 from fairlead.registry.schema import Schema, array, obj, string
 
-NAME_LENGTH = 253
+MAX_NAME_LENGTH = 253
 
-ROLE_NAMES = array(
+ROLE_TEMPLATE_REFS = array(
     obj(required=("name",), name=string("Name of the role template.")),
     "Role templates that apply everywhere. Only administrators can set them.",
 )
@@ -34,21 +34,21 @@ def secret_ref(description: str) -> Schema:
     )
 
 
-def name_it(change: Change) -> None:
+def default_username(change: Change) -> None:
     """Defaults spec.username to the object's name, so that role bindings can use either."""
     if change.new is None or change.subresource:
         return
     spec = change.new.setdefault("spec", {})
-    spec["username"] = spec.get("username") or dig(change.old or {}, "spec.username") or name_of(change.new)
+    spec["username"] = spec.get("username") or get_path(change.old or {}, "spec.username") or name_of(change.new)
 
 
 def username_problems(spec: Object) -> Iterable[Problem]:
     username = spec.get("username") or ""
-    if len(username) > NAME_LENGTH:
-        yield Problem.too_long("spec.username", NAME_LENGTH)
+    if len(username) > MAX_NAME_LENGTH:
+        yield Problem.too_long("spec.username", MAX_NAME_LENGTH)
     elif not username.isprintable() or " " in username:
         yield Problem.invalid("spec.username", username, "must have only printable characters and no spaces")
 
 
-def is_disabled(identity: Object) -> bool:
-    return bool(dig(identity, "spec.disabled"))
+def is_disabled(principal: Object) -> bool:
+    return bool(get_path(principal, "spec.disabled"))

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from fairlead.core.objects import Object
-from fairlead.core.scope import ANY, CLI_FLAG
+from fairlead.core.scope import ANY, CLI_FIELD
 from fairlead.registry import limits
 from fairlead.registry.kind import Problem
-from fairlead.registry.names import label_faults, subdomain_faults
+from fairlead.registry.names import dns_label_errors, dns_subdomain_errors
 from fairlead.registry.schema import array, boolean, obj, string
 
 REQUEST_TARGETS = ("Management", "Cluster", "ProjectSpace", "ProjectVirtualCluster", "VirtualCluster")
@@ -42,27 +42,27 @@ _RULE = obj(
                 "overlap. Empty means everything in the group.",
             ),
             resourceNames=array(
-                string(), "Names of the objects that match. Empty means every object.", most=limits.NAMES_IN_A_RULE
+                string(), "Names of the objects that match. Empty means every object.", max_items=limits.NAMES_IN_A_RULE
             ),
         ),
         "Resources that match, by API group. Empty means all resources of all groups.",
-        most=limits.SCOPE_ENTRIES,
+        max_items=limits.SCOPE_ENTRIES,
     ),
     resourceNames=array(
         string(),
         "Names of the objects that match; requires `resources`. Empty means every object.",
-        most=limits.NAMES_IN_A_RULE,
+        max_items=limits.NAMES_IN_A_RULE,
     ),
     namespaces=array(
         string(),
         "Namespaces that match. An empty string matches cluster-scoped objects. An empty list means all namespaces.",
-        most=limits.NAMES_IN_A_RULE,
+        max_items=limits.NAMES_IN_A_RULE,
     ),
     nonResourceURLs=array(
         string(),
         "Non-resource paths that match. A `*` as the last segment means everything below. Mutually exclusive with "
         "resources.",
-        most=limits.SCOPE_ENTRIES,
+        max_items=limits.SCOPE_ENTRIES,
     ),
     requestTargets=array(
         string(), f"APIs that the request may target: {', '.join(REQUEST_TARGETS[:-1])}. Empty means all of them."
@@ -78,7 +78,7 @@ _RULE = obj(
 )
 
 _CLI: Mapping[str, Any] = {
-    CLI_FLAG: boolean(
+    CLI_FIELD: boolean(
         "Allow the read-only requests that the command-line tool needs. They return only objects that the other "
         "entries allow. Defaults to false."
     )
@@ -90,7 +90,7 @@ SCOPE = obj(
     projects=array(
         obj(project=string("Name of the project. `*` means all of them.")),
         "Projects that can be read, with all objects in them.",
-        most=limits.SCOPE_ENTRIES,
+        max_items=limits.SCOPE_ENTRIES,
     ),
     spaces=array(
         obj(
@@ -98,13 +98,13 @@ SCOPE = obj(
             space=string("Name of the space. `*` means all of the project."),
         ),
         "Individual spaces.",
-        most=limits.SCOPE_ENTRIES,
+        max_items=limits.SCOPE_ENTRIES,
     ),
-    virtualClusters=array(_VIRTUAL_CLUSTERS, "Individual virtual clusters.", most=limits.SCOPE_ENTRIES),
+    virtualClusters=array(_VIRTUAL_CLUSTERS, "Individual virtual clusters.", max_items=limits.SCOPE_ENTRIES),
     clusters=array(
         obj(cluster=string("Name of the connected cluster. `*` means all of them.")),
         "Connected clusters that can be read, and accessed through their gateway.",
-        most=limits.SCOPE_ENTRIES,
+        max_items=limits.SCOPE_ENTRIES,
     ),
     roles=array(
         obj(
@@ -112,84 +112,84 @@ SCOPE = obj(
             projects=array(string(), "Projects that the role applies to. Empty means any."),
             virtualClusters=array(_VIRTUAL_CLUSTERS, "Virtual clusters that the role applies to. Empty means any."),
         ),
-        f"Predefined permissions for platform components. `service-cli` is the same as {CLI_FLAG}.",
+        f"Predefined permissions for platform components. `service-cli` is the same as {CLI_FIELD}.",
     ),
     rules=array(
         _RULE,
         "DEPRECATED: use projects, spaces and virtualClusters. A request is allowed if it matches all fields of one "
         "rule.",
-        most=limits.SCOPE_ENTRIES,
+        max_items=limits.SCOPE_ENTRIES,
     ),
 )
 
-Faults = Callable[[str], Iterator[str]]
+NameValidator = Callable[[str], Iterator[str]]
 
 
 def scope_problems(scope: Object | None, path: str) -> Iterable[Problem]:
     """Validation errors of a scope at `path` that the schema cannot express. None means a key without a scope."""
     scope = scope or {}
-    for index, each in _listed(scope, "projects"):
-        yield from _named(f"{path}.projects[{index}].project", each.get("project"), any_allowed=True)
+    for index, each in _enumerate_field(scope, "projects"):
+        yield from _name_problems(f"{path}.projects[{index}].project", each.get("project"), any_allowed=True)
     for field, name in (("spaces", "space"), ("virtualClusters", "virtualCluster")):
-        for index, each in _listed(scope, field):
-            yield from _named(f"{path}.{field}[{index}].project", each.get("project"))
-            yield from _named(f"{path}.{field}[{index}].{name}", each.get(name), any_allowed=True)
-    for index, each in _listed(scope, "clusters"):
-        yield from _named(f"{path}.clusters[{index}].cluster", each.get("cluster"), any_allowed=True)
-    for index, each in _listed(scope, "roles"):
+        for index, each in _enumerate_field(scope, field):
+            yield from _name_problems(f"{path}.{field}[{index}].project", each.get("project"))
+            yield from _name_problems(f"{path}.{field}[{index}].{name}", each.get(name), any_allowed=True)
+    for index, each in _enumerate_field(scope, "clusters"):
+        yield from _name_problems(f"{path}.clusters[{index}].cluster", each.get("cluster"), any_allowed=True)
+    for index, each in _enumerate_field(scope, "roles"):
         if each.get("role") not in ROLES:
             yield Problem.unsupported(f"{path}.roles[{index}].role", each.get("role") or "", ROLES)
-    for index, rule in _listed(scope, "rules"):
+    for index, rule in _enumerate_field(scope, "rules"):
         yield from _rule_problems(rule, f"{path}.rules[{index}]")
 
 
-def _listed(obj: Object, field: str) -> Iterator[tuple[int, Any]]:
+def _enumerate_field(obj: Object, field: str) -> Iterator[tuple[int, Any]]:
     return enumerate(obj.get(field) or ())
 
 
-def _named(path: str, name: str | None, *, any_allowed: bool = False) -> Iterator[Problem]:
+def _name_problems(path: str, name: str | None, *, any_allowed: bool = False) -> Iterator[Problem]:
     """Reports a missing or invalid name. Rejects `*` where it is no wildcard, since it would silently match nothing."""
     if not name:
         yield Problem.required(path, "set a name, or `*` for all of them" if any_allowed else "set a name")
     elif not (any_allowed and name == ANY):
-        yield from (Problem.invalid(path, name, fault) for fault in subdomain_faults(name))
+        yield from (Problem.invalid(path, name, fault) for fault in dns_subdomain_errors(name))
 
 
 def _rule_problems(rule: Object, path: str) -> Iterator[Problem]:
-    for index, verb in _listed(rule, "verbs"):
+    for index, verb in _enumerate_field(rule, "verbs"):
         if verb != ANY and not (verb.isalpha() and verb.islower()):
             yield Problem.invalid(f"{path}.verbs[{index}]", verb, "must be a lowercase verb, such as `get`")
-    yield from _resources_problems(rule, path)
-    yield from _path_problems(rule, path)
-    for index, namespace in _listed(rule, "namespaces"):
+    yield from _resource_list_problems(rule, path)
+    yield from _non_resource_url_problems(rule, path)
+    for index, namespace in _enumerate_field(rule, "namespaces"):
         if namespace:
-            yield from _free_when_empty(f"{path}.namespaces[{index}]", namespace, label_faults)
-    for index, target in _listed(rule, "requestTargets"):
+            yield from _no_wildcard_problems(f"{path}.namespaces[{index}]", namespace, dns_label_errors)
+    for index, target in _enumerate_field(rule, "requestTargets"):
         if target not in REQUEST_TARGETS:
             yield Problem.unsupported(f"{path}.requestTargets[{index}]", target, REQUEST_TARGETS)
     if rule.get("cluster"):
-        yield from _free_when_empty(f"{path}.cluster", rule["cluster"], subdomain_faults)
-    for index, each in _listed(rule, "virtualClusters"):
-        for field, faults in (("name", subdomain_faults), ("namespace", label_faults)):
+        yield from _no_wildcard_problems(f"{path}.cluster", rule["cluster"], dns_subdomain_errors)
+    for index, each in _enumerate_field(rule, "virtualClusters"):
+        for field, faults in (("name", dns_subdomain_errors), ("namespace", dns_label_errors)):
             if each.get(field):
-                yield from _free_when_empty(f"{path}.virtualClusters[{index}].{field}", each[field], faults)
+                yield from _no_wildcard_problems(f"{path}.virtualClusters[{index}].{field}", each[field], faults)
 
 
-def _free_when_empty(path: str, text: str, faults: Faults) -> Iterator[Problem]:
+def _no_wildcard_problems(path: str, text: str, validate: NameValidator) -> Iterator[Problem]:
     """Rejects `*` in rule fields where an empty value means all: it would be a literal and match nothing."""
     if text == ANY:
         yield Problem.invalid(path, text, "wildcards are not supported here; leave it empty to allow all of them")
         return
-    yield from (Problem.invalid(path, text, fault) for fault in faults(text))
+    yield from (Problem.invalid(path, text, fault) for fault in validate(text))
 
 
-def _resources_problems(rule: Object, path: str) -> Iterator[Problem]:
+def _resource_list_problems(rule: Object, path: str) -> Iterator[Problem]:
     if rule.get("resourceNames") and not rule.get("resources"):
         yield Problem.forbidden(
             f"{path}.resourceNames", f"set the resources that the names belong to in {path}.resources"
         )
-    seen: dict[str, _NamesSeen] = {}
-    for index, entry in _listed(rule, "resources"):
+    seen: dict[str, _ResourceNameIndex] = {}
+    for index, entry in _enumerate_field(rule, "resources"):
         here = f"{path}.resources[{index}]"
         group = entry.get("group") or ""
         if group == ANY:
@@ -198,27 +198,27 @@ def _resources_problems(rule: Object, path: str) -> Iterator[Problem]:
             yield Problem.forbidden(
                 f"{here}.resourceNames", f"set the resources that the names belong to in {here}.resources"
             )
-        others = seen.setdefault(group, _NamesSeen())
-        for number, name in _listed(entry, "resources"):
+        others = seen.setdefault(group, _ResourceNameIndex())
+        for number, name in _enumerate_field(entry, "resources"):
             yield from _resource_problems(f"{here}.resources[{number}]", name, others)
 
 
-def _resource_problems(path: str, name: str, others: "_NamesSeen") -> Iterator[Problem]:
+def _resource_problems(path: str, name: str, index: "_ResourceNameIndex") -> Iterator[Problem]:
     resource, slash, subresource = name.partition("/")
     steps = (resource, subresource) if slash else (resource,)
     if not all(step == ANY or (step and not set(step) & set("*/")) for step in steps) or name == "*/*":
         reason = "must be a resource, resource/subresource, resource/*, */subresource or *"
         yield Problem.invalid(path, name, reason)
         return
-    other = others.overlapping(name)
+    other = index.find_overlap(name)
     if other == name:
         yield Problem.duplicate(path, name)
     elif other is not None:
         yield Problem.invalid(path, name, f'overlaps with "{other}"; do not repeat what a wildcard includes')
-    others.add(name)
+    index.add(name)
 
 
-class _NamesSeen:
+class _ResourceNameIndex:
     """Index of the resource names that the entries of one API group have used so far, to detect overlaps.
 
     Two names overlap if they match a common resource: they are equal, or one of them has a wildcard. The index keeps
@@ -231,7 +231,7 @@ class _NamesSeen:
         self._names: set[str] = set()
         self._first: dict[tuple[str, str], str] = {}
 
-    def overlapping(self, name: str) -> str | None:
+    def find_overlap(self, name: str) -> str | None:
         """An earlier name that overlaps with this one; preferably the same name."""
         if name in self._names:
             return name
@@ -240,7 +240,7 @@ class _NamesSeen:
         resource, slash, subresource = name.partition("/")
         patterns = [(ANY, "")]
         if slash:
-            patterns += _meeting(resource, subresource)
+            patterns += _overlapping_patterns(resource, subresource)
         return next((self._first[pattern] for pattern in patterns if pattern in self._first), None)
 
     def add(self, name: str) -> None:
@@ -253,7 +253,7 @@ class _NamesSeen:
             self._first.setdefault(pattern, name)
 
 
-def _meeting(resource: str, subresource: str) -> list[tuple[str, str]]:
+def _overlapping_patterns(resource: str, subresource: str) -> list[tuple[str, str]]:
     """The patterns that overlap with `resource/subresource`, one of which may be `*`."""
     if resource == ANY:
         return [("/", subresource), ("/", ANY)]
@@ -262,14 +262,14 @@ def _meeting(resource: str, subresource: str) -> list[tuple[str, str]]:
     return [(resource, ANY), (ANY, subresource)]
 
 
-def _path_problems(rule: Object, path: str) -> Iterator[Problem]:
+def _non_resource_url_problems(rule: Object, path: str) -> Iterator[Problem]:
     if not rule.get("nonResourceURLs"):
         return
     for field in ("resources", "resourceNames", "namespaces"):
         if rule.get(field):
             reason = f"{path}.nonResourceURLs is set too, and no request matches both; split it into two rules"
             yield Problem.forbidden(f"{path}.{field}", reason)
-    for index, url in _listed(rule, "nonResourceURLs"):
+    for index, url in _enumerate_field(rule, "nonResourceURLs"):
         here, steps = f"{path}.nonResourceURLs[{index}]", url.split("/")
         if url != ANY and not url.startswith("/"):
             yield Problem.invalid(here, url, "must be a path that starts with `/`, or `*` for all paths")

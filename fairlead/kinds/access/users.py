@@ -6,24 +6,24 @@ A user's permissions come from role bindings to the user, its groups and its tea
 
 from collections.abc import Iterable
 
-from fairlead.core.objects import Object, dig
+from fairlead.core.objects import Object, get_path
 from fairlead.kinds.access.access_key import OWNED_ACCESS_KEY
 from fairlead.kinds.access.principal_fields import (
     IMAGE_PULL_SECRETS,
-    ROLE_NAMES,
+    ROLE_TEMPLATE_REFS,
+    default_username,
     is_disabled,
-    name_it,
     secret_ref,
     username_problems,
 )
 from fairlead.kinds.fields import ACCESS, CATEGORY, DESCRIPTION, DISPLAY_NAME, OWNER, owner_problems
 from fairlead.registry import limits
 from fairlead.registry.kind import Action, Change, Column, Kind, Problem
-from fairlead.registry.schema import array, boolean, free, integer, obj, string
+from fairlead.registry.schema import array, boolean, integer, obj, open_object, string
 
 _ICON = string(
     "URL of an image, or the image itself as a data URL. The console shows https URLs only.",
-    longest=limits.PICTURE,
+    max_length=limits.PICTURE,
 )
 
 USER_SPEC = obj(
@@ -39,14 +39,14 @@ USER_SPEC = obj(
     groups=array(
         string(),
         "Groups of the user in addition to those of its teams. Only administrators can set them.",
-        most=limits.GROUPS,
+        max_items=limits.GROUPS,
     ),
     ssoGroups=array(
         string(),
         "Groups of the user at an identity provider. A team can include their users as members.",
-        most=limits.GROUPS,
+        max_items=limits.GROUPS,
     ),
-    clusterRoles=ROLE_NAMES,
+    clusterRoles=ROLE_TEMPLATE_REFS,
     passwordRef=secret_ref("Secret with the password hash. Set through the profile."),
     codesRef=secret_ref("Secret with the user's one-time login codes."),
     imagePullSecrets=IMAGE_PULL_SECRETS,
@@ -56,7 +56,7 @@ USER_SPEC = obj(
 
 USER_STATUS = obj(
     "Observed state of the user. Written by the server.",
-    teams=array(string(), "Teams of the user, by name or through an identity provider.", most=limits.ANSWERED),
+    teams=array(string(), "Teams of the user, by name or through an identity provider.", max_items=limits.ANSWERED),
 )
 
 PROFILE = Kind(
@@ -68,15 +68,15 @@ PROFILE = Kind(
         "username": string("Name for signing in. Read-only."),
         "email": string("Email address of the user."),
         "icon": _ICON,
-        "custom": free("Settings that the console stores for the user."),
+        "custom": open_object("Settings that the console stores for the user."),
         "password": string("A new password.", format="password"),
         "currentPassword": string("The current password. Required to change one's own password.", format="password"),
     },
     description="The part of a user that the user can read and change.",
     verbs=("create", "get"),
-    secret=("password", "currentPassword"),
-    hidden=("password", "currentPassword"),
-    stored=False,
+    sensitive=("password", "currentPassword"),
+    write_only=("password", "currentPassword"),
+    persisted=False,
     builtin=True,
 )
 """Request and response body of `users/<name>/profile`."""
@@ -85,14 +85,14 @@ PROFILE = Kind(
 def check_user(change: Change) -> Iterable[Problem]:
     yield from owner_problems(change.spec)
     yield from username_problems(change.spec)
-    before, after = dig(change.old or {}, "spec.tokenGeneration") or 0, change.spec.get("tokenGeneration") or 0
+    before, after = get_path(change.old or {}, "spec.tokenGeneration") or 0, change.spec.get("tokenGeneration") or 0
     if after < before:
         reason = f"must not be lower than {before}: invalidated direct tokens would become valid again"
         yield Problem.invalid("spec.tokenGeneration", after, reason)
 
 
 def _groups(user: Object) -> str:
-    return ",".join(dig(user, "spec.groups") or ())
+    return ",".join(get_path(user, "spec.groups") or ())
 
 
 USER = Kind(
@@ -113,7 +113,7 @@ USER = Kind(
     selectable=("spec.username", "spec.email", "spec.subject"),
     immutable=("spec.username",),
     actions=(Action("accesskeys", ("get",), OWNED_ACCESS_KEY), Action("profile", ("create", "get"), PROFILE)),
-    prepare=name_it,
+    default=default_username,
     check=check_user,
 )
 
@@ -125,16 +125,16 @@ TEAM_SPEC = obj(
     owner=OWNER,
     access=ACCESS,
     username=string("Short name of the team. Defaults to the object's name. Immutable."),
-    users=array(string(), "Names of the users who are members.", most=limits.MEMBERS),
-    groups=array(string(), "Groups of an identity provider whose users are members too.", most=limits.GROUPS),
-    clusterRoles=ROLE_NAMES,
+    users=array(string(), "Names of the users who are members.", max_items=limits.MEMBERS),
+    groups=array(string(), "Groups of an identity provider whose users are members too.", max_items=limits.GROUPS),
+    clusterRoles=ROLE_TEMPLATE_REFS,
     imagePullSecrets=IMAGE_PULL_SECRETS,
     disabled=boolean("Membership has no effect, and the team's keys are rejected but not deleted. Defaults to false."),
 )
 
 TEAM_STATUS = obj(
     "Observed state of the team. Written by the server.",
-    members=array(string(), "Users who are members.", most=limits.ANSWERED),
+    members=array(string(), "Users who are members.", max_items=limits.ANSWERED),
 )
 
 
@@ -144,7 +144,7 @@ def check_team(change: Change) -> Iterable[Problem]:
 
 
 def _count_users(team: Object) -> int:
-    return len(dig(team, "spec.users") or ())
+    return len(get_path(team, "spec.users") or ())
 
 
 TEAM = Kind(
@@ -164,6 +164,6 @@ TEAM = Kind(
     selectable=("spec.username",),
     immutable=("spec.username",),
     actions=(Action("accesskeys", ("get",), OWNED_ACCESS_KEY),),
-    prepare=name_it,
+    default=default_username,
     check=check_team,
 )

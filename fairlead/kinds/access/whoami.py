@@ -7,7 +7,7 @@ authenticate tokens. `subresources/whoami.py` implements them.
 from fairlead.kinds.access.scope import SCOPE
 from fairlead.registry import limits
 from fairlead.registry.kind import Kind
-from fairlead.registry.schema import Schema, array, boolean, described, mapping, obj, string
+from fairlead.registry.schema import Schema, array, boolean, mapping, obj, string, with_description
 
 AUTHENTICATION_GROUP = "authentication.k8s.io"
 
@@ -17,15 +17,15 @@ def _user_info(description: str) -> Schema:
         description,
         username=string("The name that uniquely identifies this user among all active users."),
         uid=string("A value that identifies this user across time, if a user of the same name is created again."),
-        groups=array(string(), "The groups that this user is in.", most=limits.ANSWERED),
-        extra=mapping(array(string(longest=limits.MESSAGE)), "Additional information from the authenticator."),
+        groups=array(string(), "The groups that this user is in.", max_items=limits.ANSWERED),
+        extra=mapping(array(string(max_length=limits.MESSAGE)), "Additional information from the authenticator."),
     )
 
 
-_ENTITY = {
+_PRINCIPAL_FIELDS = {
     "name": string("Name of the object."),
     "displayName": string("Human-readable name."),
-    "icon": string("URL of an image, or the image itself as a data URL.", longest=limits.PICTURE),
+    "icon": string("URL of an image, or the image itself as a data URL.", max_length=limits.PICTURE),
     "username": string("Name for signing in."),
     "email": string("Email address."),
     "subject": string("The user name that authorization uses."),
@@ -45,23 +45,23 @@ SELF = Kind(
             user=obj(
                 "The user, unless the identity is a team.",
                 required=(),
-                **_ENTITY,
-                teams=array(obj(required=(), **_ENTITY), "Teams of the user.", most=limits.ANSWERED),
+                **_PRINCIPAL_FIELDS,
+                teams=array(obj(required=(), **_PRINCIPAL_FIELDS), "Teams of the user.", max_items=limits.ANSWERED),
             ),
-            team=obj("The team, if the key belongs to a team.", required=(), **_ENTITY),
+            team=obj("The team, if the key belongs to a team.", required=(), **_PRINCIPAL_FIELDS),
             accessKey=string("Name of the access key in use. Never the key itself."),
             accessKeyType=string("Type of that key."),
-            accessKeyScope=described(SCOPE, "Scope of that key; absent if it has all permissions of its owner."),
+            accessKeyScope=with_description(SCOPE, "Scope of that key; absent if it has all permissions of its owner."),
             subject=string("The user name that authorization uses."),
             uid=string("UID of the user."),
-            groups=array(string(), "The groups that authorization uses.", most=limits.ANSWERED),
+            groups=array(string(), "The groups that authorization uses.", max_items=limits.ANSWERED),
             instanceID=string("ID of this installation."),
             projectNamespacePrefix=string("Prefix of the names of project namespaces."),
         ),
     },
     description="Returns the identity of the requester and the access key in use. Not persisted.",
     verbs=("create",),
-    stored=False,
+    persisted=False,
     builtin=True,
 )
 
@@ -73,7 +73,7 @@ SELF_SUBJECT_REVIEW = Kind(
     fields={"status": obj("The result of the review.", userInfo=_user_info("User attributes of the requester."))},
     description="Returns the user attributes of the requester. Not persisted.",
     verbs=("create",),
-    stored=False,
+    persisted=False,
     builtin=True,
 )
 
@@ -85,11 +85,11 @@ TOKEN_REVIEW = Kind(
     fields={
         "spec": obj(
             "The token to review.",
-            token=string("The bearer token. Omitted in the response.", longest=limits.CREDENTIAL),
+            token=string("The bearer token. Omitted in the response.", max_length=limits.CREDENTIAL),
             audiences=array(
                 string(),
                 "Audiences that the token should be valid for. The audience of access keys is this server.",
-                most=limits.AUDIENCES,
+                max_items=limits.AUDIENCES,
             ),
         ),
         "status": obj(
@@ -99,15 +99,15 @@ TOKEN_REVIEW = Kind(
             audiences=array(
                 string(),
                 "Requested audiences that the token is valid for. Empty means this server only.",
-                most=limits.AUDIENCES,
+                max_items=limits.AUDIENCES,
             ),
-            error=string("Why the token is not valid.", longest=limits.MESSAGE),
+            error=string("Why the token is not valid.", max_length=limits.MESSAGE),
         ),
     },
     description="Authenticates a token and returns its user. Not persisted.",
     verbs=("create",),
-    secret=("spec.token",),
-    hidden=("spec.token",),
-    stored=False,
+    sensitive=("spec.token",),
+    write_only=("spec.token",),
+    persisted=False,
     builtin=True,
 )

@@ -20,12 +20,12 @@ from fairlead.kinds.fields import (
 )
 from fairlead.registry import limits
 from fairlead.registry.kind import Action, Change, Column, Kind, Problem
-from fairlead.registry.schema import array, array_map, boolean, enum, free, integer, obj, string, timestamp
+from fairlead.registry.schema import array, array_map, boolean, enum, integer, obj, open_object, string, timestamp
 
 AGENT = Component("clusters", "Cluster", "agent", "service.sh/agent", "service:agents")
 """Cluster agents as authenticating components."""
 
-MAX_EVENTS = 500
+MAX_REPORT_EVENTS = 500
 """Maximum number of audit events in one report."""
 
 CLUSTER_ACCESS_KEY = Kind(
@@ -38,20 +38,20 @@ CLUSTER_ACCESS_KEY = Kind(
         "insecure": boolean("Whether the agent skips verification of this server's certificate. Always false."),
         "caCert": string(
             "PEM of the CA that signed this server's certificate; empty for a public CA.",
-            longest=limits.CERTIFICATES,
+            max_length=limits.CERTIFICATES,
         ),
     },
     description="The access key of a cluster's agent. It does not change until it is deleted. Every read is audited.",
     verbs=("get",),
-    secret=("accessKey",),
-    stored=False,
+    sensitive=("accessKey",),
+    persisted=False,
 )
 """Response body of `clusters/<name>/accesskey`."""
 
 _USER = obj(
     uid=string("UID of the user. The user name is not included; the token contains it."),
     generation=integer("Direct tokens of an earlier generation are rejected."),
-    groups=array(string(), "Current groups of the user, without those of every user.", most=limits.ANSWERED),
+    groups=array(string(), "Current groups of the user, without those of every user.", max_items=limits.ANSWERED),
 )
 
 CLUSTER_AGENT_CONFIG = Kind(
@@ -62,7 +62,7 @@ CLUSTER_AGENT_CONFIG = Kind(
         "cluster": string("Name of the Cluster."),
         "clusterUID": string("UID of the Cluster object, which scoped tokens are bound to."),
         "issuer": string("Issuer (`iss` claim) of direct tokens."),
-        "jwks": free("Public keys for verifying direct tokens, as a JSON Web Key Set."),
+        "jwks": open_object("Public keys for verifying direct tokens, as a JSON Web Key Set."),
         "apiGroup": string("API group of this server's kinds."),
         "projectNamespacePrefix": string("Prefix of the names of project namespaces."),
         "clusterIdentityPrefix": string("Prefix of the impersonated user names and groups in clusters."),
@@ -74,30 +74,32 @@ CLUSTER_AGENT_CONFIG = Kind(
                 name=string("Name of the space."),
                 uid=string("UID of the space."),
                 namespace=string("Namespace of the space in the cluster."),
-                allowed=array(string(), "UIDs of the users and teams that may use the space.", most=limits.ANSWERED),
+                allowed=array(
+                    string(), "UIDs of the users and teams that may use the space.", max_items=limits.ANSWERED
+                ),
             ),
             "The spaces in this cluster.",
-            most=limits.ANSWERED,
+            max_items=limits.ANSWERED,
         ),
-        "allowed": array(string(), "UIDs of the users and teams that may use this cluster.", most=limits.ANSWERED),
+        "allowed": array(string(), "UIDs of the users and teams that may use this cluster.", max_items=limits.ANSWERED),
         "identities": obj(
             "Principals whose tokens are accepted. Disabled and deleted ones are not included.",
-            users=array(_USER, "Users.", most=limits.ANSWERED),
-            teams=array(obj(uid=string("UID of the team.")), "Teams.", most=limits.ANSWERED),
+            users=array(_USER, "Users.", max_items=limits.ANSWERED),
+            teams=array(obj(uid=string("UID of the team.")), "Teams.", max_items=limits.ANSWERED),
         ),
     },
     description="Configuration for a cluster's agent to verify direct tokens offline. Responses have an ETag.",
     verbs=("get",),
-    stored=False,
+    persisted=False,
 )
 """Response body of `clusters/<name>/agentconfig`."""
 
 
 def check_report(change: Change) -> Iterable[Problem]:
     count = len(change.spec.get("events") or ())
-    if count > MAX_EVENTS:
+    if count > MAX_REPORT_EVENTS:
         yield Problem.invalid(
-            "spec.events", count, f"must have at most {MAX_EVENTS} items; send the rest in another report"
+            "spec.events", count, f"must have at most {MAX_REPORT_EVENTS} items; send the rest in another report"
         )
 
 
@@ -108,7 +110,7 @@ CLUSTER_AGENT_REPORT = Kind(
     fields={
         "spec": obj(
             "Activity at the direct endpoint since the last report.",
-            events=array(free(), f"Audit events in the format of audit.k8s.io, at most {MAX_EVENTS}."),
+            events=array(open_object(), f"Audit events in the format of audit.k8s.io, at most {MAX_REPORT_EVENTS}."),
             dropped=integer("Number of events dropped because the queue was full.", minimum=0),
             activity=array(
                 obj(
@@ -117,14 +119,14 @@ CLUSTER_AGENT_REPORT = Kind(
                     lastUse=string("When the token was last used."),
                 ),
                 "Last use of each direct token.",
-                most=limits.REPORTED_TOKENS,
+                max_items=limits.REPORTED_TOKENS,
             ),
         ),
         "status": obj("Only in the response.", recorded=integer("Number of events written to the audit log.")),
     },
     description="A report of a cluster's agent about its direct endpoint.",
     verbs=("create",),
-    stored=False,
+    persisted=False,
     builtin=True,
     check=check_report,
 )
@@ -147,16 +149,16 @@ SPEC = obj(
     networkPeer=boolean("The cluster's agent connects to the server, so no secret is needed. Defaults to false."),
     managementNamespace=string("Namespace of the agent within the cluster. Defaults to `service-system`."),
     unusable=boolean("No new instances are scheduled here; existing ones stay. Defaults to false."),
-    metrics=free("Settings of the metrics integration."),
-    opencost=free("Settings of the cost integration."),
-    argoCD=free("Settings of the Argo CD integration."),
+    metrics=open_object("Settings of the metrics integration."),
+    opencost=open_object("Settings of the cost integration."),
+    argoCD=open_object("Settings of the Argo CD integration."),
 )
 
 STATUS = obj(
     "Result of the last probe of the cluster. Written by the server.",
     phase=enum("Empty while the cluster is being set up or is offline.", "", "Initialized", "Failed"),
     reason=string("Machine-readable reason for the phase, such as `Offline` or `HealthCheckCluster`."),
-    message=string("Human-readable reason for the phase.", longest=limits.MESSAGE),
+    message=string("Human-readable reason for the phase.", max_length=limits.MESSAGE),
     conditions=CONDITIONS,
     observedGeneration=OBSERVED_GENERATION,
     online=boolean("Whether the last probe reached the cluster."),
@@ -175,17 +177,17 @@ STATUS = obj(
             required=("name", "ok"),
             name=string("Name of the probe, such as `connection` or `readyz`."),
             ok=boolean("Whether the probe succeeded."),
-            message=string("Result of the probe, and what to do about a failure.", longest=limits.MESSAGE),
+            message=string("Result of the probe, and what to do about a failure.", max_length=limits.MESSAGE),
             severity=string("`Warning` if the cluster is ready although this probe failed."),
             time=timestamp("When the result was obtained."),
         ),
         "Results of the individual probes, in order. `fairlead cluster check` shows them.",
-        most=limits.CONDITIONS,
+        max_items=limits.CONDITIONS,
     ),
 )
 
 
-def warn(change: Change) -> None:
+def warn_missing_namespace(change: Change) -> None:
     """Warns about a secret reference without a namespace. It is stored as sent, since the namespace may follow."""
     config = change.spec.get("config") or {}
     if not change.subresource and config.get("secretName") and not config.get("secretNamespace"):
@@ -213,13 +215,13 @@ CLUSTER = Kind(
         Column("Reason", "status.reason", description="Reason for the phase.", wide=True),
         Column("Display Name", "spec.displayName", description="Human-readable name.", wide=True),
     ),
-    shared=True,
+    has_access_entries=True,
     selectable=("spec.networkPeer", "spec.owner.user", "status.phase"),
     actions=(
         Action("accesskey", ("get",), CLUSTER_ACCESS_KEY),
         Action("agentconfig", ("get",), CLUSTER_AGENT_CONFIG),
         Action("agentreport", ("create",), CLUSTER_AGENT_REPORT),
     ),
-    prepare=warn,
+    default=warn_missing_namespace,
     check=check,
 )

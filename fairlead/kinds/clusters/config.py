@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 
 from fairlead.core import yaml
 from fairlead.core.body_errors import Malformed
-from fairlead.core.objects import Object, dig, name_of
+from fairlead.core.objects import Object, get_path, name_of
 from fairlead.kinds.fields import CATEGORY
 from fairlead.registry import limits
 from fairlead.registry.kind import Change, Column, Kind, Problem
@@ -39,7 +39,7 @@ def _seconds(description: str, minimum: int = 0) -> Schema:
     return {**integer(description, minimum=minimum, bits=32), "maximum": MAX_SECONDS}
 
 
-VALUES = {
+SETTINGS_FIELDS = {
     "auth": obj(
         "Logins and user-created credentials.",
         accessKeyMaxTTLSeconds=_seconds("Maximum lifetime of an access key in seconds. 0 means no limit."),
@@ -48,7 +48,7 @@ VALUES = {
         directTokenMaxTTLSeconds=_seconds("Maximum lifetime of a direct token in seconds.", 1),
         password=obj("Password login.", disabled=boolean("Disable password login. Defaults to false.")),
         customHttpHeaders=mapping(
-            string(longest=2 * MAX_HEADER_LENGTH),
+            string(max_length=2 * MAX_HEADER_LENGTH),
             "Headers added to every response, such as Strict-Transport-Security.",
         ),
     ),
@@ -57,10 +57,10 @@ VALUES = {
         level=enum("Minimum audit level of all requests that the policy does not exclude.", *AUDIT_LEVELS),
     ),
 }
-_VALIDATOR = Validator(obj(required=(), **VALUES))
+_VALIDATOR = Validator(obj(required=(), **SETTINGS_FIELDS))
 
 
-def read(raw: str) -> tuple[Object, list[Problem]]:
+def parse_settings(raw: str) -> tuple[Object, list[Problem]]:
     """Parses and validates the settings. The problems name the path within the text."""
     try:
         value, duplicates = yaml.decode(raw.encode())
@@ -70,20 +70,20 @@ def read(raw: str) -> tuple[Object, list[Problem]]:
         return {}, []
     if not isinstance(value, dict):
         return {}, [_problem("must be a mapping of settings, such as `auth: {accessKeyMaxTTLSeconds: 86400}`")]
-    findings = _VALIDATOR.examine(value)
+    findings = _VALIDATOR.validate(value)
     problems = [_problem(f"{path} is set twice; keep one of them") for path in duplicates]
-    problems += [_problem(_unknown(path)) for path in findings.unknown]
+    problems += [_problem(_unknown_setting_message(path)) for path in findings.unknown_fields]
     problems += [_problem(f"{each.field}: {each.message}") for each in findings.problems]
     if not findings.problems:
-        problems += [_problem(reason) for reason in _contradictions(value)]
+        problems += [_problem(reason) for reason in _value_errors(value)]
     return value, problems
 
 
-def _contradictions(value: Object) -> Iterator[str]:
-    default, maximum = (dig(value, f"auth.directToken{name}Seconds") for name in ("TTL", "MaxTTL"))
+def _value_errors(value: Object) -> Iterator[str]:
+    default, maximum = (get_path(value, f"auth.directToken{name}Seconds") for name in ("TTL", "MaxTTL"))
     if default is not None and maximum is not None and default > maximum:
         yield f"auth.directTokenTTLSeconds: {default} is more than auth.directTokenMaxTTLSeconds, {maximum}; lower it"
-    headers = dig(value, "auth.customHttpHeaders") or {}
+    headers = get_path(value, "auth.customHttpHeaders") or {}
     if len(headers) > MAX_HEADERS:
         yield f"auth.customHttpHeaders: has {len(headers)} headers; at most {MAX_HEADERS} are allowed"
     for name, text in headers.items():
@@ -96,20 +96,20 @@ def _contradictions(value: Object) -> Iterator[str]:
             yield f"{path}: must be one line of printable ASCII, at most {MAX_HEADER_LENGTH} characters"
 
 
-def _unknown(path: str) -> str:
-    (nearest,) = difflib.get_close_matches(path, list(_paths(VALUES)), n=1, cutoff=0.0)
+def _unknown_setting_message(path: str) -> str:
+    (nearest,) = difflib.get_close_matches(path, list(_setting_paths(SETTINGS_FIELDS)), n=1, cutoff=0.0)
     return f"unknown setting {path}; did you mean {nearest}? Otherwise remove it"
 
 
-def _paths(fields: dict[str, Schema], above: str = "") -> Iterator[str]:
+def _setting_paths(fields: dict[str, Schema], prefix: str = "") -> Iterator[str]:
     """The dotted paths of all settings."""
     for name, schema in fields.items():
         inner = schema.get("properties")
-        yield from _paths(inner, f"{above}{name}.") if inner else (f"{above}{name}",)
+        yield from _setting_paths(inner, f"{prefix}{name}.") if inner else (f"{prefix}{name}",)
 
 
-def _problem(why: str) -> Problem:
-    return Problem("spec.raw", "FieldValueInvalid", f"Invalid value: {why}")
+def _problem(reason: str) -> Problem:
+    return Problem("spec.raw", "FieldValueInvalid", f"Invalid value: {reason}")
 
 
 def _raw(change: Change) -> str:
@@ -117,9 +117,9 @@ def _raw(change: Change) -> str:
     return raw if isinstance(raw, str) else ""
 
 
-def show(change: Change) -> None:
+def set_status(change: Change) -> None:
     """Sets the status to the parsed settings; a status in the request is ignored."""
-    value, problems = read(_raw(change))
+    value, problems = parse_settings(_raw(change))
     if change.new is not None and not problems:
         change.new["status"] = value
 
@@ -127,11 +127,11 @@ def show(change: Change) -> None:
 def check(change: Change) -> Iterable[Problem]:
     if name_of(change.obj) != CONFIG_NAME:
         yield Problem.invalid("metadata.name", name_of(change.obj), f"must be {CONFIG_NAME}; there is only one Config")
-    yield from read(_raw(change))[1]
+    yield from parse_settings(_raw(change))[1]
 
 
 def _password_login(config: Object) -> str:
-    return "off" if dig(config, "status.auth.password.disabled") else "on"
+    return "off" if get_path(config, "status.auth.password.disabled") else "on"
 
 
 CONFIG = Kind(
@@ -143,10 +143,12 @@ CONFIG = Kind(
             "The settings.",
             raw=string(
                 "The settings as YAML text. Omitted settings keep their startup values.",
-                longest=limits.SETTINGS,
+                max_length=limits.SETTINGS,
             ),
         ),
-        "status": obj("The settings in effect. Derived from the spec; ignored in requests.", required=(), **VALUES),
+        "status": obj(
+            "The settings in effect. Derived from the spec; ignored in requests.", required=(), **SETTINGS_FIELDS
+        ),
     },
     description="The settings of the server that can be changed at run time. A singleton: service-manager-config.",
     categories=(CATEGORY,),
@@ -158,7 +160,7 @@ CONFIG = Kind(
         Column("Login TTL", "status.auth.loginAccessKeyTTLSeconds", "integer", "Lifetime of a login, in seconds."),
         Column("Password Login", _password_login, description="Whether password login is on."),
     ),
-    secret=("spec.raw",),  # an unknown setting, or one of another product, may contain a credential
-    prepare=show,
+    sensitive=("spec.raw",),  # an unknown setting, or one of another product, may contain a credential
+    default=set_status,
     check=check,
 )

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from typing import Any
 from urllib.parse import urlsplit
 
-from fairlead.core.objects import Object, dig
-from fairlead.kinds.access.access_key import MAX_OVERLAP
+from fairlead.core.objects import Object, get_path
+from fairlead.kinds.access.access_key import MAX_OVERLAP_SECONDS
 from fairlead.kinds.access.components import Component
 from fairlead.kinds.fields import (
     ACCESS,
@@ -19,12 +19,12 @@ from fairlead.kinds.fields import (
     DISPLAY_NAME,
     OBSERVED_GENERATION,
     OWNER,
-    TEXT_MAP,
+    STRING_MAP,
     owner_problems,
 )
 from fairlead.registry import limits
 from fairlead.registry.kind import Action, Change, Column, Kind, Problem
-from fairlead.registry.schema import Schema, array, boolean, described, enum, free, integer, obj, string
+from fairlead.registry.schema import Schema, array, boolean, enum, integer, obj, open_object, string, with_description
 
 RUNNERS = "runners"
 RUNNER_COMPONENT = Component(RUNNERS, "Runner", "runner", "service.sh/runner", "service:runners")
@@ -33,13 +33,13 @@ RUNNER_COMPONENT = Component(RUNNERS, "Runner", "runner", "service.sh/runner", "
 
 _METADATA = obj(
     "Labels and annotations of the created object.",
-    labels=described(TEXT_MAP, "Labels to set."),
-    annotations=described(TEXT_MAP, "Annotations to set."),
+    labels=with_description(STRING_MAP, "Labels to set."),
+    annotations=with_description(STRING_MAP, "Annotations to set."),
 )
 
 
-def _parts(description: str) -> Schema:
-    return array(free(), description)
+def _open_list(description: str) -> Schema:
+    return array(open_object(), description)
 
 
 _POD = obj(
@@ -48,16 +48,16 @@ _POD = obj(
     spec=obj(
         "Overrides for the default pod. The fields have the types of a Kubernetes PodSpec.",
         image=string("Image of the runner. Defaults to the image for this server's version."),
-        resource=free("Resource requests and limits of the runner's container."),
-        env=_parts("Environment variables of the runner."),
-        envFrom=_parts("Sources of additional environment variables."),
-        nodeSelector=described(TEXT_MAP, "Node selector of the pod."),
-        affinity=free("Scheduling constraints of the pod."),
-        tolerations=_parts("Tolerations of the pod."),
-        volumes=_parts("Additional volumes of the pod."),
-        volumeMounts=_parts("Volume mounts of the runner's container."),
-        initContainers=_parts("Init containers of the pod."),
-        hostAliases=_parts("Additional entries for the pod's hosts file."),
+        resource=open_object("Resource requests and limits of the runner's container."),
+        env=_open_list("Environment variables of the runner."),
+        envFrom=_open_list("Sources of additional environment variables."),
+        nodeSelector=with_description(STRING_MAP, "Node selector of the pod."),
+        affinity=open_object("Scheduling constraints of the pod."),
+        tolerations=_open_list("Tolerations of the pod."),
+        volumes=_open_list("Additional volumes of the pod."),
+        volumeMounts=_open_list("Volume mounts of the runner's container."),
+        initContainers=_open_list("Init containers of the pod."),
+        hostAliases=_open_list("Additional entries for the pod's hosts file."),
     ),
 )
 
@@ -100,7 +100,7 @@ STATUS = obj(
     "Observed state of the runner. Written by the server and the runner.",
     phase=enum("Empty until the first report of the runner.", "", "Initialized", "Failed"),
     reason=string("Machine-readable reason for the phase."),
-    message=string("Human-readable reason for the phase.", longest=limits.MESSAGE),
+    message=string("Human-readable reason for the phase.", max_length=limits.MESSAGE),
     conditions=CONDITIONS,
     observedGeneration=OBSERVED_GENERATION,
 )
@@ -112,8 +112,8 @@ RUNNER_ACCESS_KEY = Kind(
     fields={"accessKey": string("The bearer token of the runner.", format="password")},
     description="The access key of a runner. It does not change until it is rotated. Every read is audited.",
     verbs=("get",),
-    secret=("accessKey",),
-    stored=False,
+    sensitive=("accessKey",),
+    persisted=False,
 )
 """Response body of `runners/<name>/accesskey`."""
 
@@ -125,7 +125,8 @@ RUNNER_KEY_ROTATION = Kind(
         "spec": obj(
             "Options of the rotation.",
             overlapSeconds=integer(
-                f"Seconds that the old key stays valid, at most {MAX_OVERLAP}. Defaults to 0: it is revoked at once.",
+                f"Seconds that the old key stays valid, at most {MAX_OVERLAP_SECONDS}. Defaults to 0: it is revoked "
+                "at once.",
                 minimum=0,
             ),
         ),
@@ -133,8 +134,8 @@ RUNNER_KEY_ROTATION = Kind(
     },
     description="Rotates the access key of a runner.",
     verbs=("create",),
-    secret=("accessKey",),
-    stored=False,
+    sensitive=("accessKey",),
+    persisted=False,
     builtin=True,
 )
 """Request and response body of `runners/<name>/rotatekey`."""
@@ -146,7 +147,7 @@ RUNNER_CONFIG = Kind(
     fields={
         "tokenCaCert": string(
             "PEM for verifying this server's tokens offline. Empty if the server signs none.",
-            longest=limits.CERTIFICATES,
+            max_length=limits.CERTIFICATES,
         ),
         "serviceHost": string("External address of this server."),
         "projectNamespacePrefix": string("Prefix of the names of project namespaces."),
@@ -154,7 +155,7 @@ RUNNER_CONFIG = Kind(
     },
     description="Configuration for a runner.",
     verbs=("get",),
-    stored=False,
+    persisted=False,
 )
 """Response body of `runners/<name>/config`."""
 
@@ -162,12 +163,12 @@ RUNNER_CONFIG = Kind(
 def check(change: Change) -> Iterable[Problem]:
     yield from owner_problems(change.spec)
     endpoint = change.spec.get("endpoint")
-    if endpoint and not _is_address(endpoint):
+    if endpoint and not _is_endpoint(endpoint):
         reason = "must be a host with an optional port and an optional https://, such as runner.example.com:8443"
         yield Problem.invalid("spec.endpoint", endpoint, reason)
 
 
-def _is_address(text: str) -> bool:
+def _is_endpoint(text: str) -> bool:
     """Whether clients can connect to it over TLS. Rejects addresses with user info, path, query or fragment."""
     try:
         parts = urlsplit(text if "://" in text else f"https://{text}")
@@ -180,7 +181,7 @@ def _is_address(text: str) -> bool:
 
 def is_unusable(runner: Object) -> Any:
     """Whether spec.unusable is set, for tables and the scheduler."""
-    return bool(dig(runner, "spec.unusable"))
+    return bool(get_path(runner, "spec.unusable"))
 
 
 RUNNER = Kind(
@@ -201,7 +202,7 @@ RUNNER = Kind(
         Column("Display Name", "spec.displayName", description="Human-readable name.", wide=True),
     ),
     selectable=("spec.owner.user", "status.phase"),
-    shared=True,
+    has_access_entries=True,
     actions=(
         Action("accesskey", ("get",), RUNNER_ACCESS_KEY),
         Action("config", ("get",), RUNNER_CONFIG),

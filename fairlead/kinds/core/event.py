@@ -7,16 +7,16 @@ reporting controller, action and reason. Clients of both expect the fields in `E
 from collections.abc import Iterable
 from typing import Any
 
-from fairlead.core.clock import micro_timestamp, rewrite, timestamp
-from fairlead.core.objects import Object, copied, dig, metadata
+from fairlead.core.clock import micro_timestamp, normalize_times, timestamp
+from fairlead.core.objects import Object, deep_copy, get_path, metadata
 from fairlead.registry import limits
 from fairlead.registry import schema as words
 from fairlead.registry.kind import Change, Column, Kind, Problem
-from fairlead.registry.names import qualified_faults
-from fairlead.registry.schema import Schema, atomic, described, integer, obj, string
+from fairlead.registry.names import qualified_name_errors
+from fairlead.registry.schema import Schema, atomic, integer, obj, string, with_description
 
-_LENGTHS = {"reportingInstance": 128, "action": 128, "reason": 128, "message": 1024}
-_REQUIRED = ("reportingInstance", "action", "reason")
+_MAX_LENGTHS = {"reportingInstance": 128, "action": 128, "reason": 128, "message": 1024}
+_REQUIRED_FIELDS = ("reportingInstance", "action", "reason")
 
 REFERENCE = atomic(
     obj(
@@ -31,22 +31,26 @@ REFERENCE = atomic(
 )
 
 
-def _time(description: str) -> Schema:
+def _nullable_timestamp(description: str) -> Schema:
     """Schema of a timestamp that is null if not set."""
     return {**words.timestamp(description), "nullable": True}
 
 
 FIELDS = {
-    "involvedObject": described(REFERENCE, "The object that the Event is about. Must be in the Event's namespace."),
-    "related": described(REFERENCE, "Optional secondary object."),
+    "involvedObject": with_description(
+        REFERENCE, "The object that the Event is about. Must be in the Event's namespace."
+    ),
+    "related": with_description(REFERENCE, "Optional secondary object."),
     "reason": string("Machine-readable reason for the Event."),
-    "message": string("Human-readable description of the Event.", longest=limits.MESSAGE),
+    "message": string("Human-readable description of the Event.", max_length=limits.MESSAGE),
     "type": string("Type of the Event: `Normal` or `Warning`."),
     "action": string("Action that was taken or failed, machine-readable."),
     "count": integer("Number of occurrences.", bits=32),
-    "firstTimestamp": _time("Time of the first occurrence."),
-    "lastTimestamp": _time("Time of the last occurrence."),
-    "eventTime": _time("Time of the first observation, with microseconds. Makes the reporting fields required."),
+    "firstTimestamp": _nullable_timestamp("Time of the first occurrence."),
+    "lastTimestamp": _nullable_timestamp("Time of the last occurrence."),
+    "eventTime": _nullable_timestamp(
+        "Time of the first observation, with microseconds. Makes the reporting fields required."
+    ),
     "series": obj(
         "Repetitions of an Event with an eventTime. Absent for a singleton Event.",
         count=integer("Number of occurrences.", bits=32),
@@ -62,7 +66,7 @@ FIELDS = {
 }
 
 
-EMPTY: Object = {
+EMPTY_FIELDS: Object = {
     "involvedObject": {},
     "source": {},
     "reportingComponent": "",
@@ -73,24 +77,24 @@ EMPTY: Object = {
 }
 
 
-def prepare(change: Change) -> None:
+def set_defaults(change: Change) -> None:
     new = change.obj
-    for field, value in EMPTY.items():
-        new.setdefault(field, copied(value))
-    rewrite(new, ("firstTimestamp", "lastTimestamp"), timestamp)
-    rewrite(new, ("eventTime",), micro_timestamp)
+    for field, value in EMPTY_FIELDS.items():
+        new.setdefault(field, deep_copy(value))
+    normalize_times(new, ("firstTimestamp", "lastTimestamp"), timestamp)
+    normalize_times(new, ("eventTime",), micro_timestamp)
     if series := new.get("series"):
-        rewrite(series, ("lastObservedTime",), micro_timestamp)
+        normalize_times(series, ("lastObservedTime",), micro_timestamp)
 
 
 def check(change: Change) -> Iterable[Problem]:
-    return problems(change.obj, "reportingComponent")
+    return event_problems(change.obj, "reportingComponent")
 
 
-def problems(event: Object, controller: str) -> Iterable[Problem]:
+def event_problems(event: Object, controller_field: str) -> Iterable[Problem]:
     """Validation errors of an Event. `controller` is the name of the field reportingComponent in the API group."""
     namespace = metadata(event).get("namespace")
-    involved = dig(event, "involvedObject.namespace") or ""
+    involved = get_path(event, "involvedObject.namespace") or ""
     if not event.get("eventTime"):
         # Events of cluster-scoped objects are in the namespace `default`.
         if (involved or "default") != namespace:
@@ -98,28 +102,28 @@ def problems(event: Object, controller: str) -> Iterable[Problem]:
         return
     if not involved and namespace not in ("default", "kube-system"):
         yield Problem.invalid("involvedObject.namespace", involved, "does not match event.namespace")
-    yield from _completeness_problems(event, controller)
+    yield from _completeness_problems(event, controller_field)
 
 
-def _completeness_problems(event: Object, controller: str) -> Iterable[Problem]:
+def _completeness_problems(event: Object, controller_field: str) -> Iterable[Problem]:
     """Reports missing or too long fields of an Event with an eventTime."""
     component = event.get("reportingComponent") or ""
     if not component:
-        yield Problem.required(controller)
-    yield from (Problem.invalid(controller, component, fault) for fault in qualified_faults(component))
-    for field, limit in _LENGTHS.items():
+        yield Problem.required(controller_field)
+    yield from (Problem.invalid(controller_field, component, fault) for fault in qualified_name_errors(component))
+    for field, limit in _MAX_LENGTHS.items():
         value = event.get(field) or ""
-        if not value and field in _REQUIRED:
+        if not value and field in _REQUIRED_FIELDS:
             yield Problem.required(field)
         if len(value.encode()) > limit:
             yield Problem.invalid(field, "", f"can have at most {limit} characters")
 
 
-def selectable(event: Object, path: str) -> Any:
+def selector_value(event: Object, path: str) -> Any:
     """Field selector value. `source` matches the reporting component of legacy and new Events."""
     if path == "source":
-        return dig(event, "source.component") or event.get("reportingComponent")
-    return dig(event, path)
+        return get_path(event, "source.component") or event.get("reportingComponent")
+    return get_path(event, path)
 
 
 def _first_seen(event: Object) -> Any:
@@ -127,21 +131,21 @@ def _first_seen(event: Object) -> Any:
 
 
 def _last_seen(event: Object) -> Any:
-    return dig(event, "series.lastObservedTime") or event.get("lastTimestamp") or _first_seen(event)
+    return get_path(event, "series.lastObservedTime") or event.get("lastTimestamp") or _first_seen(event)
 
 
 def _count(event: Object) -> int:
-    return dig(event, "series.count") or event.get("count") or 1
+    return get_path(event, "series.count") or event.get("count") or 1
 
 
 def _target(event: Object) -> str:
-    kind, name = dig(event, "involvedObject.kind") or "", dig(event, "involvedObject.name") or ""
+    kind, name = get_path(event, "involvedObject.kind") or "", get_path(event, "involvedObject.name") or ""
     return f"{kind.lower()}/{name}" if name else kind.lower()
 
 
 def _source(event: Object) -> str:
-    component = dig(event, "source.component") or event.get("reportingComponent")
-    host = dig(event, "source.host") or event.get("reportingInstance")
+    component = get_path(event, "source.component") or event.get("reportingComponent")
+    host = get_path(event, "source.host") or event.get("reportingInstance")
     return ", ".join(part for part in (component, host) if part)
 
 
@@ -158,7 +162,7 @@ EVENT = Kind(
     description="A report of an event about an object. Events are deleted after their retention time.",
     short_names=("ev",),
     # As in Kubernetes: the generated name is not the first column, and the age is that of the last occurrence.
-    whole_table=True,
+    explicit_columns=True,
     columns=(
         Column("Last Seen", _last_seen, type="date", description="Time of the last occurrence."),
         Column("Type", "type", description="Normal or Warning."),
@@ -175,11 +179,11 @@ EVENT = Kind(
         *(f"involvedObject.{field}" for field in REFERENCE["properties"]),
         *("reason", "reportingComponent", "source", "type"),
     ),
-    selectable_value=selectable,
-    empty=EMPTY,
+    read_selectable_field=selector_value,
+    empty_fields=EMPTY_FIELDS,
     tracks_generation=False,
     builtin=True,
-    writes_without_version=True,
-    prepare=prepare,
+    allows_unconditional_update=True,
+    default=set_defaults,
     check=check,
 )

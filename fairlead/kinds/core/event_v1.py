@@ -9,13 +9,13 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from fairlead.core.clock import micro_timestamp, rewrite, timestamp
-from fairlead.core.objects import Object, copied, dig
+from fairlead.core.clock import micro_timestamp, normalize_times, timestamp
+from fairlead.core.objects import Object, deep_copy, get_path
 from fairlead.kinds.core import event as core
-from fairlead.registry.kind import Change, Column, Form, Kind, Problem
+from fairlead.registry.kind import Change, Column, Conversion, Kind, Problem
 
 GROUP = "events.k8s.io"
-NAMES = {
+CORE_FIELD_NAMES = {
     "regarding": "involvedObject",
     "note": "message",
     "reportingController": "reportingComponent",
@@ -25,60 +25,60 @@ NAMES = {
     "deprecatedLastTimestamp": "lastTimestamp",
 }
 """Field names of this group and the corresponding names in the core group. All other names are the same."""
-_CORE_NAMES = {core_name: name for name, core_name in NAMES.items()}
+_V1_FIELD_NAMES = {core_name: name for name, core_name in CORE_FIELD_NAMES.items()}
 _OMITTED_WHEN_EMPTY = ("reportingController", "reportingInstance")
 _TYPES = ("Normal", "Warning")
-_UNSET = ("firstTimestamp", "lastTimestamp", "count")
-_LASTING = (
+_DEPRECATED_FIELDS = ("firstTimestamp", "lastTimestamp", "count")
+_IMMUTABLE_FIELDS = (
     *("involvedObject", "reason", "message", "source", "firstTimestamp", "lastTimestamp", "count", "type"),
     *("eventTime", "action", "related", "reportingComponent", "reportingInstance"),
 )
 
-FIELDS = {_CORE_NAMES.get(name, name): schema for name, schema in core.FIELDS.items()}
+FIELDS = {_V1_FIELD_NAMES.get(name, name): schema for name, schema in core.FIELDS.items()}
 
 
-def show(event: Object) -> Object:
+def from_core(event: Object) -> Object:
     """Converts a core Event to this group."""
-    converted = {_CORE_NAMES.get(name, name): value for name, value in event.items()}
+    converted = {_V1_FIELD_NAMES.get(name, name): value for name, value in event.items()}
     for name in _OMITTED_WHEN_EMPTY:
         if not converted.get(name):
             converted.pop(name, None)
     return converted
 
 
-EMPTY = show(core.EMPTY)
+EMPTY_FIELDS = from_core(core.EMPTY_FIELDS)
 
 
-def store(event: Object) -> Object:
+def to_core(event: Object) -> Object:
     """Converts an Event of this group to the core group, which is the storage version."""
-    converted = {NAMES.get(name, name): value for name, value in event.items()}
+    converted = {CORE_FIELD_NAMES.get(name, name): value for name, value in event.items()}
     return {"reportingComponent": "", "reportingInstance": "", **converted}
 
 
-def prepare(change: Change) -> None:
+def set_defaults(change: Change) -> None:
     new = change.obj
-    for field, value in EMPTY.items():
-        new.setdefault(field, copied(value))
+    for field, value in EMPTY_FIELDS.items():
+        new.setdefault(field, deep_copy(value))
     for field in _OMITTED_WHEN_EMPTY:
         if new.get(field) == "":
             del new[field]
-    rewrite(new, ("deprecatedFirstTimestamp", "deprecatedLastTimestamp"), timestamp)
-    rewrite(new, ("eventTime",), micro_timestamp)
+    normalize_times(new, ("deprecatedFirstTimestamp", "deprecatedLastTimestamp"), timestamp)
+    normalize_times(new, ("eventTime",), micro_timestamp)
     if series := new.get("series"):
-        rewrite(series, ("lastObservedTime",), micro_timestamp)
+        normalize_times(series, ("lastObservedTime",), micro_timestamp)
 
 
 def check(change: Change) -> Iterable[Problem]:
-    new = store(change.obj)
-    yield from core.problems(new, "reportingController")
+    new = to_core(change.obj)
+    yield from core.event_problems(new, "reportingController")
     if change.old is None:
         yield from _series_problems(new)
-        yield from _new_problems(new)
+        yield from _create_problems(new)
         return
-    old = store(change.old)
+    old = to_core(change.old)
     if new.get("series") != old.get("series"):
         yield from _series_problems(new)
-    for name in _LASTING:
+    for name in _IMMUTABLE_FIELDS:
         if (new.get(name) or None) != (old.get(name) or None):
             field = "reportingController" if name == "reportingComponent" else name
             yield Problem.invalid(field, new.get(name), "field is immutable")
@@ -94,13 +94,13 @@ def _series_problems(event: Object) -> Iterable[Problem]:
         yield Problem.required("series.lastObservedTime")
 
 
-def _new_problems(event: Object) -> Iterable[Problem]:
+def _create_problems(event: Object) -> Iterable[Problem]:
     if not event.get("eventTime"):
         yield Problem.required("eventTime")
     kind = event.get("type") or ""
     if kind not in _TYPES:
         yield Problem.invalid("type", "", f"has invalid value: {kind}")
-    for name in _UNSET:
+    for name in _DEPRECATED_FIELDS:
         if event.get(name):
             yield Problem.invalid(name, "", "needs to be unset")
     source = event.get("source") or {}
@@ -112,8 +112,8 @@ def _column(column: Column) -> Column:
     """The core group's column, for objects of this group."""
 
     def value(path: Any, event: Object) -> Any:
-        stored = store(event)
-        return path(stored) if callable(path) else dig(stored, path)
+        stored = to_core(event)
+        return path(stored) if callable(path) else get_path(stored, path)
 
     return replace(column, path=partial(value, column.path))
 
@@ -131,14 +131,14 @@ EVENT_V1 = Kind(
     fields=FIELDS,
     description="A report of an event about an object: the Events of the core group with newer field names.",
     short_names=("ev",),
-    whole_table=True,
+    explicit_columns=True,
     columns=tuple(_column(column) for column in core.EVENT.columns),
     selectable=tuple(_SELECTABLE),
-    empty=EMPTY,
+    empty_fields=EMPTY_FIELDS,
     tracks_generation=False,
     builtin=True,
-    writes_without_version=True,
-    prepare=prepare,
+    allows_unconditional_update=True,
+    default=set_defaults,
     check=check,
-    form=Form(core.EVENT, show, store, _SELECTABLE),
+    conversion=Conversion(core.EVENT, from_core, to_core, _SELECTABLE),
 )

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterable
 
-from fairlead.core.clock import micro_timestamp, rewrite
+from fairlead.core.clock import micro_timestamp, normalize_times
 from fairlead.registry.kind import Change, Column, Kind, Problem
 from fairlead.registry.schema import integer, obj, string, timestamp
 
-_STRATEGY = "OldestEmulationVersion"
+_DEFAULT_STRATEGY = "OldestEmulationVersion"
 
 SPEC = obj(
     "Holder and duration of the lease.",
@@ -18,16 +18,16 @@ SPEC = obj(
     renewTime=timestamp("Time when the current holder last renewed the lease, with microseconds."),
     leaseTransitions=integer("Number of transitions of the lease between holders.", bits=32),
     strategy=string(
-        f"Strategy for coordinated leader election: `{_STRATEGY}`, or a custom name with a domain. "
+        f"Strategy for coordinated leader election: `{_DEFAULT_STRATEGY}`, or a custom name with a domain. "
         "Empty means that candidates compete for the lease."
     ),
     preferredHolder=string("Identity that should hold the lease next. Only with a strategy."),
 )
 
 
-def prepare(change: Change) -> None:
+def set_defaults(change: Change) -> None:
     spec = change.obj.setdefault("spec", {})
-    rewrite(spec, ("acquireTime", "renewTime"), micro_timestamp)
+    normalize_times(spec, ("acquireTime", "renewTime"), micro_timestamp)
 
 
 def check(change: Change) -> Iterable[Problem]:
@@ -38,8 +38,8 @@ def check(change: Change) -> Iterable[Problem]:
         yield Problem.invalid("spec.leaseDurationSeconds", duration, "must be greater than 0")
     if transitions is not None and transitions < 0:
         yield Problem.invalid("spec.leaseTransitions", transitions, "must be greater than or equal to 0")
-    if strategy and "/" not in strategy and strategy != _STRATEGY:
-        yield Problem.unsupported("spec.strategy", strategy, (_STRATEGY, "<domain>/<name>"))
+    if strategy and "/" not in strategy and strategy != _DEFAULT_STRATEGY:
+        yield Problem.unsupported("spec.strategy", strategy, (_DEFAULT_STRATEGY, "<domain>/<name>"))
     if preferred and not strategy:
         yield Problem.forbidden("spec.preferredHolder", "may only be specified when `strategy` is defined")
 
@@ -54,6 +54,6 @@ LEASE = Kind(
     columns=(Column("Holder", "spec.holderIdentity", description="Identity of the current holder."),),
     tracks_generation=False,
     builtin=True,
-    prepare=prepare,
+    default=set_defaults,
     check=check,
 )

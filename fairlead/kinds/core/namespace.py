@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from fairlead.core.objects import Object, metadata, name_of
 from fairlead.registry import limits
 from fairlead.registry.kind import ALL_VERBS, Change, Column, Kind, Problem
-from fairlead.registry.names import qualified_faults
+from fairlead.registry.names import qualified_name_errors
 from fairlead.registry.schema import array, array_map, enum, obj, string, timestamp
 
 FINALIZER = "kubernetes"
@@ -23,9 +23,9 @@ _STANDARD_FINALIZERS = {FINALIZER, "orphan", "foregroundDeletion"}
 SPEC = obj(
     "Finalizers of the namespace.",
     finalizers=array(
-        string(longest=limits.METADATA_TEXT),
+        string(max_length=limits.METADATA_TEXT),
         "Must be empty before the namespace is removed from storage. `kubernetes` stands for deleting its content.",
-        most=limits.FINALIZERS,
+        max_items=limits.FINALIZERS,
     ),
 )
 
@@ -40,15 +40,15 @@ STATUS = obj(
             status=enum("Status of the condition.", "True", "False", "Unknown"),
             lastTransitionTime=timestamp("Last time the status changed to another value."),
             reason=string("Machine-readable reason in CamelCase."),
-            message=string("Human-readable message.", longest=limits.MESSAGE),
+            message=string("Human-readable message.", max_length=limits.MESSAGE),
         ),
         "Why a terminating namespace is not deleted yet, one entry for each type.",
-        most=limits.CONDITIONS,
+        max_items=limits.CONDITIONS,
     ),
 )
 
 
-def prepare(change: Change) -> None:
+def set_defaults(change: Change) -> None:
     new = change.obj
     meta = metadata(new)
     meta["labels"] = {**(meta.get("labels") or {}), NAME_LABEL: name_of(new)}
@@ -60,29 +60,29 @@ def prepare(change: Change) -> None:
         new["spec"] = dict(change.old.get("spec") or {})
     status = dict(new.get("status") or {})
     if change.subresource != "status" or not status.get("phase"):
-        status["phase"] = _phase(meta)
+        status["phase"] = _expected_phase(meta)
     new["status"] = status
 
 
-def mark(namespace: Object) -> None:
+def mark_terminating(namespace: Object) -> None:
     """Sets the phase to Terminating and removes the grace period, which does not apply to namespaces."""
-    namespace["status"] = {**(namespace.get("status") or {}), "phase": _phase(metadata(namespace))}
+    namespace["status"] = {**(namespace.get("status") or {}), "phase": _expected_phase(metadata(namespace))}
     metadata(namespace).pop("deletionGracePeriodSeconds", None)
 
 
 def check(change: Change) -> Iterable[Problem]:
     for index, name in enumerate(change.spec.get("finalizers") or ()):
         path = f"spec.finalizers[{index}]"
-        yield from (Problem.invalid(path, name, fault) for fault in qualified_faults(name))
+        yield from (Problem.invalid(path, name, fault) for fault in qualified_name_errors(name))
         if "/" not in name and name not in _STANDARD_FINALIZERS:
             yield Problem.invalid(path, name, "name is neither a standard finalizer name nor is it fully qualified")
-    phase, expected = (change.obj.get("status") or {}).get("phase"), _phase(metadata(change.obj))
+    phase, expected = (change.obj.get("status") or {}).get("phase"), _expected_phase(metadata(change.obj))
     if phase != expected:
         reason = f"must be {expected}: the phase follows metadata.deletionTimestamp"
         yield Problem.invalid("status.phase", phase, reason)
 
 
-def _phase(meta: Object) -> str:
+def _expected_phase(meta: Object) -> str:
     return "Terminating" if meta.get("deletionTimestamp") else "Active"
 
 
@@ -96,15 +96,15 @@ NAMESPACE = Kind(
     short_names=("ns",),
     verbs=tuple(verb for verb in ALL_VERBS if verb != "deletecollection"),
     status_subresource=True,
-    parts=("finalize",),
+    extra_subresources=("finalize",),
     columns=(Column("Status", "status.phase", description="Active, or Terminating while it is being deleted."),),
     selectable=("status.phase",),
     name_is_label=True,
-    held_by=("spec.finalizers", "metadata.finalizers"),
-    deleting=mark,
+    finalizer_paths=("spec.finalizers", "metadata.finalizers"),
+    on_delete=mark_terminating,
     tracks_generation=False,
     builtin=True,
-    writes_without_version=True,
-    prepare=prepare,
+    allows_unconditional_update=True,
+    default=set_defaults,
     check=check,
 )

@@ -6,7 +6,7 @@ resource. An empty list is correct, while a missing resource would be an error.
 """
 
 from fairlead.registry.kind import Kind
-from fairlead.registry.schema import free
+from fairlead.registry.schema import open_object
 
 
 def _empty_kind(name: str, plural: str, short_name: str) -> Kind:
@@ -15,7 +15,7 @@ def _empty_kind(name: str, plural: str, short_name: str) -> Kind:
         plural=plural,
         namespaced=True,
         group="",
-        fields={"spec": free("Desired state."), "status": free("Observed state.")},
+        fields={"spec": open_object("Desired state."), "status": open_object("Observed state.")},
         description=f"A {name} of a cluster. The list is always empty here: use the gateway of a connected cluster.",
         short_names=(short_name,),
         verbs=("get", "list", "watch"),

@@ -8,7 +8,7 @@ of the same name.
 from collections.abc import Iterable
 
 from fairlead.core.objects import Object, metadata
-from fairlead.core.user import SERVICE_ACCOUNT as SUBJECT_PREFIX
+from fairlead.core.user import SERVICE_ACCOUNT_PREFIX as SUBJECT_PREFIX
 from fairlead.kinds.access.whoami import AUTHENTICATION_GROUP
 from fairlead.kinds.core.event import REFERENCE
 from fairlead.registry import limits
@@ -17,20 +17,20 @@ from fairlead.registry.schema import array, array_map, atomic, boolean, integer,
 
 UID_LABEL = "service.sh/service-account-uid"
 """Label on an access key: the uid of its service account."""
-TOKEN = "token"
-DEFAULT_SECONDS, SHORTEST_SECONDS, LONGEST_SECONDS = 3600, 600, 1 << 32
+TOKEN_SUBRESOURCE = "token"
+DEFAULT_TOKEN_SECONDS, MIN_TOKEN_SECONDS, MAX_TOKEN_SECONDS = 3600, 600, 1 << 32
 """Default, minimum and maximum of spec.expirationSeconds. The server may issue a shorter-lived token."""
 
 
-def subject_of(namespace: str, name: str) -> str:
+def account_username(namespace: str, name: str) -> str:
     """The user name of a service account."""
     return f"{SUBJECT_PREFIX}{namespace}:{name}"
 
 
-def account_of(subject: str) -> tuple[str, str]:
+def parse_account_username(username: str) -> tuple[str, str]:
     """Namespace and name of the service account with that user name; both empty for any other user."""
-    namespace, _, name = subject.removeprefix(SUBJECT_PREFIX).partition(":")
-    return (namespace, name) if subject.startswith(SUBJECT_PREFIX) else ("", "")
+    namespace, _, name = username.removeprefix(SUBJECT_PREFIX).partition(":")
+    return (namespace, name) if username.startswith(SUBJECT_PREFIX) else ("", "")
 
 
 def is_account_key(key: Object) -> bool:
@@ -46,15 +46,15 @@ def account_uid(key: Object) -> str:
 def token_problems(spec: Object) -> Iterable[Problem]:
     """Validation errors of the requested lifetime."""
     seconds = spec.get("expirationSeconds")
-    if seconds is not None and seconds < SHORTEST_SECONDS:
+    if seconds is not None and seconds < MIN_TOKEN_SECONDS:
         reason = "may not specify a duration less than 10 minutes"
         yield Problem.invalid("spec.expirationSeconds", seconds, reason)
-    if seconds is not None and seconds > LONGEST_SECONDS:
+    if seconds is not None and seconds > MAX_TOKEN_SECONDS:
         reason = "may not specify a duration larger than 2^32 seconds"
         yield Problem.invalid("spec.expirationSeconds", seconds, reason)
 
 
-def _keep_names(change: Change) -> None:
+def _reduce_secret_refs(change: Change) -> None:
     """Reduces the references to Secrets to names: the Secrets are in the account's namespace."""
     if change.obj.get("secrets"):
         change.obj["secrets"] = [{"name": each["name"]} for each in change.obj["secrets"]]
@@ -71,10 +71,11 @@ TOKEN_REQUEST = Kind(
             audiences=array(
                 string(),
                 "Intended audiences of the token. The only supported audience is this server.",
-                most=limits.AUDIENCES,
+                max_items=limits.AUDIENCES,
             ),
             expirationSeconds=integer(
-                f"Requested lifetime in seconds, at least {SHORTEST_SECONDS}. Defaults to {DEFAULT_SECONDS}. The "
+                f"Requested lifetime in seconds, at least {MIN_TOKEN_SECONDS}. Defaults to {DEFAULT_TOKEN_SECONDS}. "
+                "The "
                 "server may issue a shorter-lived token; see status.expirationTimestamp."
             ),
             boundObjectRef=obj(
@@ -90,15 +91,15 @@ TOKEN_REQUEST = Kind(
             token=string(
                 "The bearer token. Returned only once.",
                 format="password",
-                longest=limits.CREDENTIAL,
+                max_length=limits.CREDENTIAL,
             ),
             expirationTimestamp=timestamp("When the token expires."),
         ),
     },
     description="Requests a token for a service account.",
     verbs=("create",),
-    secret=("status.token",),
-    stored=False,
+    sensitive=("status.token",),
+    persisted=False,
     builtin=True,
 )
 """Request and response body of `serviceaccounts/<name>/token`."""
@@ -121,9 +122,9 @@ SERVICE_ACCOUNT = Kind(
     },
     description="An identity for automation. Requests with one of its tokens have the permissions of its roles.",
     short_names=("sa",),
-    actions=(Action(TOKEN, ("create",), TOKEN_REQUEST),),
+    actions=(Action(TOKEN_SUBRESOURCE, ("create",), TOKEN_REQUEST),),
     tracks_generation=False,
     builtin=True,
-    writes_without_version=True,
-    prepare=_keep_names,
+    allows_unconditional_update=True,
+    default=_reduce_secret_refs,
 )

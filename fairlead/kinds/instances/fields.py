@@ -6,7 +6,7 @@ Workspaces are instances too, but run on runners instead of clusters; `workspace
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from fairlead.core.objects import Object, dig, metadata
+from fairlead.core.objects import Object, get_path, metadata
 from fairlead.kinds.fields import (
     ACCESS,
     CLUSTER_REF,
@@ -24,54 +24,56 @@ from fairlead.kinds.fields import (
     owner_name,
     owner_problems,
 )
-from fairlead.kinds.instances.templates import LEVELS
+from fairlead.kinds.instances.templates import TRUST_LEVELS
 from fairlead.kinds.projects.project import NAMESPACE_PREFIX
 from fairlead.registry import limits
 from fairlead.registry.conditions import TRUE, UNKNOWN, condition, with_conditions
 from fairlead.registry.kind import Change, Column, Problem
-from fairlead.registry.names import label_faults, subdomain_faults
-from fairlead.registry.schema import Schema, array, boolean, described, enum, free, obj, string
+from fairlead.registry.names import dns_label_errors, dns_subdomain_errors
+from fairlead.registry.schema import Schema, array, boolean, enum, obj, open_object, string, with_description
 
 PENDING, READY, RECONCILING, PROGRESSING = "Pending", "Ready", "Reconciling", "Progressing"
 PHASES = ("", PENDING, READY, "Sleeping", "Failed")
-COMPUTED = ("canUse", "canUpdate")
+COMPUTED_STATUS_FIELDS = ("canUse", "canUpdate")
 """Status fields that are computed for the requester and never stored."""
 
 SPEC_FIELDS: Mapping[str, Any] = {
     "displayName": DISPLAY_NAME,
     "description": DESCRIPTION,
-    "owner": described(OWNER, "Owner of the instance: one user or one team. Defaults to the requester of the create."),
+    "owner": with_description(
+        OWNER, "Owner of the instance: one user or one team. Defaults to the requester of the create."
+    ),
     "access": ACCESS,
-    "templateRef": described(TEMPLATE_REF, "Template of the instance. Mutually exclusive with template."),
+    "templateRef": with_description(TEMPLATE_REF, "Template of the instance. Mutually exclusive with template."),
     "parameters": PARAMETER_VALUES,
     "parameterSecrets": PARAMETER_PASSWORDS,
     "clusterRef": CLUSTER_REF,
     "extraAccessRules": array(
         obj(
-            users=array(string(), "Users that the rule applies to. `*` means every user.", most=limits.MEMBERS),
-            teams=array(string(), "Teams that the rule applies to.", most=limits.MEMBERS),
+            users=array(string(), "Users that the rule applies to. `*` means every user.", max_items=limits.MEMBERS),
+            teams=array(string(), "Teams that the rule applies to.", max_items=limits.MEMBERS),
             clusterRole=string("Cluster role granted in the instance."),
         ),
         "Permissions in the instance, in addition to the template's access rules. Rules are additive.",
-        most=limits.ACCESS_ENTRIES,
+        max_items=limits.ACCESS_ENTRIES,
     ),
 }
 
 
-def deployed_objects(what: str) -> Schema:
+def deployed_objects(target: str) -> Schema:
     """Schema of the objects deployed from the template, as the cluster's agent reports them."""
     return obj(
-        f"Objects deployed into the {what}.",
-        lastAppliedObjects=string("The last applied objects, as YAML text.", longest=limits.DOCUMENT),
-        charts=array(free(), "The deployed charts and their state."),
-        apps=array(free(), "The deployed apps and their state."),
+        f"Objects deployed into the {target}.",
+        lastAppliedObjects=string("The last applied objects, as YAML text.", max_length=limits.DOCUMENT),
+        charts=array(open_object(), "The deployed charts and their state."),
+        apps=array(open_object(), "The deployed apps and their state."),
     )
 
 
 STATUS_FIELDS: Mapping[str, Any] = {
     "phase": enum("Phase of the instance. Empty means Pending.", *PHASES),
     "reason": string("Machine-readable reason for the phase."),
-    "message": string("Human-readable reason for the phase.", longest=limits.MESSAGE),
+    "message": string("Human-readable reason for the phase.", max_length=limits.MESSAGE),
     "conditions": CONDITIONS,
     "observedGeneration": OBSERVED_GENERATION,
     "templateHash": TEMPLATE_HASH,
@@ -79,9 +81,9 @@ STATUS_FIELDS: Mapping[str, Any] = {
     "templateTrust": enum(
         "Permissions that the rendered template is applied with: those of the cluster's stored credential (Trusted), "
         "or those of the owner in the namespace (Confined). Unmarked: the template predates the distinction.",
-        *LEVELS,
+        *TRUST_LEVELS,
     ),
-    "templateApplied": enum("Trust level that the namespace was created with.", *LEVELS),
+    "templateApplied": enum("Trust level that the namespace was created with.", *TRUST_LEVELS),
     "spaceObjects": deployed_objects("space"),
     "sleepModeConfig": SLEEP_MODE,
     "online": boolean("Whether the instance is reachable."),
@@ -90,28 +92,30 @@ STATUS_FIELDS: Mapping[str, Any] = {
     "ignoreReconciliation": boolean("Controllers skip the instance, as during a migration. Defaults to false."),
 }
 
-_PLACE = ("cluster", "namespace", "virtualCluster")
-RELEASE_LENGTH = 53
+_CLUSTER_REF_FIELDS = ("cluster", "namespace", "virtualCluster")
+MAX_RELEASE_NAME_LENGTH = 53
 """Maximum length of a Helm release name. Virtual clusters are Helm releases."""
 
 
-def prepare_instance(change: Change) -> None:
+def default_instance(change: Change) -> None:
     """Sets the initial status, and keeps the stored clusterRef if a request omits it.
 
     Manifests usually do not contain the location that the server has chosen.
     """
     if change.old is None and not change.obj.get("status"):
-        change.obj["status"] = _first_status(metadata(change.obj))
+        change.obj["status"] = _initial_status(metadata(change.obj))
     if change.subresource == "status":
-        for field in COMPUTED:
+        for field in COMPUTED_STATUS_FIELDS:
             (change.obj.get("status") or {}).pop(field, None)
-    stored = {field: value for field in _PLACE if (value := dig(change.old, f"spec.clusterRef.{field}"))}
+    stored = {
+        field: value for field in _CLUSTER_REF_FIELDS if (value := get_path(change.old, f"spec.clusterRef.{field}"))
+    }
     if stored:
         sent = {field: value for field, value in (change.spec.get("clusterRef") or {}).items() if value}
         change.obj["spec"] = {**change.spec, "clusterRef": {**stored, **sent}}
 
 
-def _first_status(meta: Object) -> Object:
+def _initial_status(meta: Object) -> Object:
     """The status of the first revision. Generic tools treat an object without conditions as ready."""
     message = "waiting for the first reconcile"
     first = condition(READY, UNKNOWN, PROGRESSING, message), condition(RECONCILING, TRUE, PROGRESSING, message)
@@ -124,28 +128,28 @@ def instance_problems(change: Change) -> Iterable[Problem]:
     yield from owner_problems(spec)
     if spec.get("templateRef") and spec.get("template"):
         yield Problem.forbidden("spec.template", "spec.templateRef is set too; keep one of them")
-    if name := dig(spec, "templateRef.name"):
-        yield from (Problem.invalid("spec.templateRef.name", name, fault) for fault in subdomain_faults(name))
-    for part in _PLACE:
-        before, after = dig(change.old, f"spec.clusterRef.{part}"), dig(spec, f"clusterRef.{part}")
+    if name := get_path(spec, "templateRef.name"):
+        yield from (Problem.invalid("spec.templateRef.name", name, fault) for fault in dns_subdomain_errors(name))
+    for part in _CLUSTER_REF_FIELDS:
+        before, after = get_path(change.old, f"spec.clusterRef.{part}"), get_path(spec, f"clusterRef.{part}")
         if before and before != after:
             yield Problem.invalid(f"spec.clusterRef.{part}", after, f"field is immutable once set; it is {before}")
-    yield from _release_problems(change)
+    yield from _release_name_problems(change)
 
 
-def _release_problems(change: Change) -> Iterable[Problem]:
+def _release_name_problems(change: Change) -> Iterable[Problem]:
     """Validates a new release name, which becomes part of names and paths in the cluster. Stored names are accepted."""
-    before, name = (dig(each, "spec.clusterRef.virtualCluster") for each in (change.old, change.obj))
+    before, name = (get_path(each, "spec.clusterRef.virtualCluster") for each in (change.old, change.obj))
     if name and name != before:
-        faults = [*label_faults(name)]
-        if len(name) > RELEASE_LENGTH:
-            faults = [f"must be no more than {RELEASE_LENGTH} characters"]
+        faults = [*dns_label_errors(name)]
+        if len(name) > MAX_RELEASE_NAME_LENGTH:
+            faults = [f"must be no more than {MAX_RELEASE_NAME_LENGTH} characters"]
         yield from (Problem.invalid("spec.clusterRef.virtualCluster", name, fault) for fault in faults)
 
 
-def project_name(each: Object) -> str:
+def project_name(instance: Object) -> str:
     """The project of an instance, for tables. A prefix other than the default is not stripped."""
-    return str(metadata(each).get("namespace", "")).removeprefix(NAMESPACE_PREFIX)
+    return str(metadata(instance).get("namespace", "")).removeprefix(NAMESPACE_PREFIX)
 
 
 COLUMNS = (

@@ -1,29 +1,29 @@
 """SpaceInstance: a namespace in a connected cluster that belongs to a project."""
 
-from fairlead.domain.password_parameters import conceal
-from fairlead.kinds.fields import CATEGORY, passwords, unbound_from_passwords
+from fairlead.domain.password_parameters import redact_instance
+from fairlead.kinds.fields import CATEGORY, password_independent_fields, password_paths
 from fairlead.kinds.instances.fields import (
     COLUMNS,
     SELECTABLE,
     SPEC_FIELDS,
     STATUS_FIELDS,
+    default_instance,
     instance_problems,
-    prepare_instance,
 )
 from fairlead.kinds.instances.templates import SPACE_TEMPLATE_SPEC
 from fairlead.registry.kind import Kind
-from fairlead.registry.schema import described, obj
+from fairlead.registry.schema import obj, with_description
 
 FIELDS = {
     "spec": obj(
         "Desired state of the space.",
         **SPEC_FIELDS,
-        template=described(SPACE_TEMPLATE_SPEC, "Inline definition. Mutually exclusive with templateRef."),
+        template=with_description(SPACE_TEMPLATE_SPEC, "Inline definition. Mutually exclusive with templateRef."),
     ),
     "status": obj(
         "Observed state of the space. Written by the server and the cluster's agent.",
         **STATUS_FIELDS,
-        space=described(SPACE_TEMPLATE_SPEC, "The rendered template of this space."),
+        space=with_description(SPACE_TEMPLATE_SPEC, "The rendered template of this space."),
     ),
 }
 
@@ -38,13 +38,13 @@ SPACE = Kind(
     status_subresource=True,
     columns=COLUMNS,
     selectable=SELECTABLE,
-    secret=passwords(FIELDS),
-    hidden=passwords(FIELDS),
-    unbound=unbound_from_passwords(FIELDS),
-    sealed=("spec.parameters",),
-    conceal=conceal,
-    concealed=("status.space",),
-    shared=True,
-    prepare=prepare_instance,
+    sensitive=password_paths(FIELDS),
+    write_only=password_paths(FIELDS),
+    safe_siblings=password_independent_fields(FIELDS),
+    encrypted=("spec.parameters",),
+    redact_derived=redact_instance,
+    redacted_paths=("status.space",),
+    has_access_entries=True,
+    default=default_instance,
     check=instance_problems,
 )

@@ -9,9 +9,9 @@ stores the level in `status.templateTrust` when it is rendered, because the temp
 
 from collections.abc import Callable, Iterable, Iterator
 
-from fairlead.core.objects import Object, dig, metadata
+from fairlead.core.objects import Object, get_path, metadata
 from fairlead.domain.parameters import definition_problems
-from fairlead.domain.template_resolution import newest, parse_version
+from fairlead.domain.template_resolution import newest_version, parse_version
 from fairlead.kinds.fields import (
     ACCESS,
     CATEGORY,
@@ -21,20 +21,20 @@ from fairlead.kinds.fields import (
     OWNER,
     PARAMETERS,
     PROJECT_SECRET_REF,
+    STRING_MAP,
     TEMPLATE_REF,
-    TEXT_MAP,
     owner_problems,
-    passwords,
-    unbound_from_passwords,
+    password_independent_fields,
+    password_paths,
 )
 from fairlead.registry import limits
 from fairlead.registry.kind import Change, Column, Kind, Problem
-from fairlead.registry.schema import Schema, array, boolean, described, enum, free, mapping, obj, string
+from fairlead.registry.schema import Schema, array, boolean, enum, mapping, obj, open_object, string, with_description
 
 _METADATA = obj(
     "Labels and annotations of the created objects.",
-    labels=described(TEXT_MAP, "Labels to set."),
-    annotations=described(TEXT_MAP, "Annotations to set."),
+    labels=with_description(STRING_MAP, "Labels to set."),
+    annotations=with_description(STRING_MAP, "Annotations to set."),
 )
 
 _INSTANCE_TEMPLATE = obj("Metadata for the instance object.", metadata=_METADATA)
@@ -44,12 +44,12 @@ _INSTANCE_ACCESS = obj(
     defaultClusterRole=string("Cluster role of users that no rule applies to."),
     rules=array(
         obj(
-            users=array(string(), "Users that the rule applies to. `*` means every user.", most=limits.MEMBERS),
-            teams=array(string(), "Teams that the rule applies to.", most=limits.MEMBERS),
+            users=array(string(), "Users that the rule applies to. `*` means every user.", max_items=limits.MEMBERS),
+            teams=array(string(), "Teams that the rule applies to.", max_items=limits.MEMBERS),
             clusterRole=string("Cluster role that is granted."),
         ),
         "Rules by user and team. All matching rules apply; the default applies if none matches.",
-        most=limits.ACCESS_ENTRIES,
+        max_items=limits.ACCESS_ENTRIES,
     ),
 )
 
@@ -59,10 +59,10 @@ _APPS = array(
         namespace=string("Namespace to deploy it to. Empty means the App's default namespace."),
         releaseName=string("Name of the release. Empty means the name of the App."),
         version=string("Version of the App. Empty means its unversioned content."),
-        parameters=string("Values for the App's parameters, as YAML text.", longest=limits.DOCUMENT),
+        parameters=string("Values for the App's parameters, as YAML text.", max_length=limits.DOCUMENT),
     ),
     "Apps to deploy.",
-    most=limits.DEPLOYMENTS,
+    max_items=limits.DEPLOYMENTS,
 )
 
 _CHARTS = array(
@@ -70,15 +70,15 @@ _CHARTS = array(
         **CHART,
         releaseName=string("Name of the release. Empty means the name of the chart."),
         releaseNamespace=string("Namespace to deploy to."),
-        values=string("Values for the chart, as YAML text.", longest=limits.DOCUMENT),
+        values=string("Values for the chart, as YAML text.", max_length=limits.DOCUMENT),
         wait=boolean("Wait until all deployed objects are ready. Defaults to false."),
         timeout=string("Timeout of the wait, such as `5m0s`."),
     ),
     "Charts to deploy.",
-    most=limits.DEPLOYMENTS,
+    max_items=limits.DEPLOYMENTS,
 )
 
-_OBJECTS = string("Kubernetes objects to create, as YAML documents separated by `---`.", longest=limits.DOCUMENT)
+_OBJECTS = string("Kubernetes objects to create, as YAML documents separated by `---`.", max_length=limits.DOCUMENT)
 
 SPACE_TEMPLATE_SPEC = obj(
     "A space: a namespace in a connected cluster.",
@@ -106,9 +106,9 @@ VIRTUAL_CLUSTER_TEMPLATE_SPEC = obj(
             repo=CHART["repoURL"],
             version=CHART["version"],
             username=CHART["username"],
-            password=string("Password for the repository.", format="password", longest=limits.CREDENTIAL),
+            password=string("Password for the repository.", format="password", max_length=limits.CREDENTIAL),
         ),
-        values=string("Values for the chart, as YAML text.", longest=limits.DOCUMENT),
+        values=string("Values for the chart, as YAML text.", max_length=limits.DOCUMENT),
     ),
     accessPoint=obj(
         "External access to the virtual cluster.",
@@ -126,7 +126,7 @@ VIRTUAL_CLUSTER_TEMPLATE_SPEC = obj(
 
 _VALUES = mapping(
     obj(
-        value=string("The value.", longest=limits.ENVIRONMENT),
+        value=string("The value.", max_length=limits.ENVIRONMENT),
         valueFrom=obj(
             "Source of the value, instead of `value`.",
             projectSecretRef=PROJECT_SECRET_REF,
@@ -141,8 +141,8 @@ _VALUES = mapping(
 )
 
 
-def _switch(what: str) -> Schema:
-    return obj(f"Forwarding of {what} credentials.", disabled=boolean("Do not forward them. Defaults to false."))
+def _forwarding_option(credential: str) -> Schema:
+    return obj(f"Forwarding of {credential} credentials.", disabled=boolean("Do not forward them. Defaults to false."))
 
 
 WORKSPACE_TEMPLATE_SPEC = obj(
@@ -151,15 +151,19 @@ WORKSPACE_TEMPLATE_SPEC = obj(
         "Provider that runs the workspace.",
         required=("name",),
         name=string("Name of the provider."),
-        options=described(_VALUES, "Options of the provider by name."),
-        env=described(_VALUES, "Environment variables of the provider's commands."),
+        options=with_description(_VALUES, "Options of the provider by name."),
+        env=with_description(_VALUES, "Environment variables of the provider's commands."),
     ),
-    spaceTemplate=described(SPACE_TEMPLATE_SPEC, "Space to create for the workspace."),
-    spaceTemplateRef=described(TEMPLATE_REF, "Template of the space to create for the workspace."),
-    virtualClusterTemplate=described(VIRTUAL_CLUSTER_TEMPLATE_SPEC, "Virtual cluster to create for the workspace."),
-    virtualClusterTemplateRef=described(TEMPLATE_REF, "Template of the virtual cluster to create for the workspace."),
-    workspaceEnv=described(_VALUES, "Environment variables of the workspace."),
-    initEnv=described(_VALUES, "Environment variables during the setup of the workspace."),
+    spaceTemplate=with_description(SPACE_TEMPLATE_SPEC, "Space to create for the workspace."),
+    spaceTemplateRef=with_description(TEMPLATE_REF, "Template of the space to create for the workspace."),
+    virtualClusterTemplate=with_description(
+        VIRTUAL_CLUSTER_TEMPLATE_SPEC, "Virtual cluster to create for the workspace."
+    ),
+    virtualClusterTemplateRef=with_description(
+        TEMPLATE_REF, "Template of the virtual cluster to create for the workspace."
+    ),
+    workspaceEnv=with_description(_VALUES, "Environment variables of the workspace."),
+    initEnv=with_description(_VALUES, "Environment variables during the setup of the workspace."),
     instanceTemplate=_INSTANCE_TEMPLATE,
     useProjectGitCredentials=boolean("Offer the project's Git credentials in the workspace. Defaults to false."),
     useProjectSSHCredentials=boolean("Offer the project's SSH keys in the workspace. Defaults to false."),
@@ -168,62 +172,62 @@ WORKSPACE_TEMPLATE_SPEC = obj(
     ),
     credentialForwarding=obj(
         "Which of the user's own credentials the workspace may use.",
-        docker=_switch("container registry"),
-        git=_switch("Git"),
+        docker=_forwarding_option("container registry"),
+        git=_forwarding_option("Git"),
     ),
     preventWakeUpOnConnection=boolean("Do not wake up on SSH connections. Defaults to false."),
 )
 
 
-def template_kind(name: str, what: str, template: Schema) -> Kind:
+def template_kind(name: str, instances: str, template: Schema) -> Kind:
     """Builds a template kind. `instances` is the plural of the instances, `template` the schema of the definition."""
     fields = {
         "spec": obj(
-            f"Definition of {what} created from this template, and access to it.",
+            f"Definition of {instances} created from this template, and access to it.",
             displayName=DISPLAY_NAME,
             description=DESCRIPTION,
             owner=OWNER,
             access=ACCESS,
-            template=described(template, "The unversioned definition, for instances without a version."),
-            parameters=described(PARAMETERS, "The parameters of `template`."),
+            template=with_description(template, "The unversioned definition, for instances without a version."),
+            parameters=with_description(PARAMETERS, "The parameters of `template`."),
             versions=array(
                 obj(
-                    template=described(template, "The definition of this version."),
-                    parameters=described(PARAMETERS, "The parameters of this version."),
+                    template=with_description(template, "The definition of this version."),
+                    parameters=with_description(PARAMETERS, "The parameters of this version."),
                     version=string("Version with three components, such as `1.4.0`."),
                 ),
                 "Versions of the template, one entry for each.",
-                most=limits.VERSIONS,
+                max_items=limits.VERSIONS,
             ),
         ),
-        "status": free("Not used. Not a subresource."),
+        "status": open_object("Not used. Not a subresource."),
     }
     return Kind(
         name=name,
         plural=f"{name.lower()}s",
         namespaced=False,
         fields=fields,
-        description=f"A template for {what}.",
+        description=f"A template for {instances}.",
         categories=(CATEGORY,),
         columns=(
             Column("Display Name", "spec.displayName", description="Human-readable name."),
-            Column("Newest", _newest, description="Newest version, if it has versions."),
+            Column("Newest", _newest_version, description="Newest version, if it has versions."),
             Column("Parameters", _count_parameters, type="integer", description="Number of parameters."),
             Column("Description", "spec.description", description="Purpose of the template.", wide=True),
         ),
         selectable=("spec.owner.user",),
-        secret=passwords(fields),
-        hidden=passwords(fields),
-        unbound=unbound_from_passwords(fields),
-        shared=True,
-        check=check,
+        sensitive=password_paths(fields),
+        write_only=password_paths(fields),
+        safe_siblings=password_independent_fields(fields),
+        has_access_entries=True,
+        check=check_template,
     )
 
 
-def check(change: Change) -> Iterable[Problem]:
+def check_template(change: Change) -> Iterable[Problem]:
     spec = change.spec
     yield from owner_problems(spec)
-    too_many = list(_crowd_problems(spec, (change.old or {}).get("spec") or {}))
+    too_many = list(_total_limit_problems(spec, (change.old or {}).get("spec") or {}))
     if too_many:
         yield from too_many
         return
@@ -241,13 +245,13 @@ def check(change: Change) -> Iterable[Problem]:
         yield from definition_problems(f"{path}.parameters", entry.get("parameters") or ())
 
 
-def _crowd_problems(spec: Object, before: Object) -> Iterator[Problem]:
+def _total_limit_problems(spec: Object, before: Object) -> Iterator[Problem]:
     """Limits the totals over all versions, because validating parameters and compiling regular expressions takes time.
 
     An object that was stored with more, before the limits existed, must not grow.
     """
     counts: tuple[tuple[Callable[[Object], int], int, str], ...] = (
-        (lambda each: len(_definitions(each)), limits.DEFINITIONS, "parameters in all versions together"),
+        (lambda each: len(_all_parameters(each)), limits.DEFINITIONS, "parameters in all versions together"),
         (lambda each: len(_patterns(each)), limits.PATTERNS, "different regular expressions in all versions together"),
         (
             lambda each: sum(map(len, _patterns(each))),
@@ -261,21 +265,21 @@ def _crowd_problems(spec: Object, before: Object) -> Iterator[Problem]:
             yield Problem.too_many("spec.versions", count, limit, what)
 
 
-def _definitions(spec: Object) -> list[Object]:
+def _all_parameters(spec: Object) -> list[Object]:
     return [each for part in (spec, *(spec.get("versions") or ())) for each in part.get("parameters") or ()]
 
 
 def _patterns(spec: Object) -> set[str]:
-    found = {each.get(field) or "" for each in _definitions(spec) for field in ("validation", "invalidation")}
+    found = {each.get(field) or "" for each in _all_parameters(spec) for field in ("validation", "invalidation")}
     return found - {""}
 
 
-def _newest(each: Object) -> str | None:
-    return newest(entry.get("version") or "" for entry in dig(each, "spec.versions") or ())
+def _newest_version(each: Object) -> str | None:
+    return newest_version(entry.get("version") or "" for entry in get_path(each, "spec.versions") or ())
 
 
 def _count_parameters(each: Object) -> int:
-    return len(dig(each, "spec.parameters") or ())
+    return len(get_path(each, "spec.parameters") or ())
 
 
 SPACE_TEMPLATE = template_kind("SpaceTemplate", "spaces", SPACE_TEMPLATE_SPEC)
@@ -292,15 +296,15 @@ TRUE, FALSE = "true", "false"
 
 TRUSTED, CONFINED, UNMARKED = "Trusted", "Confined", "Unmarked"
 """Written by an administrator; written by another user; stored before the annotation existed."""
-LEVELS = (TRUSTED, CONFINED, UNMARKED)
+TRUST_LEVELS = (TRUSTED, CONFINED, UNMARKED)
 
-DEFINITIONS = ("template", "parameters", "versions")
+DEFINITION_FIELDS = ("template", "parameters", "versions")
 """The fields of a template's spec that determine what is created in a cluster."""
 
 
-def find_trust(instance: Object, template: Object | None) -> str:
+def trust_level(instance: Object, template: Object | None) -> str:
     """The trust level of an instance's definition. An inline template is always `CONFINED`."""
-    if template is None or not dig(instance, "spec.templateRef.name"):
+    if template is None or not get_path(instance, "spec.templateRef.name"):
         return CONFINED
     mark = (metadata(template).get("annotations") or {}).get(TRUST_ANNOTATION)
     if mark is None:

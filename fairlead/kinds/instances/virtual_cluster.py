@@ -2,27 +2,29 @@
 
 from collections.abc import Iterable
 
-from fairlead.core.objects import dig
-from fairlead.domain.password_parameters import conceal
-from fairlead.kinds.fields import CATEGORY, passwords, unbound_from_passwords
+from fairlead.core.objects import get_path
+from fairlead.domain.password_parameters import redact_instance
+from fairlead.kinds.fields import CATEGORY, password_independent_fields, password_paths
 from fairlead.kinds.instances.fields import (
     COLUMNS,
     SELECTABLE,
     SPEC_FIELDS,
     STATUS_FIELDS,
+    default_instance,
     deployed_objects,
     instance_problems,
-    prepare_instance,
 )
 from fairlead.kinds.instances.templates import VIRTUAL_CLUSTER_TEMPLATE_SPEC
 from fairlead.registry.kind import Change, Kind, Problem
-from fairlead.registry.schema import boolean, described, obj, string
+from fairlead.registry.schema import boolean, obj, string, with_description
 
 FIELDS = {
     "spec": obj(
         "Desired state of the virtual cluster.",
         **SPEC_FIELDS,
-        template=described(VIRTUAL_CLUSTER_TEMPLATE_SPEC, "Inline definition. Mutually exclusive with templateRef."),
+        template=with_description(
+            VIRTUAL_CLUSTER_TEMPLATE_SPEC, "Inline definition. Mutually exclusive with templateRef."
+        ),
         networkPeer=boolean(
             "The virtual cluster connects to the server, so it need not be reachable. Defaults to false."
         ),
@@ -37,7 +39,9 @@ FIELDS = {
     "status": obj(
         "Observed state of the virtual cluster. Written by the server and the cluster's agent.",
         **STATUS_FIELDS,
-        virtualCluster=described(VIRTUAL_CLUSTER_TEMPLATE_SPEC, "The rendered template of this virtual cluster."),
+        virtualCluster=with_description(
+            VIRTUAL_CLUSTER_TEMPLATE_SPEC, "The rendered template of this virtual cluster."
+        ),
         virtualClusterObjects=deployed_objects("virtual cluster"),
         serviceUID=string("Permanent ID of the virtual cluster; a migration to another project keeps it."),
         deployedConfined=boolean("Whether any of its objects were ever created with only the owner's permissions."),
@@ -46,16 +50,16 @@ FIELDS = {
 }
 
 
-def prepare(change: Change) -> None:
-    prepare_instance(change)
-    identity = dig(change.old, "status.serviceUID")
+def set_defaults(change: Change) -> None:
+    default_instance(change)
+    identity = get_path(change.old, "status.serviceUID")
     if identity and isinstance(status := change.obj.get("status"), dict):
         status.setdefault("serviceUID", identity)
 
 
 def check(change: Change) -> Iterable[Problem]:
     yield from instance_problems(change)
-    before, after = dig(change.old, "status.serviceUID"), dig(change.obj, "status.serviceUID")
+    before, after = get_path(change.old, "status.serviceUID"), get_path(change.obj, "status.serviceUID")
     if before and before != after:
         yield Problem.invalid("status.serviceUID", after, "field is immutable")
     yield from _confinement_problems(change)
@@ -66,8 +70,8 @@ def _confinement_problems(change: Change) -> Iterable[Problem]:
 
     The two are deployed with different permissions in the cluster; a switch would mix their objects.
     """
-    before, after = (bool(dig(each, "spec.templateRef.name")) for each in (change.old, change.obj))
-    if dig(change.old, "spec.clusterRef.namespace") and before != after:
+    before, after = (bool(get_path(each, "spec.templateRef.name")) for each in (change.old, change.obj))
+    if get_path(change.old, "spec.clusterRef.namespace") and before != after:
         chosen, other = ("spec.templateRef", "spec.template") if before else ("spec.template", "spec.templateRef")
         reason = (
             f"the virtual cluster already has a namespace, so it must keep {chosen}; "
@@ -87,13 +91,13 @@ VIRTUAL_CLUSTER = Kind(
     status_subresource=True,
     columns=COLUMNS,
     selectable=SELECTABLE,
-    secret=passwords(FIELDS),
-    hidden=passwords(FIELDS),
-    unbound=unbound_from_passwords(FIELDS),
-    sealed=("spec.parameters",),
-    conceal=conceal,
-    concealed=("status.virtualCluster",),
-    shared=True,
-    prepare=prepare,
+    sensitive=password_paths(FIELDS),
+    write_only=password_paths(FIELDS),
+    safe_siblings=password_independent_fields(FIELDS),
+    encrypted=("spec.parameters",),
+    redact_derived=redact_instance,
+    redacted_paths=("status.virtualCluster",),
+    has_access_entries=True,
+    default=set_defaults,
     check=check,
 )

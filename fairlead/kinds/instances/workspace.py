@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 
-from fairlead.core.objects import dig
-from fairlead.domain.password_parameters import conceal
+from fairlead.core.objects import get_path
+from fairlead.domain.password_parameters import redact_instance
 from fairlead.kinds.fields import (
     ACCESS,
     CATEGORY,
@@ -11,7 +11,6 @@ from fairlead.kinds.fields import (
     CONDITIONS,
     DESCRIPTION,
     DISPLAY_NAME,
-    NAMED_VERSION,
     OBSERVED_GENERATION,
     OWNER,
     PARAMETER_PASSWORDS,
@@ -20,16 +19,17 @@ from fairlead.kinds.fields import (
     SLEEP_MODE,
     TEMPLATE_HASH,
     TEMPLATE_REF,
+    VERSIONED_REF,
     owner_name,
     owner_problems,
-    passwords,
-    unbound_from_passwords,
+    password_independent_fields,
+    password_paths,
 )
 from fairlead.kinds.instances.templates import WORKSPACE_TEMPLATE_SPEC
 from fairlead.registry import limits
 from fairlead.registry.kind import Change, Column, Kind, Problem
-from fairlead.registry.names import subdomain_faults
-from fairlead.registry.schema import boolean, described, enum, free, obj, string, timestamp
+from fairlead.registry.names import dns_subdomain_errors
+from fairlead.registry.schema import boolean, enum, obj, open_object, string, timestamp, with_description
 
 SPEC = obj(
     "Desired state of the workspace.",
@@ -37,8 +37,8 @@ SPEC = obj(
     description=DESCRIPTION,
     owner=OWNER,
     access=ACCESS,
-    templateRef=described(TEMPLATE_REF, "Template of the workspace. Mutually exclusive with template."),
-    template=described(WORKSPACE_TEMPLATE_SPEC, "Inline definition. Mutually exclusive with templateRef."),
+    templateRef=with_description(TEMPLATE_REF, "Template of the workspace. Mutually exclusive with template."),
+    template=with_description(WORKSPACE_TEMPLATE_SPEC, "Inline definition. Mutually exclusive with templateRef."),
     parameters=PARAMETER_VALUES,
     parameterSecrets=PARAMETER_PASSWORDS,
     runnerRef=obj(
@@ -50,8 +50,8 @@ SPEC = obj(
         cluster=obj("A connected cluster.", name=string("Name of the cluster.")),
         virtualCluster=obj("A virtual cluster of the project.", name=string("Name of the virtual cluster.")),
     ),
-    presetRef=described(NAMED_VERSION, "Preset that the workspace was created from."),
-    environmentRef=described(NAMED_VERSION, "Environment template of the workspace."),
+    presetRef=with_description(VERSIONED_REF, "Preset that the workspace was created from."),
+    environmentRef=with_description(VERSIONED_REF, "Environment template of the workspace."),
     preventWakeUpOnConnection=boolean("Do not wake up on SSH connections. Defaults to false."),
 )
 
@@ -59,19 +59,19 @@ STATUS = obj(
     "Observed state of the workspace. Written by the server and the runner.",
     phase=enum("Phase of the workspace. Empty means Pending.", "", "Pending", "Ready", "Sleeping", "Failed"),
     reason=string("Machine-readable reason for the phase."),
-    message=string("Human-readable reason for the phase.", longest=limits.MESSAGE),
+    message=string("Human-readable reason for the phase.", max_length=limits.MESSAGE),
     conditions=CONDITIONS,
     observedGeneration=OBSERVED_GENERATION,
     lastWorkspaceStatus=enum("Last status that the runner reported.", "", "NotFound", "Stopped", "Busy", "Running"),
-    instance=described(WORKSPACE_TEMPLATE_SPEC, "The rendered template of this workspace."),
+    instance=with_description(WORKSPACE_TEMPLATE_SPEC, "The rendered template of this workspace."),
     templateHash=TEMPLATE_HASH,
     renderedSecrets=RENDERED_PASSWORDS,
     clusterRef=CLUSTER_REF,
-    resolvedTarget=free("Where the workspace actually runs."),
+    resolvedTarget=open_object("Where the workspace actually runs."),
     kubernetes=obj(
         "State of its objects in the cluster, if it runs in one.",
-        podStatus=free("Kubernetes PodStatus of its pod."),
-        persistentVolumeClaimStatus=free("Kubernetes PersistentVolumeClaimStatus of its volume claim."),
+        podStatus=open_object("Kubernetes PodStatus of its pod."),
+        persistentVolumeClaimStatus=open_object("Kubernetes PersistentVolumeClaimStatus of its volume claim."),
         lastTransitionTime=timestamp("When either of them last changed."),
     ),
     sleepModeConfig=SLEEP_MODE,
@@ -81,10 +81,10 @@ STATUS = obj(
 FIELDS = {"spec": SPEC, "status": STATUS}
 
 
-def keep_runner(change: Change) -> None:
+def preserve_runner(change: Change) -> None:
     """Keeps the assigned runner if a PUT has an empty `runnerRef`, as manifests usually do."""
-    runner = dig(change.old, "spec.runnerRef.runner")
-    if runner and not dig(change.obj, "spec.runnerRef.runner"):
+    runner = get_path(change.old, "spec.runnerRef.runner")
+    if runner and not get_path(change.obj, "spec.runnerRef.runner"):
         change.obj["spec"] = {**change.spec, "runnerRef": {"runner": runner}}
 
 
@@ -93,12 +93,12 @@ def check(change: Change) -> Iterable[Problem]:
     yield from owner_problems(spec)
     if spec.get("templateRef") and spec.get("template"):
         yield Problem.forbidden("spec.template", "spec.templateRef is set too; keep one of them")
-    if name := dig(spec, "templateRef.name"):
-        yield from (Problem.invalid("spec.templateRef.name", name, fault) for fault in subdomain_faults(name))
-    if dig(spec, "target.cluster.name") and dig(spec, "target.virtualCluster.name"):
+    if name := get_path(spec, "templateRef.name"):
+        yield from (Problem.invalid("spec.templateRef.name", name, fault) for fault in dns_subdomain_errors(name))
+    if get_path(spec, "target.cluster.name") and get_path(spec, "target.virtualCluster.name"):
         yield Problem.forbidden("spec.target.virtualCluster", "spec.target.cluster is set too; keep one of them")
-    runner = dig(spec, "runnerRef.runner")
-    if runner != (dig(change.old, "spec.runnerRef.runner") or runner):
+    runner = get_path(spec, "runnerRef.runner")
+    if runner != (get_path(change.old, "spec.runnerRef.runner") or runner):
         yield Problem.invalid("spec.runnerRef.runner", runner, "field is immutable once a runner has been set")
 
 
@@ -120,13 +120,13 @@ WORKSPACE = Kind(
         Column("Last Status", "status.lastWorkspaceStatus", description="Last status from the runner.", wide=True),
     ),
     selectable=("spec.owner.user", "spec.runnerRef.runner", "spec.templateRef.name", "status.phase"),
-    secret=passwords(FIELDS),
-    hidden=passwords(FIELDS),
-    unbound=unbound_from_passwords(FIELDS),
-    sealed=("spec.parameters",),
-    conceal=conceal,
-    concealed=("status.instance",),
-    shared=True,
-    prepare=keep_runner,
+    sensitive=password_paths(FIELDS),
+    write_only=password_paths(FIELDS),
+    safe_siblings=password_independent_fields(FIELDS),
+    encrypted=("spec.parameters",),
+    redact_derived=redact_instance,
+    redacted_paths=("status.instance",),
+    has_access_entries=True,
+    default=preserve_runner,
     check=check,
 )

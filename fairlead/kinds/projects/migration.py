@@ -8,21 +8,24 @@ from collections.abc import Iterable
 from fairlead.registry.kind import Change, Kind, Problem
 from fairlead.registry.schema import obj, string
 
-MIGRATE = "migratevirtualclusterinstance"
+MIGRATE_SUBRESOURCE = "migratevirtualclusterinstance"
 """Name of the subresource."""
-SOURCE = "sourceVirtualClusterInstance"
-_PARTS = {"name": "set the virtual cluster to move", "namespace": "set the namespace of the project that it is in"}
+SOURCE_FIELD = "sourceVirtualClusterInstance"
+_REQUIRED_FIELDS = {
+    "name": "set the virtual cluster to move",
+    "namespace": "set the namespace of the project that it is in",
+}
 
 
 def _check(change: Change) -> Iterable[Problem]:
     """Requires all fields, and rejects empty strings."""
-    source = change.obj.get(SOURCE)
+    source = change.obj.get(SOURCE_FIELD)
     if source is None:
-        yield Problem.required(SOURCE, "set the name and namespace of the virtual cluster to move")
+        yield Problem.required(SOURCE_FIELD, "set the name and namespace of the virtual cluster to move")
         return
-    for field, reason in _PARTS.items():
+    for field, reason in _REQUIRED_FIELDS.items():
         if not source.get(field):
-            yield Problem.required(f"{SOURCE}.{field}", reason)
+            yield Problem.required(f"{SOURCE_FIELD}.{field}", reason)
 
 
 MIGRATION = Kind(
@@ -30,7 +33,7 @@ MIGRATION = Kind(
     plural="projectmigratevirtualclusterinstances",
     namespaced=False,
     fields={
-        SOURCE: obj(
+        SOURCE_FIELD: obj(
             "The virtual cluster to move.",
             name=string("Name of the virtual cluster instance."),
             namespace=string("Its current namespace: that of the source project."),
@@ -38,6 +41,6 @@ MIGRATION = Kind(
     },
     description="Moves a virtual cluster instance into this project. Not persisted.",
     verbs=("create",),
-    stored=False,
+    persisted=False,
     check=_check,
 )

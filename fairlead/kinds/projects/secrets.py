@@ -6,8 +6,8 @@ its project; a SharedSecret is shared beyond its namespace by access entries.
 
 from collections.abc import Iterable
 
-from fairlead.core.objects import Object, dig
-from fairlead.kinds.core.config_data import BYTES, SIZE_LIMIT, decoded_size, key_problems
+from fairlead.core.objects import Object, get_path
+from fairlead.kinds.core.config_data import BYTES, MAX_DATA_BYTES, decoded_size, key_problems
 from fairlead.kinds.fields import (
     ACCESS,
     CATEGORY,
@@ -39,7 +39,7 @@ def secret_kind(name: str, plural: str, description: str) -> Kind:
                 data=mapping(
                     BYTES,
                     "Base64-encoded credentials by key. Keys consist of letters, digits, `-`, `_` and `.`.",
-                    most=limits.DATA_KEYS,
+                    max_properties=limits.DATA_KEYS,
                 ),
             ),
             "status": obj(
@@ -52,13 +52,13 @@ def secret_kind(name: str, plural: str, description: str) -> Kind:
         categories=(CATEGORY,),
         status_subresource=True,
         columns=(
-            Column("Data", _count, type="integer", description="Number of keys."),
+            Column("Data", _count_keys, type="integer", description="Number of keys."),
             Column("Owner", owner_name, description="Owning user or team."),
             Column("Display Name", "spec.displayName", description="Human-readable name.", wide=True),
         ),
         selectable=("spec.owner.user",),
-        secret=("spec.data",),
-        shared=True,
+        sensitive=("spec.data",),
+        has_access_entries=True,
         check=_check,
     )
 
@@ -67,12 +67,12 @@ def _check(change: Change) -> Iterable[Problem]:
     yield from owner_problems(change.spec)
     data = change.spec.get("data") or {}
     yield from key_problems("spec.data", data)
-    if sum(decoded_size(value) for value in data.values() if value) > SIZE_LIMIT:
-        yield Problem.too_long("spec.data", SIZE_LIMIT)
+    if sum(decoded_size(value) for value in data.values() if value) > MAX_DATA_BYTES:
+        yield Problem.too_long("spec.data", MAX_DATA_BYTES)
 
 
-def _count(each: Object) -> int:
-    return len(dig(each, "spec.data") or ())
+def _count_keys(each: Object) -> int:
+    return len(get_path(each, "spec.data") or ())
 
 
 PROJECT_SECRET = secret_kind("ProjectSecret", "projectsecrets", "Credentials that a project's instances can use.")

@@ -21,12 +21,12 @@ def _selector(description: str) -> Schema:
     requirement = obj(
         key=string("Key that the selector applies to."),
         operator=string("Relation of the key to the values: `In`, `NotIn`, `Exists` or `DoesNotExist`."),
-        values=array(string(), "Values for the operator.", most=limits.SELECTOR_VALUES),
+        values=array(string(), "Values for the operator.", max_items=limits.SELECTOR_VALUES),
     )
     return obj(
         description,
-        rawSelector=string("The selector as in a query parameter.", longest=limits.SELECTOR_LENGTH),
-        requirements=array(requirement, "The selector as parsed requirements.", most=limits.SELECTOR_TERMS),
+        rawSelector=string("The selector as in a query parameter.", max_length=limits.SELECTOR_LENGTH),
+        requirements=array(requirement, "The selector as parsed requirements.", max_items=limits.SELECTOR_TERMS),
     )
 
 
@@ -45,7 +45,7 @@ _RESOURCE = obj(
 
 _PATH = obj(
     "A request for a non-resource path. Mutually exclusive with resourceAttributes.",
-    path=string("The path, such as `/version`.", longest=limits.URL),
+    path=string("The path, such as `/version`.", max_length=limits.URL),
     verb=string("The lowercase HTTP method, such as `get`."),
 )
 
@@ -53,10 +53,10 @@ _ATTRIBUTES = {"resourceAttributes": _RESOURCE, "nonResourceAttributes": _PATH}
 
 _SUBJECT = {
     "user": string("The user to review. With a user and no groups, the user is treated as a member of no groups."),
-    "groups": array(string(), "The groups to review.", most=limits.GROUPS),
+    "groups": array(string(), "The groups to review.", max_items=limits.GROUPS),
     "uid": string("UID of the user. Ignored by the authorizers."),
     "extra": mapping(
-        array(string(longest=limits.DESCRIPTION)), "Extra attributes of the user. Ignored by the authorizers."
+        array(string(max_length=limits.DESCRIPTION)), "Extra attributes of the user. Ignored by the authorizers."
     ),
 }
 
@@ -64,24 +64,24 @@ _ACCESS_KEY = {
     "accessKey": string("Name of an OwnedAccessKey: reviews requests with this key, restricted by its scope.")
 }
 
-_VERDICT = {
+_RESULT = {
     "allowed": boolean("Whether the request is allowed."),
     "denied": boolean("Not used: a request that is not allowed is denied."),
-    "reason": string("Why the request is allowed or not.", longest=limits.MESSAGE),
-    "evaluationError": string("An error during the authorization check.", longest=limits.MESSAGE),
+    "reason": string("Why the request is allowed or not.", max_length=limits.MESSAGE),
+    "evaluationError": string("An error during the authorization check.", max_length=limits.MESSAGE),
 }
 
-_PATH_OF_DECISION = array(
+_DECISION_PATH = array(
     obj(
         step=string("Name of the authorizer."),
         verdict=string("Its decision: `allow`, `deny`, `no opinion`, or `not asked` if an earlier one has decided."),
-        reason=string("Reason for the decision.", longest=limits.MESSAGE),
+        reason=string("Reason for the decision.", max_length=limits.MESSAGE),
     ),
     "The decisions of all authorizers, in the order of the chain.",
 )
 
-_STATUS = obj("The result of the review.", required=(), **_VERDICT)
-_EXPLAINED = obj("The result of the review, and its decision path.", required=(), **_VERDICT, path=_PATH_OF_DECISION)
+_STATUS = obj("The result of the review.", required=(), **_RESULT)
+_EXPLAINED = obj("The result of the review, and its decision path.", required=(), **_RESULT, path=_DECISION_PATH)
 
 _RULE = {"verbs": array(string(), "Allowed verbs. `*` means all verbs.")}
 _RULES = obj(
@@ -92,22 +92,22 @@ _RULES = obj(
             **_RULE,
             apiGroups=array(string(), "API groups of the resources. `*` means all groups."),
             resources=array(string(), "Resources that the rule applies to. `*` means all resources."),
-            resourceNames=array(string(), "Names of the objects; empty for all objects.", most=limits.ANSWERED),
+            resourceNames=array(string(), "Names of the objects; empty for all objects.", max_items=limits.ANSWERED),
         ),
         "Allowed actions on resources. The order is not significant.",
-        most=limits.ANSWERED,
+        max_items=limits.ANSWERED,
     ),
     nonResourceRules=array(
         obj(required=(), **_RULE, nonResourceURLs=array(string(), "Paths; a `*` at the end matches everything below.")),
         "Allowed actions on non-resource paths.",
-        most=limits.ANSWERED,
+        max_items=limits.ANSWERED,
     ),
     incomplete=boolean("The rules are incomplete or may not all apply: use SelfSubjectAccessReview for each action."),
-    evaluationError=string("Why the rules are incomplete.", longest=limits.MESSAGE),
+    evaluationError=string("Why the rules are incomplete.", max_length=limits.MESSAGE),
 )
 
 
-def prepare(change: Change) -> None:
+def set_defaults(change: Change) -> None:
     change.obj.setdefault("spec", {})
 
 
@@ -140,7 +140,9 @@ def check_local(change: Change) -> Iterable[Problem]:
     yield from check_subject(change)
     resource, path = change.spec.get("resourceAttributes"), change.spec.get("nonResourceAttributes")
     if path is not None:
-        yield Problem.invalid("spec.nonResourceAttributes", _told(path), "disallowed on this kind of request")
+        yield Problem.invalid(
+            "spec.nonResourceAttributes", _format_attributes(path), "disallowed on this kind of request"
+        )
     namespace = (resource or {}).get("namespace", "")
     if resource is not None and namespace != metadata(change.obj).get("namespace"):
         yield Problem.invalid("spec.resourceAttributes.namespace", namespace, "must match metadata.namespace")
@@ -150,10 +152,10 @@ def _attribute_problems(spec: Object) -> Iterable[Problem]:
     resource, path = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
     if (resource is None) == (path is None):
         reason = "exactly one of nonResourceAttributes or resourceAttributes must be specified"
-        yield Problem.invalid("spec", _told(path), reason)
+        yield Problem.invalid("spec", _format_attributes(path), reason)
 
 
-def _told(path: Object | None) -> Object | None:
+def _format_attributes(path: Object | None) -> Object | None:
     """Non-resource attributes as kube-apiserver formats them in error messages."""
     return None if path is None else {"Path": path.get("path", ""), "Verb": path.get("verb", "")}
 
@@ -174,9 +176,9 @@ def _review(group: str, name: str, spec: Schema, status: Schema, check: Check, *
         fields={"spec": spec, "status": status},
         description=f"{spec['description']} Create-only; not persisted.",
         verbs=("create",),
-        stored=False,
+        persisted=False,
         builtin=True,
-        prepare=prepare,
+        default=set_defaults,
         check=check,
     )
 

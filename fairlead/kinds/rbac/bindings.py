@@ -2,11 +2,11 @@
 
 from collections.abc import Callable, Iterable, Iterator
 
-from fairlead.core.objects import Object, dig
+from fairlead.core.objects import Object, get_path
 from fairlead.kinds.rbac.roles import GROUP
 from fairlead.registry import limits
 from fairlead.registry.kind import Change, Column, Kind, Problem
-from fairlead.registry.names import path_segment_faults, subdomain_faults
+from fairlead.registry.names import dns_subdomain_errors, path_segment_errors
 from fairlead.registry.schema import array, atomic, obj, string
 
 SUBJECTS = array(
@@ -19,7 +19,7 @@ SUBJECTS = array(
         )
     ),
     "Subjects that the role is granted to.",
-    most=limits.SUBJECTS,
+    max_items=limits.SUBJECTS,
 )
 
 ROLE_REF = atomic(
@@ -34,17 +34,17 @@ ROLE_REF = atomic(
 FIELDS = {"subjects": SUBJECTS, "roleRef": ROLE_REF}
 
 
-def prepare(change: Change) -> None:
+def set_defaults(change: Change) -> None:
     binding = change.obj
     binding["roleRef"] = {"apiGroup": GROUP, **_without_empty(binding.get("roleRef") or {}, "apiGroup")}
-    subjects = [_completed(each) for each in binding.get("subjects") or ()]
+    subjects = [_default_subject(each) for each in binding.get("subjects") or ()]
     if subjects:
         binding["subjects"] = subjects
     else:
         binding.pop("subjects", None)
 
 
-def _completed(subject: Object) -> Object:
+def _default_subject(subject: Object) -> Object:
     subject = _without_empty(subject, "apiGroup", "namespace")
     return {"apiGroup": GROUP, **subject} if subject.get("kind") in ("User", "Group") else subject
 
@@ -53,12 +53,12 @@ def _without_empty(part: Object, *fields: str) -> Object:
     return {name: value for name, value in part.items() if value or name not in fields}
 
 
-def binding_check(*kinds: str, namespaced: bool) -> Callable[[Change], Iterable[Problem]]:
+def build_binding_check(*kinds: str, namespaced: bool) -> Callable[[Change], Iterable[Problem]]:
     """Builds the validation of a binding whose roleRef may have one of `kinds`."""
 
     def check(change: Change) -> Iterator[Problem]:
         reference = change.obj["roleRef"]
-        yield from _reference_problems(reference, kinds)
+        yield from _role_ref_problems(reference, kinds)
         for index, subject in enumerate(change.obj.get("subjects") or ()):
             yield from _subject_problems(subject, f"subjects[{index}]", namespaced=namespaced)
         if change.old is not None and change.old["roleRef"] != reference:
@@ -69,7 +69,7 @@ def binding_check(*kinds: str, namespaced: bool) -> Callable[[Change], Iterable[
     return check
 
 
-def _reference_problems(reference: Object, kinds: tuple[str, ...]) -> Iterator[Problem]:
+def _role_ref_problems(reference: Object, kinds: tuple[str, ...]) -> Iterator[Problem]:
     if reference["apiGroup"] != GROUP:
         yield Problem.unsupported("roleRef.apiGroup", reference["apiGroup"], (GROUP,))
     if reference.get("kind") not in kinds:
@@ -78,7 +78,7 @@ def _reference_problems(reference: Object, kinds: tuple[str, ...]) -> Iterator[P
     if not name:
         yield Problem.required("roleRef.name")
     else:
-        yield from (Problem.invalid("roleRef.name", name, fault) for fault in path_segment_faults(name))
+        yield from (Problem.invalid("roleRef.name", name, fault) for fault in path_segment_errors(name))
 
 
 def _subject_problems(subject: Object, path: str, *, namespaced: bool) -> Iterator[Problem]:
@@ -89,7 +89,7 @@ def _subject_problems(subject: Object, path: str, *, namespaced: bool) -> Iterat
         if group != GROUP:
             yield Problem.unsupported(f"{path}.apiGroup", group, (GROUP,))
     elif kind == "ServiceAccount":
-        yield from (Problem.invalid(f"{path}.name", name, fault) for fault in subdomain_faults(name) if name)
+        yield from (Problem.invalid(f"{path}.name", name, fault) for fault in dns_subdomain_errors(name) if name)
         if group:
             yield Problem.unsupported(f"{path}.apiGroup", group, ("",))
         if not namespaced and not subject.get("namespace"):
@@ -98,27 +98,29 @@ def _subject_problems(subject: Object, path: str, *, namespaced: bool) -> Iterat
         yield Problem.unsupported(f"{path}.kind", kind, ("ServiceAccount", "User", "Group"))
 
 
-def _role(binding: Object) -> str:
-    return f"{dig(binding, 'roleRef.kind') or ''}/{dig(binding, 'roleRef.name') or ''}"
+def _format_role_ref(binding: Object) -> str:
+    return f"{get_path(binding, 'roleRef.kind') or ''}/{get_path(binding, 'roleRef.name') or ''}"
 
 
-def _named(kind: str) -> Callable[[Object], str]:
+def _subject_names(kind: str) -> Callable[[Object], str]:
     def names(binding: Object) -> str:
-        return ", ".join(_name(each) for each in binding.get("subjects") or () if each.get("kind") == kind)
+        return ", ".join(_subject_name(each) for each in binding.get("subjects") or () if each.get("kind") == kind)
 
     return names
 
 
-def _name(subject: Object) -> str:
+def _subject_name(subject: Object) -> str:
     name = subject.get("name", "")
     return f"{subject.get('namespace', '')}/{name}" if subject.get("kind") == "ServiceAccount" else name
 
 
 COLUMNS = (
-    Column("Role", _role, description="Kind and name of the role."),
-    Column("Users", _named("User"), description="Users in the binding.", wide=True),
-    Column("Groups", _named("Group"), description="Groups in the binding.", wide=True),
-    Column("ServiceAccounts", _named("ServiceAccount"), description="Service accounts in the binding.", wide=True),
+    Column("Role", _format_role_ref, description="Kind and name of the role."),
+    Column("Users", _subject_names("User"), description="Users in the binding.", wide=True),
+    Column("Groups", _subject_names("Group"), description="Groups in the binding.", wide=True),
+    Column(
+        "ServiceAccounts", _subject_names("ServiceAccount"), description="Service accounts in the binding.", wide=True
+    ),
 )
 
 
@@ -133,9 +135,9 @@ ROLEBINDING = Kind(
     name_is_path_segment=True,
     tracks_generation=False,
     builtin=True,
-    writes_without_version=True,
-    prepare=prepare,
-    check=binding_check("Role", "ClusterRole", namespaced=True),
+    allows_unconditional_update=True,
+    default=set_defaults,
+    check=build_binding_check("Role", "ClusterRole", namespaced=True),
 )
 
 
@@ -150,7 +152,7 @@ CLUSTERROLEBINDING = Kind(
     name_is_path_segment=True,
     tracks_generation=False,
     builtin=True,
-    writes_without_version=True,
-    prepare=prepare,
-    check=binding_check("ClusterRole", namespaced=False),
+    allows_unconditional_update=True,
+    default=set_defaults,
+    check=build_binding_check("ClusterRole", namespaced=False),
 )

@@ -9,7 +9,7 @@ from fairlead.core.objects import Object
 from fairlead.registry import limits
 from fairlead.registry.kind import Change, Column, Kind, Problem
 from fairlead.registry.metadata import label_problems
-from fairlead.registry.names import qualified_faults, value_faults
+from fairlead.registry.names import label_value_errors, qualified_name_errors
 from fairlead.registry.schema import Schema, array, atomic, mapping, nullable, obj, string
 
 GROUP = "rbac.authorization.k8s.io"
@@ -24,7 +24,7 @@ RULE = obj(
         "resources and subresources, `*/status` that subresource of every resource.",
     ),
     resourceNames=array(
-        string(), "Names of the objects that the rule applies to. Empty means all objects.", most=limits.ROLE_NAMES
+        string(), "Names of the objects that the rule applies to. Empty means all objects.", max_items=limits.ROLE_NAMES
     ),
     nonResourceURLs=array(
         string(),
@@ -34,10 +34,10 @@ RULE = obj(
 )
 
 RULES: Schema = nullable(
-    array(RULE, "Permissions of the role. Rules are additive; there are no deny rules.", most=limits.ROLE_RULES)
+    array(RULE, "Permissions of the role. Rules are additive; there are no deny rules.", max_items=limits.ROLE_RULES)
 )
 
-EVERYTHING: tuple[Object, ...] = (
+ALL_PERMISSIONS: tuple[Object, ...] = (
     {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]},
     {"verbs": ["*"], "nonResourceURLs": ["*"]},
 )
@@ -50,7 +50,7 @@ COLUMNS = (
 """As in Kubernetes, roles show the creation date instead of the age."""
 
 
-def tidy(role: Object) -> None:
+def normalize_rules(role: Object) -> None:
     """Sets `rules` to null if there are none, which clients rely on, and drops empty lists within rules."""
     rules = [{field: values for field, values in rule.items() if values} for rule in role.get("rules") or ()]
     role["rules"] = rules or None
@@ -58,10 +58,10 @@ def tidy(role: Object) -> None:
 
 def rule_problems(role: Object, *, namespaced: bool) -> Iterable[Problem]:
     for index, rule in enumerate(role.get("rules") or ()):
-        yield from _problems(rule, f"rules[{index}]", namespaced=namespaced)
+        yield from _policy_rule_problems(rule, f"rules[{index}]", namespaced=namespaced)
 
 
-def _problems(rule: Object, path: str, *, namespaced: bool) -> Iterable[Problem]:
+def _policy_rule_problems(rule: Object, path: str, *, namespaced: bool) -> Iterable[Problem]:
     if not rule.get("verbs"):
         yield Problem.required(f"{path}.verbs", "verbs must contain at least one value")
     urls = rule.get("nonResourceURLs")
@@ -80,7 +80,7 @@ def _problems(rule: Object, path: str, *, namespaced: bool) -> Iterable[Problem]
 
 
 def default_role(change: Change) -> None:
-    tidy(change.obj)
+    normalize_rules(change.obj)
 
 
 def check_role(change: Change) -> Iterable[Problem]:
@@ -95,12 +95,12 @@ ROLE = Kind(
     fields={"rules": RULES},
     description="Permissions within one namespace. A RoleBinding grants them to users and groups.",
     columns=COLUMNS,
-    whole_table=True,
+    explicit_columns=True,
     name_is_path_segment=True,
     tracks_generation=False,
     builtin=True,
-    writes_without_version=True,
-    prepare=default_role,
+    allows_unconditional_update=True,
+    default=default_role,
     check=check_role,
 )
 
@@ -119,11 +119,11 @@ SELECTOR = atomic(
                 values=array(
                     string(),
                     "Values for `In` and `NotIn`; must be empty for the other operators.",
-                    most=limits.SELECTOR_VALUES,
+                    max_items=limits.SELECTOR_VALUES,
                 ),
             ),
             "Further requirements on labels.",
-            most=limits.SELECTOR_TERMS,
+            max_items=limits.SELECTOR_TERMS,
         ),
     )
 )
@@ -136,15 +136,17 @@ AGGREGATION = obj(
 
 def default_cluster_role(change: Change) -> None:
     role = change.obj
-    tidy(role)
+    normalize_rules(role)
     aggregation = role.get("aggregationRule")
     if aggregation and aggregation.get("clusterRoleSelectors"):
-        aggregation["clusterRoleSelectors"] = [_full(each) for each in aggregation["clusterRoleSelectors"]]
+        aggregation["clusterRoleSelectors"] = [
+            _without_empty_fields(each) for each in aggregation["clusterRoleSelectors"]
+        ]
     elif aggregation is not None:
         role["aggregationRule"] = {}
 
 
-def _full(selector: Object) -> Object:
+def _without_empty_fields(selector: Object) -> Object:
     """The selector without empty fields."""
     expressions = [
         {field: value for field, value in each.items() if value or field != "values"}
@@ -186,10 +188,10 @@ def _expression_problems(expression: Object, path: str) -> Iterator[Problem]:
         reason = "not a valid selector operator; use In, NotIn, Exists or DoesNotExist"
         yield Problem.invalid(f"{path}.operator", operator, reason)
     yield from (
-        Problem.invalid(f"{path}.key", expression["key"], fault) for fault in qualified_faults(expression["key"])
+        Problem.invalid(f"{path}.key", expression["key"], fault) for fault in qualified_name_errors(expression["key"])
     )
     for index, value in enumerate(values):
-        yield from (Problem.invalid(f"{path}.values[{index}]", value, fault) for fault in value_faults(value))
+        yield from (Problem.invalid(f"{path}.values[{index}]", value, fault) for fault in label_value_errors(value))
 
 
 CLUSTERROLE = Kind(
@@ -200,11 +202,11 @@ CLUSTERROLE = Kind(
     fields={"rules": RULES, "aggregationRule": AGGREGATION},
     description="Permissions for cluster-scoped resources and all namespaces, or for the namespace of a RoleBinding.",
     columns=COLUMNS,
-    whole_table=True,
+    explicit_columns=True,
     name_is_path_segment=True,
     tracks_generation=False,
     builtin=True,
-    writes_without_version=True,
-    prepare=default_cluster_role,
+    allows_unconditional_update=True,
+    default=default_cluster_role,
     check=check_cluster_role,
 )

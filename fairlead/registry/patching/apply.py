@@ -18,115 +18,115 @@ import orjson
 
 from fairlead.core import json
 from fairlead.core.errors import MAX_PROBLEMS, BadRequest, Conflict, Details, Problem
-from fairlead.core.objects import LAST_APPLIED, Object, copied, dig, metadata
+from fairlead.core.objects import LAST_APPLIED, Object, deep_copy, get_path, metadata
 from fairlead.registry import metadata as meta
 from fairlead.registry.kind import Kind
-from fairlead.registry.metadata import ANNOTATIONS_LIMIT
+from fairlead.registry.metadata import MAX_ANNOTATIONS_BYTES
 from fairlead.registry.patching.field_set import (
     FieldSet,
     difference,
+    format_field_path,
     intersection,
-    paths,
-    shown_path,
+    iter_paths,
     union,
-    union_of_all,
+    union_all,
 )
-from fairlead.registry.patching.field_walk import all_fields, applied_fields, changed, with_parents
-from fairlead.registry.patching.managed_fields import Entries, Writer, released, understood
-from fairlead.registry.patching.merge import merged, without
-from fairlead.registry.patching.merge_schema import Shape, Shapes
-from fairlead.registry.patching.type_check import Fitting, faults
+from fairlead.registry.patching.field_walk import add_parents, all_fields, applied_fields, compare_objects
+from fairlead.registry.patching.managed_fields import Entries, FieldManager, filter_by_version, release_fields
+from fairlead.registry.patching.merge import merge_config, remove_fields
+from fairlead.registry.patching.merge_schema import MergeSchema, MergeSchemas
+from fairlead.registry.patching.type_check import FastTypeCheck, type_errors
 from fairlead.registry.schema import Schema
 
 BEFORE_FIRST_APPLY = "before-first-apply"
 """From the first apply on, the manager of fields that no entry recorded."""
-KUBECTL = "kubectl"
+KUBECTL_MANAGER = "kubectl"
 """The manager for which fields of client-side apply are taken over. Other managers get conflicts."""
 
-Contested = list[tuple[Object, FieldSet]]
+ConflictingOwners = list[tuple[Object, FieldSet]]
 """Entries of managedFields, each with those of its fields that another manager wants to change."""
 
 
 @dataclass(frozen=True, slots=True)
-class Applying:
+class ApplyEngine:
     """Server-side apply for one kind."""
 
     kind: Kind
-    shapes: Shapes
+    merge_schemas: MergeSchemas
     schema: Schema
-    fits: Fitting
+    is_well_typed: FastTypeCheck
 
     @staticmethod
-    def of(kind: Kind, shapes: Shapes) -> "Applying":
+    def for_kind(kind: Kind, merge_schemas: MergeSchemas) -> "ApplyEngine":
         schema = kind.schema()
         whole = {**schema, "properties": {**schema["properties"], "metadata": meta.METADATA}}
-        return Applying(kind, shapes, whole, Fitting(whole))
+        return ApplyEngine(kind, merge_schemas, whole, FastTypeCheck(whole))
 
-    def checked(self, body: Any) -> Object:
+    def check_config(self, body: Any) -> Object:
         """The configuration, if it is a valid one for this kind."""
         if not isinstance(body, dict | None):
             raise BadRequest("error decoding patch: the body must be an object with apiVersion, kind and metadata")
         config: Object = body or {}
         kind = self.kind
         if (config.get("apiVersion"), config.get("kind")) != (kind.api_version, kind.name):
-            sent = _type_text(config)
-            expected = _type_text({"apiVersion": kind.api_version, "kind": kind.name})
+            sent = _format_gvk(config)
+            expected = _format_gvk({"apiVersion": kind.api_version, "kind": kind.name})
             raise BadRequest(f"invalid object type: {sent}; expected {expected}")
         sent_meta = config.get("metadata")
         config_meta = sent_meta if isinstance(sent_meta, dict) else {}
         if config_meta.get("managedFields") is not None:
             raise BadRequest("metadata.managedFields must be nil")
-        errors = "" if self.fits(config) else faults(config, self.schema)
+        errors = "" if self.is_well_typed(config) else type_errors(config, self.schema)
         if errors:
-            sent = _type_text(config)
+            sent = _format_gvk(config)
             name = f"{config_meta.get('namespace') or ''}/{config_meta.get('name') or ''}"
             raise BadRequest(f"failed to create typed patch object ({name}; {sent}): {errors}")
         return config
 
-    def created(self, config: Object, writer: Writer) -> Object:
+    def build_new(self, config: Object, manager: FieldManager) -> Object:
         """A new object from the configuration."""
-        obj = copied(config)
+        obj = deep_copy(config)
         uid = metadata(obj).pop("uid", None)
         if uid:
             reason = f"uid mismatch: the provided object specified uid {uid}, and no existing object was found"
             raise Conflict.of(self.kind.plural, self.kind.group, metadata(obj).get("name") or "", reason)
         metadata(obj).pop("resourceVersion", None)
-        claimed = applied_fields(config, self.shapes.written[writer.subresource])
-        metadata(obj)["managedFields"] = [writer.entry(claimed)] if claimed else []
+        claimed = applied_fields(config, self.merge_schemas.by_subresource[manager.subresource])
+        metadata(obj)["managedFields"] = [manager.build_entry(claimed)] if claimed else []
         return obj
 
-    def applied(self, live: Object, config: Object, writer: Writer, *, force: bool) -> Object:
+    def apply_config(self, live: Object, config: Object, manager: FieldManager, *, force: bool) -> Object:
         """The object with the configuration applied. Raises Conflict if other managers own fields that would change."""
-        whole, owned = self.shapes.whole, self.shapes.written[writer.subresource]
-        entries = understood(_entries(live, owned, writer), writer)
-        mine = next(filter(writer.owns, entries), None)
+        whole, owned = self.merge_schemas.whole, self.merge_schemas.by_subresource[manager.subresource]
+        entries = filter_by_version(_entries_or_initial(live, owned, manager), manager)
+        mine = next(filter(manager.owns, entries), None)
         others = [entry for entry in entries if entry is not mine]
         claimed = applied_fields(config, owned)
-        new = merged(live, config, whole)
+        new = merge_config(live, config, whole)
         if mine is not None and difference(mine["fieldsV1"], claimed):
-            managed = union_of_all([claimed, *(entry["fieldsV1"] for entry in others)])
-            new = _pruned(new, mine["fieldsV1"], managed, whole)
-        taken, removed = changed(live, new, owned)
+            managed = union_all([claimed, *(entry["fieldsV1"] for entry in others)])
+            new = _prune(new, mine["fieldsV1"], managed, whole)
+        taken, removed = compare_objects(live, new, owned)
         if not force:
-            self._refuse_conflicts(live, _contested(others, taken), writer)
-        new = copied(new)
-        if writer.manager == KUBECTL:
-            renew(new, config)
-        kept = released(others, taken, removed)
+            self._check_conflicts(live, _find_conflicts(others, taken), manager)
+        new = deep_copy(new)
+        if manager.name == KUBECTL_MANAGER:
+            update_last_applied(new, config)
+        kept = release_fields(others, taken, removed)
         if claimed:
-            kept.append(mine if mine is not None and mine["fieldsV1"] == claimed else writer.entry(claimed))
+            kept.append(mine if mine is not None and mine["fieldsV1"] == claimed else manager.build_entry(claimed))
         metadata(new)["managedFields"] = kept
         return new
 
-    def _refuse_conflicts(self, live: Object, contested: Contested, writer: Writer) -> None:
-        if contested and writer.manager == KUBECTL:
-            free = unchanged_since(live, self.shapes.whole, self.schema)
-            contested = [(entry, left) for entry, fields in contested if (left := difference(fields, free))]
-        if contested:
-            raise conflict(contested)
+    def _check_conflicts(self, live: Object, conflicts: ConflictingOwners, manager: FieldManager) -> None:
+        if conflicts and manager.name == KUBECTL_MANAGER:
+            free = unchanged_since_last_applied(live, self.merge_schemas.whole, self.schema)
+            conflicts = [(entry, left) for entry, fields in conflicts if (left := difference(fields, free))]
+        if conflicts:
+            raise conflict_error(conflicts)
 
 
-def _type_text(obj: Object) -> str:
+def _format_gvk(obj: Object) -> str:
     """Group, version and kind in Kubernetes' format for messages."""
     version, kind = obj.get("apiVersion"), obj.get("kind")
     text = version if isinstance(version, str) and version.count("/") <= 1 else ""
@@ -134,40 +134,42 @@ def _type_text(obj: Object) -> str:
     return f"{group_version}, Kind={kind if isinstance(kind, str) else ''}"
 
 
-def _entries(live: Object, owned: Shape, writer: Writer) -> Entries:
+def _entries_or_initial(live: Object, owned: MergeSchema, manager: FieldManager) -> Entries:
     recorded: Entries = metadata(live).get("managedFields") or []
     if recorded:
         return recorded
     fields = all_fields(live, owned)
-    first = Writer(BEFORE_FIRST_APPLY, writer.api_version, writer.now, writer.subresource)
-    return [first.entry(fields)] if fields else []
+    first = FieldManager(BEFORE_FIRST_APPLY, manager.api_version, manager.now, manager.subresource)
+    return [first.build_entry(fields)] if fields else []
 
 
-def _contested(others: Entries, taken: FieldSet) -> Contested:
+def _find_conflicts(others: Entries, taken: FieldSet) -> ConflictingOwners:
     shared = ((entry, intersection(entry["fieldsV1"], taken)) for entry in others) if taken else ()
     return [(entry, fields) for entry, fields in shared if fields]
 
 
-def _pruned(obj: Object, last: FieldSet, managed: FieldSet, shape: Shape) -> Object:
+def _prune(obj: Object, last: FieldSet, managed: FieldSet, schema: MergeSchema) -> Object:
     """The object without fields that the manager applied last time and that no manager owns now.
 
     Removing a field removes everything below it, so this takes three steps: remove what was applied last, restore what
     is managed, and of the rest remove only what was applied, directly or through its parent.
     """
-    last, managed = with_parents(last, shape), with_parents(managed, shape)
-    everything = _present(obj, shape)
-    dropped = difference(everything, union(_present(without(obj, last, shape), shape), managed))
-    gone = difference(everything, _present(without(obj, dropped, shape), shape))
-    return without(obj, intersection(gone, last), shape)
+    last, managed = add_parents(last, schema), add_parents(managed, schema)
+    everything = _present_fields(obj, schema)
+    dropped = difference(everything, union(_present_fields(remove_fields(obj, last, schema), schema), managed))
+    gone = difference(everything, _present_fields(remove_fields(obj, dropped, schema), schema))
+    return remove_fields(obj, intersection(gone, last), schema)
 
 
-def _present(obj: Object, shape: Shape) -> FieldSet:
-    return with_parents(applied_fields(obj, shape), shape)
+def _present_fields(obj: Object, schema: MergeSchema) -> FieldSet:
+    return add_parents(applied_fields(obj, schema), schema)
 
 
-def conflict(contested: Contested) -> Conflict:
+def conflict_error(conflicts: ConflictingOwners) -> Conflict:
     """The Conflict error, with a cause for each field and owner. `--force-conflicts` of kubectl overrides it."""
-    named = sorted((_shown_owner(entry), sorted(map(shown_path, paths(fields)))) for entry, fields in contested)
+    named = sorted(
+        (_format_owner(entry), sorted(map(format_field_path, iter_paths(fields)))) for entry, fields in conflicts
+    )
     causes = [
         Problem(path, "FieldManagerConflict", f"conflict with {owner}") for owner, fields in named for path in fields
     ]
@@ -180,27 +182,27 @@ def conflict(contested: Contested) -> Conflict:
     return Conflict(f"Apply failed with {message}", Details(problems=causes[:MAX_PROBLEMS]))
 
 
-def _shown_owner(entry: Object) -> str:
+def _format_owner(entry: Object) -> str:
     owner = f'"{entry.get("manager", "")}"'
     if entry.get("subresource"):
         owner += f' with subresource "{entry["subresource"]}"'
     return f"{owner} using {entry['apiVersion']}" if entry["operation"] == "Update" else owner
 
 
-def unchanged_since(live: Object, shape: Shape, schema: Schema) -> FieldSet:
+def unchanged_since_last_applied(live: Object, merge_schema: MergeSchema, schema: Schema) -> FieldSet:
     """The fields of the last client-side apply that have not changed since."""
-    text = (dig(live, "metadata.annotations") or {}).get(LAST_APPLIED)
+    text = (get_path(live, "metadata.annotations") or {}).get(LAST_APPLIED)
     try:
         last = json.decode(text.encode()) if text else None
     except json.Malformed:
         return {}
-    if not isinstance(last, dict) or last.get("apiVersion") != live["apiVersion"] or faults(last, schema):
+    if not isinstance(last, dict) or last.get("apiVersion") != live["apiVersion"] or type_errors(last, schema):
         return {}
-    taken, removed = changed(last, live, shape)
-    return difference(difference(applied_fields(last, shape), taken), removed)
+    taken, removed = compare_objects(last, live, merge_schema)
+    return difference(difference(applied_fields(last, merge_schema), taken), removed)
 
 
-def renew(obj: Object, config: Object) -> None:
+def update_last_applied(obj: Object, config: Object) -> None:
     """Updates the last-applied annotation, if the object has it. Removes it if the annotations become too large."""
     annotations = metadata(obj).get("annotations") or {}
     if not annotations.get(LAST_APPLIED):
@@ -208,13 +210,18 @@ def renew(obj: Object, config: Object) -> None:
     config_meta = {name: value for name, value in metadata(config).items() if name != "annotations"}
     config_annotations = metadata(config).get("annotations") or {}
     config_meta["annotations"] = {name: value for name, value in config_annotations.items() if name != LAST_APPLIED}
-    annotations[LAST_APPLIED] = _as_kubectl_writes({**config, "metadata": config_meta})
-    if sum(len(name.encode()) + len((value or "").encode()) for name, value in annotations.items()) > ANNOTATIONS_LIMIT:
+    annotations[LAST_APPLIED] = _encode_like_kubectl({**config, "metadata": config_meta})
+    if (
+        sum(len(name.encode()) + len((value or "").encode()) for name, value in annotations.items())
+        > MAX_ANNOTATIONS_BYTES
+    ):
         del annotations[LAST_APPLIED]
 
 
-_ESCAPED = str.maketrans({char: f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"})
+_HTML_ESCAPES = str.maketrans({char: f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"})
 
 
-def _as_kubectl_writes(config: Object) -> str:
-    return orjson.dumps(config, option=orjson.OPT_SORT_KEYS | orjson.OPT_APPEND_NEWLINE).decode().translate(_ESCAPED)
+def _encode_like_kubectl(config: Object) -> str:
+    return (
+        orjson.dumps(config, option=orjson.OPT_SORT_KEYS | orjson.OPT_APPEND_NEWLINE).decode().translate(_HTML_ESCAPES)
+    )

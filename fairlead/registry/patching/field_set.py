@@ -29,10 +29,10 @@ def union(one: FieldSet, other: FieldSet) -> FieldSet:
     """The paths that are in either set."""
     if not one or not other:
         return one or other
-    return _joined(one, other)
+    return _union_below(one, other)
 
 
-def _joined(one: FieldSet, other: FieldSet) -> FieldSet:
+def _union_below(one: FieldSet, other: FieldSet) -> FieldSet:
     if not one:
         return other if not other or SELF in other else {SELF: {}, **other}
     if not other:
@@ -40,30 +40,30 @@ def _joined(one: FieldSet, other: FieldSet) -> FieldSet:
     both = dict(one)
     for step, below in other.items():
         mine = both.get(step)
-        both[step] = below if mine is None else _joined(mine, below)
+        both[step] = below if mine is None else _union_below(mine, below)
     return both
 
 
-def union_of_all(sets: Iterable[FieldSet]) -> FieldSet:
+def union_all(sets: Iterable[FieldSet]) -> FieldSet:
     """The paths that are in any of many sets. Faster than repeated `union`, which would copy large sets again and
     again."""
     found = [each for each in sets if each]
-    return found[0] if len(found) == 1 else _gathered(found)
+    return found[0] if len(found) == 1 else _union_all_sets(found)
 
 
-def _gathered(sets: list[FieldSet]) -> FieldSet:
+def _union_all_sets(sets: list[FieldSet]) -> FieldSet:
     steps: dict[str, list[FieldSet]] = {}
     for each in sets:
         for step, below in each.items():
             steps.setdefault(step, []).append(below)
-    return {step: below[0] if len(below) == 1 else _gathered_below(below) for step, below in steps.items()}
+    return {step: below[0] if len(below) == 1 else _union_all_below(below) for step, below in steps.items()}
 
 
-def _gathered_below(sets: list[FieldSet]) -> FieldSet:
+def _union_all_below(sets: list[FieldSet]) -> FieldSet:
     inside = [each for each in sets if each]
     if not inside:
         return {}
-    below = inside[0] if len(inside) == 1 else _gathered(inside)
+    below = inside[0] if len(inside) == 1 else _union_all_sets(inside)
     return below if len(inside) == len(sets) or SELF in below else {SELF: {}, **below}
 
 
@@ -76,18 +76,18 @@ def difference(one: FieldSet, other: FieldSet) -> FieldSet:
     touched = False
     for step, mine in one.items():
         theirs = other.get(step)
-        left = mine if theirs is None else _left(mine, theirs)
+        left = mine if theirs is None else _difference_below(mine, theirs)
         if left is not None:
             kept[step] = left
         touched = touched or left is not mine
     return kept if touched else one
 
 
-def _left(mine: FieldSet, theirs: FieldSet) -> FieldSet | None:
+def _difference_below(mine: FieldSet, theirs: FieldSet) -> FieldSet | None:
     if not mine:
         return None if not theirs or SELF in theirs else mine
     if theirs:
-        return tidy(difference(mine, theirs))
+        return normalize_part(difference(mine, theirs))
     return {step: below for step, below in mine.items() if step != SELF} if SELF in mine else mine
 
 
@@ -96,21 +96,21 @@ def intersection(one: FieldSet, other: FieldSet) -> FieldSet:
     both = {}
     for step, mine in one.items():
         theirs = other.get(step)
-        shared = None if theirs is None else _shared(mine, theirs)
+        shared = None if theirs is None else _intersection_below(mine, theirs)
         if shared is not None:
             both[step] = shared
     return both
 
 
-def _shared(mine: FieldSet, theirs: FieldSet) -> FieldSet | None:
+def _intersection_below(mine: FieldSet, theirs: FieldSet) -> FieldSet | None:
     if not mine:
         return mine if not theirs or SELF in theirs else None
     if not theirs:
         return theirs if SELF in mine else None
-    return tidy(intersection(mine, theirs))
+    return normalize_part(intersection(mine, theirs))
 
 
-def tidy(below: FieldSet) -> FieldSet | None:
+def normalize_part(below: FieldSet) -> FieldSet | None:
     """Part of a set in canonical form: None if it has no path, empty if it has no path below this one."""
     if len(below) > 1:
         return below
@@ -119,18 +119,18 @@ def tidy(below: FieldSet) -> FieldSet | None:
     return {} if SELF in below else below
 
 
-def paths(fields: FieldSet) -> Iterator[tuple[str, ...]]:
+def iter_paths(fields: FieldSet) -> Iterator[tuple[str, ...]]:
     """Every path of the set, as a tuple of steps."""
     for step, below in fields.items():
         if step == SELF:
             continue
         if not below or SELF in below:
             yield (step,)
-        for rest in paths(below):
+        for rest in iter_paths(below):
             yield (step, *rest)
 
 
-def parsed(value: Any) -> FieldSet:
+def parse_field_set(value: Any) -> FieldSet:
     """A set sent by a client, in canonical form. Raises ValueError if it is invalid.
 
     Unknown types of steps are dropped, as in Kubernetes: a later version may have written them.
@@ -139,14 +139,14 @@ def parsed(value: Any) -> FieldSet:
         raise ValueError("a set of fields must be an object")
     result = {}
     for step, below in value.items():
-        known = None if step == SELF else _parsed_step(step)
+        known = None if step == SELF else _parse_step(step)
         if known is not None:
-            inside = parsed(below)
+            inside = parse_field_set(below)
             result[known] = {SELF: {}, **inside} if inside and SELF in below else inside
     return result
 
 
-def _parsed_step(step: str) -> str | None:
+def _parse_step(step: str) -> str | None:
     sort, rest = step[:2], step[2:]
     if sort[1:] != ":":
         raise ValueError(f"{step!r} is not a path element")
@@ -154,36 +154,36 @@ def _parsed_step(step: str) -> str | None:
         value = orjson.loads(rest)
         if sort == "k:" and not isinstance(value, dict):
             raise ValueError(f"{step!r} must contain an object with the keys")
-        return sort + key_text(value)
+        return sort + canonical_json(value)
     return f"i:{int(rest)}" if sort == "i:" else step if sort == "f:" else None
 
 
-def key_text(value: Any) -> str:
+def canonical_json(value: Any) -> str:
     """Canonical JSON for the steps `k:` and `v:`: equal values have equal texts."""
     return orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode()
 
 
-def shown_path(path: tuple[str, ...]) -> str:
+def format_field_path(path: tuple[str, ...]) -> str:
     """A path as shown in messages: `.spec.displayName`, `.metadata.ownerReferences[uid="..."]`."""
-    return "".join(map(_shown_step, path))
+    return "".join(map(_format_step, path))
 
 
-def _shown_step(step: str) -> str:
+def _format_step(step: str) -> str:
     sort, rest = step[:2], step[2:]
     if sort == "f:":
         return f".{rest}"
     if sort != "k:":
         return f"[={rest}]" if sort == "v:" else f"[{rest}]"
     keys = orjson.loads(rest).items()
-    return f"[{','.join(f'{name}={key_text(value)}' for name, value in keys)}]"
+    return f"[{','.join(f'{name}={canonical_json(value)}' for name, value in keys)}]"
 
 
-def same(one: Any, other: Any) -> bool:
+def is_equal_json(one: Any, other: Any) -> bool:
     """Equality of JSON values. In Python, `True == 1` at any depth."""
     if isinstance(one, dict):
         if not isinstance(other, dict) or len(one) != len(other):
             return False
-        return all(name in other and same(each, other[name]) for name, each in one.items())
+        return all(name in other and is_equal_json(each, other[name]) for name, each in one.items())
     if isinstance(one, list):
-        return isinstance(other, list) and len(one) == len(other) and all(map(same, one, other))
+        return isinstance(other, list) and len(one) == len(other) and all(map(is_equal_json, one, other))
     return bool(one == other) and isinstance(one, bool) is isinstance(other, bool)

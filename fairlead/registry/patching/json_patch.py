@@ -16,8 +16,8 @@ import orjson
 from fairlead.core.body_errors import MAX_DEPTH, Malformed
 from fairlead.core.errors import BadRequest, Invalid, TooLarge
 from fairlead.core.json import decode
-from fairlead.core.objects import Object, copied
-from fairlead.registry.patching.field_set import same
+from fairlead.core.objects import Object, deep_copy
+from fairlead.registry.patching.field_set import is_equal_json
 
 MAX_OPERATIONS = 10_000
 MAX_COPIED_BYTES = 3 * 1024 * 1024
@@ -27,22 +27,22 @@ MAX_SHIFTED_ENTRIES = 20_000_000
 _REJECTED = "the server rejected our request due to an error in our request"
 _TOO_LARGE = "Request entity is too large"
 _TOO_DEEP = "the object would be nested too deeply; send a patch with less nesting"
-_LONGEST_INDEX = 9
+_MAX_INDEX_DIGITS = 9
 """Digits; no list in a request needs more."""
 
 
-class _Refused(Exception):
+class _PatchRejected(Exception):
     """An operation that cannot be applied, and why."""
 
 
 def apply(document: Object, operations: Any) -> Object:
     """The document after all operations, as a new value."""
-    _check(operations)
-    patched = _Patched(document)
+    _check_operations(operations)
+    patched = _PatchedDocument(document)
     for number, operation in enumerate(operations):
         try:
-            patched.carry_out(operation)
-        except _Refused as refusal:
+            patched.apply_operation(operation)
+        except _PatchRejected as refusal:
             title = f"{operation.get('op', '')} {operation.get('path', '')}".strip()
             raise Invalid(f"{_REJECTED}: operation {number} ({title:.100}): {refusal!s:.200}") from refusal
         except orjson.JSONEncodeError as error:
@@ -50,14 +50,14 @@ def apply(document: Object, operations: Any) -> Object:
     return patched.result()
 
 
-def copies(operations: Any) -> bool:
+def has_copy_operation(operations: Any) -> bool:
     """Whether a patch may make an object grow by more than the size of the patch."""
     return isinstance(operations, list) and any(
         isinstance(each, dict) and each.get("op") == "copy" for each in operations[:MAX_OPERATIONS]
     )
 
 
-def _check(operations: Any) -> None:
+def _check_operations(operations: Any) -> None:
     """Rejects anything that is not a JSON patch."""
     if not isinstance(operations, list):
         raise BadRequest("error decoding patch: the body must be a list of operations, each with op and path")
@@ -75,17 +75,17 @@ def _check(operations: Any) -> None:
                 raise BadRequest(f"error decoding patch: {name} of operation {number} must be a string")
 
 
-class _Patched:
+class _PatchedDocument:
     """A document being patched. `_root` holds it under the empty key, so that it can be replaced as a whole, too."""
 
     def __init__(self, document: Object) -> None:
-        self._holder: Object = {"": copied(document)}
+        self._root: Object = {"": deep_copy(document)}
         self._copied_bytes = 0
         self._shifted_entries = 0
 
     def result(self) -> Object:
         """The document, if it is still an object and not nested too deeply: moving values can nest them."""
-        document = self._holder.get("")
+        document = self._root.get("")
         if not isinstance(document, dict):
             raise Invalid(f"{_REJECTED}: the result is not an object; patch parts of the object, or delete it")
         try:
@@ -96,83 +96,83 @@ class _Patched:
             raise Invalid(f"{_REJECTED}: {_TOO_DEEP}") from error
         return document
 
-    def carry_out(self, operation: Object) -> None:
-        method = _ACTS.get(operation.get("op", ""))
+    def apply_operation(self, operation: Object) -> None:
+        method = _OPERATIONS.get(operation.get("op", ""))
         if method is None:
-            raise _Refused(f"op must be one of {', '.join(_ACTS)}")
+            raise _PatchRejected(f"op must be one of {', '.join(_OPERATIONS)}")
         method(self, operation)
 
     def add(self, operation: Object) -> None:
-        self._put(_pointer(operation), _value(operation))
+        self._insert(_parse_pointer(operation), _copy_value(operation))
 
     def replace(self, operation: Object) -> None:
-        tokens = _pointer(operation)
+        tokens = _parse_pointer(operation)
         place = self._parent(tokens)
         if isinstance(place, list):
-            place[_index(tokens[-1], len(place))] = _value(operation)
+            place[_parse_index(tokens[-1], len(place))] = _copy_value(operation)
         else:
-            _named_fields(place)[tokens[-1]] = _value(operation)
+            _require_object(place)[tokens[-1]] = _copy_value(operation)
 
     def remove(self, operation: Object) -> None:
-        self._take(_pointer(operation))
+        self._pop(_parse_pointer(operation))
 
     def move(self, operation: Object) -> None:
-        source, target = _pointer(operation, "from"), _pointer(operation)
+        source, target = _parse_pointer(operation, "from"), _parse_pointer(operation)
         if source == target:
-            self._at(source)
+            self._get(source)
         elif target[: len(source)] == source:
-            raise _Refused("a value cannot be moved into itself; copy it instead")
+            raise _PatchRejected("a value cannot be moved into itself; copy it instead")
         else:
-            self._put(target, self._take(source))
+            self._insert(target, self._pop(source))
 
     def copy(self, operation: Object) -> None:
-        encoded = orjson.dumps(self._at(_pointer(operation, "from")))
+        encoded = orjson.dumps(self._get(_parse_pointer(operation, "from")))
         self._copied_bytes += len(encoded)
         if self._copied_bytes > MAX_COPIED_BYTES:
             raise TooLarge(
                 f"{_TOO_LARGE}: The copy operations of a JSON patch may copy {MAX_COPIED_BYTES} bytes in total; "
                 "copy less, or send several patches"
             )
-        self._put(_pointer(operation), orjson.loads(encoded))
+        self._insert(_parse_pointer(operation), orjson.loads(encoded))
 
     def test(self, operation: Object) -> None:
-        tokens, wanted = _pointer(operation), _given(operation)
+        tokens, wanted = _parse_pointer(operation), _require_value(operation)
         place = self._parent(tokens)
         absent = isinstance(place, dict) and tokens[-1] not in place
         if absent and wanted is None:
             return
-        if absent or not same(_inside(place, tokens[-1]), wanted):
-            raise _Refused("the value is different; read the object again and send a patch for its current state")
+        if absent or not is_equal_json(_get_child(place, tokens[-1]), wanted):
+            raise _PatchRejected("the value is different; read the object again and send a patch for its current state")
 
-    def _at(self, tokens: list[str]) -> Any:
-        return _inside(self._parent(tokens), tokens[-1])
+    def _get(self, tokens: list[str]) -> Any:
+        return _get_child(self._parent(tokens), tokens[-1])
 
     def _parent(self, tokens: list[str]) -> Any:
-        place: Any = self._holder
+        place: Any = self._root
         for token in tokens[:-1]:
-            place = _inside(place, token)
+            place = _get_child(place, token)
         return place
 
-    def _put(self, tokens: list[str], value: Any) -> None:
+    def _insert(self, tokens: list[str], value: Any) -> None:
         place = self._parent(tokens)
         if isinstance(place, list):
-            index = len(place) if tokens[-1] == "-" else _index(tokens[-1], len(place) + 1)
-            self._shift(len(place) - index)
+            index = len(place) if tokens[-1] == "-" else _parse_index(tokens[-1], len(place) + 1)
+            self._count_shift(len(place) - index)
             place.insert(index, value)
         else:
-            _named_fields(place)[tokens[-1]] = value
+            _require_object(place)[tokens[-1]] = value
 
-    def _take(self, tokens: list[str]) -> Any:
+    def _pop(self, tokens: list[str]) -> Any:
         place = self._parent(tokens)
         if isinstance(place, list):
-            index = _index(tokens[-1], len(place))
-            self._shift(len(place) - index)
+            index = _parse_index(tokens[-1], len(place))
+            self._count_shift(len(place) - index)
             return place.pop(index)
-        value = _inside(place, tokens[-1])
+        value = _get_child(place, tokens[-1])
         del place[tokens[-1]]
         return value
 
-    def _shift(self, entries: int) -> None:
+    def _count_shift(self, entries: int) -> None:
         self._shifted_entries += entries
         if self._shifted_entries > MAX_SHIFTED_ENTRIES:
             raise TooLarge(
@@ -181,65 +181,65 @@ class _Patched:
             )
 
 
-_ACTS: Mapping[str, Callable[[_Patched, Object], None]] = {
-    "add": _Patched.add,
-    "remove": _Patched.remove,
-    "replace": _Patched.replace,
-    "move": _Patched.move,
-    "copy": _Patched.copy,
-    "test": _Patched.test,
+_OPERATIONS: Mapping[str, Callable[[_PatchedDocument, Object], None]] = {
+    "add": _PatchedDocument.add,
+    "remove": _PatchedDocument.remove,
+    "replace": _PatchedDocument.replace,
+    "move": _PatchedDocument.move,
+    "copy": _PatchedDocument.copy,
+    "test": _PatchedDocument.test,
 }
 
 
-def _pointer(operation: Object, name: str = "path") -> list[str]:
+def _parse_pointer(operation: Object, name: str = "path") -> list[str]:
     """The tokens of a JSON pointer (RFC 6901). The first is always empty: the key of the document in `_root`."""
     pointer = operation.get(name)
     if pointer is None:
-        raise _Refused(f"{name} is missing")
+        raise _PatchRejected(f"{name} is missing")
     tokens: list[str] = pointer.split("/")
     if tokens[0]:
-        raise _Refused(f"{name} must begin with a slash, as in /metadata/labels")
-    return [_unescaped(token) for token in tokens] if "~" in pointer else tokens
+        raise _PatchRejected(f"{name} must begin with a slash, as in /metadata/labels")
+    return [_unescape(token) for token in tokens] if "~" in pointer else tokens
 
 
-def _unescaped(token: str) -> str:
+def _unescape(token: str) -> str:
     plain = token.replace("~1", "/").replace("~0", "~")
     if token.count("~") != token.count("~0") + token.count("~1"):
-        raise _Refused("in a path, write ~ as ~0, and / within a name as ~1")
+        raise _PatchRejected("in a path, write ~ as ~0, and / within a name as ~1")
     return plain
 
 
-def _given(operation: Object) -> Any:
+def _require_value(operation: Object) -> Any:
     if "value" not in operation:
-        raise _Refused("value is missing; send null explicitly")
+        raise _PatchRejected("value is missing; send null explicitly")
     return operation["value"]
 
 
-def _value(operation: Object) -> Any:
+def _copy_value(operation: Object) -> Any:
     """A copy of the operation's value, for the document to own."""
-    value = _given(operation)
+    value = _require_value(operation)
     return orjson.loads(orjson.dumps(value)) if isinstance(value, dict | list) else value
 
 
-def _inside(place: Any, token: str) -> Any:
+def _get_child(container: Any, token: str) -> Any:
     """The value at a name or index."""
-    if isinstance(place, list):
-        return place[_index(token, len(place))]
-    fields = _named_fields(place)
+    if isinstance(container, list):
+        return container[_parse_index(token, len(container))]
+    fields = _require_object(container)
     if token not in fields:
-        raise _Refused(f"there is no {token!r}; add it first")
+        raise _PatchRejected(f"there is no {token!r}; add it first")
     return fields[token]
 
 
-def _named_fields(place: Any) -> Object:
-    if not isinstance(place, dict):
-        raise _Refused("the path leads into a value that is neither an object nor a list")
-    return place
+def _require_object(container: Any) -> Object:
+    if not isinstance(container, dict):
+        raise _PatchRejected("the path leads into a value that is neither an object nor a list")
+    return container
 
 
-def _index(token: str, size: int) -> int:
+def _parse_index(token: str, size: int) -> int:
     """The list index that a token stands for. It must be less than `size`."""
     is_number = token.isascii() and token.isdigit() and (token == "0" or token[0] != "0")
-    if not is_number or len(token) > _LONGEST_INDEX or int(token) >= size:
-        raise _Refused(f"{token!r} is not a list index less than {size}")
+    if not is_number or len(token) > _MAX_INDEX_DIGITS or int(token) >= size:
+        raise _PatchRejected(f"{token!r} is not a list index less than {size}")
     return int(token)

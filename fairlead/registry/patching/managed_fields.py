@@ -16,42 +16,42 @@ from typing import Any
 
 from fairlead.core.clock import timestamp
 from fairlead.core.errors import Problem
-from fairlead.core.objects import Object, identical, metadata
-from fairlead.registry.patching.field_set import FieldSet, difference, parsed, union, union_of_all
-from fairlead.registry.patching.field_walk import all_fields, changed
-from fairlead.registry.patching.merge_schema import Shape
+from fairlead.core.objects import Object, json_equal, metadata
+from fairlead.registry.patching.field_set import FieldSet, difference, parse_field_set, union, union_all
+from fairlead.registry.patching.field_walk import all_fields, compare_objects
+from fairlead.registry.patching.merge_schema import MergeSchema
 
 Entries = list[Object]
 
-MAX_UPDATES = 10
+MAX_UPDATE_ENTRIES = 10
 """If there are more update entries, the oldest are merged, so that managedFields cannot outgrow the object."""
-MAX_SENT = 1_000
+MAX_SENT_ENTRIES = 1_000
 """More entries in a body are treated as invalid: parsing them would cost more than the rest of the request."""
-ANCIENT = "ancient-changes"
+ANCIENT_MANAGER = "ancient-changes"
 APPLY, UPDATE = "Apply", "Update"
-NAME_LIMIT = 128
-SHORT_NAME = NAME_LIMIT // 4
+MAX_MANAGER_BYTES = 128
+SAFE_MANAGER_LENGTH = MAX_MANAGER_BYTES // 4
 """A name of this many characters is within the limit, which is in bytes."""
-SUBRESOURCE_LIMIT = 256
-_NOTHING: Mapping[str, Any] = {}
+MAX_SUBRESOURCE_BYTES = 256
+_NO_FIELDS: Mapping[str, Any] = {}
 
 
 @dataclass(slots=True)
-class Writer:
+class FieldManager:
     """The entry that a write belongs to, and the time of the write.
 
     Read-only, but not frozen: creating a frozen dataclass for each write takes three times as long.
     """
 
-    manager: str
+    name: str
     api_version: str
     now: str
     subresource: str = ""
     operation: str = UPDATE
 
-    def entry(self, fields: FieldSet) -> Object:
+    def build_entry(self, fields: FieldSet) -> Object:
         entry: Object = {
-            "manager": self.manager,
+            "manager": self.name,
             "operation": self.operation,
             "apiVersion": self.api_version,
             "time": self.now,
@@ -66,14 +66,18 @@ class Writer:
         """Whether the entry is this manager's, by the rules of `_entry_identity`."""
         return (
             entry["operation"] == self.operation
-            and entry.get("manager", "") == self.manager
+            and entry.get("manager", "") == self.name
             and entry.get("subresource", "") == self.subresource
             and (self.operation == APPLY or entry["apiVersion"] == self.api_version)
         )
 
 
 def record_update(
-    old: Object | None, new: Object, shape: Shape, writer: Writer, empty: Mapping[str, Any] = _NOTHING
+    old: Object | None,
+    new: Object,
+    schema: MergeSchema,
+    manager: FieldManager,
+    empty_fields: Mapping[str, Any] = _NO_FIELDS,
 ) -> None:
     """Sets the managedFields of `new` after a create (`old` is None), an update or a patch.
 
@@ -84,24 +88,28 @@ def record_update(
     meta = metadata(new)
     sent = meta.pop("managedFields", None)
     stored: Entries = [] if old is None else metadata(old).get("managedFields") or []
-    entries = stored if writer.subresource or sent is None or sent == stored else _sent_or_stored(sent, stored)
+    entries = stored if manager.subresource or sent is None or sent == stored else _choose_entries(sent, stored)
     removed: FieldSet = {}
     if old is None:
-        taken = changed({"metadata": {}, **empty}, new, shape)[0] if empty else all_fields(new, shape)
+        taken = (
+            compare_objects({"metadata": {}, **empty_fields}, new, schema)[0]
+            if empty_fields
+            else all_fields(new, schema)
+        )
         if taken and not entries:
-            meta["managedFields"] = [writer.entry(taken)]
+            meta["managedFields"] = [manager.build_entry(taken)]
             return
     elif entries:
-        taken, removed = changed(old, new, shape)
+        taken, removed = compare_objects(old, new, schema)
     else:
         return
     if taken or removed or entries is not stored:
-        entries = arranged(moved(entries, taken, removed, writer))
+        entries = sort_entries(transfer_fields(entries, taken, removed, manager))
     if entries:
         meta["managedFields"] = entries
 
 
-def record_apply(old: Object | None, new: Object, writer: Writer) -> None:
+def record_apply(old: Object | None, new: Object, manager: FieldManager) -> None:
     """Completes the entries that apply has put into `new`. `old` is None for a create.
 
     The manager's entry gets the time of its last change, either of the object or of the claimed fields. If nothing
@@ -109,44 +117,44 @@ def record_apply(old: Object | None, new: Object, writer: Writer) -> None:
     """
     meta = metadata(new)
     entries: Entries = meta.pop("managedFields", None) or []
-    if old is None or not identical(_unrecorded(old), _unrecorded(new)):
-        entries = [{**entry, "time": writer.now} if writer.owns(entry) else entry for entry in entries]
+    if old is None or not json_equal(_without_managed_fields(old), _without_managed_fields(new)):
+        entries = [{**entry, "time": manager.now} if manager.owns(entry) else entry for entry in entries]
     if entries:
-        meta["managedFields"] = arranged(entries)
+        meta["managedFields"] = sort_entries(entries)
 
 
-def _unrecorded(obj: Object) -> Object:
+def _without_managed_fields(obj: Object) -> Object:
     kept = dict(metadata(obj))
     kept.pop("managedFields", None)
     return {**obj, "metadata": kept}
 
 
-def moved(entries: Entries, taken: FieldSet, removed: FieldSet, writer: Writer) -> Entries:
+def transfer_fields(entries: Entries, taken: FieldSet, removed: FieldSet, manager: FieldManager) -> Entries:
     """The entries after a manager has set some fields and removed others.
 
     The time of an entry is that of its manager's last change; losing fields to other managers does not count.
     """
-    entries = understood(entries, writer)
-    mine = next(filter(writer.owns, entries), None)
-    kept = released([entry for entry in entries if entry is not mine], taken, removed)
+    entries = filter_by_version(entries, manager)
+    mine = next(filter(manager.owns, entries), None)
+    kept = release_fields([entry for entry in entries if entry is not mine], taken, removed)
     fields = difference(mine["fieldsV1"], removed) if mine else {}
     if mine and fields and not taken and fields is mine["fieldsV1"]:
         kept.append(mine)
     elif taken or fields:
-        kept.append(writer.entry(union(fields, taken)))
+        kept.append(manager.build_entry(union(fields, taken)))
     return kept
 
 
-def understood(entries: Entries, writer: Writer) -> Entries:
+def filter_by_version(entries: Entries, manager: FieldManager) -> Entries:
     """The entries that use the field names of the manager's API version.
 
     A kind that is served in two groups may have entries of the other group. As in a kube-apiserver, the next write
     drops them, because their field names have no meaning here.
     """
-    return [entry for entry in entries if entry["apiVersion"] == writer.api_version]
+    return [entry for entry in entries if entry["apiVersion"] == manager.api_version]
 
 
-def released(entries: Entries, taken: FieldSet, removed: FieldSet) -> Entries:
+def release_fields(entries: Entries, taken: FieldSet, removed: FieldSet) -> Entries:
     """The entries without the fields that another manager has set or removed."""
     kept: Entries = []
     for entry in entries:
@@ -157,31 +165,31 @@ def released(entries: Entries, taken: FieldSet, removed: FieldSet) -> Entries:
     return kept
 
 
-def arranged(entries: Entries) -> Entries:
+def sort_entries(entries: Entries) -> Entries:
     """The entries in Kubernetes' order: applies, then updates, oldest first."""
-    return sorted(_capped(entries), key=_order) if len(entries) > 1 else entries
+    return sorted(_merge_oldest_updates(entries), key=_sort_key) if len(entries) > 1 else entries
 
 
-def _order(entry: Object) -> tuple[str, ...]:
-    manager, operation, _, subresource = _identity(entry)
+def _sort_key(entry: Object) -> tuple[str, ...]:
+    manager, operation, _, subresource = _entry_identity(entry)
     return (operation, entry.get("time") or "", manager, entry["apiVersion"], subresource)
 
 
-def _identity(entry: Object) -> tuple[str, str, str, str]:
+def _entry_identity(entry: Object) -> tuple[str, str, str, str]:
     """What identifies an entry. A manager has one apply entry, whichever API version it used."""
     version = "" if entry["operation"] == APPLY else entry["apiVersion"]
     return (entry.get("manager", ""), entry["operation"], version, entry.get("subresource", ""))
 
 
-def _capped(entries: Entries) -> Entries:
+def _merge_oldest_updates(entries: Entries) -> Entries:
     """Merges the oldest update entries, per API version, until at most `MAX_UPDATE_ENTRIES` are left."""
     updates = [entry for entry in entries if entry["operation"] == UPDATE]
-    excess = len(updates) - MAX_UPDATES
+    excess = len(updates) - MAX_UPDATE_ENTRIES
     if excess <= 0:
         return entries
-    kept = {_identity(entry): entry for entry in entries}
+    kept = {_entry_identity(entry): entry for entry in entries}
     oldest: dict[str, list[Object]] = {entry["apiVersion"]: [entry] for entry in updates if _is_ancient(entry)}
-    for entry in sorted(updates, key=_order):
+    for entry in sorted(updates, key=_sort_key):
         older = oldest.setdefault(entry["apiVersion"], [entry])
         if excess > 0 and older[0] is not entry and not _is_ancient(entry):
             older.append(entry)
@@ -189,36 +197,36 @@ def _capped(entries: Entries) -> Entries:
     for together in oldest.values():
         if len(together) > 1:
             for entry in together:
-                del kept[_identity(entry)]
-            merged = _thrown_together(together)
-            kept[_identity(merged)] = merged
+                del kept[_entry_identity(entry)]
+            merged = _merge_entries(together)
+            kept[_entry_identity(merged)] = merged
     return list(kept.values())
 
 
 def _is_ancient(entry: Object) -> bool:
-    return entry.get("manager") == ANCIENT and not entry.get("subresource")
+    return entry.get("manager") == ANCIENT_MANAGER and not entry.get("subresource")
 
 
-def _thrown_together(entries: Entries) -> Object:
+def _merge_entries(entries: Entries) -> Object:
     latest = max(entry.get("time") or "" for entry in entries)
-    fields = union_of_all(entry["fieldsV1"] for entry in entries)
-    return Writer(ANCIENT, entries[0]["apiVersion"], latest).entry(fields)
+    fields = union_all(entry["fieldsV1"] for entry in entries)
+    return FieldManager(ANCIENT_MANAGER, entries[0]["apiVersion"], latest).build_entry(fields)
 
 
-def _sent_or_stored(sent: Any, stored: Entries) -> Entries:
+def _choose_entries(sent: Any, stored: Entries) -> Entries:
     """The entries to start from. An empty list, or a list with one empty entry, clears managedFields."""
     if sent == [] or sent == [{}]:
         return []
     try:
-        return _parsed(sent) or stored
+        return _parse_entries(sent) or stored
     except (ValueError, OverflowError):  # OverflowError: a time that cannot be converted to UTC
         return stored
 
 
-def _parsed(sent: Any) -> Entries:
+def _parse_entries(sent: Any) -> Entries:
     """Entries sent by a client, in stored form. Raises ValueError if one of them is invalid."""
-    if len(sent or ()) > MAX_SENT:
-        raise ValueError(f"more than {MAX_SENT} entries")
+    if len(sent or ()) > MAX_SENT_ENTRIES:
+        raise ValueError(f"more than {MAX_SENT_ENTRIES} entries")
     found: dict[tuple[str, str, str, str], Object] = {}
     for entry in sent or ():
         if entry.get("operation") not in (APPLY, UPDATE) or not entry.get("apiVersion"):
@@ -228,22 +236,22 @@ def _parsed(sent: Any) -> Entries:
         known = {name: entry[name] for name in ("manager", "operation", "apiVersion", "subresource") if entry.get(name)}
         if entry.get("time"):
             known["time"] = timestamp(datetime.fromisoformat(entry["time"]).astimezone(UTC))
-        known.update(fieldsType="FieldsV1", fieldsV1=parsed(entry.get("fieldsV1") or {}))
-        found[_identity(known)] = known
+        known.update(fieldsType="FieldsV1", fieldsV1=parse_field_set(entry.get("fieldsV1") or {}))
+        found[_entry_identity(known)] = known
     return list(found.values())
 
 
-def record_problems(obj: Object) -> Iterator[Problem]:
+def managed_fields_problems(obj: Object) -> Iterator[Problem]:
     """Problems with entries sent by a client that are reported instead of ignored: names that are too long or
     unprintable."""
     for index, entry in enumerate(metadata(obj).get("managedFields") or ()):
         name = entry.get("manager") or ""
-        if len(name) <= SHORT_NAME and name.isprintable() and not entry.get("subresource"):
+        if len(name) <= SAFE_MANAGER_LENGTH and name.isprintable() and not entry.get("subresource"):
             continue
         path = f"metadata.managedFields[{index}]"
-        if len(name.encode()) > NAME_LIMIT:
-            yield Problem.too_long(f"{path}.manager", NAME_LIMIT)
+        if len(name.encode()) > MAX_MANAGER_BYTES:
+            yield Problem.too_long(f"{path}.manager", MAX_MANAGER_BYTES)
         if not name.isprintable():
             yield Problem.invalid(f"{path}.manager", name, "should only contain printable characters")
-        if len((entry.get("subresource") or "").encode()) > SUBRESOURCE_LIMIT:
-            yield Problem.too_long(f"{path}.subresource", SUBRESOURCE_LIMIT)
+        if len((entry.get("subresource") or "").encode()) > MAX_SUBRESOURCE_BYTES:
+            yield Problem.too_long(f"{path}.subresource", MAX_SUBRESOURCE_BYTES)

@@ -10,68 +10,68 @@ from typing import Any
 
 from fairlead.core.objects import Object
 from fairlead.registry.patching.field_set import SELF, FieldSet
-from fairlead.registry.patching.merge_schema import FREE, LEAF, UNOWNED, Shape, indexed, step_of
+from fairlead.registry.patching.merge_schema import ATOMIC, DEDUCED, UNOWNED, MergeSchema, entries_by_step, entry_step
 
 
-def merged(live: Object, config: Object, shape: Shape) -> Object:
+def merge_config(live: Object, config: Object, schema: MergeSchema) -> Object:
     """The object with the configuration merged into it."""
-    parts = shape.parts(config)
+    parts = schema.field_plan(config)
     if parts is not None:
         known = {**live, **config}
-        for name, inner in parts.merging:
+        for name, inner in parts.mergeable:
             if name in live:
-                known[name] = _merged(live[name], config[name], inner)
+                known[name] = _merge_value(live[name], config[name], inner)
         return known
-    fields, entries = shape.fields, shape.entries or FREE
+    fields, entries = schema.fields, schema.entries or DEDUCED
     result = dict(live)
     for name, wanted in config.items():
-        result[name] = _merged(live[name], wanted, fields.get(name, entries)) if name in live else wanted
+        result[name] = _merge_value(live[name], wanted, fields.get(name, entries)) if name in live else wanted
     return result
 
 
-def _merged(live: Any, wanted: Any, shape: Shape) -> Any:
-    if shape is LEAF:
+def _merge_value(live: Any, wanted: Any, schema: MergeSchema) -> Any:
+    if schema is ATOMIC:
         return wanted
-    if shape is UNOWNED:
+    if schema is UNOWNED:
         # An empty resourceVersion or uid is not a precondition.
         return wanted or live
-    if isinstance(live, dict) and shape.keys is None:
+    if isinstance(live, dict) and schema.keys is None:
         if isinstance(wanted, dict):
-            return merged(live, wanted, shape)
+            return merge_config(live, wanted, schema)
         return live if wanted is None else wanted
-    if isinstance(live, list) and shape.keys is not None:
-        return _merged_lists(live, wanted or [], shape)
+    if isinstance(live, list) and schema.keys is not None:
+        return _merge_lists(live, wanted or [], schema)
     return wanted
 
 
-def _merged_lists(live: list[Any], wanted: list[Any], shape: Shape) -> list[Any]:
+def _merge_lists(live: list[Any], wanted: list[Any], schema: MergeSchema) -> list[Any]:
     """Entries of both lists, in the configured order; other entries keep their position between their neighbours."""
-    known = indexed(live, shape)
-    ordered = [(step_of(entry, shape), entry) for entry in wanted]
+    known = entries_by_step(live, schema)
+    ordered = [(entry_step(entry, schema), entry) for entry in wanted]
     steps = {step for step, _ in ordered}
     remaining, shared = iter(ordered), (step for step, _ in ordered if step in known)
     result: list[Any] = []
     next_shared = next(shared, None)
     for entry in live:
-        step = step_of(entry, shape)
+        step = entry_step(entry, schema)
         if step not in steps:
             result.append(entry)
         elif step == next_shared:
             for each, configured in remaining:
-                result.append(_merged_entry(known, each, configured, shape))
+                result.append(_merge_entry(known, each, configured, schema))
                 if each == step:
                     break
             next_shared = next(shared, None)
-    return [*result, *(_merged_entry(known, step, configured, shape) for step, configured in remaining)]
+    return [*result, *(_merge_entry(known, step, configured, schema) for step, configured in remaining)]
 
 
-def _merged_entry(known: dict[str, list[Any]], step: str | None, wanted: Any, shape: Shape) -> Any:
+def _merge_entry(known: dict[str, list[Any]], step: str | None, wanted: Any, schema: MergeSchema) -> Any:
     """An entry merged with its counterpart. Duplicates in the live list have none: all of them are replaced."""
     found = known.get(step or "", ())
-    return _merged(found[0], wanted, shape.entries or FREE) if len(found) == 1 else wanted
+    return _merge_value(found[0], wanted, schema.entries or DEDUCED) if len(found) == 1 else wanted
 
 
-def without(value: Object, fields: FieldSet, shape: Shape) -> Object:
+def remove_fields(value: Object, fields: FieldSet, schema: MergeSchema) -> Object:
     """The object without the fields of a set and everything below them."""
     kept = {}
     for name, each in value.items():
@@ -79,20 +79,20 @@ def without(value: Object, fields: FieldSet, shape: Shape) -> Object:
         if below is None:
             kept[name] = each
         elif below and SELF not in below:
-            kept[name] = _rest(each, below, shape.fields.get(name, shape.entries or FREE))
+            kept[name] = _remove_below(each, below, schema.fields.get(name, schema.entries or DEDUCED))
     return kept
 
 
-def _rest(value: Any, fields: FieldSet, shape: Shape) -> Any:
-    if isinstance(value, dict) and shape.keys is None:
-        return without(value, fields, shape)
-    if not isinstance(value, list) or shape.keys is None:
+def _remove_below(value: Any, fields: FieldSet, schema: MergeSchema) -> Any:
+    if isinstance(value, dict) and schema.keys is None:
+        return remove_fields(value, fields, schema)
+    if not isinstance(value, list) or schema.keys is None:
         return value
     kept = []
     for each in value:
-        below = fields.get(step_of(each, shape) or "")
+        below = fields.get(entry_step(each, schema) or "")
         if below is None:
             kept.append(each)
         elif below and SELF not in below:
-            kept.append(_rest(each, below, shape.entries or FREE))
+            kept.append(_remove_below(each, below, schema.entries or DEDUCED))
     return kept

@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 
 from fairlead.core.errors import BadRequest
-from fairlead.core.objects import Object, copied
+from fairlead.core.objects import Object, deep_copy
 
 
 def apply(document: Object, patch: Any) -> Object:
@@ -21,13 +21,13 @@ def apply(document: Object, patch: Any) -> Object:
             "and null for those to remove"
         )
     try:
-        changes = copied(patch)
+        changes = deep_copy(patch)
     except orjson.JSONEncodeError as error:
         raise BadRequest(f"error decoding patch: {error}; send a patch with less nesting") from error
-    return _merged(copied(document), changes)
+    return _merge(deep_copy(document), changes)
 
 
-def _merged(target: Any, patch: Object) -> Object:
+def _merge(target: Any, patch: Object) -> Object:
     """Changes and returns `target`. A target that is not an object is replaced, so nulls in new objects are dropped,
     too."""
     result: Object = target if isinstance(target, dict) else {}
@@ -35,7 +35,7 @@ def _merged(target: Any, patch: Object) -> Object:
         if value is None:
             result.pop(name, None)
         elif isinstance(value, dict):
-            result[name] = _merged(result.get(name), value)
+            result[name] = _merge(result.get(name), value)
         else:
             result[name] = value
     return result

@@ -20,19 +20,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from fairlead.core.errors import BadRequest, shown
-from fairlead.core.objects import Object, copied
-from fairlead.registry.patching.field_set import key_text
-from fairlead.registry.patching.merge_schema import FREE, Shape, step_of
+from fairlead.core.errors import BadRequest, quote_value
+from fairlead.core.objects import Object, deep_copy
+from fairlead.registry.patching.field_set import canonical_json
+from fairlead.registry.patching.merge_schema import DEDUCED, MergeSchema, entry_step
 
-Entry = tuple[str | None, Any]
+KeyedEntry = tuple[str | None, Any]
 """A list entry with its step."""
 
 
-def interleaved(entries: Sequence[Entry], named: Sequence[str], before: Sequence[str | None]) -> list[Any]:
+def merge_order(
+    entries: Sequence[KeyedEntry], patch_order: Sequence[str], old_order: Sequence[str | None]
+) -> list[Any]:
     """The entries in their final order, from the order of the patch and the old order of the live list."""
-    new_positions = {step: position for position, step in enumerate(named)}
-    old_positions = {step: position for position, step in enumerate(before)}
+    new_positions = {step: position for position, step in enumerate(patch_order)}
+    old_positions = {step: position for position, step in enumerate(old_order)}
     patched = (entry for entry in entries if entry[0] in new_positions)
     remaining = iter(sorted(patched, key=lambda entry: new_positions[entry[0] or ""]))
     result: list[Any] = []
@@ -40,7 +42,7 @@ def interleaved(entries: Sequence[Entry], named: Sequence[str], before: Sequence
     for step, value in entries:
         if step in new_positions:
             continue
-        while following is not None and not _stood_before(step, following[0], old_positions):
+        while following is not None and not _was_before(step, following[0], old_positions):
             result.append(following[1])
             following = next(remaining, None)
         result.append(value)
@@ -49,8 +51,8 @@ def interleaved(entries: Sequence[Entry], named: Sequence[str], before: Sequence
     return [*result, *(value for _, value in remaining)]
 
 
-def _stood_before(one: str | None, other: str | None, was: dict[str | None, int]) -> bool:
-    return one in was and other in was and was[one] < was[other]
+def _was_before(one: str | None, other: str | None, old_positions: dict[str | None, int]) -> bool:
+    return one in old_positions and other in old_positions and old_positions[one] < old_positions[other]
 
 
 _PATCH = "$patch"
@@ -58,65 +60,65 @@ _RETAIN = "$retainKeys"
 _DELETE = "$deleteFromPrimitiveList/"
 _ORDER = "$setElementOrder/"
 _MERGE, _REPLACE, _REMOVE = "merge", "replace", "delete"
-_NOTHING: list[Any] = []
+_ORDER_ONLY: list[Any] = []
 """The value of a list for which the patch contains only an order."""
 
 
-def apply(document: Object, patch: Any, shape: Shape) -> Object:
+def apply(document: Object, patch: Any, schema: MergeSchema) -> Object:
     """The document with the patch merged in, as a new value."""
     if not isinstance(patch, dict):
         found = "null" if patch is None else "a list" if isinstance(patch, list) else "a single value"
         raise BadRequest(f"error decoding patch: the body is {found}; send a JSON object with the fields to change")
-    return _merged(copied(document), copied(patch), shape)
+    return _merge_object(deep_copy(document), deep_copy(patch), schema)
 
 
-def _merged(live: Object, patch: Object, shape: Shape) -> Object:
+def _merge_object(live: Object, patch: Object, schema: MergeSchema) -> Object:
     """Changes and returns `live`, unless a directive replaces it."""
     directive = _directive(patch)
     if directive != _MERGE:
-        return _plain_object(patch) if directive == _REPLACE else {}
+        return _strip_object(patch) if directive == _REPLACE else {}
     patch.pop(_PATCH, None)
-    _retain(live, patch)
-    orders, deletions = _lists(patch, _ORDER), _lists(patch, _DELETE)
+    _apply_retain_keys(live, patch)
+    orders, deletions = _pop_list_directives(patch, _ORDER), _pop_list_directives(patch, _DELETE)
     for name, values in deletions.items():
         if isinstance(live.get(name), list):
-            deleted = set(map(key_text, values))
-            live[name] = [each for each in live[name] if key_text(each) not in deleted]
-    for name, wanted in {**dict.fromkeys(orders, _NOTHING), **patch}.items():
+            deleted = set(map(canonical_json, values))
+            live[name] = [each for each in live[name] if canonical_json(each) not in deleted]
+    for name, wanted in {**dict.fromkeys(orders, _ORDER_ONLY), **patch}.items():
         if wanted is None:
             live.pop(name, None)
-        elif wanted is not _NOTHING or name in live:
-            live[name] = _merged_field(live.get(name), wanted, orders.get(name), _inner(shape, name))
+        elif wanted is not _ORDER_ONLY or name in live:
+            live[name] = _merge_field(live.get(name), wanted, orders.get(name), _field_schema(schema, name))
     return live
 
 
-def _merged_field(live: Any, wanted: Any, order: list[Any] | None, shape: Shape) -> Any:
+def _merge_field(live: Any, wanted: Any, order: list[Any] | None, schema: MergeSchema) -> Any:
     if isinstance(live, dict) and isinstance(wanted, dict):
-        return _merged(live, wanted, shape)
-    if isinstance(live, list) and isinstance(wanted, list) and shape.keys is not None:
-        return _merged_lists(live, wanted, order, shape)
-    return live if wanted is _NOTHING else _plain(wanted)
+        return _merge_object(live, wanted, schema)
+    if isinstance(live, list) and isinstance(wanted, list) and schema.keys is not None:
+        return _merge_lists(live, wanted, order, schema)
+    return live if wanted is _ORDER_ONLY else _strip_directives(wanted)
 
 
-def _merged_lists(live: list[Any], wanted: list[Any], order: list[Any] | None, shape: Shape) -> list[Any]:
+def _merge_lists(live: list[Any], wanted: list[Any], order: list[Any] | None, schema: MergeSchema) -> list[Any]:
     if any(_directive(each) == _REPLACE for each in wanted):
-        return _plain_list(wanted)
-    before = [step_of(each, shape) for each in live]
-    steps = [(_step(each, shape), each) for each in wanted]
+        return _strip_list(wanted)
+    before = [entry_step(each, schema) for each in live]
+    steps = [(_patch_entry_step(each, schema), each) for each in wanted]
     deleted = {step for step, each in steps if _directive(each) == _REMOVE}
     entries = [(step, each) for step, each in steps if _directive(each) == _MERGE]
     found = [(step, each) for step, each in zip(before, live, strict=True) if step not in deleted]
-    ordered = [step for step, _ in entries] if order is None else [_step(each, shape) for each in order]
+    ordered = [step for step, _ in entries] if order is None else [_patch_entry_step(each, schema) for each in order]
     if order is not None:
         _check_order([step for step, _ in entries], ordered)
     indexes = {step: index for index, (step, _) in reversed(list(enumerate(found)))}
     for step, each in entries:
         index = indexes.setdefault(step, len(found))
         if index == len(found):
-            found.append((step, _plain(each)))
-        elif shape.keys:
-            found[index] = step, _merged(found[index][1], each, shape.entries or FREE)
-    return interleaved(found, ordered, before)
+            found.append((step, _strip_directives(each)))
+        elif schema.keys:
+            found[index] = step, _merge_object(found[index][1], each, schema.entries or DEDUCED)
+    return merge_order(found, ordered, before)
 
 
 def _check_order(steps: list[str], ordered: list[str]) -> None:
@@ -124,42 +126,44 @@ def _check_order(steps: list[str], ordered: list[str]) -> None:
     rest = iter(ordered)
     missing = next((step for step in steps if step not in rest), None)
     if missing is not None:
-        raise _refused(f"the order of the list does not match its $setElementOrder, at {missing[2:]}")
+        raise _invalid_patch(f"the order of the list does not match its $setElementOrder, at {missing[2:]}")
 
 
-def _step(entry: Any, shape: Shape) -> str:
+def _patch_entry_step(entry: Any, schema: MergeSchema) -> str:
     """The step of an entry of the patch, which must have all keys."""
-    if shape.keys:
+    if schema.keys:
         if not isinstance(entry, dict):
-            raise _refused(f"expected an object with {' and '.join(shape.keys)} in a list, not {shown(entry):.60}")
-        for key in shape.keys:
-            if key not in entry and key not in shape.defaults:
-                raise _refused(f"an entry of a list does not have its merge key, {key}: {shown(entry):.60}")
+            raise _invalid_patch(
+                f"expected an object with {' and '.join(schema.keys)} in a list, not {quote_value(entry):.60}"
+            )
+        for key in schema.keys:
+            if key not in entry and key not in schema.defaults:
+                raise _invalid_patch(f"an entry of a list does not have its merge key, {key}: {quote_value(entry):.60}")
     elif isinstance(entry, dict | list):
-        raise _refused(f"expected a plain value in a list, not {shown(entry):.60}")
-    return step_of(entry, shape) or ""
+        raise _invalid_patch(f"expected a plain value in a list, not {quote_value(entry):.60}")
+    return entry_step(entry, schema) or ""
 
 
-def _retain(live: Object, patch: Object) -> None:
+def _apply_retain_keys(live: Object, patch: Object) -> None:
     keys = patch.pop(_RETAIN, None)
     if keys is None:
         return
     if not isinstance(keys, list):
-        raise _refused(f"{_RETAIN} must be a list of field names")
+        raise _invalid_patch(f"{_RETAIN} must be a list of field names")
     kept = {key for key in keys if isinstance(key, str)}
     for name in patch:
         if name not in kept and not name.startswith("$"):
-            raise _refused(f"the patch sets {name}, which its {_RETAIN} does not list")
+            raise _invalid_patch(f"the patch sets {name}, which its {_RETAIN} does not list")
     for name in live.keys() - kept:
         del live[name]
 
 
-def _lists(patch: Object, prefix: str) -> dict[str, list[Any]]:
+def _pop_list_directives(patch: Object, prefix: str) -> dict[str, list[Any]]:
     """Removes the directives with this prefix from the patch and returns them."""
     found = {name: patch.pop(name) for name in [name for name in patch if name.startswith(prefix)]}
     for name, values in found.items():
         if not isinstance(values, list):
-            raise _refused(f"{name} must be a list")
+            raise _invalid_patch(f"{name} must be a list")
     return {name.removeprefix(prefix): values for name, values in found.items()}
 
 
@@ -167,33 +171,35 @@ def _directive(patch: Any) -> str:
     """The `$patch` directive of a part of the patch."""
     directive = patch.get(_PATCH, _MERGE) if isinstance(patch, dict) else _MERGE
     if directive not in (_MERGE, _REPLACE, _REMOVE):
-        raise _refused(f"unknown patch type: {shown(directive):.60}; {_PATCH} is {_MERGE}, {_REPLACE} or {_REMOVE}")
+        raise _invalid_patch(
+            f"unknown patch type: {quote_value(directive):.60}; {_PATCH} is {_MERGE}, {_REPLACE} or {_REMOVE}"
+        )
     return str(directive)
 
 
-def _plain(value: Any) -> Any:
+def _strip_directives(value: Any) -> Any:
     """A value that is new to the object: without directives, and without what a directive or null removes."""
     if isinstance(value, dict):
-        return {} if _directive(value) == _REMOVE else _plain_object(value)
-    return _plain_list(value) if isinstance(value, list) else value
+        return {} if _directive(value) == _REMOVE else _strip_object(value)
+    return _strip_list(value) if isinstance(value, list) else value
 
 
-def _plain_object(value: Object) -> Object:
+def _strip_object(value: Object) -> Object:
     return {
-        name: _plain(each)
+        name: _strip_directives(each)
         for name, each in value.items()
         if each is not None and name not in (_PATCH, _RETAIN) and not name.startswith((_DELETE, _ORDER))
     }
 
 
-def _plain_list(values: list[Any]) -> list[Any]:
+def _strip_list(values: list[Any]) -> list[Any]:
     """Drops entries with a directive other than `merge`: they contain nothing else."""
-    return [_plain(each) for each in values if _directive(each) == _MERGE]
+    return [_strip_directives(each) for each in values if _directive(each) == _MERGE]
 
 
-def _inner(shape: Shape, name: str) -> Shape:
-    return shape.fields.get(name, shape.entries or FREE)
+def _field_schema(schema: MergeSchema, name: str) -> MergeSchema:
+    return schema.fields.get(name, schema.entries or DEDUCED)
 
 
-def _refused(why: str) -> BadRequest:
-    return BadRequest(f"invalid strategic merge patch: {why}")
+def _invalid_patch(reason: str) -> BadRequest:
+    return BadRequest(f"invalid strategic merge patch: {reason}")

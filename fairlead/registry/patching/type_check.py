@@ -12,9 +12,9 @@ from typing import Any
 
 import jsonschema_rs
 
-from fairlead.core.errors import shown
+from fairlead.core.errors import quote_value
 from fairlead.core.objects import Object
-from fairlead.registry.patching.field_set import key_text, shown_path
+from fairlead.registry.patching.field_set import canonical_json, format_field_path
 from fairlead.registry.schema import Schema
 
 _EXPECTED: dict[str, tuple[str, type | tuple[type, ...]]] = {
@@ -25,11 +25,11 @@ _EXPECTED: dict[str, tuple[str, type | tuple[type, ...]]] = {
     "integer": ("numeric (int or float)", (int, float)),
     "number": ("numeric (int or float)", (int, float)),
 }
-_MOST_FAULTS = 10
-_LONGEST_VALUE = 60
+_MAX_ERRORS = 10
+_MAX_VALUE_LENGTH = 60
 
 
-class Fitting:
+class FastTypeCheck:
     """A fast check that a configuration has no type errors, with a compiled validator.
 
     False negatives are possible: of set and map lists it accepts only those with one entry, which has no duplicates.
@@ -44,22 +44,22 @@ class Fitting:
 
     def __call__(self, config: Object) -> bool:
         if self._compiled is None:  # compiled on first use: most kinds are never applied
-            self._compiled = jsonschema_rs.Draft4Validator(_fitting(self._schema))
+            self._compiled = jsonschema_rs.Draft4Validator(_to_json_schema(self._schema))
         return self._compiled.is_valid(config)
 
 
-def _fitting(schema: Schema) -> Schema:
+def _to_json_schema(schema: Schema) -> Schema:
     wanted = schema.get("type")
     if wanted is None:
         return {}
     fitting: Schema = {"type": [wanted, "null"]}
     if wanted == "object":
         others = schema.get("additionalProperties")
-        fitting["properties"] = {name: _fitting(each) for name, each in schema.get("properties", {}).items()}
+        fitting["properties"] = {name: _to_json_schema(each) for name, each in schema.get("properties", {}).items()}
         preserves_unknown = bool(schema.get("x-kubernetes-preserve-unknown-fields"))
-        fitting["additionalProperties"] = preserves_unknown if others is None else _fitting(others)
+        fitting["additionalProperties"] = preserves_unknown if others is None else _to_json_schema(others)
     elif wanted == "array":
-        fitting["items"] = items = _fitting(schema["items"])
+        fitting["items"] = items = _to_json_schema(schema["items"])
         if schema.get("x-kubernetes-list-type") in ("set", "map"):
             fitting["maxItems"] = 1
         if schema.get("x-kubernetes-list-type") == "map":
@@ -69,69 +69,71 @@ def _fitting(schema: Schema) -> Schema:
     return fitting
 
 
-def faults(config: Object, schema: Schema) -> str:
+def type_errors(config: Object, schema: Schema) -> str:
     """The type errors as one text; empty if there are none. Only the first few are reported."""
-    found = list(islice(_object_faults(config, schema, None), _MOST_FAULTS))
+    found = list(islice(_object_errors(config, schema, None), _MAX_ERRORS))
     return "\n  ".join(["errors:", *found]) if len(found) > 1 else "".join(found)
 
 
-Path = tuple["Path | None", str] | None
+PathNode = tuple["PathNode | None", str] | None
 """The path to a value as a linked list: the node of its parent, and one step. It is formatted only for errors, because
 formatting it for every value would copy long names again and again."""
 
 
-def _text(path: Path) -> str:
+def _format_path(path: PathNode) -> str:
     steps = []
     while path is not None:
         path, step = path
         steps.append(step)
-    return shown_path(tuple(reversed(steps)))
+    return format_field_path(tuple(reversed(steps)))
 
 
-def _faults(value: Any, schema: Schema, path: Path) -> Iterator[str]:
+def _value_errors(value: Any, schema: Schema, path: PathNode) -> Iterator[str]:
     wanted = schema.get("type")
     if value is None or wanted is None:
         return
     name, types = _EXPECTED[wanted]
     fits = isinstance(value, types) and (wanted == "boolean" or not isinstance(value, bool))
     if not fits:
-        yield f"{_text(path)}: expected {name}, got {shown(value):.{_LONGEST_VALUE}}"
+        yield f"{_format_path(path)}: expected {name}, got {quote_value(value):.{_MAX_VALUE_LENGTH}}"
     elif wanted == "object":
-        yield from _object_faults(value, schema, path)
+        yield from _object_errors(value, schema, path)
     elif wanted == "array":
-        yield from _list_faults(value, schema, path)
+        yield from _list_errors(value, schema, path)
 
 
-def _object_faults(value: Object, schema: Schema, path: Path) -> Iterator[str]:
+def _object_errors(value: Object, schema: Schema, path: PathNode) -> Iterator[str]:
     properties, others = schema.get("properties", {}), schema.get("additionalProperties")
     for name, each in value.items():
         expected = properties.get(name, others)
         if expected is not None:
-            yield from _faults(each, expected, (path, f"f:{name}"))
+            yield from _value_errors(each, expected, (path, f"f:{name}"))
         elif not schema.get("x-kubernetes-preserve-unknown-fields"):
-            yield f"{_text(path)}.{name}: field not declared in schema"
+            yield f"{_format_path(path)}.{name}: field not declared in schema"
 
 
-def _list_faults(values: list[Any], schema: Schema, path: Path) -> Iterator[str]:
+def _list_errors(values: list[Any], schema: Schema, path: PathNode) -> Iterator[str]:
     sort, items = schema.get("x-kubernetes-list-type"), schema["items"]
     seen = set()
     for index, each in enumerate(values):
         step = f"i:{index}"
         if sort == "set":
-            step = "v:" + key_text(each)
+            step = "v:" + canonical_json(each)
         elif sort == "map" and isinstance(each, dict):
-            keys = {key: each.get(key, _default(items, key)) for key in sorted(schema["x-kubernetes-list-map-keys"])}
+            keys = {
+                key: each.get(key, _key_default(items, key)) for key in sorted(schema["x-kubernetes-list-map-keys"])
+            }
             missing = [key for key, value in keys.items() if value is None]
             if missing:
-                where = f"{_text(path)}: element {index}"
+                where = f"{_format_path(path)}: element {index}"
                 yield f'{where}: associative list with keys has an element that omits "{missing[0]}"'
                 continue
-            step = "k:" + key_text(keys)
+            step = "k:" + canonical_json(keys)
         if step in seen:
-            yield f"{_text(path)}: duplicate entries for key {shown_path((step,))}"
+            yield f"{_format_path(path)}: duplicate entries for key {format_field_path((step,))}"
         seen.add(step)
-        yield from _faults(each, items, (path, step))
+        yield from _value_errors(each, items, (path, step))
 
 
-def _default(items: Schema, key: str) -> Any:
+def _key_default(items: Schema, key: str) -> Any:
     return items.get("properties", {}).get(key, {}).get("default")

@@ -13,17 +13,17 @@ import orjson
 from fairlead.core import json, yaml
 from fairlead.core.body_errors import MAX_VALUES, Malformed
 from fairlead.core.call import Call
-from fairlead.core.concurrency import COMPUTE, LARGE, LARGE_YAML
+from fairlead.core.concurrency import COMPUTE_POOL, LARGE_JSON_BYTES, LARGE_YAML_BYTES
 from fairlead.core.errors import BadRequest, NotAcceptable, TooLarge, UnsupportedMediaType
 from fairlead.server.api import protobuf
 
-MAX_ENTRIES = 100
-REMEMBERED_LENGTH = 1_024
+MAX_ACCEPT_ENTRIES = 100
+MAX_CACHED_ACCEPT_LENGTH = 1_024
 """Longer headers are not cached, as clients choose them."""
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class MediaRange:
     """One entry of an Accept header. `kind`, `group` and `version` are its parameters `as`, `g` and `v`."""
 
     media_type: str
@@ -32,46 +32,50 @@ class Wish:
     version: str = ""
     quality: float = 1.0
 
-    def covers(self, media_type: str) -> bool:
+    def matches(self, media_type: str) -> bool:
         return self.media_type in (media_type, "*/*", f"{media_type.partition('/')[0]}/*")
 
 
-def wishes(accept: str) -> Sequence[Wish]:
+def parse_accept(accept: str) -> Sequence[MediaRange]:
     """The entries of an Accept header by quality, cached: clients send the same few headers again and again."""
-    return _remembered(accept) if len(accept) <= REMEMBERED_LENGTH else _wishes(accept)
+    return _parse_accept_cached(accept) if len(accept) <= MAX_CACHED_ACCEPT_LENGTH else _parse_accept(accept)
 
 
-def _wishes(accept: str) -> Sequence[Wish]:
-    entries = (accept or "*/*").split(",", MAX_ENTRIES)[:MAX_ENTRIES]
-    parsed = [_wish(entry) for entry in entries if entry.strip()]
+def _parse_accept(accept: str) -> Sequence[MediaRange]:
+    entries = (accept or "*/*").split(",", MAX_ACCEPT_ENTRIES)[:MAX_ACCEPT_ENTRIES]
+    parsed = [_parse_media_range(entry) for entry in entries if entry.strip()]
     return tuple(sorted((item for item in parsed if item.quality > 0), key=lambda item: -item.quality))
 
 
-_remembered = lru_cache(maxsize=512)(_wishes)
+_parse_accept_cached = lru_cache(maxsize=512)(_parse_accept)
 
 
-def _wish(entry: str) -> Wish:
+def _parse_media_range(entry: str) -> MediaRange:
     media_type, *parameters = (part.strip() for part in entry.split(";"))
     named = dict(part.split("=", 1) for part in parameters if "=" in part)
-    return Wish(
-        media_type.lower(), named.get("as", ""), named.get("g", ""), named.get("v", ""), _quality(named.get("q", "1"))
+    return MediaRange(
+        media_type.lower(),
+        named.get("as", ""),
+        named.get("g", ""),
+        named.get("v", ""),
+        _parse_quality(named.get("q", "1")),
     )
 
 
-def _quality(text: str) -> float:
+def _parse_quality(text: str) -> float:
     try:
         return float(text)
     except ValueError:
         return 0.0
 
 
-def accepted(accept: str, media_types: Iterable[str]) -> str:
+def negotiate_media_type(accept: str, media_types: Iterable[str]) -> str:
     """The best of `media_types` for an Accept header, ignoring entries with `as`; empty if there is none."""
     offered = tuple(media_types)
-    for media_range in wishes(accept):
+    for media_range in parse_accept(accept):
         if not media_range.kind:
             for media_type in offered:
-                if media_range.covers(media_type):
+                if media_range.matches(media_type):
                     return media_type
     return ""
 
@@ -85,36 +89,36 @@ _PRETTY_AGENTS = ("curl/", "Wget/", "Mozilla/")
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class Representation:
     """The negotiated representation: media type, and view such as `Table` (empty for the object itself)."""
 
     media_type: str = JSON
     view: str = ""
 
 
-def chosen_form(accept: str) -> Form:
+def negotiate(accept: str) -> Representation:
     """The representation for an Accept header. Raises NotAcceptable if none is supported."""
-    return _remembered_form(accept) if len(accept) <= REMEMBERED_LENGTH else _form(accept)
+    return _negotiate_cached(accept) if len(accept) <= MAX_CACHED_ACCEPT_LENGTH else _negotiate(accept)
 
 
-def _form(accept: str) -> Form:
-    for media_range in wishes(accept):
+def _negotiate(accept: str) -> Representation:
+    for media_range in parse_accept(accept):
         for media_type in _OFFERED:
-            if not media_range.covers(media_type):
+            if not media_range.matches(media_type):
                 continue
             if not media_range.kind:
-                return Form(media_type)
+                return Representation(media_type)
             if media_range.kind in _VIEWS and media_range.group == _META_GROUP and media_range.version == "v1":
-                return Form(media_type, media_range.kind)
+                return Representation(media_type, media_range.kind)
     raise NotAcceptable(f"only the following media types are accepted: {', '.join(_OFFERED)}")
 
 
-_remembered_form = lru_cache(maxsize=512)(_form)
+_negotiate_cached = lru_cache(maxsize=512)(_negotiate)
 
 
 def error_media_type(accept: str) -> str:
     """The media type of errors: YAML if the client asked for it, otherwise JSON, even if it is not acceptable."""
-    return accepted(accept, _OFFERED) or JSON
+    return negotiate_media_type(accept, _OFFERED) or JSON
 
 
 def wants_pretty(call: Call) -> bool:
@@ -124,7 +128,7 @@ def wants_pretty(call: Call) -> bool:
     return call.headers.get("user-agent", "").startswith(_PRETTY_AGENTS)
 
 
-def rendered(body: bytes, media_type: str, pretty: bool) -> bytes:
+def render(body: bytes, media_type: str, pretty: bool) -> bytes:
     """Converts encoded JSON to YAML or to indented JSON, as requested."""
     if media_type == YAML:
         return yaml.encode(orjson.loads(body))
@@ -163,38 +167,38 @@ async def read_object(call: Call, expected: str, *, optional: bool = False) -> t
         )
     decode, is_yaml = _DECODERS[media_type], media_type == YAML
     if is_yaml:
-        call.body_size = yaml.unfolded_size(body)
+        call.body_size = yaml.expanded_size(body)
     try:
-        if call.body_size <= (LARGE_YAML if is_yaml else LARGE):
+        if call.body_size <= (LARGE_YAML_BYTES if is_yaml else LARGE_JSON_BYTES):
             return decode(body)
-        return await COMPUTE.run(call.body_size, decode, body)
+        return await COMPUTE_POOL.run(call.body_size, decode, body)
     except BadRequest as error:
         raise BadRequest(f"the object provided is unrecognized (must be of type {expected}): {error}") from None
 
 
-def check_values(body: bytes) -> None:
+def check_value_count(body: bytes) -> None:
     """Rejects JSON with too many values, before it is decoded."""
     if json.has_too_many_values(body):
         raise TooLarge(f"Request entity too large: more than {MAX_VALUES} values; split it into several objects")
 
 
-def parsed_json(body: bytes) -> tuple[Any, Sequence[str]]:
-    check_values(body)
+def parse_json(body: bytes) -> tuple[Any, Sequence[str]]:
+    check_value_count(body)
     try:
         value = json.decode(body)
-        return value, json.duplicate_keys(body, value)
+        return value, json.find_duplicate_keys(body, value)
     except Malformed as error:
         raise BadRequest(f"the body is not valid JSON: {error}") from None
 
 
-def parsed_yaml(body: bytes) -> tuple[Any, Sequence[str]]:
+def parse_yaml(body: bytes) -> tuple[Any, Sequence[str]]:
     try:
         return yaml.decode(body)
     except Malformed as error:
         raise BadRequest(f"the body is not valid YAML: {error}") from None
 
 
-def _parsed_protobuf(body: bytes) -> tuple[Any, Sequence[str]]:
+def _parse_protobuf(body: bytes) -> tuple[Any, Sequence[str]]:
     try:
         return protobuf.decode(body), ()
     except Malformed as error:
@@ -202,9 +206,9 @@ def _parsed_protobuf(body: bytes) -> tuple[Any, Sequence[str]]:
 
 
 _DECODERS: dict[str, Callable[[bytes], tuple[Any, Sequence[str]]]] = {
-    "": parsed_json,
-    JSON: parsed_json,
-    YAML: parsed_yaml,
-    protobuf.MEDIA_TYPE: _parsed_protobuf,
+    "": parse_json,
+    JSON: parse_json,
+    YAML: parse_yaml,
+    protobuf.MEDIA_TYPE: _parse_protobuf,
 }
 """Decoders by media type. Without a Content-Type, a body is JSON."""

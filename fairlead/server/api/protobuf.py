@@ -9,7 +9,18 @@ from collections.abc import Mapping
 
 from fairlead.core.body_errors import Malformed
 from fairlead.core.objects import Object
-from fairlead.core.protobuf_wire import Field, Message, base64_text, flag, message, moment, number, raw, text, texts
+from fairlead.core.protobuf_wire import (
+    Field,
+    MessageSchema,
+    message_reader,
+    read_base64,
+    read_bool,
+    read_bytes,
+    read_int,
+    read_text,
+    read_text_list,
+    read_time,
+)
 
 MEDIA_TYPE = "application/vnd.kubernetes.protobuf"
 _MAGIC = b"k8s\x00"
@@ -19,164 +30,175 @@ def decode(body: bytes) -> Object:
     """Decodes an object. Raises Malformed if the body is invalid, or of an unsupported kind."""
     if not body.startswith(_MAGIC):
         raise Malformed("it does not start with the magic number of Kubernetes protobuf")
-    envelope = message(_ENVELOPE)(body[len(_MAGIC) :])
+    envelope = message_reader(_ENVELOPE)(body[len(_MAGIC) :])
     types = envelope.get("typeMeta") or {}
     kind = types.get("kind", "")
     fields = _KINDS.get(kind)
     if fields is None:
         raise Malformed(f"protobuf is not supported for {kind or 'a body without a kind'}; send JSON or YAML")
-    return {**types, **message(fields)(envelope.get("raw", b""))}
+    return {**types, **message_reader(fields)(envelope.get("raw", b""))}
 
 
-_ENVELOPE: Message = {
-    1: Field("typeMeta", message({1: Field("apiVersion", text), 2: Field("kind", text)})),
-    2: Field("raw", raw),
+_ENVELOPE: MessageSchema = {
+    1: Field("typeMeta", message_reader({1: Field("apiVersion", read_text), 2: Field("kind", read_text)})),
+    2: Field("raw", read_bytes),
 }
 
-_OWNER: Message = {
-    1: Field("kind", text),
-    3: Field("name", text),
-    4: Field("uid", text),
-    5: Field("apiVersion", text),
-    6: Field("controller", flag),
-    7: Field("blockOwnerDeletion", flag),
+_OWNER_REFERENCE: MessageSchema = {
+    1: Field("kind", read_text),
+    3: Field("name", read_text),
+    4: Field("uid", read_text),
+    5: Field("apiVersion", read_text),
+    6: Field("controller", read_bool),
+    7: Field("blockOwnerDeletion", read_bool),
 }
 
 _METADATA = Field(
     "metadata",
-    message(
+    message_reader(
         {
-            1: Field("name", text),
-            2: Field("generateName", text),
-            3: Field("namespace", text),
-            5: Field("uid", text),
-            6: Field("resourceVersion", text),
-            8: Field("creationTimestamp", moment),
-            11: Field("labels", text, keyed=True),
-            12: Field("annotations", text, keyed=True),
-            13: Field("ownerReferences", message(_OWNER), many=True),
-            14: Field("finalizers", text, many=True),
+            1: Field("name", read_text),
+            2: Field("generateName", read_text),
+            3: Field("namespace", read_text),
+            5: Field("uid", read_text),
+            6: Field("resourceVersion", read_text),
+            8: Field("creationTimestamp", read_time),
+            11: Field("labels", read_text, is_map=True),
+            12: Field("annotations", read_text, is_map=True),
+            13: Field("ownerReferences", message_reader(_OWNER_REFERENCE), repeated=True),
+            14: Field("finalizers", read_text, repeated=True),
         }
     ),
 )
 
-_REQUIREMENT: Message = {1: Field("key", text), 2: Field("operator", text), 3: Field("values", text, many=True)}
-
-_LABEL_SELECTOR: Message = {
-    1: Field("matchLabels", text, keyed=True),
-    2: Field("matchExpressions", message(_REQUIREMENT), many=True),
+_REQUIREMENT: MessageSchema = {
+    1: Field("key", read_text),
+    2: Field("operator", read_text),
+    3: Field("values", read_text, repeated=True),
 }
 
-_SELECTOR: Message = {
-    1: Field("rawSelector", text),
-    2: Field("requirements", message(_REQUIREMENT), many=True),
+_LABEL_SELECTOR: MessageSchema = {
+    1: Field("matchLabels", read_text, is_map=True),
+    2: Field("matchExpressions", message_reader(_REQUIREMENT), repeated=True),
 }
 
-_RESOURCE_ATTRIBUTES: Message = {
-    1: Field("namespace", text),
-    2: Field("verb", text),
-    3: Field("group", text),
-    4: Field("version", text),
-    5: Field("resource", text),
-    6: Field("subresource", text),
-    7: Field("name", text),
-    8: Field("fieldSelector", message(_SELECTOR)),
-    9: Field("labelSelector", message(_SELECTOR)),
+_SELECTOR: MessageSchema = {
+    1: Field("rawSelector", read_text),
+    2: Field("requirements", message_reader(_REQUIREMENT), repeated=True),
 }
 
-_ATTRIBUTES: Message = {
-    1: Field("resourceAttributes", message(_RESOURCE_ATTRIBUTES), telling=True),
-    2: Field("nonResourceAttributes", message({1: Field("path", text), 2: Field("verb", text)}), telling=True),
+_RESOURCE_ATTRIBUTES: MessageSchema = {
+    1: Field("namespace", read_text),
+    2: Field("verb", read_text),
+    3: Field("group", read_text),
+    4: Field("version", read_text),
+    5: Field("resource", read_text),
+    6: Field("subresource", read_text),
+    7: Field("name", read_text),
+    8: Field("fieldSelector", message_reader(_SELECTOR)),
+    9: Field("labelSelector", message_reader(_SELECTOR)),
 }
 
-_SUBJECT_AND_ATTRIBUTES: Message = {
+_ATTRIBUTES: MessageSchema = {
+    1: Field("resourceAttributes", message_reader(_RESOURCE_ATTRIBUTES), has_presence=True),
+    2: Field(
+        "nonResourceAttributes",
+        message_reader({1: Field("path", read_text), 2: Field("verb", read_text)}),
+        has_presence=True,
+    ),
+}
+
+_SUBJECT_AND_ATTRIBUTES: MessageSchema = {
     **_ATTRIBUTES,
-    3: Field("user", text),
-    4: Field("groups", text, many=True),
-    5: Field("extra", texts, keyed=True),
-    6: Field("uid", text),
+    3: Field("user", read_text),
+    4: Field("groups", read_text, repeated=True),
+    5: Field("extra", read_text_list, is_map=True),
+    6: Field("uid", read_text),
 }
 
-_RULE: Message = {
-    1: Field("verbs", text, many=True),
-    2: Field("apiGroups", text, many=True),
-    3: Field("resources", text, many=True),
-    4: Field("resourceNames", text, many=True),
-    5: Field("nonResourceURLs", text, many=True),
+_RULE: MessageSchema = {
+    1: Field("verbs", read_text, repeated=True),
+    2: Field("apiGroups", read_text, repeated=True),
+    3: Field("resources", read_text, repeated=True),
+    4: Field("resourceNames", read_text, repeated=True),
+    5: Field("nonResourceURLs", read_text, repeated=True),
 }
 
-_RULES = Field("rules", message(_RULE), many=True)
-_AGGREGATION = message({1: Field("clusterRoleSelectors", message(_LABEL_SELECTOR), many=True)})
+_RULES = Field("rules", message_reader(_RULE), repeated=True)
+_AGGREGATION = message_reader({1: Field("clusterRoleSelectors", message_reader(_LABEL_SELECTOR), repeated=True)})
 
-_SUBJECT: Message = {
-    1: Field("kind", text),
-    2: Field("apiGroup", text),
-    3: Field("name", text),
-    4: Field("namespace", text),
+_SUBJECT: MessageSchema = {
+    1: Field("kind", read_text),
+    2: Field("apiGroup", read_text),
+    3: Field("name", read_text),
+    4: Field("namespace", read_text),
 }
 
-_BINDING: Message = {
+_BINDING: MessageSchema = {
     1: _METADATA,
-    2: Field("subjects", message(_SUBJECT), many=True),
-    3: Field("roleRef", message({1: Field("apiGroup", text), 2: Field("kind", text), 3: Field("name", text)})),
+    2: Field("subjects", message_reader(_SUBJECT), repeated=True),
+    3: Field(
+        "roleRef",
+        message_reader({1: Field("apiGroup", read_text), 2: Field("kind", read_text), 3: Field("name", read_text)}),
+    ),
 }
 
 
-def _with_spec(fields: Message) -> Message:
+def _with_spec(fields: MessageSchema) -> MessageSchema:
     """A kind with metadata and spec. A status would be ignored anyway."""
-    return {1: _METADATA, 2: Field("spec", message(fields))}
+    return {1: _METADATA, 2: Field("spec", message_reader(fields))}
 
 
-_BOUND_OBJECT: Message = {
-    1: Field("kind", text),
-    2: Field("apiVersion", text),
-    3: Field("name", text),
-    4: Field("uid", text),
+_BOUND_OBJECT: MessageSchema = {
+    1: Field("kind", read_text),
+    2: Field("apiVersion", read_text),
+    3: Field("name", read_text),
+    4: Field("uid", read_text),
 }
 
-_KINDS: Mapping[str, Message] = {
+_KINDS: Mapping[str, MessageSchema] = {
     "ConfigMap": {
         1: _METADATA,
-        2: Field("data", text, keyed=True),
-        3: Field("binaryData", base64_text, keyed=True),
-        4: Field("immutable", flag),
+        2: Field("data", read_text, is_map=True),
+        3: Field("binaryData", read_base64, is_map=True),
+        4: Field("immutable", read_bool),
     },
     "Secret": {
         1: _METADATA,
-        2: Field("data", base64_text, keyed=True),
-        3: Field("type", text),
-        4: Field("stringData", text, keyed=True),
-        5: Field("immutable", flag),
+        2: Field("data", read_base64, is_map=True),
+        3: Field("type", read_text),
+        4: Field("stringData", read_text, is_map=True),
+        5: Field("immutable", read_bool),
     },
     "ServiceAccount": {
         1: _METADATA,
-        2: Field("secrets", message({3: Field("name", text)}), many=True),
-        3: Field("imagePullSecrets", message({1: Field("name", text)}), many=True),
-        4: Field("automountServiceAccountToken", flag),
+        2: Field("secrets", message_reader({3: Field("name", read_text)}), repeated=True),
+        3: Field("imagePullSecrets", message_reader({1: Field("name", read_text)}), repeated=True),
+        4: Field("automountServiceAccountToken", read_bool),
     },
     "TokenRequest": _with_spec(
         {
-            1: Field("audiences", text, many=True),
-            3: Field("boundObjectRef", message(_BOUND_OBJECT)),
-            4: Field("expirationSeconds", number),
+            1: Field("audiences", read_text, repeated=True),
+            3: Field("boundObjectRef", message_reader(_BOUND_OBJECT)),
+            4: Field("expirationSeconds", read_int),
         }
     ),
-    "Namespace": _with_spec({1: Field("finalizers", text, many=True)}),
+    "Namespace": _with_spec({1: Field("finalizers", read_text, repeated=True)}),
     "Role": {1: _METADATA, 2: _RULES},
-    "ClusterRole": {1: _METADATA, 2: _RULES, 3: Field("aggregationRule", _AGGREGATION, telling=True)},
+    "ClusterRole": {1: _METADATA, 2: _RULES, 3: Field("aggregationRule", _AGGREGATION, has_presence=True)},
     "RoleBinding": _BINDING,
     "ClusterRoleBinding": _BINDING,
     "SelfSubjectAccessReview": _with_spec(_ATTRIBUTES),
     "SubjectAccessReview": _with_spec(_SUBJECT_AND_ATTRIBUTES),
     "LocalSubjectAccessReview": _with_spec(_SUBJECT_AND_ATTRIBUTES),
-    "SelfSubjectRulesReview": _with_spec({1: Field("namespace", text)}),
+    "SelfSubjectRulesReview": _with_spec({1: Field("namespace", read_text)}),
     "SelfSubjectReview": {1: _METADATA},
     "DeleteOptions": {
-        1: Field("gracePeriodSeconds", number),
-        2: Field("preconditions", message({1: Field("uid", text), 2: Field("resourceVersion", text)})),
-        3: Field("orphanDependents", flag),
-        4: Field("propagationPolicy", text),
-        5: Field("dryRun", text, many=True),
+        1: Field("gracePeriodSeconds", read_int),
+        2: Field("preconditions", message_reader({1: Field("uid", read_text), 2: Field("resourceVersion", read_text)})),
+        3: Field("orphanDependents", read_bool),
+        4: Field("propagationPolicy", read_text),
+        5: Field("dryRun", read_text, repeated=True),
     },
-    "TokenReview": _with_spec({1: Field("token", text), 2: Field("audiences", text, many=True)}),
+    "TokenReview": _with_spec({1: Field("token", read_text), 2: Field("audiences", read_text, repeated=True)}),
 }

@@ -14,61 +14,61 @@ from typing import Any
 
 import orjson
 
-from fairlead.core.call import Call, Reply, Target, Verdict
-from fairlead.core.concurrency import COMPUTE
+from fairlead.core.call import AuthorizationDecision, Call, Reply, RequestInfo
+from fairlead.core.concurrency import COMPUTE_POOL
 from fairlead.core.errors import BadRequest, MethodNotAllowed, NotAcceptable, NotFound, Unauthorized
-from fairlead.core.objects import Object, copied, metadata
+from fairlead.core.objects import Object, deep_copy, metadata
 from fairlead.core.user import User
 from fairlead.registry.kind import Kind
-from fairlead.registry.list import ListQuery, changed_entries, list_body, list_entries, list_metadata, wait_for_version
+from fairlead.registry.list import ListQuery, encode_list, list_entries, list_metadata, map_entries, wait_for_version
 from fairlead.registry.registry import Registry
 from fairlead.registry.resource import Resource
-from fairlead.registry.write_options import Deleted, Listed
+from fairlead.registry.write_options import DeleteResult, ListPage
 from fairlead.server.api import query_options
 from fairlead.server.api.actions import Actions, is_action
-from fairlead.server.api.content import JSON, Form, chosen_form, read_object, rendered, wants_pretty
-from fairlead.server.api.patch import applies, read_configuration, read_patch
-from fairlead.server.api.presentation import Presentation, present_list, present_object
-from fairlead.server.api.routing import truthy
-from fairlead.server.api.watch import Opening, Watches
+from fairlead.server.api.content import JSON, Representation, negotiate, read_object, render, wants_pretty
+from fairlead.server.api.patch import is_apply_patch, read_apply_configuration, read_patch
+from fairlead.server.api.presentation import Presentation, render_list, render_object
+from fairlead.server.api.routing import parse_bool_param
+from fairlead.server.api.watch import WatchRequest, WatchService
 
-Decide = Callable[[User, Target], Verdict]
+Authorize = Callable[[User, RequestInfo], AuthorizationDecision]
 
-VERBS = {"canUse": "use", "canUpdate": "update"}
+PERMISSION_VERBS = {"canUse": "use", "canUpdate": "update"}
 """Status fields for `extended=true`, and the verb that each one reports."""
 
 
-def nobody_asks(user: User, target: Target) -> Verdict:
+def missing_authorizer(user: User, target: RequestInfo) -> AuthorizationDecision:
     """The default for servers without an authorizer."""
     raise RuntimeError("extended=true requires an authorizer")
 
 
 def is_extended(call: Call, kind: Kind) -> bool:
     """Whether `extended=true` is set, and the status of the kind has the permission fields."""
-    if not truthy(call.parameter("extended"), present="extended" in call.query):
+    if not parse_bool_param(call.parameter("extended"), present="extended" in call.query):
         return False
-    return all(field in kind.fields.get("status", {}).get("properties", {}) for field in VERBS)
+    return all(field in kind.fields.get("status", {}).get("properties", {}) for field in PERMISSION_VERBS)
 
 
-def extended(body: bytes, call: Call, user: User, decide: Decide) -> bytes:
+def extend_body(body: bytes, call: Call, user: User, authorize: Authorize) -> bytes:
     """Adds the permissions of the user to an encoded object."""
     obj: Object = orjson.loads(body)
-    return orjson.dumps(with_rights(obj, call.target, user, decide))
+    return orjson.dumps(add_permissions(obj, call.target, user, authorize))
 
 
-def with_rights(obj: Object, asked: Target, user: User, decide: Decide) -> Object:
+def add_permissions(obj: Object, target: RequestInfo, user: User, authorize: Authorize) -> Object:
     meta, status = metadata(obj), obj.get("status") or {}
-    item = replace(asked, path="", subresource="", namespace=meta.get("namespace", ""), name=meta["name"])
-    permissions = {field: decide(user, replace(item, verb=verb)).allowed for field, verb in VERBS.items()}
+    item = replace(target, path="", subresource="", namespace=meta.get("namespace", ""), name=meta["name"])
+    permissions = {field: authorize(user, replace(item, verb=verb)).allowed for field, verb in PERMISSION_VERBS.items()}
     return {**obj, "status": {**status, **permissions}}
 
 
-Verb = Callable[[Call, Resource, str], Awaitable[Reply]]
+VerbHandler = Callable[[Call, Resource, str], Awaitable[Reply]]
 
-Manner = tuple[str, str, str, str, str, bool, bool, bool]
+RouteKey = tuple[str, str, str, str, str, bool, bool, bool]
 """Identifies a route: the target without its names."""
 
-DELETED_AT_ONCE = 20
+DELETES_PER_YIELD = 20
 """Deletes of a collection between two yields to the event loop."""
 _NEEDS_NAME = frozenset({"update", "patch"})
 
@@ -76,13 +76,15 @@ _NEEDS_NAME = frozenset({"update", "patch"})
 class Verbs:
     """Implements the verbs. Each method gets the call, the resource, and the namespace (empty if cluster-scoped)."""
 
-    def __init__(self, registry: Registry, watches: Watches, actions: Actions, decide: Decide = nobody_asks) -> None:
+    def __init__(
+        self, registry: Registry, watches: WatchService, actions: Actions, authorize: Authorize = missing_authorizer
+    ) -> None:
         self._registry = registry
         self._watches = watches
         self._actions = actions
-        self._decide = decide
-        self._ways: dict[Manner, tuple[Verb, Resource]] = {}
-        self._verbs: dict[str, Verb] = {
+        self._authorize = authorize
+        self._routes: dict[RouteKey, tuple[VerbHandler, Resource]] = {}
+        self._verbs: dict[str, VerbHandler] = {
             "get": self._get,
             "list": self._list,
             "watch": self._watch,
@@ -95,148 +97,156 @@ class Verbs:
 
     def __call__(self, call: Call) -> Awaitable[Reply]:
         target = call.target
-        _refuse_form(chosen_form(call.headers.get("accept", "")), call)
-        route = self._ways.get(_manner(target))
+        _check_representation(negotiate(call.headers.get("accept", "")), call)
+        route = self._routes.get(_route_key(target))
         if route is None:
-            return self._find_way(call)
+            return self._resolve_route(call)
         verb, resource = route
         return verb(call, resource, target.namespace if resource.kind.namespaced else "")
 
-    def _find_way(self, call: Call) -> Awaitable[Reply]:
+    def _resolve_route(self, call: Call) -> Awaitable[Reply]:
         target = call.target
         kind = self._registry.catalog.find(target.group, target.version, target.resource)
-        if kind is not None and (target.subresource or not kind.stored) and is_action(kind, target):
+        if kind is not None and (target.subresource or not kind.persisted) and is_action(kind, target):
             return self._actions(call, kind)
-        if kind is None or not _exists(kind, target):
+        if kind is None or not _matches_kind(kind, target):
             raise NotFound("the server could not find the requested resource")
         verb = self._verbs.get(target.verb)
-        if verb is None or not _serves(kind, target):
+        if verb is None or not _is_verb_supported(kind, target):
             raise MethodNotAllowed("the server does not allow this method on the requested resource")
         if target.verb in _NEEDS_NAME and not target.name:
             raise BadRequest("name must be provided")
         # Only valid routes are cached, without names, so the cache is bounded.
-        self._ways[_manner(target)] = route = verb, self._registry.of(kind)
+        self._routes[_route_key(target)] = route = verb, self._registry.resource_for(kind)
         return verb(call, route[1], target.namespace if kind.namespaced else "")
 
     def _get(self, call: Call, resource: Resource, namespace: str) -> Awaitable[Reply]:
         if not call.query:
-            entry = resource.at_once(namespace, call.target.name)
+            entry = resource.get_if_current(namespace, call.target.name)
             if entry is not None:
-                return self._object(call, resource.kind, entry.body)
-        return self._get_later(call, resource, namespace)
+                return self._object_reply(call, resource.kind, entry.body)
+        return self._get_fresh(call, resource, namespace)
 
-    async def _get_later(self, call: Call, resource: Resource, namespace: str) -> Reply:
+    async def _get_fresh(self, call: Call, resource: Resource, namespace: str) -> Reply:
         version = call.parameter("resourceVersion") if call.query else ""
         if version:
-            await wait_for_version(resource.view, query_options.revision(version))
+            await wait_for_version(resource.view, query_options.parse_resource_version(version))
         entry = await resource.get(namespace, call.target.name)
         body = entry.body
         if call.query and is_extended(call, resource.kind):
-            body = extended(body, call, _user(call), self._decide)
-        return await self._object(call, resource.kind, body)
+            body = extend_body(body, call, _require_user(call), self._authorize)
+        return await self._object_reply(call, resource.kind, body)
 
     async def _list(self, call: Call, resource: Resource, namespace: str) -> Reply:
         kind = resource.kind
-        page = await list_entries(resource.view, kind, namespace, self._cut(call, query_options.list_query(call, kind)))
+        page = await list_entries(
+            resource.view, kind, namespace, self._with_object_filter(call, query_options.list_query(call, kind))
+        )
         if is_extended(call, kind):
-            user = _user(call)
+            user = _require_user(call)
             page = replace(
                 page,
-                entries=await changed_entries(
-                    page.entries, lambda entry: entry.with_body(extended(entry.body, call, user, self._decide))
+                entries=await map_entries(
+                    page.entries, lambda entry: entry.with_body(extend_body(entry.body, call, user, self._authorize))
                 ),
             )
         return await self._list_reply(call, kind, page)
 
     async def _watch(self, call: Call, resource: Resource, namespace: str) -> Reply:
-        representation = chosen_form(call.headers.get("accept", ""))
+        representation = negotiate(call.headers.get("accept", ""))
         query = query_options.watch_query(call, resource.kind)
-        request = Opening(resource, namespace, query, representation.view, call.sieve, call.recheck)
-        stream = await self._watches.open(request, _user(call))
+        request = WatchRequest(resource, namespace, query, representation.view, call.object_filter, call.recheck)
+        stream = await self._watches.open(request, _require_user(call))
         return Reply(200, stream=stream)
 
-    def _cut(self, call: Call, query: ListQuery) -> ListQuery:
-        return query if call.sieve is None else replace(query, sees=call.sieve.sees)
+    def _with_object_filter(self, call: Call, query: ListQuery) -> ListQuery:
+        return query if call.object_filter is None else replace(query, is_visible=call.object_filter.allows)
 
     async def _create(self, call: Call, resource: Resource, namespace: str) -> Reply:
-        options = query_options.writing(call, _user(call))
+        options = query_options.write_options(call, _require_user(call))
         body, duplicates = await read_object(call, resource.kind.name)
         options.size = call.body_size
         created = await resource.create(body, namespace, options, duplicates)
-        return await self._object(call, resource.kind, created, 201)
+        return await self._object_reply(call, resource.kind, created, 201)
 
     async def _update(self, call: Call, resource: Resource, namespace: str) -> Reply:
-        options = query_options.writing(call, _user(call))
+        options = query_options.write_options(call, _require_user(call))
         body, duplicates = await read_object(call, resource.kind.name)
         options.size = call.body_size
-        updated = await resource.modify(namespace, call.target.name, lambda old: _again(body), options, duplicates)
-        return await self._object(call, resource.kind, updated)
+        updated = await resource.modify(namespace, call.target.name, lambda old: _fresh_copy(body), options, duplicates)
+        return await self._object_reply(call, resource.kind, updated)
 
     async def _patch(self, call: Call, resource: Resource, namespace: str) -> Reply:
-        is_apply = applies(call)
-        options = query_options.writing(call, _user(call), applying=is_apply)
+        is_apply = is_apply_patch(call)
+        options = query_options.write_options(call, _require_user(call), is_apply=is_apply)
         if is_apply:
             create_target = replace(call.target, verb="create")
-            options = replace(options, before_creating=lambda: call.require(create_target))
-            config, duplicates = await read_configuration(call)
+            options = replace(options, authorize_create=lambda: call.require(create_target))
+            config, duplicates = await read_apply_configuration(call)
             options.size = call.body_size
             applied, created = await resource.apply(config, namespace, call.target.name, options, duplicates)
-            return await self._object(call, resource.kind, applied, 201 if created else 200)
-        edit, duplicates = await read_patch(call, resource.shapes.whole)
+            return await self._object_reply(call, resource.kind, applied, 201 if created else 200)
+        edit, duplicates = await read_patch(call, resource.merge_schemas.whole)
         options.size = call.body_size
         patched = await resource.modify(namespace, call.target.name, edit, options, duplicates)
-        return await self._object(call, resource.kind, patched)
+        return await self._object_reply(call, resource.kind, patched)
 
     async def _delete(self, call: Call, resource: Resource, namespace: str) -> Reply:
-        delete_options, options = query_options.deleting(call, await _delete_body(call), _user(call))
+        delete_options, options = query_options.delete_options(call, await _read_delete_body(call), _require_user(call))
         deleted = await resource.delete(namespace, call.target.name, delete_options, options)
-        if deleted.gone:
-            representation = chosen_form(call.headers.get("accept", ""))
-            return _reply(call, 200, orjson.dumps(_success(resource.kind, deleted)), representation.media_type)
-        return await self._object(call, resource.kind, deleted.body)
+        if deleted.is_removed:
+            representation = negotiate(call.headers.get("accept", ""))
+            return _render_reply(
+                call, 200, orjson.dumps(_success_status(resource.kind, deleted)), representation.media_type
+            )
+        return await self._object_reply(call, resource.kind, deleted.body)
 
     async def _delete_collection(self, call: Call, resource: Resource, namespace: str) -> Reply:
-        delete_options, options = query_options.deleting(call, await _delete_body(call), _user(call))
+        delete_options, options = query_options.delete_options(call, await _read_delete_body(call), _require_user(call))
         kind = resource.kind
         page = await list_entries(resource.view, kind, namespace, query_options.list_query(call, kind))
         for count, entry in enumerate(page.entries):
-            if count % DELETED_AT_ONCE == DELETED_AT_ONCE - 1:
+            if count % DELETES_PER_YIELD == DELETES_PER_YIELD - 1:
                 await asyncio.sleep(0)  # a dry run does not await the store, and so never yields
             with suppress(NotFound):
                 await resource.delete(entry.key[2], entry.key[3], delete_options, options)
         return await self._list_reply(call, kind, page)
 
-    def _object(self, call: Call, kind: Kind, body: bytes, status: int = 200) -> Awaitable[Reply]:
-        representation = chosen_form(call.headers.get("accept", ""))
+    def _object_reply(self, call: Call, kind: Kind, body: bytes, status: int = 200) -> Awaitable[Reply]:
+        representation = negotiate(call.headers.get("accept", ""))
         if not representation.view and representation.media_type == JSON and not wants_pretty(call):
             return Reply(status, body, JSON)
         presentation, size = self._presentation(call, kind), len(body)
         if presentation.is_large(size):
-            return self._large_object(body, presentation, status)
-        return Reply(status, present_object(body, presentation), representation.media_type)
+            return self._large_object_reply(body, presentation, status)
+        return Reply(status, render_object(body, presentation), representation.media_type)
 
-    async def _large_object(self, body: bytes, how: Presentation, status: int) -> Reply:
-        return Reply(status, await COMPUTE.run(len(body), present_object, body, how), how.form.media_type)
+    async def _large_object_reply(self, body: bytes, presentation: Presentation, status: int) -> Reply:
+        return Reply(
+            status,
+            await COMPUTE_POOL.run(len(body), render_object, body, presentation),
+            presentation.representation.media_type,
+        )
 
-    async def _list_reply(self, call: Call, kind: Kind, listed: Listed) -> Reply:
+    async def _list_reply(self, call: Call, kind: Kind, page: ListPage) -> Reply:
         presentation = self._presentation(call, kind)
-        if presentation.is_plain:
-            return Reply(200, await list_body(kind, listed), JSON)
-        bodies = [entry.body for entry in listed.entries]
-        size, metadata = sum(map(len, bodies)), list_metadata(listed)
+        if presentation.is_raw_json:
+            return Reply(200, await encode_list(kind, page), JSON)
+        bodies = [entry.body for entry in page.entries]
+        size, metadata = sum(map(len, bodies)), list_metadata(page)
         if presentation.is_large(size):
-            body = await COMPUTE.run(size, present_list, bodies, metadata, presentation)
+            body = await COMPUTE_POOL.run(size, render_list, bodies, metadata, presentation)
         else:
-            body = present_list(bodies, metadata, presentation)
-        return Reply(200, body, presentation.form.media_type)
+            body = render_list(bodies, metadata, presentation)
+        return Reply(200, body, presentation.representation.media_type)
 
     def _presentation(self, call: Call, kind: Kind) -> Presentation:
-        representation = chosen_form(call.headers.get("accept", ""))
+        representation = negotiate(call.headers.get("accept", ""))
         include = query_options.include_object(call) if representation.view == "Table" else ""
         return Presentation(kind, representation, wants_pretty(call), include, self._registry.clock.now())
 
 
-def _manner(target: Target) -> Manner:
+def _route_key(target: RequestInfo) -> RouteKey:
     name, namespace = target.name, target.namespace
     return (
         target.verb,
@@ -250,24 +260,24 @@ def _manner(target: Target) -> Manner:
     )
 
 
-def _refuse_form(form: Form, call: Call) -> None:
+def _check_representation(representation: Representation, call: Call) -> None:
     """Rejects an unsupported representation before the request has any effect."""
     verb = call.target.verb
-    if not form.view and verb != "watch":
+    if not representation.view and verb != "watch":
         return
-    if form.view == "Table":
+    if representation.view == "Table":
         query_options.include_object(call)
-    if form.view == "PartialObjectMetadata" and verb in ("list", "deletecollection"):
+    if representation.view == "PartialObjectMetadata" and verb in ("list", "deletecollection"):
         raise NotAcceptable(
             "you requested PartialObjectMetadata, but this is a list; request PartialObjectMetadataList"
         )
-    if form.view == "PartialObjectMetadataList" and verb not in ("list", "watch", "deletecollection"):
+    if representation.view == "PartialObjectMetadataList" and verb not in ("list", "watch", "deletecollection"):
         raise NotAcceptable("you requested PartialObjectMetadataList, but this is not a list")
-    if verb == "watch" and form.media_type != JSON:
+    if verb == "watch" and representation.media_type != JSON:
         raise NotAcceptable(f"a watch is only available as {JSON}")
 
 
-def _exists(kind: Kind, target: Target) -> bool:
+def _matches_kind(kind: Kind, target: RequestInfo) -> bool:
     """Whether the path matches the scope and the subresources of the kind."""
     if target.subresource and target.subresource not in kind.subresources:
         return False
@@ -276,7 +286,7 @@ def _exists(kind: Kind, target: Target) -> bool:
     return not target.namespace or (kind.plural == "namespaces" and target.name == target.namespace)
 
 
-def _serves(kind: Kind, target: Target) -> bool:
+def _is_verb_supported(kind: Kind, target: RequestInfo) -> bool:
     if target.subresource:
         return target.verb in ("get", "update", "patch")
     if kind.namespaced and not target.namespace and target.verb not in ("list", "watch"):
@@ -284,30 +294,30 @@ def _serves(kind: Kind, target: Target) -> bool:
     return target.verb in kind.verbs and not (target.verb == "create" and target.name)
 
 
-def _user(call: Call) -> User:
+def _require_user(call: Call) -> User:
     if call.user is None:
         raise Unauthorized
     return call.user
 
 
-def _again(body: Any) -> Any:
+def _fresh_copy(body: Any) -> Any:
     """A copy for each attempt, as the registry modifies its argument."""
-    return copied(body) if isinstance(body, dict) else body
+    return deep_copy(body) if isinstance(body, dict) else body
 
 
-async def _delete_body(call: Call) -> Any:
+async def _read_delete_body(call: Call) -> Any:
     body, _ = await read_object(call, query_options.DELETE_OPTIONS, optional=True)
     return body
 
 
-def _success(kind: Kind, deleted: Deleted) -> Object:
+def _success_status(kind: Kind, deleted: DeleteResult) -> Object:
     details = {"name": deleted.name, "group": kind.group, "kind": kind.plural, "uid": deleted.uid}
     filled = {name: value for name, value in details.items() if value}
     return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": filled}
 
 
-def _reply(call: Call, status: int, body: bytes, media_type: str) -> Reply:
+def _render_reply(call: Call, status: int, body: bytes, media_type: str) -> Reply:
     pretty = wants_pretty(call)
     if pretty or media_type != JSON:
-        body = rendered(body, media_type, pretty)
+        body = render(body, media_type, pretty)
     return Reply(status, body, media_type)

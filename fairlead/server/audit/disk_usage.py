@@ -12,70 +12,70 @@ from datetime import datetime, timedelta
 
 import structlog
 
-from fairlead.server.audit.log_file import Backups
+from fairlead.server.audit.log_file import LogRetention
 
 log = structlog.get_logger(__name__)
 
 
 @dataclass(slots=True)
-class Shelf:
+class DiskBudget:
     """`logs` are the rotated files by log name, in the order of removal. `max_bytes` of 0 means no limit."""
 
-    logs: Mapping[str, Backups]
-    budget: int
-    removed_early: dict[str, int] = field(default_factory=dict)
+    logs: Mapping[str, LogRetention]
+    max_bytes: int
+    early_removals: dict[str, int] = field(default_factory=dict)
     """By log: files removed before they reached the minimum age."""
-    _last_alarm: datetime | None = None
-    _one_at_a_time: threading.Lock = field(default_factory=threading.Lock)
+    _last_early_removal: datetime | None = None
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
-        self.removed_early = dict.fromkeys(self.logs, 0)
+        self.early_removals = dict.fromkeys(self.logs, 0)
 
-    def tidy(self, now: datetime) -> None:
-        with self._one_at_a_time:
+    def clean_up(self, now: datetime) -> None:
+        with self._lock:
             for retention in self.logs.values():
-                retention.tidy(now)
+                retention.clean_up(now)
             try:
-                self._make_room(now)
+                self._free_space(now)
             except OSError as error:
                 log.warning("could not remove old audit logs to free disk space", reason=str(error))
 
-    def is_complete(self, now: datetime) -> bool:
+    def is_retention_met(self, now: datetime) -> bool:
         """Whether all events younger than the minimum age are still there, as far as this process knows."""
-        min_days = max((retention.days_min for retention in self.logs.values()), default=0)
-        return self._last_alarm is None or now - self._last_alarm >= timedelta(days=min_days)
+        min_days = max((retention.min_days for retention in self.logs.values()), default=0)
+        return self._last_early_removal is None or now - self._last_early_removal >= timedelta(days=min_days)
 
-    def _make_room(self, now: datetime) -> None:
-        if not self.budget:
+    def _free_space(self, now: datetime) -> None:
+        if not self.max_bytes:
             return
-        total = self.size()
+        total = self.total_bytes()
         for name, retention in self.logs.items():
-            for rotated, path in reversed(retention.files()):
-                if total <= self.budget:
+            for rotated, path in reversed(retention.list_files()):
+                if total <= self.max_bytes:
                     return
                 total -= path.stat().st_size
                 path.unlink()
-                if not retention.is_expendable(rotated, now):
-                    self._alarm(name, path.name, retention.days_min, now)
+                if not retention.is_past_min_age(rotated, now):
+                    self._report_early_removal(name, path.name, retention.min_days, now)
 
-    def size(self) -> int:
+    def total_bytes(self) -> int:
         """Bytes of all files, including those being written."""
         total = 0
         for retention in self.logs.values():
-            for path in (retention.path, *(path for _, path in retention.files())):
+            for path in (retention.path, *(path for _, path in retention.list_files())):
                 try:
                     total += path.stat().st_size
                 except FileNotFoundError:
                     continue
         return total
 
-    def _alarm(self, name: str, file: str, days_min: int, now: datetime) -> None:
-        self.removed_early[name] += 1
-        self._last_alarm = now
+    def _report_early_removal(self, name: str, file: str, min_days: int, now: datetime) -> None:
+        self.early_removals[name] += 1
+        self._last_early_removal = now
         log.error(
             "removed audit files before audit_days_min because the audit logs exceed audit_disk; "
             "find the source of the flood, raise audit_disk, or ship the files elsewhere",
             log=name,
             file=file,
-            audit_days_min=days_min,
+            audit_days_min=min_days,
         )

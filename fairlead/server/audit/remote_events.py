@@ -11,16 +11,16 @@ import msgspec
 
 from fairlead.core.clock import micro_timestamp
 from fairlead.core.objects import Object
-from fairlead.server.audit.events import line
-from fairlead.server.audit.redaction import LONGEST_URI, shown
+from fairlead.server.audit.events import encode_line
+from fairlead.server.audit.redaction import MAX_URI_LENGTH, sanitize
 
-FROM_AGENT = "service.sh/agent"
+AGENT_ANNOTATION = "service.sh/agent"
 """The annotation with the cluster whose agent reported the event. Events of this server never have it."""
 
 MAX_VALUES = 100
-MAX_LINE = 16 * 1024
+MAX_LINE_BYTES = 16 * 1024
 """A longer event is recorded without its groups, extra fields and annotations."""
-CUT = "service.sh/cut"
+TRUNCATED_ANNOTATION = "service.sh/cut"
 
 
 class _User(msgspec.Struct):
@@ -62,7 +62,7 @@ class _Event(msgspec.Struct):
     annotations: dict[str, str] = {}
 
 
-def reported(event: Any, cluster: str) -> bytes | None:
+def render_remote_event(event: Any, cluster: str) -> bytes | None:
     """The line for the log; None if the value is not a valid event."""
     try:
         parsed = msgspec.convert(event, _Event)
@@ -72,38 +72,41 @@ def reported(event: Any, cluster: str) -> bytes | None:
         "kind": "Event",
         "apiVersion": "audit.k8s.io/v1",
         "level": "Metadata",
-        "auditID": shown(parsed.auditID),
+        "auditID": sanitize(parsed.auditID),
         "stage": parsed.stage,
-        "requestURI": shown(parsed.requestURI, LONGEST_URI),
-        "verb": shown(parsed.verb),
-        "user": _clean(parsed.user),
-        "sourceIPs": _clean(parsed.sourceIPs),
-        "userAgent": shown(parsed.userAgent),
+        "requestURI": sanitize(parsed.requestURI, MAX_URI_LENGTH),
+        "verb": sanitize(parsed.verb),
+        "user": _sanitize_value(parsed.user),
+        "sourceIPs": _sanitize_value(parsed.sourceIPs),
+        "userAgent": sanitize(parsed.userAgent),
     }
     if parsed.objectRef is not None:
-        rebuilt["objectRef"] = _clean(parsed.objectRef)
+        rebuilt["objectRef"] = _sanitize_value(parsed.objectRef)
     if parsed.responseStatus is not None:
-        rebuilt["responseStatus"] = {"metadata": {}, **_clean(parsed.responseStatus)}
+        rebuilt["responseStatus"] = {"metadata": {}, **_sanitize_value(parsed.responseStatus)}
     rebuilt["requestReceivedTimestamp"] = micro_timestamp(parsed.requestReceivedTimestamp)
     rebuilt["stageTimestamp"] = micro_timestamp(parsed.stageTimestamp)
-    rebuilt["annotations"] = {**_clean(parsed.annotations), FROM_AGENT: cluster}
-    encoded = line(rebuilt)
-    return encoded if len(encoded) <= MAX_LINE else line(_shortened(rebuilt, cluster))
+    rebuilt["annotations"] = {**_sanitize_value(parsed.annotations), AGENT_ANNOTATION: cluster}
+    encoded = encode_line(rebuilt)
+    return encoded if len(encoded) <= MAX_LINE_BYTES else encode_line(_truncate_event(rebuilt, cluster))
 
 
-def _shortened(made: Object, cluster: str) -> Object:
+def _truncate_event(event: Object, cluster: str) -> Object:
     """The event without the fields that can have any number of values."""
-    user = {name: value for name, value in made["user"].items() if name in ("username", "uid")}
-    annotations = {FROM_AGENT: cluster, CUT: "groups, extra fields and annotations removed: the event was too long"}
-    return {**made, "user": user, "sourceIPs": made["sourceIPs"][:1], "annotations": annotations}
+    user = {name: value for name, value in event["user"].items() if name in ("username", "uid")}
+    annotations = {
+        AGENT_ANNOTATION: cluster,
+        TRUNCATED_ANNOTATION: "groups, extra fields and annotations removed: the event was too long",
+    }
+    return {**event, "user": user, "sourceIPs": event["sourceIPs"][:1], "annotations": annotations}
 
 
-def _clean(value: Any) -> Any:
+def _sanitize_value(value: Any) -> Any:
     """Removes empty fields, redacts what looks like a credential, and truncates texts and lists."""
     if isinstance(value, msgspec.Struct):
-        return {name: _clean(each) for name, each in msgspec.structs.asdict(value).items() if each}
+        return {name: _sanitize_value(each) for name, each in msgspec.structs.asdict(value).items() if each}
     if isinstance(value, dict):
-        return {shown(name): _clean(each) for name, each in list(value.items())[:MAX_VALUES]}
+        return {sanitize(name): _sanitize_value(each) for name, each in list(value.items())[:MAX_VALUES]}
     if isinstance(value, list):
-        return [_clean(each) for each in value[:MAX_VALUES]]
-    return shown(value) if isinstance(value, str) else value
+        return [_sanitize_value(each) for each in value[:MAX_VALUES]]
+    return sanitize(value) if isinstance(value, str) else value

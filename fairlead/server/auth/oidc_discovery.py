@@ -13,28 +13,28 @@ from fairlead.core.call import Call, Reply
 from fairlead.core.objects import Object
 
 CONFIGURATION_PATH, KEYS_PATH = "/.well-known/openid-configuration", "/openid/v1/jwks"
-CACHING = "public, max-age=60"
+CACHE_CONTROL = "public, max-age=60"
 """Short: verifiers fetch the keys again when they see an unknown key, and must not get a stale response for long."""
 
 Handler = Callable[[Call], Awaitable[Reply]]
 
 
 @dataclass(frozen=True, slots=True)
-class Issuer:
+class OidcDiscovery:
     """The handlers. `url` is the base URL, `keys` returns the public keys as JWKs."""
 
-    url: str
-    keys: Callable[[], Awaitable[list[Object]]]
+    issuer_url: str
+    public_keys: Callable[[], Awaitable[list[Object]]]
 
     def endpoints(self) -> Mapping[tuple[str, str], Handler]:
         """Handlers by verb and path below the platform root."""
-        return {("get", CONFIGURATION_PATH): self.configuration, ("get", KEYS_PATH): self.jwks}
+        return {("get", CONFIGURATION_PATH): self.get_configuration, ("get", KEYS_PATH): self.get_jwks}
 
-    async def configuration(self, call: Call) -> Reply:
-        return _answer(
+    async def get_configuration(self, call: Call) -> Reply:
+        return _json_reply(
             {
-                "issuer": self.url,
-                "jwks_uri": self.url + KEYS_PATH,
+                "issuer": self.issuer_url,
+                "jwks_uri": self.issuer_url + KEYS_PATH,
                 "response_types_supported": ["id_token"],
                 "subject_types_supported": ["public"],
                 "id_token_signing_alg_values_supported": ["RS256"],
@@ -42,9 +42,9 @@ class Issuer:
             "application/json",
         )
 
-    async def jwks(self, call: Call) -> Reply:
-        return _answer({"keys": await self.keys()}, "application/jwk-set+json")
+    async def get_jwks(self, call: Call) -> Reply:
+        return _json_reply({"keys": await self.public_keys()}, "application/jwk-set+json")
 
 
-def _answer(value: Object, content_type: str) -> Reply:
-    return Reply(200, orjson.dumps(value), content_type, [("cache-control", CACHING)], cacheable=True)
+def _json_reply(value: Object, content_type: str) -> Reply:
+    return Reply(200, orjson.dumps(value), content_type, [("cache-control", CACHE_CONTROL)], cacheable=True)

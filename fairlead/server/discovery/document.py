@@ -14,16 +14,16 @@ from functools import cached_property
 
 from fairlead.core.call import Reply
 from fairlead.core.errors import NotAcceptable
-from fairlead.server.api.content import JSON, Wish, wishes
+from fairlead.server.api.content import JSON, MediaRange, parse_accept
 
-_YEAR = 365 * 24 * 3600
-_FOR_EVER = f"public, max-age={_YEAR}, immutable"
+_YEAR_SECONDS = 365 * 24 * 3600
+_IMMUTABLE_CACHE_CONTROL = f"public, max-age={_YEAR_SECONDS}, immutable"
 _HASH_LENGTH = 32
 _NO_QUERY: Mapping[str, list[str]] = {}
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class MediaTypeParams:
     """The media type parameters `g`, `v` and `as`, which request the same data as another kind."""
 
     kind: str
@@ -41,12 +41,12 @@ class Variant:
     body: bytes
     hash: str
     media_type: str = JSON
-    view: View | None = None
+    params: MediaTypeParams | None = None
     alias: str = ""
 
     @property
     def content_type(self) -> str:
-        return f"{self.media_type};{self.view}" if self.view else self.media_type
+        return f"{self.media_type};{self.params}" if self.params else self.media_type
 
     @property
     def etag(self) -> str:
@@ -61,20 +61,20 @@ class Document:
     hash of the content: a response to that URL can be cached forever.
     """
 
-    given: tuple[Variant, ...] | Callable[[], tuple[Variant, ...]]
+    source: tuple[Variant, ...] | Callable[[], tuple[Variant, ...]]
     """The variants, or a function that builds them on the first request."""
-    negotiated: bool = True
+    is_negotiated: bool = True
     location: str = ""
 
     @cached_property
     def variants(self) -> tuple[Variant, ...]:
-        return self.given() if callable(self.given) else self.given
+        return self.source() if callable(self.source) else self.source
 
     @property
-    def is_made(self) -> bool:
-        return not callable(self.given) or "variants" in vars(self)
+    def is_built(self) -> bool:
+        return not callable(self.source) or "variants" in vars(self)
 
-    def make(self) -> None:
+    def build(self) -> None:
         """Builds the variants in the calling thread."""
         assert self.variants
 
@@ -83,16 +83,18 @@ class Document:
         return self.variants[0].hash
 
 
-def variant(body: bytes, media_type: str = JSON, *, view: View | None = None, alias: str = "") -> Variant:
-    return Variant(body, hashlib.sha256(body).hexdigest()[:_HASH_LENGTH].upper(), media_type, view, alias)
+def build_variant(
+    body: bytes, media_type: str = JSON, *, params: MediaTypeParams | None = None, alias: str = ""
+) -> Variant:
+    return Variant(body, hashlib.sha256(body).hexdigest()[:_HASH_LENGTH].upper(), media_type, params, alias)
 
 
-def find(documents: Mapping[str, Document], path: str) -> Document | None:
+def find_document(documents: Mapping[str, Document], path: str) -> Document | None:
     """The document at a path below the API root, with or without a trailing slash."""
     return documents.get(path) or documents.get(path.removesuffix("/") or "/")
 
 
-def answer(
+def build_reply(
     document: Document,
     accept: str = "",
     if_none_match: str = "",
@@ -102,38 +104,40 @@ def answer(
     requested_hash = (query.get("hash") or [""])[0]
     if requested_hash and document.location and requested_hash != document.hash:
         return Reply(301, headers=[("Location", document.location)])
-    chosen = _choose(document.variants, accept) if document.negotiated else document.variants[0]
+    chosen = _choose_variant(document.variants, accept) if document.is_negotiated else document.variants[0]
     headers = [("ETag", chosen.etag)]
-    if document.negotiated:
+    if document.is_negotiated:
         headers.append(("Vary", "Accept"))
     is_immutable = bool(requested_hash and document.location)
     if is_immutable:
-        headers.append(("Cache-Control", _FOR_EVER))
-    if _has(if_none_match, chosen.etag):
+        headers.append(("Cache-Control", _IMMUTABLE_CACHE_CONTROL))
+    if _matches_etag(if_none_match, chosen.etag):
         return Reply(304, content_type=chosen.content_type, headers=headers, cacheable=is_immutable)
     return Reply(200, chosen.body, chosen.content_type, headers, cacheable=is_immutable)
 
 
-def _has(if_none_match: str, etag: str) -> bool:
+def _matches_etag(if_none_match: str, etag: str) -> bool:
     tags = [tag.strip().removeprefix("W/") for tag in if_none_match.split(",")]
     return etag in tags or "*" in tags
 
 
-def _choose(variants: Sequence[Variant], accept: str) -> Variant:
-    ranges = wishes(accept)
-    best = max(variants, key=lambda each: _liking(each, ranges))
-    if not _liking(best, ranges):
+def _choose_variant(variants: Sequence[Variant], accept: str) -> Variant:
+    ranges = parse_accept(accept)
+    best = max(variants, key=lambda each: _quality_of(each, ranges))
+    if not _quality_of(best, ranges):
         offered = ", ".join(dict.fromkeys(each.media_type for each in variants))
         raise NotAcceptable(f"only the following media types are accepted: {offered}")
     return best
 
 
-def _liking(offer: Variant, wanted: Sequence[Wish]) -> float:
+def _quality_of(variant: Variant, ranges: Sequence[MediaRange]) -> float:
     """The highest quality value that Accept gives this variant; 0 if it is not accepted."""
-    return max((wish.quality for wish in wanted if _fits(wish, offer)), default=0.0)
+    return max((wish.quality for wish in ranges if _is_accepted(wish, variant)), default=0.0)
 
 
-def _fits(wish: Wish, offer: Variant) -> bool:
+def _is_accepted(media_range: MediaRange, variant: Variant) -> bool:
     """A variant with media type parameters must be requested by these: `*/*` matches only plain variants."""
-    params = View(wish.kind, wish.group, wish.version) if wish.kind else None
-    return params == offer.view and (wish.covers(offer.media_type) or wish.media_type == offer.alias)
+    params = MediaTypeParams(media_range.kind, media_range.group, media_range.version) if media_range.kind else None
+    return params == variant.params and (
+        media_range.matches(variant.media_type) or media_range.media_type == variant.alias
+    )

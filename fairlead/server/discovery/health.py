@@ -12,27 +12,27 @@ from fairlead.core.errors import ApiError
 TEXT = "text/plain; charset=utf-8"
 HEALTH_PATHS = ("/healthz", "/livez", "/readyz")
 
-Probe = Callable[[], Awaitable[None]]
+HealthCheck = Callable[[], Awaitable[None]]
 """Raises an ApiError if the check fails."""
 
 
-class Health:
+class HealthHandler:
     """The handler of the health endpoints. Liveness checks nothing; readiness needs all checks to pass."""
 
-    def __init__(self, probes: Mapping[str, Probe]) -> None:
-        self._probes = probes
+    def __init__(self, readiness_checks: Mapping[str, HealthCheck]) -> None:
+        self._readiness_checks = readiness_checks
 
     async def __call__(self, call: Call) -> Reply:
         name, below, check = call.target.path.removeprefix("/").partition("/")
-        checks: dict[str, Probe] = {"ping": _ping, **(self._probes if name == "readyz" else {})}
+        checks: dict[str, HealthCheck] = {"ping": _ping, **(self._readiness_checks if name == "readyz" else {})}
         if f"/{name}" not in HEALTH_PATHS or (below and check not in checks):
             return Reply(404, b"404 page not found\n", TEXT)
         if below:
-            return _answer_one(await _outcome(checks[check]))
+            return _single_check_reply(await _run_check(checks[check]))
         excluded = call.query.get("exclude", [])
         lines, failed = [], False
         for each, probe in checks.items():
-            reason = "" if each in excluded else await _outcome(probe)
+            reason = "" if each in excluded else await _run_check(probe)
             failed = failed or bool(reason)
             passed = "excluded: ok" if each in excluded else "ok"
             lines.append(f"[-]{each} failed: {reason}" if reason else f"[+]{each} {passed}")
@@ -43,7 +43,7 @@ class Health:
         return Reply(503 if failed else 200, "\n".join(lines).encode() + b"\n", TEXT)
 
 
-def _answer_one(reason: str) -> Reply:
+def _single_check_reply(reason: str) -> Reply:
     return Reply(503, reason.encode() + b"\n", TEXT) if reason else Reply(200, b"ok", TEXT)
 
 
@@ -58,9 +58,9 @@ async def _ping() -> None:
     return None
 
 
-async def _outcome(probe: Probe) -> str:
+async def _run_check(check: HealthCheck) -> str:
     try:
-        await probe()
+        await check()
     except ApiError as error:
         return error.message
     return ""

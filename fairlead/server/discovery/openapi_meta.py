@@ -20,12 +20,12 @@ STATUS = f"{_META}.Status"
 STATUS_CAUSE = f"{_META}.StatusCause"
 STATUS_DETAILS = f"{_META}.StatusDetails"
 
-REFERENCE = "#/components/schemas/"
+REF_PREFIX = "#/components/schemas/"
 
 
 def ref(name: str, description: str = "") -> Schema:
     """A reference to a schema. OpenAPI 3.0 ignores siblings of `$ref`, so a description needs `allOf`."""
-    pointer = {"$ref": REFERENCE + name}
+    pointer = {"$ref": REF_PREFIX + name}
     return {"description": description, "allOf": [pointer]} if description else pointer
 
 
@@ -54,45 +54,45 @@ def type_fields() -> dict[str, Schema]:
     }
 
 
-def _known_as(schema: Schema, kind: str) -> Schema:
+def _with_gvk(schema: Schema, kind: str) -> Schema:
     return {**schema, "x-kubernetes-group-version-kind": [{"group": "", "version": "v1", "kind": kind}]}
 
 
-def _merged(schema: Schema, key: str = "") -> Schema:
+def _with_merge_strategy(schema: Schema, key: str = "") -> Schema:
     """A list that a strategic merge patch merges; `key` is the merge key if its entries are objects."""
     merged = {**schema, "x-kubernetes-patch-strategy": "merge"}
     return {**merged, "x-kubernetes-patch-merge-key": key} if key else merged
 
 
-def _text(description: str = "") -> Schema:
+def _metadata_string(description: str = "") -> Schema:
     """A string in metadata, with the maximum length that the metadata validator enforces."""
-    return schemas.string(description, longest=limits.METADATA_TEXT)
+    return schemas.string(description, max_length=limits.METADATA_TEXT)
 
 
-def _answer(description: str) -> Schema:
+def _response_string(description: str) -> Schema:
     """A string that only responses contain, without a maximum length."""
-    return schemas.string(description, longest=0)
+    return schemas.string(description, max_length=0)
 
 
 def _object_meta() -> Schema:
-    text, when = _text, schemas.timestamp
+    text, when = _metadata_string, schemas.timestamp
     owners = schemas.array_map(
         ("uid",),
         ref(OWNER_REFERENCE),
         "Objects that this one depends on. It is garbage collected when all of them are gone.",
-        most=limits.OWNERS,
+        max_items=limits.OWNERS,
     )
     finalizers = schemas.array_set(
         text(),
         "The object is only removed once this list is empty; the component behind each entry removes it when done.",
-        most=limits.FINALIZERS,
+        max_items=limits.FINALIZERS,
     )
     return schemas.obj(
         "Metadata that all persisted objects have.",
         annotations=schemas.mapping(
-            schemas.string(longest=limits.ANNOTATION),
+            schemas.string(max_length=limits.ANNOTATION),
             "Unstructured data set by tools and users. Cannot be used in selectors.",
-            most=limits.ANNOTATIONS,
+            max_properties=limits.ANNOTATIONS,
         ),
         creationTimestamp=when("When the object was created. Set by the server."),
         deletionGracePeriodSeconds=schemas.integer(
@@ -101,16 +101,18 @@ def _object_meta() -> Schema:
         deletionTimestamp=when(
             "When deletion was requested. Set by the server; the object is removed once finalizers are empty."
         ),
-        finalizers=_merged(finalizers),
+        finalizers=_with_merge_strategy(finalizers),
         generateName=text("Prefix of a name that the server generates, used if name is empty."),
         generation=schemas.integer("Incremented with every change of the desired state. Set by the server."),
-        labels=schemas.mapping(text(), "Keys and values that selectors can match.", most=limits.LABELS),
+        labels=schemas.mapping(text(), "Keys and values that selectors can match.", max_properties=limits.LABELS),
         managedFields=schemas.array(
-            ref(MANAGED_FIELDS_ENTRY), "Which manager set which fields. Maintained by the server.", most=limits.MANAGERS
+            ref(MANAGED_FIELDS_ENTRY),
+            "Which manager set which fields. Maintained by the server.",
+            max_items=limits.MANAGERS,
         ),
         name=text("Unique among the objects of this kind in the same namespace. Cannot change."),
         namespace=text("The namespace of the object; empty for cluster-scoped kinds. Cannot change."),
-        ownerReferences=_merged(owners, "uid"),
+        ownerReferences=_with_merge_strategy(owners, "uid"),
         resourceVersion=text("The version of this object. Sent with an update, it prevents lost updates."),
         selfLink=text("Deprecated: no longer set."),
         uid=text("Unique in space and time. Set by the server."),
@@ -121,10 +123,10 @@ def _list_meta() -> Schema:
     return schemas.obj(
         "Metadata that all lists have.",
         required=(),
-        **{"continue": _answer("Token for the next page of the list. Empty on the last page.")},
+        **{"continue": _response_string("Token for the next page of the list. Empty on the last page.")},
         remainingItemCount=schemas.integer("Number of objects after this page, if known."),
-        resourceVersion=_answer("The version of this list. A watch can start from it."),
-        selfLink=_answer("Deprecated: no longer set."),
+        resourceVersion=_response_string("The version of this list. A watch can start from it."),
+        selfLink=_response_string("Deprecated: no longer set."),
     )
 
 
@@ -132,12 +134,12 @@ def _owner_reference() -> Schema:
     schema = schemas.obj(
         "An object that this one depends on, in the same namespace or cluster-scoped.",
         required=("apiVersion", "kind", "name", "uid"),
-        apiVersion=_text("Group and version of the owner."),
+        apiVersion=_metadata_string("Group and version of the owner."),
         blockOwnerDeletion=schemas.boolean("A foreground deletion of the owner waits for this object."),
         controller=schemas.boolean("The owner is the one that controls this object."),
-        kind=_text("Kind of the owner."),
-        name=_text("Name of the owner."),
-        uid=_text("Uid of the owner."),
+        kind=_metadata_string("Kind of the owner."),
+        name=_metadata_string("Name of the owner."),
+        uid=_metadata_string("Uid of the owner."),
     )
     return schemas.atomic(schema)
 
@@ -145,14 +147,14 @@ def _owner_reference() -> Schema:
 def _managed_fields_entry() -> Schema:
     return schemas.obj(
         "The fields that a manager set with one operation.",
-        apiVersion=_text("API version of the object that the fields refer to."),
-        fieldsType=_text("Format of the fields: always FieldsV1."),
-        fieldsV1=schemas.free(
+        apiVersion=_metadata_string("API version of the object that the fields refer to."),
+        fieldsType=_metadata_string("Format of the fields: always FieldsV1."),
+        fieldsV1=schemas.open_object(
             "The fields as a tree: f: is a field name, k: the keys of a list entry, v: the value of a list entry."
         ),
-        manager=_text("Name of the manager that set the fields."),
-        operation=_text("How they were set: Apply or Update."),
-        subresource=_text("The subresource through which they were set, empty for the object itself."),
+        manager=_metadata_string("Name of the manager that set the fields."),
+        operation=_metadata_string("How they were set: Apply or Update."),
+        subresource=_metadata_string("The subresource through which they were set, empty for the object itself."),
         time=schemas.timestamp("When the manager last added, changed or removed a field."),
     )
 
@@ -164,32 +166,32 @@ def _status() -> Schema:
         **type_fields(),
         code=schemas.integer("The HTTP status code.", bits=32),
         details=ref(STATUS_DETAILS, "Machine-readable details of the outcome."),
-        message=_answer("Human-readable description of the outcome."),
+        message=_response_string("Human-readable description of the outcome."),
         metadata=ref(LIST_META, "Standard list metadata."),
-        reason=_answer("Why the request failed, in one word."),
-        status=_answer("Success or Failure."),
+        reason=_response_string("Why the request failed, in one word."),
+        status=_response_string("Success or Failure."),
     )
-    return _known_as(schema, "Status")
+    return _with_gvk(schema, "Status")
 
 
 def _status_details() -> Schema:
     return schemas.obj(
         "Machine-readable details of an outcome.",
-        causes=schemas.array(ref(STATUS_CAUSE), "All causes of the error, one entry each.", most=0),
-        group=_answer("Group of the resource."),
-        kind=_answer("The resource or kind."),
-        name=_answer("Name of the object."),
+        causes=schemas.array(ref(STATUS_CAUSE), "All causes of the error, one entry each.", max_items=0),
+        group=_response_string("Group of the resource."),
+        kind=_response_string("The resource or kind."),
+        name=_response_string("Name of the object."),
         retryAfterSeconds=schemas.integer("Seconds to wait before retrying.", bits=32),
-        uid=_answer("Uid of the object."),
+        uid=_response_string("Uid of the object."),
     )
 
 
 def _status_cause() -> Schema:
     return schemas.obj(
         "One cause of an error.",
-        field=_answer("The field in question, such as spec.ttl or spec.access[0].verbs."),
-        message=_answer("Human-readable description of the cause."),
-        reason=_answer("Machine-readable reason of the cause, in one word."),
+        field=_response_string("The field in question, such as spec.ttl or spec.access[0].verbs."),
+        message=_response_string("Human-readable description of the cause."),
+        reason=_response_string("Machine-readable reason of the cause, in one word."),
     )
 
 
@@ -208,4 +210,4 @@ def _delete_options() -> Schema:
         ),
         propagationPolicy=schemas.string("How dependents are deleted: Background, Foreground or Orphan."),
     )
-    return _known_as(schema, "DeleteOptions")
+    return _with_gvk(schema, "DeleteOptions")

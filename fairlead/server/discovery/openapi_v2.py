@@ -10,23 +10,23 @@ from collections.abc import Iterable
 from typing import Any
 
 from fairlead.registry.schema import Schema
-from fairlead.server.discovery.openapi_meta import REFERENCE
+from fairlead.server.discovery.openapi_meta import REF_PREFIX
 
 _DEFINITIONS = "#/definitions/"
 _METHODS = ("get", "put", "post", "delete", "patch")
-_UNKNOWN_TO_V2 = ("nullable", "oneOf", "anyOf", "not")
-_OPEN = "x-kubernetes-preserve-unknown-fields"
+_UNSUPPORTED_KEYWORDS = ("nullable", "oneOf", "anyOf", "not")
+_PRESERVE_UNKNOWN_FIELDS = "x-kubernetes-preserve-unknown-fields"
 
 
-def swagger(documents: Iterable[dict[str, Any]], prefix: str) -> dict[str, Any]:
+def build_swagger(documents: Iterable[dict[str, Any]], prefix: str) -> dict[str, Any]:
     """One v2 document out of the v3 documents of all groups and versions."""
     paths: dict[str, Any] = {}
     definitions: dict[str, Schema] = {}
     info: dict[str, Any] = {}
     for document in documents:
         info = document["info"]
-        paths |= {path: _path_item(item) for path, item in document["paths"].items()}
-        definitions |= {name: _schema(each) for name, each in document["components"]["schemas"].items()}
+        paths |= {path: _convert_path_item(item) for path, item in document["paths"].items()}
+        definitions |= {name: _convert_schema(each) for name, each in document["components"]["schemas"].items()}
     bearer = {"type": "apiKey", "name": "authorization", "in": "header", "description": "`Bearer` and an access key."}
     return {
         "swagger": "2.0",
@@ -39,41 +39,41 @@ def swagger(documents: Iterable[dict[str, Any]], prefix: str) -> dict[str, Any]:
     }
 
 
-def _path_item(item: Schema) -> Schema:
-    found: Schema = {method: _operation(item[method]) for method in _METHODS if method in item}
-    return {**found, "parameters": [_parameter(each) for each in item["parameters"]]}
+def _convert_path_item(item: Schema) -> Schema:
+    found: Schema = {method: _convert_operation(item[method]) for method in _METHODS if method in item}
+    return {**found, "parameters": [_convert_parameter(each) for each in item["parameters"]]}
 
 
-def _operation(operation: Schema) -> Schema:
+def _convert_operation(operation: Schema) -> Schema:
     found = {name: value for name, value in operation.items() if name != "requestBody"}
-    found["parameters"] = [_parameter(each) for each in operation["parameters"]]
+    found["parameters"] = [_convert_parameter(each) for each in operation["parameters"]]
     body = operation.get("requestBody")
     if body:
         found["consumes"] = list(body["content"])
         found["parameters"].append(_body_parameter(body))
-    found["produces"] = list(operation["responses"][_success(operation)]["content"])
-    found["responses"] = {code: _response(each) for code, each in operation["responses"].items()}
+    found["produces"] = list(operation["responses"][_success_code(operation)]["content"])
+    found["responses"] = {code: _convert_response(each) for code, each in operation["responses"].items()}
     return found
 
 
-def _success(operation: Schema) -> str:
+def _success_code(operation: Schema) -> str:
     codes: Iterable[str] = operation["responses"]
     return next(code for code in codes if code.startswith("2"))
 
 
-def _parameter(parameter: Schema) -> Schema:
+def _convert_parameter(parameter: Schema) -> Schema:
     found = {name: value for name, value in parameter.items() if name != "schema"}
     return {**found, **parameter["schema"]}
 
 
 def _body_parameter(body: Schema) -> Schema:
-    found: Schema = {"name": "body", "in": "body", "schema": _schema(_content_schema(body))}
+    found: Schema = {"name": "body", "in": "body", "schema": _convert_schema(_content_schema(body))}
     return {**found, "required": True} if body.get("required") else found
 
 
-def _response(response: Schema) -> Schema:
+def _convert_response(response: Schema) -> Schema:
     found: Schema = {"description": response["description"]}
-    return {**found, "schema": _schema(_content_schema(response))} if "content" in response else found
+    return {**found, "schema": _convert_schema(_content_schema(response))} if "content" in response else found
 
 
 def _content_schema(part: Schema) -> Schema:
@@ -82,19 +82,19 @@ def _content_schema(part: Schema) -> Schema:
     return first
 
 
-def _schema(schema: Schema) -> Schema:
+def _convert_schema(schema: Schema) -> Schema:
     """The schema without the keywords that v2 does not support."""
-    found = {name: value for name, value in schema.items() if name not in _UNKNOWN_TO_V2}
+    found = {name: value for name, value in schema.items() if name not in _UNSUPPORTED_KEYWORDS}
     if "allOf" in found:
         found |= found.pop("allOf")[0]
     if "$ref" in found:
-        found["$ref"] = found["$ref"].replace(REFERENCE, _DEFINITIONS)
-    if found.get(_OPEN):
+        found["$ref"] = found["$ref"].replace(REF_PREFIX, _DEFINITIONS)
+    if found.get(_PRESERVE_UNKNOWN_FIELDS):
         # Old kubectl rejects fields that are not in `properties`; without `properties` it accepts all fields.
         found.pop("properties", None)
     if "properties" in found:
-        found["properties"] = {name: _schema(each) for name, each in found["properties"].items()}
+        found["properties"] = {name: _convert_schema(each) for name, each in found["properties"].items()}
     for inner in ("items", "additionalProperties"):
         if isinstance(found.get(inner), dict):
-            found[inner] = _schema(found[inner])
+            found[inner] = _convert_schema(found[inner])
     return found

@@ -26,14 +26,14 @@ from fairlead.server.discovery.openapi_meta import (
     shared_schemas,
     type_fields,
 )
-from fairlead.server.discovery.resources import Resource, gvk, root_of
+from fairlead.server.discovery.resources import ResourceInfo, group_version_path, gvk
 
 PatchTypes = Callable[[Kind], tuple[str, ...]]
 SchemaName = Callable[[Kind], str]
 
 TITLE = "Fairlead"
 
-_ENDING = ".k8s.io"
+_K8S_GROUP_SUFFIX = ".k8s.io"
 _GVK = "x-kubernetes-group-version-kind"
 
 APPLY = "application/apply-patch+yaml"
@@ -41,16 +41,16 @@ JSON_PATCH = "application/json-patch+json"
 MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 
-_BODIES = ("application/json", "application/yaml")
-_WATCH = "application/json;stream=watch"
+_BODY_MEDIA_TYPES = ("application/json", "application/yaml")
+_WATCH_MEDIA_TYPE = "application/json;stream=watch"
 
-_COLLECTION = {"get": "list", "post": "create", "delete": "deletecollection"}
-_ALL_NAMESPACES = {"get": "list"}
-_OBJECT = {"get": "get", "put": "update", "patch": "patch", "delete": "delete"}
-_SUBRESOURCE = {"get": "get", "post": "create", "put": "update", "patch": "patch", "delete": "delete"}
+_COLLECTION_VERBS = {"get": "list", "post": "create", "delete": "deletecollection"}
+_ALL_NAMESPACES_VERBS = {"get": "list"}
+_OBJECT_VERBS = {"get": "get", "put": "update", "patch": "patch", "delete": "delete"}
+_SUBRESOURCE_VERBS = {"get": "get", "post": "create", "put": "update", "patch": "patch", "delete": "delete"}
 
-_ACTIONS = {"create": "post", "update": "put"}
-_WORDS = {"get": "read", "update": "replace", "deletecollection": "delete"}
+_KUBERNETES_ACTIONS = {"create": "post", "update": "put"}
+_OPERATION_ID_VERBS = {"get": "read", "update": "replace", "deletecollection": "delete"}
 
 _DESCRIPTIONS = {
     "create": "Create an object of kind {}.",
@@ -61,8 +61,8 @@ _DESCRIPTIONS = {
     "patch": "Patch one {}.",
     "update": "Replace one {}.",
 }
-_ASKING = "Create a {} and return the result. Nothing is stored."
-_LISTING = "List all {} objects that belong to the object."
+_REVIEW_DESCRIPTION = "Create a {} and return the result. Nothing is stored."
+_LIST_DESCRIPTION = "List all {} objects that belong to the object."
 
 _PARAMETERS: dict[str, tuple[str, str]] = {
     "allowWatchBookmarks": (
@@ -93,19 +93,19 @@ _PARAMETERS: dict[str, tuple[str, str]] = {
     "watch": ("boolean", "Send changes as they happen, as a stream of events."),
 }
 
-_SELECTION = ("continue", "fieldSelector", "labelSelector", "limit", "resourceVersion", "resourceVersionMatch")
-_WATCHING = ("allowWatchBookmarks", "sendInitialEvents", "timeoutSeconds", "watch")
-_WRITING = ("dryRun", "fieldManager", "fieldValidation")
-_DELETING = ("dryRun", "gracePeriodSeconds", "propagationPolicy")
+_LIST_PARAMETERS = ("continue", "fieldSelector", "labelSelector", "limit", "resourceVersion", "resourceVersionMatch")
+_WATCH_PARAMETERS = ("allowWatchBookmarks", "sendInitialEvents", "timeoutSeconds", "watch")
+_WRITE_PARAMETERS = ("dryRun", "fieldManager", "fieldValidation")
+_DELETE_PARAMETERS = ("dryRun", "gracePeriodSeconds", "propagationPolicy")
 
-_QUERY: dict[str, tuple[str, ...]] = {
-    "create": _WRITING,
-    "delete": _DELETING,
-    "deletecollection": (*_SELECTION, *_DELETING),
+_PARAMETERS_BY_VERB: dict[str, tuple[str, ...]] = {
+    "create": _WRITE_PARAMETERS,
+    "delete": _DELETE_PARAMETERS,
+    "deletecollection": (*_LIST_PARAMETERS, *_DELETE_PARAMETERS),
     "get": (),
-    "list": (*_SELECTION, *_WATCHING),
-    "patch": (*_WRITING, "force"),
-    "update": _WRITING,
+    "list": (*_LIST_PARAMETERS, *_WATCH_PARAMETERS),
+    "patch": (*_WRITE_PARAMETERS, "force"),
+    "update": _WRITE_PARAMETERS,
 }
 
 
@@ -124,21 +124,21 @@ def schema_name(kind: Kind) -> str:
     """For example `sh.service.management.v1.App`. Kinds of Kubernetes keep their Kubernetes schema names."""
     if not kind.group:
         return f"io.k8s.api.core.{kind.version}.{kind.name}"
-    if kind.group.endswith(_ENDING):
+    if kind.group.endswith(_K8S_GROUP_SUFFIX):
         return f"io.k8s.api.{kind.group.partition('.')[0]}.{kind.version}.{kind.name}"
     domain = ".".join(reversed(kind.group.split(".")))
     return f"{domain}.{kind.version}.{kind.name}"
 
 
-def describe(
-    resources: Iterable[Resource], *, version: str, prefix: str, types: PatchTypes = patch_types
+def build_openapi(
+    resources: Iterable[ResourceInfo], *, version: str, prefix: str, types: PatchTypes = patch_types
 ) -> dict[str, Any]:
     """The document of one group and version. `prefix` is the path of the API root, `version` that of the server."""
     schemas, paths = shared_schemas(), {}
     for resource in resources:
-        paths.update(paths_of(resource, schema_name, types))
+        paths.update(build_paths(resource, schema_name, types))
         for kind in (resource.kind, *(sub.kind for sub in resource.subresources)):
-            schemas.update(_schemas_of(kind, merges=STRATEGIC_PATCH in types(kind)))
+            schemas.update(_build_schemas(kind, add_merge_keys=STRATEGIC_PATCH in types(kind)))
     return {
         "openapi": "3.0.0",
         "info": {"title": TITLE, "version": version},
@@ -152,22 +152,22 @@ def describe(
     }
 
 
-def index(locations: Mapping[str, str]) -> dict[str, Any]:
+def build_index(locations: Mapping[str, str]) -> dict[str, Any]:
     """The response to /openapi/v3: the URL of the document for each `apis/<group>/<version>`."""
     return {"paths": {name: {"serverRelativeURL": location} for name, location in locations.items()}}
 
 
-def _schemas_of(kind: Kind, merges: bool) -> dict[str, Schema]:
+def _build_schemas(kind: Kind, add_merge_keys: bool) -> dict[str, Schema]:
     name = schema_name(kind)
-    found = {name: _object_schema(kind, merges)}
+    found = {name: _object_schema(kind, add_merge_keys)}
     if "list" in kind.verbs:
         found[f"{name}List"] = _list_schema(kind)
     return found
 
 
-def _object_schema(kind: Kind, merges: bool) -> Schema:
+def _object_schema(kind: Kind, add_merge_keys: bool) -> Schema:
     schema = kind.schema()
-    fields = {name: _with_merge_keys(each) if merges else each for name, each in schema["properties"].items()}
+    fields = {name: _with_merge_keys(each) if add_merge_keys else each for name, each in schema["properties"].items()}
     own: Schema = {**fields, **type_fields(), "metadata": ref(OBJECT_META, "Standard object metadata.")}
     return {**schema, "properties": own, _GVK: [gvk(kind)]}
 
@@ -198,7 +198,7 @@ def _with_merge_keys(schema: Schema) -> Schema:
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _PathSpec:
     """A path and its operations. `kind` is their kind; `id_prefix` and `id_suffix` surround it in operation ids.
 
     With `returns_list`, a read returns a list although the path is below an object.
@@ -206,61 +206,71 @@ class _Place:
 
     kind: Kind
     verbs: tuple[str, ...]
-    methods: dict[str, str]
-    before: str = ""
-    after: str = ""
-    lists: bool = False
+    verbs_by_method: dict[str, str]
+    id_prefix: str = ""
+    id_suffix: str = ""
+    returns_list: bool = False
 
-    def served(self) -> Iterable[tuple[str, str]]:
-        return ((method, verb) for method, verb in self.methods.items() if verb in self.verbs)
+    def served_operations(self) -> Iterable[tuple[str, str]]:
+        return ((method, verb) for method, verb in self.verbs_by_method.items() if verb in self.verbs)
 
 
-def paths_of(resource: Resource, name_of: SchemaName, types: PatchTypes) -> dict[str, Schema]:
+def build_paths(resource: ResourceInfo, name_of: SchemaName, types: PatchTypes) -> dict[str, Schema]:
     """path -> path item, for a kind and its subresources."""
-    kind, root = resource.kind, root_of(resource.kind.group, resource.kind.version)
+    kind, root = resource.kind, group_version_path(resource.kind.group, resource.kind.version)
     before = "Namespaced" if kind.namespaced else ""
     home = f"{root}/namespaces/{{namespace}}/{kind.plural}" if kind.namespaced else f"{root}/{kind.plural}"
-    places = {home: _Place(kind, kind.verbs, _COLLECTION, before)}
-    places[f"{home}/{{name}}"] = _Place(kind, kind.verbs, _OBJECT, before)
+    places = {home: _PathSpec(kind, kind.verbs, _COLLECTION_VERBS, before)}
+    places[f"{home}/{{name}}"] = _PathSpec(kind, kind.verbs, _OBJECT_VERBS, before)
     for sub in resource.subresources:
         after = sub.name.capitalize() if sub.kind == kind else f"For{kind.name}{sub.name.capitalize()}"
-        places[f"{home}/{{name}}/{sub.name}"] = _Place(sub.kind, sub.verbs, _SUBRESOURCE, before, after, sub.lists)
+        places[f"{home}/{{name}}/{sub.name}"] = _PathSpec(
+            sub.kind, sub.verbs, _SUBRESOURCE_VERBS, before, after, sub.returns_list
+        )
     if kind.namespaced:
-        places[f"{root}/{kind.plural}"] = _Place(kind, kind.verbs, _ALL_NAMESPACES, after="ForAllNamespaces")
-    return {path: _path_item(path, place, name_of, types) for path, place in places.items() if any(place.served())}
+        places[f"{root}/{kind.plural}"] = _PathSpec(
+            kind, kind.verbs, _ALL_NAMESPACES_VERBS, id_suffix="ForAllNamespaces"
+        )
+    return {
+        path: _path_item(path, place, name_of, types)
+        for path, place in places.items()
+        if any(place.served_operations())
+    }
 
 
-def _path_item(path: str, place: _Place, name_of: SchemaName, types: PatchTypes) -> Schema:
+def _path_item(path: str, spec: _PathSpec, name_of: SchemaName, types: PatchTypes) -> Schema:
     parameters = [_path_parameter(name) for name in ("name", "namespace") if f"{{{name}}}" in path]
     item: Schema = {"parameters": [*parameters, _query_parameter("pretty")]}
-    for method, verb in place.served():
-        item[method] = _operation(place, verb, name_of, types)
+    for method, verb in spec.served_operations():
+        item[method] = _operation(spec, verb, name_of, types)
     return item
 
 
-def _operation(place: _Place, verb: str, name_of: SchemaName, types: PatchTypes) -> Schema:
-    kind = place.kind
+def _operation(spec: _PathSpec, verb: str, name_of: SchemaName, types: PatchTypes) -> Schema:
+    kind = spec.kind
     operation: Schema = {
         "tags": [_tag(kind)],
-        "description": _description(place, verb).format(kind.name),
-        "operationId": _operation_id(place, verb),
-        "parameters": [_query_parameter(name) for name in _QUERY[verb] if name not in _unserved(kind)],
-        "responses": _responses(place, verb, name_of),
-        "x-kubernetes-action": _ACTIONS.get(verb, verb),
+        "description": _description(spec, verb).format(kind.name),
+        "operationId": _operation_id(spec, verb),
+        "parameters": [
+            _query_parameter(name) for name in _PARAMETERS_BY_VERB[verb] if name not in _unsupported_parameters(kind)
+        ],
+        "responses": _responses(spec, verb, name_of),
+        "x-kubernetes-action": _KUBERNETES_ACTIONS.get(verb, verb),
         "x-kubernetes-group-version-kind": gvk(kind),
     }
     body = _request_body(kind, verb, name_of, types)
     return {**operation, "requestBody": body} if body else operation
 
 
-def _description(place: _Place, verb: str) -> str:
-    if verb == "get" and place.lists:
-        return _LISTING
-    return _ASKING if verb == "create" and not place.kind.stored else _DESCRIPTIONS[verb]
+def _description(spec: _PathSpec, verb: str) -> str:
+    if verb == "get" and spec.returns_list:
+        return _LIST_DESCRIPTION
+    return _REVIEW_DESCRIPTION if verb == "create" and not spec.kind.persisted else _DESCRIPTIONS[verb]
 
 
-def _unserved(kind: Kind) -> tuple[str, ...]:
-    return () if "watch" in kind.verbs else _WATCHING
+def _unsupported_parameters(kind: Kind) -> tuple[str, ...]:
+    return () if "watch" in kind.verbs else _WATCH_PARAMETERS
 
 
 def _query_parameter(name: str) -> Schema:
@@ -284,12 +294,12 @@ def _request_body(kind: Kind, verb: str, name_of: SchemaName, types: PatchTypes)
     return None
 
 
-def _responses(place: _Place, verb: str, name_of: SchemaName) -> Schema:
-    kind = place.kind
+def _responses(spec: _PathSpec, verb: str, name_of: SchemaName) -> Schema:
+    kind = spec.kind
     unauthorized = {"401": {"description": "Unauthorized"}}
     match verb:
         case "list":
-            bodies = (*_BODIES, _WATCH) if "watch" in kind.verbs else _BODIES
+            bodies = (*_BODY_MEDIA_TYPES, _WATCH_MEDIA_TYPE) if "watch" in kind.verbs else _BODY_MEDIA_TYPES
             return {"200": _response("OK", ref(f"{name_of(kind)}List"), bodies), **unauthorized}
         case "create":
             return {"201": _response("Created", ref(name_of(kind))), **unauthorized}
@@ -298,30 +308,30 @@ def _responses(place: _Place, verb: str, name_of: SchemaName) -> Schema:
             return {"200": _response("OK", found), "201": _response("Created by apply", found), **unauthorized}
         case "delete" | "deletecollection":
             return {"200": _response("OK", ref(STATUS)), **unauthorized}
-        case "get" if place.lists:
+        case "get" if spec.returns_list:
             return {"200": _response("OK", ref(f"{name_of(kind)}List")), **unauthorized}
     return {"200": _response("OK", ref(name_of(kind))), **unauthorized}
 
 
-def _response(description: str, schema: Schema, media_types: Iterable[str] = _BODIES) -> Schema:
+def _response(description: str, schema: Schema, media_types: Iterable[str] = _BODY_MEDIA_TYPES) -> Schema:
     return {"description": description, "content": _content(schema, media_types)}
 
 
-def _content(schema: Schema, media_types: Iterable[str] = _BODIES) -> dict[str, Any]:
+def _content(schema: Schema, media_types: Iterable[str] = _BODY_MEDIA_TYPES) -> dict[str, Any]:
     return {media_type: {"schema": schema} for media_type in media_types}
 
 
-def _group_word(kind: Kind) -> str:
+def _group_id_part(kind: Kind) -> str:
     return "".join(part.capitalize() for part in kind.group.removesuffix(".k8s.io").split(".")) or "Core"
 
 
 def _tag(kind: Kind) -> str:
-    word = _group_word(kind)
+    word = _group_id_part(kind)
     return f"{word[0].lower()}{word[1:]}_{kind.version}"
 
 
-def _operation_id(place: _Place, verb: str) -> str:
-    kind = place.kind
+def _operation_id(spec: _PathSpec, verb: str) -> str:
+    kind = spec.kind
     collection = "Collection" if verb == "deletecollection" else ""
-    prefix = f"{_WORDS.get(verb, verb)}{_group_word(kind)}{kind.version.capitalize()}"
-    return f"{prefix}{collection}{place.before}{kind.name}{place.after}"
+    prefix = f"{_OPERATION_ID_VERBS.get(verb, verb)}{_group_id_part(kind)}{kind.version.capitalize()}"
+    return f"{prefix}{collection}{spec.id_prefix}{kind.name}{spec.id_suffix}"

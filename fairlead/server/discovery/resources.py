@@ -18,12 +18,12 @@ from typing import Any
 
 from fairlead.registry.catalog import Catalog
 from fairlead.registry.kind import Kind
-from fairlead.server.discovery.document import View
+from fairlead.server.discovery.document import MediaTypeParams
 
 Value = dict[str, Any]
-Served = dict[str, dict[str, list[Kind]]]
+KindsByGroupVersion = dict[str, dict[str, list[Kind]]]
 
-KUBERNETES = (1, 35)
+KUBERNETES_VERSION = (1, 35)
 """The Kubernetes release whose responses the conformance tests compare with.
 
 kubectl warns if its own minor version differs by more than one, kr8s if the version is outside its supported range.
@@ -32,7 +32,7 @@ kubectl warns if its own minor version differs by more than one, kr8s if the ver
 AGGREGATED_VERSIONS = ("v2", "v2beta1")
 """Versions of aggregated discovery, the preferred one first; kubectl 1.26 to 1.29 only knows the second."""
 
-PATHS_BESIDE_APIS = (
+NON_API_PATHS = (
     *("/api", "/apis", "/healthz", "/livez", "/metrics", "/openapi/v2", "/openapi/v3", "/readyz", "/version"),
 )
 
@@ -50,22 +50,22 @@ class Subresource:
     name: str
     kind: Kind
     verbs: tuple[str, ...]
-    lists: bool = False
+    returns_list: bool = False
 
     @property
     def response_kind(self) -> str:
-        return self.kind.list_kind if self.lists else self.kind.name
+        return self.kind.list_kind if self.returns_list else self.kind.name
 
 
 @dataclass(frozen=True, slots=True)
-class Resource:
+class ResourceInfo:
     """A kind with all of its subresources."""
 
     kind: Kind
     subresources: tuple[Subresource, ...]
 
 
-def served(catalog: Catalog) -> Served:
+def group_kinds(catalog: Catalog) -> KindsByGroupVersion:
     """group -> version -> kinds. The core group comes first and is always included: tools rely on it."""
     groups = catalog.groups()
     core = groups.pop("", {})
@@ -73,28 +73,31 @@ def served(catalog: Catalog) -> Served:
     return {"": core, **groups}
 
 
-def resources_of(kinds: Iterable[Kind], extra: Sequence[Subresource] = ()) -> list[Resource]:
-    return [Resource(kind, (*_status_of(kind), *_actions_of(kind), *_belonging_to(kind, extra))) for kind in kinds]
+def build_resources(kinds: Iterable[Kind], extra: Sequence[Subresource] = ()) -> list[ResourceInfo]:
+    return [
+        ResourceInfo(kind, (*_status_subresource(kind), *_action_subresources(kind), *_extra_subresources(kind, extra)))
+        for kind in kinds
+    ]
 
 
-def _status_of(kind: Kind) -> Iterable[Subresource]:
+def _status_subresource(kind: Kind) -> Iterable[Subresource]:
     if kind.status_subresource:
         yield Subresource(kind.group, kind.plural, "status", kind, ("get", "patch", "update"))
 
 
-def _actions_of(kind: Kind) -> Iterable[Subresource]:
+def _action_subresources(kind: Kind) -> Iterable[Subresource]:
     """The kind's actions. One whose kind is stored as a resource of its own returns the objects that belong to it."""
     for action in kind.actions:
         other = action.kind or kind
-        lists = other.stored and other.plural != kind.plural
+        lists = other.persisted and other.plural != kind.plural
         yield Subresource(kind.group, kind.plural, action.name, other, action.verbs, lists)
 
 
-def _belonging_to(kind: Kind, extra: Sequence[Subresource]) -> Iterable[Subresource]:
+def _extra_subresources(kind: Kind, extra: Sequence[Subresource]) -> Iterable[Subresource]:
     return (each for each in extra if (each.group, each.plural) == (kind.group, kind.plural))
 
 
-def root_of(group: str, version: str) -> str:
+def group_version_path(group: str, version: str) -> str:
     """The root path of a group and version: /api/v1 for the core group, /apis/<group>/<version> for others."""
     return f"/apis/{group}/{version}" if group else f"/api/{version}"
 
@@ -102,13 +105,13 @@ def root_of(group: str, version: str) -> str:
 # --- one document per group and version ---
 
 
-def api_versions(groups: Served, address: str) -> Value:
+def api_versions(groups: KindsByGroupVersion, address: str) -> Value:
     """The response to /api. `address` is the host and port where clients reach this server."""
     everywhere = {"clientCIDR": "0.0.0.0/0", "serverAddress": address}
     return {"kind": "APIVersions", "versions": list(groups[""]), "serverAddressByClientCIDRs": [everywhere]}
 
 
-def api_group_list(groups: Served) -> Value:
+def api_group_list(groups: KindsByGroupVersion) -> Value:
     """The response to /apis."""
     named = [_group_entry(group, list(versions)) for group, versions in groups.items() if group]
     return {"kind": "APIGroupList", "apiVersion": "v1", "groups": named}
@@ -124,14 +127,14 @@ def _group_entry(group: str, versions: Sequence[str]) -> Value:
     return {"name": group, "versions": listed, "preferredVersion": listed[0]}
 
 
-def api_resource_list(group: str, version: str, resources: Iterable[Resource]) -> Value:
+def api_resource_list(group: str, version: str, resources: Iterable[ResourceInfo]) -> Value:
     """The response to /api/v1 and /apis/<group>/<version>."""
     entries = [entry for resource in resources for entry in _resource_entries(resource)]
     group_version = f"{group}/{version}" if group else version
     return {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version, "resources": entries}
 
 
-def _resource_entries(resource: Resource) -> Iterable[Value]:
+def _resource_entries(resource: ResourceInfo) -> Iterable[Value]:
     kind = resource.kind
     entry: Value = {
         "name": kind.plural,
@@ -139,7 +142,7 @@ def _resource_entries(resource: Resource) -> Iterable[Value]:
         "namespaced": kind.namespaced,
         "kind": kind.name,
         "verbs": sorted(kind.verbs),
-        **_names(kind),
+        **_short_names_and_categories(kind),
     }
     if "get" in kind.verbs:
         entry["storageVersionHash"] = _storage_version_hash(kind)
@@ -155,7 +158,7 @@ def _subresource_entry(parent: Kind, sub: Subresource) -> Value:
     return {**entry, "kind": sub.response_kind, "verbs": sorted(sub.verbs)}
 
 
-def _names(kind: Kind) -> Value:
+def _short_names_and_categories(kind: Kind) -> Value:
     names: Value = {}
     if kind.short_names:
         names["shortNames"] = list(kind.short_names)
@@ -173,12 +176,12 @@ def _storage_version_hash(kind: Kind) -> str:
 # --- aggregated discovery ---
 
 
-def aggregated_view(version: str) -> View:
+def aggregated_media_type_params(version: str) -> MediaTypeParams:
     """The media type parameters of aggregated discovery."""
-    return View("APIGroupDiscoveryList", "apidiscovery.k8s.io", version)
+    return MediaTypeParams("APIGroupDiscoveryList", "apidiscovery.k8s.io", version)
 
 
-def aggregated(groups: Served, extra: Sequence[Subresource], version: str) -> Value:
+def aggregated_discovery(groups: KindsByGroupVersion, extra: Sequence[Subresource], version: str) -> Value:
     """Groups with versions and resources in one list: the core group for /api, the others for /apis."""
     return {
         "kind": "APIGroupDiscoveryList",
@@ -192,7 +195,7 @@ def _discovered_group(group: str, versions: dict[str, list[Kind]], extra: Sequen
     listed = [
         {
             "version": version,
-            "resources": [_discovered_resource(resource) for resource in resources_of(kinds, extra)],
+            "resources": [_discovered_resource(resource) for resource in build_resources(kinds, extra)],
             "freshness": "Current",
         }
         for version, kinds in versions.items()
@@ -200,7 +203,7 @@ def _discovered_group(group: str, versions: dict[str, list[Kind]], extra: Sequen
     return {"metadata": {"name": group} if group else {}, "versions": listed}
 
 
-def _discovered_resource(resource: Resource) -> Value:
+def _discovered_resource(resource: ResourceInfo) -> Value:
     kind = resource.kind
     entry: Value = {
         "resource": kind.plural,
@@ -208,7 +211,7 @@ def _discovered_resource(resource: Resource) -> Value:
         "scope": "Namespaced" if kind.namespaced else "Cluster",
         "singularResource": kind.singular,
         "verbs": sorted(kind.verbs),
-        **_names(kind),
+        **_short_names_and_categories(kind),
     }
     if resource.subresources:
         entry["subresources"] = [
@@ -226,17 +229,17 @@ def gvk(kind: Kind, name: str = "") -> Value:
 # --- other documents ---
 
 
-def root_paths(groups: Served) -> Value:
+def root_paths(groups: KindsByGroupVersion) -> Value:
     """The response to /: all root paths."""
-    paths = set(PATHS_BESIDE_APIS)
+    paths = set(NON_API_PATHS)
     for group, versions in groups.items():
-        paths |= {root_of(group, version) for version in versions}
+        paths |= {group_version_path(group, version) for version in versions}
         if group:
             paths.add(f"/apis/{group}")
     return {"paths": sorted(paths)}
 
 
-def no_custom_resources() -> Value:
+def empty_crd_list() -> Value:
     """An empty CustomResourceDefinitionList. The rest of its group is not served.
 
     kubectl requests it before it creates an object of a kind without PATCH (reviews, tokens), and fails on 404.
@@ -250,7 +253,7 @@ def version_info(version: str) -> Value:
 
     The Go and build fields describe Python instead, or have Kubernetes' values for "unknown".
     """
-    major, minor = KUBERNETES
+    major, minor = KUBERNETES_VERSION
     ours = re.sub("[^0-9A-Za-z.]", ".", version)
     machine = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
     return {

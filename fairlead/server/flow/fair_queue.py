@@ -15,43 +15,43 @@ from heapq import heapify, heappop, heappush
 MAX_DEBT = 100_000.0
 """How many units a flow can owe at most: five seconds of work."""
 
-SPARE_ENTRIES = 64
+MAX_STALE_ENTRIES = 64
 """Stale heap entries that are tolerated before the heap is rebuilt."""
 
 
 class Flow:
     """The queued and running requests of one user in one priority level."""
 
-    __slots__ = ("entry", "held", "is_parked", "name", "tag", "waiting")
+    __slots__ = ("heap_entry", "is_parked", "name", "seats_in_use", "virtual_time", "waiting")
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.tag = 0.0
+        self.virtual_time = 0.0
         self.waiting: deque[Ticket] = deque()
-        self.held = 0
+        self.seats_in_use = 0
         """Seats of its running requests."""
         self.is_parked = False
         """Whether it waits for a seat, and is not eligible for dispatch."""
-        self.entry = 0
+        self.heap_entry = 0
         """The number of its current heap entry; older entries are ignored."""
 
     @property
     def is_idle(self) -> bool:
-        return not self.waiting and not self.held
+        return not self.waiting and not self.seats_in_use
 
 
 class Ticket:
     """A queued or admitted request. `cost` is in units."""
 
-    __slots__ = ("cost", "flow", "seats", "since", "size", "wake")
+    __slots__ = ("body_bytes", "cost", "flow", "queued_at", "seats", "waiter")
 
-    def __init__(self, flow: Flow, cost: float, seats: int = 0, size: int = 0) -> None:
+    def __init__(self, flow: Flow, cost: float, seats: int = 0, body_bytes: int = 0) -> None:
         self.flow = flow
         self.cost = cost
         self.seats = seats
-        self.size = size
-        self.since = 0.0
-        self.wake: object = None
+        self.body_bytes = body_bytes
+        self.queued_at = 0.0
+        self.waiter: object = None
         """Opaque to the queue. `control.py` stores the future of the request here."""
 
 
@@ -69,19 +69,19 @@ class FairQueue:
     def __init__(self, limits: QueueLimits) -> None:
         self._limits = limits
         self._heap: list[tuple[float, int, Flow]] = []
-        self._entries = 0
-        self._by_length: list[dict[Flow, None]] = [{} for _ in range(limits.total + 1)]
-        self._longest = 0
+        self._last_entry = 0
+        self._flows_by_length: list[dict[Flow, None]] = [{} for _ in range(limits.total + 1)]
+        self._max_length = 0
         self._parked: dict[Flow, None] = {}
         self._flows_waiting = 0
-        self.clock = 0.0
+        self.virtual_clock = 0.0
         self.length = 0
         """The number of queued requests."""
 
     @property
     def has_candidates(self) -> bool:
         """Whether any flow is eligible for dispatch, that is, not waiting for a seat."""
-        return self.length > 0 and self._first() is not None
+        return self.length > 0 and self._first_flow() is not None
 
     def push(self, ticket: Ticket) -> Ticket | None:
         """Queues a request. Returns the request that is dropped for it, if any; that may be the request itself.
@@ -101,53 +101,55 @@ class FairQueue:
             victim = longest.waiting[-1]
             self.remove(victim)
         if not flow.waiting:
-            flow.tag = max(flow.tag, self.clock)
+            flow.virtual_time = max(flow.virtual_time, self.virtual_clock)
             self._flows_waiting += 1
         flow.waiting.append(ticket)
         self.length += 1
-        self._note_length(flow, len(flow.waiting) - 1)
+        self._update_length_index(flow, len(flow.waiting) - 1)
         if len(flow.waiting) == 1:
-            self._enter(flow)
+            self._push_to_heap(flow)
         return victim
 
     def peek(self) -> Ticket | None:
         """The request to dispatch next."""
-        flow = self._first()
+        flow = self._first_flow()
         return flow.waiting[0] if flow is not None else None
 
     def pop(self) -> Ticket:
         """Removes the request to dispatch next, and charges its flow the estimated cost."""
-        flow = self._first()
+        flow = self._first_flow()
         if flow is None:
             raise IndexError("no flow is eligible for dispatch")
         heappop(self._heap)
-        flow.entry = 0
+        flow.heap_entry = 0
         ticket = flow.waiting.popleft()
-        self._left(flow)
+        self._after_removal(flow)
         self.start(flow, ticket.cost)
         if flow.waiting:
-            self._enter(flow)
+            self._push_to_heap(flow)
         return ticket
 
     def start(self, flow: Flow, cost: float) -> None:
         """Charges the estimated cost of a request that starts now, queued before or not."""
-        begins = max(flow.tag, self.clock)
-        self.clock = begins
-        flow.tag = begins + cost
+        begins = max(flow.virtual_time, self.virtual_clock)
+        self.virtual_clock = begins
+        flow.virtual_time = begins + cost
 
     def charge(self, flow: Flow, cost: float) -> None:
         """Corrects the cost that a flow was served: adds what the estimate missed, or refunds the excess."""
-        before = flow.tag
-        flow.tag = min(max(before, self.clock) + cost, self.clock + MAX_DEBT) if cost > 0 else before + cost
-        if flow.waiting and not flow.is_parked and flow.tag != before:
-            self._enter(flow)
+        before = flow.virtual_time
+        flow.virtual_time = (
+            min(max(before, self.virtual_clock) + cost, self.virtual_clock + MAX_DEBT) if cost > 0 else before + cost
+        )
+        if flow.waiting and not flow.is_parked and flow.virtual_time != before:
+            self._push_to_heap(flow)
 
     def park(self) -> None:
         """Makes the next flow ineligible, because there are no seats for it. `unpark` reverts this."""
-        flow = self._first()
+        flow = self._first_flow()
         if flow is not None:
             heappop(self._heap)
-            flow.entry, flow.is_parked = 0, True
+            flow.heap_entry, flow.is_parked = 0, True
             self._parked[flow] = None
 
     def unpark(self) -> None:
@@ -156,7 +158,7 @@ class FairQueue:
         for flow in parked:
             flow.is_parked = False
             if flow.waiting:
-                self._enter(flow)
+                self._push_to_heap(flow)
 
     def remove(self, ticket: Ticket) -> bool:
         """Removes a request from the queue. False if it was not queued."""
@@ -169,48 +171,48 @@ class FairQueue:
                 flow.waiting.remove(ticket)
             except ValueError:
                 return False
-        self._left(flow)
+        self._after_removal(flow)
         if was_first and not flow.waiting:
-            flow.entry = 0
+            flow.heap_entry = 0
             self._parked.pop(flow, None)
             flow.is_parked = False
         return True
 
-    def _left(self, flow: Flow) -> None:
+    def _after_removal(self, flow: Flow) -> None:
         self.length -= 1
         if not flow.waiting:
             self._flows_waiting -= 1
-        self._note_length(flow, len(flow.waiting) + 1)
+        self._update_length_index(flow, len(flow.waiting) + 1)
 
-    def _enter(self, flow: Flow) -> None:
+    def _push_to_heap(self, flow: Flow) -> None:
         """Adds a flow to the heap of eligible flows, in order of virtual time, then of arrival."""
         if flow.is_parked:
             return
-        self._entries += 1
-        flow.entry = self._entries
-        heappush(self._heap, (flow.tag, self._entries, flow))
-        if len(self._heap) > 4 * self._flows_waiting + SPARE_ENTRIES:
-            self._heap = [item for item in self._heap if item[2].entry == item[1]]
+        self._last_entry += 1
+        flow.heap_entry = self._last_entry
+        heappush(self._heap, (flow.virtual_time, self._last_entry, flow))
+        if len(self._heap) > 4 * self._flows_waiting + MAX_STALE_ENTRIES:
+            self._heap = [item for item in self._heap if item[2].heap_entry == item[1]]
             heapify(self._heap)
 
-    def _first(self) -> Flow | None:
+    def _first_flow(self) -> Flow | None:
         while self._heap:
             _, entry, flow = self._heap[0]
-            if flow.entry == entry:
+            if flow.heap_entry == entry:
                 return flow
             heappop(self._heap)
         return None
 
-    def _note_length(self, flow: Flow, before: int) -> None:
+    def _update_length_index(self, flow: Flow, before: int) -> None:
         """Maintains the index of flows by queue length, so that the longest is found without a search."""
         now = len(flow.waiting)
         if before:
-            self._by_length[before].pop(flow, None)
+            self._flows_by_length[before].pop(flow, None)
         if now:
-            self._by_length[now][flow] = None
-            self._longest = max(self._longest, now)
-        while self._longest and not self._by_length[self._longest]:
-            self._longest -= 1
+            self._flows_by_length[now][flow] = None
+            self._max_length = max(self._max_length, now)
+        while self._max_length and not self._flows_by_length[self._max_length]:
+            self._max_length -= 1
 
     def _longest_flow(self) -> Flow | None:
-        return next(reversed(self._by_length[self._longest])) if self._longest else None
+        return next(reversed(self._flows_by_length[self._max_length])) if self._max_length else None

@@ -16,37 +16,37 @@ from collections.abc import Collection
 from contextlib import suppress
 from weakref import WeakKeyDictionary
 
-DESCRIPTORS = "/proc/self/fd"
+DESCRIPTOR_DIRECTORY = "/proc/self/fd"
 
-_gathered: WeakKeyDictionary[asyncio.AbstractEventLoop, set[str]] = WeakKeyDictionary()
-_wanted: WeakKeyDictionary[asyncio.AbstractEventLoop, "Wanted"] = WeakKeyDictionary()
-_finding: WeakKeyDictionary[asyncio.AbstractEventLoop, "asyncio.Task[None]"] = WeakKeyDictionary()
+_pending_closes: WeakKeyDictionary[asyncio.AbstractEventLoop, set[str]] = WeakKeyDictionary()
+_pending_lookups: WeakKeyDictionary[asyncio.AbstractEventLoop, "PendingLookups"] = WeakKeyDictionary()
+_lookup_tasks: WeakKeyDictionary[asyncio.AbstractEventLoop, "asyncio.Task[None]"] = WeakKeyDictionary()
 
-Handle = asyncio.Future[socket.socket | None]
-Wanted = dict[str, list[Handle]]
+SocketFuture = asyncio.Future[socket.socket | None]
+PendingLookups = dict[str, list[SocketFuture]]
 """By client. Several HTTP/2 streams may share a connection, and each gets its own duplicate of the socket."""
 
 
-def sever(client: str) -> None:
+def close_connection(client: str) -> None:
     """Closes the connection to a client (`address:port`) in the next iteration of the event loop."""
     loop = asyncio.get_running_loop()
-    clients = _gathered.setdefault(loop, set())
+    clients = _pending_closes.setdefault(loop, set())
     if not clients:
-        loop.call_soon(_cut_gathered, loop)
+        loop.call_soon(_run_pending_closes, loop)
     clients.add(client)
 
 
-def _cut_gathered(loop: asyncio.AbstractEventLoop) -> None:
-    cut(_gathered.pop(loop))
+def _run_pending_closes(loop: asyncio.AbstractEventLoop) -> None:
+    close_connections(_pending_closes.pop(loop))
 
 
-async def hold(client: str) -> socket.socket | None:
+async def dup_connection(client: str) -> socket.socket | None:
     """Duplicates the socket of a client's connection; the caller closes it. None if the client has disconnected."""
     loop = asyncio.get_running_loop()
-    handle: Handle = loop.create_future()
-    _wanted.setdefault(loop, {}).setdefault(client, []).append(handle)
-    if loop not in _finding:
-        _finding[loop] = loop.create_task(_find_wanted(loop))
+    handle: SocketFuture = loop.create_future()
+    _pending_lookups.setdefault(loop, {}).setdefault(client, []).append(handle)
+    if loop not in _lookup_tasks:
+        _lookup_tasks[loop] = loop.create_task(_run_lookups(loop))
     try:
         return await handle
     except asyncio.CancelledError:
@@ -55,62 +55,62 @@ async def hold(client: str) -> socket.socket | None:
         raise
 
 
-async def _find_wanted(loop: asyncio.AbstractEventLoop) -> None:
+async def _run_lookups(loop: asyncio.AbstractEventLoop) -> None:
     try:
-        while wanted := _wanted.pop(loop, None):
-            _hand_out(wanted, await asyncio.to_thread(_connections_to, list(wanted)))
+        while wanted := _pending_lookups.pop(loop, None):
+            _resolve_lookups(wanted, await asyncio.to_thread(_dup_connections, list(wanted)))
     finally:
-        del _finding[loop]
+        del _lookup_tasks[loop]
 
 
-def _hand_out(wanted: Wanted, found: Collection[socket.socket]) -> None:
-    for connection in found:
+def _resolve_lookups(lookups: PendingLookups, connections: Collection[socket.socket]) -> None:
+    for connection in connections:
         with connection, suppress(OSError):  # out of file descriptors
-            for handle in wanted.get(_peer(connection) or "", ()):
+            for handle in lookups.get(_peer_address(connection) or "", ()):
                 if not handle.done():
                     handle.set_result(connection.dup())
-    for handle in (handle for handles in wanted.values() for handle in handles):
+    for handle in (handle for handles in lookups.values() for handle in handles):
         if not handle.done():
             handle.set_result(None)
 
 
-def cut(clients: Collection[str]) -> int:
+def close_connections(clients: Collection[str]) -> int:
     """Closes the connections to clients and returns how many were found. Always 0 on systems without /proc."""
-    found = _connections_to(clients)
+    found = _dup_connections(clients)
     for connection in found:
         with connection, suppress(OSError):  # already closed
             connection.shutdown(socket.SHUT_RDWR)
     return len(found)
 
 
-def _connections_to(clients: Collection[str]) -> list[socket.socket]:
+def _dup_connections(clients: Collection[str]) -> list[socket.socket]:
     try:
-        descriptors = os.listdir(DESCRIPTORS)
+        descriptors = os.listdir(DESCRIPTOR_DIRECTORY)
     except OSError:  # no /proc on this system, or out of file descriptors
         return []
     peers, found = frozenset(clients), dict[int, socket.socket]()
     for descriptor in map(int, descriptors):
         # The descriptor that listdir used is in the list, and one of our duplicates may have reused its number.
-        if descriptor not in found and (connection := _connection_to(peers, descriptor)) is not None:
+        if descriptor not in found and (connection := _dup_if_client(peers, descriptor)) is not None:
             found[connection.fileno()] = connection
     return list(found.values())
 
 
-def _connection_to(clients: frozenset[str], descriptor: int) -> socket.socket | None:
+def _dup_if_client(clients: frozenset[str], descriptor: int) -> socket.socket | None:
     """A duplicate of a socket, if its peer is one of the clients."""
-    if _peer_at(descriptor) not in clients:
+    if _peer_of_descriptor(descriptor) not in clients:
         return None
     try:
         connection = socket.socket(fileno=os.dup(descriptor))
     except OSError:  # closed in the meantime
         return None
-    if _peer(connection) in clients:
+    if _peer_address(connection) in clients:
         return connection
     connection.close()  # the descriptor number was reused
     return None
 
 
-def _peer_at(descriptor: int) -> str | None:
+def _peer_of_descriptor(descriptor: int) -> str | None:
     """The peer of a descriptor, without a dup, which would dominate the cost: most descriptors are not clients."""
     try:
         # The family only determines the size of the address buffer; AF_UNIX has the largest.
@@ -118,12 +118,12 @@ def _peer_at(descriptor: int) -> str | None:
     except OSError:  # not a socket
         return None
     try:
-        return _peer(borrowed)
+        return _peer_address(borrowed)
     finally:
         borrowed.detach()
 
 
-def _peer(connection: socket.socket) -> str | None:
+def _peer_address(connection: socket.socket) -> str | None:
     """The peer as `address:port`. None if the socket has no peer, or one that is not an Internet address."""
     try:
         address = connection.getpeername()

@@ -29,20 +29,38 @@ import structlog
 from fairlead.core.call import Call
 from fairlead.server.metrics.exposition import Histogram
 
-INTERVAL = 0.02
+TICK_SECONDS = 0.02
 """Interval of the timer while the loop is busy."""
-IDLE_INTERVAL, IDLE = 0.1, 0.001
+IDLE_TICK_SECONDS, IDLE_CPU_SECONDS = 0.1, 0.001
 """Interval of the timer after a tick in which the loop used less than `IDLE_CPU_SECONDS`: ten wakeups a second, which
 cost about 0.1 % of a CPU."""
-HOLD_LIMIT = 0.05
+MAX_HOLD_SECONDS = 0.05
 """Longer holds are logged."""
 STUCK_SECONDS = 1.0
 """A loop blocked for longer than this is stuck, and its stack is logged."""
-LOOK_SECONDS = 0.5
-LOG_SECONDS = 10.0
+POLL_SECONDS = 0.5
+LOG_INTERVAL_SECONDS = 10.0
 """At most one hold is logged in this interval; the others are counted."""
-STACK_SECONDS = 60.0
-BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.015, 0.02, 0.025, 0.03, 0.035, 0.04, 0.045, 0.05, 0.075, 0.1, 0.25, 0.5, 1.0)
+STACK_LOG_INTERVAL_SECONDS = 60.0
+BUCKET_BOUNDS = (
+    0.001,
+    0.0025,
+    0.005,
+    0.01,
+    0.015,
+    0.02,
+    0.025,
+    0.03,
+    0.035,
+    0.04,
+    0.045,
+    0.05,
+    0.075,
+    0.1,
+    0.25,
+    0.5,
+    1.0,
+)
 
 log = structlog.get_logger(__name__)
 
@@ -51,72 +69,72 @@ class Watchdog:
     """Measures the holds of one event loop. All methods run in the thread of the loop, as `cpu_clock` is per thread."""
 
     def __init__(
-        self, now: Callable[[], float] = time.perf_counter, used: Callable[[], float] = time.thread_time
+        self, clock: Callable[[], float] = time.perf_counter, cpu_clock: Callable[[], float] = time.thread_time
     ) -> None:
-        self._now = now
-        self._used = used
-        self.holds = Histogram(BOUNDS)
-        self.lags = Histogram(BOUNDS)
-        self.longest = 0.0
+        self._clock = clock
+        self._cpu_clock = cpu_clock
+        self.holds = Histogram(BUCKET_BOUNDS)
+        self.lags = Histogram(BUCKET_BOUNDS)
+        self.longest_hold = 0.0
         """In seconds, since the start or since `reset_longest_hold`."""
-        self.ticked = self._due = now()
+        self.last_tick = self._next_tick = clock()
         """When the timer last fired; the monitor thread reads it."""
-        self._used_before = 0.0
-        self._step = 0.0
-        self._call: Call | None = None
-        self._logged = -LOG_SECONDS
-        self._unlogged = 0
+        self._cpu_at_last_tick = 0.0
+        self._longest_step = 0.0
+        self._longest_step_call: Call | None = None
+        self._last_logged = -LOG_INTERVAL_SECONDS
+        self._suppressed = 0
 
-    def reset(self) -> None:
+    def reset_longest_hold(self) -> None:
         """Starts a new period for `longest_hold`."""
-        self.longest = 0.0
+        self.longest_hold = 0.0
 
-    def begin(self) -> None:
+    def start(self) -> None:
         """Starts measuring."""
-        self.ticked = self._now()
-        self._due = self.ticked + INTERVAL
-        self._used_before = self._used()
+        self.last_tick = self._clock()
+        self._next_tick = self.last_tick + TICK_SECONDS
+        self._cpu_at_last_tick = self._cpu_clock()
 
     def tick(self) -> float:
         """Measures the time since the last tick. Returns the delay in seconds until the next one."""
-        now, used = self._now(), self._used()
-        lag, worked = max(0.0, now - self._due), used - self._used_before
+        now, used = self._clock(), self._cpu_clock()
+        lag, worked = max(0.0, now - self._next_tick), used - self._cpu_at_last_tick
         self.lags.observe(lag)
-        self._observe(now, max(self._step, min(lag, worked)))
-        pause = INTERVAL if worked > IDLE else IDLE_INTERVAL
-        self.ticked, self._due, self._used_before = now, now + pause, used
+        self._observe(now, max(self._longest_step, min(lag, worked)))
+        pause = TICK_SECONDS if worked > IDLE_CPU_SECONDS else IDLE_TICK_SECONDS
+        self.last_tick, self._next_tick, self._cpu_at_last_tick = now, now + pause, used
         return pause
 
-    def settle(self) -> None:
+    def flush(self) -> None:
         """Records the longest step since the last tick, so that a scrape of the metrics is complete."""
-        if self._step:
-            self._observe(self._now(), self._step)
+        if self._longest_step:
+            self._observe(self._clock(), self._longest_step)
 
     def _observe(self, now: float, hold: float) -> None:
         self.holds.observe(hold)
-        self.longest = max(self.longest, hold)
-        if hold > HOLD_LIMIT:
+        self.longest_hold = max(self.longest_hold, hold)
+        if hold > MAX_HOLD_SECONDS:
             self._log_hold(now, hold)
-        self._step, self._call = 0.0, None
+        self._longest_step, self._longest_step_call = 0.0, None
 
-    def note(self, call: Call, seconds: float) -> None:
+    def record_step(self, call: Call, seconds: float) -> None:
         """Reports one step of a request, in wall-clock seconds. Only the longest since the last tick is recorded."""
-        hold = min(seconds, self._used() - self._used_before)
-        if hold > self._step:
-            self._step, self._call = hold, call
+        hold = min(seconds, self._cpu_clock() - self._cpu_at_last_tick)
+        if hold > self._longest_step:
+            self._longest_step, self._longest_step_call = hold, call
 
     def _log_hold(self, now: float, hold: float) -> None:
-        if now - self._logged < LOG_SECONDS:
-            self._unlogged += 1
+        if now - self._last_logged < LOG_INTERVAL_SECONDS:
+            self._suppressed += 1
             return
         # If the tick was delayed much longer than the longest step, something else caused it.
-        call = self._call if self._step > hold / 2 else None
-        cause = _describe(call) if call is not None else {"by": "background work, or many requests at once"}
-        log.warning("the event loop was held", seconds=round(hold, 3), not_logged_before=self._unlogged, **cause)
-        self._logged, self._unlogged = now, 0
+        call = self._longest_step_call if self._longest_step > hold / 2 else None
+        cause = _request_fields(call) if call is not None else {"by": "background work, or many requests at once"}
+        log.warning("the event loop was held", seconds=round(hold, 3), not_logged_before=self._suppressed, **cause)
+        self._last_logged, self._suppressed = now, 0
 
 
-def _describe(call: Call) -> dict[str, str]:
+def _request_fields(call: Call) -> dict[str, str]:
     target, user = call.target, call.user
     resource = "/".join(filter(None, (target.group, target.resource, target.subresource)))
     return {
@@ -128,7 +146,7 @@ def _describe(call: Call) -> dict[str, str]:
     }
 
 
-class _Sentry:
+class _StuckLoopMonitor:
     """The thread that logs the stack of a stuck event loop."""
 
     def __init__(self, watchdog: Watchdog, loop_thread: int) -> None:
@@ -146,18 +164,18 @@ class _Sentry:
     def _run(self) -> None:
         loop_clock = time.pthread_getcpuclockid(self._loop_thread)
         now, used, silent_until = time.perf_counter(), time.clock_gettime(loop_clock), 0.0
-        while not self._stop.wait(LOOK_SECONDS):
+        while not self._stop.wait(POLL_SECONDS):
             before, used_before = now, used
             now, used = time.perf_counter(), time.clock_gettime(loop_clock)
-            stuck = now - self._watchdog.ticked
+            stuck = now - self._watchdog.last_tick
             # If this thread woke late, either the loop's thread held the GIL, or the whole process was suspended.
-            was_suspended = now - before > 2 * LOOK_SECONDS and used - used_before < (now - before) / 2
+            was_suspended = now - before > 2 * POLL_SECONDS and used - used_before < (now - before) / 2
             if stuck > STUCK_SECONDS and now > silent_until and not was_suspended:
-                silent_until = now + STACK_SECONDS
-                log.error("the event loop is stuck", seconds=round(stuck, 1), stack=stack_of(self._loop_thread))
+                silent_until = now + STACK_LOG_INTERVAL_SECONDS
+                log.error("the event loop is stuck", seconds=round(stuck, 1), stack=format_stack(self._loop_thread))
 
 
-def stack_of(thread: int) -> str:
+def format_stack(thread: int) -> str:
     """The stack of a thread, innermost frame last, one frame per line. Contains no values of variables."""
     frame = sys._current_frames().get(thread)
     entries = traceback.extract_stack(frame) if frame is not None else []
@@ -165,18 +183,18 @@ def stack_of(thread: int) -> str:
 
 
 @asynccontextmanager
-async def running(watchdog: Watchdog) -> AsyncIterator[None]:
+async def run_watchdog(watchdog: Watchdog) -> AsyncIterator[None]:
     """Measures the running event loop while the context is open."""
     loop = asyncio.get_running_loop()
-    sentry = _Sentry(watchdog, threading.get_ident())
-    watchdog.begin()
+    sentry = _StuckLoopMonitor(watchdog, threading.get_ident())
+    watchdog.start()
     timer: asyncio.TimerHandle
 
     def tick() -> None:
         nonlocal timer
         timer = loop.call_later(watchdog.tick(), tick)
 
-    timer = loop.call_later(INTERVAL, tick)
+    timer = loop.call_later(TICK_SECONDS, tick)
     sentry.start()
     try:
         yield

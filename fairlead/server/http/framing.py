@@ -15,39 +15,41 @@ Three cases cannot be detected here, because the HTTP server has already normali
 import re
 from collections.abc import Mapping, Sequence
 
-METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+KNOWN_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 _METHOD = re.compile(r"[A-Z][A-Z-]{0,31}")
 _HOST = re.compile(rb"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._~%-]+)(:[0-9]{0,5})?")
-_ONCE = (b"host", b"content-length", b"transfer-encoding")
-MAX_KNOWN = 1024
+_SINGLE_VALUE_HEADERS = (b"host", b"content-length", b"transfer-encoding")
+HOST_CACHE_SIZE = 1024
 
-_known_hosts = set[bytes]()
+_valid_hosts = set[bytes]()
 
-Pairs = Sequence[tuple[bytes, bytes]]
+HeaderPairs = Sequence[tuple[bytes, bytes]]
 
 
-def find_ambiguity(method: str, path: str, version: str, pairs: Pairs, first: Mapping[bytes, bytes]) -> str:
+def find_ambiguity(
+    method: str, path: str, version: str, pairs: HeaderPairs, first_values: Mapping[bytes, bytes]
+) -> str:
     """The problem as an error message, or an empty string. `first_values` has the first value of each header."""
-    if len(first) != len(pairs):
-        for name in _ONCE:
-            if name in first and sum(key == name for key, _ in pairs) > 1:
+    if len(first_values) != len(pairs):
+        for name in _SINGLE_VALUE_HEADERS:
+            if name in first_values and sum(key == name for key, _ in pairs) > 1:
                 return f"the header {name.decode()} must not be repeated"
-    if b"transfer-encoding" in first and first[b"transfer-encoding"].strip().lower() != b"chunked":
+    if b"transfer-encoding" in first_values and first_values[b"transfer-encoding"].strip().lower() != b"chunked":
         return "the only supported transfer encoding is chunked; use it, or send the body with a Content-Length"
-    if method not in METHODS and (method == "CONNECT" or not _METHOD.fullmatch(method)):
+    if method not in KNOWN_METHODS and (method == "CONNECT" or not _METHOD.fullmatch(method)):
         return "unsupported HTTP method; method names are case-sensitive and in upper case"
     if not path.startswith("/") and not (path == "*" and method == "OPTIONS"):
         return "the request target must be a path that begins with a slash"
-    if first.get(b"host") not in _known_hosts:
-        return _find_fault_of_host(first.get(b"host", b""), version)
+    if first_values.get(b"host") not in _valid_hosts:
+        return _check_host(first_values.get(b"host", b""), version)
     return ""
 
 
-def _find_fault_of_host(host: bytes, version: str) -> str:
+def _check_host(host: bytes, version: str) -> str:
     if not host:
         return "the header host is missing; HTTP/1.1 requires it" if version == "1.1" else ""
     if not _HOST.fullmatch(host):
         return "the header host is not a valid host name with an optional port"
-    if len(_known_hosts) < MAX_KNOWN:
-        _known_hosts.add(host)
+    if len(_valid_hosts) < HOST_CACHE_SIZE:
+        _valid_hosts.add(host)
     return ""

@@ -16,15 +16,15 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from fairlead.server.http.disconnect import DESCRIPTORS, hold
-from fairlead.server.http.slow_clients import unacknowledged
+from fairlead.server.http.disconnect import DESCRIPTOR_DIRECTORY, dup_connection
+from fairlead.server.http.slow_clients import bytes_unacknowledged
 
-REQUEST_BYTES = 4 * 1024
+REQUEST_OVERHEAD_BYTES = 4 * 1024
 """Approximate memory of an in-flight request besides its content."""
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class MemoryLimits:
     """Bytes per connection, per user over all connections, and in total."""
 
     connection: int
@@ -33,7 +33,7 @@ class Limits:
 
 
 @dataclass(slots=True, eq=False)
-class Held:
+class Reservation:
     """The memory of one request: `cost` bytes of its own, and `content`, which other requests may share.
 
     `chunks_sent` counts the chunks that were sent. `unsent.py` uses it and the other fields to track progress.
@@ -43,77 +43,77 @@ class Held:
     client: str
     cost: int
     content: bytes
-    began: float
-    due: float
-    sent: int = 0
-    sent_before: int = 0
-    moved: float = 0.0
+    created_at: float
+    deadline: float
+    chunks_sent: int = 0
+    chunks_sent_at_last_check: int = 0
+    last_progress: float = 0.0
 
 
 class _Account:
     """The reservations of one connection, of one user, or all of them."""
 
-    __slots__ = ("contents", "held", "size")
+    __slots__ = ("content_references", "reservations", "size")
 
     def __init__(self) -> None:
         self.size = 0
-        self.held: dict[Held, None] = {}
-        self.contents: dict[int, int] = {}
+        self.reservations: dict[Reservation, None] = {}
+        self.content_references: dict[int, int] = {}
         """Reference count of each content, by object identity."""
 
-    def add(self, held: Held) -> None:
-        self.held[held] = None
-        self.size += held.cost
-        if held.content:
-            key = id(held.content)
-            sharing = self.contents.get(key, 0)
-            self.contents[key] = sharing + 1
+    def add(self, reservation: Reservation) -> None:
+        self.reservations[reservation] = None
+        self.size += reservation.cost
+        if reservation.content:
+            key = id(reservation.content)
+            sharing = self.content_references.get(key, 0)
+            self.content_references[key] = sharing + 1
             if not sharing:
-                self.size += len(held.content)
+                self.size += len(reservation.content)
 
-    def remove(self, held: Held) -> None:
-        del self.held[held]
-        self.size -= held.cost
-        if held.content:
-            key = id(held.content)
-            sharing = self.contents[key] - 1
+    def remove(self, reservation: Reservation) -> None:
+        del self.reservations[reservation]
+        self.size -= reservation.cost
+        if reservation.content:
+            key = id(reservation.content)
+            sharing = self.content_references[key] - 1
             if sharing:
-                self.contents[key] = sharing
+                self.content_references[key] = sharing
             else:
-                del self.contents[key]
-                self.size -= len(held.content)
+                del self.content_references[key]
+                self.size -= len(reservation.content)
 
 
-class Holding:
+class ReservationHandle:
     """Owns a reservation in a budget. It is released at the latest when the handle is garbage collected, so a response
     that a stage drops on its way out does not leak its reservation."""
 
-    __slots__ = ("_budget", "held")
+    __slots__ = ("_budget", "reservation")
 
-    def __init__(self, budget: "Budget", held: Held) -> None:
-        self._budget: Budget | None = budget
-        self.held = held
-        budget.add(held)
+    def __init__(self, budget: "MemoryBudget", reservation: Reservation) -> None:
+        self._budget: MemoryBudget | None = budget
+        self.reservation = reservation
+        budget.add(reservation)
 
     def replace_content(self, content: bytes) -> None:
         """Replaces the content of the same response, for example by its compressed form."""
-        if self._budget is not None and content is not self.held.content:
-            self._budget.remove(self.held)
-            self.held.content = content
-            self._budget.add(self.held)
+        if self._budget is not None and content is not self.reservation.content:
+            self._budget.remove(self.reservation)
+            self.reservation.content = content
+            self._budget.add(self.reservation)
 
     def release(self) -> None:
         budget, self._budget = self._budget, None
         if budget is not None:
-            budget.remove(self.held)
+            budget.remove(self.reservation)
 
     __del__ = release
 
 
-class Budget:
+class MemoryBudget:
     """The accounts. Empty ones are removed."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: MemoryLimits) -> None:
         self._limits = limits
         self._total = _Account()
         self._users: dict[str, _Account] = {}
@@ -141,48 +141,48 @@ class Budget:
             return f"{limits.connection // 2**20} MiB for one connection"
         return ""
 
-    def add(self, held: Held) -> None:
+    def add(self, reservation: Reservation) -> None:
         """Called by `ReservationHandle`."""
-        self._total.add(held)
-        self._users.setdefault(held.user, _Account()).add(held)
-        self._connections.setdefault(held.client, _Account()).add(held)
+        self._total.add(reservation)
+        self._users.setdefault(reservation.user, _Account()).add(reservation)
+        self._connections.setdefault(reservation.client, _Account()).add(reservation)
 
-    def remove(self, held: Held) -> None:
+    def remove(self, reservation: Reservation) -> None:
         """Called by `ReservationHandle`, once."""
-        self._total.remove(held)
-        for accounts, name in ((self._users, held.user), (self._connections, held.client)):
+        self._total.remove(reservation)
+        for accounts, name in ((self._users, reservation.user), (self._connections, reservation.client)):
             account = accounts[name]
-            account.remove(held)
-            if not account.held:
+            account.remove(reservation)
+            if not account.reservations:
                 del accounts[name]
 
-    def all_held(self) -> list[Held]:
+    def list_reservations(self) -> list[Reservation]:
         """Oldest first."""
-        return list(self._total.held)
+        return list(self._total.reservations)
 
-    def held_for(self, client: str) -> list[Held]:
+    def list_reservations_of(self, client: str) -> list[Reservation]:
         account = self._connections.get(client)
-        return list(account.held) if account is not None else []
+        return list(account.reservations) if account is not None else []
 
-    def find_oldest_of_largest_user(self) -> Held | None:
+    def find_oldest_of_largest_user(self) -> Reservation | None:
         """The reservation to evict when the total limit is reached."""
         if not self._users:
             return None
         largest = max(self._users.values(), key=lambda account: account.size)
-        return next(iter(largest.held))
+        return next(iter(largest.reservations))
 
 
-WHOLE_BYTES = 512 * 1024
+MAX_WHOLE_BYTES = 512 * 1024
 """The largest response that is passed to the HTTP server whole."""
-MOST = 64
+MAX_UNREAD_CONNECTIONS = 64
 """Connections that may have an unread whole response: 32 MiB in total."""
-SETTLED_SECONDS = 1.0
+WRITE_SETTLE_SECONDS = 1.0
 """After this time the HTTP server has written a response to the socket, as far as its buffer has room."""
-LOOK_SECONDS = 5.0
+UNREAD_CHECK_SECONDS = 5.0
 """Minimum interval between two checks of the sockets."""
 
 
-class WholeAnswers:
+class WholeResponses:
     """HTTP/1.1 connections that may have an unread response which was passed to the HTTP server whole.
 
     Passing a large response whole costs the HTTP server half as much as chunks do. It copies the response, keeps the
@@ -192,43 +192,43 @@ class WholeAnswers:
     chunks (`unsent.py`), and the kernel is asked which of the connections have read theirs or are closed.
     """
 
-    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
-        self._now = now
-        self.unread: dict[str, float] = {}
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self.unread_since: dict[str, float] = {}
         """By connection: when its response was passed on, in monotonic seconds."""
-        self._looking: asyncio.Task[None] | None = None
-        self._look_again = 0.0
+        self._check_task: asyncio.Task[None] | None = None
+        self._next_check = 0.0
         # Without /proc the sockets cannot be checked, and no entry would ever be removed.
-        self._most = MOST if os.path.isdir(DESCRIPTORS) else 0
+        self._max_unread = MAX_UNREAD_CONNECTIONS if os.path.isdir(DESCRIPTOR_DIRECTORY) else 0
 
     def admit(self, client: str, size: int) -> bool:
         """Whether a response of this size may be passed on whole. The caller has removed any earlier entry."""
-        if size > WHOLE_BYTES:
+        if size > MAX_WHOLE_BYTES:
             return False
-        if len(self.unread) >= self._most:
-            self._look()
+        if len(self.unread_since) >= self._max_unread:
+            self._start_check()
             return False
-        self.unread[client] = self._now()
+        self.unread_since[client] = self._clock()
         return True
 
-    def _look(self) -> None:
-        now = self._now()
-        if self._looking is None and now >= self._look_again:
-            self._look_again = now + LOOK_SECONDS
-            settled = [client for client, since in self.unread.items() if now - since >= SETTLED_SECONDS]
-            self._looking = asyncio.get_running_loop().create_task(self._forget_readers(settled))
-            self._looking.add_done_callback(self._looked)
+    def _start_check(self) -> None:
+        now = self._clock()
+        if self._check_task is None and now >= self._next_check:
+            self._next_check = now + UNREAD_CHECK_SECONDS
+            settled = [client for client, since in self.unread_since.items() if now - since >= WRITE_SETTLE_SECONDS]
+            self._check_task = asyncio.get_running_loop().create_task(self._drop_finished(settled))
+            self._check_task.add_done_callback(self._on_check_done)
 
-    def _looked(self, task: "asyncio.Task[None]") -> None:
-        self._looking = None
+    def _on_check_done(self, task: "asyncio.Task[None]") -> None:
+        self._check_task = None
 
-    async def _forget_readers(self, clients: Iterable[str]) -> None:
+    async def _drop_finished(self, clients: Iterable[str]) -> None:
         """Removes connections that have read everything, or are closed."""
-        before = {client: self.unread[client] for client in clients}
-        for client, connection in zip(before, await asyncio.gather(*map(hold, before)), strict=True):
-            has_unread = connection is not None and unacknowledged(connection) > 0
+        before = {client: self.unread_since[client] for client in clients}
+        for client, connection in zip(before, await asyncio.gather(*map(dup_connection, before)), strict=True):
+            has_unread = connection is not None and bytes_unacknowledged(connection) > 0
             if connection is not None:
                 connection.close()
             # It may have received another whole response in the meantime.
-            if not has_unread and self.unread.get(client) == before[client]:
-                del self.unread[client]
+            if not has_unread and self.unread_since.get(client) == before[client]:
+                del self.unread_since[client]

@@ -13,33 +13,33 @@ import gzip
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from fairlead.core.call import Call, Reply
-from fairlead.core.concurrency import COMPUTE
+from fairlead.core.concurrency import COMPUTE_POOL
 
-Proceed = Callable[[Call], Awaitable[Reply]]
-Stage = Callable[[Call, Proceed], Awaitable[Reply]]
+Handler = Callable[[Call], Awaitable[Reply]]
+Stage = Callable[[Call, Handler], Awaitable[Reply]]
 
 
-def pipeline(stages: Sequence[Stage], serve: Proceed) -> Proceed:
+def build_pipeline(stages: Sequence[Stage], serve: Handler) -> Handler:
     """One handler that runs the stages in order, with `serve` at the end."""
     handler = serve
     for stage in reversed(stages):
-        handler = _followed(stage, handler)
+        handler = _bind_stage(stage, handler)
     return handler
 
 
-def _followed(stage: Stage, proceed: Proceed) -> Proceed:
+def _bind_stage(stage: Stage, proceed: Handler) -> Handler:
     def handler(call: Call) -> Awaitable[Reply]:
         return stage(call, proceed)
 
     return handler
 
 
-def deadline(seconds: float) -> Stage:
+def deadline_stage(seconds: float) -> Stage:
     """The stage that cancels requests after `seconds`. Streams have started by then, and have limits of their own."""
-    return _Line(seconds).stage
+    return _DeadlineQueue(seconds).stage
 
 
-class _Line:
+class _DeadlineQueue:
     """The in-flight requests, ordered by deadline.
 
     One timer serves all of them: nearly every request finishes long before its deadline, and a timer for each would
@@ -49,63 +49,63 @@ class _Line:
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
-        self._due: dict[asyncio.Task[object], float] = {}
+        self._deadlines: dict[asyncio.Task[object], float] = {}
         self._timer: asyncio.TimerHandle | None = None
 
-    def stage(self, call: Call, proceed: Proceed) -> Awaitable[Reply]:
+    def stage(self, call: Call, proceed: Handler) -> Awaitable[Reply]:
         answer = proceed(call)
-        return answer if isinstance(answer, Reply) else self._in_time(answer)
+        return answer if isinstance(answer, Reply) else self._await_with_deadline(answer)
 
-    async def _in_time(self, answer: Awaitable[Reply]) -> Reply:
+    async def _await_with_deadline(self, answer: Awaitable[Reply]) -> Reply:
         task = asyncio.current_task()
         if task is None:
             raise RuntimeError("a request must run in an asyncio task")
         loop = asyncio.get_running_loop()
-        self._due[task] = due = loop.time() + self._seconds
+        self._deadlines[task] = due = loop.time() + self._seconds
         if self._timer is None:
-            self._timer = loop.call_at(due, self._look, loop)
+            self._timer = loop.call_at(due, self._cancel_overdue, loop)
         cancelled = task.cancelling()
         try:
             return await answer
         except asyncio.CancelledError:
             # A missing entry means that the deadline cancelled the task; something else may have cancelled it as well.
-            if task not in self._due and task.cancelling() - 1 <= cancelled:
+            if task not in self._deadlines and task.cancelling() - 1 <= cancelled:
                 raise TimeoutError from None
             raise
         finally:
-            if self._due.pop(task, None) is None:
+            if self._deadlines.pop(task, None) is None:
                 task.uncancel()
 
-    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _cancel_overdue(self, loop: asyncio.AbstractEventLoop) -> None:
         """Cancels all overdue requests, and sets the timer for the next deadline."""
         self._timer = None
         now = loop.time()
-        while self._due:
-            task, due = next(iter(self._due.items()))
+        while self._deadlines:
+            task, due = next(iter(self._deadlines.items()))
             if due > now:
-                self._timer = loop.call_at(due, self._look, loop)
+                self._timer = loop.call_at(due, self._cancel_overdue, loop)
                 return
-            del self._due[task]
+            del self._deadlines[task]
             task.cancel()
 
 
-THRESHOLD = 128 * 1024
-LEVEL = 1
+MIN_GZIP_BYTES = 128 * 1024
+GZIP_LEVEL = 1
 """The fastest: on typical networks, latency matters more than size."""
 
 
-def compressed(call: Call, proceed: Proceed) -> Awaitable[Reply]:
+def compress(call: Call, proceed: Handler) -> Awaitable[Reply]:
     """The stage that compresses large responses with gzip, in a thread, if the client accepts it."""
     answer = proceed(call)
-    if isinstance(answer, Reply) and len(answer.body) <= THRESHOLD:
+    if isinstance(answer, Reply) and len(answer.body) <= MIN_GZIP_BYTES:
         return answer
-    return _packed(call, answer)
+    return _compress_reply(call, answer)
 
 
-async def _packed(call: Call, answer: Awaitable[Reply]) -> Reply:
+async def _compress_reply(call: Call, answer: Awaitable[Reply]) -> Reply:
     reply = await answer
-    if len(reply.body) > THRESHOLD and accepts_gzip(call.headers.get("accept-encoding", "")):
-        reply.body = await COMPUTE.run(len(reply.body), gzip.compress, reply.body, LEVEL)
+    if len(reply.body) > MIN_GZIP_BYTES and accepts_gzip(call.headers.get("accept-encoding", "")):
+        reply.body = await COMPUTE_POOL.run(len(reply.body), gzip.compress, reply.body, GZIP_LEVEL)
         reply.headers += [("content-encoding", "gzip"), ("vary", "Accept-Encoding")]
     return reply
 
@@ -119,23 +119,23 @@ def accepts_gzip(header: str) -> bool:
     return False
 
 
-def custom_headers(headers: Callable[[], Mapping[str, str]]) -> Stage:
+def custom_headers_stage(headers: Callable[[], Mapping[str, str]]) -> Stage:
     """The stage that adds the custom headers of the Config. It wraps all others, so that errors carry them as well."""
 
-    def stage(call: Call, proceed: Proceed) -> Awaitable[Reply]:
+    def stage(call: Call, proceed: Handler) -> Awaitable[Reply]:
         answer = proceed(call)
-        return _with(headers(), answer) if isinstance(answer, Reply) else later(answer)
+        return _add_headers(headers(), answer) if isinstance(answer, Reply) else later(answer)
 
     async def later(answer: Awaitable[Reply]) -> Reply:
         reply = await answer
-        return _with(headers(), reply)
+        return _add_headers(headers(), reply)
 
     return stage
 
 
-def _with(wanted: Mapping[str, str], reply: Reply) -> Reply:
-    if wanted:
+def _add_headers(headers: Mapping[str, str], reply: Reply) -> Reply:
+    if headers:
         existing = {name.lower() for name, _ in reply.headers}
-        added = [(name.lower(), value) for name, value in wanted.items() if name.lower() not in existing]
+        added = [(name.lower(), value) for name, value in headers.items() if name.lower() not in existing]
         reply.headers = [*reply.headers, *added]
     return reply

@@ -19,64 +19,64 @@ import sys
 import termios
 from contextlib import suppress
 
-from fairlead.server.http.disconnect import hold
+from fairlead.server.http.disconnect import dup_connection
 
-LOOK_SECONDS = 0.25
-STALLED_LOOKS = 20
+POLL_SECONDS = 0.25
+MAX_STALLED_POLLS = 20
 """Polls without progress after which a lingering client is disconnected: five seconds, as with other streams."""
-LEAVE_SECONDS = 2.0
+CLOSE_TIMEOUT = 2.0
 """How long a client that has received everything may take to close the connection."""
-LINGER_SECONDS = 60.0
+LINGER_TIMEOUT = 60.0
 """Upper bound of the whole lingering close."""
-MOST_LINGERING = 256
+MAX_LINGERING = 256
 """Connections that may linger at once. Beyond that, the HTTP server closes them immediately."""
-TAKING_LOOKS = 10
+MAX_PROGRESS_POLLS = 10
 """Polls for the first acknowledged byte of a stalled client."""
-LEAST_BYTES, LEAST_SECONDS = 16 * 1024, 30.0
+MIN_PROGRESS_BYTES, PROGRESS_WINDOW_SECONDS = 16 * 1024, 30.0
 """A client must receive this many bytes of a stalled stream within this time."""
 
-_ACKNOWLEDGED = slice(120, 128)
+_BYTES_ACKED = slice(120, 128)
 """The position of `tcpi_bytes_acked` in Linux' `struct tcp_info`."""
 
 
-class SlowClient:
+class StallDetector:
     """Detects whether the client of one stream has stalled. Looks up its socket when the stream first stalls."""
 
-    __slots__ = ("_at_first", "_client", "_connection", "_since")
+    __slots__ = ("_acked_at_window_start", "_client", "_connection", "_window_start")
 
     def __init__(self, client: str) -> None:
         self._client = client
         self._connection: socket.socket | None = None
-        self._since: float | None = None
-        self._at_first = 0
+        self._window_start: float | None = None
+        self._acked_at_window_start = 0
 
-    async def takes_enough(self) -> bool:
+    async def is_making_progress(self) -> bool:
         """Whether the client still receives data, if slowly. To be called while the stream is stalled."""
         if self._connection is None:
-            self._connection = await hold(self._client)
+            self._connection = await dup_connection(self._client)
         connection = self._connection
         if connection is None:
             return False
-        before = acknowledged(connection)
+        before = bytes_acknowledged(connection)
         if not self._is_fast_enough(before):
             return False
-        for _ in range(TAKING_LOOKS if unacknowledged(connection) else 0):
-            await asyncio.sleep(LOOK_SECONDS)
-            if acknowledged(connection) != before:
+        for _ in range(MAX_PROGRESS_POLLS if bytes_unacknowledged(connection) else 0):
+            await asyncio.sleep(POLL_SECONDS)
+            if bytes_acknowledged(connection) != before:
                 return True
         return False
 
-    def _is_fast_enough(self, taken: int) -> bool:
+    def _is_fast_enough(self, acked: int) -> bool:
         now = asyncio.get_running_loop().time()
-        if self._since is None or taken - self._at_first >= LEAST_BYTES:
-            self._since, self._at_first = now, taken
-        return now - self._since <= LEAST_SECONDS
+        if self._window_start is None or acked - self._acked_at_window_start >= MIN_PROGRESS_BYTES:
+            self._window_start, self._acked_at_window_start = now, acked
+        return now - self._window_start <= PROGRESS_WINDOW_SECONDS
 
-    def go_on(self) -> None:
+    def reset(self) -> None:
         """To be called when the stream is no longer stalled."""
-        self._since = None
+        self._window_start = None
 
-    def cut(self) -> bool:
+    def shut_down(self) -> bool:
         """Shuts down the connection. False if its socket was never looked up."""
         if self._connection is None:
             return False
@@ -89,20 +89,20 @@ class SlowClient:
             self._connection.close()
 
 
-def acknowledged(connection: socket.socket) -> int:
+def bytes_acknowledged(connection: socket.socket) -> int:
     """Bytes acknowledged by the peer since the connection was opened."""
     try:
-        info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _ACKNOWLEDGED.stop)
+        info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _BYTES_ACKED.stop)
     except OSError:
         return 0
-    return int.from_bytes(info[_ACKNOWLEDGED], sys.byteorder)
+    return int.from_bytes(info[_BYTES_ACKED], sys.byteorder)
 
 
-_lingering = set[socket.socket]()
+_lingering_sockets = set[socket.socket]()
 
 
 def can_linger() -> bool:
-    return len(_lingering) < MOST_LINGERING
+    return len(_lingering_sockets) < MAX_LINGERING
 
 
 async def linger(connection: socket.socket) -> None:
@@ -110,28 +110,28 @@ async def linger(connection: socket.socket) -> None:
     with connection:
         if not can_linger():
             return
-        _lingering.add(connection)
+        _lingering_sockets.add(connection)
         try:
             with suppress(OSError, TimeoutError):
-                async with asyncio.timeout(LINGER_SECONDS):
-                    if await _has_taken_everything(connection):
-                        await asyncio.wait_for(_leave_together(connection), LEAVE_SECONDS)
+                async with asyncio.timeout(LINGER_TIMEOUT):
+                    if await _wait_until_acknowledged(connection):
+                        await asyncio.wait_for(_half_close_and_drain(connection), CLOSE_TIMEOUT)
         finally:
-            _lingering.discard(connection)
+            _lingering_sockets.discard(connection)
 
 
-async def _has_taken_everything(connection: socket.socket) -> bool:
+async def _wait_until_acknowledged(connection: socket.socket) -> bool:
     before, stalled_polls = sys.maxsize, 0
-    while left := unacknowledged(connection):
+    while left := bytes_unacknowledged(connection):
         stalled_polls = stalled_polls + 1 if left >= before else 0
-        if stalled_polls > STALLED_LOOKS:
+        if stalled_polls > MAX_STALLED_POLLS:
             return False
         before = left
-        await asyncio.sleep(LOOK_SECONDS)
+        await asyncio.sleep(POLL_SECONDS)
     return True
 
 
-async def _leave_together(connection: socket.socket) -> None:
+async def _half_close_and_drain(connection: socket.socket) -> None:
     """Shuts down the write side and discards input until EOF. Unread input would cause a reset of the connection."""
     connection.setblocking(False)
     connection.shutdown(socket.SHUT_WR)
@@ -139,7 +139,7 @@ async def _leave_together(connection: socket.socket) -> None:
         pass
 
 
-def unacknowledged(connection: socket.socket) -> int:
+def bytes_unacknowledged(connection: socket.socket) -> int:
     """Bytes in the send buffer that the peer has not acknowledged; 0 if the connection is closed."""
     value = bytearray(4)
     try:

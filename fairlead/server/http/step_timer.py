@@ -11,56 +11,56 @@ from typing import Any
 
 from fairlead.core.call import Call, Reply
 
-NOTICEABLE = 0.002
+MIN_REPORTED_SECONDS = 0.002
 """Shorter steps are not reported to the watchdog."""
 
-Note = Callable[[Call, float], None]
+StepObserver = Callable[[Call, float], None]
 """Called with a request and the seconds that one of its steps took."""
 
 
-class Steps:
+class RequestStepTimer:
     """Times the steps of one request. `on_step`, if set, is called with the seconds of each step when it ends."""
 
-    __slots__ = ("_began", "_now", "_seconds", "spend")
+    __slots__ = ("_clock", "_finished_seconds", "_step_start", "on_step")
 
-    def __init__(self, now: Callable[[], float] = time.perf_counter) -> None:
-        self._now = now
-        self._seconds = 0.0
-        self._began = now()
-        self.spend: Callable[[float], None] | None = None
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._clock = clock
+        self._finished_seconds = 0.0
+        self._step_start = clock()
+        self.on_step: Callable[[float], None] | None = None
 
-    def begin(self) -> None:
-        self._began = self._now()
+    def start_step(self) -> None:
+        self._step_start = self._clock()
 
-    def end(self) -> float:
+    def end_step(self) -> float:
         """Adds the step since `start_step` to the total, and returns its seconds."""
-        seconds = self._now() - self._began
-        self._seconds += seconds
-        if self.spend is not None:
-            self.spend(seconds)
+        seconds = self._clock() - self._step_start
+        self._finished_seconds += seconds
+        if self.on_step is not None:
+            self.on_step(seconds)
         return seconds
 
-    def seconds(self) -> float:
+    def busy_seconds(self) -> float:
         """The total of all steps, including the current one. Only valid within a step."""
-        return self._seconds + self._now() - self._began
+        return self._finished_seconds + self._clock() - self._step_start
 
 
 @coroutine
-def timed_steps(
+def await_and_time(
     answer: Awaitable[Reply],
     call: Call,
-    note: Note,
-    now: Callable[[], float] = time.perf_counter,
-    used: Callable[[], float] = time.thread_time,
+    observe: StepObserver,
+    clock: Callable[[], float] = time.perf_counter,
+    cpu_clock: Callable[[], float] = time.thread_time,
 ) -> Generator[Any, Any, Reply]:
     """Awaits a reply and times its steps. Passes steps over `MIN_REPORTED_SECONDS` of CPU time to `observe`."""
-    call.steps = timer = Steps(now)
+    call.step_timer = timer = RequestStepTimer(clock)
     steps = answer.__await__()
     sent: Any = None
     thrown: BaseException | None = None
     while True:
-        used_before = used()
-        timer.begin()
+        used_before = cpu_clock()
+        timer.start_step()
         try:
             waits_for = steps.send(sent) if thrown is None else steps.throw(thrown)
         except StopIteration as end:
@@ -70,8 +70,11 @@ def timed_steps(
             # The traceback of an error refers to this frame. A reference from here would be a cycle, which keeps the
             # request and the client's connection alive until the next garbage collection.
             sent = thrown = None
-            if timer.end() > NOTICEABLE and (seconds := used() - used_before) > NOTICEABLE:
-                note(call, seconds)
+            if (
+                timer.end_step() > MIN_REPORTED_SECONDS
+                and (seconds := cpu_clock() - used_before) > MIN_REPORTED_SECONDS
+            ):
+                observe(call, seconds)
         try:
             sent = yield waits_for
         except GeneratorExit:

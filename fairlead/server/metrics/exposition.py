@@ -26,7 +26,7 @@ class Histogram:
         snapshot.bounds, snapshot.counts, snapshot.sum = self.bounds, self.counts.copy(), self.sum
         return snapshot
 
-    def within(self, bounds: Sequence[float]) -> "Histogram":
+    def rebucket(self, bounds: Sequence[float]) -> "Histogram":
         """The same values in fewer buckets. `bounds` must be a subset of the histogram's own."""
         result = Histogram(bounds)
         for bound, count in zip((*self.bounds, float("inf")), self.counts, strict=True):
@@ -35,11 +35,11 @@ class Histogram:
         return result
 
 
-def merged(histograms: Iterable[Histogram], bounds: Sequence[float]) -> Histogram:
+def merge_histograms(histograms: Iterable[Histogram], bounds: Sequence[float]) -> Histogram:
     """The sum of several histograms."""
     total = Histogram(bounds)
     for each in histograms:
-        part = each.within(bounds)
+        part = each.rebucket(bounds)
         total.counts = [one + other for one, other in zip(total.counts, part.counts, strict=True)]
         total.sum += part.sum
     return total
@@ -69,36 +69,36 @@ class Family:
     """Read once, in another thread: a finished list, or a generator over data that no longer changes."""
 
 
-def labelled(labels: Mapping[str, str]) -> str:
+def format_labels(labels: Mapping[str, str]) -> str:
     """Labels as text, without the braces."""
     return ",".join(f'{name}="{value.translate(_ESCAPES)}"' for name, value in labels.items())
 
 
-def rendered(families: Iterable[Family], media_type: str) -> bytes:
+def render_families(families: Iterable[Family], media_type: str) -> bytes:
     """All families as one response body."""
     is_open = media_type == OPEN_METRICS
-    lines = [line for family in families for line in _lines(family, is_open)]
+    lines = [line for family in families for line in _family_lines(family, is_open)]
     if is_open:
         lines.append("# EOF")
     return ("\n".join(lines) + "\n").encode()
 
 
-def _lines(family: Family, is_open: bool) -> Iterator[str]:
+def _family_lines(family: Family, is_open_metrics: bool) -> Iterator[str]:
     # OpenMetrics omits the suffix of a counter in HELP and TYPE.
-    title = family.name.removesuffix("_total") if is_open and family.type == COUNTER else family.name
+    title = family.name.removesuffix("_total") if is_open_metrics and family.type == COUNTER else family.name
     yield f"# HELP {title} {family.help}"
     yield f"# TYPE {title} {family.type}"
     for labels, value in family.samples:
         if isinstance(value, Histogram):
-            yield from _histogram_lines(family.name, labels, value, is_open)
+            yield from _histogram_lines(family.name, labels, value, is_open_metrics)
         else:
             yield f"{family.name}{{{labels}}} {value!r}" if labels else f"{family.name} {value!r}"
 
 
-def _histogram_lines(name: str, labels: str, histogram: Histogram, is_open: bool) -> Iterator[str]:
+def _histogram_lines(name: str, labels: str, histogram: Histogram, is_open_metrics: bool) -> Iterator[str]:
     prefix = f"{name}_bucket{{{labels}," if labels else f"{name}_bucket{{"
     cumulative = 0
-    for bound, count in zip(_bounds(tuple(histogram.bounds), is_open), histogram.counts, strict=True):
+    for bound, count in zip(_format_bounds(tuple(histogram.bounds), is_open_metrics), histogram.counts, strict=True):
         cumulative += count
         yield f'{prefix}le="{bound}"}} {cumulative}'
     braces = f"{{{labels}}}" if labels else ""
@@ -107,9 +107,9 @@ def _histogram_lines(name: str, labels: str, histogram: Histogram, is_open: bool
 
 
 @lru_cache(maxsize=16)
-def _bounds(bounds: tuple[float, ...], is_open: bool) -> tuple[str, ...]:
+def _format_bounds(bounds: tuple[float, ...], is_open_metrics: bool) -> tuple[str, ...]:
     """The `le` labels, formatted as Go does in each format: dashboards compare them as strings."""
     texts = [f"{bound:g}" for bound in bounds]
-    if is_open:
+    if is_open_metrics:
         texts = [text if "." in text or "e" in text else f"{text}.0" for text in texts]
     return (*texts, "+Inf")

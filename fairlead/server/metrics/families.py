@@ -14,63 +14,72 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fairlead.server.flow.classify import Tally
+from fairlead.server.flow.classify import FlowMetrics
 from fairlead.server.flow.control import FlowControl
 from fairlead.server.http.event_loop_watchdog import Watchdog
-from fairlead.server.metrics.exposition import COUNTER, GAUGE, HISTOGRAM, Family, Histogram, Sample, labelled, merged
-from fairlead.server.metrics.stage import DURATIONS, ENTRANCES, WATCH, Labels, Requests
+from fairlead.server.metrics.exposition import (
+    COUNTER,
+    GAUGE,
+    HISTOGRAM,
+    Family,
+    Histogram,
+    Sample,
+    format_labels,
+    merge_histograms,
+)
+from fairlead.server.metrics.stage import DURATION_BUCKETS, GATEWAY_TYPES, WATCH, RequestLabels, RequestMetrics
 
-SLI_DURATIONS = DURATIONS[2:]
+SLI_DURATION_BUCKETS = DURATION_BUCKETS[2:]
 """Kubernetes uses coarser buckets for this metric."""
 _COMPONENT = {"component": "apiserver"}
 
 
-def request_families(requests: Requests) -> Iterator[Family]:
+def request_families(requests: RequestMetrics) -> Iterator[Family]:
     """Request metrics. Copies the counters; the samples are computed lazily, in the thread that renders them."""
-    yield from _answers(requests)
-    yield from _sizes_and_times(requests)
-    yield from _open(requests)
-    yield from _gateways(requests)
+    yield from _request_totals(requests)
+    yield from _request_histograms(requests)
+    yield from _open_requests(requests)
+    yield from _gateway_families(requests)
 
 
-def _answers(requests: Requests) -> Iterator[Family]:
-    counts = [(*key, tally.count) for key, tally in requests.tallies.items()]
+def _request_totals(requests: RequestMetrics) -> Iterator[Family]:
+    counts = [(*key, tally.count) for key, tally in requests.counters.items()]
     yield Family(
         "apiserver_request_total",
         COUNTER,
         "Requests by verb, resource and status code.",
         (
-            (labelled({**_about(labels), "dry_run": dry_run, "code": code}), count)
+            (format_labels({**_request_labels(labels), "dry_run": dry_run, "code": code}), count)
             for labels, dry_run, code, count in counts
         ),
     )
 
 
-def _sizes_and_times(requests: Requests) -> Iterator[Family]:
+def _request_histograms(requests: RequestMetrics) -> Iterator[Family]:
     durations = [(*key, each.copy()) for key, each in requests.durations.items()]
     sizes = [(labels, each.copy()) for labels, each in requests.sizes.items()]
     yield Family(
         "apiserver_request_duration_seconds",
         HISTOGRAM,
         "Seconds until the response, for all requests except watches and other streams.",
-        ((labelled({**_about(labels), "dry_run": dry_run}), each) for labels, dry_run, each in durations),
+        ((format_labels({**_request_labels(labels), "dry_run": dry_run}), each) for labels, dry_run, each in durations),
     )
     yield Family(
         "apiserver_request_sli_duration_seconds",
         HISTOGRAM,
         "Request duration without webhook calls. This server has no webhooks, so it includes everything.",
-        _service_level(durations),
+        _sli_samples(durations),
     )
     yield Family(
         "apiserver_response_sizes",
         HISTOGRAM,
         "Response size in bytes of get and list requests, as sent.",
-        ((labelled(_about(labels)), each) for labels, each in sizes),
+        ((format_labels(_request_labels(labels)), each) for labels, each in sizes),
     )
 
 
-def _open(requests: Requests) -> Iterator[Family]:
-    reads, writes = requests.under_way
+def _open_requests(requests: RequestMetrics) -> Iterator[Family]:
+    reads, writes = requests.in_flight
     yield Family(
         "apiserver_current_inflight_requests",
         GAUGE,
@@ -81,13 +90,13 @@ def _open(requests: Requests) -> Iterator[Family]:
         "apiserver_longrunning_requests",
         GAUGE,
         "Open watches, WebSockets and streamed responses of clusters.",
-        [(labelled(_about(labels)), each.open) for labels, each in requests.lasting.items()],
+        [(format_labels(_request_labels(labels)), each.open) for labels, each in requests.open_streams.items()],
     )
     events: Counter[str] = Counter()
-    for labels, each in requests.lasting.items():
+    for labels, each in requests.open_streams.items():
         if labels.verb == WATCH:
             kind = {"group": labels.group, "version": labels.version, "resource": labels.resource}
-            events[labelled(kind)] += each.events
+            events[format_labels(kind)] += each.events
     yield Family(
         "apiserver_watch_events_total",
         COUNTER,
@@ -102,34 +111,37 @@ def _open(requests: Requests) -> Iterator[Family]:
     )
 
 
-def _gateways(requests: Requests) -> Iterator[Family]:
+def _gateway_families(requests: RequestMetrics) -> Iterator[Family]:
     yield Family(
         "fairlead_gateway_requests_total",
         COUNTER,
         "Requests through gateways, by gateway type and class of the status code.",
         [
-            (labelled({"entrance": ENTRANCES[root], "code": code}), count)
-            for (root, code), count in requests.gateways.items()
+            (format_labels({"entrance": GATEWAY_TYPES[root], "code": code}), count)
+            for (root, code), count in requests.gateway_counts.items()
         ],
     )
     yield Family(
         "fairlead_gateway_request_duration_seconds",
         HISTOGRAM,
         "Seconds until the response of a cluster starts.",
-        [(labelled({"entrance": ENTRANCES[root]}), each.copy()) for root, each in requests.gateway_durations.items()],
+        [
+            (format_labels({"entrance": GATEWAY_TYPES[root]}), each.copy())
+            for root, each in requests.gateway_durations.items()
+        ],
     )
 
 
-def _service_level(durations: Iterable[tuple[Labels, str, Histogram]]) -> Iterator[Sample]:
+def _sli_samples(durations: Iterable[tuple[RequestLabels, str, Histogram]]) -> Iterator[Sample]:
     """With fewer buckets, and without the dry_run label."""
-    by_labels: dict[Labels, list[Histogram]] = {}
+    by_labels: dict[RequestLabels, list[Histogram]] = {}
     for labels, _, each in durations:
         by_labels.setdefault(labels, []).append(each)
     for labels, histograms in by_labels.items():
-        yield labelled(_about(labels)), merged(histograms, SLI_DURATIONS)
+        yield format_labels(_request_labels(labels)), merge_histograms(histograms, SLI_DURATION_BUCKETS)
 
 
-def _about(labels: Labels) -> dict[str, str]:
+def _request_labels(labels: RequestLabels) -> dict[str, str]:
     return {
         "verb": labels.verb,
         "group": labels.group,
@@ -141,17 +153,17 @@ def _about(labels: Labels) -> dict[str, str]:
     }
 
 
-PHASES = {"": "Pending", "Initialized": "Initialized", "Failed": "Failed"}
+CLUSTER_PHASES = {"": "Pending", "Initialized": "Initialized", "Failed": "Failed"}
 """Cluster phases and their label values. A cluster that is being set up, or is offline, has an empty phase."""
-COMMITS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+COMMIT_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
 
-def new_commits() -> Histogram:
-    return Histogram(COMMITS)
+def new_commit_histogram() -> Histogram:
+    return Histogram(COMMIT_BUCKETS)
 
 
 @dataclass(frozen=True, slots=True)
-class Platform:
+class PlatformMetrics:
     """Metrics of the platform. `phases` returns the phase of each cluster, `revision` the revision of the view.
 
     The store observes the duration of each commit in `commits`.
@@ -160,15 +172,15 @@ class Platform:
     phases: Callable[[], Iterable[str]]
     revision: Callable[[], int]
     audit_events: Callable[[], int]
-    commits: Histogram = field(default_factory=new_commits)
+    commits: Histogram = field(default_factory=new_commit_histogram)
 
     def families(self) -> Iterator[Family]:
-        counted = Counter(PHASES.get(phase, "Other") for phase in self.phases())
+        counted = Counter(CLUSTER_PHASES.get(phase, "Other") for phase in self.phases())
         yield Family(
             "fairlead_clusters",
             GAUGE,
             "Connected clusters by phase.",
-            [(labelled({"phase": phase}), counted[phase]) for phase in (*PHASES.values(), "Other")],
+            [(format_labels({"phase": phase}), counted[phase]) for phase in (*CLUSTER_PHASES.values(), "Other")],
         )
         yield Family(
             "fairlead_store_commit_seconds",
@@ -182,10 +194,10 @@ class Platform:
         yield Family("apiserver_audit_event_total", COUNTER, "Audit events generated.", events)
 
 
-PROC = Path("/proc")
+PROC_PATH = Path("/proc")
 
 
-def process_families(proc: Path = PROC) -> Iterator[Family]:
+def process_families(proc: Path = PROC_PATH) -> Iterator[Family]:
     """Process metrics from Linux's /proc; none on other systems.
 
     Reading /proc blocks for milliseconds if many files are open: call this in a thread.
@@ -221,85 +233,85 @@ def _boot_time(text: str) -> int:
     return next((int(line.split()[1]) for line in text.splitlines() if line.startswith("btime ")), 0)
 
 
-PREFIX = "apiserver_flowcontrol_"
+FLOW_PREFIX = "apiserver_flowcontrol_"
 
 
-def flow_families(control: FlowControl, tallies: Mapping[tuple[str, str], Tally]) -> Iterator[Family]:
+def flow_families(control: FlowControl, metrics: Mapping[tuple[str, str], FlowMetrics]) -> Iterator[Family]:
     """Flow control metrics by priority level and flow schema. Both are closed sets."""
-    yield from _requests(tallies.values())
-    yield from _seats(control)
+    yield from _flow_request_families(metrics.values())
+    yield from _flow_seat_families(control)
 
 
-def _requests(tallies: Collection[Tally]) -> Iterator[Family]:
-    yield _family(
+def _flow_request_families(metrics: Collection[FlowMetrics]) -> Iterator[Family]:
+    yield _flow_family(
         "rejected_requests_total",
         COUNTER,
         "Requests rejected by flow control, by reason.",
-        ((_labels(each, reason=reason), count) for each in tallies for reason, count in each.rejected.items()),
+        ((_flow_labels(each, reason=reason), count) for each in metrics for reason, count in each.rejected.items()),
     )
-    yield _family(
+    yield _flow_family(
         "dispatched_requests_total",
         COUNTER,
         "Requests dispatched by flow control.",
-        ((_labels(each), each.dispatched) for each in tallies),
+        ((_flow_labels(each), each.dispatched) for each in metrics),
     )
-    yield _family(
+    yield _flow_family(
         "current_inqueue_requests",
         GAUGE,
         "Requests waiting in queues.",
-        ((_labels(each), each.waiting) for each in tallies),
+        ((_flow_labels(each), each.waiting) for each in metrics),
     )
-    yield _family(
+    yield _flow_family(
         "current_executing_requests",
         GAUGE,
         "Requests being executed.",
-        ((_labels(each), each.executing) for each in tallies),
+        ((_flow_labels(each), each.executing) for each in metrics),
     )
-    yield _family(
+    yield _flow_family(
         "request_wait_duration_seconds",
         HISTOGRAM,
         "Seconds that requests waited in queues, by whether they were executed.",
         (
-            (_labels(each, execute=execute), waited.copy())
-            for each in tallies
-            for execute, waited in (("true", each.waited), ("false", each.waited_in_vain))
+            (_flow_labels(each, execute=execute), waited.copy())
+            for each in metrics
+            for execute, waited in (("true", each.wait_seconds), ("false", each.rejected_wait_seconds))
         ),
     )
-    yield _family(
+    yield _flow_family(
         "request_execution_seconds",
         HISTOGRAM,
         "Seconds from dispatch to response.",
-        ((_labels(each, type="regular"), each.took.copy()) for each in tallies),
+        ((_flow_labels(each, type="regular"), each.execution_seconds.copy()) for each in metrics),
     )
 
 
-def _seats(control: FlowControl) -> Iterator[Family]:
+def _flow_seat_families(control: FlowControl) -> Iterator[Family]:
     levels = control.levels.values()
-    yield _family(
+    yield _flow_family(
         "nominal_limit_seats",
         GAUGE,
         "Nominal number of seats of a priority level.",
-        ((labelled({"priority_level": each.priority.name}), each.priority.seats) for each in levels),
+        ((format_labels({"priority_level": each.config.name}), each.config.seats) for each in levels),
     )
-    yield _family(
+    yield _flow_family(
         "current_executing_seats",
         GAUGE,
         "Seats in use by executing requests of a priority level.",
-        ((labelled({"priority_level": each.priority.name}), each.held) for each in levels),
+        ((format_labels({"priority_level": each.config.name}), each.seats_in_use) for each in levels),
     )
 
 
-def _family(name: str, kind: str, text: str, samples: Iterable[Sample]) -> Family:
+def _flow_family(name: str, kind: str, text: str, samples: Iterable[Sample]) -> Family:
     """A family whose samples are computed at once, because they change with every request."""
-    return Family(PREFIX + name, kind, text, list(samples))
+    return Family(FLOW_PREFIX + name, kind, text, list(samples))
 
 
-def _labels(tally: Tally, **further: str) -> str:
-    return labelled({"priority_level": tally.level, "flow_schema": tally.schema, **further})
+def _flow_labels(metrics: FlowMetrics, **further: str) -> str:
+    return format_labels({"priority_level": metrics.level, "flow_schema": metrics.schema, **further})
 
 
 def event_loop_families(watchdog: Watchdog) -> Iterator[Family]:
-    watchdog.settle()
+    watchdog.flush()
     yield Family(
         "fairlead_event_loop_hold_seconds",
         HISTOGRAM,
@@ -310,7 +322,7 @@ def event_loop_families(watchdog: Watchdog) -> Iterator[Family]:
         "fairlead_event_loop_hold_max_seconds",
         GAUGE,
         "The longest time that the event loop was blocked since the start, in seconds.",
-        [("", watchdog.longest)],
+        [("", watchdog.longest_hold)],
     )
     yield Family(
         "fairlead_event_loop_lag_seconds",

@@ -17,7 +17,7 @@ id. So the mod revision of head is that of the newest commit, even if others wri
 recognize commits by it; and a commit whose response was lost is found by its id.
 """
 
-from fairlead.storage.etcd.address import Address, parse_address
+from fairlead.storage.etcd.address import EtcdAddress, parse_address
 from fairlead.storage.etcd.store import EtcdStore
 
-__all__ = ["Address", "EtcdStore", "parse_address"]
+__all__ = ["EtcdAddress", "EtcdStore", "parse_address"]

@@ -16,19 +16,19 @@ from urllib.parse import parse_qsl, unquote
 
 import grpc
 
-from fairlead.storage.contract import Unavailable
+from fairlead.storage.contract import StoreUnavailable
 
-FORM = "etcd://host1:2379,host2:2379/prefix?ca=FILE&cert=FILE&key=FILE"
-PORT = 2379
-PREFIX = "/fairlead/"
-PASSWORD = "FAIRLEAD_ETCD_PASSWORD"
+URL_FORMAT = "etcd://host1:2379,host2:2379/prefix?ca=FILE&cert=FILE&key=FILE"
+DEFAULT_PORT = 2379
+DEFAULT_PREFIX = "/fairlead/"
+PASSWORD_VARIABLE = "FAIRLEAD_ETCD_PASSWORD"
 _OPTIONS = {"ca", "cert", "key", "tls"}
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class EtcdAddress:
     endpoints: tuple[str, ...]
-    prefix: str = PREFIX
+    prefix: str = DEFAULT_PREFIX
     """The prefix of all our keys; starts and ends with a slash."""
     tls: bool = False
     ca: str = ""
@@ -42,7 +42,7 @@ class Address:
         return f"etcd at {', '.join(self.endpoints)}"
 
 
-def parse_address(rest: str, environment: Mapping[str, str] = os.environ) -> Address:
+def parse_address(rest: str, environment: Mapping[str, str] = os.environ) -> EtcdAddress:
     """Parse the part of the URL after `etcd:`."""
     if not rest.startswith("//"):
         raise ValueError("two slashes and a host are required after the colon")
@@ -50,13 +50,13 @@ def parse_address(rest: str, environment: Mapping[str, str] = os.environ) -> Add
     authority, _, prefix = place.partition("/")
     login, _, hosts = authority.rpartition("@")
     user, _, password = login.partition(":")
-    options = _options(query)
-    if user and not (password := unquote(password) or environment.get(PASSWORD, "")):
-        raise ValueError(f"the password of {unquote(user)} is missing: set {PASSWORD}")
+    options = _parse_options(query)
+    if user and not (password := unquote(password) or environment.get(PASSWORD_VARIABLE, "")):
+        raise ValueError(f"the password of {unquote(user)} is missing: set {PASSWORD_VARIABLE}")
     trimmed = unquote(prefix).strip("/")
-    return Address(
-        endpoints=tuple(_endpoint(host) for host in hosts.split(",")),
-        prefix=f"/{trimmed}/" if trimmed else PREFIX,
+    return EtcdAddress(
+        endpoints=tuple(_parse_endpoint(host) for host in hosts.split(",")),
+        prefix=f"/{trimmed}/" if trimmed else DEFAULT_PREFIX,
         tls=options.get("tls") == "true" or "ca" in options or "cert" in options,
         ca=options.get("ca", ""),
         cert=options.get("cert", ""),
@@ -66,7 +66,7 @@ def parse_address(rest: str, environment: Mapping[str, str] = os.environ) -> Add
     )
 
 
-def _options(query: str) -> dict[str, str]:
+def _parse_options(query: str) -> dict[str, str]:
     options = dict(parse_qsl(query, keep_blank_values=True, strict_parsing=True)) if query else {}
     if unknown := sorted(set(options) - _OPTIONS):
         raise ValueError(f"{unknown[0]!r} is not a valid option; the options are {', '.join(sorted(_OPTIONS))}")
@@ -79,11 +79,11 @@ def _options(query: str) -> dict[str, str]:
     return options
 
 
-def _endpoint(host: str) -> str:
+def _parse_endpoint(host: str) -> str:
     """Add the default port if there is none. IPv6 addresses are in brackets."""
     name, colon, port = host.rpartition(":")
     if not colon or host.endswith("]"):
-        name, port = host, str(PORT)
+        name, port = host, str(DEFAULT_PORT)
     if not name or not port.isdecimal() or not 0 < int(port) < 65536:
         raise ValueError(f"{host!r} is neither a host nor a host and a port")
     return f"{name}:{port}"
@@ -92,27 +92,27 @@ def _endpoint(host: str) -> str:
 Code = grpc.StatusCode
 
 
-class Gone(Exception):
+class RevisionCompacted(Exception):
     """The requested revision has been compacted."""
 
 
-class NotYet(Exception):
+class FutureRevision(Exception):
     """The requested revision is in the future."""
 
 
-class Lost(Exception):
+class UnknownOutcome(Exception):
     """No response, or one that leaves open whether the request was executed. The message is for operators."""
 
 
-class LoggedOut(Exception):
+class AuthExpired(Exception):
     """The authentication token has expired; nothing was executed."""
 
 
-_TEXTS = {
-    "required revision has been compacted": Gone,
-    "required revision is a future revision": NotYet,
-    "invalid auth token": LoggedOut,
-    "revision of auth store is old": LoggedOut,
+_ERROR_TEXTS = {
+    "required revision has been compacted": RevisionCompacted,
+    "required revision is a future revision": FutureRevision,
+    "invalid auth token": AuthExpired,
+    "revision of auth store is old": AuthExpired,
 }
 
 _TOO_LARGE = "the write is larger than this etcd accepts; start etcd with a larger --max-request-bytes"
@@ -133,15 +133,17 @@ _ADVICE = {
 }
 
 
-def judge(error: grpc.aio.AioRpcError, what: str) -> Exception:
+def classify_error(error: grpc.aio.AioRpcError, server: str) -> Exception:
     """Map an RPC error to an exception. `server` names the etcd in messages."""
     text = error.details() or ""
-    for known, meaning in _TEXTS.items():
+    for known, meaning in _ERROR_TEXTS.items():
         if known in text:
             return meaning(text)
     for known, advice in _ADVICE.items():
         if known in text:
-            return Unavailable(f"{what}: {advice}")
+            return StoreUnavailable(f"{server}: {advice}")
     if error.code() is Code.DEADLINE_EXCEEDED:
-        return Lost(f"{what} does not respond in time; check that its members are running and have a leader")
-    return Lost(f"{what} cannot be reached or cannot respond: {text or error.code().name}")
+        return UnknownOutcome(
+            f"{server} does not respond in time; check that its members are running and have a leader"
+        )
+    return UnknownOutcome(f"{server} cannot be reached or cannot respond: {text or error.code().name}")

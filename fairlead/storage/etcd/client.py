@@ -15,9 +15,9 @@ from typing import Any, TypeVar
 
 import grpc
 
-from fairlead.storage.contract import Unavailable
-from fairlead.storage.etcd.address import Address, Gone, LoggedOut, Lost, judge
-from fairlead.storage.etcd.messages import Notice, login, token
+from fairlead.storage.contract import StoreUnavailable
+from fairlead.storage.etcd.address import AuthExpired, EtcdAddress, RevisionCompacted, UnknownOutcome, classify_error
+from fairlead.storage.etcd.messages import WatchResponse, auth_request, parse_token
 
 RANGE = "/etcdserverpb.KV/Range"
 TXN = "/etcdserverpb.KV/Txn"
@@ -27,14 +27,14 @@ LEASE = "/etcdserverpb.Lease/LeaseGrant"
 LOGIN = "/etcdserverpb.Auth/Authenticate"
 DEFRAGMENT = "/etcdserverpb.Maintenance/Defragment"
 
-CALL_SECONDS = 3.0
+CALL_TIMEOUT = 3.0
 """For one response of one member. A leader election in etcd takes one to two seconds."""
-FIRST_CALL_SECONDS = 0.75
+FIRST_CALL_TIMEOUT = 0.75
 """For the first attempt of an idempotent request: etcd silently drops requests in flight to a leader that dies."""
-ASK_SECONDS = 10.0
+RETRY_TIMEOUT = 10.0
 """For all attempts together."""
-PAUSE_SECONDS = 0.05
-LONGEST_PAUSE = 1.0
+MIN_BACKOFF_SECONDS = 0.05
+MAX_BACKOFF_SECONDS = 1.0
 DRAIN_SECONDS = 0.02
 
 _OPTIONS = [
@@ -60,112 +60,112 @@ _Stream = grpc.aio.StreamStreamCall[bytes, bytes]
 _T = TypeVar("_T")
 
 
-class _Place:
+class _OpenWatch:
     """An open watch: its member, and its current wait."""
 
-    __slots__ = ("_waiting", "member")
+    __slots__ = ("_wait", "member")
 
     def __init__(self, member: int) -> None:
         self.member = member
-        self._waiting: asyncio.Timeout | None = None
+        self._wait: asyncio.Timeout | None = None
 
     async def wait_for(self, answer: Coroutine[Any, Any, _T]) -> _T:
         """Await something. Raises TimeoutError after `abort`."""
-        async with asyncio.timeout(None) as self._waiting:
+        async with asyncio.timeout(None) as self._wait:
             try:
                 return await answer
             finally:
-                self._waiting = None
+                self._wait = None
 
-    def give_up(self) -> None:
-        if self._waiting is not None:
-            self._waiting.reschedule(asyncio.get_running_loop().time())
+    def abort(self) -> None:
+        if self._wait is not None:
+            self._wait.reschedule(asyncio.get_running_loop().time())
 
 
-class Client:
-    def __init__(self, address: Address) -> None:
+class EtcdClient:
+    def __init__(self, address: EtcdAddress) -> None:
         """Raises StoreUnavailable if the TLS files cannot be read. Connects on the first request."""
         self.address = address
-        self._credentials = _credentials(address)
+        self._credentials = _load_credentials(address)
         self._channels: dict[tuple[str, bool], grpc.aio.Channel] = {}
-        self._at = 0
+        self._current_member = 0
         self._token = ""
-        self._login = asyncio.Lock()
-        self._streams: dict[_Stream, _Place] = {}
+        self._login_lock = asyncio.Lock()
+        self._watches: dict[_Stream, _OpenWatch] = {}
         """The open watches."""
 
-    async def call(self, method: str, request: bytes, seconds: float = CALL_SECONDS) -> bytes:
+    async def call(self, method: str, request: bytes, seconds: float = CALL_TIMEOUT) -> bytes:
         """Send a request to the current member. Raises the errors of `classify_error`."""
         for _ in range(2):
-            member, used = self._at, await self._logged_in()
+            member, used = self._current_member, await self._auth_token()
             try:
                 return await self._call(member, method, request, used, seconds)
-            except LoggedOut:
-                self._forget(used)
-            except Lost:
-                self.leave(member)
+            except AuthExpired:
+                self._discard_token(used)
+            except UnknownOutcome:
+                self.fail_over(member)
                 raise
-        raise Lost(f"{self.address} rejects the token that it has just issued")
+        raise UnknownOutcome(f"{self.address} rejects the token that it has just issued")
 
-    async def ask(self, method: str, request: bytes, seconds: float = ASK_SECONDS) -> bytes:
+    async def call_idempotent(self, method: str, request: bytes, seconds: float = RETRY_TIMEOUT) -> bytes:
         """Send an idempotent request, with retries."""
         now = asyncio.get_running_loop().time
-        end, pause, patience = now() + seconds, PAUSE_SECONDS, FIRST_CALL_SECONDS
+        end, pause, patience = now() + seconds, MIN_BACKOFF_SECONDS, FIRST_CALL_TIMEOUT
         while True:
             try:
                 return await self.call(method, request, min(patience, end - now()))
-            except Lost as lost:
+            except UnknownOutcome as lost:
                 if now() + pause >= end:
-                    raise Unavailable(str(lost)) from lost
+                    raise StoreUnavailable(str(lost)) from lost
             await asyncio.sleep(pause)
-            pause, patience = min(2 * pause, LONGEST_PAUSE), min(2 * patience, CALL_SECONDS)
+            pause, patience = min(2 * pause, MAX_BACKOFF_SECONDS), min(2 * patience, CALL_TIMEOUT)
 
-    async def ask_each(self, method: str, request: bytes, seconds: float) -> None:
+    async def call_each_member(self, method: str, request: bytes, seconds: float) -> None:
         """Send the same request to every member in the URL."""
         for member in range(len(self.address.endpoints)):
             try:
-                await self._call(member, method, request, await self._logged_in(), seconds)
-            except (Lost, LoggedOut) as error:
-                raise Unavailable(f"{self.address.endpoints[member]}: {error}") from error
+                await self._call(member, method, request, await self._auth_token(), seconds)
+            except (UnknownOutcome, AuthExpired) as error:
+                raise StoreUnavailable(f"{self.address.endpoints[member]}: {error}") from error
 
-    async def watch(self, request: bytes) -> AsyncGenerator[Notice]:
+    async def watch(self, request: bytes) -> AsyncGenerator[WatchResponse]:
         """The responses of a watch, forever. Raises RevisionCompacted, with the compacted revision, or
         UnknownOutcome."""
-        member, used = self._at, await self._logged_in()
+        member, used = self._current_member, await self._auth_token()
         channel = self._channel(member, watching=True)
         stream: _Stream = channel.stream_stream(WATCH)(metadata=_metadata(used), wait_for_ready=False)
-        self._streams[stream] = place = _Place(member)
+        self._watches[stream] = place = _OpenWatch(member)
         try:
             await place.wait_for(stream.write(request))
             while True:
                 encoded = await place.wait_for(stream.read())
                 if not isinstance(encoded, bytes):
-                    raise Lost(f"{self.address.endpoints[member]} has ended the watch")
-                yield self._noticed(Notice.parse(encoded), used)
+                    raise UnknownOutcome(f"{self.address.endpoints[member]} has ended the watch")
+                yield self._check_response(WatchResponse.parse(encoded), used)
         except grpc.aio.AioRpcError as error:
-            self.leave(member)
-            raise self._watch_failure(error, used) from error
+            self.fail_over(member)
+            raise self._watch_error(error, used) from error
         except TimeoutError:
-            raise Lost(f"the connection to {self.address.endpoints[member]} was given up") from None
+            raise UnknownOutcome(f"the connection to {self.address.endpoints[member]} was given up") from None
         except asyncio.CancelledError:
             # Either this task was cancelled, or `fail_over` cancelled the stream, or both; then the task must end.
             task = asyncio.current_task()
-            if stream in self._streams or (task is not None and task.cancelling()):
+            if stream in self._watches or (task is not None and task.cancelling()):
                 raise
-            raise Lost(f"the connection to {self.address.endpoints[member]} was given up") from None
+            raise UnknownOutcome(f"the connection to {self.address.endpoints[member]} was given up") from None
         finally:
-            self._streams.pop(stream, None)
+            self._watches.pop(stream, None)
             stream.cancel()
 
-    def leave(self, member: int) -> None:
+    def fail_over(self, member: int) -> None:
         """Switch to the next member, and end the watches of this one."""
-        if member == self._at:
-            self._at = (member + 1) % len(self.address.endpoints)
-        self._end_streams(member)
+        if member == self._current_member:
+            self._current_member = (member + 1) % len(self.address.endpoints)
+        self._cancel_watches(member)
 
-    def renew_watches(self) -> None:
+    def restart_watches(self) -> None:
         """Restart the watches at another member, because an expected event did not arrive."""
-        self.leave(self._at)
+        self.fail_over(self._current_member)
 
     async def close(self) -> None:
         for channel in self._channels.values():
@@ -174,52 +174,52 @@ class Client:
         # gRPC's own thread still reports the cancelled calls to this loop, and logs errors if the loop is closed.
         await asyncio.sleep(DRAIN_SECONDS)
 
-    def _end_streams(self, member: int) -> None:
-        for stream in [stream for stream, place in self._streams.items() if place.member == member]:
-            place = self._streams.pop(stream)
+    def _cancel_watches(self, member: int) -> None:
+        for stream in [stream for stream, place in self._watches.items() if place.member == member]:
+            place = self._watches.pop(stream)
             stream.cancel()
             # gRPC does not wake readers of a stream that is cancelled before it is connected.
-            place.give_up()
+            place.abort()
 
-    def _noticed(self, notice: Notice, used: str) -> Notice:
-        if notice.compacted:
-            raise Gone(notice.compacted)
-        if notice.canceled:
+    def _check_response(self, response: WatchResponse, auth_token: str) -> WatchResponse:
+        if response.compact_revision:
+            raise RevisionCompacted(response.compact_revision)
+        if response.canceled:
             # This also happens with an expired token, with a reason that depends on the version.
-            self._forget(used)
-            raise Lost(f"{self.address} has ended the watch: {notice.reason or 'no reason given'}")
-        return notice
+            self._discard_token(auth_token)
+            raise UnknownOutcome(f"{self.address} has ended the watch: {response.reason or 'no reason given'}")
+        return response
 
-    def _watch_failure(self, error: grpc.aio.AioRpcError, used: str) -> Exception:
-        judged = judge(error, str(self.address))
-        if isinstance(judged, LoggedOut):
-            self._forget(used)
-        return judged if isinstance(judged, Gone | Lost) else Lost(str(judged))
+    def _watch_error(self, error: grpc.aio.AioRpcError, auth_token: str) -> Exception:
+        judged = classify_error(error, str(self.address))
+        if isinstance(judged, AuthExpired):
+            self._discard_token(auth_token)
+        return judged if isinstance(judged, RevisionCompacted | UnknownOutcome) else UnknownOutcome(str(judged))
 
-    async def _logged_in(self) -> str:
+    async def _auth_token(self) -> str:
         if not self.address.user:
             return ""
-        async with self._login:
+        async with self._login_lock:
             if not self._token:
-                request = login(self.address.user, self.address.password)
-                member = self._at
+                request = auth_request(self.address.user, self.address.password)
+                member = self._current_member
                 try:
-                    self._token = token(await self._call(member, LOGIN, request, "", CALL_SECONDS))
-                except Lost:
-                    self.leave(member)
+                    self._token = parse_token(await self._call(member, LOGIN, request, "", CALL_TIMEOUT))
+                except UnknownOutcome:
+                    self.fail_over(member)
                     raise
             return self._token
 
-    def _forget(self, used: str) -> None:
-        if used == self._token:
+    def _discard_token(self, auth_token: str) -> None:
+        if auth_token == self._token:
             self._token = ""
 
-    async def _call(self, member: int, method: str, request: bytes, used: str, seconds: float) -> bytes:
+    async def _call(self, member: int, method: str, request: bytes, auth_token: str, seconds: float) -> bytes:
         asked: _Unary = self._channel(member, watching=False).unary_unary(method)
         try:
-            return await asked(request, timeout=seconds, metadata=_metadata(used))
+            return await asked(request, timeout=seconds, metadata=_metadata(auth_token))
         except grpc.aio.AioRpcError as error:
-            raise judge(error, str(self.address)) from error
+            raise classify_error(error, str(self.address)) from error
 
     def _channel(self, member: int, *, watching: bool) -> grpc.aio.Channel:
         endpoint = self.address.endpoints[member]
@@ -233,21 +233,21 @@ class Client:
         return channel
 
 
-def _metadata(used: str) -> tuple[tuple[str, str], ...]:
+def _metadata(auth_token: str) -> tuple[tuple[str, str], ...]:
     leader = ("hasleader", "true")
-    return (leader, ("token", used)) if used else (leader,)
+    return (leader, ("token", auth_token)) if auth_token else (leader,)
 
 
-def _credentials(address: Address) -> grpc.ChannelCredentials | None:
+def _load_credentials(address: EtcdAddress) -> grpc.ChannelCredentials | None:
     if not address.tls:
         return None
-    return grpc.ssl_channel_credentials(_file(address.ca), _file(address.key), _file(address.cert))
+    return grpc.ssl_channel_credentials(_read_file(address.ca), _read_file(address.key), _read_file(address.cert))
 
 
-def _file(path: str) -> bytes | None:
+def _read_file(path: str) -> bytes | None:
     if not path:
         return None
     try:
         return Path(path).read_bytes()
     except OSError as error:
-        raise Unavailable(f"{path}: {error.strerror}; the store URL uses this file for TLS with etcd") from error
+        raise StoreUnavailable(f"{path}: {error.strerror}; the store URL uses this file for TLS with etcd") from error

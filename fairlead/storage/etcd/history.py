@@ -11,85 +11,97 @@ commits of ours, so requests for revisions in between are answered with the stat
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
 
-from fairlead.storage.contract import Compacted, Event, Key, Unavailable
-from fairlead.storage.etcd.address import Gone, Lost
-from fairlead.storage.etcd.client import COMPACT, RANGE, Client
-from fairlead.storage.etcd.layout import Layout, Names
-from fairlead.storage.etcd.messages import Found, Happening, KeyValue, Notice, compaction, find, watching
-from fairlead.storage.watch_feed import EVENT_BYTES
+from fairlead.storage.contract import Compacted, Event, Key, StoreUnavailable
+from fairlead.storage.etcd.address import RevisionCompacted, UnknownOutcome
+from fairlead.storage.etcd.client import COMPACT, RANGE, EtcdClient
+from fairlead.storage.etcd.layout import KeySpace, Layout
+from fairlead.storage.etcd.messages import (
+    KeyValue,
+    RangeResponse,
+    WatchEvent,
+    WatchResponse,
+    compaction_request,
+    range_request,
+    watch_request,
+)
+from fairlead.storage.watch_feed import EVENT_OVERHEAD_BYTES
 
-PIECE_BYTES = 8 * 1024 * 1024
+CHUNK_BYTES = 8 * 1024 * 1024
 """Each chunk of a replay needs a new watch, which takes up to 100 ms, so chunks are larger than in other stores."""
-COMPACT_SECONDS = 60.0
-REPLAY_ATTEMPTS = 5
+COMPACT_TIMEOUT = 60.0
+MAX_REPLAY_ATTEMPTS = 5
 
 
-async def transactions(notices: AsyncIterator[Notice]) -> AsyncGenerator[tuple[int, Sequence[Happening]]]:
+async def iter_transactions(
+    responses: AsyncIterator[WatchResponse],
+) -> AsyncGenerator[tuple[int, Sequence[WatchEvent]]]:
     """Whole transactions with their revisions, in order; without events, the progress of the watch."""
-    torn: list[Happening] = []
-    async for notice in notices:
+    torn: list[WatchEvent] = []
+    async for notice in responses:
         if notice.created:
             continue
-        if not notice.happenings and not torn:
+        if not notice.events and not torn:
             yield notice.revision, ()
-        for happening in notice.happenings:
-            if torn and torn[-1].record.modified != happening.record.modified:
-                yield torn[0].record.modified, torn
+        for happening in notice.events:
+            if torn and torn[-1].record.mod_revision != happening.record.mod_revision:
+                yield torn[0].record.mod_revision, torn
                 torn = []
             torn.append(happening)
         if torn and not notice.fragment:
-            yield torn[0].record.modified, torn
+            yield torn[0].record.mod_revision, torn
             torn = []
 
 
-def events_of(names: Names, happenings: Sequence[Happening], revision: int) -> list[Event]:
+def to_store_events(keys: KeySpace, watch_events: Sequence[WatchEvent], revision: int) -> list[Event]:
     """The events of a transaction for our records. `revision` is ours."""
     return [
-        Event(names.key(each.record.key), None if each.deleted else each.record.value, revision)
-        for each in happenings
-        if each.record.key.startswith(names.data)
+        Event(keys.parse_record_key(each.record.key), None if each.deleted else each.record.value, revision)
+        for each in watch_events
+        if each.record.key.startswith(keys.data)
     ]
 
 
 class History:
-    def __init__(self, client: Client, layout: Layout) -> None:
+    def __init__(self, client: EtcdClient, layout: Layout) -> None:
         self._client = client
         self._layout = layout
-        self._names = layout.names
-        self.floor = layout.base
+        self._keys = layout.keys
+        self.compact_revision = layout.base
         """The last known compacted revision; initially the start of the store."""
         self._oldest = layout.base
 
     async def newest(self) -> int:
         """The revision of the newest commit of any replica. Linearizable."""
-        return self.head_of(Found.parse(await self._client.ask(RANGE, find(self._names.head)))).modified
+        return self.parse_head(
+            RangeResponse.parse(await self._client.call_idempotent(RANGE, range_request(self._keys.head)))
+        ).mod_revision
 
-    def head_of(self, found: Found) -> KeyValue:
+    def parse_head(self, response: RangeResponse) -> KeyValue:
         """The head record. Raises StoreUnavailable if it is not the one we know, because revisions would start over."""
-        if not found.records or found.records[0].created != self._layout.base:
-            prefix = self._names.prefix.decode()
-            raise Unavailable(
+        if not response.records or response.records[0].create_revision != self._layout.base:
+            prefix = self._keys.prefix.decode()
+            raise StoreUnavailable(
                 f"{self._client.address}: the keys under {prefix} were deleted or replaced while the server ran;"
                 " restore etcd from a backup if this was a mistake, then restart the servers"
             )
-        return found.records[0]
+        return response.records[0]
 
     async def oldest(self) -> int:
         while True:
             try:
-                await self.head_at(self.floor)
+                await self.head_at(self.compact_revision)
                 return self._oldest
-            except Gone:
-                await self.learn()
+            except RevisionCompacted:
+                await self.refresh_compaction()
 
-    async def learn(self) -> None:
+    async def refresh_compaction(self) -> None:
         """Find out the compacted revision, and update the oldest one."""
         while True:
-            floor = await self._compacted()
+            floor = await self._find_compact_revision()
             try:
-                await self._settle(max(floor, self._layout.base))
+                await self._record_compaction(max(floor, self._layout.base))
                 return
-            except Gone:  # compacted again meanwhile
+            except RevisionCompacted:  # compacted again meanwhile
                 continue
 
     async def compact(self, before: int) -> None:
@@ -97,72 +109,76 @@ class History:
         if before <= await self.oldest():
             return
         try:
-            await self._client.ask(COMPACT, compaction(before), COMPACT_SECONDS)
-            await self._settle(before)
-        except Gone:
-            await self.learn()
+            await self._client.call_idempotent(COMPACT, compaction_request(before), COMPACT_TIMEOUT)
+            await self._record_compaction(before)
+        except RevisionCompacted:
+            await self.refresh_compaction()
 
     async def replay(self, prefix: Key, since: int, upto: int) -> tuple[Sequence[Event], int]:
         """Events after `since`, and the revision they reach, at most `upto`. Raises Compacted."""
         reason = ""
-        for _ in range(REPLAY_ATTEMPTS):
+        for _ in range(MAX_REPLAY_ATTEMPTS):
             try:
-                piece = await self._piece(prefix, since, upto)
+                piece = await self._replay_chunk(prefix, since, upto)
                 # Checked afterwards: compaction silently removes deletions during a watch.
                 await self.head_at(since)
                 return piece
-            except Lost as lost:
+            except UnknownOutcome as lost:
                 reason = str(lost)
-            except Gone:
-                await self.learn()
-                self.refuse_compacted(since)
-                if upto <= self.floor:
+            except RevisionCompacted:
+                await self.refresh_compaction()
+                self.check_not_compacted(since)
+                if upto <= self.compact_revision:
                     return (), upto
-                since = max(since, self.floor)
-        raise Unavailable(reason or f"{self._client.address} was compacted faster than it can be read")
+                since = max(since, self.compact_revision)
+        raise StoreUnavailable(reason or f"{self._client.address} was compacted faster than it can be read")
 
-    def refuse_compacted(self, asked: int) -> None:
-        if asked < self._oldest:
-            raise Compacted(self._layout.ours(asked), self._layout.ours(self._oldest))
+    def check_not_compacted(self, revision: int) -> None:
+        if revision < self._oldest:
+            raise Compacted(self._layout.from_etcd_revision(revision), self._layout.from_etcd_revision(self._oldest))
 
-    async def _piece(self, prefix: Key, since: int, upto: int) -> tuple[Sequence[Event], int]:
+    async def _replay_chunk(self, prefix: Key, since: int, upto: int) -> tuple[Sequence[Event], int]:
         events: list[Event] = []
         weight = 0
-        request = watching(*self._names.all, since + 1)
+        request = watch_request(*self._keys.full_range, since + 1)
         async with (
             aclosing(self._client.watch(request)) as notices,
-            aclosing(transactions(notices)) as found,
+            aclosing(iter_transactions(notices)) as found,
         ):
             async for revision, happenings in found:
                 if revision > upto:
                     break
-                for event in events_of(self._names, happenings, self._layout.ours(revision)):
+                for event in to_store_events(self._keys, happenings, self._layout.from_etcd_revision(revision)):
                     if event.key[: len(prefix)] == prefix:
                         events.append(event)
-                        weight += EVENT_BYTES + len(event.value or b"")
-                if revision == upto or weight > PIECE_BYTES:
+                        weight += EVENT_OVERHEAD_BYTES + len(event.value or b"")
+                if revision == upto or weight > CHUNK_BYTES:
                     return events, revision
         return events, upto
 
     async def head_at(self, revision: int) -> KeyValue:
         """The head record at a revision. Raises RevisionCompacted."""
-        return self.head_of(Found.parse(await self._client.ask(RANGE, find(self._names.head, revision=revision))))
+        return self.parse_head(
+            RangeResponse.parse(
+                await self._client.call_idempotent(RANGE, range_request(self._keys.head, revision=revision))
+            )
+        )
 
-    async def _settle(self, floor: int) -> None:
-        self._oldest = max(self._oldest, (await self.head_at(floor)).modified)
-        self.floor = max(self.floor, floor)
+    async def _record_compaction(self, compact_revision: int) -> None:
+        self._oldest = max(self._oldest, (await self.head_at(compact_revision)).mod_revision)
+        self.compact_revision = max(self.compact_revision, compact_revision)
 
-    async def _compacted(self) -> int:
-        request = watching(self._names.format, b"", 1)
-        for _ in range(REPLAY_ATTEMPTS):
+    async def _find_compact_revision(self) -> int:
+        request = watch_request(self._keys.format, b"", 1)
+        for _ in range(MAX_REPLAY_ATTEMPTS):
             try:
                 async with aclosing(self._client.watch(request)) as notices:
                     async for notice in notices:
                         # This key is written only once, so the history reaches back to the start.
-                        if notice.happenings:
+                        if notice.events:
                             return self._layout.base
-            except Gone as gone:
+            except RevisionCompacted as gone:
                 return int(gone.args[0])
-            except Lost as lost:
+            except UnknownOutcome as lost:
                 reason = str(lost)
-        raise Unavailable(reason)
+        raise StoreUnavailable(reason)

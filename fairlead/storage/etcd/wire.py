@@ -8,30 +8,30 @@ from collections.abc import Iterator
 
 VARINT, BYTES = 0, 2
 _FIXED = {1: 8, 5: 4}
-_SIXTY_FOUR_BITS = (1 << 64) - 1
-_SIGN = 1 << 63
-_TAGS = [bytes((value,)) for value in range(0x80)]
+_UINT64_MASK = (1 << 64) - 1
+_SIGN_BIT = 1 << 63
+_ONE_BYTE_VARINTS = [bytes((value,)) for value in range(0x80)]
 """The one-byte varints. All our tags are among them, because we send no field with a number above 15."""
 
 
-def number(field: int, value: int) -> bytes:
+def encode_int(field: int, value: int) -> bytes:
     """Encode an integer, enum or bool field. Negative values take ten bytes."""
-    return _TAGS[field << 3 | VARINT] + _varint(value & _SIXTY_FOUR_BITS) if value else b""
+    return _ONE_BYTE_VARINTS[field << 3 | VARINT] + _encode_varint(value & _UINT64_MASK) if value else b""
 
 
-def data(field: int, value: bytes) -> bytes:
+def encode_bytes(field: int, value: bytes) -> bytes:
     """Encode a bytes or string field."""
-    return _TAGS[field << 3 | BYTES] + _varint(len(value)) + value if value else b""
+    return _ONE_BYTE_VARINTS[field << 3 | BYTES] + _encode_varint(len(value)) + value if value else b""
 
 
-def message(field: int, value: bytes) -> bytes:
+def encode_message(field: int, value: bytes) -> bytes:
     """Encode a nested message. Empty ones are not omitted."""
-    return _TAGS[field << 3 | BYTES] + _varint(len(value)) + value
+    return _ONE_BYTE_VARINTS[field << 3 | BYTES] + _encode_varint(len(value)) + value
 
 
-def _varint(value: int) -> bytes:
+def _encode_varint(value: int) -> bytes:
     if value < 0x80:
-        return _TAGS[value]
+        return _ONE_BYTE_VARINTS[value]
     out = bytearray()
     while value >= 0x80:
         out.append(value & 0x7F | 0x80)
@@ -40,21 +40,21 @@ def _varint(value: int) -> bytes:
     return bytes(out)
 
 
-def fields(encoded: bytes) -> Iterator[tuple[int, int, bytes]]:
+def decode_fields(encoded: bytes) -> Iterator[tuple[int, int, bytes]]:
     """Iterate over fields as (number, integer value, bytes value). Raises ValueError for invalid protobuf."""
     at, end = 0, len(encoded)
     while at < end:
         tag = encoded[at]
         at += 1
         if tag >= 0x80:
-            tag, at = _read_varint(encoded, at - 1)
+            tag, at = _decode_varint(encoded, at - 1)
         wire_type = tag & 7
         if wire_type == VARINT:
-            value, at = _read_varint(encoded, at)
-            yield tag >> 3, value - (1 << 64) if value & _SIGN else value, b""
+            value, at = _decode_varint(encoded, at)
+            yield tag >> 3, value - (1 << 64) if value & _SIGN_BIT else value, b""
             continue
         if wire_type == BYTES:
-            length, at = _read_varint(encoded, at)
+            length, at = _decode_varint(encoded, at)
         elif wire_type in _FIXED:
             length = _FIXED[wire_type]
         else:
@@ -65,7 +65,7 @@ def fields(encoded: bytes) -> Iterator[tuple[int, int, bytes]]:
         at += length
 
 
-def _read_varint(encoded: bytes, at: int) -> tuple[int, int]:
+def _decode_varint(encoded: bytes, at: int) -> tuple[int, int]:
     try:
         byte = encoded[at]
         at += 1

@@ -13,18 +13,18 @@ from contextlib import suppress
 
 import asyncpg
 
-from fairlead.storage.contract import FIRST_REVISION, Unavailable
-from fairlead.storage.postgres.connection import Address, Connection, connect
+from fairlead.storage.contract import FIRST_REVISION, StoreUnavailable
+from fairlead.storage.postgres.connection import Connection, PostgresAddress, connect
 
 LOCK_CLASS = 0x46414952
 """The first half of our advisory lock ids, to avoid collisions. The second half identifies the schema."""
 
 WRITE_LOCK = f"{LOCK_CLASS}, 'log'::regclass::oid::int"
 
-NOW = "SELECT greatest(compacted, (SELECT max(revision) FROM log)) AS revision, compacted FROM store"
+SELECT_STATE = "SELECT greatest(compacted, (SELECT max(revision) FROM log)) AS revision, compacted FROM store"
 """The current and the compacted revision. The newest row may have been compacted, hence the maximum."""
 
-FIRST = f"""
+SCHEMA_V1 = f"""
     CREATE TABLE log (
         revision bigint NOT NULL,
         place integer NOT NULL,      -- position within the commit
@@ -65,7 +65,7 @@ FIRST = f"""
     BEGIN
         -- Held until the transaction ends. The statements below start after it and see all earlier commits.
         PERFORM pg_advisory_xact_lock({WRITE_LOCK});
-        SELECT now.revision INTO base FROM ({NOW}) AS now;
+        SELECT now.revision INTO base FROM ({SELECT_STATE}) AS now;
         WITH wish AS MATERIALIZED (
             SELECT w.*, coalesce(newest.revision, 0) AS actual
             FROM unnest(commits, places, keys, vals, expected, writes)
@@ -101,21 +101,21 @@ FIRST = f"""
     END $$;
 """
 
-MIGRATIONS = (FIRST,)
+MIGRATIONS = (SCHEMA_V1,)
 
-RAISE = f"UPDATE store SET compacted = $1 WHERE $1 > (SELECT now.revision FROM ({NOW}) AS now)"
+RAISE_REVISION = f"UPDATE store SET compacted = $1 WHERE $1 > (SELECT now.revision FROM ({SELECT_STATE}) AS now)"
 
 FIND_SCHEMA = "SELECT 1 FROM pg_namespace WHERE nspname = $1"
 FIND_TABLES = "SELECT relname FROM pg_class WHERE relnamespace = $1::regnamespace AND relkind IN ('r', 'p', 'v', 'm')"
 
 
-async def migrate(connection: Connection, address: Address, first: int = FIRST_REVISION) -> None:
+async def migrate(connection: Connection, address: PostgresAddress, first: int = FIRST_REVISION) -> None:
     """Upgrade the schema; the revision is then at least `first`. Raises StoreUnavailable for an unsupported schema."""
     async with connection.transaction():
         await connection.execute("SELECT pg_advisory_xact_lock($1, hashtext($2))", LOCK_CLASS, address.schema)
-        version = await _version(connection, address)
+        version = await _schema_version(connection, address)
         if version > len(MIGRATIONS):
-            raise Unavailable(
+            raise StoreUnavailable(
                 f"{address.name}: written by a newer version of Fairlead (schema {version}, this one knows "
                 f"{len(MIGRATIONS)}); install that version again, or restore a backup from before the upgrade"
             )
@@ -126,16 +126,16 @@ async def migrate(connection: Connection, address: Address, first: int = FIRST_R
         if first > FIRST_REVISION:
             # Take the write lock: a commit reads the newest revision before it writes.
             await connection.execute(f"SELECT pg_advisory_xact_lock({WRITE_LOCK})")
-            await connection.execute(RAISE, first)
+            await connection.execute(RAISE_REVISION, first)
 
 
-async def _version(connection: Connection, address: Address) -> int:
+async def _schema_version(connection: Connection, address: PostgresAddress) -> int:
     """The version of the schema; 0 if it is empty. Creates the schema if it does not exist."""
     if await connection.fetchval(FIND_SCHEMA, address.schema) is None:
         try:
             await connection.execute(f'CREATE SCHEMA "{address.schema}"')
         except asyncpg.InsufficientPrivilegeError as error:
-            raise Unavailable(
+            raise StoreUnavailable(
                 f"{address.name}: the user may not create the schema {address.schema}; an administrator must run "
                 f'`CREATE SCHEMA "{address.schema}" AUTHORIZATION` and the user\'s name ({error})'
             ) from error
@@ -143,7 +143,7 @@ async def _version(connection: Connection, address: Address) -> int:
     if not tables:
         return 0
     if not {"log", "store", "groups"} <= tables:
-        raise Unavailable(
+        raise StoreUnavailable(
             f"{address.name}: the schema {address.schema} contains another program's tables; "
             "select another one with ?schema= in the URL"
         )
@@ -152,10 +152,10 @@ async def _version(connection: Connection, address: Address) -> int:
 
 
 SWEEP_ROWS = 1_000
-SCRUB_IDLE_MILLISECONDS = 5_000
+PURGE_IDLE_TIMEOUT_MILLISECONDS = 5_000
 """The session is closed after this idle time, which releases the lock: a paused replica must not block all commits."""
 SET_COMPACTED = "UPDATE store SET compacted = $1 WHERE compacted < $1"
-SWEPT = "SELECT swept, compacted FROM store FOR UPDATE"
+SELECT_SWEPT = "SELECT swept, compacted FROM store FOR UPDATE"
 SWEEP_END = """
     SELECT CASE WHEN count(*) < $3 THEN $2 ELSE max(revision) END FROM (
         SELECT revision FROM log WHERE revision > $1 AND revision <= $2 ORDER BY revision, place LIMIT $3
@@ -180,7 +180,7 @@ async def set_compacted(connection: Connection, before: int) -> None:
 async def sweep(connection: Connection) -> bool:
     """Delete the rows that the next rows of history supersede. False if there is nothing left to do."""
     async with connection.transaction():
-        row = await connection.fetchrow(SWEPT)
+        row = await connection.fetchrow(SELECT_SWEPT)
         assert row is not None
         start, target = row["swept"], row["compacted"]
         if start >= target:
@@ -193,12 +193,12 @@ async def sweep(connection: Connection) -> bool:
     return True
 
 
-async def scrub(address: Address) -> None:
+async def purge_deleted(address: PostgresAddress) -> None:
     """Rewrite the table without deleted data. The commits of all replicas are blocked meanwhile."""
     connection = await connect(address)
     try:
         with suppress(asyncpg.UndefinedObjectError):  # available since PostgreSQL 14
-            await connection.execute(f"SET idle_session_timeout = {SCRUB_IDLE_MILLISECONDS}")
+            await connection.execute(f"SET idle_session_timeout = {PURGE_IDLE_TIMEOUT_MILLISECONDS}")
         # A session-level lock, because VACUUM cannot run in a transaction. Closing the connection releases it.
         await connection.execute(f"SELECT pg_advisory_lock({WRITE_LOCK})")
         await connection.execute("VACUUM (FULL) log")

@@ -10,23 +10,37 @@ from typing import TypeVar
 
 import asyncpg
 
-from fairlead.storage.commit import prefix_range, prepare
+from fairlead.storage.commit import prefix_range, prepare_commit
 from fairlead.storage.contract import (
     FIRST_REVISION,
-    Change,
-    Check,
     Compacted,
     Event,
     Key,
     Page,
+    Precondition,
     Record,
-    Unavailable,
+    StoreUnavailable,
+    Write,
 )
-from fairlead.storage.postgres.connection import TROUBLE, Address, Connection, connect, explain, parse_address
-from fairlead.storage.postgres.follower import Follower
-from fairlead.storage.postgres.reader import LAST, Readers, Standing, ask_standing, read_record, scan_records
-from fairlead.storage.postgres.schema import migrate, scrub, set_compacted, sweep
-from fairlead.storage.postgres.writer import CLOSED, Commit, Errand, Writer
+from fairlead.storage.postgres.connection import (
+    DATABASE_ERRORS,
+    Connection,
+    PostgresAddress,
+    connect,
+    explain_error,
+    parse_address,
+)
+from fairlead.storage.postgres.follower import PostgresFollower
+from fairlead.storage.postgres.reader import (
+    MAX_REVISION,
+    PostgresReaderPool,
+    StoreState,
+    fetch_state,
+    read_record,
+    scan_records,
+)
+from fairlead.storage.postgres.schema import migrate, purge_deleted, set_compacted, sweep
+from fairlead.storage.postgres.writer import CLOSED_MESSAGE, CommitJob, MaintenanceJob, PostgresWriter
 
 MAX_KEY_BYTES = 2_500
 """Slightly less than the maximum size of an index entry."""
@@ -35,14 +49,14 @@ T = TypeVar("T")
 
 
 class PostgresStore:
-    def __init__(self, address: Address, readers: Readers, standing: Standing) -> None:
+    def __init__(self, address: PostgresAddress, readers: PostgresReaderPool, state: StoreState) -> None:
         self._address = address
         self._readers = readers
-        self._follower = Follower(address, readers, standing)
-        self._writer = Writer(address, self._follower)
+        self._follower = PostgresFollower(address, readers, state)
+        self._writer = PostgresWriter(address, self._follower)
         self._closing: asyncio.Task[None] | None = None
-        self._turn = asyncio.Lock()
-        self._question: asyncio.Task[Standing] | None = None
+        self._state_lock = asyncio.Lock()
+        self._state_query: asyncio.Task[StoreState] | None = None
 
     @classmethod
     async def open(cls, url: str, first: int = FIRST_REVISION) -> "PostgresStore":
@@ -56,67 +70,69 @@ class PostgresStore:
             connection = await connect(address)
             try:
                 await migrate(connection, address, first)
-                standing = await ask_standing(connection)
+                standing = await fetch_state(connection)
             finally:
                 connection.terminate()
-            return cls(address, await Readers.open(address), standing)
+            return cls(address, await PostgresReaderPool.open(address), standing)
         except asyncpg.ClientConfigurationError as error:
             raise ValueError(str(error)) from error
-        except TROUBLE as error:
-            raise explain(address, error) from error
+        except DATABASE_ERRORS as error:
+            raise explain_error(address, error) from error
 
     async def read(self, key: Key) -> Record | None:
-        return await self._ask(lambda connection: read_record(connection, key))
+        return await self._query(lambda connection: read_record(connection, key))
 
     async def scan(self, prefix: Key, *, after: Key | None = None, limit: int = 0, at: int | None = None) -> Page:
         bounds = prefix_range(prefix, after)
-        upto = LAST if at is None else at
-        records, more, standing = await self._ask(lambda connection: scan_records(connection, bounds, limit, upto))
+        upto = MAX_REVISION if at is None else at
+        records, more, standing = await self._query(lambda connection: scan_records(connection, bounds, limit, upto))
         at = min(upto, standing.revision)
         if at < standing.compacted:
             raise Compacted(at, standing.compacted)
         return Page(records, at, more)
 
-    async def commit(self, changes: Sequence[Change], checks: Sequence[Check] = ()) -> int:
-        commit = prepare(changes, checks)
-        if any(len(packed) > MAX_KEY_BYTES for packed in commit.changed):
+    async def commit(self, writes: Sequence[Write], preconditions: Sequence[Precondition] = ()) -> int:
+        commit = prepare_commit(writes, preconditions)
+        if any(len(packed) > MAX_KEY_BYTES for packed in commit.write_keys):
             raise ValueError(f"a key may have at most {MAX_KEY_BYTES:,} bytes; use shorter names")
-        self._refuse_closed()
-        return await self._writer.do(Commit(commit, asyncio.get_running_loop().create_future()))
+        self._check_open()
+        return await self._writer.submit(CommitJob(commit, asyncio.get_running_loop().create_future()))
 
     def watch(self, prefix: Key, since: int) -> AsyncIterator[Sequence[Event]]:
         return self._follower.watch(prefix, since)
 
     async def revision(self) -> int:
-        standing = await self._standing()
-        self._follower.hint(standing.revision)
+        standing = await self._fetch_state()
+        self._follower.notify(standing.revision)
         return standing.revision
 
-    def known_revision(self) -> None:
+    def local_revision(self) -> None:
         return None
 
     async def oldest(self) -> int:
-        return (await self._standing()).compacted
+        return (await self._fetch_state()).compacted
 
     async def compact(self, before: int) -> None:
-        standing = await self._standing()
+        standing = await self._fetch_state()
         before = min(before, standing.revision)
         # So that compaction does not overtake this replica's own watches.
-        if not await self._follower.reach(before):
-            raise Unavailable(self._follower.failure or f"{self._address.name}: following its history is too slow")
-        await self._ask(lambda connection: set_compacted(connection, before))
-        self._follower.feed.compacted(before)
-        while await self._ask(sweep):
+        if not await self._follower.wait_until(before):
+            raise StoreUnavailable(self._follower.failure or f"{self._address.name}: following its history is too slow")
+        await self._query(lambda connection: set_compacted(connection, before))
+        self._follower.feed.set_oldest(before)
+        while await self._query(sweep):
             pass
 
-    async def scrub(self) -> None:
-        self._refuse_closed()
-        await self._do(Errand(lambda: scrub(self._address), asyncio.get_running_loop().create_future()))
+    async def purge_deleted(self) -> None:
+        self._check_open()
+        await self._submit(
+            MaintenanceJob(lambda: purge_deleted(self._address), asyncio.get_running_loop().create_future())
+        )
 
-    async def check(self) -> None:
-        self._refuse_closed()
+    async def check_writable(self) -> None:
+        self._check_open()
         if self._writer.failure is not None or self._follower.failure is not None:
-            await self._do(Errand(None, asyncio.get_running_loop().create_future()))
+            await self._submit(MaintenanceJob(None, asyncio.get_running_loop().create_future()))
 
     async def close(self) -> None:
         if self._closing is None:
@@ -129,29 +145,29 @@ class PostgresStore:
         await self._follower.close()
         await self._readers.close()
 
-    async def _do(self, errand: Errand) -> None:
-        await self._writer.do(errand)
+    async def _submit(self, job: MaintenanceJob) -> None:
+        await self._writer.submit(job)
 
-    async def _ask(self, query: Callable[[Connection], Awaitable[T]]) -> T:
-        self._refuse_closed()
-        return await self._readers.ask(query)
+    async def _query(self, query: Callable[[Connection], Awaitable[T]]) -> T:
+        self._check_open()
+        return await self._readers.run_query(query)
 
-    async def _standing(self) -> Standing:
+    async def _fetch_state(self) -> StoreState:
         """The state of the store, queried after this call. Calls that arrive while a query waits for the previous one
         share it."""
-        self._refuse_closed()
-        if self._question is None:
-            self._question = asyncio.create_task(self._ask_standing())
-        return await asyncio.shield(self._question)
+        self._check_open()
+        if self._state_query is None:
+            self._state_query = asyncio.create_task(self._query_state())
+        return await asyncio.shield(self._state_query)
 
-    async def _ask_standing(self) -> Standing:
-        async with self._turn:
+    async def _query_state(self) -> StoreState:
+        async with self._state_lock:
             # Later calls must not share this query any more.
-            self._question = None
-            return await self._readers.ask(ask_standing)
+            self._state_query = None
+            return await self._readers.run_query(fetch_state)
 
-    def _refuse_closed(self) -> None:
+    def _check_open(self) -> None:
         if self._closing is not None:
-            raise Unavailable(CLOSED)
-        if self._follower.lost is not None:
-            raise Unavailable(self._follower.lost)
+            raise StoreUnavailable(CLOSED_MESSAGE)
+        if self._follower.fatal_error is not None:
+            raise StoreUnavailable(self._follower.fatal_error)

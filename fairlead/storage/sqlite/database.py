@@ -11,19 +11,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from fairlead.storage.contract import FIRST_REVISION, Unavailable
+from fairlead.storage.contract import FIRST_REVISION, StoreUnavailable
 
 SCHEMA_VERSION = 1
 APPLICATION_ID = 0x46414952
 """Written to the file's header, to recognize our databases."""
 
-BUSY_SECONDS = 2.0
+BUSY_TIMEOUT = 2.0
 """How long to wait for another process, such as an SQLite shell, that holds SQLite's own lock."""
 
 SEQUENCE_BITS = 20
 """A row's id is its commit's revision, with the position within the commit in the low bits, so ids sort by history."""
 
-SETTINGS = """
+PRAGMAS = """
     PRAGMA auto_vacuum = INCREMENTAL;    -- takes effect only before the first page is written
     PRAGMA journal_mode = WAL;           -- readers and the writer do not block each other
     PRAGMA synchronous = FULL;           -- a commit is on the disk before it is acknowledged
@@ -53,10 +53,10 @@ SCHEMA = f"""
 SET_COMPACTED = "UPDATE meta SET value = ? WHERE name = 'compacted'"
 
 # Two queries, the first on the index only: much faster than searching the last row of each key.
-ROWS = "SELECT key, id FROM log ORDER BY key, id"
-DELETIONS = "SELECT key, id FROM log WHERE value IS NULL"
+SELECT_ROWS = "SELECT key, id FROM log ORDER BY key, id"
+SELECT_DELETIONS = "SELECT key, id FROM log WHERE value IS NULL"
 
-MEANINGS = {
+ERROR_ADVICE = {
     sqlite3.SQLITE_FULL: "the disk is full; free some space, and the store recovers by itself",
     sqlite3.SQLITE_READONLY: "the file is read-only; make it and its folder writable for the server's user",
     sqlite3.SQLITE_IOERR: "the disk reports an error; check the system log, and quotas and limits on file sizes",
@@ -74,7 +74,7 @@ class Database:
     path: str
     lock: int
     connection: sqlite3.Connection
-    newest: dict[bytes, int]
+    newest_ids: dict[bytes, int]
     """The id of the newest row of every existing key."""
     revision: int
     compacted: int
@@ -89,10 +89,10 @@ def last_id(revision: int) -> int:
     return (revision + 1 << SEQUENCE_BITS) - 1
 
 
-def explain(path: str, error: sqlite3.Error) -> str:
+def explain_error(path: str, error: sqlite3.Error) -> str:
     # The low byte is the primary result code, which is as specific as the advice.
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-    meaning = MEANINGS.get(
+    meaning = ERROR_ADVICE.get(
         code, "SQLite reports an error; if it persists, restart the server, or restore the file from a backup"
     )
     return f"{path}: {meaning} ({error})"
@@ -115,26 +115,26 @@ def open_database(path: Path, first: int = FIRST_REVISION) -> Database:
     # Different paths to one file must use the same lock.
     name = os.path.realpath(path)
     if not os.path.isdir(os.path.dirname(name)):
-        raise Unavailable(f"{name}: the folder does not exist; create it, or use another path")
+        raise StoreUnavailable(f"{name}: the folder does not exist; create it, or use another path")
     lock = _lock(name)
     try:
         _create_file(name)
-        return _load(name, lock, first)
+        return _load_database(name, lock, first)
     except sqlite3.Error as error:
         os.close(lock)
-        raise Unavailable(explain(name, error)) from error
+        raise StoreUnavailable(explain_error(name, error)) from error
     except BaseException:
         os.close(lock)
         raise
 
 
 def connect(path: str) -> sqlite3.Connection:
-    return sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+    return sqlite3.connect(path, timeout=BUSY_TIMEOUT, isolation_level=None, check_same_thread=False)
 
 
 def _lock(name: str) -> int:
     """A lock that the kernel releases when the process ends. The lock file itself stays."""
-    with _refusals(f"{name}.lock"):
+    with _translate_os_errors(f"{name}.lock"):
         lock = os.open(f"{name}.lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -142,8 +142,8 @@ def _lock(name: str) -> int:
         holder = os.read(lock, 32).decode(errors="replace").strip() or "unknown"
         os.close(lock)
         message = f"{name}: in use by another server (process {holder}); stop that one, or use another path"
-        raise Unavailable(message) from None
-    with _refusals(f"{name}.lock"):
+        raise StoreUnavailable(message) from None
+    with _translate_os_errors(f"{name}.lock"):
         os.ftruncate(lock, 0)
         os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
     return lock
@@ -151,25 +151,25 @@ def _lock(name: str) -> int:
 
 def _create_file(name: str) -> None:
     """Create the file with mode 0600, and report missing permissions before SQLite does."""
-    with _refusals(name):
+    with _translate_os_errors(name):
         os.close(os.open(name, os.O_RDWR | os.O_CREAT, 0o600))
 
 
 @contextmanager
-def _refusals(name: str) -> Iterator[None]:
+def _translate_os_errors(name: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
         advice = "make the file and its folder writable for the server's user, or use another path"
-        raise Unavailable(f"{name}: cannot be opened for writing ({error.strerror}); {advice}") from error
+        raise StoreUnavailable(f"{name}: cannot be opened for writing ({error.strerror}); {advice}") from error
 
 
-def _load(name: str, lock: int, first: int) -> Database:
+def _load_database(name: str, lock: int, first: int) -> Database:
     connection = connect(name)
     try:
         # Check first: do not change the pragmas of a foreign database.
-        empty = not is_ours(name, connection)
-        connection.executescript(SETTINGS)
+        empty = not has_schema(name, connection)
+        connection.executescript(PRAGMAS)
         if empty:
             connection.executescript(f"BEGIN IMMEDIATE; {SCHEMA}; COMMIT;")
         meta = dict(connection.execute("SELECT name, value FROM meta"))
@@ -179,32 +179,34 @@ def _load(name: str, lock: int, first: int) -> Database:
         if revision < first:
             connection.execute(SET_COMPACTED, (first,))
             revision = meta["compacted"] = first
-        return Database(name, lock, connection, _newest(connection), revision, meta["compacted"], meta["swept"])
+        return Database(
+            name, lock, connection, _load_newest_ids(connection), revision, meta["compacted"], meta["swept"]
+        )
     except BaseException:
         connection.close()
         raise
 
 
-def _newest(connection: sqlite3.Connection) -> dict[bytes, int]:
+def _load_newest_ids(connection: sqlite3.Connection) -> dict[bytes, int]:
     """The id of the last row of every key, except for deleted keys."""
-    newest: dict[bytes, int] = dict(connection.execute(ROWS))
-    for key, id in connection.execute(DELETIONS):
+    newest: dict[bytes, int] = dict(connection.execute(SELECT_ROWS))
+    for key, id in connection.execute(SELECT_DELETIONS):
         if newest.get(key) == id:
             del newest[key]
     return newest
 
 
-def is_ours(name: str, connection: sqlite3.Connection) -> bool:
+def has_schema(name: str, connection: sqlite3.Connection) -> bool:
     """Whether the file has our schema; False if it is empty. Raises StoreUnavailable for other databases."""
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
     if not tables:
         return False
     (owner,) = connection.execute("PRAGMA application_id").fetchone()
     if owner != APPLICATION_ID:
-        raise Unavailable(f"{name}: this is another program's database; use another path")
+        raise StoreUnavailable(f"{name}: this is another program's database; use another path")
     (version,) = connection.execute("SELECT value FROM meta WHERE name = 'schema'").fetchone()
     if version > SCHEMA_VERSION:
-        raise Unavailable(
+        raise StoreUnavailable(
             f"{name}: written by a newer version of Fairlead (schema {version}, this one knows {SCHEMA_VERSION}); "
             "install that version again, or restore a backup from before the upgrade"
         )

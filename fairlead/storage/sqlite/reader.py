@@ -17,13 +17,13 @@ from contextlib import asynccontextmanager, closing
 from typing import TypeVar
 from urllib.parse import quote
 
-from fairlead.storage.commit import pack, prefix_range, unpack
-from fairlead.storage.contract import Event, Key, Record, Unavailable
+from fairlead.storage.commit import pack_key, prefix_range, unpack_key
+from fairlead.storage.contract import Event, Key, Record, StoreUnavailable
 from fairlead.storage.copy import Snapshot
-from fairlead.storage.sqlite.database import BUSY_SECONDS, SEQUENCE_BITS, connect, explain, is_ours, last_id
-from fairlead.storage.watch_feed import cut_piece
+from fairlead.storage.sqlite.database import BUSY_TIMEOUT, SEQUENCE_BITS, connect, explain_error, has_schema, last_id
+from fairlead.storage.watch_feed import take_chunk
 
-THREADS = 2
+READER_THREADS = 2
 """More than one, so that a long scan does not block other reads."""
 
 READ = "SELECT value, id FROM log WHERE key = ? AND id <= ? ORDER BY id DESC LIMIT 1"
@@ -42,14 +42,14 @@ REPLAY = "SELECT id, key, value FROM log WHERE id > ? AND id <= ? AND +key >= ? 
 T = TypeVar("T")
 
 
-class Readers:
+class SqliteReaderPool:
     def __init__(self, path: str) -> None:
         self._path = path
-        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="fairlead-read")
-        self._mine = threading.local()
+        self._threads = ThreadPoolExecutor(READER_THREADS, thread_name_prefix="fairlead-read")
+        self._thread_local = threading.local()
         self._connections: list[sqlite3.Connection] = []
 
-    async def ask(self, query: Callable[[sqlite3.Connection], T]) -> T:
+    async def run_query(self, query: Callable[[sqlite3.Connection], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, self._run, query)
 
     def close(self) -> None:
@@ -62,20 +62,20 @@ class Readers:
         try:
             return query(self._connection())
         except sqlite3.Error as error:
-            raise Unavailable(explain(self._path, error)) from error
+            raise StoreUnavailable(explain_error(self._path, error)) from error
 
     def _connection(self) -> sqlite3.Connection:
-        connection: sqlite3.Connection | None = getattr(self._mine, "connection", None)
+        connection: sqlite3.Connection | None = getattr(self._thread_local, "connection", None)
         if connection is None:
             connection = connect(self._path)
             connection.execute("PRAGMA query_only = ON")
-            self._mine.connection = connection
+            self._thread_local.connection = connection
             self._connections.append(connection)
         return connection
 
 
 def read_record(connection: sqlite3.Connection, key: Key, at: int) -> Record | None:
-    row = connection.execute(READ, (pack(key), last_id(at))).fetchone()
+    row = connection.execute(READ, (pack_key(key), last_id(at))).fetchone()
     if row is None or row[0] is None:
         return None
     return Record(key, row[0], row[1] >> SEQUENCE_BITS)
@@ -89,24 +89,26 @@ def scan_records(
     asked = {"low": low, "high": high, "last": last_id(at), "limit": limit + 1 if limit else -1}
     rows = connection.execute(SCAN, asked).fetchall()
     more = bool(limit) and len(rows) > limit
-    return [Record(unpack(key), value, id >> SEQUENCE_BITS) for key, value, id in rows[: limit or None]], more
+    return [Record(unpack_key(key), value, id >> SEQUENCE_BITS) for key, value, id in rows[: limit or None]], more
 
 
 def replay_events(connection: sqlite3.Connection, prefix: Key, since: int, upto: int) -> tuple[Sequence[Event], int]:
     low, high = prefix_range(prefix)
     # Closed immediately, also when stopped early: an open statement would block the checkpoint.
     with closing(connection.execute(REPLAY, (last_id(since), last_id(upto), low, high))) as rows:
-        return cut_piece(_events(rows), upto)
+        return take_chunk(_events(rows), upto)
 
 
 def _events(rows: sqlite3.Cursor) -> Iterator[Event]:
     for id, key, value in rows:
-        yield Event(unpack(key), value, id >> SEQUENCE_BITS)
+        yield Event(unpack_key(key), value, id >> SEQUENCE_BITS)
 
 
-ROWS = 500
-REVISION = "SELECT max((SELECT coalesce(max(id), 0) FROM log) >> ?, (SELECT value FROM meta WHERE name = 'compacted'))"
-STATE = """
+FETCH_ROWS = 500
+SELECT_REVISION = (
+    "SELECT max((SELECT coalesce(max(id), 0) FROM log) >> ?, (SELECT value FROM meta WHERE name = 'compacted'))"
+)
+SELECT_STATE = """
     SELECT key, value, id FROM log AS row
     WHERE id = (SELECT max(id) FROM log WHERE key = row.key) AND value IS NOT NULL
     ORDER BY key
@@ -114,16 +116,16 @@ STATE = """
 
 
 @asynccontextmanager
-async def snapshot(path: str) -> AsyncIterator[Snapshot]:
+async def open_file_snapshot(path: str) -> AsyncIterator[Snapshot]:
     """Raises StoreUnavailable with advice."""
-    connection = await asyncio.to_thread(_connect, path)
+    connection = await asyncio.to_thread(_connect_existing, path)
     try:
-        yield await asyncio.to_thread(_begin, path, connection)
+        yield await asyncio.to_thread(_begin_snapshot, path, connection)
     finally:
         connection.close()
 
 
-def _connect(path: str) -> sqlite3.Connection:
+def _connect_existing(path: str) -> sqlite3.Connection:
     """Connect to an existing file.
 
     Opened read-write, because only then does SQLite recover the WAL of a killed server and, as root, give the files
@@ -131,31 +133,31 @@ def _connect(path: str) -> sqlite3.Connection:
     """
     name = os.path.realpath(path)
     if not os.path.exists(name):
-        raise Unavailable(f"{name}: no such file; pass the server's folder with --data, or its store with --store")
+        raise StoreUnavailable(f"{name}: no such file; pass the server's folder with --data, or its store with --store")
     address = f"file:{quote(name)}?mode=rw"
     try:
-        return sqlite3.connect(address, uri=True, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+        return sqlite3.connect(address, uri=True, timeout=BUSY_TIMEOUT, isolation_level=None, check_same_thread=False)
     except sqlite3.Error as error:
-        raise Unavailable(explain(name, error)) from error
+        raise StoreUnavailable(explain_error(name, error)) from error
 
 
-def _begin(name: str, connection: sqlite3.Connection) -> Snapshot:
+def _begin_snapshot(name: str, connection: sqlite3.Connection) -> Snapshot:
     try:
         connection.execute("PRAGMA query_only = ON")
         connection.execute("BEGIN")
-        if not is_ours(name, connection):
-            raise Unavailable(f"{name}: is empty; pass the server's folder with --data, or its store with --store")
-        (revision,) = connection.execute(REVISION, (SEQUENCE_BITS,)).fetchone()
+        if not has_schema(name, connection):
+            raise StoreUnavailable(f"{name}: is empty; pass the server's folder with --data, or its store with --store")
+        (revision,) = connection.execute(SELECT_REVISION, (SEQUENCE_BITS,)).fetchone()
     except sqlite3.Error as error:
-        raise Unavailable(explain(name, error)) from error
-    return Snapshot(revision, _records(name, connection))
+        raise StoreUnavailable(explain_error(name, error)) from error
+    return Snapshot(revision, _iter_records(name, connection))
 
 
-async def _records(name: str, connection: sqlite3.Connection) -> AsyncGenerator[Record]:
+async def _iter_records(name: str, connection: sqlite3.Connection) -> AsyncGenerator[Record]:
     try:
-        rows = await asyncio.to_thread(connection.execute, STATE)
-        while piece := await asyncio.to_thread(rows.fetchmany, ROWS):
+        rows = await asyncio.to_thread(connection.execute, SELECT_STATE)
+        while piece := await asyncio.to_thread(rows.fetchmany, FETCH_ROWS):
             for key, value, id in piece:
-                yield Record(unpack(key), value, id >> SEQUENCE_BITS)
+                yield Record(unpack_key(key), value, id >> SEQUENCE_BITS)
     except sqlite3.Error as error:
-        raise Unavailable(explain(name, error)) from error
+        raise StoreUnavailable(explain_error(name, error)) from error

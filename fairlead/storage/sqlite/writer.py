@@ -25,19 +25,19 @@ from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
-from fairlead.storage.commit import Prepared, find_conflict
-from fairlead.storage.contract import Event, StorageError, Unavailable
+from fairlead.storage.commit import PreparedCommit, find_conflict
+from fairlead.storage.contract import Event, StorageError, StoreUnavailable
 from fairlead.storage.sqlite.database import (
     SEQUENCE_BITS,
     SET_COMPACTED,
     Database,
-    explain,
+    explain_error,
     first_id,
     last_id,
     transaction,
 )
 
-GROUP_COMMITS = 512
+MAX_GROUP_COMMITS = 512
 ROWS_PER_INSERT = 64
 COLUMNS = 4
 INSERTS = [
@@ -54,88 +54,90 @@ SWEEP_DELETIONS = "DELETE FROM log WHERE id > ? AND id <= ? AND value IS NULL"
 SET_SWEPT = "UPDATE meta SET value = ? WHERE name = 'swept'"
 PROBE = "INSERT INTO meta VALUES ('probe', 1) ON CONFLICT (name) DO UPDATE SET value = value + 1"
 
-SWITCH_SECONDS = 0.0001
+SWITCH_INTERVAL_SECONDS = 0.0001
 
 VACUUM_PAGES = 256
-SPARE_PAGES = 1024
+MIN_FREE_PAGES = 1024
 """Free pages to keep for new data. Above this and a quarter of the file, space is returned to the file system."""
 
-Answer = int | StorageError | None
+JobResult = int | StorageError | None
 T = TypeVar("T")
 
 
 @dataclass(slots=True)
-class Commit:
-    prepared: Prepared
+class CommitJob:
+    prepared: PreparedCommit
     done: asyncio.Future[int]
 
 
 @dataclass(frozen=True, slots=True)
-class Compaction:
+class CompactionJob:
     before: int
     done: asyncio.Future[None]
 
 
 @dataclass(frozen=True, slots=True)
-class Probe:
+class ProbeJob:
     """Try whether a write succeeds."""
 
     done: asyncio.Future[None]
 
 
 @dataclass(frozen=True, slots=True)
-class Scrub:
+class PurgeJob:
     """Rewrite the file without deleted data."""
 
     done: asyncio.Future[None]
 
 
 @dataclass(frozen=True, slots=True)
-class Stop:
+class StopJob:
     """Stop the thread after this job."""
 
 
-Job = Commit | Compaction | Probe | Scrub | Stop
+Job = CommitJob | CompactionJob | ProbeJob | PurgeJob | StopJob
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class WriterReport:
     """What the thread reports to the event loop: commits to publish, the compacted revision, futures to resolve."""
 
-    answers: Sequence[tuple[asyncio.Future[Any], Answer]] = ()
+    results: Sequence[tuple[asyncio.Future[Any], JobResult]] = ()
     commits: Sequence[tuple[int, Sequence[Event]]] = ()
     compacted: int = 0
-    stopped: bool = False
+    is_stopped: bool = False
 
 
-class Writer:
-    def __init__(self, database: Database, loop: asyncio.AbstractEventLoop, receive: Callable[[Report], None]) -> None:
+class SqliteWriter:
+    def __init__(
+        self, database: Database, loop: asyncio.AbstractEventLoop, receive: Callable[[WriterReport], None]
+    ) -> None:
         self._path = database.path
         self._connection = database.connection
-        self._newest = database.newest
+        self._newest_ids = database.newest_ids
         self._revision = database.revision
         self._compacted = database.compacted
         self._swept = database.swept
         self._loop = loop
         self._receive = receive
-        self._gathered: list[Job] = []
+        self._pending: list[Job] = []
         self._jobs: SimpleQueue[list[Job]] = SimpleQueue()
         self._compactions: deque[Iterator[None]] = deque()
         self._running = True
         self.failure: str | None = None
         """Why the last write failed; None if it succeeded. Set by the thread, read by the loop."""
-        sys.setswitchinterval(min(sys.getswitchinterval(), SWITCH_SECONDS))
+        sys.setswitchinterval(min(sys.getswitchinterval(), SWITCH_INTERVAL_SECONDS))
         self._thread = threading.Thread(target=self._run, name="fairlead-write", daemon=True)
         self._thread.start()
 
-    def put(self, job: Job) -> None:
+    def submit(self, job: Job) -> None:
         """Submit a job from the event loop. It is passed to the thread at the end of the loop iteration."""
-        if not self._gathered:
-            self._loop.call_soon(self._hand_over)
-        self._gathered.append(job)
+        if not self._pending:
+            self._loop.call_soon(self._flush_pending)
+        self._pending.append(job)
 
-    def _hand_over(self) -> None:
-        jobs, self._gathered = self._gathered, []
+    def _flush_pending(self) -> None:
+        jobs, self._pending = self._pending, []
         self._jobs.put(jobs)
 
     def join(self) -> None:
@@ -145,67 +147,67 @@ class Writer:
     def _run(self) -> None:
         try:
             while self._running:
-                self._turn(self._take())
+                self._process(self._next_jobs())
         finally:
             # Also if the thread crashes: callers must not wait forever.
-            self._tell(Report(stopped=True))
+            self._report(WriterReport(is_stopped=True))
 
-    def _take(self) -> list[Job]:
+    def _next_jobs(self) -> list[Job]:
         """All pending jobs; waits for one unless a compaction is in progress."""
         jobs = [] if self._compactions else self._jobs.get()
         try:
-            while len(jobs) < GROUP_COMMITS:
+            while len(jobs) < MAX_GROUP_COMMITS:
                 jobs += self._jobs.get_nowait()
         except Empty:
             pass
         return jobs
 
-    def _turn(self, jobs: list[Job]) -> None:
-        if group := [job for job in jobs if isinstance(job, Commit)]:
+    def _process(self, jobs: list[Job]) -> None:
+        if group := [job for job in jobs if isinstance(job, CommitJob)]:
             self._commit(group)
         for job in jobs:
-            if isinstance(job, Compaction):
+            if isinstance(job, CompactionJob):
                 self._compactions.append(self._compact(job))
-            elif isinstance(job, Probe):
-                self._errand(job.done, lambda connection: connection.execute(PROBE))
-            elif isinstance(job, Scrub):
-                self._errand(job.done, _scrub)
-            elif isinstance(job, Stop):
+            elif isinstance(job, ProbeJob):
+                self._run_maintenance(job.done, lambda connection: connection.execute(PROBE))
+            elif isinstance(job, PurgeJob):
+                self._run_maintenance(job.done, _purge_deleted)
+            elif isinstance(job, StopJob):
                 self._running = False
         if self._compactions and next(self._compactions[0], self) is self:
             self._compactions.popleft()
 
-    def _commit(self, group: list[Commit]) -> None:
+    def _commit(self, group: list[CommitJob]) -> None:
         """Check each commit on top of the previous ones, and write those without conflict."""
-        batch = Batch(self._newest, self._revision)
-        answers: list[tuple[asyncio.Future[int], Answer]] = [(job.done, batch.add(job.prepared)) for job in group]
+        batch = CommitBatch(self._newest_ids, self._revision)
+        answers: list[tuple[asyncio.Future[int], JobResult]] = [(job.done, batch.add(job.prepared)) for job in group]
         try:
             if batch.rows:
                 self._write(batch.insert)
-        except Unavailable as failure:
+        except StoreUnavailable as failure:
             # Fail the conflicting ones as well: they may conflict with a commit that was not written.
-            self._tell(Report(answers=[(job.done, Unavailable(*failure.args)) for job in group]))
+            self._report(WriterReport(results=[(job.done, StoreUnavailable(*failure.args)) for job in group]))
             return
-        batch.settle()
+        batch.apply()
         self._revision = batch.revision
-        self._tell(Report(answers=answers, commits=batch.commits))
+        self._report(WriterReport(results=answers, commits=batch.commits))
 
-    def _errand(self, done: "asyncio.Future[None]", work: Callable[[sqlite3.Connection], object]) -> None:
+    def _run_maintenance(self, done: "asyncio.Future[None]", work: Callable[[sqlite3.Connection], object]) -> None:
         try:
             self._write(work)
-        except Unavailable as failure:
-            self._tell(Report(answers=[(done, failure)]))
+        except StoreUnavailable as failure:
+            self._report(WriterReport(results=[(done, failure)]))
         else:
-            self._tell(Report(answers=[(done, None)]))
+            self._report(WriterReport(results=[(done, None)]))
 
-    def _compact(self, job: Compaction) -> Iterator[None]:
+    def _compact(self, job: CompactionJob) -> Iterator[None]:
         """A generator that runs one small transaction per step."""
-        answer: Answer = None
+        answer: JobResult = None
         try:
             yield from self._compact_to(job.before)
-        except Unavailable as failure:
+        except StoreUnavailable as failure:
             answer = failure
-        self._tell(Report(answers=[(job.done, answer)]))
+        self._report(WriterReport(results=[(job.done, answer)]))
 
     def _compact_to(self, before: int) -> Iterator[None]:
         if before > self._compacted:
@@ -213,12 +215,12 @@ class Writer:
             self._compacted = before
             # Reported before the first row is deleted, so that a reader that misses one knows its revision was
             # compacted.
-            self._tell(Report(compacted=before))
+            self._report(WriterReport(compacted=before))
             yield
         while self._swept < last_id(self._compacted):
             self._swept = self._write(self._sweep)
             yield
-        while self._write(_give_back_space):
+        while self._write(_vacuum_step):
             yield
 
     def _sweep(self, connection: sqlite3.Connection) -> int:
@@ -237,12 +239,12 @@ class Writer:
         try:
             result = work(self._connection)
         except sqlite3.Error as error:
-            self.failure = explain(self._path, error)
-            raise Unavailable(self.failure) from error
+            self.failure = explain_error(self._path, error)
+            raise StoreUnavailable(self.failure) from error
         self.failure = None
         return result
 
-    def _tell(self, report: Report) -> None:
+    def _report(self, report: WriterReport) -> None:
         try:
             self._loop.call_soon_threadsafe(self._receive, report)
         except RuntimeError:
@@ -250,30 +252,30 @@ class Writer:
             self._running = False
 
 
-class Batch:
+class CommitBatch:
     """The commits of one transaction."""
 
-    __slots__ = ("_newest", "_staged", "commits", "revision", "rows")
+    __slots__ = ("_newest_ids", "_staged", "commits", "revision", "rows")
 
     def __init__(self, newest: dict[bytes, int], revision: int) -> None:
-        self._newest = newest
+        self._newest_ids = newest
         self._staged: dict[bytes, int] = {}
         self.revision = revision
         self.rows: list[int | bytes | None] = []
         """The columns of all rows, concatenated."""
         self.commits: list[tuple[int, Sequence[Event]]] = []
 
-    def add(self, commit: Prepared) -> Answer:
+    def add(self, commit: PreparedCommit) -> JobResult:
         """The commit's revision, or its conflict."""
         if conflict := find_conflict(commit, self._revision_of):
             return conflict
         self.revision += 1
         id = first_id(self.revision)
-        for change, packed in zip(commit.changes, commit.changed, strict=True):
+        for change, packed in zip(commit.writes, commit.write_keys, strict=True):
             self.rows += (id, packed, change.value, self._id_of(packed))
             self._staged[packed] = 0 if change.value is None else id
             id += 1
-        self.commits.append((self.revision, [Event(c.key, c.value, self.revision) for c in commit.changes]))
+        self.commits.append((self.revision, [Event(c.key, c.value, self.revision) for c in commit.writes]))
         return self.revision
 
     def insert(self, connection: sqlite3.Connection) -> None:
@@ -287,23 +289,23 @@ class Batch:
                 columns = self.rows[start : start + step]
                 connection.execute(INSERTS[len(columns) // COLUMNS], columns)
 
-    def settle(self) -> None:
+    def apply(self) -> None:
         """Apply the staged ids after the transaction has committed."""
         for packed, id in self._staged.items():
             if id:
-                self._newest[packed] = id
+                self._newest_ids[packed] = id
             else:
-                self._newest.pop(packed, None)
+                self._newest_ids.pop(packed, None)
 
     def _id_of(self, packed: bytes) -> int:
         id = self._staged.get(packed)
-        return self._newest.get(packed, 0) if id is None else id
+        return self._newest_ids.get(packed, 0) if id is None else id
 
     def _revision_of(self, packed: bytes) -> int:
         return self._id_of(packed) >> SEQUENCE_BITS
 
 
-def _scrub(connection: sqlite3.Connection) -> None:
+def _purge_deleted(connection: sqlite3.Connection) -> None:
     """Rewrite the file so that only current table content remains.
 
     `secure_delete` is not enough: rows that SQLite has moved between pages leave copies in unused parts of pages, and
@@ -312,16 +314,16 @@ def _scrub(connection: sqlite3.Connection) -> None:
     connection.execute("VACUUM")
     (busy, _, _) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
     if busy:
-        raise Unavailable(
+        raise StoreUnavailable(
             "the WAL of the database cannot be truncated while it is read; close other programs' connections"
         )
 
 
-def _give_back_space(connection: sqlite3.Connection) -> bool:
+def _vacuum_step(connection: sqlite3.Connection) -> bool:
     """Shrink the file by some pages if much of it is free. True if there was something to do."""
     (free,) = connection.execute("PRAGMA freelist_count").fetchone()
     (pages,) = connection.execute("PRAGMA page_count").fetchone()
-    if free <= SPARE_PAGES + pages // 4:
+    if free <= MIN_FREE_PAGES + pages // 4:
         return False
     # As a script: execute() would run a single step of this pragma, which frees a single page.
     connection.executescript(f"PRAGMA incremental_vacuum({VACUUM_PAGES})")

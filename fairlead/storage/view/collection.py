@@ -17,65 +17,65 @@ from typing import NamedTuple
 
 from fairlead.storage.contract import Key
 from fairlead.storage.view.entry import Entry
-from fairlead.storage.view.fan_out import Transition, Watchers
-from fairlead.storage.view.sorted_chunks import Kept, Runs, Stretch
+from fairlead.storage.view.fan_out import Transition, WatchHub
+from fairlead.storage.view.sorted_chunks import ChunkedSortedList, ChunkSlice, JoinedBytesCache
 
-MOST_NAMES = 16
+MAX_INDEXED_NAMES = 16
 """Clients can query any label, so the number of indexes is limited; the least recently used is dropped."""
 
-AT_ONCE = 2_000
+MAX_ENTRIES_PER_STEP = 2_000
 """Objects to process without yielding to the event loop: some milliseconds if none of them was parsed before."""
 
-Read = Callable[[Entry], Mapping[str, str]]
+ReadValues = Callable[[Entry], Mapping[str, str]]
 
 
 class Index:
-    __slots__ = ("_names", "_read", "_unfinished")
+    __slots__ = ("_building", "_by_name", "_read")
 
-    def __init__(self, read: Read) -> None:
+    def __init__(self, read: ReadValues) -> None:
         self._read = read
-        self._names: dict[str, dict[str, set[Key]]] = {}
-        self._unfinished: dict[str, dict[str, set[Key]]] = {}
+        self._by_name: dict[str, dict[str, set[Key]]] = {}
+        self._building: dict[str, dict[str, set[Key]]] = {}
 
     async def build(self, name: str, entries: Mapping[Key, Entry]) -> None:
         """Build the index of a name in steps, if there are too many objects for `lookup` to do so. `entries` are all
         objects."""
-        if len(entries) <= AT_ONCE or name in self._names or name in self._unfinished:
+        if len(entries) <= MAX_ENTRIES_PER_STEP or name in self._by_name or name in self._building:
             return
-        found = self._unfinished[name] = {}
+        found = self._building[name] = {}
         try:
             keys = list(entries)
-            for start in range(0, len(keys), AT_ONCE):
-                some = [entries[key] for key in keys[start : start + AT_ONCE] if key in entries]
+            for start in range(0, len(keys), MAX_ENTRIES_PER_STEP):
+                some = [entries[key] for key in keys[start : start + MAX_ENTRIES_PER_STEP] if key in entries]
                 self._add(found, name, some)
                 await asyncio.sleep(0)
         finally:
-            del self._unfinished[name]
-        self._keep(name, found)
+            del self._building[name]
+        self._store(name, found)
 
-    def find(
-        self, name: str, values: AbstractCollection[str] | None, everything: AbstractCollection[Entry]
+    def lookup(
+        self, name: str, values: AbstractCollection[str] | None, entries: AbstractCollection[Entry]
     ) -> list[set[Key]] | None:
         """Sets of the keys of objects with any of the values, or (None) with any value at all.
 
         None if there is no index for the name, and too many objects to build it now. The sets are disjoint.
         """
-        found = self._names.pop(name, None)
+        found = self._by_name.pop(name, None)
         if found is None:
-            if len(everything) > AT_ONCE:
+            if len(entries) > MAX_ENTRIES_PER_STEP:
                 return None
             found = {}
-            self._add(found, name, everything)
-        self._keep(name, found)
+            self._add(found, name, entries)
+        self._store(name, found)
         return list(found.values()) if values is None else [found[value] for value in values if value in found]
 
-    def move(self, key: Key, previous: Entry | None, current: Entry | None) -> None:
+    def update(self, key: Key, previous: Entry | None, current: Entry | None) -> None:
         """Update the indexes for a change of one object."""
-        if not self._names and not self._unfinished:
+        if not self._by_name and not self._building:
             return
         before = self._read(previous) if previous is not None else {}
         after = self._read(current) if current is not None else {}
-        for name, found in (*self._names.items(), *self._unfinished.items()):
+        for name, found in (*self._by_name.items(), *self._building.items()):
             old, new = before.get(name), after.get(name)
             if old == new:
                 continue
@@ -86,10 +86,10 @@ class Index:
             if new is not None:
                 found.setdefault(new, set()).add(key)
 
-    def _keep(self, name: str, found: dict[str, set[Key]]) -> None:
-        if len(self._names) >= MOST_NAMES:
-            del self._names[next(iter(self._names))]
-        self._names[name] = found  # dicts are ordered: this is now the most recently used
+    def _store(self, name: str, found: dict[str, set[Key]]) -> None:
+        if len(self._by_name) >= MAX_INDEXED_NAMES:
+            del self._by_name[next(iter(self._by_name))]
+        self._by_name[name] = found  # dicts are ordered: this is now the most recently used
 
     def _add(self, found: dict[str, set[Key]], name: str, entries: Iterable[Entry]) -> None:
         for entry in entries:
@@ -98,14 +98,14 @@ class Index:
                 found.setdefault(value, set()).add(entry.key)
 
 
-WORTH = 4
+MIN_INDEX_GAIN = 4
 """An index is used only if it reduces the objects by this factor, because its result must be sorted."""
 
 
-class Wanted(NamedTuple):
+class IndexQuery(NamedTuple):
     """A condition that an index can answer: one of some values, or (None) any value at all."""
 
-    sort: str
+    source: str
     """`labels`, or `selectable` for fields."""
     name: str
     values: frozenset[str] | None
@@ -114,45 +114,45 @@ class Wanted(NamedTuple):
 class Collection:
     __slots__ = ("_indexes", "_order", "entries", "history", "watchers")
 
-    def __init__(self, kept: Kept, entries: Sequence[Entry] = ()) -> None:
+    def __init__(self, joined_cache: JoinedBytesCache, entries: Sequence[Entry] = ()) -> None:
         """`entries` are the initial objects, sorted by key."""
         self.entries: dict[Key, Entry] = {entry.key: entry for entry in entries}
-        self._order = Runs(kept, entries)
+        self._order = ChunkedSortedList(joined_cache, entries)
         self._indexes = {source: Index(attrgetter(source)) for source in ("labels", "selectable")}
         self.history: deque[Transition[Entry]] = deque()
-        self.watchers: Watchers[Entry] = Watchers()
+        self.watchers: WatchHub[Entry] = WatchHub()
 
     def put(self, entry: Entry) -> Entry | None:
         previous = self.entries.get(entry.key)
         self.entries[entry.key] = entry
         self._order.put(entry)
-        self._move(entry.key, previous, entry)
+        self._update_indexes(entry.key, previous, entry)
         return previous
 
-    def drop(self, key: Key) -> Entry | None:
+    def remove(self, key: Key) -> Entry | None:
         previous = self.entries.pop(key, None)
         if previous is not None:
-            self._order.drop(key)
-            self._move(key, previous, None)
+            self._order.remove(key)
+            self._update_indexes(key, previous, None)
         return previous
 
-    def _move(self, key: Key, previous: Entry | None, current: Entry | None) -> None:
+    def _update_indexes(self, key: Key, previous: Entry | None, current: Entry | None) -> None:
         for index in self._indexes.values():
-            index.move(key, previous, current)
+            index.update(key, previous, current)
 
     def count(self, low: Key, high: Key) -> int:
         return self._order.count(low, high)
 
-    def now(self, low: Key, high: Key, limit: int) -> tuple[Stretch, int]:
+    def latest(self, low: Key, high: Key, limit: int) -> tuple[ChunkSlice, int]:
         """At most `limit` objects (0 = all), and how many more there are."""
-        found = self._order.stretch(low, high, limit)
+        found = self._order.slice(low, high, limit)
         return found, (self._order.count(low, high) - len(found) if limit else 0)
 
-    def then(self, low: Key, high: Key, limit: int, revision: int) -> tuple[list[Entry], int]:
+    def at_revision(self, low: Key, high: Key, limit: int, revision: int) -> tuple[list[Entry], int]:
         """The same at an earlier revision, by reverting the changes since then."""
-        undone = self._undone(low, high, revision)
+        undone = self._reverted(low, high, revision)
         # Each reverted object may remove one from the result, so read that many more.
-        today = self._order.stretch(low, high, limit + len(undone) if limit else 0)
+        today = self._order.slice(low, high, limit + len(undone) if limit else 0)
         found = {entry.key: entry for entry in today if entry.key not in undone}
         there = self._order.count(low, high) - sum([key in self.entries for key in undone])
         old = [entry for entry in undone.values() if entry is not None]
@@ -160,29 +160,29 @@ class Collection:
         chosen = [found[key] for key in sorted(found)]
         return (chosen[:limit], there + len(old) - min(limit, len(chosen))) if limit else (chosen, 0)
 
-    async def prepare(self, wanted: Iterable[Wanted]) -> None:
+    async def build_indexes(self, queries: Iterable[IndexQuery]) -> None:
         """Build the indexes that `index_scan` can use, yielding to the event loop."""
-        for source, name, _ in wanted:
+        for source, name, _ in queries:
             await self._indexes[source].build(name, self.entries)
 
-    def candidates(self, low: Key, high: Key, wanted: Iterable[Wanted], revision: int | None) -> list[Entry]:
+    def index_scan(self, low: Key, high: Key, queries: Iterable[IndexQuery], revision: int | None) -> list[Entry]:
         """The objects in order at a revision (None = now). Contains all that meet the conditions, and possibly
         others."""
-        keys = self._narrowed(wanted)
-        if keys is None or len(keys) * WORTH > len(self.entries):
+        keys = self._narrow(queries)
+        if keys is None or len(keys) * MIN_INDEX_GAIN > len(self.entries):
             if revision is None:
-                return self._order.stretch(low, high).entries()
-            return self.then(low, high, 0, revision)[0]
-        undone = self._undone(low, high, revision) if revision is not None else {}
+                return self._order.slice(low, high).entries()
+            return self.at_revision(low, high, 0, revision)[0]
+        undone = self._reverted(low, high, revision) if revision is not None else {}
         found = {key: self.entries[key] for key in keys if low <= key < high and key not in undone}
         found.update({key: entry for key, entry in undone.items() if entry is not None})
         return [found[key] for key in sorted(found)]
 
-    def _narrowed(self, wanted: Iterable[Wanted]) -> set[Key] | None:
+    def _narrow(self, queries: Iterable[IndexQuery]) -> set[Key] | None:
         """The keys that match the most selective condition."""
         least: list[set[Key]] | None = None
-        for source, name, values in wanted:
-            sets = self._indexes[source].find(name, values, self.entries.values())
+        for source, name, values in queries:
+            sets = self._indexes[source].lookup(name, values, self.entries.values())
             if sets is None:
                 continue
             if least is None or sum(map(len, sets)) < sum(map(len, least)):
@@ -191,7 +191,7 @@ class Collection:
             return None
         return least[0] if len(least) == 1 else set().union(*least)
 
-    def _undone(self, low: Key, high: Key, revision: int) -> dict[Key, Entry | None]:
+    def _reverted(self, low: Key, high: Key, revision: int) -> dict[Key, Entry | None]:
         """The states at a revision of all objects that have changed since; None for those that did not exist."""
         undone: dict[Key, Entry | None] = {}
         for transition in reversed(self.history):
@@ -201,7 +201,7 @@ class Collection:
                 undone[transition.key] = transition.previous
         return undone
 
-    def since(self, revision: int) -> list[Transition[Entry]]:
+    def transitions_since(self, revision: int) -> list[Transition[Entry]]:
         """The transitions after a revision, oldest first."""
         found: list[Transition[Entry]] = []
         for transition in reversed(self.history):

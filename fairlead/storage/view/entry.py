@@ -10,11 +10,11 @@ from msgspec import Struct
 
 from fairlead.storage.contract import Key, Record
 
-Seen = tuple[Mapping[str, str], Mapping[str, str]]
+SelectorFields = tuple[Mapping[str, str], Mapping[str, str]]
 """The labels of an object, and its kind's selectable fields other than name and namespace."""
 
 
-def _nothing(body: bytes) -> Seen:
+def _no_fields(body: bytes) -> SelectorFields:
     return {}, {}
 
 
@@ -31,28 +31,28 @@ class Entry(Struct, gc=False):
     _labels: Mapping[str, str] | None
     _selectable: Mapping[str, str] | None
     """Both are None until first needed."""
-    whole: bytes = b""
+    full_body: bytes = b""
     """The JSON including write-only fields, if there are any; otherwise empty, and `body` is complete."""
-    look: Callable[[bytes], Seen] = _nothing
+    read_fields: Callable[[bytes], SelectorFields] = _no_fields
     """Parses labels and selectable fields from the JSON."""
 
     @property
     def labels(self) -> Mapping[str, str]:
         labels = self._labels
-        return self._seen()[0] if labels is None else labels
+        return self._load_fields()[0] if labels is None else labels
 
     @property
     def selectable(self) -> Mapping[str, str]:
         selectable = self._selectable
-        return self._seen()[1] if selectable is None else selectable
+        return self._load_fields()[1] if selectable is None else selectable
 
-    def _seen(self) -> Seen:
-        self._labels, self._selectable = seen = self.look(self.whole or self.body)
+    def _load_fields(self) -> SelectorFields:
+        self._labels, self._selectable = seen = self.read_fields(self.full_body or self.body)
         return seen
 
     def with_body(self, body: bytes) -> "Entry":
         """The same object with another encoding."""
-        return Entry(self.key, self.revision, body, self._labels, self._selectable, self.whole, self.look)
+        return Entry(self.key, self.revision, body, self._labels, self._selectable, self.full_body, self.read_fields)
 
     @property
     def fields(self) -> Mapping[str, str]:
@@ -63,4 +63,4 @@ class Entry(Struct, gc=False):
         return {"metadata.name": name, **self.selectable}
 
 
-Finish = Callable[[Record], Entry]
+EntryBuilder = Callable[[Record], Entry]

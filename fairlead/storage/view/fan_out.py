@@ -19,17 +19,17 @@ from fairlead.storage.contract import Key
 
 E = TypeVar("E")
 
-SLICE = 64
+WAKE_BATCH_SIZE = 64
 """Watchers to wake per iteration of the event loop, so that requests run in between."""
-SHORTEST_REST_SECONDS = 0.001
-LONGEST_REST_SECONDS = 0.1
+MIN_PAUSE_SECONDS = 0.001
+MAX_PAUSE_SECONDS = 0.1
 """The pause after a batch is as long as the batch took, within these bounds. So fan-out takes at most half of the
 event loop's time, and under load transitions are combined. A few watchers are not delayed."""
 
 BY_NAME = "name"
 _BY_NAMESPACE = "namespace"
 
-Sought = tuple[str, str, frozenset[str]]
+WatchFilter = tuple[str, str, frozenset[str]]
 """A filter: the source (`labels` or `selectable`), the name, and the accepted values. Or (BY_NAME, "", names) for the
 object's own name."""
 
@@ -60,20 +60,20 @@ class Watcher(Generic[E]):
         "_limit",
         "_queue",
         "_wake",
-        "bell",
         "ended",
         "namespace",
+        "on_ready",
         "overflowed",
-        "sought",
+        "watch_filter",
     )
 
-    def __init__(self, namespace: str, limit: int, sought: Sought | None = None) -> None:
+    def __init__(self, namespace: str, limit: int, watch_filter: WatchFilter | None = None) -> None:
         self.namespace = namespace
-        self.sought = sought
+        self.watch_filter = watch_filter
         self._limit = limit
         self._queue: deque[Transition[E]] = deque()
         self._wake: asyncio.Future[None] | None = None
-        self.bell: Callable[[], None] | None = None
+        self.on_ready: Callable[[], None] | None = None
         """Callback for consumers that do not await: called when the queue becomes non-empty, and at the end."""
         self.ended = False
         self.overflowed = False
@@ -83,11 +83,11 @@ class Watcher(Generic[E]):
         if not self.namespace or transition.key[2] == self.namespace:
             self._queue.append(transition)
 
-    def offer(self, transition: Transition[E]) -> None:
-        if self.hear(transition):
-            self.rouse()
+    def notify(self, transition: Transition[E]) -> None:
+        if self.enqueue(transition):
+            self.wake()
 
-    def hear(self, transition: Transition[E]) -> bool:
+    def enqueue(self, transition: Transition[E]) -> bool:
         """Enqueue a live transition. Returns whether a waiting consumer must be woken."""
         queue = self._queue
         if self.overflowed or (self.namespace and transition.key[2] != self.namespace):
@@ -98,51 +98,53 @@ class Watcher(Generic[E]):
         queue.append(transition)
         if len(queue) > 1:
             return False
-        if self.bell is not None:
-            self.bell()
+        if self.on_ready is not None:
+            self.on_ready()
         return self._wake is not None
 
     def overflow(self) -> None:
         """Drop the queue; the stream will end with an error."""
         self.overflowed = True
         self._queue.clear()
-        self.rouse()
+        self.wake()
 
     def end(self) -> None:
         """End the watch after the queued transitions."""
         self.ended = True
-        self.rouse()
+        self.wake()
 
     @property
-    def pending(self) -> bool:
+    def has_pending(self) -> bool:
         """Whether the queue is non-empty."""
         return bool(self._queue)
 
-    def waiting(self) -> list[Transition[E]]:
+    def peek_all(self) -> list[Transition[E]]:
         """All queued transitions, without removing them."""
         return list(self._queue)
 
-    def drain(self, most: int = 0) -> list[Transition[E]]:
+    def drain(self, max_count: int = 0) -> list[Transition[E]]:
         """Remove and return queued transitions, oldest first, at most `max_count` (0 = all). Does not wait."""
         queue = self._queue
-        if most and len(queue) > most:
-            return [queue.popleft() for _ in range(most)]
+        if max_count and len(queue) > max_count:
+            return [queue.popleft() for _ in range(max_count)]
         drained = list(queue)
         queue.clear()
         return drained
 
-    def drain_some(self, most: int, size: Callable[[Transition[E]], int], most_bytes: int) -> list[Transition[E]]:
+    def drain_bounded(
+        self, max_count: int, size: Callable[[Transition[E]], int], max_bytes: int
+    ) -> list[Transition[E]]:
         """Remove and return the oldest transitions, within a limit on count and bytes, but at least one."""
         queue = self._queue
         drained: list[Transition[E]] = []
-        while queue and len(drained) < most:
-            most_bytes -= size(queue[0])
-            if most_bytes < 0 and drained:
+        while queue and len(drained) < max_count:
+            max_bytes -= size(queue[0])
+            if max_bytes < 0 and drained:
                 break
             drained.append(queue.popleft())
         return drained
 
-    def news(self) -> "asyncio.Future[None]":
+    def wait_ready(self) -> "asyncio.Future[None]":
         """A future that completes when the queue is non-empty, or the watcher ended, overflowed or was woken."""
         wake = asyncio.get_running_loop().create_future()
         if self._queue or self.ended or self.overflowed:
@@ -151,108 +153,108 @@ class Watcher(Generic[E]):
             self._wake = wake
         return wake
 
-    def rouse(self) -> None:
+    def wake(self) -> None:
         wake, self._wake = self._wake, None
         if wake is not None and not wake.done():
             wake.set_result(None)
-        if self.bell is not None:
-            self.bell()
+        if self.on_ready is not None:
+            self.on_ready()
 
 
-class Watchers(Generic[E]):
+class WatchHub(Generic[E]):
     """Delivers the transitions of one resource to its watchers."""
 
-    __slots__ = ("_all", "_files", "_now", "_resting", "_round", "_stirred")
+    __slots__ = ("_batch", "_by_filter", "_clock", "_throttled", "_to_wake", "_watchers")
 
-    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
-        self._now = now
-        self._all: dict[Watcher[E], None] = {}
-        self._files: dict[tuple[str, str], dict[str, set[Watcher[E]]]] = {}
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._watchers: dict[Watcher[E], None] = {}
+        self._by_filter: dict[tuple[str, str], dict[str, set[Watcher[E]]]] = {}
         """Watchers by filter name, then by accepted value."""
-        self._stirred: list[Watcher[E]] = []
-        self._round: deque[Watcher[E]] = deque()
+        self._to_wake: list[Watcher[E]] = []
+        self._batch: deque[Watcher[E]] = deque()
         """Watchers of the current batch that are still to be woken."""
-        self._resting = False
+        self._throttled = False
         """Whether a batch or the pause after it is in progress. Watchers to be woken meanwhile wait for the next
         batch."""
 
     def add(self, watcher: Watcher[E]) -> None:
-        self._all[watcher] = None
-        where, values = _place(watcher)
-        file = self._files.setdefault(where, {})
+        self._watchers[watcher] = None
+        where, values = _filter_key(watcher)
+        file = self._by_filter.setdefault(where, {})
         for value in values:
             file.setdefault(value, set()).add(watcher)
 
     def remove(self, watcher: Watcher[E]) -> None:
-        if watcher not in self._all:
+        if watcher not in self._watchers:
             return
-        del self._all[watcher]
-        where, values = _place(watcher)
-        file = self._files[where]
+        del self._watchers[watcher]
+        where, values = _filter_key(watcher)
+        file = self._by_filter[where]
         for value in values:
             file[value].discard(watcher)
             if not file[value]:
                 del file[value]
         if not file:
-            del self._files[where]
+            del self._by_filter[where]
 
-    def offer(self, transition: Transition[E]) -> None:
-        stirred = [watcher for watcher in self._concerned(transition) if watcher.hear(transition)]
+    def publish(self, transition: Transition[E]) -> None:
+        stirred = [watcher for watcher in self._matching(transition) if watcher.enqueue(transition)]
         if not stirred:
             return
-        self._stirred += stirred
-        if not self._resting:
-            self._resting = True
-            asyncio.get_running_loop().call_soon(self._begin_round)
+        self._to_wake += stirred
+        if not self._throttled:
+            self._throttled = True
+            asyncio.get_running_loop().call_soon(self._start_batch)
 
     def overflow(self) -> None:
-        for watcher in self._all:
+        for watcher in self._watchers:
             watcher.overflow()
 
     def end(self) -> None:
-        for watcher in self._all:
+        for watcher in self._watchers:
             watcher.end()
 
-    def _concerned(self, transition: Transition[E]) -> Iterable[Watcher[E]]:
+    def _matching(self, transition: Transition[E]) -> Iterable[Watcher[E]]:
         """The watchers that may match, without repetition."""
         found: list[set[Watcher[E]]] = []
-        for where, file in self._files.items():
-            found += [file[value] for value in _values(where, transition) if value in file]
+        for where, file in self._by_filter.items():
+            found += [file[value] for value in _filter_values(where, transition) if value in file]
         return found[0] if len(found) == 1 else set().union(*found)
 
-    def _begin_round(self) -> None:
+    def _start_batch(self) -> None:
         """Start the next batch, if any watchers are to be woken; otherwise the next one is woken immediately."""
-        stirred, self._stirred = self._stirred, []
-        self._resting = bool(stirred)
+        stirred, self._to_wake = self._to_wake, []
+        self._throttled = bool(stirred)
         if stirred:
-            self._round.extend(stirred)
-            self._wake_some(asyncio.get_running_loop(), self._now())
+            self._batch.extend(stirred)
+            self._wake_batch(asyncio.get_running_loop(), self._clock())
 
-    def _wake_some(self, loop: asyncio.AbstractEventLoop, begun: float) -> None:
-        for _ in range(min(SLICE, len(self._round))):
-            self._round.popleft().rouse()
+    def _wake_batch(self, loop: asyncio.AbstractEventLoop, start: float) -> None:
+        for _ in range(min(WAKE_BATCH_SIZE, len(self._batch))):
+            self._batch.popleft().wake()
         # The next callback runs after the watchers that were just woken, so it measures their time, too.
-        loop.call_soon(self._wake_some if self._round else self._rest, loop, begun)
+        loop.call_soon(self._wake_batch if self._batch else self._throttle, loop, start)
 
-    def _rest(self, loop: asyncio.AbstractEventLoop, begun: float) -> None:
-        seconds = min(LONGEST_REST_SECONDS, self._now() - begun)
-        if seconds < SHORTEST_REST_SECONDS:
-            self._begin_round()
+    def _throttle(self, loop: asyncio.AbstractEventLoop, start: float) -> None:
+        seconds = min(MAX_PAUSE_SECONDS, self._clock() - start)
+        if seconds < MIN_PAUSE_SECONDS:
+            self._start_batch()
         else:
-            loop.call_later(seconds, self._begin_round)
+            loop.call_later(seconds, self._start_batch)
 
 
-def _place(watcher: Watcher[E]) -> tuple[tuple[str, str], Iterable[str]]:
+def _filter_key(watcher: Watcher[E]) -> tuple[tuple[str, str], Iterable[str]]:
     """The index key of a watcher, and the values it accepts."""
-    if watcher.sought is None:
+    if watcher.watch_filter is None:
         return (_BY_NAMESPACE, ""), (watcher.namespace,)
-    source, name, values = watcher.sought
+    source, name, values = watcher.watch_filter
     return (source, name), values
 
 
-def _values(where: tuple[str, str], transition: Transition[E]) -> set[str | None]:
+def _filter_values(filter_key: tuple[str, str], transition: Transition[E]) -> set[str | None]:
     """The values of a transition for an index key, of its previous and current state."""
-    source, name = where
+    source, name = filter_key
     if source == _BY_NAMESPACE:
         return {"", transition.key[2]}
     if source == BY_NAME:

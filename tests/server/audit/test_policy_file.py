@@ -5,16 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.core.call import Target
+from fairlead.core.call import RequestInfo
 from fairlead.server.audit.policy import (
     METADATA,
     NONE,
     REQUEST,
     REQUEST_RESPONSE,
     STAGES,
+    GroupResources,
     Policy,
-    Resources,
-    Rule,
+    PolicyRule,
     load_policy,
 )
 from fairlead.settings import StartError
@@ -63,25 +63,25 @@ rules:
 """,
     )
     first, second, third, fourth = policy.rules
-    assert first == Rule(
+    assert first == PolicyRule(
         NONE,
         frozenset({"system:kube-proxy"}),
         frozenset({"robots"}),
         frozenset({"watch"}),
-        (Resources("", frozenset({"endpoints", "services/*"}), frozenset({"one"})), Resources("apps")),
+        (GroupResources("", frozenset({"endpoints", "services/*"}), frozenset({"one"})), GroupResources("apps")),
         frozenset({"kube-system", ""}),
         (),
         frozenset({"RequestReceived", "ResponseStarted"}),
     )
     assert (second.level, set(second.paths)) == (REQUEST_RESPONSE, {"/version", "/api*"})
-    assert second.omit == third.omit == {"RequestReceived"}
+    assert second.omit_stages == third.omit_stages == {"RequestReceived"}
     assert (third.level, fourth.level) == (REQUEST, METADATA)
 
 
 def test_without_omitted_stages_all_are_written(tmp_path: Path) -> None:
     policy = loaded(tmp_path, HEAD + "rules: [{level: Metadata}]")
-    assert policy.rules == (Rule(METADATA),)
-    assert policy.announces
+    assert policy.rules == (PolicyRule(METADATA),)
+    assert policy.records_received
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,10 @@ def test_without_omitted_stages_all_are_written(tmp_path: Path) -> None:
         (HEAD + "rules: [{level: Request, resources: [{names: [a]}]}]", "rules[0].resources[0].names: unknown field"),
         (HEAD + "rules: [{level: Request, nonResourceURLs: [healthz]}]", 'rules[0].nonResourceURLs: "healthz" must'),
         (HEAD + "rules: [{level: Request, nonResourceURLs: ['/a*b']}]", 'rules[0].nonResourceURLs: "/a*b" must'),
-        (HEAD + "rules: [{level: Request, nonResourceURLs: ['/a'], namespaces: [b]}]", "rules[0]: nonResourceURLs cannot"),
+        (
+            HEAD + "rules: [{level: Request, nonResourceURLs: ['/a'], namespaces: [b]}]",
+            "rules[0]: nonResourceURLs cannot",
+        ),
         (HEAD + "rules: [{level: Request, level: None}]", "rules[0].level: duplicate field"),
         (HEAD + "rules: [{level: Request", "not an audit policy: yaml: line 3"),
     ],
@@ -137,8 +140,11 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
 def test_the_example_in_the_documentation_is_a_policy(tmp_path: Path) -> None:
     (example,) = re.findall(r"```yaml\n(apiVersion: audit.*?)```", PAGE.read_text(), re.DOTALL)
     policy = loaded(tmp_path, example)
-    assert policy.rule_for(None, Target("get", "/healthz")).level == NONE
-    assert policy.rule_for(None, Target("create", "", "m", "rbac.authorization.k8s.io", "v1", "roles")).level > METADATA
+    assert policy.rule_for(None, RequestInfo("get", "/healthz")).level == NONE
+    assert (
+        policy.rule_for(None, RequestInfo("create", "", "m", "rbac.authorization.k8s.io", "v1", "roles")).level
+        > METADATA
+    )
 
 
 def test_the_documentation_names_every_stage() -> None:
