@@ -208,7 +208,7 @@ async def new_world(store: Store | None = None, rules: Sequence[Rule] = ()) -> A
         await world.create("Namespace", "default")
         await world.create("Namespace", NAMESPACE)
     try:
-        with patch.object(resource, "LARGE", 2**62):  # its clock is that of the loop, which threads do not have
+        with patch.object(resource, "LARGE_JSON_BYTES", 2**62):  # its clock is that of the loop, which threads do not have
             yield world
     finally:
         await view.stop()

@@ -66,5 +66,5 @@ def test_a_cluster_is_connected_when_its_secret_comes_and_lost_and_found_and_its
     monkeypatch.setattr(probe_schedule, "HEALTHY_SECONDS", 0.1)
     monkeypatch.setattr(probe_schedule, "UNREACHABLE_SECONDS", 0.2)
     monkeypatch.setattr(probe_schedule, "NO_CONFIG_SECONDS", 0.2)
-    monkeypatch.setattr(clusters, "RETRY", 0.02)
+    monkeypatch.setattr(clusters, "RETRY_SECONDS", 0.02)
     asyncio.run(lost_and_found(far_side))

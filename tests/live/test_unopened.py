@@ -60,7 +60,7 @@ async def test_whoever_cannot_open_everything_does_not_tell_others_which_key_to_
     async def agree(store: Store, keyring: Keyring) -> None:
         told.append(keyring)
 
-    monkeypatch.setattr("fairlead.app.agree_on_active", agree)
+    monkeypatch.setattr("fairlead.app.publish_active_key", agree)
     with pytest.raises(StartError):
         await _once(settings)
     assert told == []

@@ -271,7 +271,7 @@ def test_the_metadata_of_a_list_says_nothing_of_what_does_not_follow() -> None:
 
 
 async def test_a_list_with_many_conditions_pauses_more_often(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fairlead.registry.list.AT_ONCE", 20)
+    monkeypatch.setattr("fairlead.registry.list.MAX_ENTRIES_PER_STEP", 20)
     await make(world, *(f"g{number:02}" for number in range(12)))
     pauses = []
 
@@ -288,7 +288,7 @@ async def test_a_list_with_many_conditions_pauses_more_often(world: World, monke
 
 async def test_a_large_list_is_put_together_in_slices(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a limit, everything there is has to be joined: others get their turns meanwhile."""
-    monkeypatch.setattr(listing, "PIECE_BYTES", 2_000)
+    monkeypatch.setattr(listing, "MAX_JOIN_BYTES", 2_000)
     await make(world, *(f"g{number:03}" for number in range(40)))
     for found in (await listed(world), ListPage(list((await listed(world)).entries), 5)):
         async with Turns() as turns:
@@ -317,12 +317,12 @@ async def test_large_lists_of_one_user_are_put_together_one_at_a_time(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A hundred at once would take up a hundred times as much memory before any of them can be refused."""
-    monkeypatch.setattr(listing, "PIECE_BYTES", 2_000)
+    monkeypatch.setattr(listing, "MAX_JOIN_BYTES", 2_000)
     await make(world, *(f"g{number:03}" for number in range(40)))
     found = ListPage(list((await listed(world)).entries), 5)
     at_once: list[int] = []
     counting = Counting(at_once)
-    monkeypatch.setattr(listing, "in_slices", counting.in_slices)
+    monkeypatch.setattr(listing, "iter_slices", counting.in_slices)
     CURRENT_ACCOUNT.set(Account())
     async with Turns():  # the loop must not take waiting for a thread for waiting for ever
         bodies = await asyncio.gather(*(decoded(world, "Gadget", found) for _ in range(8)))

@@ -45,7 +45,7 @@ async def streamed(client: Client, monkeypatch: pytest.MonkeyPatch, answers: lis
 
     monkeypatch.setattr(asgi, "STALL_CHECK_SECONDS", 0.001)
     monkeypatch.setattr(StallDetector, "is_making_progress", takes_enough)
-    monkeypatch.setattr(asgi, "sever", cut.append)
+    monkeypatch.setattr(asgi, "close_connection", cut.append)
     asked = call()
     asked.client = "192.0.2.1:4711"
     await asyncio.wait_for(asgi._send_stream(client.receive, client.send, asked, chunks(), ClientMemoryLimiter()), 10)

@@ -141,7 +141,7 @@ class Cut(list[str]):
 @pytest.fixture
 def cut(monkeypatch: pytest.MonkeyPatch) -> Cut:
     made = Cut()
-    monkeypatch.setattr(unsent, "sever", made)
+    monkeypatch.setattr(unsent, "close_connection", made)
     return made
 
 

@@ -171,7 +171,7 @@ async def test_a_commit_that_arrives_after_it_was_given_up_changes_nothing(
 async def test_a_commit_that_cannot_be_found_out_about_says_so(
     proxy: Proxy, store: EtcdStore, direct: EtcdStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fairlead.storage.etcd.writer.ASK_SECONDS", 0.5)
+    monkeypatch.setattr("fairlead.storage.etcd.writer.RETRY_TIMEOUT", 0.5)
     proxy.answers.clear()
     commit = asyncio.create_task(store.commit([Write(A, b"1", 0)]))
     await until_read(direct, b"1")

@@ -159,7 +159,7 @@ async def test_a_fault_of_ours_while_looking_into_a_body_does_not_lose_the_recor
     def broken(value: object, kind: object) -> object:
         raise RecursionError
 
-    monkeypatch.setattr(body_capture, "cleansed", broken)
+    monkeypatch.setattr(body_capture, "redact_object", broken)
 
     with structlog.testing.capture_logs() as lines:
         async with office(answers(201, BODY), Policy((PolicyRule(REQUEST_RESPONSE),))) as desk:
