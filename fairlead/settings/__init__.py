@@ -65,7 +65,7 @@ class Settings:
         SettingInfo(
             "Server",
             "Folder for the database, certificates and the administrator's kubeconfig",
-            computed="$XDG_DATA_HOME/fairlead, else ~/.local/share/fairlead",
+            computed_default="$XDG_DATA_HOME/fairlead, else ~/.local/share/fairlead",
         ),
     ] = field(default_factory=_default_data_folder)
     store: Annotated[
@@ -73,7 +73,7 @@ class Settings:
         SettingInfo(
             "Server",
             "Storage backend: sqlite:PATH, postgres://..., etcd://..., or memory: to discard all objects at exit",
-            computed="sqlite:<data>/fairlead.db",
+            computed_default="sqlite:<data>/fairlead.db",
         ),
     ] = ""
     listen: Annotated[
@@ -88,7 +88,7 @@ class Settings:
             "Server",
             "URL of this server for clients, if it differs from the address that it listens on",
             check=check_base_url,
-            computed="https://<listen>:<port>",
+            computed_default="https://<listen>:<port>",
         ),
     ] = ""
 
@@ -97,13 +97,15 @@ class Settings:
         SettingInfo(
             "TLS",
             "PEM file with the server certificate and its intermediate certificates",
-            computed=GENERATED_CERTIFICATE,
+            computed_default=GENERATED_CERTIFICATE,
         ),
     ] = None
     tls_key: Annotated[
         Path | None,
         SettingInfo(
-            "TLS", "PEM file with the private key of tls_cert, without a passphrase", computed=GENERATED_CERTIFICATE
+            "TLS",
+            "PEM file with the private key of tls_cert, without a passphrase",
+            computed_default=GENERATED_CERTIFICATE,
         ),
     ] = None
     tls_ca: Annotated[
@@ -111,7 +113,7 @@ class Settings:
         SettingInfo(
             "TLS",
             "PEM file with the CA certificate that clients need to trust tls_cert",
-            computed="CAs of the client's system",
+            computed_default="CAs of the client's system",
         ),
     ] = None
     tls_names: Annotated[
@@ -120,7 +122,7 @@ class Settings:
             "TLS",
             "Additional DNS names and IP addresses for the generated certificate, comma-separated",
             check=check_host_name,
-            computed="none",
+            computed_default="none",
         ),
     ] = ()
 
@@ -174,7 +176,7 @@ class Settings:
             "Clusters",
             "Networks, besides public addresses, that clusters may be in, as comma-separated CIDRs",
             check=check_network,
-            computed="none; loopback and private networks with fairlead up",
+            computed_default="none; loopback and private networks with fairlead up",
         ),
     ] = ()
     chart_repositories: Annotated[
@@ -183,7 +185,7 @@ class Settings:
             "Clusters",
             "Repositories that inline chart definitions may use, comma-separated",
             check=check_chart_repository,
-            computed="none",
+            computed_default="none",
         ),
     ] = ()
     unlisted_clusters: Annotated[
@@ -192,7 +194,7 @@ class Settings:
             "Clusters",
             "Clusters that a project without allowedClusters may use: those that the user may use, or all",
             choices=("", "use", "all"),
-            computed="use; all for installations that are older than this setting",
+            computed_default="use; all for installations that are older than this setting",
         ),
     ] = ""
     space_roles: Annotated[
@@ -201,7 +203,7 @@ class Settings:
             "Clusters",
             "Cluster roles that instances may bind in their namespace, besides those in administrators' templates",
             check=check_role_name,
-            computed="view, edit, admin",
+            computed_default="view, edit, admin",
         ),
     ] = ("view", "edit", "admin")
     space_metadata: Annotated[
@@ -211,7 +213,7 @@ class Settings:
             "Labels and annotations that templates not owned by an administrator may set on namespaces: keys, or "
             "domains that end in /",
             check=check_metadata_key,
-            computed="tenant.service.sh/",
+            computed_default="tenant.service.sh/",
         ),
     ] = ("tenant.service.sh/",)
     space_pod_security: Annotated[
@@ -251,12 +253,14 @@ class Settings:
     audit_path: Annotated[
         str,
         SettingInfo(
-            "Audit", "Path of the audit log; - for standard output, off for no audit log", computed="<data>/audit.log"
+            "Audit",
+            "Path of the audit log; - for standard output, off for no audit log",
+            computed_default="<data>/audit.log",
         ),
     ] = ""
     audit_policy: Annotated[
         Path | None,
-        SettingInfo("Audit", "YAML file with the audit policy", computed="Metadata for all requests"),
+        SettingInfo("Audit", "YAML file with the audit policy", computed_default="Metadata for all requests"),
     ] = None
     audit_size: Annotated[
         int, SettingInfo("Audit", "Size in MiB at which an audit file is rotated", maximum=1_000_000)
