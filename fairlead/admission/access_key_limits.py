@@ -17,9 +17,15 @@ from fairlead.admission import Rule, applies_to, is_resource
 from fairlead.core.errors import Forbidden, Invalid, Problem
 from fairlead.core.objects import Object, get_path, metadata, name_of
 from fairlead.core.user import CONTROLLER_USER
-from fairlead.domain.access_key_usage import LOGIN_TYPE, MAX_LOGINS, Owner, key_usage_index, usage_category
-from fairlead.domain.key_lifetime import COOLDOWN_LABEL, COOLDOWN_SECONDS, MAX_COOLDOWN_SECONDS, is_valid_cooldown
-from fairlead.kinds.access.access_key import OWNED_ACCESS_KEY, OWNER_FIELDS
+from fairlead.domain.key_lifetime import (
+    COOLDOWN_LABEL,
+    COOLDOWN_SECONDS,
+    MAX_COOLDOWN_SECONDS,
+    OWNER_FIELDS,
+    is_valid_cooldown,
+)
+from fairlead.kinds.access.access_key import OWNED_ACCESS_KEY
+from fairlead.kinds.access.access_key_usage import LOGIN_TYPE, MAX_LOGINS, Owner, key_usage_index, usage_category
 from fairlead.registry import write_locks
 from fairlead.registry.deletion import is_removal
 from fairlead.registry.kind import Change

@@ -20,10 +20,10 @@ from fairlead.core.errors import Details, Forbidden, Invalid, Problem, qualified
 from fairlead.core.objects import Object, get_path, metadata, name_of
 from fairlead.core.scope import Scope
 from fairlead.core.user import CONTROLLER_USER
-from fairlead.domain.access_key_usage import key_digest_index
 from fairlead.domain.key_delegation import Delegator, ScopeCovers, delegation_problem, delegator_for, is_widening
-from fairlead.domain.key_lifetime import ttl_seconds
-from fairlead.kinds.access.access_key import OWNED_ACCESS_KEY, OWNER_FIELDS, owner_reference
+from fairlead.domain.key_lifetime import OWNER_FIELDS, ttl_seconds
+from fairlead.kinds.access.access_key import OWNED_ACCESS_KEY, owner_reference
+from fairlead.kinds.access.access_key_usage import key_digest_index
 from fairlead.kinds.access.components import KEY_ANNOTATION, Component
 from fairlead.kinds.core.service_account import UID_LABEL, account_uid, parse_account_username
 from fairlead.registry.codec import decode

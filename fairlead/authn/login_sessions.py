@@ -12,8 +12,8 @@ import orjson
 from fairlead.authn.access_keys import ACCESS_KEYS
 from fairlead.core.errors import NotFound
 from fairlead.core.objects import Object, name_of
-from fairlead.domain.access_key_usage import LOGIN_TYPE, MAX_LOGINS, key_usage_index
 from fairlead.domain.key_lifetime import expires_at
+from fairlead.kinds.access.access_key_usage import LOGIN_TYPE, MAX_LOGINS, key_usage_index
 from fairlead.registry.codec import decode
 from fairlead.registry.registry import Registry
 from fairlead.registry.storage_errors import translate_storage_errors

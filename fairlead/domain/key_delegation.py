@@ -13,8 +13,7 @@ from fairlead.core.errors import Forbidden
 from fairlead.core.objects import Object, get_path
 from fairlead.core.scope import Scope, ScopeTooLarge
 from fairlead.core.user import CONTROLLER_USER, USER_GROUP_PREFIX, User
-from fairlead.domain.key_lifetime import expires_at, is_sliding, ttl_seconds
-from fairlead.kinds.access.access_key import OWNER_FIELDS
+from fairlead.domain.key_lifetime import OWNER_FIELDS, expires_at, is_sliding, ttl_seconds
 from fairlead.registry.codec import decode
 from fairlead.registry.resource import Resource
 

@@ -20,6 +20,8 @@ from fairlead.core.errors import Problem
 from fairlead.core.objects import Object
 
 PARAMETERS_PATH = "spec.parameters"
+PARAMETER_SECRETS, RENDERED_SECRETS = "parameterSecrets", "renderedSecrets"
+"""Fields of instances that hold the values of password parameters, and the rendered values made of them."""
 MAX_VALUE_BYTES = 64 * 1024
 MAX_TEXT_LENGTH = 1024 * 1024
 MAX_PATTERN_LENGTH = 1_000

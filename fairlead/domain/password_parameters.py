@@ -15,8 +15,7 @@ import orjson
 
 from fairlead.core import yaml
 from fairlead.core.objects import LAST_APPLIED, Object, get_path, metadata
-from fairlead.domain.parameters import parse_values
-from fairlead.kinds.fields import PARAMETER_SECRETS, RENDERED_SECRETS
+from fairlead.domain.parameters import PARAMETER_SECRETS, RENDERED_SECRETS, parse_values
 
 PLACEHOLDER = "<hidden>"
 SECRETS_FIELD = PARAMETER_SECRETS

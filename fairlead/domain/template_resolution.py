@@ -27,8 +27,9 @@ from fairlead.core.objects import Object, get_path, name_of
 from fairlead.core.validators import is_registry_address
 from fairlead.domain.parameters import check_values, parse_values
 from fairlead.domain.password_parameters import fill_placeholders, hidden_values
-from fairlead.kinds.fields import CHART_FIELDS_WITHOUT_PASSWORD
 
+CHART_FIELDS_WITHOUT_PASSWORD = ("name", "version", "values", "wait", "timeout", "releaseName", "releaseNamespace")
+"""Fields beside a chart's password that do not affect where the password is sent."""
 MAX_RENDERED_LENGTH = 1024 * 1024
 """Maximum characters of all strings of a rendered template together."""
 

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from fairlead.core.objects import Object, get_path
+from fairlead.domain.parameters import PARAMETER_SECRETS, RENDERED_SECRETS
+from fairlead.domain.template_resolution import CHART_FIELDS_WITHOUT_PASSWORD
 from fairlead.registry import limits
 from fairlead.registry.kind import Problem
 from fairlead.registry.schema import (
@@ -121,8 +123,6 @@ CHART: Mapping[str, Any] = {
 }
 """Fields of a Helm chart reference, shared by apps and templates."""
 
-CHART_FIELDS_WITHOUT_PASSWORD = ("name", "version", "values", "wait", "timeout", "releaseName", "releaseNamespace")
-"""Fields beside a chart's password that do not affect where the password is sent."""
 
 _PARAMETER = obj(
     variable=string("Name of the parameter. Dots make nested values, as in `image.tag`."),
@@ -149,7 +149,6 @@ _PARAMETER = obj(
 # `obj` has a parameter called `required`, so a field of this name cannot be passed as a keyword argument.
 _PARAMETER["properties"]["required"] = boolean("Reject an empty value. Defaults to false.")
 
-PARAMETER_SECRETS, RENDERED_SECRETS = "parameterSecrets", "renderedSecrets"
 PARAMETER_VALUES = string(
     "Values for the template's parameters, as YAML text: one `name: value` a line. For parameters of type `password` "
     "responses show `<hidden>`; sending `<hidden>` back keeps the stored value.",

@@ -28,8 +28,6 @@ from fairlead.registry.schema import (
 )
 
 TYPES = ("", "User", "Login", "Other", "Reset", "OIDCRefreshToken", "NetworkPeer", "Workspace")
-OWNER_FIELDS = ("user", "team", "subject")
-"""The fields that identify the principal of a key. Exactly one of them is set."""
 MAX_OVERLAP_SECONDS = 7 * 24 * 3600
 
 

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from fairlead.kinds.access.access_key import OWNED_ACCESS_KEY, OWNER_FIELDS
+from fairlead.domain.key_lifetime import OWNER_FIELDS
+from fairlead.kinds.access.access_key import OWNED_ACCESS_KEY
 from fairlead.registry.owner_usage import OwnerUsageIndex, UsageEntry, entry_size
 from fairlead.storage.view.entry import Entry
 from fairlead.storage.view.view import View
