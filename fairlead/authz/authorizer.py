@@ -6,6 +6,7 @@ some of its objects that way, gets a filtered list or watch; other users get 403
 itself for each object: objects that a key may only get are not in its lists.
 """
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -123,7 +124,7 @@ class ListFilter:
         return self.chain.generation()
 
 
-ALLOW, DENY, NO_OPINION, NOT_ASKED = "allow", "deny", "no opinion", "not asked"
+ALLOW, DENY, NO_OPINION, NOT_EVALUATED = "allow", "deny", "no opinion", "not evaluated"
 DEFAULT_STEP = "default"
 """The last step, which denies if no authorizer had an opinion."""
 
@@ -150,7 +151,7 @@ def _explain_steps(authorizers: Sequence[Authorizer], user: User, target: Reques
     for authorizer in authorizers:
         name = step_name(authorizer)
         if decided:
-            yield ExplainStep(name, NOT_ASKED)
+            yield ExplainStep(name, NOT_EVALUATED)
             continue
         decision = authorizer(user, target)
         yield _build_step(name, decision)
@@ -166,9 +167,10 @@ def _build_step(name: str, decision: Decision | None) -> ExplainStep:
 
 
 def step_name(authorizer: Authorizer) -> str:
-    """The name of a step: that of the authorizer's class, function, or factory function."""
-    word = str(getattr(authorizer, "__qualname__", type(authorizer).__name__)).partition(".")[0]
-    return word.replace("_", " ").lower()
+    """The name of a step, from the class, function or factory: `ProjectMemberAuthorizer` is "project member"."""
+    name = str(getattr(authorizer, "__qualname__", type(authorizer).__name__)).partition(".")[0]
+    words = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower().split("_")
+    return " ".join(word for word in words if word != "authorizer")
 
 
 def forbidden_error(user: User, target: RequestInfo, decision: Decision) -> Forbidden:

@@ -35,14 +35,14 @@ def test_everyone_is_told_in_order_and_nobody_is_asked_after_the_decision() -> N
     assert explain((undecided, good_friends, Roles()), ADA, GET) == [
         ExplainStep("undecided", "no opinion"),
         ExplainStep("good friends", "allow", "a friend"),
-        ExplainStep("roles", "not asked"),
+        ExplainStep("roles", "not evaluated"),
     ]
 
 
 def test_a_denial_ends_the_path_too() -> None:
     assert explain((within_fences("town"), Roles()), ADA, GET) == [
         ExplainStep("within fences", "deny", "outside of town"),
-        ExplainStep("roles", "not asked"),
+        ExplainStep("roles", "not evaluated"),
     ]
 
 

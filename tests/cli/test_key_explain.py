@@ -16,7 +16,7 @@ YES = {
     "path": [
         {"step": "scope", "verdict": "no opinion", "reason": "inside: project demo"},
         {"step": "roles", "verdict": "allow", "reason": "ClusterRole edit"},
-        {"step": "owners", "verdict": "not asked"},
+        {"step": "owners", "verdict": "not evaluated"},
     ],
 }
 NO = {"allowed": False, "path": [{"step": "scope", "verdict": "deny", "reason": "apps are outside"}]}

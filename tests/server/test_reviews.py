@@ -313,7 +313,7 @@ async def test_the_platforms_own_reviews_tell_how_it_is_decided() -> None:
             {"step": "fenced", "verdict": "no opinion"},
             {"step": "administrators", "verdict": "no opinion"},
             {"step": "readers", "verdict": "allow", "reason": "ada reads"},
-            {"step": "shared", "verdict": "not asked"},
+            {"step": "shared", "verdict": "not evaluated"},
         ],
     }
 
@@ -329,7 +329,7 @@ async def test_a_key_is_judged_with_its_scope() -> None:
     for api, plural in ((Api(), "selfsubjectaccessreviews"), (Api(ADMIN), "subjectaccessreviews")):
         status = (await api(f"{OURS}/{plural}", question))["status"]
         assert (status["allowed"], status["reason"]) == (False, "not in scope")
-        assert [step["verdict"] for step in status["path"]] == ["deny", "not asked", "not asked", "not asked"]
+        assert [step["verdict"] for step in status["path"]] == ["deny", "not evaluated", "not evaluated", "not evaluated"]
 
 
 async def test_a_key_that_does_not_work_is_allowed_nothing() -> None:
