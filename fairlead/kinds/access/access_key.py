@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from fairlead.core.objects import Object, get_path, metadata
-from fairlead.domain.key_lifetime import MAX_TTL_SECONDS
+from fairlead.domain.key_lifetime import MAX_TTL_SECONDS, OWNER_FIELDS
 from fairlead.kinds.access.principal_fields import is_disabled
 from fairlead.kinds.access.scope import SCOPE, scope_problems
 from fairlead.kinds.fields import CATEGORY, DESCRIPTION, DISPLAY_NAME
