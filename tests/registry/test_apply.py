@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from fairlead.core.errors import BadRequest, Conflict
 from fairlead.core.objects import Object
 from fairlead.registry import schema as words
-from fairlead.registry.kind import Kind
+from fairlead.registry.kind import Kind, Sensitivity
 from fairlead.registry.patching.apply import BEFORE_FIRST_APPLY, ApplyEngine
 from fairlead.registry.patching.field_set import iter_paths
 from fairlead.registry.patching.managed_fields import APPLY, FieldManager, record_apply, record_update
@@ -36,6 +36,7 @@ KIND = Kind(
     },
     description="",
     status_subresource=True,
+    sensitivity=Sensitivity.NORMAL,
 )
 SHAPES = build_merge_schemas(KIND)
 APPLYING = ApplyEngine.for_kind(KIND, SHAPES)

@@ -20,7 +20,7 @@ from fairlead.core.errors import (
 from fairlead.core.objects import Object
 from fairlead.kinds.core.config_data import CONFIGMAP
 from fairlead.registry import limits, metadata
-from fairlead.registry.kind import Kind
+from fairlead.registry.kind import Kind, Sensitivity
 from fairlead.registry.request_body import check_type_meta
 from fairlead.registry.schema import array, integer, mapping, obj, string
 from fairlead.registry.validate import Validator
@@ -150,7 +150,7 @@ TWO = obj(
     spec=obj(wanted=array(integer())),
     status=obj(seen=array(integer(), max_items=5_000), more=mapping(integer())),
 )["properties"]
-CROWD = Kind("Crowd", "crowds", False, TWO, "For tests.", status_subresource=True)
+CROWD = Kind("Crowd", "crowds", False, TWO, "For tests.", status_subresource=True, sensitivity=Sensitivity.NORMAL)
 
 
 def test_what_is_wrong_with_one_field_does_not_hide_what_is_wrong_with_another() -> None:

@@ -10,7 +10,7 @@ from fairlead.kinds.clusters.app import APP
 from fairlead.kinds.clusters.cluster import CLUSTER
 from fairlead.kinds.instances.workspace import WORKSPACE
 from fairlead.registry.crds import build_crd, build_crds
-from fairlead.registry.kind import MANAGEMENT_GROUP, Kind
+from fairlead.registry.kind import MANAGEMENT_GROUP, Kind, Sensitivity
 from fairlead.registry.schema import array_map, obj, string
 
 ALL = build_crds(KINDS, MANAGEMENT_GROUP)
@@ -74,7 +74,15 @@ def test_a_status_of_its_own_and_short_names_are_told() -> None:
 
 def test_a_field_outside_of_the_schema_cannot_be_selected_by_and_keys_of_lists_become_required() -> None:
     entries = array_map(("name",), obj(name=string(), value=string()))
-    kind = Kind("Thing", "things", False, {"spec": obj(entries=entries)}, "A thing.", selectable=("spec.absent",))
+    kind = Kind(
+        "Thing",
+        "things",
+        False,
+        {"spec": obj(entries=entries)},
+        "A thing.",
+        selectable=("spec.absent",),
+        sensitivity=Sensitivity.NORMAL,
+    )
     made = version(build_crd(kind))
     assert "selectableFields" not in made
     assert made["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["entries"]["items"]["required"] == [

@@ -7,7 +7,7 @@ import pytest
 from fairlead.core.errors import BadRequest, Invalid
 from fairlead.core.objects import Object
 from fairlead.kinds import KINDS
-from fairlead.registry.kind import Kind
+from fairlead.registry.kind import Kind, Sensitivity
 from fairlead.registry.request_body import (
     BodyContext,
     as_patch_error,
@@ -174,7 +174,7 @@ def test_a_credential_that_does_not_decode_is_not_repeated_in_the_answer() -> No
 
 
 def test_what_is_wrong_with_a_patched_object_is_wrong_with_the_patch() -> None:
-    error = as_patch_error(BadRequest("it does not decode"), as_ada(patching=True))
+    error = as_patch_error(BadRequest("it does not decode"), as_ada(is_patch=True))
     assert isinstance(error, Invalid)
     assert [(each.field, each.message) for each in error.details.problems] == [
         ("patch", "Invalid value: it does not decode")
@@ -189,7 +189,15 @@ def test_what_is_wrong_with_a_body_stays_a_bad_request() -> None:
 @pytest.mark.parametrize("validation", ["Warn", "Ignore"])
 def test_where_a_kind_takes_no_chances_an_unknown_field_is_refused(validation: str) -> None:
     limits = obj(spec=obj(limits=obj(most=integer()), name=string()))["properties"]
-    kind = Kind("Fence", "fences", False, limits, "For tests.", reject_unknown_under=("spec.limits",))
+    kind = Kind(
+        "Fence",
+        "fences",
+        False,
+        limits,
+        "For tests.",
+        reject_unknown_under=("spec.limits",),
+        sensitivity=Sensitivity.NORMAL,
+    )
     body = {
         "apiVersion": kind.api_version,
         "kind": "Fence",

@@ -9,7 +9,7 @@ import pytest
 from fairlead.core.errors import Invalid, Problem
 from fairlead.core.objects import Object, get_path
 from fairlead.kinds import KINDS
-from fairlead.registry.kind import Kind
+from fairlead.registry.kind import Kind, Sensitivity
 from fairlead.registry.patching import json_patch
 from fairlead.registry.patching.merge_patch import apply as merged
 from fairlead.registry.schema import Schema, array, boolean, obj, string
@@ -33,6 +33,7 @@ VAULT = Kind(
     sensitive=PATHS,
     write_only=PATHS,
     safe_siblings={"spec.password": ("note", "repos", "versions"), "spec.repos.password": ("name",)},
+    sensitivity=Sensitivity.NORMAL,
 )
 
 

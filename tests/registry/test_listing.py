@@ -73,7 +73,7 @@ async def test_selectors_look_at_labels_and_at_declared_fields(world: World) -> 
         ("", "metadata.name=b", ["b"]),
     ):
         selection = Selector(parse_labels(labels), parse_fields(selector, fields))
-        assert names(await listed(world, selection=selection)) == expected
+        assert names(await listed(world, selector=selection)) == expected
 
 
 async def test_pages_show_one_snapshot_whatever_is_written_between_them(world: World) -> None:
@@ -84,7 +84,7 @@ async def test_pages_show_one_snapshot_whatever_is_written_between_them(world: W
         await world.delete("Gadget", gone)
         await make(world, new)
         await world.patch("Gadget", "d", lambda obj: obj["spec"].update(size=obj["spec"]["size"] + 1))
-        page = await listed(world, limit=2, token=page.continue_token)
+        page = await listed(world, limit=2, continue_token=page.continue_token)
         seen += names(page)
         remaining.append(page.remaining_count)
         for entry in page.entries:
@@ -98,7 +98,7 @@ async def test_every_page_tells_the_version_of_the_snapshot_so_that_a_watch_can_
     await make(world, *"abc")
     first = await listed(world, limit=2)
     await make(world, "aa")
-    second = await listed(world, limit=2, token=first.continue_token)
+    second = await listed(world, limit=2, continue_token=first.continue_token)
     assert second.revision == first.revision < world.view.revision
 
 
@@ -109,7 +109,7 @@ async def test_pages_go_through_namespaces_in_order_and_through_one_alone(world:
     for namespace, expected in (("", ["default/a", "default/b", "demo/a", "demo/b"]), ("demo", ["demo/a", "demo/b"])):
         seen, token = [], ""
         while True:
-            page = await listed(world, "ConfigMap", namespace, limit=1, token=token)
+            page = await listed(world, "ConfigMap", namespace, limit=1, continue_token=token)
             seen += ["/".join(entry.key[2:]) for entry in page.entries]
             token = page.continue_token
             if not token:
@@ -121,9 +121,9 @@ async def test_pages_of_a_selection_are_full_and_do_not_count_what_remains(world
     for number in range(9):
         await world.create("Gadget", f"g{number}", metadata={"labels": {"odd": str(number % 2)}})
     selection = Selector(parse_labels("odd=1"))
-    first = await listed(world, limit=3, selection=selection)
+    first = await listed(world, limit=3, selector=selection)
     assert (names(first), first.remaining_count) == (["g1", "g3", "g5"], None)
-    second = await listed(world, limit=3, selection=selection, token=first.continue_token)
+    second = await listed(world, limit=3, selector=selection, continue_token=first.continue_token)
     assert (names(second), second.continue_token) == (["g7"], "")
 
 
@@ -141,12 +141,12 @@ async def test_an_expired_token_is_answered_with_one_that_goes_on_in_whatever_is
     await make(world, "e")
     world.view.discard_before(world.view.revision)
     with pytest.raises(ContinueExpired) as caught:
-        await listed(world, limit=2, token=page.continue_token)
-    rest = await listed(world, limit=1, token=caught.value.continue_token)
+        await listed(world, limit=2, continue_token=page.continue_token)
+    rest = await listed(world, limit=1, continue_token=caught.value.continue_token)
     assert names(rest) == ["d"]
     assert rest.revision == world.view.revision
     await world.delete("Gadget", "e")
-    assert names(await listed(world, limit=1, token=rest.continue_token)) == ["e"], (
+    assert names(await listed(world, limit=1, continue_token=rest.continue_token)) == ["e"], (
         "from there on it is consistent again"
     )
 
@@ -218,14 +218,14 @@ async def test_a_token_of_a_snapshot_that_is_not_there_yet_is_not_answered_with_
     await make(world, *"ab")
     future = world.view.revision + 1_000
     with pytest.raises((Timeout, Expired)):
-        await listed(world, token=ContinueToken(future, ("", "a")).encode())
+        await listed(world, continue_token=ContinueToken(future, ("", "a")).encode())
 
 
 async def test_a_token_and_a_version_exclude_each_other(world: World) -> None:
     token = ContinueToken(world.view.revision, ("", "")).encode()
     with pytest.raises(BadRequest, match="specifying resource version is not allowed when using continue"):
-        await listed(world, token=token, version=5)
-    await listed(world, token=token, version=0)
+        await listed(world, continue_token=token, version=5)
+    await listed(world, continue_token=token, version=0)
 
 
 async def test_a_list_that_never_ends_in_a_write_costs_no_revision(world: World) -> None:
@@ -282,7 +282,7 @@ async def test_a_list_with_many_conditions_pauses_more_often(world: World, monke
     for terms, pause_count in ((3, 0), (40, 12)):
         labels = parse_labels(",".join(f"label-{number}!=x" for number in range(terms)))
         pauses.clear()
-        assert len(names(await listed(world, selection=Selector(labels)))) == 12
+        assert len(names(await listed(world, selector=Selector(labels)))) == 12
         assert len(pauses) == pause_count
 
 

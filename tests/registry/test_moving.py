@@ -24,7 +24,7 @@ def allowed(parts: Sequence[MovedObject]) -> None:
 
 
 async def moved(world: World, name: str = "a", *, writing: WriteOptions | None = None, **fields: Any) -> MoveResult:
-    what = {"alive": (), "allow": allowed, "source": HERE, "target": THERE, **fields}
+    what = {"required_active": (), "authorize": allowed, "source": HERE, "target": THERE, **fields}
     return await move(world.registry, MoveRequest(world.of("ConfigMap"), name, **what), writing or as_ada())
 
 
@@ -203,7 +203,7 @@ async def test_what_must_live_is_looked_at_and_must_still_live_at_the_commit(wor
     await world.create("ConfigMap", "a")
     gadgets = world.of("Gadget")
     with pytest.raises(NotFound, match="gadgets"):
-        await moved(world, alive=((gadgets, "g"),))
+        await moved(world, required_active=((gadgets, "g"),))
     await world.create("Gadget", "g", spec={}, metadata={"finalizers": ["x/y"]})
 
     async def ending() -> None:
@@ -212,7 +212,7 @@ async def test_what_must_live_is_looked_at_and_must_still_live_at_the_commit(wor
 
     world.store.before.append(ending)
     with pytest.raises(Conflict, match='"g": it is being deleted'):
-        await moved(world, alive=((gadgets, "g"),))
+        await moved(world, required_active=((gadgets, "g"),))
     assert set(at(world, HERE)) == {"a"}
 
 
@@ -245,7 +245,7 @@ async def test_who_may_not_is_asked_on_every_attempt(world: World) -> None:
 
     world.store.before.append(one_more)
     with pytest.raises(Forbidden, match="not that one"):
-        await moved(world, allow=allow)
+        await moved(world, authorize=allow)
     assert asked == [["configmaps/a"], ["configmaps/a", "configmaps/b"]]
 
 

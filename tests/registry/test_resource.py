@@ -157,7 +157,7 @@ async def test_an_update_for_another_uid_is_refused(world: World) -> None:
     with pytest.raises(Conflict, match="UID in precondition: another"):
         await world.put("Gadget", other)
     with pytest.raises(Invalid) as caught:
-        await world.put("Gadget", other, as_ada(patching=True))
+        await world.put("Gadget", other, as_ada(is_patch=True))
     assert fields_of(caught) == ["metadata.uid"]
 
 
@@ -246,7 +246,7 @@ async def test_what_is_wrong_with_the_result_of_a_patch_is_unprocessable_and_not
         {"metadata": {**made["metadata"], "labels": 5}},
     ):
         with pytest.raises(Invalid):
-            await world.put("ConfigMap", {**made, **result}, as_ada(patching=True))
+            await world.put("ConfigMap", {**made, **result}, as_ada(is_patch=True))
 
 
 async def test_a_write_says_who_manages_what(world: World) -> None:

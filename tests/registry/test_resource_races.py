@@ -165,7 +165,7 @@ async def test_whoever_loses_to_a_busy_namespace_every_time_is_not_told_that_the
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def refuse(changes: Any, checks: Any) -> int:
-        raise contract.RevisionConflict(checks[0].key, checks[0].expected, checks[0].expected + 1)
+        raise contract.RevisionConflict(checks[0].key, checks[0].expected_revision, checks[0].expected_revision + 1)
 
     monkeypatch.setattr(world.store, "commit", refuse)
     with pytest.raises(Conflict):

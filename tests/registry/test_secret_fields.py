@@ -5,7 +5,7 @@ import orjson
 from fairlead.core.objects import LAST_APPLIED, Object
 from fairlead.registry.catalog import Catalog
 from fairlead.registry.codec import response_body
-from fairlead.registry.kind import Kind
+from fairlead.registry.kind import Kind, Sensitivity
 from fairlead.registry.schema import array, obj, string
 from fairlead.registry.secret_fields import REDACTED, SensitiveFieldIndex, redact, strip_write_only
 
@@ -15,7 +15,16 @@ SPEC = obj(
     repos=array(obj(host=string(), password=string(format="password"))),
 )
 PATHS = ("spec.password", "spec.repos.password")
-VAULT = Kind("Vault", "vaults", False, {"spec": SPEC}, "For tests.", sensitive=PATHS, write_only=PATHS)
+VAULT = Kind(
+    "Vault",
+    "vaults",
+    False,
+    {"spec": SPEC},
+    "For tests.",
+    sensitive=PATHS,
+    write_only=PATHS,
+    sensitivity=Sensitivity.NORMAL,
+)
 KEY = ("management.service.sh", "vaults", "", "a")
 
 

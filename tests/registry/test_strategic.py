@@ -195,7 +195,7 @@ WRONG: list[tuple[str, Any, Any, str]] = [
     ("no list to take out", {"groups": []}, {"$deleteFromPrimitiveList/groups": "a"}, "must be a list"),
     ("no list for the order", {"groups": []}, {"$setElementOrder/groups": "a"}, "must be a list"),
     ("an order without what is put in", {"groups": ["a"]}, {"$setElementOrder/groups": ["a"], "groups": ["b"]}, '"b"'),
-    ("another order", {"groups": []}, {"$setElementOrder/groups": ["a", "b"], "groups": ["b", "a"]}, "does not fit"),
+    ("another order", {"groups": []}, {"$setElementOrder/groups": ["a", "b"], "groups": ["b", "a"]}, "does not match"),
     ("no list of fields to keep", {"chart": {}}, {"chart": {"$retainKeys": "x"}}, "must be a list of field names"),
     ("a field not to keep", {"chart": {}}, {"chart": {"$retainKeys": [1], "name": "x"}}, "the patch sets name"),
 ]

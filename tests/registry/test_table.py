@@ -8,7 +8,7 @@ import pytest
 from fairlead.core.objects import Object
 from fairlead.kinds import KINDS
 from fairlead.registry import schema as words
-from fairlead.registry.kind import Column, Kind
+from fairlead.registry.kind import Column, Kind, Sensitivity
 from fairlead.registry.table import format_age, partial_object_metadata, render_table, table_columns
 from fairlead.registry.validate import Validator
 
@@ -17,7 +17,7 @@ MINUTE, HOUR, DAY, YEAR = 60, 3_600, 86_400, 365 * 86_400
 
 
 def kind_with(*columns: Column, **options: Any) -> Kind:
-    return Kind("Thing", "things", False, {}, "A thing.", columns=columns, **options)
+    return Kind("Thing", "things", False, {}, "A thing.", columns=columns, **options, sensitivity=Sensitivity.NORMAL)
 
 
 def obj(**fields: Any) -> Object:
@@ -87,7 +87,7 @@ def test_name_comes_first_then_what_matters_then_age_then_what_is_wide() -> None
 
 
 def test_a_kind_may_bring_its_whole_table() -> None:
-    kind = kind_with(Column("Only", "spec.x"), whole_table=True)
+    kind = kind_with(Column("Only", "spec.x"), explicit_columns=True)
     assert [column.name for column in table_columns(kind)] == ["Only"]
 
 

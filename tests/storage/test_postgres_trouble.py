@@ -48,7 +48,7 @@ async def store(url: str) -> AsyncIterator[PostgresStore]:
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that these tests wait for less."""
     for module in (reader, writer, follower):
-        monkeypatch.setattr(module, "PATIENCE_SECONDS", 0.3)
+        monkeypatch.setattr(module, "RETRY_TIMEOUT", 0.3)
 
 
 class Load:
@@ -303,10 +303,10 @@ async def test_a_standby_is_not_taken_for_the_database(url: str) -> None:
 STANDS_STILL = """
 import asyncio, os, signal, sys
 import asyncpg
-from fairlead.storage.postgres import compaction
-from fairlead.storage.postgres.address import parse_address
+from fairlead.storage.postgres import schema
+from fairlead.storage.postgres.connection import parse_address
 
-compaction.SCRUB_IDLE_MILLISECONDS = 1_000
+schema.PURGE_IDLE_TIMEOUT_MILLISECONDS = 1_000
 execute = asyncpg.Connection.execute
 
 async def stopping(self, query, *given, **more):
@@ -316,7 +316,7 @@ async def stopping(self, query, *given, **more):
     return answer
 
 asyncpg.Connection.execute = stopping
-asyncio.run(compaction.scrub(parse_address(sys.argv[1])))
+asyncio.run(schema.purge_deleted(parse_address(sys.argv[1])))
 """
 
 
