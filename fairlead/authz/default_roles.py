@@ -29,7 +29,7 @@ from fairlead.kinds.core.service_account import SERVICE_ACCOUNT, TOKEN_SUBRESOUR
 from fairlead.kinds.rbac.access_reviews import AUTHORIZATION_GROUP
 from fairlead.kinds.rbac.roles import ALL_PERMISSIONS, GROUP
 from fairlead.registry.codec import decode
-from fairlead.registry.kind import Kind
+from fairlead.registry.kind import Kind, Sensitivity
 from fairlead.registry.registry import Registry
 from fairlead.registry.write_options import server_write_options
 
@@ -43,9 +43,6 @@ DISCOVERY_PATHS = (
     *("/healthz", "/livez", "/readyz", "/version", "/version/"),
 )
 MONITORING_PATHS = ("/healthz", "/healthz/*", "/livez", "/livez/*", "/metrics", "/readyz", "/readyz/*")
-_SECRET_KIND_SUFFIXES = ("Secret",)
-_CREDENTIAL_KIND_SUFFIXES = ("AccessKey", "Token")
-"""Suffixes of the names of kinds: those that contain secrets, and those that are credentials."""
 
 
 async def ensure_default_roles(registry: Registry, api_group: str) -> None:
@@ -97,9 +94,9 @@ def _rules_digest(role: Object) -> str:
 
 def _default_roles(kinds: Iterable[Kind], api_group: str) -> Iterator[tuple[str, list[Object]]]:
     here = [kind for kind in kinds if kind.namespaced and kind.persisted and kind.group != GROUP]
-    usable = [kind for kind in here if not kind.name.endswith(_CREDENTIAL_KIND_SUFFIXES)]
+    usable = [kind for kind in here if kind.sensitivity is not Sensitivity.CREDENTIAL]
     writable = [kind for kind in usable if "create" in kind.verbs and kind is not SERVICE_ACCOUNT]
-    readable = [kind for kind in usable if not kind.name.endswith(_SECRET_KIND_SUFFIXES)]
+    readable = [kind for kind in usable if kind.sensitivity is Sensitivity.NORMAL]
     namespaces = _build_rule("", ("namespaces", "namespaces/status"), READ_VERBS)
     read_only = [*_resources(kind for kind in usable if kind not in writable), *_status_resources(usable)]
     edit = [

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any
 
 from fairlead.core.errors import Problem
@@ -118,6 +119,17 @@ def _no_problems(change: Change) -> Iterable[Problem]:
     return ()
 
 
+class Sensitivity(Enum):
+    """Which default roles may read the objects of a kind (`authz/default_roles.py`)."""
+
+    NORMAL = "normal"
+    """Contains no credentials that a response shows: `view`, `edit` and `admin` may read it."""
+    SECRET = "secret"
+    """Contains credentials: `edit` and `admin` may read it, `view` may not."""
+    CREDENTIAL = "credential"
+    """Is itself a credential for this server: no default role of a namespace includes it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Kind:
     """A kind of object. `fields` are the top-level fields besides apiVersion, kind and metadata, usually spec and
@@ -128,6 +140,7 @@ class Kind:
     namespaced: bool
     fields: Mapping[str, Schema]
     description: str
+    sensitivity: Sensitivity = field(kw_only=True)
     group: str = MANAGEMENT_GROUP
     version: str = "v1"
     short_names: tuple[str, ...] = ()

@@ -20,7 +20,7 @@ from fairlead.kinds.projects.project import NAMESPACE_PREFIX
 from fairlead.registry import resource
 from fairlead.registry.catalog import Catalog
 from fairlead.registry.codec import decode, entry_builder
-from fairlead.registry.kind import MANAGEMENT_GROUP, Change, Kind
+from fairlead.registry.kind import MANAGEMENT_GROUP, Change, Kind, Sensitivity
 from fairlead.registry.registry import Registry
 from fairlead.registry.resource import Resource
 from fairlead.registry.schema import any_value, boolean, integer, obj, open_object, string
@@ -66,6 +66,7 @@ GADGET = Kind(
     immutable=("spec.color",),
     default=_warn,
     check=_check,
+    sensitivity=Sensitivity.NORMAL,
 )
 
 
@@ -208,7 +209,9 @@ async def new_world(store: Store | None = None, rules: Sequence[Rule] = ()) -> A
         await world.create("Namespace", "default")
         await world.create("Namespace", NAMESPACE)
     try:
-        with patch.object(resource, "LARGE_JSON_BYTES", 2**62):  # its clock is that of the loop, which threads do not have
+        with patch.object(
+            resource, "LARGE_JSON_BYTES", 2**62
+        ):  # its clock is that of the loop, which threads do not have
             yield world
     finally:
         await view.stop()

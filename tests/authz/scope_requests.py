@@ -13,7 +13,7 @@ from fairlead.authz.scope.names import CLUSTER, SPACE, VIRTUAL_CLUSTER
 from fairlead.core.call import MANAGEMENT, RequestInfo
 from fairlead.core.user import AUTHENTICATED_GROUPS, User
 from fairlead.registry.catalog import Catalog
-from fairlead.registry.kind import ALL_VERBS, MANAGEMENT_GROUP, Kind
+from fairlead.registry.kind import ALL_VERBS, MANAGEMENT_GROUP, Kind, Sensitivity
 
 PREFIX = "service-p-"
 WEB, LAB, DEFAULT = f"{PREFIX}web", f"{PREFIX}lab", "default"
@@ -56,7 +56,7 @@ def every_request(catalog: Catalog, documents: Iterable[str], public: Iterable[s
         else:
             yield from _misplaced_too(_outside_of_namespaces(kind))
     for group, plural in (("", "endpoints"), ("example.com", "things")):
-        unknown = Kind("Unknown", plural, True, {}, "", group=group)
+        unknown = Kind("Unknown", plural, True, {}, "", group=group, sensitivity=Sensitivity.NORMAL)
         for namespace in (WEB, LAB, DEFAULT, ""):
             yield from _objects("a kind that is not served", unknown, namespace, "x", "")
     yield from _paths(documents, frozenset(public))

@@ -1,10 +1,12 @@
 """The roles that are there from the beginning: what they give, to whom, and that they come back."""
 
+from dataclasses import replace
 from hashlib import sha256
 
 import orjson
 import pytest
 
+from fairlead.admission import AdmissionChain
 from fairlead.authz.default_roles import ensure_default_roles
 from fairlead.authz.rbac import RbacAuthorizer
 from fairlead.authz.self_access import SelfAuthorizer
@@ -12,9 +14,11 @@ from fairlead.core.call import MANAGEMENT, RequestInfo
 from fairlead.core.objects import Object
 from fairlead.core.user import AUTHENTICATED_GROUPS, User
 from fairlead.kinds import KINDS
-from fairlead.registry.kind import MANAGEMENT_GROUP
+from fairlead.registry.catalog import Catalog
+from fairlead.registry.kind import MANAGEMENT_GROUP, Sensitivity
+from fairlead.registry.registry import Registry
 from fairlead.registry.write_options import WriteOptions, server_write_options
-from tests.admission.world import ADA, NAMESPACE, World
+from tests.admission.world import ADA, GADGET, NAMESPACE, World
 
 GROUP = "rbac.authorization.k8s.io"
 PLURALS = ("roles", "clusterroles", "rolebindings", "clusterrolebindings")
@@ -278,3 +282,29 @@ async def test_without_a_role_people_store_nothing_but_access_keys_which_are_bou
                 if rbac(ada, target) or oneself(ada, target):
                     allowed.add((kind.plural, kind.persisted))
     assert {plural for plural, is_stored in allowed if is_stored} == {"ownedaccesskeys"}
+
+
+def test_a_kind_that_shows_sensitive_fields_says_so() -> None:
+    """Otherwise the role `view` would include it, whatever its name is."""
+    shown = {kind.name: set(kind.sensitive) - set(kind.write_only) for kind in KINDS}
+    assert [kind.name for kind in KINDS if shown[kind.name] and kind.sensitivity is Sensitivity.NORMAL] == []
+
+
+@pytest.mark.parametrize(
+    ("sensitivity", "roles"),
+    [
+        (Sensitivity.NORMAL, ["admin", "edit", "view"]),
+        (Sensitivity.SECRET, ["admin", "edit"]),
+        (Sensitivity.CREDENTIAL, []),
+    ],
+)
+async def test_the_sensitivity_of_a_kind_decides_which_roles_read_it(
+    world: World, sensitivity: Sensitivity, roles: list[str]
+) -> None:
+    kind = replace(GADGET, name="Credential", plural="credentials", namespaced=True, sensitivity=sensitivity)
+    admission = AdmissionChain(())
+    registry = Registry(Catalog((*KINDS, kind)), world.store, world.view, admission, world.clock)
+    admission.bind_registry(registry)
+    await ensure_default_roles(registry, MANAGEMENT_GROUP)
+    rbac = RbacAuthorizer.from_view(world.view)
+    assert [role for role in ("admin", "edit", "view") if may(rbac, role, READ, "credentials", kind.group)] == roles

@@ -12,7 +12,7 @@ from fairlead.authz.scope import ScopeNaming, inside_gateway, overlaps, within_s
 from fairlead.core.scope import Scope
 from fairlead.kinds import KINDS
 from fairlead.registry.catalog import Catalog
-from fairlead.registry.kind import MANAGEMENT_GROUP, Action, Kind
+from fairlead.registry.kind import MANAGEMENT_GROUP, Action, Kind, Sensitivity
 from fairlead.server.auth.stages import PUBLIC_PATHS, is_public
 from fairlead.server.discovery.documents import build_documents
 from tests.authn.calls import call
@@ -21,8 +21,15 @@ from tests.authz.scope_table import ALLOW, CUT, DENY, Table, read_table
 
 MENTIONED = (
     # Kinds that the page and scopes speak of, for as long as the catalog does without them.
-    Kind("SpaceInstance", "spaceinstances", True, {}, "A space."),
-    Kind("VirtualClusterInstance", "virtualclusterinstances", True, {}, "A virtual cluster."),
+    Kind("SpaceInstance", "spaceinstances", True, {}, "A space.", sensitivity=Sensitivity.NORMAL),
+    Kind(
+        "VirtualClusterInstance",
+        "virtualclusterinstances",
+        True,
+        {},
+        "A virtual cluster.",
+        sensitivity=Sensitivity.NORMAL,
+    ),
 )
 
 CATALOG = Catalog((*KINDS, *(kind for kind in MENTIONED if Catalog(KINDS).find(kind.group, "v1", kind.plural) is None)))
@@ -87,7 +94,16 @@ def test_t1_every_kind_of_the_server_is_asked_about_with_all_of_its_parts() -> N
 
 def test_a_new_kind_is_asked_about_by_itself() -> None:
     actions = (Action("turn", ("create",)),)
-    thing = Kind("Thing", "things", False, {}, "A thing.", status_subresource=True, actions=actions)
+    thing = Kind(
+        "Thing",
+        "things",
+        False,
+        {},
+        "A thing.",
+        status_subresource=True,
+        actions=actions,
+        sensitivity=Sensitivity.NORMAL,
+    )
     asked = {each.target.subresource for each in every_request(Catalog((thing,)), build_documents(CATALOG), ())}
     assert {"", "status", "turn"} <= asked
 

@@ -12,7 +12,7 @@ from fairlead.core.errors import NotFound
 from fairlead.core.objects import Object
 from fairlead.core.user import User
 from fairlead.registry.catalog import Catalog
-from fairlead.registry.kind import Action, Change, Kind, Problem
+from fairlead.registry.kind import Action, Change, Kind, Problem, Sensitivity
 from fairlead.registry.schema import integer, obj, string
 from fairlead.server.api.actions import ActionRequest, Actions, is_action
 from fairlead.server.api.errors import render_errors
@@ -35,7 +35,14 @@ def _question(name: str, **fields: Any) -> Kind:
     status = obj("The answer.", heavy=string("Whether."))
     shape = {"spec": spec, "status": status}
     return Kind(
-        name, f"{name.lower()}s", fields=shape, description="A question.", verbs=("create",), persisted=False, **fields
+        name,
+        f"{name.lower()}s",
+        fields=shape,
+        description="A question.",
+        verbs=("create",),
+        persisted=False,
+        **fields,
+        sensitivity=Sensitivity.NORMAL,
     )
 
 
@@ -49,6 +56,7 @@ BOX = Kind(
     fields={"spec": obj("A box.")},
     description="A box.",
     actions=(Action("contents", ("get",)), Action("weigh", ("create", "get"), WEIGHING)),
+    sensitivity=Sensitivity.NORMAL,
 )
 CATALOG = Catalog((WEIGHING, LOCAL, STRICT, BOX))
 PLACES = [

@@ -10,7 +10,7 @@ from packaging.version import parse
 
 from fairlead.kinds import KINDS
 from fairlead.registry.catalog import Catalog
-from fairlead.registry.kind import ALL_VERBS, MANAGEMENT_GROUP, Action, Kind
+from fairlead.registry.kind import ALL_VERBS, MANAGEMENT_GROUP, Action, Kind, Sensitivity
 from fairlead.registry.schema import obj, string
 from fairlead.server.discovery.document import build_reply, find_document
 from fairlead.server.discovery.documents import build_documents
@@ -18,20 +18,61 @@ from fairlead.server.discovery.resources import Subresource, version_info
 
 SPEC = {"spec": obj("What is wanted.", size=string("How big."))}
 
-APP = Kind("App", "apps", False, SPEC, "An app.", short_names=("ap",), categories=("all", "mine"))
-CLUSTER = Kind("Cluster", "clusters", False, SPEC, "A cluster.", status_subresource=True)
-WORKSPACE = Kind("Workspace", "workspaces", True, SPEC, "A workspace.", verbs=("watch", "list", "get"))
-RUNNER = Kind("Runner", "runners", False, SPEC, "A runner.")
-ACCESS_KEY = Kind("RunnerAccessKey", "runneraccesskeys", False, SPEC, "A key.", verbs=("get",))
-SCALE = Kind("Scale", "scales", True, SPEC, "A scale.", group="autoscaling", verbs=("get",))
-CONFIGMAP = Kind("ConfigMap", "configmaps", True, {}, "Data.", group="")
-REVIEW = Kind(
-    "Review", "reviews", False, SPEC, "A review.", group="authorization.k8s.io", verbs=("create",), persisted=False
+APP = Kind(
+    "App",
+    "apps",
+    False,
+    SPEC,
+    "An app.",
+    short_names=("ap",),
+    categories=("all", "mine"),
+    sensitivity=Sensitivity.NORMAL,
 )
-TURN = Kind("KeyTurn", "keyturns", False, SPEC, "A turn.", verbs=("create",), persisted=False)
-KEY = Kind("Key", "keys", False, SPEC, "A key.", actions=(Action("turn", ("create",), TURN),))
+CLUSTER = Kind(
+    "Cluster", "clusters", False, SPEC, "A cluster.", status_subresource=True, sensitivity=Sensitivity.NORMAL
+)
+WORKSPACE = Kind(
+    "Workspace",
+    "workspaces",
+    True,
+    SPEC,
+    "A workspace.",
+    verbs=("watch", "list", "get"),
+    sensitivity=Sensitivity.NORMAL,
+)
+RUNNER = Kind("Runner", "runners", False, SPEC, "A runner.", sensitivity=Sensitivity.NORMAL)
+ACCESS_KEY = Kind(
+    "RunnerAccessKey", "runneraccesskeys", False, SPEC, "A key.", verbs=("get",), sensitivity=Sensitivity.CREDENTIAL
+)
+SCALE = Kind(
+    "Scale", "scales", True, SPEC, "A scale.", group="autoscaling", verbs=("get",), sensitivity=Sensitivity.NORMAL
+)
+CONFIGMAP = Kind("ConfigMap", "configmaps", True, {}, "Data.", group="", sensitivity=Sensitivity.NORMAL)
+REVIEW = Kind(
+    "Review",
+    "reviews",
+    False,
+    SPEC,
+    "A review.",
+    group="authorization.k8s.io",
+    verbs=("create",),
+    persisted=False,
+    sensitivity=Sensitivity.NORMAL,
+)
+TURN = Kind(
+    "KeyTurn", "keyturns", False, SPEC, "A turn.", verbs=("create",), persisted=False, sensitivity=Sensitivity.NORMAL
+)
+KEY = Kind(
+    "Key", "keys", False, SPEC, "A key.", actions=(Action("turn", ("create",), TURN),), sensitivity=Sensitivity.NORMAL
+)
 OWNER = Kind(
-    "Owner", "owners", False, SPEC, "An owner.", actions=(Action("keys", ("get",), KEY), Action("wake", ("create",)))
+    "Owner",
+    "owners",
+    False,
+    SPEC,
+    "An owner.",
+    actions=(Action("keys", ("get",), KEY), Action("wake", ("create",))),
+    sensitivity=Sensitivity.NORMAL,
 )
 
 SUBRESOURCES = (

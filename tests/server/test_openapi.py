@@ -8,7 +8,7 @@ import pytest
 
 from fairlead.kinds import KINDS
 from fairlead.registry.catalog import Catalog
-from fairlead.registry.kind import MANAGEMENT_GROUP, Action, Kind
+from fairlead.registry.kind import MANAGEMENT_GROUP, Action, Kind, Sensitivity
 from fairlead.registry.schema import array_map, obj, open_object, string
 from fairlead.server.discovery.document import Document, build_reply
 from fairlead.server.discovery.documents import build_documents
@@ -22,17 +22,52 @@ CHART = obj("The chart.", required=("name",), name=string("Name of the chart."),
 SPEC = obj("What is wanted.", config=obj("How to install it.", chart=CHART))
 STATUS = obj("What is so.", conditions=CONDITIONS, history=obj("The past.", pairs=PAIRS, conditions=CONDITIONS))
 
-APP = Kind("App", "apps", False, {"spec": SPEC, "status": open_object("Anything.")}, "An app.")
-CLUSTER = Kind("Cluster", "clusters", False, {"status": STATUS}, "A cluster.", status_subresource=True)
-WORKSPACE = Kind("Workspace", "workspaces", True, {"spec": SPEC}, "A workspace.")
-RUNNER = Kind("Runner", "runners", False, {}, "A runner.")
-ACCESS_KEY = Kind("RunnerAccessKey", "runneraccesskeys", False, {"key": string("The key.")}, "A key.", verbs=("get",))
-TOKEN = Kind("Token", "tokens", False, {"spec": SPEC}, "A token.", verbs=("create",), persisted=False)
-OWNER = Kind("Owner", "owners", False, {}, "An owner.", actions=(Action("apps", ("get",), APP),))
-READ_ONLY = Kind("Report", "reports", False, {"spec": SPEC}, "A report.", verbs=("get", "list"))
-NAMESPACE = Kind("Namespace", "namespaces", False, {"status": STATUS}, "A namespace.", group="")
-LEASE = Kind("Lease", "leases", True, {"spec": SPEC}, "A lease.", group="coordination.k8s.io")
-ROLE = Kind("Role", "roles", True, {}, "A role.", group="rbac.authorization.k8s.io")
+APP = Kind(
+    "App", "apps", False, {"spec": SPEC, "status": open_object("Anything.")}, "An app.", sensitivity=Sensitivity.NORMAL
+)
+CLUSTER = Kind(
+    "Cluster",
+    "clusters",
+    False,
+    {"status": STATUS},
+    "A cluster.",
+    status_subresource=True,
+    sensitivity=Sensitivity.NORMAL,
+)
+WORKSPACE = Kind("Workspace", "workspaces", True, {"spec": SPEC}, "A workspace.", sensitivity=Sensitivity.NORMAL)
+RUNNER = Kind("Runner", "runners", False, {}, "A runner.", sensitivity=Sensitivity.NORMAL)
+ACCESS_KEY = Kind(
+    "RunnerAccessKey",
+    "runneraccesskeys",
+    False,
+    {"key": string("The key.")},
+    "A key.",
+    verbs=("get",),
+    sensitivity=Sensitivity.CREDENTIAL,
+)
+TOKEN = Kind(
+    "Token",
+    "tokens",
+    False,
+    {"spec": SPEC},
+    "A token.",
+    verbs=("create",),
+    persisted=False,
+    sensitivity=Sensitivity.CREDENTIAL,
+)
+OWNER = Kind(
+    "Owner", "owners", False, {}, "An owner.", actions=(Action("apps", ("get",), APP),), sensitivity=Sensitivity.NORMAL
+)
+READ_ONLY = Kind(
+    "Report", "reports", False, {"spec": SPEC}, "A report.", verbs=("get", "list"), sensitivity=Sensitivity.NORMAL
+)
+NAMESPACE = Kind(
+    "Namespace", "namespaces", False, {"status": STATUS}, "A namespace.", group="", sensitivity=Sensitivity.NORMAL
+)
+LEASE = Kind(
+    "Lease", "leases", True, {"spec": SPEC}, "A lease.", group="coordination.k8s.io", sensitivity=Sensitivity.NORMAL
+)
+ROLE = Kind("Role", "roles", True, {}, "A role.", group="rbac.authorization.k8s.io", sensitivity=Sensitivity.NORMAL)
 
 OURS = (APP, CLUSTER, WORKSPACE, RUNNER, TOKEN, OWNER, READ_ONLY)
 CATALOG = Catalog((*OURS, NAMESPACE, LEASE, ROLE))

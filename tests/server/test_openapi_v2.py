@@ -7,7 +7,7 @@ from typing import Any
 
 from fairlead.kinds import KINDS
 from fairlead.registry.catalog import Catalog
-from fairlead.registry.kind import Kind
+from fairlead.registry.kind import Kind, Sensitivity
 from fairlead.registry.schema import array, enum, integer, mapping, obj, open_object, string
 from fairlead.server.discovery.document import build_reply
 from fairlead.server.discovery.documents import build_documents
@@ -24,8 +24,8 @@ SPEC = obj(
     labels=mapping(string(), "Labels."),
     open=OPEN,
 )
-APP = Kind("App", "apps", False, {"spec": SPEC}, "An app.")
-NAMESPACE = Kind("Namespace", "namespaces", False, {}, "A namespace.", group="")
+APP = Kind("App", "apps", False, {"spec": SPEC}, "An app.", sensitivity=Sensitivity.NORMAL)
+NAMESPACE = Kind("Namespace", "namespaces", False, {}, "A namespace.", group="", sensitivity=Sensitivity.NORMAL)
 
 DOCUMENT = build_documents(Catalog((APP, NAMESPACE)), "/mount", version="0.1.0")["/openapi/v2"]
 SWAGGER = json.loads(build_reply(DOCUMENT).body)

@@ -6,15 +6,15 @@ import pytest
 
 from fairlead.core.call import Call, RequestInfo
 from fairlead.core.errors import ApiError, BadRequest, Invalid
-from fairlead.registry.kind import Kind
+from fairlead.registry.kind import Kind, Sensitivity
 from fairlead.registry.list import ListQuery
 from fairlead.registry.selectors import EVERYTHING
 from fairlead.registry.write_options import DeleteOptions
 from fairlead.server.api import query_options
 from tests.authn.calls import ADMIN, call
 
-WIDGET = Kind("Widget", "widgets", True, {}, "A widget.", selectable=("spec.color",))
-GADGET = Kind("Gadget", "gadgets", False, {}, "A gadget.")
+WIDGET = Kind("Widget", "widgets", True, {}, "A widget.", selectable=("spec.color",), sensitivity=Sensitivity.NORMAL)
+GADGET = Kind("Gadget", "gadgets", False, {}, "A gadget.", sensitivity=Sensitivity.NORMAL)
 
 
 def writing_call(query: str = "", verb: str = "create", agent: str = "", subresource: str = "") -> Call:

@@ -16,7 +16,7 @@ from fairlead.core.user import User
 from fairlead.kinds.access.whoami import SELF, SELF_SUBJECT_REVIEW, TOKEN_REVIEW
 from fairlead.registry.catalog import Catalog
 from fairlead.registry.codec import entry_builder
-from fairlead.registry.kind import MANAGEMENT_GROUP, Change, Kind
+from fairlead.registry.kind import MANAGEMENT_GROUP, Change, Kind, Sensitivity
 from fairlead.registry.registry import Registry
 from fairlead.registry.schema import open_object
 from fairlead.registry.write_options import WriteOptions
@@ -37,13 +37,15 @@ VALUE = "the-value-of-a-key"
 
 
 def kind(name: str, plural: str, **options: Any) -> Kind:
-    return Kind(name, plural, False, {"spec": open_object("Anything.")}, "A thing.", **options)
+    return Kind(
+        name, plural, False, {"spec": open_object("Anything.")}, "A thing.", **options, sensitivity=Sensitivity.NORMAL
+    )
 
 
 KINDS = (
     kind("User", "users"),
     kind("Team", "teams"),
-    kind("OwnedAccessKey", "ownedaccesskeys", secret=("spec.key",), hidden=("spec.key",)),
+    kind("OwnedAccessKey", "ownedaccesskeys", sensitive=("spec.key",), write_only=("spec.key",)),
     SELF,
     SELF_SUBJECT_REVIEW,
     TOKEN_REVIEW,

@@ -13,7 +13,7 @@ from fairlead.kinds.access.principal_fields import is_disabled
 from fairlead.kinds.access.scope import SCOPE, scope_problems
 from fairlead.kinds.fields import CATEGORY, DESCRIPTION, DISPLAY_NAME
 from fairlead.registry import limits
-from fairlead.registry.kind import Action, Change, Column, Kind, Problem
+from fairlead.registry.kind import Action, Change, Column, Kind, Problem, Sensitivity
 from fairlead.registry.schema import (
     Schema,
     array,
@@ -121,6 +121,7 @@ KEY_ROTATION = Kind(
     verbs=("create",),
     persisted=False,
     builtin=True,
+    sensitivity=Sensitivity.NORMAL,
 )
 """Request body of `ownedaccesskeys/<name>/rotate`; the response is the access key."""
 
@@ -219,4 +220,5 @@ OWNED_ACCESS_KEY = Kind(
     actions=(Action("rotate", ("create",), KEY_ROTATION),),
     default=warn_deprecated,
     check=check,
+    sensitivity=Sensitivity.CREDENTIAL,
 )

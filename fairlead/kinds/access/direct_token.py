@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from fairlead.kinds.access.scope import SCOPE, scope_problems
 from fairlead.registry import limits
-from fairlead.registry.kind import Change, Kind, Problem
+from fairlead.registry.kind import Change, Kind, Problem, Sensitivity
 from fairlead.registry.schema import integer, obj, string, timestamp, with_description
 
 
@@ -49,6 +49,7 @@ DIRECT_CLUSTER_ENDPOINT_TOKEN = Kind(
     builtin=True,
     default=set_defaults,
     check=check,
+    sensitivity=Sensitivity.CREDENTIAL,
 )
 
 TOKEN_KEY_ROTATION = Kind(
@@ -69,4 +70,5 @@ TOKEN_KEY_ROTATION = Kind(
     verbs=("create",),
     persisted=False,
     builtin=True,
+    sensitivity=Sensitivity.NORMAL,
 )

@@ -18,7 +18,7 @@ from fairlead.kinds.access.principal_fields import (
 )
 from fairlead.kinds.fields import ACCESS, CATEGORY, DESCRIPTION, DISPLAY_NAME, OWNER, owner_problems
 from fairlead.registry import limits
-from fairlead.registry.kind import Action, Change, Column, Kind, Problem
+from fairlead.registry.kind import Action, Change, Column, Kind, Problem, Sensitivity
 from fairlead.registry.schema import array, boolean, integer, obj, open_object, string
 
 _ICON = string(
@@ -78,6 +78,7 @@ PROFILE = Kind(
     write_only=("password", "currentPassword"),
     persisted=False,
     builtin=True,
+    sensitivity=Sensitivity.NORMAL,
 )
 """Request and response body of `users/<name>/profile`."""
 
@@ -115,6 +116,7 @@ USER = Kind(
     actions=(Action("accesskeys", ("get",), OWNED_ACCESS_KEY), Action("profile", ("create", "get"), PROFILE)),
     default=default_username,
     check=check_user,
+    sensitivity=Sensitivity.NORMAL,
 )
 
 
@@ -166,4 +168,5 @@ TEAM = Kind(
     actions=(Action("accesskeys", ("get",), OWNED_ACCESS_KEY),),
     default=default_username,
     check=check_team,
+    sensitivity=Sensitivity.NORMAL,
 )

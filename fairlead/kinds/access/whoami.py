@@ -6,7 +6,7 @@ authenticate tokens. `subresources/whoami.py` implements them.
 
 from fairlead.kinds.access.scope import SCOPE
 from fairlead.registry import limits
-from fairlead.registry.kind import Kind
+from fairlead.registry.kind import Kind, Sensitivity
 from fairlead.registry.schema import Schema, array, boolean, mapping, obj, string, with_description
 
 AUTHENTICATION_GROUP = "authentication.k8s.io"
@@ -63,6 +63,7 @@ SELF = Kind(
     verbs=("create",),
     persisted=False,
     builtin=True,
+    sensitivity=Sensitivity.NORMAL,
 )
 
 SELF_SUBJECT_REVIEW = Kind(
@@ -75,6 +76,7 @@ SELF_SUBJECT_REVIEW = Kind(
     verbs=("create",),
     persisted=False,
     builtin=True,
+    sensitivity=Sensitivity.NORMAL,
 )
 
 TOKEN_REVIEW = Kind(
@@ -110,4 +112,5 @@ TOKEN_REVIEW = Kind(
     write_only=("spec.token",),
     persisted=False,
     builtin=True,
+    sensitivity=Sensitivity.NORMAL,
 )

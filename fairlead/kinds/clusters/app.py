@@ -18,7 +18,7 @@ from fairlead.kinds.fields import (
     password_paths,
 )
 from fairlead.registry import limits
-from fairlead.registry.kind import Change, Column, Kind, Problem
+from fairlead.registry.kind import Change, Column, Kind, Problem, Sensitivity
 from fairlead.registry.schema import array, boolean, obj, open_object, string, with_description
 
 _CONFIG: Mapping[str, Any] = {
@@ -153,4 +153,5 @@ APP = Kind(
     has_access_entries=True,
     default=warn_deprecated,
     check=check,
+    sensitivity=Sensitivity.NORMAL,
 )

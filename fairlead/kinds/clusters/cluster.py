@@ -19,7 +19,7 @@ from fairlead.kinds.fields import (
     owner_problems,
 )
 from fairlead.registry import limits
-from fairlead.registry.kind import Action, Change, Column, Kind, Problem
+from fairlead.registry.kind import Action, Change, Column, Kind, Problem, Sensitivity
 from fairlead.registry.schema import array, array_map, boolean, enum, integer, obj, open_object, string, timestamp
 
 AGENT = Component("clusters", "Cluster", "agent", "service.sh/agent", "service:agents")
@@ -45,6 +45,7 @@ CLUSTER_ACCESS_KEY = Kind(
     verbs=("get",),
     sensitive=("accessKey",),
     persisted=False,
+    sensitivity=Sensitivity.CREDENTIAL,
 )
 """Response body of `clusters/<name>/accesskey`."""
 
@@ -91,6 +92,7 @@ CLUSTER_AGENT_CONFIG = Kind(
     description="Configuration for a cluster's agent to verify direct tokens offline. Responses have an ETag.",
     verbs=("get",),
     persisted=False,
+    sensitivity=Sensitivity.NORMAL,
 )
 """Response body of `clusters/<name>/agentconfig`."""
 
@@ -129,6 +131,7 @@ CLUSTER_AGENT_REPORT = Kind(
     persisted=False,
     builtin=True,
     check=check_report,
+    sensitivity=Sensitivity.NORMAL,
 )
 """Request and response body of `clusters/<name>/agentreport`."""
 
@@ -224,4 +227,5 @@ CLUSTER = Kind(
     ),
     default=warn_missing_namespace,
     check=check,
+    sensitivity=Sensitivity.NORMAL,
 )

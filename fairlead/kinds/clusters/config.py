@@ -13,7 +13,7 @@ from fairlead.core.body_errors import Malformed
 from fairlead.core.objects import Object, get_path, name_of
 from fairlead.kinds.fields import CATEGORY
 from fairlead.registry import limits
-from fairlead.registry.kind import Change, Column, Kind, Problem
+from fairlead.registry.kind import Change, Column, Kind, Problem, Sensitivity
 from fairlead.registry.schema import Schema, boolean, enum, integer, mapping, obj, string
 from fairlead.registry.validate import Validator
 
@@ -163,4 +163,5 @@ CONFIG = Kind(
     sensitive=("spec.raw",),  # an unknown setting, or one of another product, may contain a credential
     default=set_status,
     check=check,
+    sensitivity=Sensitivity.SECRET,
 )

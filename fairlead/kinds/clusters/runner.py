@@ -23,7 +23,7 @@ from fairlead.kinds.fields import (
     owner_problems,
 )
 from fairlead.registry import limits
-from fairlead.registry.kind import Action, Change, Column, Kind, Problem
+from fairlead.registry.kind import Action, Change, Column, Kind, Problem, Sensitivity
 from fairlead.registry.schema import Schema, array, boolean, enum, integer, obj, open_object, string, with_description
 
 RUNNERS = "runners"
@@ -114,6 +114,7 @@ RUNNER_ACCESS_KEY = Kind(
     verbs=("get",),
     sensitive=("accessKey",),
     persisted=False,
+    sensitivity=Sensitivity.CREDENTIAL,
 )
 """Response body of `runners/<name>/accesskey`."""
 
@@ -137,6 +138,7 @@ RUNNER_KEY_ROTATION = Kind(
     sensitive=("accessKey",),
     persisted=False,
     builtin=True,
+    sensitivity=Sensitivity.NORMAL,
 )
 """Request and response body of `runners/<name>/rotatekey`."""
 
@@ -156,6 +158,7 @@ RUNNER_CONFIG = Kind(
     description="Configuration for a runner.",
     verbs=("get",),
     persisted=False,
+    sensitivity=Sensitivity.NORMAL,
 )
 """Response body of `runners/<name>/config`."""
 
@@ -209,4 +212,5 @@ RUNNER = Kind(
         Action("rotatekey", ("create",), RUNNER_KEY_ROTATION),
     ),
     check=check,
+    sensitivity=Sensitivity.NORMAL,
 )

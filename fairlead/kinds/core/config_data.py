@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from fairlead.core.objects import Object, metadata
 from fairlead.registry import limits
-from fairlead.registry.kind import Change, Column, Kind, Problem
+from fairlead.registry.kind import Change, Column, Kind, Problem, Sensitivity
 from fairlead.registry.schema import Schema, boolean, mapping, string
 
 MAX_DATA_BYTES = limits.DATA_BYTES
@@ -127,6 +127,7 @@ CONFIGMAP = Kind(
     allows_unconditional_update=True,
     default=default_config_map,
     check=check_config_map,
+    sensitivity=Sensitivity.NORMAL,
 )
 
 
@@ -222,4 +223,5 @@ SECRET = Kind(
     allows_unconditional_update=True,
     default=default_secret,
     check=check_secret,
+    sensitivity=Sensitivity.SECRET,
 )

@@ -11,7 +11,7 @@ from fairlead.core.clock import micro_timestamp, normalize_times, timestamp
 from fairlead.core.objects import Object, deep_copy, get_path, metadata
 from fairlead.registry import limits
 from fairlead.registry import schema as words
-from fairlead.registry.kind import Change, Column, Kind, Problem
+from fairlead.registry.kind import Change, Column, Kind, Problem, Sensitivity
 from fairlead.registry.names import qualified_name_errors
 from fairlead.registry.schema import Schema, atomic, integer, obj, string, with_description
 
@@ -186,4 +186,5 @@ EVENT = Kind(
     allows_unconditional_update=True,
     default=set_defaults,
     check=check,
+    sensitivity=Sensitivity.NORMAL,
 )

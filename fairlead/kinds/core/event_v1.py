@@ -12,7 +12,7 @@ from typing import Any
 from fairlead.core.clock import micro_timestamp, normalize_times, timestamp
 from fairlead.core.objects import Object, deep_copy, get_path
 from fairlead.kinds.core import event as core
-from fairlead.registry.kind import Change, Column, Conversion, Kind, Problem
+from fairlead.registry.kind import Change, Column, Conversion, Kind, Problem, Sensitivity
 
 GROUP = "events.k8s.io"
 CORE_FIELD_NAMES = {
@@ -141,4 +141,5 @@ EVENT_V1 = Kind(
     default=set_defaults,
     check=check,
     conversion=Conversion(core.EVENT, from_core, to_core, _SELECTABLE),
+    sensitivity=Sensitivity.NORMAL,
 )

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from fairlead.core.clock import micro_timestamp, normalize_times
-from fairlead.registry.kind import Change, Column, Kind, Problem
+from fairlead.registry.kind import Change, Column, Kind, Problem, Sensitivity
 from fairlead.registry.schema import integer, obj, string, timestamp
 
 _DEFAULT_STRATEGY = "OldestEmulationVersion"
@@ -56,4 +56,5 @@ LEASE = Kind(
     builtin=True,
     default=set_defaults,
     check=check,
+    sensitivity=Sensitivity.NORMAL,
 )

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from fairlead.core.objects import Object, metadata, name_of
 from fairlead.registry import limits
-from fairlead.registry.kind import ALL_VERBS, Change, Column, Kind, Problem
+from fairlead.registry.kind import ALL_VERBS, Change, Column, Kind, Problem, Sensitivity
 from fairlead.registry.names import qualified_name_errors
 from fairlead.registry.schema import array, array_map, enum, obj, string, timestamp
 
@@ -107,4 +107,5 @@ NAMESPACE = Kind(
     allows_unconditional_update=True,
     default=set_defaults,
     check=check,
+    sensitivity=Sensitivity.NORMAL,
 )

@@ -5,7 +5,7 @@ Kubernetes API: `kubectl cluster-info` lists Services, and `kubectl create clust
 resource. An empty list is correct, while a missing resource would be an error.
 """
 
-from fairlead.registry.kind import Kind
+from fairlead.registry.kind import Kind, Sensitivity
 from fairlead.registry.schema import open_object
 
 
@@ -21,6 +21,7 @@ def _empty_kind(name: str, plural: str, short_name: str) -> Kind:
         verbs=("get", "list", "watch"),
         tracks_generation=False,
         builtin=True,
+        sensitivity=Sensitivity.NORMAL,
     )
 
 

@@ -12,7 +12,7 @@ from fairlead.core.user import SERVICE_ACCOUNT_PREFIX as SUBJECT_PREFIX
 from fairlead.kinds.access.whoami import AUTHENTICATION_GROUP
 from fairlead.kinds.core.event import REFERENCE
 from fairlead.registry import limits
-from fairlead.registry.kind import Action, Change, Kind, Problem
+from fairlead.registry.kind import Action, Change, Kind, Problem, Sensitivity
 from fairlead.registry.schema import array, array_map, atomic, boolean, integer, obj, string, timestamp
 
 UID_LABEL = "service.sh/service-account-uid"
@@ -101,6 +101,7 @@ TOKEN_REQUEST = Kind(
     sensitive=("status.token",),
     persisted=False,
     builtin=True,
+    sensitivity=Sensitivity.NORMAL,
 )
 """Request and response body of `serviceaccounts/<name>/token`."""
 
@@ -127,4 +128,5 @@ SERVICE_ACCOUNT = Kind(
     builtin=True,
     allows_unconditional_update=True,
     default=_reduce_secret_refs,
+    sensitivity=Sensitivity.NORMAL,
 )

@@ -11,7 +11,7 @@ from fairlead.kinds.instances.fields import (
     instance_problems,
 )
 from fairlead.kinds.instances.templates import SPACE_TEMPLATE_SPEC
-from fairlead.registry.kind import Kind
+from fairlead.registry.kind import Kind, Sensitivity
 from fairlead.registry.schema import obj, with_description
 
 FIELDS = {
@@ -47,4 +47,5 @@ SPACE = Kind(
     has_access_entries=True,
     default=default_instance,
     check=instance_problems,
+    sensitivity=Sensitivity.NORMAL,
 )

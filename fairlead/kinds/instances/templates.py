@@ -28,7 +28,7 @@ from fairlead.kinds.fields import (
     password_paths,
 )
 from fairlead.registry import limits
-from fairlead.registry.kind import Change, Column, Kind, Problem
+from fairlead.registry.kind import Change, Column, Kind, Problem, Sensitivity
 from fairlead.registry.schema import Schema, array, boolean, enum, mapping, obj, open_object, string, with_description
 
 _METADATA = obj(
@@ -221,6 +221,7 @@ def template_kind(name: str, instances: str, template: Schema) -> Kind:
         safe_siblings=password_independent_fields(fields),
         has_access_entries=True,
         check=check_template,
+        sensitivity=Sensitivity.NORMAL,
     )
 
 

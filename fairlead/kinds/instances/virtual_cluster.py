@@ -15,7 +15,7 @@ from fairlead.kinds.instances.fields import (
     instance_problems,
 )
 from fairlead.kinds.instances.templates import VIRTUAL_CLUSTER_TEMPLATE_SPEC
-from fairlead.registry.kind import Change, Kind, Problem
+from fairlead.registry.kind import Change, Kind, Problem, Sensitivity
 from fairlead.registry.schema import boolean, obj, string, with_description
 
 FIELDS = {
@@ -100,4 +100,5 @@ VIRTUAL_CLUSTER = Kind(
     has_access_entries=True,
     default=set_defaults,
     check=check,
+    sensitivity=Sensitivity.NORMAL,
 )

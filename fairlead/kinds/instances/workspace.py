@@ -27,7 +27,7 @@ from fairlead.kinds.fields import (
 )
 from fairlead.kinds.instances.templates import WORKSPACE_TEMPLATE_SPEC
 from fairlead.registry import limits
-from fairlead.registry.kind import Change, Column, Kind, Problem
+from fairlead.registry.kind import Change, Column, Kind, Problem, Sensitivity
 from fairlead.registry.names import dns_subdomain_errors
 from fairlead.registry.schema import boolean, enum, obj, open_object, string, timestamp, with_description
 
@@ -129,4 +129,5 @@ WORKSPACE = Kind(
     has_access_entries=True,
     default=preserve_runner,
     check=check,
+    sensitivity=Sensitivity.NORMAL,
 )

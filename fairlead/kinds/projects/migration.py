@@ -5,7 +5,7 @@
 
 from collections.abc import Iterable
 
-from fairlead.registry.kind import Change, Kind, Problem
+from fairlead.registry.kind import Change, Kind, Problem, Sensitivity
 from fairlead.registry.schema import obj, string
 
 MIGRATE_SUBRESOURCE = "migratevirtualclusterinstance"
@@ -43,4 +43,5 @@ MIGRATION = Kind(
     verbs=("create",),
     persisted=False,
     check=_check,
+    sensitivity=Sensitivity.NORMAL,
 )

@@ -23,7 +23,7 @@ from fairlead.kinds.fields import (
 )
 from fairlead.kinds.projects.migration import MIGRATE_SUBRESOURCE, MIGRATION
 from fairlead.registry import limits
-from fairlead.registry.kind import Action, Change, Column, Kind, Problem
+from fairlead.registry.kind import Action, Change, Column, Kind, Problem, Sensitivity
 from fairlead.registry.names import MAX_LABEL_LENGTH
 from fairlead.registry.schema import Schema, array, boolean, enum, mapping, obj, open_object, string, with_description
 
@@ -48,6 +48,7 @@ def _subresource_kind(name: str, description: str, **fields: Schema) -> Kind:
         description=description,
         verbs=("get",),
         persisted=False,
+        sensitivity=Sensitivity.NORMAL,
     )
 
 
@@ -244,6 +245,7 @@ def project_kind(prefix: str = NAMESPACE_PREFIX) -> Kind:
             Action(MIGRATE_SUBRESOURCE, ("create",), MIGRATION),
         ),
         check=check,
+        sensitivity=Sensitivity.NORMAL,
     )
 
 

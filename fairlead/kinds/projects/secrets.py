@@ -20,7 +20,7 @@ from fairlead.kinds.fields import (
     owner_problems,
 )
 from fairlead.registry import limits
-from fairlead.registry.kind import Change, Column, Kind, Problem
+from fairlead.registry.kind import Change, Column, Kind, Problem, Sensitivity
 from fairlead.registry.schema import mapping, obj
 
 
@@ -60,6 +60,7 @@ def secret_kind(name: str, plural: str, description: str) -> Kind:
         sensitive=("spec.data",),
         has_access_entries=True,
         check=_check,
+        sensitivity=Sensitivity.SECRET,
     )
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 
 from fairlead.core.objects import Object, metadata
 from fairlead.registry import limits
-from fairlead.registry.kind import MANAGEMENT_GROUP, Change, Kind, Problem
+from fairlead.registry.kind import MANAGEMENT_GROUP, Change, Kind, Problem, Sensitivity
 from fairlead.registry.schema import Schema, array, boolean, mapping, obj, string
 
 AUTHORIZATION_GROUP = "authorization.k8s.io"
@@ -180,6 +180,7 @@ def _review(group: str, name: str, spec: Schema, status: Schema, check: Check, *
         builtin=True,
         default=set_defaults,
         check=check,
+        sensitivity=Sensitivity.NORMAL,
     )
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 from fairlead.core.objects import Object, get_path
 from fairlead.kinds.rbac.roles import GROUP
 from fairlead.registry import limits
-from fairlead.registry.kind import Change, Column, Kind, Problem
+from fairlead.registry.kind import Change, Column, Kind, Problem, Sensitivity
 from fairlead.registry.names import dns_subdomain_errors, path_segment_errors
 from fairlead.registry.schema import array, atomic, obj, string
 
@@ -138,6 +138,7 @@ ROLEBINDING = Kind(
     allows_unconditional_update=True,
     default=set_defaults,
     check=build_binding_check("Role", "ClusterRole", namespaced=True),
+    sensitivity=Sensitivity.NORMAL,
 )
 
 
@@ -155,4 +156,5 @@ CLUSTERROLEBINDING = Kind(
     allows_unconditional_update=True,
     default=set_defaults,
     check=build_binding_check("ClusterRole", namespaced=False),
+    sensitivity=Sensitivity.NORMAL,
 )

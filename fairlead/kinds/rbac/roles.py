@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from fairlead.core.objects import Object
 from fairlead.registry import limits
-from fairlead.registry.kind import Change, Column, Kind, Problem
+from fairlead.registry.kind import Change, Column, Kind, Problem, Sensitivity
 from fairlead.registry.metadata import label_problems
 from fairlead.registry.names import label_value_errors, qualified_name_errors
 from fairlead.registry.schema import Schema, array, atomic, mapping, nullable, obj, string
@@ -102,6 +102,7 @@ ROLE = Kind(
     allows_unconditional_update=True,
     default=default_role,
     check=check_role,
+    sensitivity=Sensitivity.NORMAL,
 )
 
 
@@ -209,4 +210,5 @@ CLUSTERROLE = Kind(
     allows_unconditional_update=True,
     default=default_cluster_role,
     check=check_cluster_role,
+    sensitivity=Sensitivity.NORMAL,
 )

@@ -20,7 +20,7 @@ from fairlead.kinds.access.access_key import OWNED_ACCESS_KEY
 from fairlead.kinds.access.users import USER
 from fairlead.kinds.core.config_data import CONFIGMAP, SECRET
 from fairlead.registry.catalog import Catalog
-from fairlead.registry.kind import Action, Kind
+from fairlead.registry.kind import Action, Kind, Sensitivity
 from fairlead.registry.schema import array, integer, mapping, obj, open_object, string
 from fairlead.server.audit.policy import METADATA, REQUEST, REQUEST_RESPONSE, Policy, PolicyRule
 from tests.server.audit.kit import MOUNT, answers, office, place
@@ -28,7 +28,13 @@ from tests.server.audit.kit import MOUNT, answers, office, place
 CANARY = "canary/5b1f+0c7e?not&to be=logged"
 KEY = "fairlead_9uQx0Jr2mVwZ8kTtY4cLbN6aHsDfGgEeRpOiUyWqMzX"
 ROTATION = Kind(
-    name="VaultRotation", plural="vaultrotations", namespaced=False, fields={}, description="", persisted=False
+    name="VaultRotation",
+    plural="vaultrotations",
+    namespaced=False,
+    fields={},
+    description="",
+    persisted=False,
+    sensitivity=Sensitivity.NORMAL,
 )
 VAULT = Kind(
     name="Vault",
@@ -51,6 +57,7 @@ VAULT = Kind(
     write_only=("spec.key",),
     status_subresource=True,
     actions=(Action("rotate", ("create",), ROTATION),),
+    sensitivity=Sensitivity.NORMAL,
 )
 CATALOG = Catalog((*KINDS, VAULT))
 SECRET_KINDS = [kind for kind in CATALOG.kinds if kind.sensitive]

@@ -8,7 +8,7 @@ from fairlead.kinds.access.access_key import OWNED_ACCESS_KEY
 from fairlead.kinds.access.users import USER
 from fairlead.kinds.core.config_data import CONFIGMAP, SECRET
 from fairlead.registry.catalog import Catalog
-from fairlead.registry.kind import MANAGEMENT_GROUP, Action, Kind
+from fairlead.registry.kind import MANAGEMENT_GROUP, Action, Kind, Sensitivity
 from fairlead.registry.schema import obj, string
 from fairlead.server.audit.policy import COMPLETE, METADATA, NONE, REQUEST_RESPONSE, Policy, PolicyRule
 from fairlead.server.audit.redaction import CredentialRequests
@@ -104,8 +104,19 @@ def test_a_kind_that_declares_credentials_needs_no_other_mention(kind: Kind) -> 
 
 def test_an_action_whose_kind_has_credentials_is_about_them() -> None:
     spec = {"spec": obj("", secret=string())}
-    answer = Kind("Answer", "answers", False, spec, "", sensitive=("spec.secret",), persisted=False)
-    thing = Kind("Thing", "things", False, {}, "", actions=(Action("open", ("create",), answer),))
+    answer = Kind(
+        "Answer",
+        "answers",
+        False,
+        spec,
+        "",
+        sensitive=("spec.secret",),
+        persisted=False,
+        sensitivity=Sensitivity.NORMAL,
+    )
+    thing = Kind(
+        "Thing", "things", False, {}, "", actions=(Action("open", ("create",), answer),), sensitivity=Sensitivity.NORMAL
+    )
     credentials = CredentialRequests(Catalog((thing,)))
     target = RequestInfo("create", "/", "m", thing.group, "v1", "things", "open", "", "a")
     assert credentials.matches(target)
