@@ -129,6 +129,11 @@ def convert_body(kind: Kind, body: bytes) -> bytes:
     return orjson.dumps(types | form.from_stored(obj) | types)
 
 
+def render_stored(kind: Kind, value: bytes, revision: int) -> bytes:
+    """The response body of a stored value. Revision 0 (not stored yet) leaves out the resourceVersion."""
+    return convert_body(kind, response_body(kind, with_resource_version(value, revision) if revision else value))
+
+
 def convert_entry(kind: Kind, entry: Entry) -> Entry:
     """An entry, converted to the kind that is served. Selectors match the stored kind, so they are evaluated before."""
     return entry if kind.conversion is None else entry.with_body(convert_body(kind, entry.body))

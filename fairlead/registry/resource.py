@@ -18,16 +18,7 @@ from fairlead.core.objects import Object, json_equal, metadata, name_of
 from fairlead.core.user import CONTROLLER_USER
 from fairlead.registry import deletion, request_body, update_rules
 from fairlead.registry import metadata as meta
-from fairlead.registry.codec import (
-    convert_body,
-    convert_entry,
-    decode,
-    encode,
-    response_body,
-    to_stored,
-    with_one_time_fields,
-    with_resource_version,
-)
+from fairlead.registry.codec import convert_entry, decode, encode, render_stored, to_stored, with_one_time_fields
 from fairlead.registry.kind import Change, Kind
 from fairlead.registry.patching.apply import ApplyEngine
 from fairlead.registry.patching.managed_fields import (
@@ -273,8 +264,7 @@ class Resource:
         raise Conflict.of(self.kind.plural, self.kind.group, name, update_rules.MODIFIED_MESSAGE)
 
     async def _prepare_update(self, change: Change, problems: Sequence[Problem], options: WriteOptions) -> bool:
-        """Server-set fields, defaults, admission, checks and managedFields of an update. Returns whether nothing
-        changes."""
+        """Server-set fields, defaults, admission, checks and managedFields of an update. True if nothing changes."""
         self._before_update(change, problems, options)
         await self._admit(change)
         return self._after_update(change, problems, options)
@@ -331,16 +321,16 @@ class Resource:
         obj = change.obj
         value = self._encode(obj) if size <= LARGE_JSON_BYTES else await COMPUTE_POOL.run(size, self._encode, obj)
         key = self._key(obj)
-        gone = deletion.is_deletion_complete(obj, self.kind)
+        is_gone = deletion.is_deletion_complete(obj, self.kind)
         if options.dry_run:
             self._check_absent([key] if expected == 0 else [], change)
             return await self._render(value, expected)
-        write = contract.Write(key, None if gone else value, expected)
+        write = contract.Write(key, None if is_gone else value, expected)
         revision = await self.commit([write, *change.extra_writes], change.preconditions)
         entry = self.view.get(key)
         if entry is not None and entry.revision == revision and self.kind.conversion is None:
             return entry.body  # the view has built it, and no later write has replaced it
-        return await self._render(value, expected if gone else revision)
+        return await self._render(value, expected if is_gone else revision)
 
     def _encode(self, obj: Object) -> bytes:
         value = encode(to_stored(self.kind, obj))
@@ -352,16 +342,9 @@ class Resource:
 
     async def _render(self, value: bytes, revision: int) -> bytes:
         size = len(value)
-        return (
-            self._render_sync(value, revision)
-            if size <= LARGE_JSON_BYTES
-            else await COMPUTE_POOL.run(size, self._render_sync, value, revision)
-        )
-
-    def _render_sync(self, value: bytes, revision: int) -> bytes:
-        return convert_body(
-            self.kind, response_body(self.kind, with_resource_version(value, revision) if revision else value)
-        )
+        if size <= LARGE_JSON_BYTES:
+            return render_stored(self.kind, value, revision)
+        return await COMPUTE_POOL.run(size, render_stored, self.kind, value, revision)
 
     def _check_absent(self, created: Sequence[Key], change: Change) -> None:
         """In a dry run, checks what the store would: that objects to be created do not exist yet."""

@@ -1,4 +1,4 @@
-"""Reads settings from the configuration file and the environment, for `settings/__init__.py`."""
+"""Reads settings from the configuration file and the environment, for `load`."""
 
 import difflib
 import re
@@ -19,6 +19,11 @@ RawValues = dict[str, tuple[str, Any]]
 
 class StartError(Exception):
     """The server cannot start because of a configuration error. The message has one line for each problem."""
+
+
+def flag(name: str) -> str:
+    """The flag of a setting."""
+    return "--" + name.replace("_", "-")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Parses setting values from strings (flags, environment) or YAML (file).
 
-A setting is a field annotated with `SettingInfo`. `settings/__init__.py` declares all settings and parses them with
-`PARSERS`. A parser raises ValueError with what is wrong and how to fix it.
+A setting is a field annotated with `SettingInfo`. `fields.py` declares all settings; `load` parses them with `PARSERS`. A parser
+raises ValueError with what is wrong and how to fix it.
 """
 
 import os
