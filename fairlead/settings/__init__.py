@@ -6,16 +6,16 @@ test compares the two.
 
 Precedence: flag, environment, file, default. Unknown settings are errors: a misspelt limit must not be ignored.
 
-    fields.py   declares the settings
-    sources.py  reads the file and the environment
-    values.py   parses values
+    declarations.py  declares the settings
+    sources.py       reads the file and the environment
+    values.py        parses values
 """
 
 from collections.abc import Iterator, Mapping
 from dataclasses import Field, dataclass, fields
 from typing import Any, get_args
 
-from fairlead.settings.fields import Settings
+from fairlead.settings.declarations import Settings
 from fairlead.settings.sources import RawValues, SettingSources, StartError, flag
 from fairlead.settings.values import PARSERS, SettingInfo, absolute_path
 

@@ -1,7 +1,7 @@
 """Parses setting values from strings (flags, environment) or YAML (file).
 
-A setting is a field annotated with `SettingInfo`. `fields.py` declares all settings; `load` parses them with `PARSERS`. A parser
-raises ValueError with what is wrong and how to fix it.
+A setting is a field annotated with `SettingInfo`. `declarations.py` has all of them; `load` parses them with `PARSERS`.
+A parser raises ValueError with what is wrong and how to fix it.
 """
 
 import os
