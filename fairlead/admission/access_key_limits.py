@@ -119,11 +119,11 @@ def _try_reserve(change: Change, registry: Registry, owned: Mapping[Key, UsageEn
     if current is not None and not adds and size <= max(current.size, MAX_EXEMPT_BYTES):
         return None
     others = {each: found for each, found in owned.items() if each != key}
-    going = _keys_to_evict(others, sort, size, adds, limits)
-    if going is None:
+    evicted = _keys_to_evict(others, sort, size, adds, limits)
+    if evicted is None:
         return _limit_message(change, others, sort, size, adds, limits)
     change.extra_writes.append(write_locks.acquire_lock(registry.view, _lock_key(change.kind.group, _owner_of(obj))))
-    change.extra_writes.extend(Write(each, None, others[each].revision) for each in going)
+    change.extra_writes.extend(Write(each, None, others[each].revision) for each in evicted)
     return None
 
 
@@ -134,14 +134,14 @@ def _keys_to_evict(
     count = sum(each.category == key_type for each in others.values()) + is_new
     total = sum(each.size for each in others.values()) + size
     ended = sorted((each.ended_at, key) for key, each in others.items() if each.ended_at and not each.has_finalizers)
-    going: list[Key] = []
+    evicted: list[Key] = []
     for _, key in ended:
         if not _exceeds_limits(count, total, key_type, is_new, limits):
             break
         count -= others[key].category == key_type
         total -= others[key].size
-        going.append(key)
-    return None if _exceeds_limits(count, total, key_type, is_new, limits) else going
+        evicted.append(key)
+    return None if _exceeds_limits(count, total, key_type, is_new, limits) else evicted
 
 
 def _exceeds_limits(count: int, total: int, key_type: str, is_new: bool, limits: KeyLimits) -> bool:

@@ -84,16 +84,16 @@ def issue_access_key(issuer: KeyIssuer, api_group: str) -> Rule:
 
 
 def _issue_key(change: Change, registry: Registry, issuer: KeyIssuer, digests: OwnerUsageIndex) -> None:
-    holder = _delegator(change, registry)
+    delegator = _delegator(change, registry)
     if not any(change.spec.get(field) for field in OWNER_FIELDS):
-        field, name = holder.owner
+        field, name = delegator.owner
         if not name:
             raise _forbidden(change, f'there is no active user "{change.user.name}" to issue a key for')
         change.spec[field] = name
     _check_service_account(change)  # after the default owner is set, which may be a service account
     if change.spec.get("type") is None:
         change.spec["type"] = "User"
-    _check_delegation(change, holder, registry, issuer)
+    _check_delegation(change, delegator, registry, issuer)
     _check_ttl(change, issuer)
     _set_digest(change, issuer, digests)
     _set_owner_reference(change, registry)
@@ -122,8 +122,8 @@ def _check_update(change: Change, registry: Registry, issuer: KeyIssuer) -> None
     if change.spec.get("type") is None and get_path(old, "spec.type") is not None:
         change.spec["type"] = get_path(old, "spec.type")
     if is_widening(old, new, issuer.covers):
-        holder = _delegator(change, registry)
-        _check_delegation(change, holder, registry, issuer)
+        delegator = _delegator(change, registry)
+        _check_delegation(change, delegator, registry, issuer)
     if ttl_seconds(old) != ttl_seconds(new):
         _check_ttl(change, issuer)
     _keep_owner_reference(change)
@@ -206,10 +206,10 @@ def _set_owner_reference(change: Change, registry: Registry) -> None:
 def _keep_owner_reference(change: Change) -> None:
     """Keeps the owner references to users and teams as they were."""
     meta = metadata(change.obj)
-    kept = [each for each in metadata(change.old or {}).get("ownerReferences") or () if _is_principal(each)]
+    retained = [each for each in metadata(change.old or {}).get("ownerReferences") or () if _is_principal(each)]
     others = [each for each in meta.pop("ownerReferences", None) or () if not _is_principal(each)]
-    if kept or others:
-        meta["ownerReferences"] = [*others, *kept]
+    if retained or others:
+        meta["ownerReferences"] = [*others, *retained]
 
 
 def _is_principal(reference: Object) -> bool:

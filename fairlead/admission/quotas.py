@@ -105,10 +105,10 @@ def _quota_deltas(change: Change, project: Object) -> Iterator[QuotaDelta]:
     after, more = quota_keys(plural, new), quota_keys(plural, new) - quota_keys(plural, old)
     whole = quota_limits(project, "project", (plural,))
     yield QuotaDelta(more & whole.keys(), whole, None)
-    holder = quota_owner(new)
-    if holder is not None:
+    owner = quota_owner(new)
+    if owner is not None:
         each = quota_limits(project, "user", (plural,))
-        yield QuotaDelta((more if holder == quota_owner(old) else after) & each.keys(), each, holder)
+        yield QuotaDelta((more if owner == quota_owner(old) else after) & each.keys(), each, owner)
 
 
 class _UsageIndex:
@@ -128,10 +128,10 @@ class _UsageIndex:
             known = self._by_plural[plural] = view, OwnerUsageIndex(view, group, plural, _describe(plural))
         holdings = known[1]
 
-        def count(key: str, holder: QuotaOwner | None) -> int:
-            if holder is None and not key.endswith(ACTIVE_SUFFIX):
+        def count(key: str, owner: QuotaOwner | None) -> int:
+            if owner is None and not key.endswith(ACTIVE_SUFFIX):
                 return view.count(group, plural, namespace)
-            return len(holdings.get((namespace, key, holder)))
+            return len(holdings.get((namespace, key, owner)))
 
         return count
 
@@ -140,7 +140,7 @@ def _describe(plural: str) -> UsageReader:
     def describe(entry: Entry) -> list[UsageEntry]:
         obj, namespace = decode(entry), entry.key[2]
         holders = dict.fromkeys((None, quota_owner(obj)))
-        return [UsageEntry((namespace, key, holder)) for key in quota_keys(plural, obj) for holder in holders]
+        return [UsageEntry((namespace, key, owner)) for key in quota_keys(plural, obj) for owner in holders]
 
     return describe
 

@@ -66,14 +66,14 @@ def check_parameters(api_group: str) -> Rule:
             return
         _drop_secrets_of_another_template(change)
         definition = _find_definition(change.obj, registry, (api_group, TEMPLATE_KINDS[kind.plural][0]))
-        kept = _placeholder_parameters(change)
+        unchanged = _placeholder_parameters(change)
         if definition is not None and definition.parameters is not None:
             hidden = hide_passwords(change.spec, definition.parameters, hidden_values(change.old))
             change.obj["spec"] = hidden if hidden is not None else change.spec
         redact_last_applied(change.obj)
         if lost := _missing_password_problems(change, definition):
             raise Invalid.of(kind.name, kind.group, name_of(change.obj), lost)
-        if misled := _redirected_password_problems(change, definition, kept):
+        if misled := _redirected_password_problems(change, definition, unchanged):
             raise Invalid.of(kind.name, kind.group, name_of(change.obj), misled)
         if definition is None:
             return
@@ -97,8 +97,8 @@ def _drop_secrets_of_another_template(change: Change) -> None:
 def _placeholder_parameters(change: Change) -> frozenset[str]:
     """The password parameters sent as the placeholder: the requester may not know their values."""
     known = hidden_values(change.old)
-    given, _ = parse_values(change.spec.get("parameters") or "") if known else ({}, ())
-    return frozenset(name for name, value in given.items() if name in known and value == PLACEHOLDER)
+    values, _ = parse_values(change.spec.get("parameters") or "") if known else ({}, ())
+    return frozenset(name for name, value in values.items() if name in known and value == PLACEHOLDER)
 
 
 def _redirected_password_problems(
@@ -153,8 +153,8 @@ def _warn_undefined_parameters(change: Change, definition: TemplateDefinition) -
     """Warns about parameters that the template does not define, such as misspelt ones."""
     if definition.parameters is None:
         return
-    given, _ = parse_values(get_path(change.obj, "spec.parameters") or "")
-    for variable in find_undefined(definition.parameters, given)[:10]:
+    values, _ = parse_values(get_path(change.obj, "spec.parameters") or "")
+    for variable in find_undefined(definition.parameters, values)[:10]:
         change.warnings.append(f"spec.parameters[{variable}] is not a parameter of the template and has no effect")
 
 

@@ -148,8 +148,8 @@ def _check_username(change: Change, registry: Registry) -> None:
     name = name_of(change.obj)
     username = change.spec.get("username") or name
     for entry in registry.view.entries(change.kind.group, change.kind.plural):
-        taken = {entry.key[3], entry.fields.get("spec.username")}
-        if entry.key[3] != name and not taken.isdisjoint((name, username)):
+        existing_names = {entry.key[3], entry.fields.get("spec.username")}
+        if entry.key[3] != name and not existing_names.isdisjoint((name, username)):
             problem = Problem.duplicate("spec.username", username)
             raise Invalid.of(change.kind.name, change.kind.group, name, [problem])
 

@@ -83,10 +83,10 @@ async def run(settings: AgentSettings, stop: asyncio.Event, ready: Callable[[Sta
     certificates = _load_certificates(settings)
     nearby, reports = LocalCluster(_access_source(settings)), ReportQueue(clock)
     async with _connect_control_plane(settings) as home, _open_audit(settings, reports, clock) as audit:
-        keeping = CacheOptions(
+        cache_options = CacheOptions(
             settings.cluster, settings.state_folder / "knowledge.json", settings.offline_hours * 3600
         )
-        knowledge = ConfigCache(home, keeping, clock)
+        knowledge = ConfigCache(home, cache_options, clock)
         knowledge.load()
         await knowledge.refresh()
         endpoint = DirectEndpoint(

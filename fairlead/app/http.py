@@ -158,8 +158,8 @@ class DirectTokenServices:
             IssuerConfig(base_url, auth.dynamic_config.token_lifetimes),
             DelegationChecks(is_superset, auth.authorize),
         )
-        minting = DirectTokenIssuer(registry, settings.api_group, keys, issuing, rights)
-        self.handlers = DirectTokenHandlers(minting, keys).handlers(settings.api_group)
+        issuer = DirectTokenIssuer(registry, settings.api_group, keys, issuing, rights)
+        self.handlers = DirectTokenHandlers(issuer, keys).handlers(settings.api_group)
         self.endpoints = OidcDiscovery(base_url, keys.jwks).endpoints()
 
 

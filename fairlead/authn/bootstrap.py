@@ -66,10 +66,10 @@ async def verify_pepper(store: Store, pepper: Pepper, path: Path) -> None:
     differ: no key would work with this pepper."""
     mine = compute_fingerprint(PEPPER_FINGERPRINT, pepper.secret)
     while True:
-        theirs, _ = await load_fingerprint(store, PEPPER_FINGERPRINT)
-        if theirs == mine:
+        stored, _ = await load_fingerprint(store, PEPPER_FINGERPRINT)
+        if stored == mine:
             return
-        if theirs is not None:
+        if stored is not None:
             advice = f"copy theirs over it, or set the variable {PEPPER_VARIABLE} to theirs on all servers"
             raise FileProblem(f"{path}: not the secret that the other servers of this store use; {advice}")
         try:

@@ -95,5 +95,5 @@ class LoginSessions:
 
 
 def _display_name(user_agent: str) -> str:
-    shown = "".join(each for each in user_agent[:MAX_AGENT_LENGTH] if each.isprintable()).strip()
-    return f"Login with {shown}" if shown else LOGIN_TYPE
+    display_name = "".join(each for each in user_agent[:MAX_AGENT_LENGTH] if each.isprintable()).strip()
+    return f"Login with {display_name}" if display_name else LOGIN_TYPE

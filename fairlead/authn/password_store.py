@@ -120,15 +120,15 @@ class PasswordStore:
         return None if entry is None else decode(entry)
 
     def _stored_hash(self, user: Object) -> str | None:
-        reference, place = get_path(user, "spec.passwordRef"), _expected_ref(user)
+        reference, expected = get_path(user, "spec.passwordRef"), _expected_ref(user)
         if not reference:
             return None
-        if not _matches_ref(reference, place):
+        if not _matches_ref(reference, expected):
             log.warning(
-                "a passwordRef was ignored", user=name_of(user), only=f"{SYSTEM_NAMESPACE}/{place['secretName']}"
+                "a passwordRef was ignored", user=name_of(user), only=f"{SYSTEM_NAMESPACE}/{expected['secretName']}"
             )
             return None
-        entry = self._secrets.get_cached(SYSTEM_NAMESPACE, place["secretName"])
+        entry = self._secrets.get_cached(SYSTEM_NAMESPACE, expected["secretName"])
         secret = decode(entry) if entry is not None else {}
         return _decode_text(get_path(secret, f"data.{PASSWORD_FIELD}")) if _belongs_to(secret, user) else None
 
@@ -146,13 +146,13 @@ class PasswordStore:
             )
 
     async def _set_password_ref(self, user: Object) -> None:
-        place = _expected_ref(user)
-        if _matches_ref(get_path(user, "spec.passwordRef") or {}, place):
+        expected = _expected_ref(user)
+        if _matches_ref(get_path(user, "spec.passwordRef") or {}, expected):
             return
 
         def edit(old: Object) -> Object:
             new = deep_copy(old)
-            new["spec"] = {**(new.get("spec") or {}), "passwordRef": place}
+            new["spec"] = {**(new.get("spec") or {}), "passwordRef": expected}
             return new
 
         await self._user_resource.modify("", name_of(user), edit, server_write_options())
@@ -184,8 +184,8 @@ def _with_hash(secret: Object, user: Object, password_hash: str) -> Object:
 
 def _matches_ref(reference: Object, expected: Object) -> bool:
     """Whether a `passwordRef` is the expected one. The key within the Secret may be omitted."""
-    given = {**reference, "key": reference.get("key") or PASSWORD_FIELD}
-    return all(given.get(name) == value for name, value in expected.items())
+    reference_with_key = {**reference, "key": reference.get("key") or PASSWORD_FIELD}
+    return all(reference_with_key.get(name) == value for name, value in expected.items())
 
 
 def _belongs_to(secret: Object, user: Object) -> bool:

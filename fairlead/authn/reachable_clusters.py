@@ -25,19 +25,19 @@ async def reachable_clusters(registry: Registry, api_group: str, authorize: Auth
     """Yields the uid of each cluster once."""
     clusters, spaces = registry.resource(api_group, CLUSTERS), registry.resource(api_group, SPACES)
     others: dict[str, str] = {}
-    for asked, entry in enumerate(registry.view.entries(api_group, CLUSTERS), 1):
+    for count, entry in enumerate(registry.view.entries(api_group, CLUSTERS), 1):
         uid, name = str(metadata(decode(entry))["uid"]), entry.key[3]
         if authorize(_use_target(clusters.kind, "", name)).allowed:
             yield uid
         else:
             others[name] = uid
-        if asked % YIELD_INTERVAL == 0:
+        if count % YIELD_INTERVAL == 0:
             await asyncio.sleep(0)
-    for asked, entry in enumerate(registry.view.entries(api_group, SPACES) if others else (), 1):
+    for count, entry in enumerate(registry.view.entries(api_group, SPACES) if others else (), 1):
         cluster = entry.selectable.get(CLUSTER_REF_FIELD, "")
         if cluster in others and authorize(_use_target(spaces.kind, *entry.key[2:])).allowed:
             yield others.pop(cluster)
-        if asked % YIELD_INTERVAL == 0:
+        if count % YIELD_INTERVAL == 0:
             await asyncio.sleep(0)
 
 

@@ -84,16 +84,16 @@ class ServiceAccountTokenIssuer:
         spec = request.get("spec") or {}
         self._validate_request(name, request, spec)
         now, limits = self._clock.now(), self._limits()
-        holder = delegator_for(user, self._keys)
-        asked = spec.get("expirationSeconds") or DEFAULT_TOKEN_SECONDS
-        seconds = min(asked, limits.max_seconds, _remaining_seconds(holder, now))
+        delegator = delegator_for(user, self._keys)
+        requested = spec.get("expirationSeconds") or DEFAULT_TOKEN_SECONDS
+        seconds = min(requested, limits.max_seconds, _remaining_seconds(delegator, now))
         self._check_token_limit(account, limits, now)
         key = _key_name(name)
         if dry_run:
-            return AccountToken(account, key, seconds, asked, now)
-        created = await self._keys.create(self._build_key(key, account, seconds, holder), "", server_write_options())
+            return AccountToken(account, key, seconds, requested, now)
+        created = await self._keys.create(self._build_key(key, account, seconds, delegator), "", server_write_options())
         value = get_path(orjson.loads(created), "spec.key")
-        return AccountToken(account, key, seconds, asked, now, value)
+        return AccountToken(account, key, seconds, requested, now, value)
 
     def _validate_request(self, name: str, request: Object, spec: Object) -> None:
         reference = spec.get("boundObjectRef")

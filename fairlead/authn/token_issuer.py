@@ -96,11 +96,11 @@ class DirectTokenIssuer:
         """Issues a token for the requester. A dry run makes all checks and returns None."""
         check_not_reserved(user.name)
         now, lifetimes = self._registry.clock.now(), self._config.lifetimes()
-        holder = delegator_for(user, self._registry.resource(self._group, ACCESS_KEYS))
+        delegator = delegator_for(user, self._registry.resource(self._group, ACCESS_KEYS))
         subject = self._resolve_principal(user)
-        ttl = self._choose_ttl(holder, spec.get("ttl") or 0, lifetimes, now)
-        scope = self._choose_scope(holder, spec)
-        self._check_delegation(holder, ttl, scope, now)
+        ttl = self._choose_ttl(delegator, spec.get("ttl") or 0, lifetimes, now)
+        scope = self._choose_scope(delegator, spec)
+        self._check_delegation(delegator, ttl, scope, now)
         named = dict(self._scope_clusters(user, scope)) if scope is not None else {}
         clusters = await self._audience_clusters(user, scope, named)
         if dry_run:
@@ -189,8 +189,8 @@ class DirectTokenIssuer:
 
     def _choose_scope(self, delegator: Delegator, spec: Object) -> Object | None:
         """The requested scope, else the one of the key in use."""
-        asked: Object | None = spec.get("scope")
-        return asked if asked is not None else get_path(delegator.key or {}, "spec.scope")
+        requested: Object | None = spec.get("scope")
+        return requested if requested is not None else get_path(delegator.key or {}, "spec.scope")
 
     def _check_delegation(self, delegator: Delegator, ttl: int, scope: Object | None, now: datetime) -> None:
         """Applies the checks for a new access key of the same owner, lifetime and scope."""

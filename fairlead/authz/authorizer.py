@@ -78,8 +78,8 @@ class AuthorizerChain:
             return ListFilter(self, user, target) if personal else None
         if user.scope is not None and (self._scope_checks is None or not self._scope_checks.overlaps(user, target)):
             return None
-        stands = any(each.may_see_some(user, target) for each in self.object_authorizers)
-        if not stands and (user.scope is None or not self.authorize(replace(user, scope=None), target).allowed):
+        may_see_some = any(each.may_see_some(user, target) for each in self.object_authorizers)
+        if not may_see_some and (user.scope is None or not self.authorize(replace(user, scope=None), target).allowed):
             return None
         return ListFilter(self, user, target)
 

@@ -50,13 +50,13 @@ class BindingIndex:
         self, found: Iterable[dict[str, SubjectIndexes]], namespace: str
     ) -> Iterator[tuple[str, Object, Object]]:
         """The bindings of these index entries in a namespace, sorted by name: name, binding and subject."""
-        places: SubjectIndexes = {}
+        by_namespace: SubjectIndexes = {}
         for filed in found:
             for name, number in filed.get(namespace, {}).items():
-                places[name] = min(number, places.get(name, number))
-        for name in sorted(places):
+                by_namespace[name] = min(number, by_namespace.get(name, number))
+        for name in sorted(by_namespace):
             binding = self._bindings[namespace, name]
-            yield name, binding, binding["subjects"][places[name]]
+            yield name, binding, binding["subjects"][by_namespace[name]]
 
 
 def _subject_keys(namespace: str, binding: Object) -> Iterator[tuple[int, SubjectKey]]:

@@ -31,9 +31,9 @@ _name_cache: dict[int, tuple[tuple[str, ...], MatchingNames]] = {}
 
 def matching_names(user: User) -> MatchingNames:
     """The user and team names that match this user. Small, while an object may name thousands of users."""
-    kept = _name_cache.get(id(user.groups))
-    if kept is not None:
-        return kept[1]
+    cached = _name_cache.get(id(user.groups))
+    if cached is not None:
+        return cached[1]
     if len(_name_cache) >= NAME_CACHE_SIZE:
         _name_cache.clear()
     users = frozenset(

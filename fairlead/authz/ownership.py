@@ -64,20 +64,20 @@ class OwnerAuthorizer:
     def authorize_object(self, user: User, target: RequestInfo, entry: Entry) -> Decision | None:
         if (entry.key[0], entry.key[1]) not in self._shared or (target.verb == "create" and not target.subresource):
             return None
-        given = self._grants_for(user, entry)
+        grants = self._grants_for(user, entry)
         reports = target.subresource == "status" and target.verb != "get"  # only the server writes the status
-        if given.is_owner and not reports:
+        if grants.is_owner and not reports:
             return _ALLOW_OWNER
-        return _ALLOW_ACCESS_ENTRY if given.allows(target.verb, target.subresource) else None
+        return _ALLOW_ACCESS_ENTRY if grants.allows(target.verb, target.subresource) else None
 
     def _grants_for(self, user: User, entry: Entry) -> "ObjectGrants":
         """Caches the last result: admission authorizes many requests for the same user and object in a row."""
         last = self._last_grants
         if last is not None and last[0] is entry and last[1] is user.groups:
             return last[2]
-        given = ObjectGrants(_decode_shared(entry.body).spec, user)
-        self._last_grants = entry, user.groups, given
-        return given
+        grants = ObjectGrants(_decode_shared(entry.body).spec, user)
+        self._last_grants = entry, user.groups, grants
+        return grants
 
     async def run(self) -> None:
         """Maintains the name indexes in the background. Until they are built, `may_see_some` decodes all objects."""

@@ -116,10 +116,10 @@ class _MemberIndex:
         self._owner = owner.get("user"), owner.get("team")
         self._users: dict[str, dict[str, int]] = {}
         self._teams: dict[str, dict[str, int]] = {}
-        for place, member in enumerate(get_path(project, "spec.members") or ()):
+        for position, member in enumerate(get_path(project, "spec.members") or ()):
             index = self._users if member.get("kind") == "User" else self._teams
             roles = index.setdefault(member.get("name", ""), {})
-            roles.setdefault(member.get("clusterRole") or "viewer", place)
+            roles.setdefault(member.get("clusterRole") or "viewer", position)
 
     def roles_of(self, user: User) -> list[str]:
         """The roles of a user, in the order of `spec.members`; admin comes first for the owner."""
@@ -129,5 +129,5 @@ class _MemberIndex:
         owned = ["admin"] if owns(user, *self._owner) else []
         if not found:
             return owned
-        places = sorted((place, role) for roles in found for role, place in roles.items())
-        return [*owned, *(role for _, role in places)]
+        ranked = sorted((position, role) for roles in found for role, position in roles.items())
+        return [*owned, *(role for _, role in ranked)]

@@ -292,8 +292,8 @@ class _RbacSnapshot:
             for namespace, name in roles.pop_changed_keys():
                 self._role_rules.pop((kind, namespace, name), None)
         for bindings in self._bindings:
-            for place in bindings.pop_changed_keys():
-                self._binding_index.update(place, bindings.objects.get(place))
+            for key in bindings.pop_changed_keys():
+                self._binding_index.update(key, bindings.objects.get(key))
         self._grants_by_subject.clear()
 
     def grants_of(self, user: User) -> "GrantsByNamespace":
@@ -309,12 +309,12 @@ class _RbacSnapshot:
 
     def role_rules(self, kind: str, namespace: str, name: str) -> RoleRules | None:
         """The compiled rules of a role, cached until it changes; None if there is no such role."""
-        place = (kind, namespace, name)
-        rights = self._role_rules.get(place)
+        key = (kind, namespace, name)
+        rights = self._role_rules.get(key)
         if rights is None:
             role = self._roles[kind].objects.get((namespace, name))
             if role is not None:
-                rights = self._role_rules[place] = RoleRules(role.get("rules") or ())
+                rights = self._role_rules[key] = RoleRules(role.get("rules") or ())
         return rights
 
 

@@ -64,9 +64,9 @@ def merge_entry(config: Object, entry: KubeconfigEntry, make_current: bool) -> O
 
 
 def _replace_or_append(listed: list[Object], name: str, field: str, value: Object) -> list[Object]:
-    ours = {"name": name, field: value}
-    replaced = [ours if each.get("name") == name else each for each in listed]
-    return replaced if ours in replaced else [*listed, ours]
+    entry = {"name": name, field: value}
+    replaced = [entry if each.get("name") == name else each for each in listed]
+    return replaced if entry in replaced else [*listed, entry]
 
 
 def merge_into_file(path: Path, entry: KubeconfigEntry, make_current: bool = True) -> Path | None:

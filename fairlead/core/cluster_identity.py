@@ -78,11 +78,11 @@ class ClusterIdentityMapper:
         if user.name.startswith(RESERVED_PREFIX):
             why = "reserved by the cluster; authenticate at the cluster itself to use one of them"
             raise _impersonation_error(f'User "{user.name}"', f'names that begin with "{RESERVED_PREFIX}" are {why}')
-        asked = tuple(groups)
-        for group in asked:
+        requested = tuple(groups)
+        for group in requested:
             if why := self._group_denial(group):
                 raise _impersonation_error(f'Group "{group}"', why)
-        for value in (user.name, user.uid, *asked, *(value for _, values in user.extra for value in values)):
+        for value in (user.name, user.uid, *requested, *(value for _, values in user.extra for value in values)):
             if value and not is_header_value(value):
                 raise _impersonation_error(f"{value!a}", "it must be printable ASCII")
 

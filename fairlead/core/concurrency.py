@@ -148,17 +148,17 @@ def _lower_priority(niceness: int) -> None:
 
 def _run_job(work: Callable[[], T], done: "asyncio.Future[T]", account: Account | None) -> None:
     began = time.thread_time()
-    settle: Callable[[], None]
+    resolve: Callable[[], None]
     try:
-        settle = partial(_set_result, done, work())
+        resolve = partial(_set_result, done, work())
     except BaseException as error:  # noqa: BLE001 - the caller gets every exception
         # The traceback keeps the locals of its frames alive. Freeing a large body takes long, so do it in this
         # thread.
         traceback.clear_frames(error.__traceback__)
-        settle = partial(_set_exception, done, error)
+        resolve = partial(_set_exception, done, error)
     _charge(account, began)
     with suppress(RuntimeError):  # the loop is closed, so there is no caller left
-        done.get_loop().call_soon_threadsafe(settle)
+        done.get_loop().call_soon_threadsafe(resolve)
 
 
 def _set_result(done: "asyncio.Future[T]", result: T) -> None:

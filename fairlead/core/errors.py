@@ -117,9 +117,9 @@ def _truncate_value(value: Any, room: list[int]) -> Any:
     """
     room[0] -= 1
     if isinstance(value, str):
-        kept = value[: max(room[0], 1)]
-        room[0] -= len(kept)
-        return kept
+        prefix = value[: max(room[0], 1)]
+        room[0] -= len(prefix)
+        return prefix
     if isinstance(value, dict):
         return {
             _truncate_value(key, room): _truncate_value(each, room)

@@ -114,9 +114,9 @@ def _has_other_members(group: int) -> bool:
         members: Iterable[str] = grp.getgrgid(group).gr_mem
     except KeyError:
         members = ()
-    ours = {_current_user(), "root"}
+    own_names = {_current_user(), "root"}
     listed = [user.pw_name for user in pwd.getpwall() if user.pw_gid == group and user.pw_uid not in (0, os.geteuid())]
-    return bool(set(members) - ours or listed)
+    return bool(set(members) - own_names or listed)
 
 
 def _trusted_uids(is_ancestor: bool) -> set[int]:

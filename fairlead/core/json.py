@@ -157,8 +157,8 @@ def _check_integers(data: bytes) -> None:
         digits = match[1]
         # Checks the length first: Python refuses to parse thousands of digits.
         if digits and (len(digits) > 20 or not -(2**63) <= int(digits) < 2**63):
-            shown = digits[:40].decode()
-            raise Malformed(f"integer {shown} does not fit into 64 bits; send it as a string")
+            text = digits[:40].decode()
+            raise Malformed(f"integer {text} does not fit into 64 bits; send it as a string")
 
 
 def _decode_error(data: bytes, error: orjson.JSONDecodeError) -> Malformed:

@@ -57,27 +57,27 @@ def hide_passwords(spec: Object, definitions: Iterable[Object], before: Mapping[
     if not secret and not known:
         return None
     text = spec.get("parameters") or ""
-    given, problems = parse_values(text)
+    values, problems = parse_values(text)
     if problems:
         return None
     fresh = {
         name: value if isinstance(value, str) else orjson.dumps(value).decode()
-        for name, value in given.items()
+        for name, value in values.items()
         if name in secret and value not in (PLACEHOLDER, None, "") and not isinstance(value, dict | list)
     }
-    kept = {name: value for name, value in known.items() if given.get(name) == PLACEHOLDER}
+    unchanged = {name: value for name, value in known.items() if values.get(name) == PLACEHOLDER}
     # Sent in spec.parameterSecrets, without a placeholder in the text.
     added = {
         name: value
         for name, value in known.items()
-        if name in secret and name not in given and before.get(name) != value
+        if name in secret and name not in values and before.get(name) != value
     }
-    wanted = {**kept, **added, **fresh}
+    wanted = {**unchanged, **added, **fresh}
     if wanted == known and not fresh and not added:
         return None
     new = {name: value for name, value in spec.items() if name != SECRETS_FIELD}
     if fresh or added:
-        new["parameters"] = _insert_placeholders(text, given, {**added, **fresh})
+        new["parameters"] = _insert_placeholders(text, values, {**added, **fresh})
     return {**new, SECRETS_FIELD: wanted} if wanted else new
 
 
@@ -93,9 +93,9 @@ def _insert_placeholders(text: str, values: Mapping[str, Any], secret: Mapping[s
 
 def dangling_placeholders(spec: Object) -> list[str]:
     """The variables whose placeholder has no hidden value."""
-    given, _ = parse_values(spec.get("parameters") or "")
+    values, _ = parse_values(spec.get("parameters") or "")
     known = spec.get(SECRETS_FIELD) or {}
-    return [name for name, value in given.items() if value == PLACEHOLDER and name not in known]
+    return [name for name, value in values.items() if value == PLACEHOLDER and name not in known]
 
 
 def redact_instance(instance: Object) -> None:

@@ -98,9 +98,9 @@ def count_usage(objects: Iterable[tuple[str, Object]]) -> ProjectUsage:
     for plural, obj in objects:
         keys = quota_keys(plural, obj)
         project.update(keys)
-        holder = quota_owner(obj)
-        if holder is not None:
-            holders.setdefault(holder, Counter()).update(keys)
+        owner = quota_owner(obj)
+        if owner is not None:
+            holders.setdefault(owner, Counter()).update(keys)
     return ProjectUsage(project, holders)
 
 

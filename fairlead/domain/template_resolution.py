@@ -107,8 +107,8 @@ def _render_yaml(name: str, text: str, values: Mapping[str, str], budget: _Lengt
         return words.sub(lambda found: budget.spend(_marker_value(found, scalar, variables, values)), scalar)
 
     documents = [_parse_and_fill(name, each, fill) for each in _document_separator.split(marked)]
-    kept = [yaml.encode(each).decode() for each in documents if each is not None]
-    return budget.spend("---\n".join(kept))
+    rendered = [yaml.encode(each).decode() for each in documents if each is not None]
+    return budget.spend("---\n".join(rendered))
 
 
 def _marker_value(found: re.Match[str], scalar: str, variables: list[str], values: Mapping[str, str]) -> str:
@@ -147,7 +147,7 @@ def _render_text(text: str, values: Mapping[str, str], budget: _LengthBudget) ->
 
 
 def redirected_passwords(
-    template: Any, before: Any, after: Any, kept: Collection[str], safe_siblings: Collection[str]
+    template: Any, before: Any, after: Any, unchanged: Collection[str], safe_siblings: Collection[str]
 ) -> Iterator[tuple[str, str]]:
     """The passwords of `kept` that changed values would send to another destination, each with the sibling field that
     changes.
@@ -156,15 +156,15 @@ def redirected_passwords(
     """
     if isinstance(template, list):
         for each in zip(template, before, after, strict=True):
-            yield from redirected_passwords(*each, kept, safe_siblings)
+            yield from redirected_passwords(*each, unchanged, safe_siblings)
     elif isinstance(template, dict):
         found = _placeholder.fullmatch(str(template.get(PASSWORD_FIELD) or ""))
         for name, value in template.items():
             was, now = before[name], after[name]
             is_place = name not in safe_siblings or is_registry_address(name, was) or is_registry_address(name, now)
-            if found is not None and found[1] in kept and name != PASSWORD_FIELD and is_place and was != now:
+            if found is not None and found[1] in unchanged and name != PASSWORD_FIELD and is_place and was != now:
                 yield found[1], name
-            yield from redirected_passwords(value, was, now, kept, safe_siblings)
+            yield from redirected_passwords(value, was, now, unchanged, safe_siblings)
 
 
 def _refers_to_secret(template: Object, result: Object) -> bool:
@@ -351,7 +351,7 @@ def render_definition(instance: Object, definition: TemplateDefinition) -> Objec
 
 
 def find_redirected_passwords(
-    before: Object, after: Object, definition: TemplateDefinition | None, kept: Collection[str]
+    before: Object, after: Object, definition: TemplateDefinition | None, unchanged: Collection[str]
 ) -> Mapping[str, str]:
     """The hidden parameters of `kept` that changed values would send to another destination, each with the changed
     field.
@@ -359,20 +359,22 @@ def find_redirected_passwords(
     The user who changes the values cannot read them. If the old values cannot be rendered, all of them count.
     """
     values = [parse_values(get_path(each, "spec.parameters") or "")[0] for each in (before, after)]
-    if not kept or values[0] == values[1]:
+    if not unchanged or values[0] == values[1]:
         return {}
     if definition is None:
-        return dict.fromkeys(kept, "spec.parameters")
+        return dict.fromkeys(unchanged, "spec.parameters")
     try:
         rendered_before = render_definition(before, definition)
     except ResolutionError:
-        return dict.fromkeys(kept, "spec.parameters")
+        return dict.fromkeys(unchanged, "spec.parameters")
     try:
         rendered_after = render_definition(after, definition)
     except ResolutionError:
         return {}  # it is not deployed, and the next update is compared with it
     return dict(
-        redirected_passwords(definition.template, rendered_before, rendered_after, kept, CHART_FIELDS_WITHOUT_PASSWORD)
+        redirected_passwords(
+            definition.template, rendered_before, rendered_after, unchanged, CHART_FIELDS_WITHOUT_PASSWORD
+        )
     )
 
 

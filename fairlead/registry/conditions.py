@@ -59,8 +59,8 @@ def with_conditions(
 def without_conditions(status: Object | None, *types: str) -> Object:
     """The status without conditions of these types."""
     entries = conditions_of(status)
-    kept = [each for each in entries if each.get("type") not in types]
-    return {**(status or {}), "conditions": kept} if len(kept) != len(entries) else dict(status or {})
+    remaining = [each for each in entries if each.get("type") not in types]
+    return {**(status or {}), "conditions": remaining} if len(remaining) != len(entries) else dict(status or {})
 
 
 def conditions_of(status: Object | None) -> list[Object]:

@@ -32,12 +32,12 @@ class Informer:
             self._relist()
         elif watcher.has_pending:
             for transition in watcher.drain():
-                place = transition.key[2], transition.key[3]
-                self._mark_changed(place)
+                key = transition.key[2], transition.key[3]
+                self._mark_changed(key)
                 if transition.current is None:
-                    self.objects.pop(place, None)
+                    self.objects.pop(key, None)
                 else:
-                    self.objects[place] = decode(transition.current)
+                    self.objects[key] = decode(transition.current)
             self._generation += 1
         return self._generation
 
@@ -49,10 +49,10 @@ class Informer:
             self._changed_keys = set()
         return found
 
-    def _mark_changed(self, *places: NamespacedName) -> None:
+    def _mark_changed(self, *keys: NamespacedName) -> None:
         # Not before the first `pop_changed_keys`: without a reader the set would grow forever.
         if self._changed_keys is not None:
-            self._changed_keys.update(places)
+            self._changed_keys.update(keys)
 
     def _relist(self) -> None:
         if self._watcher is not None:

@@ -170,7 +170,7 @@ async def _select_entries(
     view: View, kind: Kind, namespace: str, query: ListQuery, token: ContinueToken
 ) -> list[Entry]:
     """The entries after the position that match the selector and that the requester may see."""
-    selection, sees = query.selector, query.is_visible
+    selection, is_visible = query.selector, query.is_visible
     entries = view.index_scan(
         kind.stored_resource, namespace, index_conditions(selection), after=token.after, at=token.revision
     )
@@ -180,8 +180,8 @@ async def _select_entries(
         else entries
     )
     return (
-        await _filter_entries(entries, lambda entry: sees(entry) and _is_still_visible(view, entry, sees))
-        if sees
+        await _filter_entries(entries, lambda entry: is_visible(entry) and _is_still_visible(view, entry, is_visible))
+        if is_visible
         else entries
     )
 

@@ -212,20 +212,20 @@ def _update_owner_references(
     References to owners that stay behind are dropped: the garbage collector would take the owner for missing and delete
     the object.
     """
-    kept: list[Object] = []
+    retained: list[Object] = []
     for reference in metadata(new).get("ownerReferences") or ():
         uid = uids.get(_reference_identity(reference))
         if uid is not None:
-            kept.append({**reference, "uid": uid})
+            retained.append({**reference, "uid": uid})
         elif _is_left_behind(registry, reference):
             owner = f'{reference["kind"]} "{reference["name"]}"'
             options.add_warnings(
                 [f'{new["kind"]} "{name_of(new)}" loses its ownerReference to {owner}, which does not move']
             )
         else:
-            kept.append(reference)
-    if kept:
-        metadata(new)["ownerReferences"] = kept
+            retained.append(reference)
+    if retained:
+        metadata(new)["ownerReferences"] = retained
     else:
         metadata(new).pop("ownerReferences", None)
 

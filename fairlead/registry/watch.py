@@ -81,8 +81,8 @@ class WatchSession:
         with translate_storage_errors():
             group, plural = self._kind.stored_resource
             # With an object filter all objects are watched: visibility is tracked for unselected ones, too.
-            sought = _watch_filter(self._selector) if self._object_filter is None else None
-            self._watcher = self._view.watch(group, plural, self._namespace, since, self._queue_size, sought)
+            watch_filter = _watch_filter(self._selector) if self._object_filter is None else None
+            self._watcher = self._view.watch(group, plural, self._namespace, since, self._queue_size, watch_filter)
         self._known_visible = await self._visible_keys_before(self._watcher.peek_all())
 
     def wait_for_events(self) -> Awaitable[None]:
@@ -111,8 +111,8 @@ class WatchSession:
                 "this watch could not keep up with the changes and has missed some; list again and watch from there"
             )
         unchanged = self._object_filter is None and not self._selector and self._kind.conversion is None
-        tell = _unfiltered_event if unchanged else self._build_event
-        events = [tell(transition) for transition in watcher.drain_bounded(BATCH_SIZE, _event_size, MAX_SLICE_BYTES)]
+        build = _unfiltered_event if unchanged else self._build_event
+        events = [build(transition) for transition in watcher.drain_bounded(BATCH_SIZE, _event_size, MAX_SLICE_BYTES)]
         return [event for event in events if event is not None]
 
     @property
@@ -131,12 +131,12 @@ class WatchSession:
 
     async def _visible_keys(self) -> set[Key]:
         """The keys that the requester may see at the time of the call. Yields to the event loop between batches."""
-        sieve = self._object_filter
-        if sieve is None:
+        object_filter = self._object_filter
+        if object_filter is None:
             return set()
         entries, seen = self._view.entries(*self._kind.stored_resource, self._namespace), set[Key]()
         for start in range(0, len(entries), BATCH_SIZE):
-            seen.update([entry.key for entry in entries[start : start + BATCH_SIZE] if sieve.allows(entry)])
+            seen.update([entry.key for entry in entries[start : start + BATCH_SIZE] if object_filter.allows(entry)])
             if start + BATCH_SIZE < len(entries):
                 await asyncio.sleep(0)
         return seen
@@ -202,7 +202,7 @@ def _watch_filter(selector: Selector) -> WatchFilter | None:
     labels = [("labels", each) for each in selector.labels]
     fields = [("selectable", each) for each in selector.fields if not each.key.startswith("metadata.")]
     known = [(sort, each.key, each.values) for sort, each in labels + fields if each.operator == "in"]
-    return min(known, key=lambda sought: len(sought[2]), default=None)
+    return min(known, key=lambda condition: len(condition[2]), default=None)
 
 
 def _unfiltered_event(transition: Transition[Entry]) -> WatchEvent | None:

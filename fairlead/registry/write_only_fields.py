@@ -75,11 +75,11 @@ class _WriteOnlyField:
             for before, after, same in _match_entries(old, new, steps):
                 self.restore(old[before], new[after], steps, f"{path}[{after}]", is_same and same)
         elif isinstance(old, dict) and isinstance(new, dict) and steps[0] in old:
-            place = f"{path}.{steps[0]}" if path else steps[0]
+            field_path = f"{path}.{steps[0]}" if path else steps[0]
             if len(steps) == 1:
-                self._restore_value(old, new, place, is_same)
+                self._restore_value(old, new, field_path, is_same)
             elif steps[0] in new:
-                self.restore(old[steps[0]], new[steps[0]], steps[1:], place, is_same)
+                self.restore(old[steps[0]], new[steps[0]], steps[1:], field_path, is_same)
 
     def _restore_value(self, old: Object, new: Object, path: str, is_same: bool) -> None:
         if self.name in new or new.get(f"{self.name}Ref"):

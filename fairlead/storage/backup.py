@@ -59,8 +59,8 @@ class CorruptBackup(Exception):
     """The file is not a backup, or is corrupt. The message says what is wrong, without the file name."""
 
 
-async def write_backup(snapshot: Snapshot, made: str, store: str, out: BinaryIO) -> BackupSummary:
-    header = BackupHeader(snapshot.revision, made, store)
+async def write_backup(snapshot: Snapshot, created: str, store: str, out: BinaryIO) -> BackupSummary:
+    header = BackupHeader(snapshot.revision, created, store)
     line = MAGIC + msgspec.json.encode(header) + b"\n"
     content, size, keys = ContentDigest(), out.write(line), set[str]()
     async with aclosing(snapshot.records) as records:
@@ -111,11 +111,11 @@ class BackupReader:
     def _read_exactly(self, size: int) -> bytes:
         if size > MAX_FIELD_BYTES:
             raise CorruptBackup("a length in it is corrupt")
-        taken = self._file.read(size)
-        if len(taken) < size:
+        chunk = self._file.read(size)
+        if len(chunk) < size:
             raise CorruptBackup("it is truncated")
         self._size += size
-        return taken
+        return chunk
 
 
 def verify_file(file: BinaryIO) -> BackupSummary:

@@ -146,10 +146,10 @@ async def load_keyring(store: Store, keys: EncryptionKeyFile) -> Keyring:
 
 
 async def _check_no_key_in_use(store: Store, source: str) -> None:
-    theirs, _ = await load_fingerprint(store, ACTIVE_KEY_FINGERPRINT)
-    if theirs is not None:
+    stored, _ = await load_fingerprint(store, ACTIVE_KEY_FINGERPRINT)
+    if stored is not None:
         advice = "copy that file from a server that has it, or restore it from a backup"
-        raise FileProblem(f"{source}: missing, and other servers of this store encrypt with key {theirs.id}; {advice}")
+        raise FileProblem(f"{source}: missing, and other servers of this store encrypt with key {stored.id}; {advice}")
 
 
 async def publish_active_key(store: Store, keyring: Keyring) -> None:
@@ -157,14 +157,14 @@ async def publish_active_key(store: Store, keyring: Keyring) -> None:
     use."""
     active = keyring.keys[0]
     while True:
-        theirs, revision = await load_fingerprint(store, ACTIVE_KEY_FINGERPRINT)
-        if theirs is not None and theirs not in [
+        stored, revision = await load_fingerprint(store, ACTIVE_KEY_FINGERPRINT)
+        if stored is not None and stored not in [
             compute_fingerprint(ACTIVE_KEY_FINGERPRINT, key.secret, key.id) for key in keyring.keys
         ]:
-            which = "differs here" if theirs.id in [key.id for key in keyring.keys] else "is missing here"
+            which = "differs here" if stored.id in [key.id for key in keyring.keys] else "is missing here"
             advice = "all servers need the same keys: copy them from a server that has it"
-            raise FileProblem(f"{keyring.source}: other servers encrypt with key {theirs.id}, which {which}; {advice}")
-        if theirs is not None and theirs.id == active.id:
+            raise FileProblem(f"{keyring.source}: other servers encrypt with key {stored.id}, which {which}; {advice}")
+        if stored is not None and stored.id == active.id:
             return
         try:
             return await save_fingerprint(

@@ -124,10 +124,10 @@ class MemoryStore:
     def _discard_versions(self, packed: bytes, before: int) -> None:
         """Discard the versions that no revision from `before` on needs: superseded ones, and a deletion."""
         versions = self._versions[packed]
-        shown = bisect_right(versions, before, key=_revision) - 1
-        if versions[shown].value is None:
-            shown += 1
-        del versions[:shown]
+        newest = bisect_right(versions, before, key=_revision) - 1
+        if versions[newest].value is None:
+            newest += 1
+        del versions[:newest]
         if not versions:
             del self._versions[packed]
             del self._keys[bisect_left(self._keys, packed)]

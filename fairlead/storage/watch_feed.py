@@ -77,8 +77,8 @@ class Subscription:
         self._wake.set()
 
     def drain(self) -> Sequence[Event]:
-        taken, self._pending, self._weight = self._pending, [], 0
-        return taken
+        drained, self._pending, self._weight = self._pending, [], 0
+        return drained
 
     def wake(self) -> None:
         self._wake.set()

@@ -33,19 +33,19 @@ class DirectTokenHandlers:
     async def create(self, request: ActionRequest) -> Object:
         """Issues a token. With dryRun, only checks whether it would be issued."""
         spec = request.body.get("spec") or {}
-        minted = await self._issuer.issue(request.user, spec, dry_run=request.dry_run)
-        if minted is None:
+        issued = await self._issuer.issue(request.user, spec, dry_run=request.dry_run)
+        if issued is None:
             return request.body
-        metadata(request.body)["creationTimestamp"] = timestamp(minted.issued_at)
+        metadata(request.body)["creationTimestamp"] = timestamp(issued.issued_at)
         log.info(
             "a direct token was made",
-            id=minted.id,
+            id=issued.id,
             user=request.user.name,
             access_key=(request.user.impersonator or request.user).key,
-            ttl=minted.ttl,
+            ttl=issued.ttl,
             audit_id=request.call.audit_id,
         )
-        return {**request.body, "spec": {**spec, "ttl": minted.ttl}, "status": {"token": minted.value}}
+        return {**request.body, "spec": {**spec, "ttl": issued.ttl}, "status": {"token": issued.value}}
 
     async def rotate(self, request: ActionRequest) -> Object:
         if request.dry_run:

@@ -294,9 +294,9 @@ def _field_problems(section_name: str, fields: Object, known: frozenset[str]) ->
         # Some tools write empty values for unset fields.
         if fields[name] in (None, "", [], {}):
             continue
-        shown = name if _FIELD_NAME.fullmatch(name) else "a field with an invalid name"
+        label = name if _FIELD_NAME.fullmatch(name) else "a field with an invalid name"
         yield (
             f"{section_name}: {name} {REJECTED_FIELDS[name]}"
             if name in REJECTED_FIELDS
-            else f"{section_name}: {shown} is not supported; remove it"
+            else f"{section_name}: {label} is not supported; remove it"
         )

@@ -91,15 +91,15 @@ def overlaps(naming: ScopeNaming) -> Callable[[User, RequestInfo], bool]:
 def inside_gateway(naming: ScopeNaming) -> Callable[[User, RequestInfo, RequestInfo], Decision | None]:
     """Like `within_scope`, for a request through a gateway: the gateway target and the inner request."""
 
-    def authorizer(user: User, entrance: RequestInfo, inner: RequestInfo) -> Decision | None:
+    def authorizer(user: User, gateway: RequestInfo, inner: RequestInfo) -> Decision | None:
         if user.scope is None:
             return None
         boundary = _compiled_scope(user.scope, naming)
-        if boundary.allows_gateway(entrance, inner):
+        if boundary.allows_gateway(gateway, inner):
             return None
-        if boundary.overlaps_gateway(entrance):
-            return Decision(False, gateway_denial_reason(naming, user, entrance, inner), is_about_inner=True)
-        return Decision(False, denial_reason(naming, user, entrance))
+        if boundary.overlaps_gateway(gateway):
+            return Decision(False, gateway_denial_reason(naming, user, gateway, inner), is_about_inner=True)
+        return Decision(False, denial_reason(naming, user, gateway))
 
     return authorizer
 
@@ -109,19 +109,19 @@ def _compiled_scope(scope: Scope, naming: ScopeNaming) -> CompiledScope:
 
     Looked up by `id`: the authenticator caches its users, and hashing a long scope would take longer than the decision.
     """
-    place = id(scope), id(naming)
-    kept = _compiled_cache.get(place)
-    if kept is not None and kept[0]() is scope:
-        return kept[2]
+    cache_key = id(scope), id(naming)
+    cached = _compiled_cache.get(cache_key)
+    if cached is not None and cached[0]() is scope:
+        return cached[2]
     if len(_compiled_cache) >= COMPILED_CACHE_SIZE:
         _compiled_cache.clear()
     boundary = CompiledScope(scope, naming)
 
-    def forget(gone: weakref.ref[Scope]) -> None:
-        if place in _compiled_cache and _compiled_cache[place][0] is gone:
-            del _compiled_cache[place]
+    def forget(reference: weakref.ref[Scope]) -> None:
+        if cache_key in _compiled_cache and _compiled_cache[cache_key][0] is reference:
+            del _compiled_cache[cache_key]
 
-    _compiled_cache[place] = weakref.ref(scope, forget), naming, boundary
+    _compiled_cache[cache_key] = weakref.ref(scope, forget), naming, boundary
     return boundary
 
 
@@ -143,11 +143,11 @@ def gateway_denial_reason(naming: ScopeNaming, user: User, gateway: RequestInfo,
         what = f'"{resource}" {where}'
     else:
         what = f'path "{inner.path}"'
-    place = _describe_gateway(naming, gateway)
+    location = _describe_gateway(naming, gateway)
     needed = _gateway_entry(naming, gateway) or "another entry"
     return (
-        f'the scope of {whose} does not allow "{inner.verb}" on {what} of {place}: it needs {needed}, or a rule that '
-        "allows this"
+        f'the scope of {whose} does not allow "{inner.verb}" on {what} of {location}: it needs {needed}, or a rule '
+        "that allows this"
     )
 
 

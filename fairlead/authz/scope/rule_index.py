@@ -134,14 +134,17 @@ class _Extent:
                 by_namespaces.setdefault(namespaces, []).append(names)
         self._names_anywhere = _union(anywhere) if anywhere else None
         self._whole_namespaces = _union(whole)
-        self._rectangles = RectangleIndex([(place, _union(names)) for place, names in by_namespaces.items()])
+        self._rectangles = RectangleIndex([(namespace, _union(names)) for namespace, names in by_namespaces.items()])
         self._all_namespaces = _union([self._whole_namespaces, *by_namespaces])
         self.weight += len(self._names_anywhere or ()) + 2 * len(self._all_namespaces) + self._rectangles.weight
 
     def contains(self, namespaces: Collection[str], name: str) -> bool:
         if self._is_unrestricted or (self._names_anywhere is not None and name in self._names_anywhere):
             return True
-        return any(place in self._whole_namespaces or self._rectangles.contains(place, name) for place in namespaces)
+        return any(
+            namespace in self._whole_namespaces or self._rectangles.contains(namespace, name)
+            for namespace in namespaces
+        )
 
     def overlaps(self, namespaces: Collection[str] | None) -> bool:
         if self._is_unrestricted or self._names_anywhere is not None:

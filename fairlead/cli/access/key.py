@@ -32,7 +32,7 @@ def key_owner(key: Object) -> tuple[str, str]:
     for kind in ("user", "team", "subject"):
         if name := get_path(key, f"spec.{kind}"):
             return kind, str(name)
-    return "nobody", ""
+    return "none", ""
 
 
 def expiry_time(key: Object) -> datetime | None:

@@ -53,8 +53,8 @@ def format_record_count(count: int) -> str:
 
 def required_secrets(key_ids: Sequence[str]) -> str:
     """The secrets that are required to use the content of a backup."""
-    sealed = f"{KEY_FILE_NAME} with {', '.join(key_ids)}" if key_ids else KEY_FILE_NAME
-    return f"{sealed}, and {PEPPER_FILE} (or the variables {KEYS_VARIABLE} and {PEPPER_VARIABLE})"
+    key_file = f"{KEY_FILE_NAME} with {', '.join(key_ids)}" if key_ids else KEY_FILE_NAME
+    return f"{key_file}, and {PEPPER_FILE} (or the variables {KEYS_VARIABLE} and {PEPPER_VARIABLE})"
 
 
 class BackupGroup(TyperGroup):

@@ -69,8 +69,8 @@ async def probe_cluster(upstream: Upstream, known: ClusterDetails | None) -> Pro
 
 
 def unreachable_result(error: UpstreamError, probes: tuple[Probe, ...]) -> ProbeResult:
-    lasting = isinstance(error, AddressBlocked | TlsError | NotConnected)
-    return ProbeResult(probes, ProbeFailure(error.reason, error.message, lasting))
+    is_permanent = isinstance(error, AddressBlocked | TlsError | NotConnected)
+    return ProbeResult(probes, ProbeFailure(error.reason, error.message, is_permanent))
 
 
 def _version_failure(status: int) -> ProbeFailure:

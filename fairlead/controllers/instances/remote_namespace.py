@@ -135,12 +135,12 @@ def _is_set_by_others(existing: Object | None) -> bool:
     if POD_SECURITY_LABEL not in (get_path(existing, "metadata.labels") or {}):
         return False
     managers = get_path(existing, "metadata.managedFields")
-    ours = (
+    server_owned = (
         each.get("fieldsV1")
         for each in (managers if isinstance(managers, list) else ())
         if isinstance(each, dict) and (each.get("manager"), each.get("operation")) == (FIELD_MANAGER, "Apply")
     )
-    labels = (get_path(fields, "f:metadata.f:labels") for fields in ours)
+    labels = (get_path(fields, "f:metadata.f:labels") for fields in server_owned)
     return not any(isinstance(each, dict) and f"f:{POD_SECURITY_LABEL}" in each for each in labels)
 
 

@@ -125,8 +125,10 @@ def _phase_fields(workspace: Object, placement: Placement) -> Object:
 def _is_set_by_runner(status: Object) -> bool:
     """Whether the runner set the phase. The server sets Pending, and Failed if the runner does not exist."""
     phase, reason = status.get("phase"), status.get("reason")
-    ours = reason in SERVER_REASONS and (phase == "Pending" or (phase, reason) == ("Failed", RUNNER_NOT_FOUND))
-    return bool(phase) and not ours
+    is_server_reason = reason in SERVER_REASONS and (
+        phase == "Pending" or (phase, reason) == ("Failed", RUNNER_NOT_FOUND)
+    )
+    return bool(phase) and not is_server_reason
 
 
 def _status_fields(phase: str, source: Object) -> Object:

@@ -139,9 +139,9 @@ def remove_key(folder: Path, id: str, *, force: bool = False) -> list[Encryption
                 f"{path}: {id} may still be needed, because not everything is encrypted with {keys[0].id} yet; "
                 "run the server until `fairlead seal status` says so, or use --force if what it encrypts may be lost"
             )
-        kept = [key for key in keys if key.id != id]
-        write_keys(path, kept)
-    return kept
+        remaining = [key for key in keys if key.id != id]
+        write_keys(path, remaining)
+    return remaining
 
 
 def read_keys(folder: Path) -> list[EncryptionKey]:

@@ -63,7 +63,7 @@ def build_binding_check(*kinds: str, namespaced: bool) -> Callable[[Change], Ite
             yield from _subject_problems(subject, f"subjects[{index}]", namespaced=namespaced)
         if change.old is not None and change.old["roleRef"] != reference:
             parts = (("APIGroup", "apiGroup"), ("Kind", "kind"), ("Name", "name"))
-            sent = {shown: reference.get(name, "") for shown, name in parts}
+            sent = {label: reference.get(name, "") for label, name in parts}
             yield Problem.invalid("roleRef", sent, "field is immutable")
 
     return check

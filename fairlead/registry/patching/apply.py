@@ -106,16 +106,16 @@ class ApplyEngine:
         if mine is not None and difference(mine["fieldsV1"], claimed):
             managed = union_all([claimed, *(entry["fieldsV1"] for entry in others)])
             new = _prune(new, mine["fieldsV1"], managed, whole)
-        taken, removed = compare_objects(live, new, owned)
+        changed, removed = compare_objects(live, new, owned)
         if not force:
-            self._check_conflicts(live, _find_conflicts(others, taken), manager)
+            self._check_conflicts(live, _find_conflicts(others, changed), manager)
         new = deep_copy(new)
         if manager.name == KUBECTL_MANAGER:
             update_last_applied(new, config)
-        kept = release_fields(others, taken, removed)
+        remaining = release_fields(others, changed, removed)
         if claimed:
-            kept.append(mine if mine is not None and mine["fieldsV1"] == claimed else manager.build_entry(claimed))
-        metadata(new)["managedFields"] = kept
+            remaining.append(mine if mine is not None and mine["fieldsV1"] == claimed else manager.build_entry(claimed))
+        metadata(new)["managedFields"] = remaining
         return new
 
     def _check_conflicts(self, live: Object, conflicts: ConflictingOwners, manager: FieldManager) -> None:
@@ -143,8 +143,8 @@ def _entries_or_initial(live: Object, owned: MergeSchema, manager: FieldManager)
     return [first.build_entry(fields)] if fields else []
 
 
-def _find_conflicts(others: Entries, taken: FieldSet) -> ConflictingOwners:
-    shared = ((entry, intersection(entry["fieldsV1"], taken)) for entry in others) if taken else ()
+def _find_conflicts(others: Entries, changed: FieldSet) -> ConflictingOwners:
+    shared = ((entry, intersection(entry["fieldsV1"], changed)) for entry in others) if changed else ()
     return [(entry, fields) for entry, fields in shared if fields]
 
 
@@ -157,8 +157,8 @@ def _prune(obj: Object, last: FieldSet, managed: FieldSet, schema: MergeSchema) 
     last, managed = add_parents(last, schema), add_parents(managed, schema)
     everything = _present_fields(obj, schema)
     dropped = difference(everything, union(_present_fields(remove_fields(obj, last, schema), schema), managed))
-    gone = difference(everything, _present_fields(remove_fields(obj, dropped, schema), schema))
-    return remove_fields(obj, intersection(gone, last), schema)
+    missing = difference(everything, _present_fields(remove_fields(obj, dropped, schema), schema))
+    return remove_fields(obj, intersection(missing, last), schema)
 
 
 def _present_fields(obj: Object, schema: MergeSchema) -> FieldSet:
@@ -198,8 +198,8 @@ def unchanged_since_last_applied(live: Object, merge_schema: MergeSchema, schema
         return {}
     if not isinstance(last, dict) or last.get("apiVersion") != live["apiVersion"] or type_errors(last, schema):
         return {}
-    taken, removed = compare_objects(last, live, merge_schema)
-    return difference(difference(applied_fields(last, merge_schema), taken), removed)
+    changed, removed = compare_objects(last, live, merge_schema)
+    return difference(difference(applied_fields(last, merge_schema), changed), removed)
 
 
 def update_last_applied(obj: Object, config: Object) -> None:

@@ -72,22 +72,22 @@ def difference(one: FieldSet, other: FieldSet) -> FieldSet:
     it."""
     if not other:
         return one
-    kept = {}
+    remaining = {}
     touched = False
     for step, mine in one.items():
-        theirs = other.get(step)
-        left = mine if theirs is None else _difference_below(mine, theirs)
+        other_children = other.get(step)
+        left = mine if other_children is None else _difference_below(mine, other_children)
         if left is not None:
-            kept[step] = left
+            remaining[step] = left
         touched = touched or left is not mine
-    return kept if touched else one
+    return remaining if touched else one
 
 
-def _difference_below(mine: FieldSet, theirs: FieldSet) -> FieldSet | None:
+def _difference_below(mine: FieldSet, other_children: FieldSet) -> FieldSet | None:
     if not mine:
-        return None if not theirs or SELF in theirs else mine
-    if theirs:
-        return normalize_part(difference(mine, theirs))
+        return None if not other_children or SELF in other_children else mine
+    if other_children:
+        return normalize_part(difference(mine, other_children))
     return {step: below for step, below in mine.items() if step != SELF} if SELF in mine else mine
 
 
@@ -95,19 +95,19 @@ def intersection(one: FieldSet, other: FieldSet) -> FieldSet:
     """The paths that are in both sets."""
     both = {}
     for step, mine in one.items():
-        theirs = other.get(step)
-        shared = None if theirs is None else _intersection_below(mine, theirs)
+        other_children = other.get(step)
+        shared = None if other_children is None else _intersection_below(mine, other_children)
         if shared is not None:
             both[step] = shared
     return both
 
 
-def _intersection_below(mine: FieldSet, theirs: FieldSet) -> FieldSet | None:
+def _intersection_below(mine: FieldSet, other_children: FieldSet) -> FieldSet | None:
     if not mine:
-        return mine if not theirs or SELF in theirs else None
-    if not theirs:
-        return theirs if SELF in mine else None
-    return normalize_part(intersection(mine, theirs))
+        return mine if not other_children or SELF in other_children else None
+    if not other_children:
+        return other_children if SELF in mine else None
+    return normalize_part(intersection(mine, other_children))
 
 
 def normalize_part(below: FieldSet) -> FieldSet | None:

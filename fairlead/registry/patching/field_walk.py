@@ -104,8 +104,8 @@ def _applied_value(value: Any, schema: MergeSchema, *, declared: bool) -> FieldS
 
 def compare_objects(old: Object, new: Object, schema: MergeSchema) -> tuple[FieldSet, FieldSet]:
     """The fields that were added or changed from `old` to `new`, and those that were removed."""
-    taken, removed = _compare_maps(old, new, schema, 0)
-    return _without_metadata_itself(taken), _without_metadata_itself(removed)
+    changed, removed = _compare_maps(old, new, schema, 0)
+    return _without_metadata_itself(changed), _without_metadata_itself(removed)
 
 
 def _compare_maps(old: Object, new: Object, schema: MergeSchema, level: int) -> tuple[FieldSet, FieldSet]:
@@ -118,20 +118,20 @@ def _compare_maps(old: Object, new: Object, schema: MergeSchema, level: int) -> 
 
 def _compare_declared(old: Object, new: Object, plan: FieldPlan, level: int) -> tuple[FieldSet, FieldSet]:
     """For objects with the same declared fields before and after."""
-    taken: FieldSet = {}
+    changed: FieldSet = {}
     removed: FieldSet = {}
     for name, step, inner in plan.owned:
         before, after = old[name], new[name]
         if inner is not ATOMIC:
-            _add_outcome(step, _compare_values(before, after, inner, level), taken, removed)
+            _add_outcome(step, _compare_values(before, after, inner, level), changed, removed)
         elif before != after or (after.__class__ is not str and not is_equal_json(before, after)):
-            taken[step] = {}
-    return taken, removed
+            changed[step] = {}
+    return changed, removed
 
 
 def _compare_names(old: Object, new: Object, schema: MergeSchema, level: int) -> tuple[FieldSet, FieldSet]:
     """For objects where fields were added or removed, or with undeclared fields."""
-    taken: FieldSet = {}
+    changed: FieldSet = {}
     removed: FieldSet = {}
     fields, entries, stayed = schema.fields, schema.entries or DEDUCED, 0
     for name, after in new.items():
@@ -140,21 +140,21 @@ def _compare_names(old: Object, new: Object, schema: MergeSchema, level: int) ->
         if inner is UNOWNED:
             continue
         if name not in old:
-            taken["f:" + name] = _field_with_children(after, inner)
+            changed["f:" + name] = _field_with_children(after, inner)
         elif inner is not ATOMIC:
-            _add_outcome("f:" + name, _compare_values(old[name], after, inner, level), taken, removed)
+            _add_outcome("f:" + name, _compare_values(old[name], after, inner, level), changed, removed)
         elif not is_equal_json(old[name], after):
-            taken["f:" + name] = {}
+            changed["f:" + name] = {}
     if stayed < len(old):
         removed.update(_fields_inside({name: each for name, each in old.items() if name not in new}, schema))
-    return taken, removed
+    return changed, removed
 
 
-def _add_outcome(step: str, outcome: tuple[FieldSet | None, FieldSet], taken: FieldSet, removed: FieldSet) -> None:
+def _add_outcome(step: str, outcome: tuple[FieldSet | None, FieldSet], changed: FieldSet, removed: FieldSet) -> None:
     """Adds the result for a field that exists before and after."""
     more, less = outcome
     if more is not None:
-        taken[step] = more
+        changed[step] = more
     if less:
         removed[step] = less
 
@@ -164,18 +164,18 @@ def _compare_values(old: Any, new: Any, schema: MergeSchema, level: int) -> tupl
     if (old or new) and schema is not ATOMIC:
         if schema.keys is not None:
             if isinstance(old, list | None) and isinstance(new, list | None):
-                taken, removed = _compare_lists(
+                changed, removed = _compare_lists(
                     entries_by_step(old or [], schema), entries_by_step(new or [], schema), schema, level
                 )
-                return taken or None, removed
+                return changed or None, removed
         elif isinstance(old, dict) and isinstance(new, dict):
             level = 0 if schema.fields else level + 1
             # Most parts of most objects are equal, so compare before walking. For deeply nested values not at every
             # level (only at powers of two): otherwise a difference at the bottom would take quadratic time.
             if level & (level - 1) == 0 and old == new and orjson.dumps(old) == orjson.dumps(new):
                 return None, {}
-            taken, removed = _compare_maps(old, new, schema, level)
-            return taken or None, removed
+            changed, removed = _compare_maps(old, new, schema, level)
+            return changed or None, removed
         elif isinstance(new, dict) and new:
             return (_fields_inside(new, schema) if old is None else _field_with_children(new, schema)), {}
         elif isinstance(old, dict) and old:
@@ -186,19 +186,19 @@ def _compare_values(old: Any, new: Any, schema: MergeSchema, level: int) -> tupl
 def _compare_lists(
     old: dict[str, list[Any]], new: dict[str, list[Any]], schema: MergeSchema, level: int
 ) -> tuple[FieldSet, FieldSet]:
-    taken: FieldSet = {}
+    changed: FieldSet = {}
     removed = {step: _entry_fields(before, schema) for step, before in old.items() if step not in new}
     for step, after in new.items():
         before = old.get(step)
         if before is None:
-            taken[step] = _entry_fields(after, schema)
+            changed[step] = _entry_fields(after, schema)
         elif len(before) == len(after) == 1:
-            _add_outcome(step, _compare_values(before[0], after[0], schema.entries or DEDUCED, level), taken, removed)
+            _add_outcome(step, _compare_values(before[0], after[0], schema.entries or DEDUCED, level), changed, removed)
         elif len(before) == 1 or len(after) == 1:
-            taken[step], removed[step] = _entry_fields(after, schema), _entry_fields(before, schema)
+            changed[step], removed[step] = _entry_fields(after, schema), _entry_fields(before, schema)
         elif not is_equal_json(before, after):
-            taken[step] = {}
-    return taken, removed
+            changed[step] = {}
+    return changed, removed
 
 
 def add_parents(fields: FieldSet, schema: MergeSchema) -> FieldSet:

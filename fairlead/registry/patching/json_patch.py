@@ -107,11 +107,11 @@ class _PatchedDocument:
 
     def replace(self, operation: Object) -> None:
         tokens = _parse_pointer(operation)
-        place = self._parent(tokens)
-        if isinstance(place, list):
-            place[_parse_index(tokens[-1], len(place))] = _copy_value(operation)
+        parent = self._parent(tokens)
+        if isinstance(parent, list):
+            parent[_parse_index(tokens[-1], len(parent))] = _copy_value(operation)
         else:
-            _require_object(place)[tokens[-1]] = _copy_value(operation)
+            _require_object(parent)[tokens[-1]] = _copy_value(operation)
 
     def remove(self, operation: Object) -> None:
         self._pop(_parse_pointer(operation))
@@ -137,39 +137,39 @@ class _PatchedDocument:
 
     def test(self, operation: Object) -> None:
         tokens, wanted = _parse_pointer(operation), _require_value(operation)
-        place = self._parent(tokens)
-        absent = isinstance(place, dict) and tokens[-1] not in place
+        parent = self._parent(tokens)
+        absent = isinstance(parent, dict) and tokens[-1] not in parent
         if absent and wanted is None:
             return
-        if absent or not is_equal_json(_get_child(place, tokens[-1]), wanted):
+        if absent or not is_equal_json(_get_child(parent, tokens[-1]), wanted):
             raise _PatchRejected("the value is different; read the object again and send a patch for its current state")
 
     def _get(self, tokens: list[str]) -> Any:
         return _get_child(self._parent(tokens), tokens[-1])
 
     def _parent(self, tokens: list[str]) -> Any:
-        place: Any = self._root
+        parent: Any = self._root
         for token in tokens[:-1]:
-            place = _get_child(place, token)
-        return place
+            parent = _get_child(parent, token)
+        return parent
 
     def _insert(self, tokens: list[str], value: Any) -> None:
-        place = self._parent(tokens)
-        if isinstance(place, list):
-            index = len(place) if tokens[-1] == "-" else _parse_index(tokens[-1], len(place) + 1)
-            self._count_shift(len(place) - index)
-            place.insert(index, value)
+        parent = self._parent(tokens)
+        if isinstance(parent, list):
+            index = len(parent) if tokens[-1] == "-" else _parse_index(tokens[-1], len(parent) + 1)
+            self._count_shift(len(parent) - index)
+            parent.insert(index, value)
         else:
-            _require_object(place)[tokens[-1]] = value
+            _require_object(parent)[tokens[-1]] = value
 
     def _pop(self, tokens: list[str]) -> Any:
-        place = self._parent(tokens)
-        if isinstance(place, list):
-            index = _parse_index(tokens[-1], len(place))
-            self._count_shift(len(place) - index)
-            return place.pop(index)
-        value = _get_child(place, tokens[-1])
-        del place[tokens[-1]]
+        parent = self._parent(tokens)
+        if isinstance(parent, list):
+            index = _parse_index(tokens[-1], len(parent))
+            self._count_shift(len(parent) - index)
+            return parent.pop(index)
+        value = _get_child(parent, tokens[-1])
+        del parent[tokens[-1]]
         return value
 
     def _count_shift(self, entries: int) -> None:

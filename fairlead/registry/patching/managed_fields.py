@@ -91,20 +91,20 @@ def record_update(
     entries = stored if manager.subresource or sent is None or sent == stored else _choose_entries(sent, stored)
     removed: FieldSet = {}
     if old is None:
-        taken = (
+        changed = (
             compare_objects({"metadata": {}, **empty_fields}, new, schema)[0]
             if empty_fields
             else all_fields(new, schema)
         )
-        if taken and not entries:
-            meta["managedFields"] = [manager.build_entry(taken)]
+        if changed and not entries:
+            meta["managedFields"] = [manager.build_entry(changed)]
             return
     elif entries:
-        taken, removed = compare_objects(old, new, schema)
+        changed, removed = compare_objects(old, new, schema)
     else:
         return
-    if taken or removed or entries is not stored:
-        entries = sort_entries(transfer_fields(entries, taken, removed, manager))
+    if changed or removed or entries is not stored:
+        entries = sort_entries(transfer_fields(entries, changed, removed, manager))
     if entries:
         meta["managedFields"] = entries
 
@@ -124,25 +124,25 @@ def record_apply(old: Object | None, new: Object, manager: FieldManager) -> None
 
 
 def _without_managed_fields(obj: Object) -> Object:
-    kept = dict(metadata(obj))
-    kept.pop("managedFields", None)
-    return {**obj, "metadata": kept}
+    remaining = dict(metadata(obj))
+    remaining.pop("managedFields", None)
+    return {**obj, "metadata": remaining}
 
 
-def transfer_fields(entries: Entries, taken: FieldSet, removed: FieldSet, manager: FieldManager) -> Entries:
+def transfer_fields(entries: Entries, changed: FieldSet, removed: FieldSet, manager: FieldManager) -> Entries:
     """The entries after a manager has set some fields and removed others.
 
     The time of an entry is that of its manager's last change; losing fields to other managers does not count.
     """
     entries = filter_by_version(entries, manager)
     mine = next(filter(manager.owns, entries), None)
-    kept = release_fields([entry for entry in entries if entry is not mine], taken, removed)
+    remaining = release_fields([entry for entry in entries if entry is not mine], changed, removed)
     fields = difference(mine["fieldsV1"], removed) if mine else {}
-    if mine and fields and not taken and fields is mine["fieldsV1"]:
-        kept.append(mine)
-    elif taken or fields:
-        kept.append(manager.build_entry(union(fields, taken)))
-    return kept
+    if mine and fields and not changed and fields is mine["fieldsV1"]:
+        remaining.append(mine)
+    elif changed or fields:
+        remaining.append(manager.build_entry(union(fields, changed)))
+    return remaining
 
 
 def filter_by_version(entries: Entries, manager: FieldManager) -> Entries:
@@ -154,15 +154,15 @@ def filter_by_version(entries: Entries, manager: FieldManager) -> Entries:
     return [entry for entry in entries if entry["apiVersion"] == manager.api_version]
 
 
-def release_fields(entries: Entries, taken: FieldSet, removed: FieldSet) -> Entries:
+def release_fields(entries: Entries, changed: FieldSet, removed: FieldSet) -> Entries:
     """The entries without the fields that another manager has set or removed."""
-    kept: Entries = []
+    remaining: Entries = []
     for entry in entries:
         fields = entry["fieldsV1"]
-        left = difference(difference(fields, removed), taken)
+        left = difference(difference(fields, removed), changed)
         if left:
-            kept.append(entry if left is fields else {**entry, "fieldsV1": left})
-    return kept
+            remaining.append(entry if left is fields else {**entry, "fieldsV1": left})
+    return remaining
 
 
 def sort_entries(entries: Entries) -> Entries:
@@ -187,7 +187,7 @@ def _merge_oldest_updates(entries: Entries) -> Entries:
     excess = len(updates) - MAX_UPDATE_ENTRIES
     if excess <= 0:
         return entries
-    kept = {_entry_identity(entry): entry for entry in entries}
+    remaining = {_entry_identity(entry): entry for entry in entries}
     oldest: dict[str, list[Object]] = {entry["apiVersion"]: [entry] for entry in updates if _is_ancient(entry)}
     for entry in sorted(updates, key=_sort_key):
         older = oldest.setdefault(entry["apiVersion"], [entry])
@@ -197,10 +197,10 @@ def _merge_oldest_updates(entries: Entries) -> Entries:
     for together in oldest.values():
         if len(together) > 1:
             for entry in together:
-                del kept[_entry_identity(entry)]
+                del remaining[_entry_identity(entry)]
             merged = _merge_entries(together)
-            kept[_entry_identity(merged)] = merged
-    return list(kept.values())
+            remaining[_entry_identity(merged)] = merged
+    return list(remaining.values())
 
 
 def _is_ancient(entry: Object) -> bool:

@@ -73,14 +73,14 @@ def _merge_entry(known: dict[str, list[Any]], step: str | None, wanted: Any, sch
 
 def remove_fields(value: Object, fields: FieldSet, schema: MergeSchema) -> Object:
     """The object without the fields of a set and everything below them."""
-    kept = {}
+    remaining = {}
     for name, each in value.items():
         below = fields.get("f:" + name)
         if below is None:
-            kept[name] = each
+            remaining[name] = each
         elif below and SELF not in below:
-            kept[name] = _remove_below(each, below, schema.fields.get(name, schema.entries or DEDUCED))
-    return kept
+            remaining[name] = _remove_below(each, below, schema.fields.get(name, schema.entries or DEDUCED))
+    return remaining
 
 
 def _remove_below(value: Any, fields: FieldSet, schema: MergeSchema) -> Any:
@@ -88,11 +88,11 @@ def _remove_below(value: Any, fields: FieldSet, schema: MergeSchema) -> Any:
         return remove_fields(value, fields, schema)
     if not isinstance(value, list) or schema.keys is None:
         return value
-    kept = []
+    remaining = []
     for each in value:
         below = fields.get(entry_step(each, schema) or "")
         if below is None:
-            kept.append(each)
+            remaining.append(each)
         elif below and SELF not in below:
-            kept.append(_remove_below(each, below, schema.entries or DEDUCED))
-    return kept
+            remaining.append(_remove_below(each, below, schema.entries or DEDUCED))
+    return remaining

@@ -46,8 +46,8 @@ def parse_address(rest: str, environment: Mapping[str, str] = os.environ) -> Etc
     """Parse the part of the URL after `etcd:`."""
     if not rest.startswith("//"):
         raise ValueError("two slashes and a host are required after the colon")
-    place, _, query = rest[2:].partition("?")
-    authority, _, prefix = place.partition("/")
+    location, _, query = rest[2:].partition("?")
+    authority, _, prefix = location.partition("/")
     login, _, hosts = authority.rpartition("@")
     user, _, password = login.partition(":")
     options = _parse_options(query)

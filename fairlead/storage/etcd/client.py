@@ -134,11 +134,11 @@ class EtcdClient:
         member, used = self._current_member, await self._auth_token()
         channel = self._channel(member, watching=True)
         stream: _Stream = channel.stream_stream(WATCH)(metadata=_metadata(used), wait_for_ready=False)
-        self._watches[stream] = place = _OpenWatch(member)
+        self._watches[stream] = open_watch = _OpenWatch(member)
         try:
-            await place.wait_for(stream.write(request))
+            await open_watch.wait_for(stream.write(request))
             while True:
-                encoded = await place.wait_for(stream.read())
+                encoded = await open_watch.wait_for(stream.read())
                 if not isinstance(encoded, bytes):
                     raise UnknownOutcome(f"{self.address.endpoints[member]} has ended the watch")
                 yield self._check_response(WatchResponse.parse(encoded), used)
@@ -175,11 +175,11 @@ class EtcdClient:
         await asyncio.sleep(DRAIN_SECONDS)
 
     def _cancel_watches(self, member: int) -> None:
-        for stream in [stream for stream, place in self._watches.items() if place.member == member]:
-            place = self._watches.pop(stream)
+        for stream in [stream for stream, open_watch in self._watches.items() if open_watch.member == member]:
+            open_watch = self._watches.pop(stream)
             stream.cancel()
             # gRPC does not wake readers of a stream that is cancelled before it is connected.
-            place.abort()
+            open_watch.abort()
 
     def _check_response(self, response: WatchResponse, auth_token: str) -> WatchResponse:
         if response.compact_revision:
@@ -215,9 +215,9 @@ class EtcdClient:
             self._token = ""
 
     async def _call(self, member: int, method: str, request: bytes, auth_token: str, seconds: float) -> bytes:
-        asked: _Unary = self._channel(member, watching=False).unary_unary(method)
+        method_call: _Unary = self._channel(member, watching=False).unary_unary(method)
         try:
-            return await asked(request, timeout=seconds, metadata=_metadata(auth_token))
+            return await method_call(request, timeout=seconds, metadata=_metadata(auth_token))
         except grpc.aio.AioRpcError as error:
             raise classify_error(error, str(self.address)) from error
 

@@ -100,4 +100,4 @@ class Layout:
         matches."""
         if not revision:
             return 0
-        return theirs if (theirs := self.to_etcd_revision(revision)) > self.base else NO_REVISION
+        return mod_revision if (mod_revision := self.to_etcd_revision(revision)) > self.base else NO_REVISION

@@ -145,8 +145,8 @@ def parse_token(encoded: bytes) -> str:
 
 def range_request(key: bytes, end: bytes = b"", *, limit: int = 0, revision: int = 0, keys_only: bool = False) -> bytes:
     """A range request for the keys from `key` to `end`, or for one key; at a revision, or linearizable."""
-    asked = encode_bytes(1, key) + encode_bytes(2, end) + encode_int(3, limit) + encode_int(4, revision)
-    return asked + encode_int(8, keys_only)
+    request = encode_bytes(1, key) + encode_bytes(2, end) + encode_int(3, limit) + encode_int(4, revision)
+    return request + encode_int(8, keys_only)
 
 
 def txn_request(compares: Sequence[bytes], success: Sequence[bytes], failure: Sequence[bytes] = ()) -> bytes:

@@ -91,20 +91,20 @@ class EtcdStore:
 
     async def scan(self, prefix: Key, *, after: Key | None = None, limit: int = 0, at: int | None = None) -> Page:
         self._check_open()
-        theirs = 0 if at is None else self._layout.to_etcd_revision(at)
+        etcd_revision = 0 if at is None else self._layout.to_etcd_revision(at)
         while True:
             if at is not None and at < self._layout.first:
                 raise Compacted(at, await self.oldest())
             try:
-                return await self._scan(self._layout.keys.record_range(prefix, after), limit, theirs, at)
+                return await self._scan(self._layout.keys.record_range(prefix, after), limit, etcd_revision, at)
             except FutureRevision:
-                theirs = 0
+                etcd_revision = 0
             except RevisionCompacted:
                 await self._history.refresh_compaction()
                 if at is not None:
                     self._history.check_not_compacted(self._layout.to_etcd_revision(at))
                     # There were no commits of ours in between, unless more was compacted meanwhile.
-                    theirs = self._history.compact_revision
+                    etcd_revision = self._history.compact_revision
 
     async def commit(self, writes: Sequence[Write], preconditions: Sequence[Precondition] = ()) -> int:
         commit = prepare_commit(writes, preconditions)
@@ -170,16 +170,16 @@ class EtcdStore:
 
     def on_transaction(self, revision: int, watch_events: Sequence[WatchEvent]) -> None:
         """See Listener. Publishes to the watches before it resolves the commit."""
-        ours = self._layout.from_etcd_revision(revision)
-        if events := to_store_events(self._layout.keys, watch_events, ours):
-            self._feed.publish(ours, events)
+        revision_here = self._layout.from_etcd_revision(revision)
+        if events := to_store_events(self._layout.keys, watch_events, revision_here):
+            self._feed.publish(revision_here, events)
         self._writer.on_transaction(revision, watch_events)
 
     def on_gap(self, oldest: int) -> None:
         """See Listener. Watches of the old feed continue at the new one, which checks whether they missed anything."""
         self._writer.on_gap()
-        old, ours = self._feed, self._layout.from_etcd_revision(oldest)
-        self._feed = WatchFeed(ours, ours, self._replay)
+        old, revision_here = self._feed, self._layout.from_etcd_revision(oldest)
+        self._feed = WatchFeed(revision_here, revision_here, self._replay)
         old.close()
 
     async def _close(self) -> None:
@@ -236,8 +236,8 @@ class EtcdStore:
             found = outcome.ranges[1]
             records += [self._to_record(each) for each in found.records]
             if not found.more or len(records) == limit:
-                shown = self._layout.from_etcd_revision(newest)
-                return Page(records, shown if requested is None else min(requested, shown), found.more)
+                revision = self._layout.from_etcd_revision(newest)
+                return Page(records, revision if requested is None else min(requested, revision), found.more)
             low = found.records[-1].key + b"\0"
 
     def _to_record(self, found: KeyValue) -> Record:
@@ -250,8 +250,8 @@ class EtcdStore:
     async def _replay(self, prefix: Key, since: int, upto: int) -> tuple[Sequence[Event], int]:
         if since < self._layout.first:
             raise Compacted(since, await self.oldest())
-        theirs = self._layout.to_etcd_revision
-        events, reached = await self._history.replay(prefix, theirs(since), theirs(upto))
+        to_etcd = self._layout.to_etcd_revision
+        events, reached = await self._history.replay(prefix, to_etcd(since), to_etcd(upto))
         return events, self._layout.from_etcd_revision(reached)
 
 
@@ -261,9 +261,9 @@ async def _open_layout(client: EtcdClient, keys: KeySpace, first: int) -> tuple[
     # Read first: an etcd that is out of space still allows reads.
     outcome = TxnResponse.parse(await client.call_idempotent(TXN, txn_request([], there)))
     if not outcome.ranges[0].records:
-        made = [op_put(keys.format, msgspec.json.encode(Format(first=first))), op_put(keys.head, b"")]
+        operations = [op_put(keys.format, msgspec.json.encode(Format(first=first))), op_put(keys.head, b"")]
         outcome = TxnResponse.parse(
-            await client.call_idempotent(TXN, txn_request([compare_create_revision(keys.format, 0)], made, there))
+            await client.call_idempotent(TXN, txn_request([compare_create_revision(keys.format, 0)], operations, there))
         )
         if outcome.succeeded:
             revision = outcome.revision

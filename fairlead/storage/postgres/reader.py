@@ -142,9 +142,9 @@ async def scan_records(
 ) -> tuple[list[Record], bool, StoreState]:
     """The records, whether there are more, and the state of the store."""
     rows = await connection.fetch(SCAN, *bounds, at, limit + 1 if limit else None)
-    standing = StoreState(rows[0]["now"], rows[0]["compacted"])
+    state = StoreState(rows[0]["now"], rows[0]["compacted"])
     records = [Record(unpack_key(row["key"]), row["value"], row["revision"]) for row in rows if row["key"] is not None]
-    return records[: limit or None], bool(limit) and len(records) > limit, standing
+    return records[: limit or None], bool(limit) and len(records) > limit, state
 
 
 async def replay_events(connection: Connection, prefix: Key, since: int, upto: int) -> EventChunk:

@@ -70,10 +70,10 @@ class PostgresStore:
             connection = await connect(address)
             try:
                 await migrate(connection, address, first)
-                standing = await fetch_state(connection)
+                state = await fetch_state(connection)
             finally:
                 connection.terminate()
-            return cls(address, await PostgresReaderPool.open(address), standing)
+            return cls(address, await PostgresReaderPool.open(address), state)
         except asyncpg.ClientConfigurationError as error:
             raise ValueError(str(error)) from error
         except DATABASE_ERRORS as error:
@@ -85,10 +85,10 @@ class PostgresStore:
     async def scan(self, prefix: Key, *, after: Key | None = None, limit: int = 0, at: int | None = None) -> Page:
         bounds = prefix_range(prefix, after)
         upto = MAX_REVISION if at is None else at
-        records, more, standing = await self._query(lambda connection: scan_records(connection, bounds, limit, upto))
-        at = min(upto, standing.revision)
-        if at < standing.compacted:
-            raise Compacted(at, standing.compacted)
+        records, more, state = await self._query(lambda connection: scan_records(connection, bounds, limit, upto))
+        at = min(upto, state.revision)
+        if at < state.compacted:
+            raise Compacted(at, state.compacted)
         return Page(records, at, more)
 
     async def commit(self, writes: Sequence[Write], preconditions: Sequence[Precondition] = ()) -> int:
@@ -102,9 +102,9 @@ class PostgresStore:
         return self._follower.watch(prefix, since)
 
     async def revision(self) -> int:
-        standing = await self._fetch_state()
-        self._follower.notify(standing.revision)
-        return standing.revision
+        state = await self._fetch_state()
+        self._follower.notify(state.revision)
+        return state.revision
 
     def local_revision(self) -> None:
         return None
@@ -113,8 +113,8 @@ class PostgresStore:
         return (await self._fetch_state()).compacted
 
     async def compact(self, before: int) -> None:
-        standing = await self._fetch_state()
-        before = min(before, standing.revision)
+        state = await self._fetch_state()
+        before = min(before, state.revision)
         # So that compaction does not overtake this replica's own watches.
         if not await self._follower.wait_until(before):
             raise StoreUnavailable(self._follower.failure or f"{self._address.name}: following its history is too slow")

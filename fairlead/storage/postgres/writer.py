@@ -154,8 +154,8 @@ class PostgresWriter:
         if outcome.base <= self._follower.feed.revision:
             held = [(job, revision) for job, revision in zip(group, outcome.revisions, strict=True) if revision]
             self._follower.publish([(revision, _events(job.prepared, revision)) for job, revision in held])
-        for place, job in enumerate(group):
-            _resolve(job.done, outcome.revisions[place] or _conflict(job.prepared, outcome, place))
+        for position, job in enumerate(group):
+            _resolve(job.done, outcome.revisions[position] or _conflict(job.prepared, outcome, position))
 
     async def _run_maintenance(self, job: MaintenanceJob) -> None:
         try:
@@ -215,10 +215,10 @@ def _events(commit: PreparedCommit, revision: int) -> list[Event]:
     return [Event(change.key, change.value, revision) for change in commit.writes]
 
 
-def _conflict(commit: PreparedCommit, outcome: GroupOutcome, place: int) -> RevisionConflict:
+def _conflict(commit: PreparedCommit, outcome: GroupOutcome, position: int) -> RevisionConflict:
     wishes: list[Write | Precondition] = [*commit.writes, *commit.preconditions]
-    wish = wishes[outcome.conflict_positions[place] or 0]
-    return RevisionConflict(wish.key, wish.expected_revision, outcome.actual[place])
+    expectation = wishes[outcome.conflict_positions[position] or 0]
+    return RevisionConflict(expectation.key, expectation.expected_revision, outcome.actual[position])
 
 
 def _resolve(done: "asyncio.Future[int]", answer: int | StorageError) -> None:

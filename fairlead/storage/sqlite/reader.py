@@ -86,8 +86,8 @@ def scan_records(
 ) -> tuple[list[Record], bool]:
     """The records, and whether there are more."""
     low, high = prefix_range(prefix, after)
-    asked = {"low": low, "high": high, "last": last_id(at), "limit": limit + 1 if limit else -1}
-    rows = connection.execute(SCAN, asked).fetchall()
+    parameters = {"low": low, "high": high, "last": last_id(at), "limit": limit + 1 if limit else -1}
+    rows = connection.execute(SCAN, parameters).fetchall()
     more = bool(limit) and len(rows) > limit
     return [Record(unpack_key(key), value, id >> SEQUENCE_BITS) for key, value, id in rows[: limit or None]], more
 

@@ -150,12 +150,12 @@ class Collection:
 
     def at_revision(self, low: Key, high: Key, limit: int, revision: int) -> tuple[list[Entry], int]:
         """The same at an earlier revision, by reverting the changes since then."""
-        undone = self._reverted(low, high, revision)
+        reverted = self._reverted(low, high, revision)
         # Each reverted object may remove one from the result, so read that many more.
-        today = self._order.slice(low, high, limit + len(undone) if limit else 0)
-        found = {entry.key: entry for entry in today if entry.key not in undone}
-        there = self._order.count(low, high) - sum([key in self.entries for key in undone])
-        old = [entry for entry in undone.values() if entry is not None]
+        today = self._order.slice(low, high, limit + len(reverted) if limit else 0)
+        found = {entry.key: entry for entry in today if entry.key not in reverted}
+        there = self._order.count(low, high) - sum([key in self.entries for key in reverted])
+        old = [entry for entry in reverted.values() if entry is not None]
         found.update({entry.key: entry for entry in old})
         chosen = [found[key] for key in sorted(found)]
         return (chosen[:limit], there + len(old) - min(limit, len(chosen))) if limit else (chosen, 0)
@@ -173,9 +173,9 @@ class Collection:
             if revision is None:
                 return self._order.slice(low, high).entries()
             return self.at_revision(low, high, 0, revision)[0]
-        undone = self._reverted(low, high, revision) if revision is not None else {}
-        found = {key: self.entries[key] for key in keys if low <= key < high and key not in undone}
-        found.update({key: entry for key, entry in undone.items() if entry is not None})
+        reverted = self._reverted(low, high, revision) if revision is not None else {}
+        found = {key: self.entries[key] for key in keys if low <= key < high and key not in reverted}
+        found.update({key: entry for key, entry in reverted.items() if entry is not None})
         return [found[key] for key in sorted(found)]
 
     def _narrow(self, queries: Iterable[IndexQuery]) -> set[Key] | None:
@@ -193,13 +193,13 @@ class Collection:
 
     def _reverted(self, low: Key, high: Key, revision: int) -> dict[Key, Entry | None]:
         """The states at a revision of all objects that have changed since; None for those that did not exist."""
-        undone: dict[Key, Entry | None] = {}
+        reverted: dict[Key, Entry | None] = {}
         for transition in reversed(self.history):
             if transition.revision <= revision:
                 break
             if low <= transition.key < high:
-                undone[transition.key] = transition.previous
-        return undone
+                reverted[transition.key] = transition.previous
+        return reverted
 
     def transitions_since(self, revision: int) -> list[Transition[Entry]]:
         """The transitions after a revision, oldest first."""

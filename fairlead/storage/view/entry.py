@@ -47,8 +47,8 @@ class Entry(Struct, gc=False):
         return self._load_fields()[1] if selectable is None else selectable
 
     def _load_fields(self) -> SelectorFields:
-        self._labels, self._selectable = seen = self.read_fields(self.full_body or self.body)
-        return seen
+        self._labels, self._selectable = fields = self.read_fields(self.full_body or self.body)
+        return fields
 
     def with_body(self, body: bytes) -> "Entry":
         """The same object with another encoding."""
