@@ -11,8 +11,8 @@ from fairlead.admission.access_key_limits import MAX_EXEMPT_BYTES, KeyLimits, en
 from fairlead.core.errors import Forbidden, Invalid
 from fairlead.core.objects import Object
 from fairlead.core.user import CONTROLLER_USER, User
-from fairlead.domain.access_key_usage import LOGIN_TYPE, MAX_LOGINS
 from fairlead.domain.key_lifetime import COOLDOWN_LABEL
+from fairlead.kinds.access.access_key_usage import LOGIN_TYPE, MAX_LOGINS
 from fairlead.registry import write_locks
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
 from fairlead.registry.write_options import DeleteOptions, WriteOptions
@@ -97,7 +97,7 @@ async def test_an_administrators_key_with_a_scope_is_bounded_like_any_other() ->
     async with limited(1) as realm:
         rule = {"resources": [{"group": GROUP, "resources": ["ownedaccesskeys"]}]}
         cut = await realm.signed_in("root", scope={"rules": [rule]})
-        with pytest.raises(Forbidden, match="1 is the limit"):
+        with pytest.raises(Forbidden, match="the limit is 1;"):
             await realm.key("another", cut, scope={"rules": [rule]})
 
 
@@ -124,7 +124,7 @@ async def test_a_key_does_not_slip_through_by_changing_its_type() -> None:
     async with limited(1) as realm:
         await realm.key("own")
         await realm.key("sly", type=LOGIN_TYPE)
-        with pytest.raises(Forbidden, match="has 1 access keys, and 1 is the limit"):
+        with pytest.raises(Forbidden, match="has 1 access keys, and the limit is 1;"):
             await realm.set(KIND, "sly", ADA, type="User")
 
 

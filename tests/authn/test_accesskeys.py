@@ -274,14 +274,14 @@ async def test_t33_an_unknown_key_takes_the_same_steps_as_a_known_one(
 
         monkeypatch.setattr(where, name, step)
 
-    noted(type(keys._dummy_credential), "fits")
-    noted(type(keys._dummy_credential), "in_force")
+    noted(type(keys._dummy_credential), "matches")
+    noted(type(keys._dummy_credential), "is_active")
     noted(Pepper, "digest")
     noted(hmac, "compare_digest")
     directory.who(KEY)
     known, steps[:] = list(steps), []
     directory.refuses("Bearer " + generate_key())
-    assert steps == known == ["digest", "fits", "compare_digest", "in_force"]
+    assert steps == known == ["digest", "matches", "compare_digest", "is_active"]
 
 
 async def test_t33_a_key_is_found_by_its_whole_digest_and_compared_in_constant_time(directory: Directory) -> None:

@@ -13,7 +13,7 @@ from fairlead.storage.view.view import NamespacedName
 class Fixed:
     """Objects that stay as they are."""
 
-    as_of = 1
+    revision = 1
 
     def __init__(self, objects: Iterable[Object]) -> None:
         self.objects = {(each["metadata"].get("namespace", ""), each["metadata"]["name"]): each for each in objects}
@@ -21,7 +21,7 @@ class Fixed:
     def refresh(self) -> int:
         return 1
 
-    def changes(self) -> set[NamespacedName]:
+    def pop_changed_keys(self) -> set[NamespacedName]:
         return set(self.objects)
 
 

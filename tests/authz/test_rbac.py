@@ -182,7 +182,7 @@ def test_the_built_in_admins_have_the_rules_for_everything(group: str) -> None:
 
 
 def test_no_more_identities_are_kept_than_agreed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "KEPT", 3)
+    monkeypatch.setattr(module, "SUBJECT_CACHE_SIZE", 3)
     rbac = fixed(cluster_roles=[role(rule("get", "apps"))], cluster_role_bindings=[TO_BOB])
     for number in range(10):
         assert rbac(User("bob", (f"g{number}",)), asked("get", "apps"))
