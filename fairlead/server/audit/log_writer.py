@@ -166,13 +166,13 @@ class AuditLogWriter:
             log.error("the server stops with audit events that could not be written", events=self._pending_events)
 
     def _run(self) -> None:
-        going = True
-        while going and not self._stopping.is_set():
+        is_running = True
+        while is_running and not self._stopping.is_set():
             self._wake.wait()
             self._wake.clear()
             self._stopping.wait(BATCH_DELAY_SECONDS)
-            going = self._write_pending()
-        if going:
+            is_running = self._write_pending()
+        if is_running:
             self._write_pending()
         self._sink.close()
 

@@ -312,7 +312,7 @@ class CredentialRequests:
     """The requests of a catalog's kinds that involve credentials."""
 
     def __init__(self, catalog: Catalog) -> None:
-        self._signatures = frozenset(asked for kind in catalog.kinds for asked in _signatures_of(kind))
+        self._signatures = frozenset(signature for kind in catalog.kinds for signature in _signatures_of(kind))
 
     def matches(self, target: RequestInfo) -> bool:
         """Whether the request involves a credential. Errs on the side of yes."""

@@ -132,7 +132,7 @@ def _choose_variant(variants: Sequence[Variant], accept: str) -> Variant:
 
 def _quality_of(variant: Variant, ranges: Sequence[MediaRange]) -> float:
     """The highest quality value that Accept gives this variant; 0 if it is not accepted."""
-    return max((wish.quality for wish in ranges if _is_accepted(wish, variant)), default=0.0)
+    return max((media_range.quality for media_range in ranges if _is_accepted(media_range, variant)), default=0.0)
 
 
 def _is_accepted(media_range: MediaRange, variant: Variant) -> bool:

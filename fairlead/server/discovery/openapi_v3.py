@@ -220,21 +220,19 @@ def build_paths(resource: ResourceInfo, name_of: SchemaName, types: PatchTypes) 
     kind, root = resource.kind, group_version_path(resource.kind.group, resource.kind.version)
     before = "Namespaced" if kind.namespaced else ""
     home = f"{root}/namespaces/{{namespace}}/{kind.plural}" if kind.namespaced else f"{root}/{kind.plural}"
-    places = {home: _PathSpec(kind, kind.verbs, _COLLECTION_VERBS, before)}
-    places[f"{home}/{{name}}"] = _PathSpec(kind, kind.verbs, _OBJECT_VERBS, before)
+    specs = {home: _PathSpec(kind, kind.verbs, _COLLECTION_VERBS, before)}
+    specs[f"{home}/{{name}}"] = _PathSpec(kind, kind.verbs, _OBJECT_VERBS, before)
     for sub in resource.subresources:
         after = sub.name.capitalize() if sub.kind == kind else f"For{kind.name}{sub.name.capitalize()}"
-        places[f"{home}/{{name}}/{sub.name}"] = _PathSpec(
+        specs[f"{home}/{{name}}/{sub.name}"] = _PathSpec(
             sub.kind, sub.verbs, _SUBRESOURCE_VERBS, before, after, sub.returns_list
         )
     if kind.namespaced:
-        places[f"{root}/{kind.plural}"] = _PathSpec(
+        specs[f"{root}/{kind.plural}"] = _PathSpec(
             kind, kind.verbs, _ALL_NAMESPACES_VERBS, id_suffix="ForAllNamespaces"
         )
     return {
-        path: _path_item(path, place, name_of, types)
-        for path, place in places.items()
-        if any(place.served_operations())
+        path: _path_item(path, spec, name_of, types) for path, spec in specs.items() if any(spec.served_operations())
     }
 
 

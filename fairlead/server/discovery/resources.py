@@ -254,12 +254,12 @@ def version_info(version: str) -> Value:
     The Go and build fields describe Python instead, or have Kubernetes' values for "unknown".
     """
     major, minor = KUBERNETES_VERSION
-    ours = re.sub("[^0-9A-Za-z.]", ".", version)
+    build_metadata = re.sub("[^0-9A-Za-z.]", ".", version)
     machine = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
     return {
         "major": str(major),
         "minor": str(minor),
-        "gitVersion": f"v{major}.{minor}.0+fairlead.{ours}",
+        "gitVersion": f"v{major}.{minor}.0+fairlead.{build_metadata}",
         "gitCommit": "",
         "gitTreeState": "",
         "buildDate": "1970-01-01T00:00:00Z",

@@ -186,12 +186,12 @@ async def _send_stream(
     """Sends chunks until the stream ends, the client disconnects, or it stops reading."""
     sender, detector, stalled = _StreamSender(send, chunks, call, limiter), StallDetector(call.client), 0.0
     sending = asyncio.ensure_future(sender.run())
-    gone = asyncio.ensure_future(_wait_for_disconnect(receive))
+    disconnect = asyncio.ensure_future(_wait_for_disconnect(receive))
     try:
         while True:
             before = sender.chunks_sent
             done, _ = await asyncio.wait(
-                (sending, gone), timeout=STALL_CHECK_SECONDS, return_when=asyncio.FIRST_COMPLETED
+                (sending, disconnect), timeout=STALL_CHECK_SECONDS, return_when=asyncio.FIRST_COMPLETED
             )
             if done:
                 break
@@ -206,14 +206,14 @@ async def _send_stream(
             if not sender.is_sending:
                 # Sends nothing, but only a send detects that the HTTP/2 stream was reset.
                 await send({"type": "http.response.body", "body": b"", "more_body": True})
-        is_aborted = not gone.done() and (not sending.done() or sending.exception() is not None)
+        is_aborted = not disconnect.done() and (not sending.done() or sending.exception() is not None)
         if is_aborted and not detector.shut_down():
             close_connection(call.client)
     finally:
         detector.close()
-        for task in (sending, gone):
+        for task in (sending, disconnect):
             task.cancel()
-        await asyncio.gather(sending, gone, return_exceptions=True)
+        await asyncio.gather(sending, disconnect, return_exceptions=True)
         await sender.close()
 
 

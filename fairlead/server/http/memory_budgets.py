@@ -215,8 +215,8 @@ class WholeResponses:
         now = self._clock()
         if self._check_task is None and now >= self._next_check:
             self._next_check = now + UNREAD_CHECK_SECONDS
-            settled = [client for client, since in self.unread_since.items() if now - since >= WRITE_SETTLE_SECONDS]
-            self._check_task = asyncio.get_running_loop().create_task(self._drop_finished(settled))
+            written = [client for client, since in self.unread_since.items() if now - since >= WRITE_SETTLE_SECONDS]
+            self._check_task = asyncio.get_running_loop().create_task(self._drop_finished(written))
             self._check_task.add_done_callback(self._on_check_done)
 
     def _on_check_done(self, task: "asyncio.Task[None]") -> None:

@@ -99,9 +99,9 @@ class RequestBody:
         """Reads the whole body. Raises TooLarge over the limit, BadRequest if it is incomplete, Timeout if slow."""
         body = await self._receive_chunk()
         if not self._is_complete:  # nearly every body arrives in one message
-            kept = bytearray(body)
-            if await self._read_with_timeout(kept) <= self._limit:
-                return bytes(kept)
+            buffer = bytearray(body)
+            if await self._read_with_timeout(buffer) <= self._limit:
+                return bytes(buffer)
         elif len(body) <= self._limit:
             return body
         raise TooLarge(f"Request entity too large: limit is {self._limit}")
