@@ -132,7 +132,7 @@ async def test_a_view_knows_whether_it_shows_all_that_was_acknowledged() -> None
     class Ahead(MemoryStore):
         by = 0
 
-        def known_revision(self) -> int:
+        def local_revision(self) -> int:
             return super().local_revision() + self.by
 
     store = Ahead()

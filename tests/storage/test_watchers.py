@@ -101,7 +101,7 @@ def test_what_waited_when_the_watch_ended_is_still_delivered() -> None:
 
 
 @pytest.mark.parametrize(
-    "act", [lambda each: each.offer(step(1)), Watcher.overflow, Watcher.end], ids=["offer", "overflow", "end"]
+    "act", [lambda each: each.notify(step(1)), Watcher.overflow, Watcher.end], ids=["notify", "overflow", "end"]
 )
 @virtually
 async def test_a_sleeping_watcher_is_woken_by_whatever_concerns_it(act: Callable[[Watcher[str]], None]) -> None:
@@ -113,7 +113,7 @@ async def test_a_sleeping_watcher_is_woken_by_whatever_concerns_it(act: Callable
 
 
 @pytest.mark.parametrize(
-    "act", [lambda each: each.offer(step(1)), Watcher.overflow, Watcher.end], ids=["offer", "overflow", "end"]
+    "act", [lambda each: each.notify(step(1)), Watcher.overflow, Watcher.end], ids=["notify", "overflow", "end"]
 )
 @virtually
 async def test_nobody_falls_asleep_over_what_is_there_already(act: Callable[[Watcher[str]], None]) -> None:
