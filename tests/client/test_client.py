@@ -241,7 +241,7 @@ def test_addresses_are_taken_as_people_write_them(given: str, url: str) -> None:
     ],
 )
 def test_what_is_no_address_is_refused_without_quoting_passwords(given: str) -> None:
-    with pytest.raises(ClientError, match="not the address of a server; give it like https://") as caught:
+    with pytest.raises(ClientError, match="is not a server URL; use a URL like https://") as caught:
         normalize_url(given)
     assert "secret" not in str(caught.value)
 

@@ -64,7 +64,7 @@ def test_the_environment_can_name_a_login_too(environment: dict[str, str]) -> No
 
 
 def test_a_name_that_nobody_keeps_is_told_with_those_that_are(environment: dict[str, str]) -> None:
-    with pytest.raises(NotLoggedIn, match=r"no login named 'three' \(there are: one, two\); log in with"):
+    with pytest.raises(NotLoggedIn, match=r"no login named 'three' \(available: one, two\); log in with"):
         select_login("three", environment)
 
 
