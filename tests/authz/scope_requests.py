@@ -1,8 +1,8 @@
-"""Every request there can be, with the row of docs/access-keys.md that it belongs to.
+"""Every request there can be, with its row in scope_matrix.md.
 
-Made from the catalog, so that a kind, subresource or action that somebody adds is asked about without being mentioned
-here. The names are those of the table: project `web` with its space `dev` and virtual cluster `ci`, cluster `berlin`,
-config map `settings`; `ada` asks, who is in team `core`.
+Built from the catalog, so that new kinds, subresources and actions are included automatically. The names are those of
+the table: project `web` with its space `dev` and virtual cluster `ci`, cluster `berlin`, ConfigMap `settings`. The
+user is `ada`, a member of team `core`.
 """
 
 from collections.abc import Iterable, Iterator
@@ -27,9 +27,9 @@ SUBRESOURCE_VERBS = ("get", "create", "update", "patch", "delete")
 METHODS = ("get", "post", "put", "patch", "delete", "options", "")
 
 QUESTIONS = {
-    "selves": "who one is",
-    "selfsubjectreviews": "who one is",
-    "selfsubjectaccessreviews": "what one may",
+    "selves": "identity review",
+    "selfsubjectreviews": "identity review",
+    "selfsubjectaccessreviews": "self access review",
 }
 MIGRATION = "migratevirtualclusterinstance"
 INSTANCES = {"spaceinstances": "space", "virtualclusterinstances": "virtual cluster"}
@@ -116,12 +116,12 @@ def _outside_of_namespaces(kind: Kind) -> Iterator[Asked]:
 
 
 def _others(kind: Kind) -> Iterator[Asked]:
-    yield from _objects("an object of another kind outside of namespaces", kind, "", "x")
-    yield from _collection("all objects of another kind outside of namespaces", kind)
+    yield from _objects("a cluster-scoped object of another kind", kind, "", "x")
+    yield from _collection("all cluster-scoped objects of another kind", kind)
 
 
 def _questions(kind: Kind) -> Iterator[Asked]:
-    row = QUESTIONS.get(kind.plural, "another question")
+    row = QUESTIONS.get(kind.plural, "another review")
     yield from (Asked(row, verb, _target(kind, verb)) for verb in ALL_VERBS)
 
 
@@ -154,7 +154,7 @@ def _clusters(kind: Kind) -> Iterator[Asked]:
 
 def _people(kind: Kind) -> Iterator[Asked]:
     own, other = PEOPLE[kind.plural]
-    row = "one's own user or team"
+    row = "own user or team"
     yield from (Asked(row, verb, _target(kind, verb, "", own)) for verb in OBJECT_VERBS)
     for part in _parts(kind):
         yield from _part(f"{row}, a subresource", kind, part, "", own)
@@ -197,7 +197,7 @@ def _elsewhere(here: str, elsewhere: str, kind: Kind) -> Iterator[Asked]:
     for namespace, where in ((LAB, "of another project"), (DEFAULT, "in another namespace")):
         yield from _objects(f"an object {where}", kind, namespace, *NAMES)
         yield from _collection(f"all {elsewhere} {where}", kind, namespace)
-    yield from _objects("an object in no namespace, of a kind that needs one", kind, "", *NAMES)
+    yield from _objects("a namespaced object without a namespace", kind, "", *NAMES)
     yield from _collection(f"all {here} in all namespaces", kind)
 
 
@@ -230,7 +230,7 @@ def _acting_as_others() -> Iterator[Asked]:
     named = (("", "users", ""), ("", "groups", ""), ("authentication.k8s.io", "userextras", "scopes"))
     for group, plural, part in named:
         target = RequestInfo("impersonate", "", MANAGEMENT, group, "v1", plural, part, "", "ada")
-        yield Asked("acting as somebody else", "impersonate", target)
+        yield Asked("impersonation", "impersonate", target)
 
 
 def _through_gateways() -> Iterator[Asked]:
@@ -253,7 +253,7 @@ def _through_gateways() -> Iterator[Asked]:
         yield from (Asked(row, inner.verb, entrance, inner) for inner in inners)
         place = row.removeprefix("through the gateway to ")
         yield from (Asked(f"discovery at {place}", inner.verb, entrance, inner) for inner in _discovery())
-        about = f"a question about oneself at {place}"
+        about = f"self review at {place}"
         yield from (Asked(about, inner.verb, entrance, inner) for inner in _about_oneself())
 
 

@@ -1,4 +1,4 @@
-"""Scopes as clients meet them: one request for each row of docs/access-keys.md and each scope, to a real server (T-1).
+"""Scopes over HTTP: one request for each row of tests/authz/scope_matrix.md and each scope, to a real server (T-1).
 
 `tests/authz/test_scope_matrix.py` asks the authorizer about every request there can be. This asks the whole server, so
 that nothing on the way lets by what the authorizer would refuse.
@@ -18,7 +18,7 @@ from fairlead.registry.kind import MANAGEMENT_GROUP
 from fairlead.server.auth.stages import PUBLIC_PATHS
 from fairlead.server.discovery.documents import build_documents
 from tests.authz.scope_requests import Asked, every_request
-from tests.authz.scope_table import CUT, DENY, Table, read_table
+from tests.authz.scope_table import DENY, FILTERED, Table, read_table
 from tests.live.process import MANAGEMENT, Server, running
 
 M = f"{MANAGEMENT}/apis/{MANAGEMENT_GROUP}/v1"
@@ -71,7 +71,7 @@ def path_of(target: RequestInfo) -> str:
 
 
 def make_keys(server: Server, table: Table) -> dict[str, str]:
-    """A key of ada's for each scope on the page. She may do everything, so that only the scope refuses anything."""
+    """A key of ada's for each scope of the table. She may do everything, so that only the scope refuses anything."""
     with server.client() as client:
 
         def make(plural: str, kind: str, name: str, spec: dict[str, Any]) -> dict[str, Any]:
@@ -96,7 +96,7 @@ def differs(said: str, answer: httpx.Response) -> bool:
     refused = answer.status_code == 403 and REFUSED in answer.text
     if said == DENY:
         return not refused
-    return refused or (said == CUT and answer.status_code != 200)
+    return refused or (said == FILTERED and answer.status_code != 200)
 
 
 async def test_t1_the_server_answers_as_the_page_says(tmp_path: Path) -> None:
@@ -119,7 +119,7 @@ async def test_t1_the_server_answers_as_the_page_says(tmp_path: Path) -> None:
                     content=b"{}" if verb in ("create", "update", "patch") else None,
                 )
                 if differs(said, answer):
-                    found.append(f"{column}: {verb} {path}: the page says {said}, got {answer.text[:200]}")
+                    found.append(f"{column}: {verb} {path}: the table says {said}, got {answer.text[:200]}")
 
             cells = iter([(column, asked) for column in keys for asked in requests])
 
