@@ -61,7 +61,7 @@ class FakeTrail:
     def add(self, line: bytes) -> None:
         self.lines.append(line)
 
-    def unavailable(self) -> Unavailable:
+    def unavailable_error(self) -> Unavailable:
         return Unavailable("full")
 
 

@@ -153,7 +153,7 @@ REFUSALS: dict[str, tuple[Before, dict[str, str], int, str]] = {
     "no such instance": (nothing, {"name": "w"}, 404, 'virtualclusterinstances.management.service.sh "w" not found'),
     "no such target": (nothing, {"target": "z"}, 404, 'projects.management.service.sh "z" not found'),
     "no such source": (nothing, {"source": "z"}, 404, 'projects.management.service.sh "z" not found'),
-    "the same project": (nothing, {"target": "a"}, 400, '"v" is in project "a" already'),
+    "the same project": (nothing, {"target": "a"}, 400, '"v" is already in project "a"'),
     "the name is taken": (taken, {}, 409, '"v" already exists in the namespace service-p-b; rename or delete'),
     "a dependant's is": (dependant_taken, {}, 409, 'configmaps "c" already exists in the namespace service-p-b, and'),
     "it is going": (going, {}, 409, "it is being deleted and cannot be moved"),

@@ -315,8 +315,8 @@ async def test_a_body_of_another_kind_than_the_path_says_is_left_out() -> None:
         await desk("POST", place(CONFIGMAP), {**body, "kind": "List", "items": [body]})
     assert_no_canary(desk.notebook.data)
     for event in desk.completed():
-        assert "another kind" in event["annotations"]["service.sh/request-object-omitted"]
-        assert "another kind" in event["annotations"]["service.sh/response-object-omitted"]
+        assert "kind does not match the path" in event["annotations"]["service.sh/request-object-omitted"]
+        assert "kind does not match the path" in event["annotations"]["service.sh/response-object-omitted"]
 
 
 async def test_below_a_path_that_nobody_knows_nothing_is_recorded_but_that_it_was_asked_for() -> None:
