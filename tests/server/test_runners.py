@@ -72,5 +72,5 @@ async def test_a_runner_that_does_not_exist_is_told_nothing() -> None:
 async def test_a_rotation_is_not_rehearsed() -> None:
     async with new_world() as world:
         await world.create("Runner", "r")
-        with pytest.raises(BadRequest, match="dryRun is not supported: .*; omit it"):
+        with pytest.raises(BadRequest, match=r"dryRun is not supported: .*; omit it"):
             await handler(world, "rotatekey")(asked("rotatekey", dry_run=True))

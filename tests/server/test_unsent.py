@@ -46,7 +46,7 @@ def own() -> bytes:
 async def test_who_has_read_nothing_gets_nothing_more() -> None:
     bound = ClientMemoryLimiter(response_limits=LIMITS)
     kept = [await answered(bound, "ann", "a:1", body=own())]
-    with pytest.raises(TooManyRequests, match="unread responses .* for one connection; complete them") as refusal:
+    with pytest.raises(TooManyRequests, match=r"unread responses .* for one connection; complete them") as refusal:
         await answered(bound, "ann", "a:1")
     assert refusal.value.details.retry_after
     kept.append(await answered(bound, "ann", "a:2", body=own()))
