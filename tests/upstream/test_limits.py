@@ -99,7 +99,7 @@ async def test_t22_the_resolved_address_is_the_one_connected_to(far_side: FarSid
         asked_for.append((host, port))
         return await as_it_is("127.0.0.1", port)
 
-    access = access_to(far_side, host="rebinding.example", server_name="localhost")
+    access = access_to(far_side, host="rebinding.example", tls_server_name="localhost")
     upstream = Upstream(access, resolve, Limits())
     await got(upstream, "/version")
     await upstream.close()

@@ -53,7 +53,7 @@ async def test_hop_by_hop_headers_do_not_go_along(far_side: FarSide) -> None:
 
 
 async def test_the_path_of_the_kubeconfigs_server_comes_first(far_side: FarSide) -> None:
-    async with reaching(far_side, path="/k8s/clusters/c-1") as upstream:
+    async with reaching(far_side, base_path="/k8s/clusters/c-1") as upstream:
         await got(upstream, "/api/v1/nodes?limit=1")
     assert far_side.seen[0].target == "/k8s/clusters/c-1/api/v1/nodes?limit=1"
 

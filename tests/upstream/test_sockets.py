@@ -65,7 +65,7 @@ async def test_the_credential_goes_along_and_the_clients_handshake_does_not(far_
         ("Cookie", "a"),
         ("X", "y"),
     ]
-    async with reaching(far_side, path="/below") as upstream:
+    async with reaching(far_side, base_path="/below") as upstream:
         await upstream.open_websocket(
             Request("GET", "/x/exec?a=b", [*headers, ("Authorization", "Bearer client")]), CHANNELS
         )
