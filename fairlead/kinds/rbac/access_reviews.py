@@ -74,7 +74,9 @@ _RESULT = {
 _DECISION_PATH = array(
     obj(
         step=string("Name of the authorizer."),
-        verdict=string("Its decision: `allow`, `deny`, `no opinion`, or `not asked` if an earlier one has decided."),
+        verdict=string(
+            "Its decision: `allow`, `deny`, `no opinion`, or `not evaluated` if an earlier one has decided."
+        ),
         reason=string("Reason for the decision.", max_length=limits.MESSAGE),
     ),
     "The decisions of all authorizers, in the order of the chain.",
