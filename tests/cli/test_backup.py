@@ -184,7 +184,7 @@ def test_a_server_does_not_start_on_what_was_not_finished(data: Path) -> None:
     code, output = fairlead("serve", "--data", str(new), "--port", "0", "--audit-path", "off")
     assert (code, "the store is incomplete" in output) == (1, True)
     code, output = fairlead("restore", str(backup), "--data", str(new))
-    assert (code, "restore or copy into it did not finish; name an empty one, or use --force" in output) == (1, True)
+    assert (code, "restore or copy into it did not finish; name an empty store, or use --force" in output) == (1, True)
     assert fairlead("restore", str(backup), "--data", str(new), "--force")[0] == 0
     assert value_in(new) == b"{}"
 

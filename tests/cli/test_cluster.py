@@ -180,7 +180,7 @@ def test_a_program_that_signs_in_is_refused_with_the_commands_that_help(ops: Des
     assert (ended.code, ended.out) == (1, "")
     first, _, *commands = ended.err.splitlines()
     assert first.startswith(
-        "fairlead: the context 'the desk' cannot be given to the server: it signs in with a program"
+        "fairlead: the context 'the desk' cannot be used by the server: it uses a credential plugin (exec)"
     )
     assert commands[0] == "  fairlead cluster role spaces | kubectl --context 'the desk' apply -f -"
     assert commands[-1] == "  fairlead cluster add berlin --kube-context fairlead-berlin"

@@ -296,7 +296,7 @@ def test_a_project_is_made_shown_and_deleted_by_its_owner(desk: Desk) -> None:
     assert "project/ships" in done(desk.type("project", "list", "-o", "name")).splitlines()
     assert "service-p-ships" in done(desk.type("project", "show", "ships"))
     rows = [line.split()[:3] for line in done(desk.type("project", "members", "ships")).splitlines()[1:]]
-    assert rows == [["user", "jan", "owner"], ["user", "kim", "by"], ["team", "crew", "user"]]
+    assert rows == [["user", "jan", "owner"], ["user", "kim", "through"], ["team", "crew", "user"]]
     ended = desk.type("project", "delete", "ships", "--yes")
     assert "the project ships is deleted" in ended.err, ended.err
     assert "project/ships" not in done(desk.type("project", "list", "-o", "name"))

@@ -50,7 +50,7 @@ def test_the_path_of_the_decision_is_shown(explaining: Desk) -> None:
         "AUTHORIZER VERDICT REASON",
         "scope no opinion inside: project demo",
         "roles allow ClusterRole edit",
-        "owners not asked -",
+        "owners not evaluated -",
     ]
     attributes = {
         "verb": "create",

@@ -14,7 +14,7 @@ def test_a_context_is_put_into_the_home_folders_file(user: Desk) -> None:
     ended = user.type("kubeconfig")
     assert (ended.code, ended.out) == (0, "")
     path = user.home / ".kube" / "config"
-    assert f"wrote the context 'fairlead-test' into {path}" in ended.err
+    assert f"wrote the context 'fairlead-test' to {path}" in ended.err
     config = yaml.safe_load(path.read_bytes())
     assert config["current-context"] == "fairlead-test"
     assert config["users"] == [{"name": "fairlead-test", "user": {"token": KEY}}]

@@ -23,7 +23,7 @@ def test_a_runner_is_made_with_what_was_said_and_nothing_else(admin: Desk) -> No
     told = ("--display-name", "One", "--description", "the first", "--endpoint", "one.example.com", "--unusable")
     ended = admin.type("runner", "create", "one", *told)
     assert (ended.code, ended.out) == (0, "")
-    assert "`fairlead runner key one` prints the key" in ended.err
+    assert "`fairlead runner key one` prints its access key" in ended.err
     assert admin.type("runner", "create", "two").code == 0
     assert [each.body for each in admin.fake.asked("POST", RUNNERS)] == [
         {

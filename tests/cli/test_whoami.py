@@ -135,4 +135,4 @@ def test_another_login_can_be_named(user: Desk) -> None:
     assert [each.headers["authorization"] for each in user.fake.requests] == [f"Bearer {KEY}", "Bearer other-key"]
     ended = user.type("whoami", "--context", "third")
     assert ended.code == 1
-    assert "no login named 'third' (there are: other, test)" in ended.err
+    assert "no login named 'third' (available: other, test)" in ended.err
