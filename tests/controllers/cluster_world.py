@@ -84,19 +84,19 @@ class Far:
 
 
 class Reach:
-    """Stands for Connected."""
+    """Stands for UpstreamRegistry."""
 
     def __init__(self) -> None:
         self.far: dict[str, Far | NotConnected] = {}
         self.failures = FailureNotifier()
 
-    def health(self, name: str) -> Far:
+    def health_upstream(self, name: str) -> Far:
         found = self.far.get(name) or NotConnected("NotFound", "nothing there")
         if isinstance(found, NotConnected):
             raise found
         return found
 
-    cluster = open_departing = health
+    cluster_upstream = open_cleanup_upstream = health_upstream
 
     def fail(self, name: str = "berlin") -> None:
         """A request through a gateway gets no answer."""

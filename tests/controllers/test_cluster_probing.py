@@ -49,7 +49,7 @@ async def test_one_lost_answer_is_no_loss(working: World, reach: Reach) -> None:
     far.error = None
     await asyncio.sleep(20)
     assert status(working)["online"]
-    assert events(working) == [("Normal", "UpstreamRegistry")]
+    assert events(working) == [("Normal", "Connected")]
 
 
 async def test_one_refusal_of_a_connected_cluster_is_no_failure(working: World, reach: Reach) -> None:
@@ -59,7 +59,7 @@ async def test_one_refusal_of_a_connected_cluster_is_no_failure(working: World, 
     await until(lambda: len(far.looks()) > count)
     far.answers["/version"] = well
     await asyncio.sleep(20)
-    assert events(working) == [("Normal", "UpstreamRegistry")]
+    assert events(working) == [("Normal", "Connected")]
     far.answers["/version"] = (401, {})
     await until(lambda: (status(working)["phase"], status(working)["reason"]) == ("Failed", "HealthCheckCluster"))
     assert state(working, "Connected") == ("False", "Unauthorized")
@@ -103,7 +103,7 @@ async def test_a_certificate_that_the_cluster_reloads_is_noticed_without_any_req
     await until(lambda: state(working, "Connected") == ("False", "Untrusted"), seconds=12)
     await asyncio.sleep(60)
     assert state(working, "Ready") == ("False", "Untrusted")
-    assert sorted(events(working)) == [("Normal", "UpstreamRegistry"), ("Warning", "HealthCheckCluster")]
+    assert sorted(events(working)) == [("Normal", "Connected"), ("Warning", "HealthCheckCluster")]
     far.reloaded = None
     await until(lambda: state(working, "Ready") == ("True", "Healthy"), seconds=5)
 

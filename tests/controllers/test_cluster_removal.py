@@ -222,7 +222,7 @@ async def test_an_annotation_lets_the_cluster_go_and_leaves_the_binding(
         await working.delete("Cluster", "berlin")
     await until(lambda: is_gone(working), seconds=1)
     assert "DELETE" not in [method for method, _, _ in far.sent]
-    assert 'ClusterRoleBinding "service.sh:admins" stays' in message(working, "LeftBehind")
+    assert 'ClusterRoleBinding "service.sh:admins" was left in the cluster' in message(working, "LeftBehind")
 
 
 async def test_without_a_kubeconfig_there_is_nothing_to_wait_for(working: World, reach: Reach) -> None:

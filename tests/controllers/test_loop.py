@@ -278,7 +278,7 @@ async def test_an_object_that_concerns_thousands_does_not_hold_up_others(world: 
     """As an owner that goes: each of its dependants has to be looked at."""
 
     class Family(Watchful):
-        def concerned(self, key: Key, entry: Entry | None) -> Iterable[Key]:
+        def keys_for(self, key: Key, entry: Entry | None) -> Iterable[Key]:
             return [(*key[:3], f"child-{number}") for number in range(10 * ENQUEUE_BATCH_SIZE)]
 
     loop = ControllerLoop(Family(world), world.view, world.clock)
@@ -290,7 +290,7 @@ async def test_an_object_that_concerns_thousands_does_not_hold_up_others(world: 
 
 async def test_thousands_of_changes_that_concern_nobody_do_not_hold_up_others(world: World) -> None:
     class Indifferent(Watchful):
-        def concerned(self, key: Key, entry: Entry | None) -> Iterable[Key]:
+        def keys_for(self, key: Key, entry: Entry | None) -> Iterable[Key]:
             return ()
 
     loop = ControllerLoop(Indifferent(world), world.view, world.clock)

@@ -70,7 +70,7 @@ async def test_a_template_that_the_cluster_does_not_take_is_a_failure_that_says_
     kube.answers[AT] = (500, "", UNDECLARED)
     await space(working, config_map(foo=1))
     await until(lambda: told(working, SPACE, "SpaceSynced") == ("False", "Invalid"))
-    assert 'refuses to apply ConfigMap "greeting"' in message(working, SPACE, "SpaceSynced")
+    assert 'refused to apply ConfigMap "greeting"' in message(working, SPACE, "SpaceSynced")
     assert ".foo: field not declared in schema" in message(working, SPACE, "SpaceSynced")
     seen = working.see(SPACE, "one") or {}
     assert (get_path(seen, "status.phase"), kstatus(seen)) == ("Failed", "Failed")

@@ -89,7 +89,7 @@ class ClusterRemoval:
         return None
 
     async def _clean_up(self, cluster: Object) -> list[str]:
-        """Deletes the binding. Returns messages about what is left. Raises UpstreamError and _NotRemovedError."""
+        """Deletes the binding. Returns messages about what is left. Raises UpstreamError and _BindingDeletionError."""
         if not is_true(cluster.get("status"), ADMINISTRATORS_BOUND):
             return []
         if is_abandoned(cluster):
