@@ -36,8 +36,6 @@ MAX_RENDERED_LENGTH = 1024 * 1024
 _placeholder = re.compile(
     r"\{\{[ \t]{0,20}parameters\.([A-Za-z0-9_.-]{1,253})[ \t]{0,20}(\|[ \t]{0,20}quote[ \t]{0,20})?\}\}", re.ASCII
 )
-
-
 _document_separator = re.compile(r"^---(?=\s|$)", re.MULTILINE)
 YAML_FIELDS = frozenset({"objects", "values", "parameters"})
 """Fields of templates, at any path, whose text is YAML."""

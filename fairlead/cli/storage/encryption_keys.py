@@ -32,7 +32,8 @@ class EncryptionKeyStatus:
     mode: str
     active: str
     older: list[str]
-    sealed: bool
+    is_reencrypted: bool
+    """Whether everything is encrypted with the active key: `sealed` in the JSON output."""
 
 
 @group.command("rotate")
@@ -65,14 +66,16 @@ def status(
     with _report_errors():
         found = _read_status(data)
     if as_json:
-        print(json.dumps(asdict(found)))
+        fields = asdict(found)
+        fields["sealed"] = fields.pop("is_reencrypted")
+        print(json.dumps(fields))
         return
     typer.echo(f"{found.source}, mode {found.mode}" if found.mode else found.source)
     for id in (found.active, *found.older):
         typer.echo(f"  {id}  {'active' if id == found.active else 'older'}")
     if found.mode not in ("", "0600", "0400"):
         typer.echo(f"Other users may be able to read that file. Restrict it: chmod 600 {found.source}")
-    if found.sealed:
+    if found.is_reencrypted:
         typer.echo(f"Everything in the store is encrypted with {found.active}; it needs no older key.")
     else:
         typer.echo(f"Not everything in the store is encrypted with {found.active} yet; the server re-encrypts it.")

@@ -34,7 +34,7 @@ class UnbindResult:
 
     refused_verb: str = ""
     status: int = 0
-    kept_reason: str = ""
+    retained_reason: str = ""
 
 
 async def bind_administrators(upstream: Upstream, names: ClusterIdentityMapper) -> AdministratorsBinding | None:
@@ -98,7 +98,7 @@ async def unbind_administrators(upstream: Upstream, group: str) -> UnbindResult:
         return UnbindResult("read", found.status)
     binding = found.body
     if not _is_managed(binding) or get_path(binding, "roleRef.name") != ROLE_REF["name"]:
-        return UnbindResult(kept_reason="it is not as this server created it")
+        return UnbindResult(retained_reason="it is not as this server created it")
     others = _other_subjects(binding, group)
     if not others:
         preconditions = {name: get_path(binding, f"metadata.{name}") for name in ("uid", "resourceVersion")}
@@ -110,7 +110,7 @@ async def unbind_administrators(upstream: Upstream, group: str) -> UnbindResult:
         updated = await send_request(upstream, "PUT", path, {**binding, "subjects": others})
         if updated.status not in (200, 404):
             return UnbindResult("update", updated.status)
-    return UnbindResult(kept_reason=f"it has other subjects than the group {group}, which was removed from it")
+    return UnbindResult(retained_reason=f"it has other subjects than the group {group}, which was removed from it")
 
 
 async def _create_binding(upstream: Upstream, group: str) -> AdministratorsBinding | None:

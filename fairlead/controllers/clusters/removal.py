@@ -160,7 +160,9 @@ async def _remove_binding(upstream: Upstream, group: str) -> str:
     outcome = await unbind_administrators(upstream, group)
     if outcome.refused_verb:
         raise _refusal_error(outcome.status, outcome.refused_verb)
-    return f"{BINDING_TITLE} was left in the cluster, since {outcome.kept_reason}" if outcome.kept_reason else ""
+    return (
+        f"{BINDING_TITLE} was left in the cluster, since {outcome.retained_reason}" if outcome.retained_reason else ""
+    )
 
 
 def _refusal_error(status: int, verb: str) -> _BindingDeletionError:

@@ -133,7 +133,7 @@ def _abandoned_message(instance: Object, labels: Mapping[str, str]) -> str:
     )
 
 
-def _removal_message(removed: Sequence[str], kept_bindings: Mapping[str, str]) -> str:
+def _removal_message(removed: Sequence[str], retained_bindings: Mapping[str, str]) -> str:
     parts = [f"deleted in it: ClusterRoleBindings {', '.join(removed)}"] if removed else []
-    parts += [f"{name} was kept, since {reason}" for name, reason in kept_bindings.items()]
+    parts += [f"{name} was kept, since {reason}" for name, reason in retained_bindings.items()]
     return "; ".join(parts)
