@@ -74,7 +74,7 @@ def object_ref(plural: str, obj: Object) -> ObjectRef:
 
 
 def watch_object(client: Client, ref: ObjectRef, seconds: float = math.inf) -> Iterator[Object]:
-    """Yields the object, then each new version, until it is deleted. Raises DeadlinePassed after `seconds`."""
+    """Yields the object, then each new version, until it is deleted. Raises DeadlineExceeded after `seconds`."""
     exists = False
     fields = f"metadata.name={ref.name}"
     for event in client.watch(ref.plural, namespace=ref.namespace, fields=fields, seconds=seconds):

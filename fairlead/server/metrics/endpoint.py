@@ -1,7 +1,7 @@
 """The handler of `/metrics`, for users who may `get` that path.
 
 It is served at the base URL and below the API root, where `kubectl get --raw /metrics` requests it. `app` registers
-`endpoints` with the dispatcher. With `metrics_public`, `app` also puts `public_stage` before authentication.
+`endpoints` with the dispatcher. With `metrics_public`, `app` also runs `public_stage` before authorization.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence, Set
