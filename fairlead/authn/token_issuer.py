@@ -19,7 +19,7 @@ from functools import partial
 from fairlead.authn.access_keys import ACCESS_KEYS
 from fairlead.authn.direct_tokens import AUDIENCE, NO_CLUSTER, PRIVATE_CLAIM, SCOPED_AUDIENCE, cluster_audience
 from fairlead.authn.principals import TEAMS, USERS
-from fairlead.authn.reachable_clusters import reachable_clusters
+from fairlead.authn.reachable_clusters import CLUSTERS, reachable_clusters
 from fairlead.authn.signing_keys import SigningKeyStore
 from fairlead.core.call import MANAGEMENT, AuthorizationDecision, RequestInfo
 from fairlead.core.clock import timestamp
@@ -35,7 +35,6 @@ from fairlead.kinds.access.direct_token import DIRECT_CLUSTER_ENDPOINT_TOKEN as 
 from fairlead.registry.codec import decode
 from fairlead.registry.registry import Registry
 
-CLUSTERS = "clusters"
 TOKEN_ID_BYTES = 16
 MAX_CLUSTERS = 100
 """Maximum number of clusters per token: it lists all of them and is sent with every request."""
