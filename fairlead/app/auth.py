@@ -13,9 +13,8 @@ from fairlead.authn.credentials import CookieAuthenticator
 from fairlead.authn.last_used import LastUsedTracker
 from fairlead.authn.principals import TEAMS, USERS, AdminUserCheck, PrincipalDirectory
 from fairlead.authz import Decision, administrators
-from fairlead.authz.authorizer import AuthorizerChain
+from fairlead.authz.authorizer import AuthorizerChain, gateway_authorizer
 from fairlead.authz.component_access import AgentAuthorizer, RunnerAuthorizer
-from fairlead.authz.gateway_access import gateway_authorizer
 from fairlead.authz.ownership import OwnerAuthorizer
 from fairlead.authz.project_members import PROJECTS, ProjectMemberAuthorizer
 from fairlead.authz.rbac import RbacAuthorizer

@@ -42,16 +42,14 @@ from fairlead.server.api.routing import Dispatcher, RouteConfig, routing_stage
 from fairlead.server.api.verbs import Verbs
 from fairlead.server.api.watch import WatchLimits, WatchService
 from fairlead.server.audit.agent_reports import AgentReports
-from fairlead.server.audit.disk_usage import DiskBudget
 from fairlead.server.audit.intake import AuditLogs, AuditQuotas
-from fairlead.server.audit.log import AuditLog
+from fairlead.server.audit.log import AuditLog, DiskBudget
 from fairlead.server.audit.log_file import STANDARD_OUTPUT, LogRetention, RotatingFile, open_sink
 from fairlead.server.audit.log_writer import AuditLogWriter
 from fairlead.server.audit.policy import DEFAULT_POLICY, load_policy
 from fairlead.server.audit.stage import AuditStages
 from fairlead.server.auth.impersonation import Impersonation
 from fairlead.server.auth.login import LOGIN_ENDPOINT, LoginHandlers
-from fairlead.server.auth.oidc_discovery import OidcDiscovery
 from fairlead.server.auth.stages import AuthorizeStage, Identify, build_authentication_stage, build_identify
 from fairlead.server.discovery.documents import build_documents, platform_documents
 from fairlead.server.discovery.health import HEALTH_PATHS, HealthCheck, HealthHandler
@@ -65,15 +63,19 @@ from fairlead.server.metrics.stage import LabelResolver, RequestMetrics
 from fairlead.settings import Settings
 from fairlead.settings.values import ON
 from fairlead.storage.contract import Store
-from fairlead.subresources.access_keys import key_list_handlers, rotation_handlers
 from fairlead.subresources.access_reviews import ReviewSources, review_handlers
 from fairlead.subresources.cluster_agents import AgentBootstrapInfo, AgentConfigBuilder, agent_handlers
-from fairlead.subresources.direct_tokens import DirectTokenHandlers
+from fairlead.subresources.credentials import (
+    DirectTokenHandlers,
+    OidcDiscovery,
+    key_list_handlers,
+    rotation_handlers,
+    service_account_handlers,
+)
 from fairlead.subresources.migration import migration_handlers
 from fairlead.subresources.profile import ProfileHandler
 from fairlead.subresources.projects import project_handlers
 from fairlead.subresources.runners import runner_handlers
-from fairlead.subresources.service_accounts import service_account_handlers
 from fairlead.subresources.whoami import InstallationInfo, TokenReviewer, WhoAmI, whoami_handlers
 
 LABELLED_PATHS = (

@@ -10,8 +10,9 @@ presented to one cluster cannot be replayed at another one. A scope names cluste
 names to uids: it is not valid for a later cluster with the same name.
 """
 
+import asyncio
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
@@ -19,7 +20,6 @@ from functools import partial
 from fairlead.authn.access_keys import ACCESS_KEYS
 from fairlead.authn.direct_tokens import AUDIENCE, NO_CLUSTER, PRIVATE_CLAIM, SCOPED_AUDIENCE, cluster_audience
 from fairlead.authn.principals import TEAMS, USERS
-from fairlead.authn.reachable_clusters import CLUSTERS, reachable_clusters
 from fairlead.authn.signing_keys import SigningKeyStore
 from fairlead.core.call import MANAGEMENT, AuthorizationDecision, RequestInfo
 from fairlead.core.clock import timestamp
@@ -33,7 +33,48 @@ from fairlead.domain.key_delegation import Delegator, ScopeCovers, delegation_pr
 from fairlead.domain.key_lifetime import expires_at
 from fairlead.kinds.access.direct_token import DIRECT_CLUSTER_ENDPOINT_TOKEN as KIND
 from fairlead.registry.codec import decode
+from fairlead.registry.kind import Kind
 from fairlead.registry.registry import Registry
+
+# --- reachable clusters ---
+# The clusters in which a user may use anything: the whole cluster, or a space in it. Direct tokens are bound to
+# these.
+#
+# Computed when a token is issued, not per request. It yields to the event loop in between, since there may be many
+# spaces.
+
+
+CLUSTERS, SPACES = "clusters", "spaceinstances"
+CLUSTER_REF_FIELD = "spec.clusterRef.cluster"
+YIELD_INTERVAL = 100
+"""Checks before yielding to the event loop."""
+
+Authorize = Callable[[RequestInfo], AuthorizationDecision]
+
+
+async def reachable_clusters(registry: Registry, api_group: str, authorize: Authorize) -> AsyncIterator[str]:
+    """Yields the uid of each cluster once."""
+    clusters, spaces = registry.resource(api_group, CLUSTERS), registry.resource(api_group, SPACES)
+    others: dict[str, str] = {}
+    for count, entry in enumerate(registry.view.entries(api_group, CLUSTERS), 1):
+        uid, name = str(metadata(decode(entry))["uid"]), entry.key[3]
+        if authorize(_use_target(clusters.kind, "", name)).allowed:
+            yield uid
+        else:
+            others[name] = uid
+        if count % YIELD_INTERVAL == 0:
+            await asyncio.sleep(0)
+    for count, entry in enumerate(registry.view.entries(api_group, SPACES) if others else (), 1):
+        cluster = entry.selectable.get(CLUSTER_REF_FIELD, "")
+        if cluster in others and authorize(_use_target(spaces.kind, *entry.key[2:])).allowed:
+            yield others.pop(cluster)
+        if count % YIELD_INTERVAL == 0:
+            await asyncio.sleep(0)
+
+
+def _use_target(kind: Kind, namespace: str, name: str) -> RequestInfo:
+    return RequestInfo("use", "", MANAGEMENT, kind.group, kind.version, kind.plural, namespace=namespace, name=name)
+
 
 TOKEN_ID_BYTES = 16
 MAX_CLUSTERS = 100

@@ -2,7 +2,6 @@
 
 authorizer        the authorizer of the server: runs the chain, filters lists, explains decisions
 scope/            restricts access keys to their scope; runs first
-gateway_access    requests through a gateway
 rbac              Kubernetes RBAC; binding_index finds the bindings of a user
 default_roles     creates and updates the default ClusterRoles
 project_members   roles of project members

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from fairlead.authz import Authorizer, Decision, authorize
-from fairlead.core.call import NAMESPACE_RESOURCE, RequestInfo
+from fairlead.authz import Authorize, Authorizer, Decision, authorize
+from fairlead.core.call import MANAGEMENT, NAMESPACE_RESOURCE, RequestInfo
 from fairlead.core.errors import Details, Forbidden, qualified_resource, quote_value
 from fairlead.core.user import User
 from fairlead.storage.view.view import Entry
@@ -188,3 +188,23 @@ def forbidden_error(user: User, target: RequestInfo, decision: Decision) -> Forb
     message = f"{what} is forbidden: {who}"
     details = Details(target.name, target.group, target.resource)
     return Forbidden(f"{message}: {reason}" if reason else message, details)
+
+
+# --- gateway access ---
+# Authorizes requests through a gateway: they need the verb `use` on the cluster, space or virtual cluster.
+#
+# Runs right after the scope authorizer, which has checked the inner request. The remote cluster authorizes the inner
+# request itself. Rules about our own objects must never apply to it, so this authorizer decides all gateway
+# requests.
+
+
+def gateway_authorizer(authorize: Authorize) -> Authorizer:
+    """`authorize` is the whole chain, of which this one is a part. It authorizes `use` on the gateway's resource."""
+
+    def authorizer(user: User, target: RequestInfo) -> Decision | None:
+        if target.gateway is None:
+            return None
+        owner = user if user.scope is None else replace(user, scope=None)
+        return authorize(owner, replace(target.gateway, root=MANAGEMENT, path=""))
+
+    return authorizer

@@ -26,9 +26,8 @@ from fairlead.kinds.core.lease import LEASE
 from fairlead.kinds.core.namespace import NAMESPACE
 from fairlead.kinds.core.pod_service import POD, SERVICE
 from fairlead.kinds.core.service_account import SERVICE_ACCOUNT
-from fairlead.kinds.instances.space import SPACE
+from fairlead.kinds.instances.remote_instances import SPACE, VIRTUAL_CLUSTER
 from fairlead.kinds.instances.templates import SPACE_TEMPLATE, VIRTUAL_CLUSTER_TEMPLATE, WORKSPACE_TEMPLATE
-from fairlead.kinds.instances.virtual_cluster import VIRTUAL_CLUSTER
 from fairlead.kinds.instances.workspace import WORKSPACE
 from fairlead.kinds.projects.project import PROJECT
 from fairlead.kinds.projects.secrets import PROJECT_SECRET, SHARED_SECRET

@@ -1,9 +1,9 @@
 """Deletion with finalizers: marks an object with deletionTimestamp, and tells when it can be removed."""
 
-from fairlead.core.errors import Conflict
-from fairlead.core.objects import Object, deep_copy, get_path, metadata
+from fairlead.core.errors import Conflict, Invalid, Problem
+from fairlead.core.objects import Object, deep_copy, get_path, json_equal, metadata
 from fairlead.registry.kind import Change, Kind
-from fairlead.registry.write_options import DeleteOptions
+from fairlead.registry.write_options import DeleteOptions, WriteOptions
 
 FOREGROUND_FINALIZER = "foregroundDeletion"
 ORPHAN_FINALIZER = "orphan"
@@ -73,3 +73,75 @@ def check_preconditions(old: Object, kind: Kind, delete_options: DeleteOptions) 
             f"in record ({meta['resourceVersion']}). The object might have been modified"
         )
         raise Conflict.of(kind.name, kind.group, meta["name"], reason)
+
+
+# --- update rules ---
+# Rules for every update besides the kind's own: versions, separation of the status, immutable fields.
+#
+# `registry/resource.py` calls these on updates and patches. They depend only on the old and the new object, so they
+# can run in a thread.
+
+
+MODIFIED_MESSAGE = "the object has been modified; please apply your changes to the latest version and try again"
+
+
+def check_uid_and_version(kind: Kind, old: Object, new: Object, options: WriteOptions) -> None:
+    """Rejects a change to an object with another uid, or to an older version of this one."""
+    before, after = metadata(old), metadata(new)
+    if after.get("uid") and after["uid"] != before["uid"]:
+        if options.is_patch:
+            problem = Problem.invalid("metadata.uid", after["uid"], "field is immutable")
+            raise Invalid.of(kind.name, kind.group, before["name"], [problem])
+        reason = f"Precondition failed: UID in precondition: {after['uid']}, UID in object meta: {before['uid']}"
+        raise Conflict.of(kind.plural, kind.group, before["name"], reason)
+    version = after.get("resourceVersion")
+    if not version and not kind.allows_unconditional_update:
+        problem = Problem.invalid("metadata.resourceVersion", 0, "must be specified for an update")
+        raise Invalid.of(kind.plural, kind.group, before["name"], [problem])
+    if version and version != before["resourceVersion"]:
+        raise Conflict.of(kind.plural, kind.group, before["name"], MODIFIED_MESSAGE)
+
+
+def separate_status(kind: Kind, old: Object, new: Object, subresource: str) -> None:
+    """For kinds with a status subresource: /status changes only the status, and other writes do not change it."""
+    if subresource == "status":
+        status = new.get("status")
+        managed = metadata(new).get("managedFields")
+        new.clear()
+        new.update(deep_copy(old))
+        new.pop("status", None)
+        if status is not None:
+            new["status"] = status
+        if managed is not None:
+            metadata(new)["managedFields"] = managed
+    elif kind.status_subresource:
+        if old.get("status"):
+            new["status"] = old["status"]
+        elif "status" in new:
+            new["status"] = {}
+
+
+def relevant_problems(kind: Kind, problems: list[Problem], subresource: str = "") -> list[Problem]:
+    """The problems in the part that this write changes: the status for /status, everything else otherwise."""
+    if not problems or (subresource != "status" and not kind.status_subresource):
+        return problems
+    return [each for each in problems if (each.field.partition(".")[0] == "status") == (subresource == "status")]
+
+
+def immutable_problems(kind: Kind, old: Object, new: Object) -> list[Problem]:
+    """A problem for each immutable field that has changed."""
+    values = [(path, get_path(old, path), get_path(new, path)) for path in kind.immutable]
+    return [
+        Problem.invalid(path, after, "field is immutable")
+        for path, before, after in values
+        if before is not None and before != after
+    ]
+
+
+def is_same_spec(old: Object, new: Object) -> bool:
+    """Whether the desired state is the same: everything but metadata and status."""
+    if old.get("spec") != new.get("spec"):
+        return False
+    ignored = ("metadata", "status")
+    before, after = ({name: value for name, value in each.items() if name not in ignored} for each in (old, new))
+    return json_equal(before, after)

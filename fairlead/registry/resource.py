@@ -16,7 +16,8 @@ from fairlead.core.errors import MAX_PROBLEMS, AlreadyExists, BadRequest, Confli
 from fairlead.core.json import is_too_deep
 from fairlead.core.objects import Object, json_equal, metadata, name_of
 from fairlead.core.user import CONTROLLER_USER
-from fairlead.registry import deletion, request_body, update_rules
+from fairlead.registry import deletion, request_body
+from fairlead.registry import deletion as update_rules
 from fairlead.registry import metadata as meta
 from fairlead.registry.codec import convert_entry, decode, encode, render_stored, to_stored, with_one_time_fields
 from fairlead.registry.kind import Change, Kind

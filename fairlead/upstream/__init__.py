@@ -6,7 +6,7 @@ kubeconfig -> ClusterEndpoint -> Upstream (connection pool, limits) -> Response,
     upstream.py, access.py         `Upstream`, and its values: endpoint, limits, request
     pool.py, fair_share.py         connection pool; limits per user
     connection.py, messages.py     HTTP/1.1 exchanges; responses and request heads
-    upload.py, websocket.py        streamed request bodies; WebSocket connections
+    websocket.py                   WebSocket connections
     dial.py, transport.py          TCP and TLS connections
     address_policy.py              which addresses may be dialed
     kubeconfig.py, errors.py       kubeconfig validation; `UpstreamError` and its subclasses

@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 
 from fairlead.authz import Decision, administrators
-from fairlead.authz.authorizer import AuthorizerChain, forbidden_error
-from fairlead.authz.gateway_access import gateway_authorizer
+from fairlead.authz.authorizer import AuthorizerChain, forbidden_error, gateway_authorizer
 from fairlead.authz.scope import ScopeNaming, build_scope_checks
 from fairlead.core.call import MANAGEMENT, RequestInfo
 from fairlead.core.scope import Scope, ScopeRule

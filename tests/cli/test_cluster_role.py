@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from fairlead.cli import make_app
 from fairlead.cli.resources.cluster_role import RolePart, build_objects
-from fairlead.controllers.clusters.credential_rights import EXTRA_RIGHT, REQUIRED_RIGHTS
+from fairlead.controllers.clusters.probe import EXTRA_RIGHT, REQUIRED_RIGHTS
 
 RUNNER = CliRunner()
 

@@ -6,8 +6,7 @@ import json
 import pytest
 
 from fairlead.controllers.clusters import probe
-from fairlead.controllers.clusters.credential_rights import REVIEWS_PATH
-from fairlead.controllers.clusters.probe import probe_cluster
+from fairlead.controllers.clusters.probe import REVIEWS_PATH, probe_cluster
 from fairlead.controllers.clusters.status import ClusterDetails, ProbeResult
 from fairlead.upstream.address_policy import AddressPolicy
 from fairlead.upstream.kubeconfig import parse_kubeconfig

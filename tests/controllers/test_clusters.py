@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from fairlead.controllers.clusters.credential_rights import REVIEWS_PATH
+from fairlead.controllers.clusters.probe import REVIEWS_PATH
 from fairlead.core.objects import Object
 from fairlead.upstream.clusters import NotConnected
 from fairlead.upstream.errors import TlsError

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from fairlead.controllers.helm.chart import Chart, Release
-from fairlead.controllers.helm.pending_release import MAX_RUN_SECONDS, clear_pending_release
+from fairlead.controllers.helm.deploy import MAX_RUN_SECONDS, clear_pending_release
 from fairlead.core.clock import timestamp
 from tests.far_side.kube import Kube, KubeApi
 

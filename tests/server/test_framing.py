@@ -2,8 +2,8 @@
 
 import pytest
 
-from fairlead.server.http import framing
-from fairlead.server.http.framing import HOST_CACHE_SIZE, find_ambiguity
+from fairlead.server.http import request
+from fairlead.server.http.request import HOST_CACHE_SIZE, find_ambiguity
 
 Pairs = list[tuple[bytes, bytes]]
 HOST = (b"host", b"fairlead.example.com:8443")
@@ -63,7 +63,7 @@ def test_http_1_1_has_a_host_and_others_may_not() -> None:
 
 def test_hosts_that_somebody_makes_up_are_not_remembered_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     known = set[bytes]()
-    monkeypatch.setattr(framing, "_valid_hosts", known)
+    monkeypatch.setattr(request, "_valid_hosts", known)
     for number in range(HOST_CACHE_SIZE + 10):
         assert fault((b"host", b"h%d" % number)) == ""
     assert len(known) == HOST_CACHE_SIZE

@@ -4,8 +4,8 @@ import orjson
 
 from fairlead.core.call import Reply
 from fairlead.core.objects import Object
-from fairlead.server.auth.oidc_discovery import CONFIGURATION_PATH, KEYS_PATH, OidcDiscovery
 from fairlead.server.auth.stages import PUBLIC_ENDPOINTS
+from fairlead.subresources.credentials import CONFIGURATION_PATH, KEYS_PATH, OidcDiscovery
 from tests.authn.calls import call
 
 URL = "https://fairlead.example.com"

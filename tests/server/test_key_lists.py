@@ -24,7 +24,7 @@ from fairlead.server.api.routing import RouteConfig, routing_stage
 from fairlead.server.http.pipeline import Handler, build_pipeline
 from fairlead.storage.memory import MemoryStore
 from fairlead.storage.view.view import View
-from fairlead.subresources.access_keys import key_list_handlers, rotation_handlers
+from fairlead.subresources.credentials import key_list_handlers, rotation_handlers
 from tests.authn.calls import ADMIN, call
 from tests.controllers.virtual_time import LoopClock
 

@@ -21,7 +21,7 @@ from fairlead.registry.catalog import Catalog
 from fairlead.registry.kind import MANAGEMENT_GROUP as GROUP
 from fairlead.server.api.actions import Actions
 from fairlead.server.http.pipeline import Handler
-from fairlead.subresources.direct_tokens import ROTATIONS, TOKENS, DirectTokenHandlers
+from fairlead.subresources.credentials import ROTATIONS, TOKENS, DirectTokenHandlers
 from tests.admission.realm import ADA, Realm, new_realm
 from tests.admission.world import NAMESPACE as SYSTEM
 from tests.authn.signing import keys_in_turn

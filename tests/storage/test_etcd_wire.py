@@ -10,8 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead.storage.etcd.history import iter_transactions
-from fairlead.storage.etcd.messages import KeyValue, WatchEvent, WatchResponse
-from fairlead.storage.etcd.wire import decode_fields, encode_bytes, encode_int, encode_message
+from fairlead.storage.etcd.messages import (
+    KeyValue,
+    WatchEvent,
+    WatchResponse,
+    decode_fields,
+    encode_bytes,
+    encode_int,
+    encode_message,
+)
 
 FIELD = st.integers(1, 15)
 INTEGER = st.tuples(FIELD, st.integers(-(2**63), 2**63 - 1).filter(bool), st.just(b""))

@@ -8,5 +8,5 @@
 - `confinement.py`: which template is applied with whose permissions
 - `drift.py`: detects and reports drift, with `applied_objects.py` and the rate limits of `resync_rate.py`
 - `remote_errors.py`: errors that become conditions
-- `vcluster_release.py`, `vcluster_access.py`: release, probe result and user access of a virtual cluster
+- `vcluster_release.py`: release, probe result and user access of a virtual cluster
 """

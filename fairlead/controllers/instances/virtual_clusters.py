@@ -33,9 +33,9 @@ from fairlead.controllers.instances.remote_names import (
 from fairlead.controllers.instances.remote_namespace import RemoteNamespace, delete_namespace, get_or_none, is_owned_by
 from fairlead.controllers.instances.remote_objects import parse_objects
 from fairlead.controllers.instances.status import SPACE_READY, SPACE_SYNCED, VC_DEPLOYED, VIRTUAL_CLUSTER_FINALIZER
-from fairlead.controllers.instances.vcluster_access import VirtualClusterAccess
 from fairlead.controllers.instances.vcluster_release import (
     SYNCED,
+    VirtualClusterAccess,
     build_release,
     conditions_from_probe,
     confinement_bindings,

@@ -1,7 +1,7 @@
 """Signing keys of direct tokens: one active key, and retired keys for as long as their tokens are valid.
 
 Values and pure functions. `authn/signing_keys.py` stores them, `authn/token_issuer.py` signs with them and
-`server/auth/oidc_discovery.py` publishes the public keys. The only algorithm is RS256, which every kube-apiserver can
+`subresources/credentials.py` publishes the public keys. The only algorithm is RS256, which every kube-apiserver can
 verify.
 """
 

@@ -1,6 +1,6 @@
 """DirectClusterEndpointToken and TokenKeyRotation: issue tokens for direct cluster endpoints, rotate their signing key.
 
-Both are create-only and not persisted; `subresources/direct_tokens.py` implements them. docs/direct-tokens.md describes
+Both are create-only and not persisted; `subresources/credentials.py` implements them. docs/direct-tokens.md describes
 the claims and the verification of a token.
 """
 

@@ -1,14 +1,92 @@
 """`AuditLog`: the audit log for the rest of the server, and its metrics."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+import structlog
 
 from fairlead.core.clock import Clock
 from fairlead.server.audit.agent_reports import AgentReports
-from fairlead.server.audit.disk_usage import DiskBudget
 from fairlead.server.audit.intake import AuditLogs
+from fairlead.server.audit.log_file import LogRetention
 from fairlead.server.audit.stage import AuditStages
 from fairlead.server.metrics.exposition import COUNTER, GAUGE, Family, format_labels
+
+# --- disk usage ---
+# The disk budget of all audit logs together: removes rotated files when they exceed it.
+#
+# The logs lose files in the order in which they are given: unauthenticated requests first, then agent reports, and
+# those of signed-in users last. Removing a file younger than the minimum age is reported in the server log and in
+# the metrics.
+
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True)
+class DiskBudget:
+    """`logs` are the rotated files by log name, in the order of removal. `max_bytes` of 0 means no limit."""
+
+    logs: Mapping[str, LogRetention]
+    max_bytes: int
+    early_removals: dict[str, int] = field(default_factory=dict)
+    """By log: files removed before they reached the minimum age."""
+    _last_early_removal: datetime | None = None
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        self.early_removals = dict.fromkeys(self.logs, 0)
+
+    def clean_up(self, now: datetime) -> None:
+        with self._lock:
+            for retention in self.logs.values():
+                retention.clean_up(now)
+            try:
+                self._free_space(now)
+            except OSError as error:
+                log.warning("could not remove old audit logs to free disk space", reason=str(error))
+
+    def is_retention_met(self, now: datetime) -> bool:
+        """Whether all events younger than the minimum age are still there, as far as this process knows."""
+        min_days = max((retention.min_days for retention in self.logs.values()), default=0)
+        return self._last_early_removal is None or now - self._last_early_removal >= timedelta(days=min_days)
+
+    def _free_space(self, now: datetime) -> None:
+        if not self.max_bytes:
+            return
+        total = self.total_bytes()
+        for name, retention in self.logs.items():
+            for rotated, path in reversed(retention.list_files()):
+                if total <= self.max_bytes:
+                    return
+                total -= path.stat().st_size
+                path.unlink()
+                if not retention.is_past_min_age(rotated, now):
+                    self._report_early_removal(name, path.name, retention.min_days, now)
+
+    def total_bytes(self) -> int:
+        """Bytes of all files, including those being written."""
+        total = 0
+        for retention in self.logs.values():
+            for path in (retention.path, *(path for _, path in retention.list_files())):
+                try:
+                    total += path.stat().st_size
+                except FileNotFoundError:
+                    continue
+        return total
+
+    def _report_early_removal(self, name: str, file: str, min_days: int, now: datetime) -> None:
+        self.early_removals[name] += 1
+        self._last_early_removal = now
+        log.error(
+            "removed audit files before audit_days_min because the audit logs exceed audit_disk; "
+            "find the source of the flood, raise audit_disk, or ship the files elsewhere",
+            log=name,
+            file=file,
+            audit_days_min=min_days,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,5 +3,4 @@
 stages.py          the pipeline stages: authenticate, authorize, and check again while a stream is open
 impersonation.py   the `Impersonate-*` headers
 login.py           password login and logout below `/auth`
-oidc_discovery.py  OpenID Connect discovery document and JWKS of the direct token issuer
 """

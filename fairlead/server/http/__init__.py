@@ -1,7 +1,7 @@
 """The HTTP edge: ASGI, request headers and bodies, the stage pipeline, and limits on slow or stalled clients.
 
 asgi.py                 granian's ASGI interface: requests become a `Call`, a `Reply` becomes a response or stream
-request.py, framing.py  request headers and body; rejection of ambiguous requests (request smuggling)
+request.py              request headers and body; rejection of ambiguous requests (request smuggling)
 pipeline.py             the stage pipeline, and the stages for deadlines, gzip and custom headers
 websocket.py            the server side of WebSockets
 unsent.py               bounds the memory held for unread responses and unfinished request bodies

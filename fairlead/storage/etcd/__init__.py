@@ -2,10 +2,9 @@
 
     address.py    the URL etcd://host1:2379,host2:2379/prefix?ca=..., and etcd's errors
     client.py     connections with failover between members; TLS, authentication, timeouts
-    messages.py   the protobuf messages we use; wire.py: their encoding
+    messages.py   the protobuf messages we use, and their encoding
     layout.py     our keys in etcd's key space, and the mapping of revisions
     history.py    the oldest revision, compaction, replay of old events
-    follower.py   the one live watch of this process
     writer.py     commits, and resolving unknown outcomes
     store.py      EtcdStore: implements the contract
 

@@ -8,9 +8,8 @@ import structlog
 
 from fairlead.core.errors import TooManyRequests
 from fairlead.server.audit import agent_reports
-from fairlead.server.audit.agent_reports import AgentReports
+from fairlead.server.audit.agent_reports import MAX_LINE_BYTES, AgentReports, render_remote_event
 from fairlead.server.audit.log_writer import AuditLogWriter
-from fairlead.server.audit.remote_events import MAX_LINE_BYTES, render_remote_event
 from tests.server.audit.kit import Notebook
 from tests.server.audit.test_intake import Turned
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import structlog
 
-from fairlead.server.audit.disk_usage import DiskBudget
+from fairlead.server.audit.log import DiskBudget
 from fairlead.server.audit.log_file import LogRetention
 
 NOW = datetime(2026, 1, 31, tzinfo=UTC)

@@ -1,4 +1,4 @@
-"""VirtualClusterInstance: a virtual cluster in a connected cluster that belongs to a project."""
+"""SpaceInstance and VirtualClusterInstance: a namespace or a virtual cluster in a connected cluster, owned by a project."""
 
 from collections.abc import Iterable
 
@@ -14,11 +14,48 @@ from fairlead.kinds.instances.fields import (
     deployed_objects,
     instance_problems,
 )
-from fairlead.kinds.instances.templates import VIRTUAL_CLUSTER_TEMPLATE_SPEC
+from fairlead.kinds.instances.templates import SPACE_TEMPLATE_SPEC, VIRTUAL_CLUSTER_TEMPLATE_SPEC
 from fairlead.registry.kind import Change, Kind, Problem, Sensitivity
 from fairlead.registry.schema import boolean, obj, string, with_description
 
-FIELDS = {
+SPACE_FIELDS = {
+    "spec": obj(
+        "Desired state of the space.",
+        **SPEC_FIELDS,
+        template=with_description(SPACE_TEMPLATE_SPEC, "Inline definition. Mutually exclusive with templateRef."),
+    ),
+    "status": obj(
+        "Observed state of the space. Written by the server and the cluster's agent.",
+        **STATUS_FIELDS,
+        space=with_description(SPACE_TEMPLATE_SPEC, "The rendered template of this space."),
+    ),
+}
+
+SPACE = Kind(
+    name="SpaceInstance",
+    plural="spaceinstances",
+    namespaced=True,
+    fields=SPACE_FIELDS,
+    description="A space of a project: a namespace in a connected cluster.",
+    short_names=("si",),
+    categories=(CATEGORY, "all"),
+    status_subresource=True,
+    columns=COLUMNS,
+    selectable=SELECTABLE,
+    sensitive=password_paths(SPACE_FIELDS),
+    write_only=password_paths(SPACE_FIELDS),
+    safe_siblings=password_independent_fields(SPACE_FIELDS),
+    encrypted=("spec.parameters",),
+    redact_derived=redact_instance,
+    redacted_paths=("status.space",),
+    has_access_entries=True,
+    default=default_instance,
+    check=instance_problems,
+    sensitivity=Sensitivity.NORMAL,
+)
+
+
+VIRTUAL_CLUSTER_FIELDS = {
     "spec": obj(
         "Desired state of the virtual cluster.",
         **SPEC_FIELDS,
@@ -84,16 +121,16 @@ VIRTUAL_CLUSTER = Kind(
     name="VirtualClusterInstance",
     plural="virtualclusterinstances",
     namespaced=True,
-    fields=FIELDS,
+    fields=VIRTUAL_CLUSTER_FIELDS,
     description="A virtual cluster of a project, in a connected cluster.",
     short_names=("vci",),
     categories=(CATEGORY, "all"),
     status_subresource=True,
     columns=COLUMNS,
     selectable=SELECTABLE,
-    sensitive=password_paths(FIELDS),
-    write_only=password_paths(FIELDS),
-    safe_siblings=password_independent_fields(FIELDS),
+    sensitive=password_paths(VIRTUAL_CLUSTER_FIELDS),
+    write_only=password_paths(VIRTUAL_CLUSTER_FIELDS),
+    safe_siblings=password_independent_fields(VIRTUAL_CLUSTER_FIELDS),
     encrypted=("spec.parameters",),
     redact_derived=redact_instance,
     redacted_paths=("status.virtualCluster",),
