@@ -1,4 +1,4 @@
-"""SpaceInstance and VirtualClusterInstance: a namespace or a virtual cluster in a connected cluster, owned by a project."""
+"""SpaceInstance and VirtualClusterInstance: a namespace or virtual cluster in a connected cluster, owned by a project."""
 
 from collections.abc import Iterable
 
