@@ -1,4 +1,4 @@
-"""SpaceInstance and VirtualClusterInstance: a namespace or virtual cluster in a connected cluster, owned by a project."""
+"""SpaceInstance and VirtualClusterInstance: namespaces and virtual clusters in connected clusters, of a project."""
 
 from collections.abc import Iterable
 
