@@ -242,16 +242,16 @@ def normalize_url(url: str) -> str:
     """The base URL of a server: scheme, host and port. Also accepts the server URL of a kubeconfig."""
     advice = "use a URL like https://fairlead.example.com or https://127.0.0.1:8443"
     text = url.strip().rstrip("/").removesuffix(MANAGEMENT)
+    quoted = "this" if "@" in url else repr(url)  # it may contain a password
     try:
         parts = urlsplit(text)
         host, port = parts.hostname, parts.port
     except ValueError:
-        raise ClientError(f"{url!r} is not a server URL; {advice}") from None
+        raise ClientError(f"{quoted} is not a server URL; {advice}") from None
     if parts.scheme == "http":
-        raise ClientError(f"{url}: access keys are sent over https only; {advice}")
+        raise ClientError(f"{quoted} is not an https URL, and access keys are sent over https only; {advice}")
     if parts.scheme != "https" or not host or port == 0 or parts.path or parts.query or parts.fragment or "@" in text:
-        # Not quoted, because it may contain a password.
-        raise ClientError(f"this is not a server URL; {advice}, without path or query")
+        raise ClientError(f"{quoted} is not a server URL; {advice}, without path or query")
     return text
 
 

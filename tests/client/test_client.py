@@ -249,3 +249,10 @@ def test_what_is_no_address_is_refused_without_quoting_passwords(given: str) -> 
 def test_plain_http_is_refused_because_keys_would_be_readable() -> None:
     with pytest.raises(ClientError, match="https only"):
         normalize_url("http://127.0.0.1:8443")
+
+
+@pytest.mark.parametrize("url", ["https://u:secret@a:x", "http://u:secret@a", "https://u:secret@a", "ftp://u:secret@a"])
+def test_a_url_with_a_password_is_not_quoted(url: str) -> None:
+    with pytest.raises(ClientError) as caught:
+        normalize_url(url)
+    assert "secret" not in str(caught.value)
