@@ -27,11 +27,11 @@ from fairlead.domain.key_lifetime import (
 from fairlead.kinds.access.access_key import OWNED_ACCESS_KEY
 from fairlead.kinds.access.access_key_usage import LOGIN_TYPE, MAX_LOGINS, Owner, key_usage_index, usage_category
 from fairlead.registry import write_locks
-from fairlead.registry.deletion import is_removal
 from fairlead.registry.kind import Change
 from fairlead.registry.owner_usage import OwnerUsageIndex, UsageEntry
 from fairlead.registry.registry import Registry
 from fairlead.registry.storage_errors import translate_storage_errors
+from fairlead.registry.write_rules import is_removal
 from fairlead.storage.contract import Key, Write
 
 MAX_EXEMPT_BYTES = 4096

@@ -15,11 +15,11 @@ from fairlead.core.objects import Object, metadata, name_of
 from fairlead.domain.quotas import ACTIVE_SUFFIX, QuotaOwner, parse_limit, quota_keys, quota_limits, quota_owner
 from fairlead.registry import write_locks
 from fairlead.registry.codec import decode
-from fairlead.registry.deletion import is_removal
 from fairlead.registry.kind import Change
 from fairlead.registry.owner_usage import OwnerUsageIndex, UsageEntry, UsageReader
 from fairlead.registry.registry import Registry
 from fairlead.registry.storage_errors import translate_storage_errors
+from fairlead.registry.write_rules import is_removal
 from fairlead.storage.view.view import Entry, View
 
 PROJECTS = "projects"

@@ -9,7 +9,7 @@ login_sessions  keys issued by a login; login_throttle delays logins after failu
 password_store  verifies and sets passwords; password_hash is the hash function
 principals      users, teams and service accounts with their groups
 service_accounts  tokens of service accounts (`kubectl create token`)
-token_issuer    issues direct tokens; signing_keys stores their keys, reachable_clusters finds their audience
+token_issuer    issues direct tokens; signing_keys stores their keys
 """
 
 from collections.abc import Callable, Sequence

@@ -16,9 +16,8 @@ from fairlead.core.errors import MAX_PROBLEMS, AlreadyExists, BadRequest, Confli
 from fairlead.core.json import is_too_deep
 from fairlead.core.objects import Object, json_equal, metadata, name_of
 from fairlead.core.user import CONTROLLER_USER
-from fairlead.registry import deletion, request_body
-from fairlead.registry import deletion as update_rules
 from fairlead.registry import metadata as meta
+from fairlead.registry import request_body, write_rules
 from fairlead.registry.codec import convert_entry, decode, encode, render_stored, to_stored, with_one_time_fields
 from fairlead.registry.kind import Change, Kind
 from fairlead.registry.patching.apply import ApplyEngine
@@ -97,7 +96,7 @@ class Resource:
             if small
             else await COMPUTE_POOL.run(options.size, request_body.prune_and_validate, *arguments)
         )
-        problems = update_rules.relevant_problems(kind, found)
+        problems = write_rules.relevant_problems(kind, found)
         request_body.check_name_and_namespace(obj, kind, namespace)
         obj_meta = obj["metadata"]
         if obj_meta.pop("resourceVersion", None):
@@ -120,7 +119,7 @@ class Resource:
                 if exists and (not prefix or collisions == MAX_NAME_ATTEMPTS):
                     raise self._already_exists(conflict.key) from None
                 await self._refresh_view()
-        raise Conflict.of(kind.plural, kind.group, name_of(obj), update_rules.MODIFIED_MESSAGE)
+        raise Conflict.of(kind.plural, kind.group, name_of(obj), write_rules.MODIFIED_MESSAGE)
 
     def _already_exists(self, key: Key) -> AlreadyExists:
         is_same_kind = key[:2] == self.kind.stored_resource
@@ -200,7 +199,7 @@ class Resource:
                 return await self._commit_change(change, options, entry.revision, size)
             except contract.RevisionConflict:
                 await self._refresh_view()
-        raise Conflict.of(self.kind.plural, self.kind.group, name, update_rules.MODIFIED_MESSAGE)
+        raise Conflict.of(self.kind.plural, self.kind.group, name, write_rules.MODIFIED_MESSAGE)
 
     def _build_update(
         self, entry: Entry, edit: Edit, key: tuple[str, str], options: WriteOptions, duplicates: Sequence[str]
@@ -217,7 +216,7 @@ class Resource:
         request_body.check_name_and_namespace(new, self.kind, *key)
         if entry.full_body and options.user != CONTROLLER_USER:  # the server itself sees write-only fields
             problems += restore_write_only(old, new, self.kind)
-        problems = update_rules.relevant_problems(self.kind, problems, options.subresource)
+        problems = write_rules.relevant_problems(self.kind, problems, options.subresource)
         return Change("update", self.kind, options.user, old, new, options.subresource, options.dry_run), problems
 
     def _without_write_only(self, entry: Entry, old: Object, options: WriteOptions) -> Object:
@@ -262,7 +261,7 @@ class Resource:
                 await self._refresh_view()
                 if self.get_cached(namespace, name) is None:
                     raise
-        raise Conflict.of(self.kind.plural, self.kind.group, name, update_rules.MODIFIED_MESSAGE)
+        raise Conflict.of(self.kind.plural, self.kind.group, name, write_rules.MODIFIED_MESSAGE)
 
     async def _prepare_update(self, change: Change, problems: Sequence[Problem], options: WriteOptions) -> bool:
         """Server-set fields, defaults, admission, checks and managedFields of an update. True if nothing changes."""
@@ -280,18 +279,18 @@ class Resource:
 
     def _before_update(self, change: Change, problems: Sequence[Problem], options: WriteOptions) -> None:
         kind, old, new, change.problems = self.kind, change.old or {}, change.obj, problems
-        update_rules.check_uid_and_version(kind, old, new, options)
+        write_rules.check_uid_and_version(kind, old, new, options)
         meta.preserve_server_fields(old, new)
-        update_rules.separate_status(kind, old, new, options.subresource)
+        write_rules.separate_status(kind, old, new, options.subresource)
         if not problems:
             kind.default(change)
 
     def _after_update(self, change: Change, problems: Sequence[Problem], options: WriteOptions) -> bool:
         kind, old, new = self.kind, change.old or {}, change.obj
         self._raise_if_invalid(
-            change, [*problems, *meta.update_problems(old, new), *update_rules.immutable_problems(kind, old, new)]
+            change, [*problems, *meta.update_problems(old, new), *write_rules.immutable_problems(kind, old, new)]
         )
-        if kind.tracks_generation and not update_rules.is_same_spec(old, new):
+        if kind.tracks_generation and not write_rules.is_same_spec(old, new):
             metadata(new)["generation"] = metadata(old).get("generation", 0) + 1
         self._record_managed_fields(change, options, self._field_manager(options))
         return json_equal(old, new)
@@ -322,7 +321,7 @@ class Resource:
         obj = change.obj
         value = self._encode(obj) if size <= LARGE_JSON_BYTES else await COMPUTE_POOL.run(size, self._encode, obj)
         key = self._key(obj)
-        is_gone = deletion.is_deletion_complete(obj, self.kind)
+        is_gone = write_rules.is_deletion_complete(obj, self.kind)
         if options.dry_run:
             self._check_absent([key] if expected == 0 else [], change)
             return await self._render(value, expected)
@@ -361,15 +360,15 @@ class Resource:
             entry = await self.get(namespace, name)
             size = len(entry.body)
             old = decode(entry) if size <= LARGE_JSON_BYTES else await COMPUTE_POOL.run(size, decode, entry)
-            deletion.check_preconditions(old, self.kind, delete_options)
+            write_rules.check_preconditions(old, self.kind, delete_options)
             change = Change("delete", self.kind, options.user, old, None, dry_run=options.dry_run)
             await self._admit(change)
-            new = deletion.mark_deleted(old, self.kind, delete_options, timestamp(self._clock.now()))
+            new = write_rules.mark_deleted(old, self.kind, delete_options, timestamp(self._clock.now()))
             try:
                 return await self._commit_delete(entry, old, new, change)
             except contract.RevisionConflict:
                 await self._refresh_view()
-        raise Conflict.of(self.kind.plural, self.kind.group, name, update_rules.MODIFIED_MESSAGE)
+        raise Conflict.of(self.kind.plural, self.kind.group, name, write_rules.MODIFIED_MESSAGE)
 
     async def _commit_delete(self, entry: Entry, old: Object, new: Object | None, change: Change) -> DeleteResult:
         uid, name = metadata(old)["uid"], metadata(old)["name"]

@@ -1,7 +1,7 @@
 import pytest
 
 from fairlead.core.objects import Object
-from fairlead.registry.deletion import is_deletion_complete, mark_deleted
+from fairlead.registry.write_rules import is_deletion_complete, mark_deleted
 from fairlead.registry.write_options import DeleteOptions
 from tests.kinds.examples import BY_NAME, complaints, example, prepared, problems
 

@@ -9,7 +9,7 @@ import pytest
 from fairlead.core.errors import Conflict, Invalid
 from fairlead.core.objects import Object
 from fairlead.kinds.core.namespace import NAMESPACE
-from fairlead.registry.deletion import (
+from fairlead.registry.write_rules import (
     FOREGROUND_FINALIZER,
     ORPHAN_FINALIZER,
     check_preconditions,

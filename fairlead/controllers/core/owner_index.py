@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 
 from fairlead.core.objects import Object
-from fairlead.registry.deletion import FOREGROUND_FINALIZER, ORPHAN_FINALIZER
 from fairlead.registry.kind import Kind
+from fairlead.registry.write_rules import FOREGROUND_FINALIZER, ORPHAN_FINALIZER
 from fairlead.storage.contract import Key
 from fairlead.storage.view.view import Entry
 

@@ -1,4 +1,4 @@
-"""Deletion with finalizers: marks an object with deletionTimestamp, and tells when it can be removed."""
+"""Rules for updates and deletes of any kind: versions, status, immutable fields, finalizers and deletionTimestamp."""
 
 from fairlead.core.errors import Conflict, Invalid, Problem
 from fairlead.core.objects import Object, deep_copy, get_path, json_equal, metadata
