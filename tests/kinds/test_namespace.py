@@ -1,8 +1,8 @@
 import pytest
 
 from fairlead.core.objects import Object
-from fairlead.registry.write_rules import is_deletion_complete, mark_deleted
 from fairlead.registry.write_options import DeleteOptions
+from fairlead.registry.write_rules import is_deletion_complete, mark_deleted
 from tests.kinds.examples import BY_NAME, complaints, example, prepared, problems
 
 KIND = BY_NAME["Namespace"]

@@ -9,6 +9,7 @@ import pytest
 from fairlead.core.errors import Conflict, Invalid
 from fairlead.core.objects import Object
 from fairlead.kinds.core.namespace import NAMESPACE
+from fairlead.registry.write_options import DeleteOptions
 from fairlead.registry.write_rules import (
     FOREGROUND_FINALIZER,
     ORPHAN_FINALIZER,
@@ -17,7 +18,6 @@ from fairlead.registry.write_rules import (
     is_deletion_complete,
     mark_deleted,
 )
-from fairlead.registry.write_options import DeleteOptions
 from tests.admission.world import GADGET, World
 
 NOW = "2026-01-02T03:04:05Z"

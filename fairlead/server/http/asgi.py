@@ -48,6 +48,8 @@ HTTP2_WINDOW_BYTES = 256 * 1024
 """Flow control window of an HTTP/2 connection: bytes a client may send before the application reads them."""
 SEND_BUFFER_BYTES = 64 * 1024
 """Bytes of one HTTP/2 response that the HTTP server buffers."""
+FLUSH_SECONDS = 0.25
+"""How long granian gets to send the end of the last streams before it is stopped."""
 AUDIT_ID_BATCH_SIZE = 256
 STALL_CHECK_SECONDS = 5.0
 """How often a stream is checked for progress. A client that has read nothing since is disconnected, and reconnects."""
@@ -135,12 +137,16 @@ class AsgiApp:
         await send_in_chunks(send, reply.body, handle)
 
     async def wait_for_streams(self, seconds: float) -> None:
-        """Waits until all streams have ended, at most `timeout` seconds. The caller has already asked them to end."""
+        """Waits until all streams have ended, at most `seconds`. The caller has already asked them to end."""
+        if not self._open_streams:
+            return
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 while self._open_streams:
                     self._stream_ended.clear()
                     await self._stream_ended.wait()
+        # granian's threads still have to send the last frames; stopping it now would cut them off.
+        await asyncio.sleep(FLUSH_SECONDS)
 
     async def _serve_websocket(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         """Runs a WebSocket handshake through the same pipeline. If rejected, it gets an ordinary HTTP response."""
